@@ -1,0 +1,16 @@
+"""Differentially private classifiers on frozen, publicly pre-trained encoders."""
+
+from dppl._version import __version__
+from dppl.privacy import ZCDP, ApproxDP, Guarantee, PureDP
+from dppl.prototypes import MeanPrototypes, PublicPrototypes, load
+
+__all__ = [
+    "ZCDP",
+    "ApproxDP",
+    "Guarantee",
+    "MeanPrototypes",
+    "PublicPrototypes",
+    "PureDP",
+    "__version__",
+    "load",
+]

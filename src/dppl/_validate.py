@@ -1,0 +1,40 @@
+"""Checks of parameters: one line each at the call, one form of message for all."""
+
+import math
+from collections.abc import Collection
+from numbers import Integral, Real
+
+from dppl.errors import ParameterError
+
+
+def positive(**named: object) -> None:
+    """Refuse what is not a finite number above 0."""
+    for name, value in named.items():
+        if not _is_real(value) or not 0 < value < math.inf:  # type: ignore[operator]
+            raise ParameterError(f"{name} must be a finite number greater than 0; got {value!r}.")
+
+
+def open_unit(**named: object) -> None:
+    """Refuse what is not strictly between 0 and 1."""
+    for name, value in named.items():
+        if not _is_real(value) or not 0 < value < 1:  # type: ignore[operator]
+            raise ParameterError(f"{name} must lie strictly between 0 and 1; got {value!r}.")
+
+
+def positive_integer(**named: object) -> None:
+    """Refuse what is not an integer of at least 1."""
+    for name, value in named.items():
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+            raise ParameterError(f"{name} must be an integer of at least 1; got {value!r}.")
+
+
+def one_of(options: Collection[str], **named: object) -> None:
+    """Refuse what is not among `options`."""
+    for name, value in named.items():
+        if not isinstance(value, str) or value not in options:
+            allowed = ", ".join(repr(option) for option in options)
+            raise ParameterError(f"{name} must be one of {allowed}; got {value!r}.")
+
+
+def _is_real(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

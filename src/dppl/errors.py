@@ -1,0 +1,59 @@
+"""Every exception and warning of dppl.
+
+::
+
+    DpplError
+    ├── ParameterError  (ValueError)    a parameter breaks its rule
+    ├── BudgetError     (ValueError)    a budget that the mechanism cannot spend, or a conversion that does not exist
+    ├── InputError      (ValueError)    a table, array or file that cannot be used
+    │   ├── UnknownLabelError           a label outside the public class list
+    │   └── ModelFileError              a model file that is damaged or foreign
+    └── MissingExtra    (ImportError)   an optional dependency is not installed
+    LabelSetWarning     (UserWarning)   the class list was read from private labels
+
+Messages name parameters, shapes and files. They never show rows, labels or counts of private data, because
+messages end up in logs.
+"""
+
+__all__ = [
+    "BudgetError",
+    "DpplError",
+    "InputError",
+    "LabelSetWarning",
+    "MissingExtra",
+    "ModelFileError",
+    "ParameterError",
+    "UnknownLabelError",
+]
+
+
+class DpplError(Exception):
+    """Root of all errors raised by dppl."""
+
+
+class ParameterError(DpplError, ValueError):
+    """A parameter breaks its rule; the message says the rule, the value and what to do."""
+
+
+class BudgetError(DpplError, ValueError):
+    """A budget that a mechanism cannot spend, or a conversion between notions that does not exist."""
+
+
+class InputError(DpplError, ValueError):
+    """A table, array or file that cannot be used."""
+
+
+class UnknownLabelError(InputError):
+    """A record carries a label outside the public class list (the label itself is not shown)."""
+
+
+class ModelFileError(InputError):
+    """A model file that is damaged, or was not written by dppl."""
+
+
+class MissingExtra(DpplError, ImportError):
+    """An optional dependency is missing; the message names the command that installs it."""
+
+
+class LabelSetWarning(UserWarning):
+    """The class list was read from private labels, so which classes occur is not protected."""

@@ -1,0 +1,122 @@
+"""Conversions between notions, on plain floats, always rounded to the safe side.
+
+The arithmetic of Rényi orders is dp-accounting's; this module chooses the orders, searches the inverse and checks the
+side on which the result lies. Closed forms are decided in exact rational arithmetic.
+"""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import dp_accounting
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import bisect
+
+from dppl.errors import BudgetError
+
+# Rényi orders minus 1: a coarse sweep, then a fine one around its best. The optimum lies near sqrt(log(1/delta)/rho).
+_COARSE = np.geomspace(1e-5, 1e8, 261)
+_FINE = np.geomspace(1 / 1.13, 1.13, 201)
+# dp-accounting computes in float64; its relative error is far below this margin, which is added to every epsilon.
+_MARGIN = 1e-12
+
+
+def epsilon_of_zcdp(rho: float, delta: float) -> float:
+    """Return an epsilon such that rho-zCDP implies (epsilon, delta)-DP, rounded up.
+
+    Canonne, Kamath, Steinke (2020), arXiv:2004.00010v5, Proposition 12 at the best of many orders, computed by
+    dp-accounting.
+
+    Raises
+    ------
+    BudgetError
+        If no finite epsilon results: `rho` is beyond all use.
+    """
+    _, order = _epsilon_and_order(rho, delta, 1 + _COARSE)
+    epsilon, _ = _epsilon_and_order(rho, delta, 1 + (order - 1) * _FINE)
+    if not math.isfinite(epsilon):
+        raise BudgetError(f"rho={rho!r} implies no finite epsilon at delta={delta!r}.")
+    # A tiny rho rounds to epsilon = 0 (delta alone covers it); budgets are positive, so name the smallest margin.
+    return max(epsilon * (1 + _MARGIN), _MARGIN)
+
+
+def _epsilon_and_order(rho: float, delta: float, orders: NDArray[np.float64]) -> tuple[float, float]:
+    accountant = dp_accounting.rdp.RdpAccountant(orders)
+    accountant.compose(dp_accounting.ZCDpEvent(rho))
+    epsilon, order = accountant.get_epsilon_and_optimal_order(delta)
+    return float(epsilon), float(order)
+
+
+def zcdp_within(epsilon: float, delta: float) -> float:
+    """Return the largest rho that `epsilon_of_zcdp` puts within (epsilon, delta), rounded down."""
+
+    def excess(log_rho: float) -> float:
+        return epsilon_of_zcdp(math.exp(log_rho), delta) - epsilon
+
+    low = _walk(math.log(epsilon) - 1, -1.0, lambda x: excess(x) <= 0)
+    high = _walk(low, +1.0, lambda x: excess(x) > 0)
+    rho = math.exp(bisect(excess, low, high, xtol=1e-13))
+    while epsilon_of_zcdp(rho, delta) > epsilon:
+        rho *= 1 - 1e-12
+    return rho
+
+
+def _walk(start: float, step: float, accept: Callable[[float], bool]) -> float:
+    for _ in range(400):
+        if accept(start):
+            return start
+        start += step
+    raise BudgetError("no zCDP cost fits into this budget; raise epsilon or delta.")
+
+
+def rho_of_pure(epsilon: float) -> float:
+    """Return a rho ≥ epsilon²/2, exactly or by one rounding (Bun and Steinke 2016, Proposition 1.4)."""
+    return round_up(epsilon * epsilon / 2, lambda rho: 2 * rho >= Fraction(epsilon) ** 2)
+
+
+def rho_of_bounded_range(epsilon: float) -> float:
+    """Return a rho ≥ epsilon²/8 (Cesar and Rogers 2021, arXiv:2004.07223v2, Lemma 3.4)."""
+    return round_up(epsilon * epsilon / 8, lambda rho: 8 * rho >= Fraction(epsilon) ** 2)
+
+
+def bounded_range_of_zcdp(rho: float) -> float:
+    """Return an epsilon ≤ sqrt(8·rho), so that epsilon-bounded range costs at most rho."""
+    return round_down(math.sqrt(8 * rho), lambda epsilon: epsilon**2 <= 8 * Fraction(rho))
+
+
+def gaussian_noise_std(squared_sensitivity: Fraction, rho: float) -> float:
+    """Return the smallest float sigma with sensitivity²/(2·sigma²) ≤ rho, decided in rationals.
+
+    Canonne, Kamath, Steinke (2020), arXiv:2004.00010v5, Theorem 14: the multivariate discrete Gaussian has the same
+    concentrated cost as the continuous one.
+    """
+    if squared_sensitivity <= 0:
+        raise BudgetError("a release needs a positive sensitivity.")
+    needed = squared_sensitivity / (2 * Fraction(rho))
+    return round_up(math.sqrt(needed), lambda std: std**2 >= needed)
+
+
+def rho_of_gaussian(squared_sensitivity: Fraction, noise_std: float) -> float:
+    """Return a rho ≥ sensitivity²/(2·sigma²)."""
+    cost = squared_sensitivity / (2 * Fraction(noise_std) ** 2)
+    return round_up(float(cost), lambda rho: rho >= cost)
+
+
+def round_up(guess: float, holds: Callable[[Fraction], bool]) -> float:
+    """Return the first float at or above about `guess` for which `holds` is true."""
+    return _round(guess, holds, math.inf)
+
+
+def round_down(guess: float, holds: Callable[[Fraction], bool]) -> float:
+    """Return the first float at or below about `guess` for which `holds` is true."""
+    return _round(guess, holds, 0.0)
+
+
+def _round(guess: float, holds: Callable[[Fraction], bool], towards: float) -> float:
+    value = math.nextafter(guess, math.inf if towards == 0.0 else 0.0)  # the guess itself may be a step too far
+    for _ in range(8):
+        if 0 < value < math.inf and holds(Fraction(value)):
+            return value
+        value = math.nextafter(value, towards)
+    raise BudgetError(f"the budget is outside the range of float arithmetic (near {guess!r}).")

@@ -1,0 +1,237 @@
+"""Privacy budgets with their notion: pure, zero-concentrated and approximate differential privacy.
+
+A number such as 1.0 means nothing without its notion, so budgets of different notions neither compare nor mix; the
+conversions that exist are methods, and those that do not raise `BudgetError` and say why.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from typing import ClassVar
+
+from dppl import _validate
+from dppl.errors import BudgetError
+from dppl.privacy import accounting
+
+
+class Budget(ABC):
+    """Common face of the three notions."""
+
+    notion: ClassVar[str]
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the parameters by name, for example ``{"rho": 0.5}``."""
+        return {name: float(value) for name, value in asdict(self).items()}  # type: ignore[call-overload]
+
+    @abstractmethod
+    def to_zcdp(self) -> ZCDP:
+        """Return the zCDP guarantee that this budget implies."""
+
+    @abstractmethod
+    def to_approx(self, delta: float) -> ApproxDP:
+        """Return the (epsilon, delta) guarantee that this budget implies at `delta`."""
+
+    @abstractmethod
+    def zcdp_allowance(self) -> ZCDP:
+        """Return the largest zCDP cost that stays within this budget, rounded down."""
+
+    @abstractmethod
+    def selection_epsilon(self) -> float:
+        """Return the largest pure epsilon of *one* bounded-range selection that stays within this budget."""
+
+    def __le__(self, other: object) -> bool:
+        theirs = _same_notion(self, other)
+        return all(mine <= theirs[name] for name, mine in self.to_dict().items())
+
+    def __lt__(self, other: object) -> bool:
+        return self <= other and self != other
+
+    def __ge__(self, other: object) -> bool:
+        theirs = _same_notion(self, other)
+        return all(mine >= theirs[name] for name, mine in self.to_dict().items())
+
+    def __gt__(self, other: object) -> bool:
+        return self >= other and self != other
+
+
+def _same_notion(mine: Budget, other: object) -> dict[str, float]:
+    if not isinstance(other, Budget):
+        raise TypeError(f"{mine!r} compares with a budget only; got {type(other).__name__}.")
+    if type(other) is not type(mine):
+        raise BudgetError(f"{mine!r} and {other!r} are different notions and do not compare; convert one first.")
+    return other.to_dict()
+
+
+@dataclass(frozen=True, slots=True)
+class PureDP(Budget):
+    r"""Pure differential privacy.
+
+    Parameters
+    ----------
+    epsilon : float
+        Bound on the log-ratio of the probabilities of any outcome between neighbours, greater than 0.
+
+    References
+    ----------
+    .. [1] Dwork, McSherry, Nissim, Smith (2006), Definition 1.
+
+    Examples
+    --------
+    >>> PureDP(1.0).to_zcdp()
+    ZCDP(rho=0.5)
+    """
+
+    epsilon: float
+    notion: ClassVar[str] = "pure DP"
+
+    def __post_init__(self) -> None:
+        _validate.positive(epsilon=self.epsilon)
+
+    def __str__(self) -> str:
+        return f"epsilon = {self.epsilon:.6g}, pure DP"
+
+    def to_zcdp(self) -> ZCDP:
+        """Return rho = epsilon²/2 (Bun and Steinke 2016, arXiv:1605.02065v1, Proposition 1.4), rounded up."""
+        return ZCDP(accounting.rho_of_pure(self.epsilon))
+
+    def to_approx(self, delta: float) -> ApproxDP:
+        """Return the same epsilon: pure DP implies (epsilon, delta) for every delta."""
+        return ApproxDP(self.epsilon, delta)
+
+    def zcdp_allowance(self) -> ZCDP:
+        """Raise `BudgetError`: no amount of zCDP implies pure DP."""
+        raise BudgetError(
+            "Gaussian noise gives no pure-DP guarantee, at any scale; use a ZCDP or ApproxDP budget, or a method "
+            "built on the exponential mechanism (PublicPrototypes)."
+        )
+
+    def selection_epsilon(self) -> float:
+        """Return epsilon itself."""
+        return self.epsilon
+
+
+@dataclass(frozen=True, slots=True)
+class ZCDP(Budget):
+    r"""Zero-concentrated differential privacy.
+
+    Parameters
+    ----------
+    rho : float
+        The Rényi divergence of order alpha between neighbours is at most rho·alpha, for all alpha > 1. Greater than 0.
+
+    References
+    ----------
+    .. [1] Bun and Steinke (2016), arXiv:1605.02065v1, Definition 1.1.
+
+    Examples
+    --------
+    >>> ZCDP.from_paper_epsilon(1.0)
+    ZCDP(rho=0.5)
+    >>> ZCDP(2.0).paper_epsilon
+    2.0
+    """
+
+    rho: float
+    notion: ClassVar[str] = "zCDP"
+
+    def __post_init__(self) -> None:
+        _validate.positive(rho=self.rho)
+
+    def __str__(self) -> str:
+        return f"rho = {self.rho:.6g}, zCDP"
+
+    @classmethod
+    def from_paper_epsilon(cls, epsilon: float) -> ZCDP:
+        """Return rho = e²/2, where e is a position on the x-axis of the DPPL papers' figures (not a pure epsilon)."""
+        _validate.positive(epsilon=epsilon)
+        return cls(epsilon**2 / 2)
+
+    @property
+    def paper_epsilon(self) -> float:
+        """Position on the x-axis of the DPPL papers' figures, sqrt(2·rho); it is not an epsilon of any notion."""
+        return math.sqrt(2 * self.rho)
+
+    def to_zcdp(self) -> ZCDP:
+        """Return the budget itself."""
+        return self
+
+    def to_pure(self) -> PureDP:
+        """Raise `BudgetError`: zCDP implies no pure-DP guarantee."""
+        raise BudgetError(f"{self!r} implies no pure-DP guarantee: zCDP bounds an average, not every outcome.")
+
+    def to_approx(self, delta: float) -> ApproxDP:
+        """Return the smallest epsilon that Rényi conversion proves at `delta`, rounded up.
+
+        Canonne, Kamath, Steinke (2020), arXiv:2004.00010v5, Proposition 12, minimised over the orders.
+        """
+        _validate.open_unit(delta=delta)
+        return ApproxDP(accounting.epsilon_of_zcdp(self.rho, delta), delta)
+
+    def zcdp_allowance(self) -> ZCDP:
+        """Return the budget itself."""
+        return self
+
+    def selection_epsilon(self) -> float:
+        """Return sqrt(8·rho), rounded down: epsilon-bounded range is epsilon²/8-zCDP (Cesar, Rogers 2021)."""
+        return accounting.bounded_range_of_zcdp(self.rho)
+
+
+@dataclass(frozen=True, slots=True)
+class ApproxDP(Budget):
+    r"""Approximate differential privacy.
+
+    Parameters
+    ----------
+    epsilon : float
+        Bound as in pure DP, except with probability about `delta`. Greater than 0.
+    delta : float
+        Probability of a larger loss, strictly between 0 and 1; meaningful values lie far below 1/n.
+
+    References
+    ----------
+    .. [1] Dwork, Kenthapadi, McSherry, Mironov, Naor (2006).
+    """
+
+    epsilon: float
+    delta: float
+    notion: ClassVar[str] = "approximate DP"
+
+    def __post_init__(self) -> None:
+        _validate.positive(epsilon=self.epsilon)
+        _validate.open_unit(delta=self.delta)
+
+    def __str__(self) -> str:
+        return f"epsilon = {self.epsilon:.6g} at delta = {self.delta:.3g}, approximate DP"
+
+    def to_pure(self) -> PureDP:
+        """Raise `BudgetError`: a positive delta allows outcomes that pure DP forbids."""
+        raise BudgetError(f"{self!r} implies no pure-DP guarantee: delta allows outcomes that pure DP forbids.")
+
+    def to_zcdp(self) -> ZCDP:
+        """Raise `BudgetError`: one (epsilon, delta) pair says nothing about other orders."""
+        raise BudgetError(
+            f"{self!r} implies no zCDP guarantee; zcdp_allowance() gives the zCDP cost that fits into it."
+        )
+
+    def to_approx(self, delta: float) -> ApproxDP:
+        """Return the budget itself if `delta` is not smaller than its own.
+
+        Raises
+        ------
+        BudgetError
+            If `delta` is smaller: one pair implies no other with a smaller delta.
+        """
+        _validate.open_unit(delta=delta)
+        if delta < self.delta:
+            raise BudgetError(f"{self!r} implies nothing at the smaller delta={delta!r}.")
+        return ApproxDP(self.epsilon, delta)
+
+    def zcdp_allowance(self) -> ZCDP:
+        """Return the largest rho whose conversion at this delta stays within epsilon (`ZCDP.to_approx`)."""
+        return ZCDP(accounting.zcdp_within(self.epsilon, self.delta))
+
+    def selection_epsilon(self) -> float:
+        """Return epsilon: one pure-DP selection spends it with delta = 0, which beats the route through zCDP."""
+        return self.epsilon

@@ -1,0 +1,201 @@
+"""What a released model promises, as data: for people `str()`, for machines `to_dict()`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dppl.privacy.budgets import ZCDP, ApproxDP, Budget, PureDP
+
+ADJACENCIES = ("add-remove", "replace-one")
+_NEIGHBOURS = {
+    "add-remove": "two data sets are neighbours when one record is added or removed",
+    "replace-one": "two data sets are neighbours when one record is replaced by another",
+}
+# Where a zCDP cost is put in words, at this delta.
+_DELTA_IN_WORDS = 1e-6
+
+ALWAYS_UNCOVERED = (
+    "hyper-parameters and models chosen by looking at private data",
+    "running time and memory use",
+    "several records of one person (the guarantee weakens with their number)",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """One use of a mechanism: what was released, how far one record can move it, and what that costs.
+
+    Parameters
+    ----------
+    mechanism : str
+        Name of the mechanism, for example ``"discrete Gaussian"``.
+    statistic : str
+        What it was applied to.
+    sensitivity : float
+        Bound on what one record changes, in the norm named by `norm` and in units of the statistic.
+    norm : str
+        Norm of `sensitivity`.
+    parameters : dict of str to float
+        Parameters of the noise, for example ``{"noise_std": 12.5}``.
+    cost : dict of str to float
+        What it costs under the adjacency of the guarantee: ``rho`` (zCDP) and, where it has one, pure ``epsilon``.
+    """
+
+    mechanism: str
+    statistic: str
+    sensitivity: float
+    norm: str
+    parameters: dict[str, float]
+    cost: dict[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as a JSON-ready dictionary."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guarantee:
+    """The promise of one fitted model.
+
+    Parameters
+    ----------
+    budget : Budget
+        The budget that all releases together stay within.
+    adjacency : {"add-remove", "replace-one"}
+        Which data sets count as neighbours.
+    releases : tuple of Release
+        Every use of a mechanism.
+    public_inputs : tuple of str
+        What was treated as public.
+    not_covered : tuple of str
+        What the promise does not extend to.
+    fit_for_release : bool
+        Whether all randomness came from the operating system. False for a seeded run, whose noise can be recomputed.
+    neighbours : str, default=None
+        A narrower neighbouring relation in words, where the method has one; None takes the words of `adjacency`.
+    unit : str, default="one record"
+        What one neighbour step adds, removes or replaces.
+    """
+
+    budget: Budget
+    adjacency: str
+    releases: tuple[Release, ...]
+    public_inputs: tuple[str, ...]
+    not_covered: tuple[str, ...]
+    fit_for_release: bool
+    neighbours: str | None = None
+    unit: str = "one record"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as a JSON-ready dictionary; `from_dict` reads it back."""
+        return {
+            "budget": self.budget.to_dict(),
+            "notion": self.budget.notion,
+            "unit": self.unit,
+            "adjacency": self.adjacency,
+            "neighbours": self.neighbours or _NEIGHBOURS[self.adjacency],
+            "releases": [release.to_dict() for release in self.releases],
+            "public_inputs": list(self.public_inputs),
+            "not_covered": list(self.not_covered),
+            "fit_for_release": self.fit_for_release,
+        }
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> Guarantee:
+        """Read what `to_dict` wrote.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            If the fields are not those of a guarantee.
+        """
+        if fields["adjacency"] not in ADJACENCIES:
+            raise ValueError(f"unknown adjacency {fields['adjacency']!r}")
+        return cls(
+            budget=budget_from_dict(fields["budget"]),
+            adjacency=fields["adjacency"],
+            neighbours=fields["neighbours"],
+            releases=tuple(Release(**release) for release in fields["releases"]),
+            public_inputs=tuple(fields["public_inputs"]),
+            not_covered=tuple(fields["not_covered"]),
+            fit_for_release=bool(fields["fit_for_release"]),
+            unit=fields["unit"],
+        )
+
+    def __str__(self) -> str:
+        released = "; ".join(_release_in_words(release) for release in self.releases)
+        sentences = [
+            _headline(self.budget, self.unit),
+            f"Here {self.neighbours or _NEIGHBOURS[self.adjacency]} ({self.adjacency}).",
+            f"Released: {released}.",
+            f"Treated as public: {', '.join(self.public_inputs)}.",
+            f"Not covered: {'; '.join(self.not_covered)}.",
+        ]
+        if not self.fit_for_release:
+            sentences.insert(
+                0,
+                "NOT FOR RELEASE: the noise came from a seed (random_state), so anyone who guesses the seed can take "
+                "it out again. Fit once more with random_state=None before publishing.",
+            )
+        return " ".join(sentences)
+
+
+def budget_from_dict(fields: dict[str, float]) -> Budget:
+    """Return the budget with these parameters: ``rho``, ``epsilon``, or ``epsilon`` and ``delta``.
+
+    Raises
+    ------
+    ValueError
+        If the names are those of no notion.
+    """
+    kinds: dict[tuple[str, ...], Callable[..., Budget]] = {
+        ("rho",): ZCDP,
+        ("epsilon",): PureDP,
+        ("delta", "epsilon"): ApproxDP,
+    }
+    kind = kinds.get(tuple(sorted(fields)))
+    if kind is None:
+        raise ValueError(f"no notion of privacy has the parameters {sorted(fields)}")
+    return kind(**fields)
+
+
+def _headline(budget: Budget, unit: str) -> str:
+    words, delta = _epsilon_in_words(budget)
+    odds = 1 / (1 + math.exp(-words))
+    doubt = f", except with probability {delta:.0e}" if delta else ""
+    implied = f"; this implies epsilon = {words:.3g} at delta = {delta:.0e}" if isinstance(budget, ZCDP) else ""
+    return (
+        f"Differentially private ({budget}{implied}): whoever sees the released model can tell only to a "
+        f"bounded degree whether {unit} was among the training data. Someone who held that for as likely as not "
+        f"beforehand can become at most {_percent(odds)} sure of it afterwards{doubt}."
+    )
+
+
+def _epsilon_in_words(budget: Budget) -> tuple[float, float]:
+    if isinstance(budget, ApproxDP):
+        return budget.epsilon, budget.delta
+    if isinstance(budget, PureDP):
+        return budget.epsilon, 0.0
+    approx = budget.to_approx(_DELTA_IN_WORDS)
+    return approx.epsilon, approx.delta
+
+
+def _percent(probability: float) -> str:
+    """Round up, and never to a comfortable 100 % that is not one."""
+    for digits in (0, 1, 3):
+        value = math.ceil(probability * 100 * 10**digits) / 10**digits
+        if value < 100:
+            return f"{value:.{digits}f} %"
+    return "100 %"
+
+
+def _release_in_words(release: Release) -> str:
+    parameters = ", ".join(f"{name} {value:.6g}" for name, value in release.parameters.items())
+    cost = ", ".join(f"{name} = {value:.6g}" for name, value in release.cost.items())
+    return (
+        f"{release.statistic} by the {release.mechanism} ({release.norm} sensitivity {release.sensitivity:.6g}, "
+        f"{parameters}; cost {cost})"
+    )
