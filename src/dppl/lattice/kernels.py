@@ -1,0 +1,190 @@
+"""Exact integer statistics of lattice rows: class sums and the utilities of public rows.
+
+Lattice rows are small integers of norm at most s, so every dot product and every partial sum of one is an integer of
+magnitude at most s² (Cauchy-Schwarz). Below 2²⁴ such integers are exact in float32, whatever the order of summation: a
+plain BLAS product then *is* integer arithmetic, on any backend that does not round its inputs (no TF32).
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from threadpoolctl import threadpool_limits
+
+from dppl.lattice.lattice import Int8, Lattice
+from dppl.lattice.stream import RowSource
+
+Int64 = NDArray[np.int64]
+Codes = NDArray[np.intp]
+
+_SUM_ROWS = 4096  # 127·4096 < 2²⁴, so a block's class sums are exact in float32
+# A product of these numbers of rows fits into a core's cache and keeps BLAS near its peak. No result depends on them.
+PUBLIC_ROWS = 1024
+_PRIVATE_ROWS = 512
+
+
+def class_sums(blocks: Iterable[Int8], codes: Codes, n_classes: int, dim: int) -> Int64:
+    """Sum the rows of each class, exactly.
+
+    Parameters
+    ----------
+    blocks : iterable of ndarray of shape (at most 4096, dim), int8
+        Lattice rows in the order of `codes`.
+    codes : ndarray of shape (n,), intp
+        Class of each row, from 0 to ``n_classes - 1``; -1 leaves the row out.
+    n_classes, dim : int
+
+    Returns
+    -------
+    ndarray of shape (n_classes, dim), int64
+    """
+    sums = np.zeros((n_classes, dim), np.int64)
+    start = 0
+    for block in blocks:
+        part = codes[start : start + len(block)]
+        kept = np.flatnonzero(part >= 0)
+        member = sparse.csr_matrix((np.ones(len(kept), np.float32), (part[kept], kept)), shape=(n_classes, len(block)))
+        sums += np.asarray(member @ block.astype(np.float32)).astype(np.int64)
+        start += len(block)
+    return sums
+
+
+def sum_blocks(lattice: Lattice, source: RowSource) -> Iterator[Int8]:
+    """Yield lattice rows in blocks that `class_sums` adds exactly."""
+    return lattice.blocks(source, _SUM_ROWS)
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarityClip:
+    """Bounds on an integer similarity q·p.
+
+    Parameters
+    ----------
+    low, high : int
+        Similarities are clipped to [low, high], in squared lattice steps (s² is a cosine of 1).
+    """
+
+    low: int
+    high: int
+
+    @property
+    def sensitivity(self) -> int:
+        """What one private row can add to a utility: between 0 and this."""
+        return self.high - self.low
+
+    def touches_nothing(self, lattice: Lattice) -> bool:
+        """Whether no similarity of two lattice rows lies outside the bounds."""
+        return self.high >= lattice.squared_norm and self.low <= -lattice.squared_norm
+
+
+def utilities(
+    private: Sequence[Int8], public: Iterable[Int8], n_public: int, lattice: Lattice, clip: SimilarityClip
+) -> Int64:
+    """Return ``U[c, j] = sum over rows q of class c of clip(q·p_j, low, high) - low``, exactly.
+
+    Every row adds an integer between 0 and ``clip.sensitivity``, so U never falls when rows are added.
+
+    Parameters
+    ----------
+    private : sequence of ndarray of shape (n_c, dim), int8
+        Lattice rows of each class.
+    public : iterable of ndarray of shape (any, dim), int8
+        Lattice rows of the public data in blocks, for instance ``lattice.blocks(P, PUBLIC_ROWS)``.
+    n_public : int
+        Their number m.
+    lattice : Lattice
+        The lattice of all rows.
+    clip : SimilarityClip
+
+    Returns
+    -------
+    ndarray of shape (n_classes, m), int64
+        The only memory that grows with m; callers with many classes ask for a few at a time.
+    """
+    out = np.zeros((len(private), n_public), np.int64)
+    rows, ends = np.concatenate(private), np.cumsum([len(part) for part in private])
+    kind = _LinearScore if clip.touches_nothing(lattice) else _ClippedScore
+    score = kind(rows, ends, lattice, clip)
+
+    def fill(start: int, block: Int8) -> None:
+        out[:, start : start + len(block)] = score(block)
+
+    _for_each_block(fill, public)
+    return out
+
+
+class _ClippedScore:
+    """Utilities of a block of public rows by products, clipping and exact partial sums."""
+
+    def __init__(self, rows: Int8, ends: Int64, lattice: Lattice, clip: SimilarityClip) -> None:
+        wide = lattice.squared_norm >= 2**24
+        self.dtype = np.float64 if wide else np.float32
+        self.exact_rows = max(1, min(_PRIVATE_ROWS, 2 ** (53 if wide else 24) // max(abs(clip.low), abs(clip.high), 1)))
+        self.rows, self.ends, self.clip = rows, ends.tolist(), clip
+
+    def __call__(self, public: Int8) -> Int64:
+        out = np.zeros((len(self.ends), len(public)), np.int64)
+        columns = np.ascontiguousarray(public.T, self.dtype)
+        low, high = self.dtype(self.clip.low), self.dtype(self.clip.high)
+        part = np.empty((_PRIVATE_ROWS, public.shape[1]), self.dtype)
+        product = np.empty((_PRIVATE_ROWS, len(public)), self.dtype)
+        ones = np.ones((1, self.exact_rows), self.dtype)
+        for start in range(0, len(self.rows), _PRIVATE_ROWS):
+            n = min(_PRIVATE_ROWS, len(self.rows) - start)
+            part[:n] = self.rows[start : start + n]
+            np.matmul(part[:n], columns, out=product[:n])
+            for code, first, last in self._runs(start, start + n):
+                few = product[first - start : last - start]
+                np.clip(few, low, high, out=few)
+                out[code] += (ones[:, : last - first] @ few)[0].astype(np.int64)
+        sizes = np.diff(self.ends, prepend=0)
+        out -= sizes[:, None] * self.clip.low
+        return out
+
+    def _runs(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """Cut rows [start, stop) into ``(class, first, last)`` runs whose similarities add up exactly."""
+        code = bisect_right(self.ends, start)
+        while start < stop:
+            end = min(stop, self.ends[code], start + self.exact_rows)
+            if end > start:
+                yield code, start, end
+            start = end
+            code += start == self.ends[code]
+
+
+class _LinearScore:
+    """Without clipping, the similarities of a class add up to one product with the sum of its rows."""
+
+    def __init__(self, rows: Int8, ends: Int64, lattice: Lattice, clip: SimilarityClip) -> None:
+        parts = np.split(rows, ends[:-1])
+        self.sums = np.stack([part.sum(axis=0, dtype=np.int64) for part in parts])
+        self.offsets = np.diff(ends, prepend=0)[:, None] * clip.low
+        # |sum·p| ≤ n·s², which float64 holds exactly below 2⁵³; beyond, integers are slow but right.
+        self.dtype = np.float64 if len(rows) * lattice.squared_norm < 2**53 else np.int64
+
+    def __call__(self, public: Int8) -> Int64:
+        product = self.sums.astype(self.dtype) @ public.astype(self.dtype).T
+        return np.asarray(product.astype(np.int64) - self.offsets)
+
+
+def _for_each_block(fill: Callable[[int, Int8], None], blocks: Iterable[Int8]) -> None:
+    """Call ``fill(start, block)`` for each block, a block a core, with few blocks in memory at a time."""
+    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(workers) as pool:
+        running: deque[Future[None]] = deque()
+        start = 0
+        for block in blocks:
+            if len(running) > workers:
+                running.popleft().result()
+            running.append(pool.submit(fill, start, block))
+            start += len(block)
+        while running:
+            running.popleft().result()

@@ -1,0 +1,217 @@
+"""The lattice: the fixed public map that turns one embedding into one integer row of bounded norm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dppl import _validate
+from dppl.errors import InputError, ParameterError
+from dppl.lattice.rotation import rotate
+from dppl.lattice.rounding import round_within
+from dppl.lattice.stream import RowSource, iter_blocks
+
+LARGEST = 127
+# Rows are mapped in blocks of about this many numbers, which fit into a core's cache. No result depends on it.
+_BLOCK_NUMBERS = 1 << 16
+# Rotation pays off where rounding to the lattice would cut off more than this share of the public rows' energy.
+_LOST_ENERGY = 0.01
+_LOOK_AT_ROWS = 2000
+
+Float = NDArray[np.float64]
+Int8 = NDArray[np.int8]
+
+
+class Lattice:
+    r"""Map embeddings to int8 rows whose L2 norm is at most `scale`, exactly.
+
+    A row x becomes φ(x), a unit vector, and then q = clip(round(s·φ(x)), -127, 127) with s = 127·√d/4. Where rounding
+    leaves Σq² above s², the row is shrunk toward zero until it is not; that comparison is one of integers. φ is x/‖x‖,
+    optionally minus a public centre, average-pooled, normalised again and rotated.
+
+    A row that holds NaN or infinity, or whose φ is zero, becomes the zero row without a word: a bad record must
+    neither stop the run nor reveal itself. One row's result depends on that row alone, never on the rows beside it.
+
+    Rows that already are int8 are taken for lattice rows: only their norm is made sure of.
+
+    Parameters
+    ----------
+    n_features : int
+        Width of the embeddings.
+    center : array-like of shape (n_features,), default=None
+        Public vector subtracted from each unit row, for instance the mean of public unit rows.
+    pool : int, default=1
+        Kernel size of the average pooling over neighbouring coordinates; a remainder is dropped.
+    rotation : int, default=None
+        Seed of a public rotation, for encoders with a few huge coordinates. None does not rotate.
+
+    Attributes
+    ----------
+    dim : int
+        Width of the lattice rows, ``n_features // pool``.
+    squared_norm : Fraction
+        s² = 127²·dim/16, the exact bound on Σq².
+    scale : float
+        s, in lattice steps per unit of φ.
+
+    Raises
+    ------
+    ParameterError
+        If a parameter breaks its rule.
+
+    Notes
+    -----
+    **Privacy.** Unit: one row. Nothing is released here. The norm bound is the sensitivity of sums of rows. Public
+    inputs: all parameters. They must be chosen without looking at private data.
+
+    Examples
+    --------
+    >>> lattice = Lattice(4)
+    >>> lattice.transform([[2.0, 0.0, 0.0, 0.0], [float("nan"), 1.0, 1.0, 1.0]])
+    array([[63,  0,  0,  0],
+           [ 0,  0,  0,  0]], dtype=int8)
+    """
+
+    def __init__(
+        self,
+        n_features: int,
+        *,
+        center: ArrayLike | None = None,
+        pool: int = 1,
+        rotation: int | None = None,
+    ) -> None:
+        _validate.positive_integer(n_features=n_features, pool=pool)
+        if pool > n_features:
+            raise ParameterError(f"pool must be at most n_features={n_features}; got {pool}.")
+        if rotation is not None and (isinstance(rotation, bool) or not isinstance(rotation, int | np.integer)):
+            raise ParameterError(f"rotation must be None or an integer seed; got {rotation!r}.")
+        self.n_features = int(n_features)
+        self.pool = int(pool)
+        self.rotation = None if rotation is None else int(rotation)
+        self.center = None if center is None else _checked_center(center, self.n_features)
+        self.dim = self.n_features // self.pool
+        self.squared_norm = Fraction(LARGEST**2 * self.dim, 16)
+        self.scale = LARGEST * math.sqrt(self.dim) / 4
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether φ is x/‖x‖ alone, so that int8 rows of the input are rows of this lattice."""
+        return self.center is None and self.pool == 1 and self.rotation is None
+
+    def transform(self, X: ArrayLike) -> Int8:
+        """Return the lattice rows of `X`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features), float16, float32, float64, integer or int8
+            Embeddings; int8 means lattice rows (see the class).
+
+        Returns
+        -------
+        ndarray of shape (n, dim), int8
+
+        Raises
+        ------
+        InputError
+            If `X` is not numeric or has another width.
+        """
+        rows = self._checked(np.asarray(X))
+        out = np.empty((len(rows), self.dim), np.int8)
+        step = max(1, _BLOCK_NUMBERS // self.n_features)
+        for start in range(0, len(rows), step):
+            out[start : start + step] = self._quantise(rows[start : start + step])
+        return out
+
+    def blocks(self, source: RowSource, size: int) -> Iterator[Int8]:
+        """Yield the lattice rows of an array, memory map or table in blocks of at most `size` rows."""
+        for block in iter_blocks(source, size):
+            yield self.transform(block)
+
+    def features(self, X: ArrayLike) -> NDArray[np.float32]:
+        """Return φ(x) of each row without rounding, for rows that need no protection (predictions).
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n, dim), float32
+            Unit rows; the zero row where φ is undefined.
+        """
+        rows = self._checked(np.asarray(X))
+        out = np.empty((len(rows), self.dim), np.float32)
+        step = max(1, _BLOCK_NUMBERS // self.n_features)
+        for start in range(0, len(rows), step):
+            block = np.ascontiguousarray(rows[start : start + step], np.float64)
+            out[start : start + step] = _unit(block) if rows.dtype == np.int8 else self._map(block)
+        return out
+
+    def loses_much(self, X_public: RowSource) -> bool:
+        """Tell whether rounding would cut off more than 1 % of the energy of *public* rows, so that rotation helps."""
+        block = next(iter_blocks(X_public, _LOOK_AT_ROWS), np.empty((0, self.n_features)))
+        if not len(block) or block.dtype == np.int8:
+            return False
+        u = self._map(np.ascontiguousarray(block, np.float64))
+        excess = np.maximum(np.abs(u) * self.scale - LARGEST, 0) / self.scale
+        return bool(np.sum(excess**2) > _LOST_ENERGY * np.sum(u**2))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the parameters but `center`, JSON-ready."""
+        return {"n_features": self.n_features, "pool": self.pool, "rotation": self.rotation}
+
+    def _checked(self, rows: NDArray[Any]) -> NDArray[Any]:
+        if rows.ndim != 2 or rows.shape[1] != self.n_features:
+            raise InputError(
+                f"rows must have shape (n, {self.n_features}); got {rows.ndim} dimensions or another width."
+            )
+        if rows.dtype.kind not in "fiub":
+            raise InputError(f"rows must be real numbers; got dtype {rows.dtype}.")
+        if rows.dtype == np.int8 and not self.is_plain:
+            raise InputError(
+                "int8 rows already are lattice rows, so center, pool and rotation cannot apply; pass float embeddings."
+            )
+        return rows
+
+    def _quantise(self, rows: NDArray[Any]) -> Int8:
+        # A fixed memory layout: sums over a row then add in the same order whatever array the row was cut from.
+        block = np.ascontiguousarray(rows, np.float64)
+        steps = block if rows.dtype == np.int8 else self._map(block) * self.scale
+        return round_within(steps, self.squared_norm, LARGEST).astype(np.int8)
+
+    def _map(self, block: Float) -> Float:
+        u = _unit(block)
+        if self.is_plain:
+            return u
+        empty = ~u.any(axis=1)
+        if self.center is not None:
+            u = u - self.center
+        if self.pool > 1:
+            u = u[:, : self.dim * self.pool].reshape(len(u), self.dim, self.pool).mean(axis=2)
+        u = _unit(u)
+        u[empty] = 0.0
+        return u if self.rotation is None else rotate(u, self.rotation)
+
+
+def _checked_center(center: ArrayLike, n_features: int) -> Float:
+    vector = np.asarray(center, np.float64)
+    if vector.shape != (n_features,) or not np.isfinite(vector).all():
+        raise ParameterError(f"center must be {n_features} finite numbers; got shape {vector.shape}.")
+    return vector
+
+
+def _unit(rows: Float) -> Float:
+    """Scale rows to norm 1; rows with NaN, infinity or only zeros become zero, without a warning."""
+    with np.errstate(all="ignore"):
+        largest = np.abs(rows).max(axis=1, keepdims=True)
+        usable = np.isfinite(largest) & (largest > 0)
+        # Dividing by the largest entry first keeps squares of huge and tiny rows in range.
+        u = rows / np.where(usable, largest, 1.0)
+        u /= np.sqrt(np.square(u).sum(axis=1, keepdims=True))
+    u[~usable[:, 0]] = 0.0
+    return u

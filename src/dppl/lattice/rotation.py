@@ -1,0 +1,63 @@
+"""A seeded public rotation of rows, one row at a time.
+
+It spreads a few huge coordinates over all of them, so that rounding to the lattice clips nothing. A matrix product
+would do the same, but the bits of one row of a BLAS product depend on how many rows it came with; here every step is
+an element-wise addition, so a row's result depends on that row alone.
+"""
+
+import hashlib
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float = NDArray[np.float64]
+_ROUNDS = 3
+
+
+def rotate(rows: Float, seed: int) -> Float:
+    """Rotate each row by the orthogonal map that `seed` names.
+
+    Three rounds of random signs and a Walsh-Hadamard transform, on the first, the last and again the first p
+    coordinates, where p is the largest power of two that fits. The signs come from SHAKE-256, so the map is the same
+    on every machine and with every version of NumPy.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, d), float64
+    seed : int
+
+    Returns
+    -------
+    ndarray of shape (n, d), float64
+        Rows of the same L2 norm up to rounding.
+
+    References
+    ----------
+    .. [1] Ailon, Chazelle (2009), The fast Johnson-Lindenstrauss transform.
+    """
+    n_features = rows.shape[1]
+    width = 1 << (n_features.bit_length() - 1)
+    rows = rows.copy()
+    for turn, sign in enumerate(_signs(seed, n_features)):
+        rows *= sign
+        part = slice(n_features - width, None) if turn % 2 else slice(0, width)
+        rows[:, part] = _hadamard(rows[:, part])
+    return rows
+
+
+def _signs(seed: int, n_features: int) -> Float:
+    digest = hashlib.shake_256(f"dppl rotation {seed} {n_features}".encode()).digest(_ROUNDS * n_features)
+    bits = np.frombuffer(digest, np.uint8).reshape(_ROUNDS, n_features) & 1
+    return np.where(bits == 1, -1.0, 1.0)
+
+
+def _hadamard(rows: Float) -> Float:
+    n, width = rows.shape
+    half = 1
+    while half < width:
+        pairs = rows.reshape(n, width // (2 * half), 2, half)
+        first, second = pairs[:, :, 0], pairs[:, :, 1]
+        rows = np.stack([first + second, first - second], axis=2).reshape(n, width)
+        half *= 2
+    return rows / math.sqrt(width)

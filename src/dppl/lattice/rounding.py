@@ -1,0 +1,49 @@
+"""Rounding to integers without ever leaving a ball: the step on which exact sensitivities rest."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float = NDArray[np.float64]
+
+_SHRINK = 1 - 2.0**-10
+
+
+def round_within(steps: Float, squared_norm: Fraction, largest: float = math.inf) -> Float:
+    r"""Round rows to integers and shrink those toward zero whose squared norm would exceed `squared_norm`.
+
+    Parameters
+    ----------
+    steps : ndarray of shape (n, d), float64
+        Finite rows. Squared norms of the rounded rows, times the denominator of `squared_norm`, must lie below 2⁵³, so
+        that floats hold them exactly and every comparison is one of integers.
+    squared_norm : Fraction
+        Bound on Σq².
+    largest : float, default=inf
+        Bound on each \|q_j\|.
+
+    Returns
+    -------
+    ndarray of shape (n, d), float64
+        Integers. Each row depends on its own row alone.
+    """
+    numerator, denominator = squared_norm.numerator, squared_norm.denominator
+    steps = steps.copy()
+    q = _round(steps, largest)
+    over = np.flatnonzero(denominator * _squared_norms(q) > numerator)
+    while over.size:
+        share = np.sqrt(float(squared_norm) / _squared_norms(q[over]))
+        steps[over] *= np.minimum(share, _SHRINK)[:, None]
+        q[over] = _round(steps[over], largest)
+        over = over[denominator * _squared_norms(q[over]) > numerator]
+    return q
+
+
+def _round(steps: Float, largest: float) -> Float:
+    return np.clip(np.rint(steps), -largest, largest)
+
+
+def _squared_norms(q: Float) -> Float:
+    return np.asarray(np.einsum("ij,ij->i", q, q))

@@ -1,0 +1,67 @@
+"""Rows that may not fit into memory: arrays, memory maps and tables, read in blocks."""
+
+from collections.abc import Iterator
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@runtime_checkable
+class RowTable(Protocol):
+    """What a table larger than memory must offer (`dppl.data.EmbeddingTable` does)."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of rows and columns."""
+
+    def blocks(self, size: int) -> Iterator[NDArray[Any]]:
+        """Yield consecutive blocks of at most `size` rows."""
+
+
+_TAKE_ROWS = 8192
+
+RowSource: TypeAlias = NDArray[Any] | RowTable
+
+
+def iter_blocks(source: RowSource, size: int) -> Iterator[NDArray[Any]]:
+    """Yield the rows of `source` in order, in blocks of at most `size` rows.
+
+    Parameters
+    ----------
+    source : ndarray, memory map or object with ``blocks(size)``, of shape (n, d)
+    size : int
+
+    Yields
+    ------
+    ndarray of shape (at most size, d)
+    """
+    if isinstance(source, np.ndarray):
+        for start in range(0, len(source), size):
+            yield source[start : start + size]
+    else:
+        yield from source.blocks(size)
+
+
+def take_rows(source: RowSource, indices: NDArray[np.int64]) -> NDArray[Any]:
+    """Return the rows at `indices` (any order, repeats allowed) of an array or a streamed table.
+
+    Parameters
+    ----------
+    source : ndarray, memory map or table, of shape (n, d)
+    indices : ndarray of shape (k,), int64
+
+    Returns
+    -------
+    ndarray of shape (k, d)
+    """
+    if isinstance(source, np.ndarray):
+        return np.asarray(source[indices])
+    out = np.empty((len(indices), source.shape[1]))
+    start = 0
+    for block in source.blocks(_TAKE_ROWS):
+        inside = np.flatnonzero((indices >= start) & (indices < start + len(block)))
+        out = out.astype(block.dtype, copy=False)
+        out[inside] = block[indices[inside] - start]
+        start += len(block)
+    return out

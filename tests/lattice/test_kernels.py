@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dppl.lattice import Lattice, SimilarityClip, class_sums, iter_blocks, kernels, sum_blocks, take_rows, utilities
+
+
+class Table:
+    """A table that streams and cannot be indexed."""
+
+    def __init__(self, rows, chunk):
+        self._rows, self._chunk, self.shape = rows, chunk, rows.shape
+
+    def blocks(self, size):
+        yield from iter_blocks(self._rows, min(size, self._chunk))
+
+
+def naive_utilities(private, public, clip):
+    public = public.astype(np.int64)
+    return np.stack(
+        [(np.clip(q.astype(np.int64) @ public.T, clip.low, clip.high) - clip.low).sum(axis=0) for q in private]
+    )
+
+
+def lattice_rows(rng, n, lattice):
+    return lattice.transform(rng.normal(size=(n, lattice.dim)) + rng.normal(size=lattice.dim))
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_utilities_equal_integer_arithmetic(data):
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    dim = data.draw(st.sampled_from([1, 3, 17, 384, 1280, 17_000]))
+    sizes = data.draw(st.lists(st.integers(0, 60), min_size=1, max_size=6))
+    m = data.draw(st.integers(1, 50))
+    lattice = Lattice(dim)
+    private = [lattice_rows(rng, n, lattice) for n in sizes]
+    public = lattice_rows(rng, m, lattice)
+    square = int(lattice.squared_norm) + 1
+    low = data.draw(st.integers(-square, square - 1))
+    high = data.draw(st.integers(low + 1, square))
+    block = data.draw(st.integers(1, 40))
+    clips = [SimilarityClip(low, high), SimilarityClip(-square, square)]
+    for clip in clips:
+        expected = naive_utilities(private, public, clip)
+        assert (utilities(private, lattice.blocks(public, block), m, lattice, clip) == expected).all()
+        assert expected.min() >= 0
+        assert (expected.max(axis=1) <= np.array(sizes) * clip.sensitivity).all()
+
+
+@pytest.mark.parametrize("rows", [1, 7, 512, 5000])
+def test_the_block_size_does_not_show(rows, monkeypatch):
+    rng = np.random.default_rng(0)
+    lattice = Lattice(48)
+    private = [lattice_rows(rng, n, lattice) for n in (700, 0, 3, 900)]
+    public = lattice_rows(rng, 211, lattice)
+    clip = SimilarityClip(int(0.1 * lattice.squared_norm), int(0.7 * lattice.squared_norm))
+    monkeypatch.setattr(kernels, "_PRIVATE_ROWS", rows)
+    assert (
+        utilities(private, lattice.blocks(public, 64), 211, lattice, clip) == naive_utilities(private, public, clip)
+    ).all()
+
+
+def test_both_paths_agree_where_nothing_is_clipped():
+    rng = np.random.default_rng(1)
+    lattice = Lattice(24)
+    private = [lattice_rows(rng, n, lattice) for n in (30, 0, 11)]
+    public = lattice_rows(rng, 40, lattice)
+    square = int(lattice.squared_norm) + 1
+    clip = SimilarityClip(-square, square)
+    assert clip.touches_nothing(lattice)
+    rows, ends = np.concatenate(private), np.cumsum([len(q) for q in private])
+    linear = kernels._LinearScore(rows, ends, lattice, clip)(public)
+    assert (linear == kernels._ClippedScore(rows, ends, lattice, clip)(public)).all()
+
+
+def test_the_equality_test_notices_sums_of_too_many_rows(monkeypatch):
+    """Adding more similarities in float32 than it holds exactly must show: the reason for short runs."""
+    lattice = Lattice(384)
+    private = [np.repeat(lattice_rows(np.random.default_rng(2), 1, lattice), 500, axis=0)]
+    clip = SimilarityClip(-int(lattice.squared_norm), int(lattice.squared_norm) - 1)
+    score = kernels._ClippedScore(private[0], np.array([500]), lattice, clip)
+    exact = score(private[0][:1])
+    assert (exact == naive_utilities(private, private[0][:1], clip)).all()
+    score.exact_rows = 500
+    assert (score(private[0][:1]) != exact).any()
+
+
+@given(st.integers(0, 2**32), st.integers(0, 300), st.integers(1, 5), st.sampled_from([1, 5, 64]))
+@settings(max_examples=50)
+def test_class_sums_equal_integer_arithmetic(seed, n, n_classes, dim):
+    rng = np.random.default_rng(seed)
+    q = rng.integers(-127, 128, (n, dim)).astype(np.int8)
+    codes = rng.integers(-1, n_classes, n)
+    expected = np.stack([q[codes == code].astype(np.int64).sum(axis=0) for code in range(n_classes)])
+    for size in (1, 64, 4096):
+        assert (class_sums(iter_blocks(q, size), codes, n_classes, dim) == expected).all()
+
+
+def test_class_sums_of_the_longest_rows_are_exact():
+    q = np.full((9000, 2), 127, np.int8)
+    lattice = Lattice(2)
+    assert class_sums(iter_blocks(q, 4096), np.zeros(9000, np.intp), 1, 2).tolist() == [[9000 * 127] * 2]
+    assert all(len(block) <= 2**24 // 127 for block in sum_blocks(lattice, q))
+
+
+def test_rows_are_taken_from_arrays_and_streams_alike():
+    rows = np.random.default_rng(3).normal(size=(100, 4)).astype(np.float32)
+    indices = np.array([99, 0, 5, 5, 42])
+    for source in (rows, Table(rows, 9)):
+        taken = take_rows(source, indices)
+        assert taken.dtype == np.float32
+        assert (taken == rows[indices]).all()

@@ -1,0 +1,181 @@
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from dppl.errors import InputError, ParameterError
+from dppl.lattice import Lattice
+from dppl.lattice.rotation import rotate
+from dppl.lattice.rounding import round_within
+
+any_float = st.floats(width=64, allow_nan=True, allow_infinity=True)
+embeddings = hnp.arrays(
+    np.float64,
+    st.tuples(st.integers(1, 7), st.integers(1, 40)),
+    elements=st.one_of(any_float, st.floats(-1, 1), st.just(0.0)),
+)
+
+
+def variants(n_features):
+    """Every kind of public map for this width."""
+    center = np.linspace(-0.3, 0.2, n_features)
+    return [
+        Lattice(n_features),
+        Lattice(n_features, center=center),
+        Lattice(n_features, pool=min(3, n_features)),
+        Lattice(n_features, rotation=7),
+        Lattice(n_features, center=center, pool=min(2, n_features), rotation=1),
+    ]
+
+
+@given(embeddings)
+def test_no_row_is_longer_than_the_scale(X):
+    for lattice in variants(X.shape[1]):
+        q = lattice.transform(X).astype(int)
+        assert np.abs(q).max() <= 127
+        assert all(Fraction(int(norm)) <= Fraction(127**2 * lattice.dim, 16) for norm in (q**2).sum(axis=1))
+
+
+@given(embeddings, st.randoms(use_true_random=False))
+def test_a_row_is_mapped_the_same_in_any_company(X, random):
+    for lattice in variants(X.shape[1]):
+        together = lattice.transform(X)
+        order = random.sample(range(len(X)), len(X))
+        assert (lattice.transform(X[order]) == together[order]).all()
+        assert (lattice.transform(np.asfortranarray(X)) == together).all()
+        for row, expected in zip(X, together, strict=True):
+            assert (lattice.transform(row[None]) == expected).all()
+
+
+def test_a_row_is_mapped_the_same_in_large_blocks():
+    X = np.random.default_rng(0).normal(size=(3001, 384)).astype(np.float32)
+    for lattice in variants(384):
+        together = lattice.transform(X)
+        picked = [0, 169, 170, 171, 1500, 3000]
+        assert (lattice.transform(X[picked]) == together[picked]).all()
+        assert (np.concatenate(list(lattice.blocks(X, 77))) == together).all()
+
+
+def test_the_company_test_notices_a_map_that_looks_at_the_batch():
+    class BatchScaled(Lattice):
+        def transform(self, X):
+            return super().transform(X - np.mean(X, axis=0))
+
+    X = np.random.default_rng(1).normal(size=(5, 16))
+    lattice = BatchScaled(16)
+    assert not (lattice.transform(X[:1]) == lattice.transform(X)[:1]).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_damaged_row_becomes_zero_without_a_word(bad, recwarn):
+    X = np.random.default_rng(2).normal(size=(4, 8))
+    whole = Lattice(8).transform(X)
+    X[1, 3] = bad
+    X[2] = 0.0
+    q = Lattice(8).transform(X)
+    assert not q[1:3].any()
+    assert (q[[0, 3]] == whole[[0, 3]]).all()
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("scale", [1e-310, 1e-30, 1e30, 1e300])
+def test_length_does_not_matter_even_where_squares_overflow(scale):
+    X = np.random.default_rng(3).normal(size=(20, 64))
+    close = Lattice(64).transform(X * scale).astype(int) - Lattice(64).transform(X)
+    assert np.abs(close).max() <= 1
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_number_gives_the_same_row_in_every_precision_that_holds_it(dtype):
+    X = np.random.default_rng(4).normal(size=(50, 96)).astype(np.float16)
+    assert (Lattice(96).transform(X.astype(dtype)) == Lattice(96).transform(X.astype(np.float64))).all()
+
+
+def test_similarities_are_those_of_the_embeddings():
+    X = np.random.default_rng(5).normal(size=(200, 384))
+    lattice = Lattice(384)
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    q = lattice.transform(X) / lattice.scale
+    error = q @ q.T - unit @ unit.T
+    # Rounding each coordinate by at most half a step: about 8e-4 rms for 384 dimensions, plus the shrinking.
+    assert np.sqrt(np.mean(error**2)) < 1.2e-3
+    assert np.abs(np.sum(q**2, axis=1) - 1).max() < 0.02
+
+
+def test_int8_rows_pass_unless_they_are_too_long():
+    lattice = Lattice(32)
+    q = lattice.transform(np.random.default_rng(6).normal(size=(9, 32)))
+    assert (lattice.transform(q) == q).all()
+    long = np.full((1, 32), -128, np.int8)
+    shrunk = lattice.transform(long).astype(int)
+    assert 0 < (shrunk**2).sum() <= lattice.squared_norm
+    with pytest.raises(InputError, match="already are lattice rows"):
+        Lattice(32, pool=2).transform(q)
+
+
+def test_rotation_is_orthogonal_and_fixed_for_ever():
+    for width in (1, 2, 3, 12, 64, 100):
+        matrix = rotate(np.eye(width), 5)
+        assert np.allclose(matrix @ matrix.T, np.eye(width), atol=1e-12)
+    # A saved model names its rotation by the seed, so these numbers must never change.
+    assert np.allclose(rotate(np.eye(3)[:1], 5)[0], ROTATED, atol=1e-12)
+    assert not np.allclose(rotate(np.eye(3)[:1], 6)[0], ROTATED)
+
+
+ROTATED = [-0.25 * (2 - 2**0.5), -0.25 * (2 + 2**0.5), -0.5]
+
+
+def test_rotation_saves_rows_with_a_few_huge_coordinates():
+    X = np.random.default_rng(7).normal(size=(100, 256))
+    assert not Lattice(256).loses_much(X)
+    X[:, :3] += 40
+    assert Lattice(256).loses_much(X)
+    assert not Lattice(256, rotation=0).loses_much(X)
+
+
+def test_center_and_pool_do_what_they_say():
+    X = np.random.default_rng(8).normal(size=(6, 12)) + 2
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    center = unit.mean(axis=0)
+    expected = (unit - center).reshape(6, 4, 3).mean(axis=2)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    assert np.allclose(Lattice(12, center=center, pool=3).features(X), expected, atol=1e-6)
+    assert Lattice(14, pool=3).dim == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n_features": 0}, "n_features"),
+        ({"n_features": 4, "pool": 5}, "at most n_features=4"),
+        ({"n_features": 4, "pool": 0}, "pool"),
+        ({"n_features": 4, "rotation": "x"}, "rotation"),
+        ({"n_features": 4, "center": [1, 2]}, "center must be 4 finite numbers"),
+        ({"n_features": 2, "center": [1, np.nan]}, "center must be 2 finite numbers"),
+    ],
+)
+def test_parameters_are_checked(arguments, message):
+    with pytest.raises(ParameterError, match=message):
+        Lattice(**arguments)
+
+
+@pytest.mark.parametrize("X", [np.ones(4), np.ones((2, 5)), np.ones((2, 4, 1))])
+def test_rows_of_another_shape_are_refused(X):
+    with pytest.raises(InputError, match=r"shape \(n, 4\)"):
+        Lattice(4).transform(X)
+
+
+@given(
+    hnp.arrays(np.float64, st.tuples(st.integers(1, 5), st.integers(1, 8)), elements=st.floats(-1e5, 1e5)),
+    st.fractions(Fraction(1, 16), Fraction(10**8), max_denominator=16),
+)
+@settings(max_examples=200)
+def test_rounding_never_leaves_the_ball_nor_the_side_of_zero(steps, squared_norm):
+    q = round_within(steps, squared_norm)
+    assert (q == np.rint(q)).all()
+    assert all(Fraction(float(norm)) <= squared_norm for norm in (q**2).sum(axis=1))
+    assert (q * steps >= 0).all()
+    assert (np.abs(q) <= np.abs(np.rint(steps))).all()
