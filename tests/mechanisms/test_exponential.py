@@ -1,0 +1,205 @@
+import itertools
+import math
+
+import mpmath
+import numpy as np
+import opendp.prelude as dp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from dppl import ZCDP, ApproxDP, PureDP
+from dppl.errors import InputError
+from dppl.mechanisms import ExponentialMechanism, exponential
+from dppl.mechanisms.randomness import Randomness, SeededRandomness, SystemRandomness
+
+# Each statistical test here raises a false alarm with at most this probability.
+ALARM = 1e-6
+SYSTEM = SystemRandomness()
+UTILITIES = np.array([0, 3, 5, 5, 9, 20, 19, -40])
+
+
+def probabilities(utilities, epsilon, sensitivity):
+    weight = np.exp(epsilon * (utilities - utilities.max()) / sensitivity)
+    return weight / weight.sum()
+
+
+def chi_square_holds(counts, expected_probabilities):
+    expected = expected_probabilities * counts.sum()
+    kept = expected >= 5
+    observed = np.append(counts[kept], counts[~kept].sum())
+    expected = np.append(expected[kept], expected[~kept].sum())
+    statistic = ((observed - expected)[expected > 0] ** 2 / expected[expected > 0]).sum()
+    return statistic <= stats.chi2.isf(ALARM, max((expected > 0).sum() - 1, 1))
+
+
+def draw_counts(mechanism, utilities, n, source=SYSTEM):
+    return np.bincount([mechanism.select(utilities, source)[0] for _ in range(n)], minlength=len(utilities))
+
+
+@pytest.mark.parametrize("source", [SYSTEM, SeededRandomness(1)], ids=["system", "seeded"])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+def test_one_selection_has_the_exact_law(epsilon, source):
+    mechanism = ExponentialMechanism(epsilon=epsilon, sensitivity=7)
+    counts = draw_counts(mechanism, UTILITIES, 6000, source)
+    assert chi_square_holds(counts, probabilities(UTILITIES, epsilon, 7))
+    # Controls: a fifth less or more epsilon is noticed where it matters.
+    if epsilon == 1.0:
+        assert not chi_square_holds(counts, probabilities(UTILITIES, 0.8, 7))
+        assert not chi_square_holds(counts, probabilities(UTILITIES, 1.2, 7))
+
+
+def test_the_law_agrees_with_opendp_under_zcdp():
+    """OpenDP's noisy max is the exponential mechanism under zCDP; two samples, one law."""
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64", monotonic=True)
+    theirs = dp.m.make_noisy_max(*space, dp.zero_concentrated_divergence(), scale=7.0)
+    drawn = np.bincount([theirs(UTILITIES.tolist()) for _ in range(4000)], minlength=len(UTILITIES))
+    mechanism = ExponentialMechanism(epsilon=1.0, sensitivity=7)
+    mine = draw_counts(mechanism, UTILITIES, 4000)
+    kept = drawn + mine >= 10
+    assert stats.chi2_contingency([drawn[kept], mine[kept]]).pvalue >= ALARM
+    sharper = draw_counts(ExponentialMechanism(epsilon=1.4, sensitivity=7), UTILITIES, 4000)
+    assert stats.chi2_contingency([drawn[kept], sharper[kept]]).pvalue < ALARM
+    assert mechanism.rho == pytest.approx(theirs.map(7), rel=1e-9)
+
+
+def set_probabilities(utilities, size, epsilon, sensitivity):
+    """Probability of every set, by enumeration: weight exp(epsilon · worst utility / sensitivity)."""
+    sets = list(itertools.combinations(range(len(utilities)), size))
+    worst = np.array([min(utilities[list(chosen)]) for chosen in sets])
+    return dict(zip(sets, probabilities(worst, epsilon, sensitivity), strict=True))
+
+
+def published_set_probabilities(utilities, size, epsilon, sensitivity):
+    """DPPL-v1 C.3.1 as released: rank y from 0 drawn with weight binom(y, K)·exp(epsilon·u_y/(2·sensitivity))."""
+    order = np.argsort(-utilities, kind="stable")
+    weight = np.array(
+        [math.comb(y, size) * math.exp(epsilon * utilities[order[y]] / (2 * sensitivity)) for y in range(len(order))]
+    )
+    result = dict.fromkeys(itertools.combinations(range(len(utilities)), size), 0.0)
+    for y, mass in enumerate(weight / weight.sum()):
+        better = list(itertools.combinations(order[:y], size - 1))
+        for others in better:
+            result[tuple(sorted([*others, order[y]]))] += mass / len(better)
+    return result
+
+
+neighbours = st.integers(3, 6).flatmap(
+    lambda m: st.tuples(
+        st.lists(st.integers(0, 12), min_size=m, max_size=m),
+        st.lists(st.integers(0, 4), min_size=m, max_size=m),
+        st.integers(1, m - 1),
+        st.sampled_from([0.3, 1.0, 3.0]),
+    )
+)
+
+
+@given(neighbours)
+def test_no_set_tells_neighbours_apart_by_more_than_epsilon(case):
+    """A record adds between 0 and 4 to each utility; exact probabilities, every set."""
+    utilities, added, size, epsilon = case
+    before = set_probabilities(np.array(utilities), size, epsilon, 4)
+    after = set_probabilities(np.array(utilities) + np.array(added), size, epsilon, 4)
+    ratios = [math.log(after[chosen] / before[chosen]) for chosen in before]
+    assert max(map(abs, ratios)) <= epsilon * (1 + 1e-9)
+    assert max(ratios) - min(ratios) <= epsilon * (1 + 1e-9)  # bounded range, which the zCDP cost rests on
+
+
+def test_the_published_weighting_fails_the_same_test():
+    utilities, added = np.array([5, 4, 3, 1]), np.array([0, 0, 4, 0])
+    before = published_set_probabilities(utilities, 2, 1.0, 4)
+    after = published_set_probabilities(utilities + added, 2, 1.0, 4)
+    assert sum(before.values()) == pytest.approx(1)
+    assert before[0, 1] == 0.0
+    assert after[0, 1] > 0.0  # possible for one neighbour, impossible for the other: no finite epsilon
+
+
+@pytest.mark.parametrize(
+    ("utilities", "size"), [([5, 1, 3, 3, 2], 2), ([4, 4, 4, 4], 2), ([9, 2, 7, 7, 7, 0], 3), ([1, 2, 3], 3)]
+)
+def test_a_set_has_the_exact_law(utilities, size):
+    utilities = np.array(utilities)
+    exact = set_probabilities(utilities, size, 1.0, 2)
+    mechanism = ExponentialMechanism(epsilon=1.0, sensitivity=2, size=size)
+    drawn = [tuple(mechanism.select(utilities, SYSTEM).tolist()) for _ in range(4000)]
+    counts = np.array([drawn.count(chosen) for chosen in exact])
+    assert counts.sum() == 4000
+    assert chi_square_holds(counts, np.array(list(exact.values())))
+    if len(set(exact.values())) > 1:
+        wrong = set_probabilities(utilities, size, 1.4, 2)
+        assert not chi_square_holds(counts, np.array(list(wrong.values())))
+
+
+def test_equal_utilities_give_a_uniform_draw_and_huge_gaps_the_best():
+    mechanism = ExponentialMechanism(epsilon=1.0, sensitivity=1)
+    assert chi_square_holds(draw_counts(mechanism, np.zeros(5, np.int64), 3000), np.full(5, 0.2))
+    # exp(-1e12) · 100 draws: never.
+    assert set(draw_counts(mechanism, np.array([0, 10**12, -(10**15)]), 100).nonzero()[0]) == {1}
+
+
+class Scripted(Randomness):
+    """Proposes one candidate and then serves fixed bits, to look at a single acceptance."""
+
+    fit_for_release = False
+
+    def __init__(self, proposal, bits):
+        self.proposal, self.served = proposal, iter(bits)
+
+    def below(self, bound):
+        return self.proposal if self.proposal is not None else 0
+
+    def bits(self, count):
+        return next(self.served)
+
+    def discrete_gaussian(self, noise_std, shape):
+        raise NotImplementedError
+
+
+def test_acceptance_looks_at_more_bits_only_where_they_decide():
+    third = exponential.Fraction(1, 3)
+    first = (2**64) // 3  # the 64 bits of 1/3: undecided
+    assert exponential._bernoulli(third, exponential.Fraction(0), Scripted(None, [first, 0]))
+    assert not exponential._bernoulli(third, exponential.Fraction(0), Scripted(None, [first, 2**64 - 1]))
+    assert exponential._bernoulli(third, exponential.Fraction(0), Scripted(None, [first - 1]))
+    assert not exponential._bernoulli(third, exponential.Fraction(0), Scripted(None, [first + 1]))
+
+
+@given(st.integers(0, 10**15), st.fractions(0, 1, max_denominator=10**9), st.integers(25, 60))
+@settings(max_examples=200)
+def test_probability_bounds_enclose_the_truth(gap, factor, digits):
+    exponent = exponential.Fraction(gap, 7 * 10**9)
+    low, high = exponential._probability_bounds(factor, exponent, digits)
+    with mpmath.workdps(120):
+        exact = mpmath.mpf(factor.numerator) / factor.denominator * mpmath.exp(-mpmath.mpf(gap) / (7 * 10**9))
+        assert mpmath.mpf(str(low)) <= exact <= mpmath.mpf(str(high))
+        assert mpmath.mpf(str(high)) - mpmath.mpf(str(low)) <= exact * mpmath.mpf(10) ** (1 - digits)
+
+
+def test_an_envelope_below_a_weight_stops_the_run():
+    with pytest.raises(AssertionError, match="envelope"):
+        exponential._bernoulli(exponential.Fraction(3, 2), exponential.Fraction(0), SYSTEM)
+
+
+def test_budgets_buy_their_epsilon():
+    assert ExponentialMechanism.within(PureDP(2.0), 5).epsilon == 2.0
+    assert ExponentialMechanism.within(ApproxDP(2.0, 1e-6), 5).epsilon == 2.0
+    mechanism = ExponentialMechanism.within(ZCDP(0.5), 5)
+    assert mechanism.epsilon == pytest.approx(2.0)
+    assert mechanism.rho <= 0.5 * (1 + 1e-15)
+
+
+def test_the_entry_of_the_guarantee_knows_the_adjacency():
+    mechanism = ExponentialMechanism(epsilon=1.0, sensitivity=5, size=3)
+    assert mechanism.describe("rows", adjacency="add-remove").cost == {"epsilon": 1.0, "rho": 0.125}
+    assert mechanism.describe("rows", adjacency="replace-one").cost == {"epsilon": 2.0, "rho": 0.5}
+
+
+def test_more_prototypes_than_candidates_are_refused():
+    with pytest.raises(InputError, match="at least as many; got 2"):
+        ExponentialMechanism(epsilon=1.0, sensitivity=1, size=3).select(np.array([1, 2]), SYSTEM)
+
+
+def test_the_whole_pool_is_one_set():
+    mechanism = ExponentialMechanism(epsilon=1.0, sensitivity=1, size=4)
+    assert mechanism.select(np.array([5, 0, 2, 2]), SYSTEM).tolist() == [0, 1, 2, 3]
