@@ -1,0 +1,7 @@
+"""Estimators that release prototypes, one a file."""
+
+from dppl.prototypes.mean import MeanPrototypes
+from dppl.prototypes.model_file import load
+from dppl.prototypes.public import PublicPrototypes
+
+__all__ = ["MeanPrototypes", "PublicPrototypes", "load"]

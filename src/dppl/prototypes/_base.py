@@ -1,0 +1,233 @@
+"""What the prototype classifiers share: inputs, prediction and the way a fit runs."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dppl import _validate
+from dppl.errors import InputError, ParameterError
+from dppl.lattice import Lattice, RowSource, iter_blocks
+from dppl.mechanisms import Randomness, randomness
+from dppl.privacy import Budget, Guarantee
+from dppl.privacy.guarantee import ADJACENCIES, ALWAYS_UNCOVERED
+from dppl.prototypes import _records
+from dppl.prototypes._records import Codes
+
+_PREDICT_ROWS = 8192
+_MEAN_ROWS = 4096
+# Any fixed number does: the rotation is public.
+_AUTO_ROTATION = 0
+
+
+class PrototypeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Classify by the closest released prototype in an encoder's embedding space.
+
+    Subclasses say how prototypes are released. A fit runs in one direction: parameters and public inputs first, then
+    the guarantee, and only then private rows, which enter a mechanism and nothing else.
+    """
+
+    budget: Budget
+    classes: ArrayLike | None
+    adjacency: str
+    pool: int
+    center: ArrayLike | str | None
+    rotation: int | str | None
+    unknown_labels: str
+    random_state: int | None
+
+    classes_: NDArray[Any]
+    prototypes_: NDArray[Any]
+    guarantee_: Guarantee
+    lattice_: Lattice
+    n_features_in_: int
+
+    def fit(self, X: Any, y: Any, X_public: Any = None) -> Self:
+        """Release prototypes of the classes of (`X`, `y`).
+
+        Parameters
+        ----------
+        X : array-like or table of shape (n_records, n_features)
+            Private embeddings, one row a record. Rows with NaN, infinity or only zeros count as zero rows, silently.
+        y : array-like of shape (n_records,)
+            Private labels.
+        X_public : array-like or table of shape (n_public, n_features), default=None
+            Public embeddings of the same encoder.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ParameterError, BudgetError
+            If a parameter breaks its rule, or the budget cannot be spent by this mechanism.
+        InputError, UnknownLabelError
+            If arrays do not fit together, or a label lies outside `classes`.
+        """
+        self._check_parameters()
+        source = randomness(self.random_state)
+        self.__dict__.pop("prototypes_", None)  # a refit that fails leaves an unfitted model, not a mixture
+        rows = _records.as_rows(X)
+        labels = _records.as_labels(y, rows)
+        public = None if X_public is None else _records.as_rows(X_public, "X_public")
+        validate_data(self, X, skip_check_array=True)
+        if public is not None and public.shape[1] != self.n_features_in_:
+            raise InputError(
+                f"X_public must have the {self.n_features_in_} features of X; got {public.shape[1]} features."
+            )
+        self.classes_ = _records.public_classes(self.classes, labels)
+        self.lattice_ = self._public_lattice(public)
+        mechanism = self._plan(public)
+        self.guarantee_ = self._guarantee(mechanism, source)
+        # From here on private rows are read, and only `mechanism` sees them.
+        codes = _records.class_codes(labels, self.classes_, self.unknown_labels)
+        self.prototypes_ = self._release(mechanism, rows, codes, public, source)
+        return self
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """Return the similarity of each row to the prototypes of each class.
+
+        Parameters
+        ----------
+        X : array-like or table of shape (n, n_features)
+            Rows to classify; they cost nothing.
+
+        Returns
+        -------
+        ndarray of shape (n, n_classes) or, for two classes, (n,)
+            Larger is closer. For two classes, the second's value minus the first's.
+        """
+        scores = self._scores(X)
+        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the class of the closest prototypes for each row.
+
+        Parameters
+        ----------
+        X : array-like or table of shape (n, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Labels. A row without a direction (NaN, infinity, only zeros) gets the first class.
+        """
+        scores = self._scores(X)
+        return np.asarray(self.classes_[scores.argmax(axis=1)])
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the released model to one safetensors file, in one step.
+
+        The file holds prototypes, public inputs and the guarantee: nothing private, nothing executable.
+
+        Parameters
+        ----------
+        path : path
+        overwrite : bool, default=False
+            Whether an existing file may be replaced.
+
+        Raises
+        ------
+        FileExistsError
+            If the file exists and `overwrite` is False.
+        """
+        from dppl.prototypes.model_file import save  # that module knows all estimators
+
+        check_is_fitted(self, "prototypes_")
+        save(self, path, overwrite=overwrite)
+
+    @abstractmethod
+    def _plan(self, public: RowSource | None) -> Any:
+        """Return the calibrated mechanism, from parameters and public inputs only."""
+
+    @abstractmethod
+    def _guarantee(self, mechanism: Any, source: Randomness) -> Guarantee:
+        """Return what releasing by `mechanism` promises."""
+
+    @abstractmethod
+    def _release(
+        self, mechanism: Any, rows: RowSource, codes: Codes, public: RowSource | None, source: Randomness
+    ) -> NDArray[Any]:
+        """Return the prototypes that `mechanism` releases from the private rows."""
+
+    @abstractmethod
+    def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Return scores of shape (n, n_classes) for mapped rows."""
+
+    def _check_parameters(self) -> None:
+        if not isinstance(self.budget, Budget):
+            raise ParameterError(
+                "budget must be PureDP(epsilon), ZCDP(rho) or ApproxDP(epsilon, delta), since a number means nothing "
+                f"without its notion; got {self.budget!r}."
+            )
+        _validate.one_of(ADJACENCIES, adjacency=self.adjacency)
+        _validate.one_of(_records.UNKNOWN_LABELS, unknown_labels=self.unknown_labels)
+
+    def _public_lattice(self, public: RowSource | None) -> Lattice:
+        """Build the public map, from parameters and public rows only."""
+        center = self.center
+        if isinstance(center, str):
+            _validate.one_of(("public",), center=center)
+            if public is None:
+                raise ParameterError("center='public' is fitted on public rows; pass X_public to fit.")
+            center = _mean_direction(public)
+        rotation = self.rotation
+        if isinstance(rotation, str):
+            _validate.one_of(("auto",), rotation=rotation)
+            plain = Lattice(self.n_features_in_, center=center, pool=self.pool)
+            rotation = _AUTO_ROTATION if public is not None and plain.loses_much(public) else None
+        return Lattice(self.n_features_in_, center=center, pool=self.pool, rotation=rotation)
+
+    def _public_inputs(self) -> tuple[str, ...]:
+        """Name what every guarantee treats as public."""
+        inputs = ["the encoder", "the number of features", "all parameters"]
+        if self.classes is not None:
+            inputs.insert(0, "the list of classes")
+        return tuple(inputs)
+
+    def _not_covered(self) -> tuple[str, ...]:
+        missing = list(ALWAYS_UNCOVERED)
+        if self.adjacency == "add-remove":
+            missing.append("a changed label or record, which counts as one removed and one added")
+        if self.classes is None:
+            missing.insert(0, "the label set: it was read from the private labels")
+        if self.unknown_labels == "error":
+            missing.append("whether the fit stopped at a label outside the class list (unknown_labels='error')")
+        return tuple(missing)
+
+    def _scores(self, X: Any) -> NDArray[np.float64]:
+        check_is_fitted(self, "prototypes_")
+        rows = _records.as_rows(X)
+        validate_data(self, X, reset=False, skip_check_array=True)
+        parts = [self._class_scores(self.lattice_.features(block)) for block in iter_blocks(rows, _PREDICT_ROWS)]
+        return np.concatenate(parts) if parts else np.empty((0, len(self.classes_)))
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.non_deterministic = self.random_state is None
+        tags.classifier_tags.poor_score = True  # on the tiny sets of scikit-learn's checks noise drowns the classes
+        return tags
+
+
+def unit_directions(prototypes: NDArray[Any]) -> NDArray[np.float32]:
+    """Scale vectors along the last axis to norm 1; a zero vector stays zero."""
+    wide = np.asarray(prototypes, np.float64)
+    norms = np.linalg.norm(wide, axis=-1, keepdims=True)
+    return (wide / np.where(norms > 0, norms, 1.0)).astype(np.float32)
+
+
+def _mean_direction(public: RowSource) -> NDArray[np.float64]:
+    lattice = Lattice(public.shape[1])
+    total = np.zeros(lattice.dim)
+    for block in iter_blocks(public, _MEAN_ROWS):
+        total += lattice.features(block).sum(axis=0, dtype=np.float64)
+    return np.asarray(total / max(public.shape[0], 1))

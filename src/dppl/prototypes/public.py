@@ -1,0 +1,229 @@
+"""DPPL-Public: each class is represented by public rows that the exponential mechanism selects."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dppl import _validate
+from dppl.errors import InputError, ParameterError
+from dppl.lattice import PUBLIC_ROWS, Lattice, RowSource, SimilarityClip, take_rows, utilities
+from dppl.mechanisms import ExponentialMechanism, Randomness
+from dppl.privacy import Budget, Guarantee
+from dppl.prototypes._base import PrototypeClassifier, unit_directions
+from dppl.prototypes._records import Codes
+
+# Utilities of this many bytes are held at a time, by taking few classes at once.
+_UTILITY_BYTES = 1 << 28
+_PRIVATE_ROWS = 4096
+# clip="auto": similarities among this many public rows, and their quantiles that become the bounds.
+_CLIP_ROWS = 2000
+_CLIP_QUANTILES = (0.5, 0.999)
+
+
+class PublicPrototypes(PrototypeClassifier):
+    r"""Represent each class by one or several *public* rows, selected under differential privacy.
+
+    The utility of a public row for a class is the sum of its clipped similarities with the class's private rows. The
+    exponential mechanism picks a row per class with probability proportional to exp(epsilon·utility/sensitivity), or a
+    set of rows by the utility of its worst member. This is pure differential privacy; what is released are positions of
+    public rows.
+
+    Parameters
+    ----------
+    budget : PureDP, ZCDP or ApproxDP
+        What the whole fit may spend. Of ZCDP(rho) a selection uses epsilon = sqrt(8·rho).
+    classes : array-like of shape (n_classes,), default=None
+        Public list of classes. A class without records gets a uniform draw. None reads the list from `y`, which is not
+        private, and warns.
+    n_prototypes : int, default=1
+        Rows per class (the papers' K).
+    clip : "auto" or (float, float), default="auto"
+        Bounds (d_min, d_max) within [0, 2] on 1 + cosine similarity. ``"auto"`` takes quantiles of the similarities
+        among public rows, at no cost. (0, 2) clips nothing.
+    adjacency : {"add-remove", "replace-one"}, default="add-remove"
+        Under ``"replace-one"`` a record changes two selections, or one twice as much, so each is half as sharp.
+    pool : int, default=1
+        Kernel size of average pooling over neighbouring coordinates.
+    center : array-like of shape (n_features,) or "public", default=None
+        Public mean that is subtracted from unit rows; ``"public"`` takes that of `X_public`.
+    rotation : int or "auto", default=None
+        Seed of a public rotation, for encoders with a few huge coordinates; ``"auto"`` rotates if `X_public` needs it.
+    unknown_labels : {"error", "ignore"}, default="error"
+        What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
+    random_state : int, default=None
+        None draws from the operating system. An integer repeats a run, and the guarantee then says that the model must
+        not be released.
+
+    Attributes
+    ----------
+    public_indices_ : ndarray of shape (n_classes, n_prototypes), int64
+        Positions of the selected rows in `X_public`, ascending within a class. Safe to publish.
+    prototypes_ : ndarray of shape (n_classes, n_prototypes, dim), int8
+        Their lattice rows.
+    clip_ : tuple of float
+        The bounds (d_min, d_max) in use.
+    classes_, guarantee_, lattice_, n_features_in_
+        As in `MeanPrototypes`.
+
+    Notes
+    -----
+    **Privacy.** Unit: one record. Relation: add or remove one record (or replace one). Released: `public_indices_`.
+    Sensitivity: a record adds an integer between 0 and about (d_max - d_min)·s² to each utility of its own class, so
+    utilities are monotone, and disjoint classes cost together what one does. Public inputs: `classes`, `X_public`, all
+    parameters, `n_features`. Not covered: choice of parameters by private data, timing, a changed label under
+    add/remove (two steps).
+
+    References
+    ----------
+    .. [1] Wahdany, Jagielski, Dziedzic, Boenisch, DPPL-v1 (arXiv:2406.08039), sections 4.2, C.3, C.4 (eq. 7) and D.1.
+       Its eq. (6) for several rows is corrected here, see `dppl.mechanisms.ExponentialMechanism`.
+
+    Examples
+    --------
+    >>> from dppl import PureDP, PublicPrototypes
+    >>> from dppl.data import load_sample
+    >>> sample = load_sample()
+    >>> model = PublicPrototypes(PureDP(8.0), classes=sample.classes)
+    >>> model.fit(sample.X, sample.y, X_public=sample.X_public).public_indices_.shape
+    (10, 1)
+    """
+
+    public_indices_: NDArray[np.int64]
+    clip_: tuple[float, float]
+
+    def __init__(
+        self,
+        budget: Budget,
+        classes: ArrayLike | None = None,
+        n_prototypes: int = 1,
+        *,
+        clip: str | tuple[float, float] = "auto",
+        adjacency: str = "add-remove",
+        pool: int = 1,
+        center: ArrayLike | str | None = None,
+        rotation: int | str | None = None,
+        unknown_labels: str = "error",
+        random_state: int | None = None,
+    ) -> None:
+        self.budget = budget
+        self.classes = classes
+        self.n_prototypes = n_prototypes
+        self.clip = clip
+        self.adjacency = adjacency
+        self.pool = pool
+        self.center = center
+        self.rotation = rotation
+        self.unknown_labels = unknown_labels
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        _validate.positive_integer(n_prototypes=self.n_prototypes)
+        if isinstance(self.clip, str):
+            _validate.one_of(("auto",), clip=self.clip)
+            return
+        low, high = self.clip
+        if not 0 <= low < high <= 2:
+            raise ParameterError(
+                f"clip must be 'auto' or (d_min, d_max) with 0 <= d_min < d_max <= 2; got {self.clip!r}."
+            )
+
+    def _plan(self, public: RowSource | None) -> ExponentialMechanism:
+        if public is None:
+            raise InputError("PublicPrototypes selects among public rows; pass them to fit as X_public.")
+        if isinstance(self.clip, str):
+            self.clip_ = _auto_clip(public, self.lattice_)
+        else:
+            self.clip_ = (float(self.clip[0]), float(self.clip[1]))
+        epsilon = self.budget.selection_epsilon()
+        return ExponentialMechanism(
+            epsilon=epsilon if self.adjacency == "add-remove" else epsilon / 2,
+            sensitivity=self._similarity_clip().sensitivity,
+            size=self.n_prototypes,
+        )
+
+    def _guarantee(self, mechanism: ExponentialMechanism, source: Randomness) -> Guarantee:
+        statistic = f"positions of public rows, {self.n_prototypes} for each of {len(self.classes_)} classes,"
+        return Guarantee(
+            budget=self.budget,
+            adjacency=self.adjacency,
+            releases=(mechanism.describe(statistic, adjacency=self.adjacency),),
+            public_inputs=(*self._public_inputs(), "the public rows (X_public)"),
+            not_covered=self._not_covered(),
+            fit_for_release=source.fit_for_release,
+        )
+
+    def _release(
+        self,
+        mechanism: ExponentialMechanism,
+        rows: RowSource,
+        codes: Codes,
+        public: RowSource | None,
+        source: Randomness,
+    ) -> NDArray[np.int8]:
+        assert public is not None  # _plan refused that
+        private = _rows_by_class(self.lattice_, rows, codes, len(self.classes_))
+        pool = _PublicPool(public, self.lattice_)
+        clip = self._similarity_clip()
+        at_once = max(1, _UTILITY_BYTES // (8 * max(pool.size, 1)))
+        chosen = []
+        for first in range(0, len(private), at_once):
+            few = utilities(private[first : first + at_once], pool.blocks(), pool.size, self.lattice_, clip)
+            candidates = np.flatnonzero(pool.usable)
+            chosen += [candidates[mechanism.select(scores[candidates], source)] for scores in few]
+        self.public_indices_ = np.stack(chosen)
+        selected = self.lattice_.transform(take_rows(public, self.public_indices_.ravel()))
+        return selected.reshape(*self.public_indices_.shape, self.lattice_.dim)
+
+    def _similarity_clip(self) -> SimilarityClip:
+        low, high = self.clip_
+        square = self.lattice_.squared_norm
+        return SimilarityClip(low=math.floor((low - 1) * square), high=math.ceil((high - 1) * square))
+
+    def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+        # The mean distance to unit prototypes (DPPL-v1 eq. 7) is one minus the product with their mean.
+        directions = unit_directions(self.prototypes_).mean(axis=1)
+        return np.asarray(features @ directions.T, np.float64)
+
+
+class _PublicPool:
+    """Lattice rows of the public data in blocks, noting which rows are usable on the way."""
+
+    def __init__(self, public: RowSource, lattice: Lattice) -> None:
+        self.size = public.shape[0]
+        self.usable = np.zeros(self.size, bool)
+        self._public, self._lattice = public, lattice
+
+    def blocks(self) -> Iterator[NDArray[np.int8]]:
+        start = 0
+        for block in self._lattice.blocks(self._public, PUBLIC_ROWS):
+            # A damaged public row maps to zero; it represents nothing, so it is no candidate.
+            self.usable[start : start + len(block)] = block.any(axis=1)
+            start += len(block)
+            yield block
+
+
+def _rows_by_class(lattice: Lattice, rows: RowSource, codes: Codes, n_classes: int) -> list[NDArray[np.int8]]:
+    private = np.concatenate([np.empty((0, lattice.dim), np.int8), *lattice.blocks(rows, _PRIVATE_ROWS)])
+    return [private[codes == code] for code in range(n_classes)]
+
+
+def _auto_clip(public: RowSource, lattice: Lattice) -> tuple[float, float]:
+    """Return bounds on 1 + cosine from similarities among public rows, which cost nothing.
+
+    Below the median of all pairs a similarity says "unrelated"; hardly a pair lies above the upper quantile. Between
+    them a record can say the most per unit of sensitivity.
+    """
+    n = public.shape[0]
+    features = lattice.features(take_rows(public, np.linspace(0, n - 1, min(n, _CLIP_ROWS)).astype(np.int64)))
+    features = features[features.any(axis=1)]
+    similarities = (features @ features.T)[np.triu_indices(len(features), 1)]
+    if similarities.size:
+        low, high = np.clip(1 + np.quantile(similarities, _CLIP_QUANTILES).astype(np.float64), 0, 2)
+        if low < high:
+            return float(low), float(high)
+    return 0.0, 2.0
