@@ -1,0 +1,18 @@
+"""Embedding tables, long-tailed subsets of evaluation data, and a built-in sample."""
+
+from dppl.data.labels import align_labels, read_classes
+from dppl.data.longtail import long_tailed, long_tailed_sizes
+from dppl.data.sample import Sample, load_sample
+from dppl.data.tables import EmbeddingTable, read_table, write_table
+
+__all__ = [
+    "EmbeddingTable",
+    "Sample",
+    "align_labels",
+    "load_sample",
+    "long_tailed",
+    "long_tailed_sizes",
+    "read_classes",
+    "read_table",
+    "write_table",
+]

@@ -1,0 +1,37 @@
+"""Turning whatever a file or array raises into one line that quotes nothing."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dppl.errors import InputError
+
+Array = npt.NDArray[Any]
+
+
+def as_array(values: npt.ArrayLike, name: str) -> Array:
+    with converting(f"{name} must be an array", "pass an ndarray, or lists of equal length"):
+        return np.asarray(values)
+
+
+@contextmanager
+def converting(promise: str, hint: str) -> Iterator[None]:
+    """Turn whatever another library raises about a file into one line; see the module docstring."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:  # a damaged file may raise anything, and no list of types would be complete
+        raise InputError(f"{promise}; got {type(error).__name__}; {hint}") from None
+
+
+def load_npy(path: Path) -> Array:
+    """Map an npy file read-only; never runs the code of pickled objects."""
+    hint = "write it again with numpy.save, as numbers and not as Python objects"
+    with converting(f"{path} must be a npy file that NumPy can map", hint):
+        # Not np.load: that reads a zip or a pickle too, whatever the suffix says.
+        return np.lib.format.open_memmap(path, mode="r")

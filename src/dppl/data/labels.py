@@ -1,0 +1,155 @@
+"""Labels and class lists, and how the two are brought to one type.
+
+A label that fits no class never stops reading and is never named: whether one record is well formed is private.
+"""
+
+import csv
+import itertools
+import os
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from dppl.data._reading import Array, as_array, converting, load_npy
+from dppl.errors import InputError
+
+__all__ = ["LABEL_READERS", "align_labels", "as_labels", "read_classes"]
+
+AnyPath = str | os.PathLike[str]
+
+_INT64 = np.iinfo(np.int64)
+# An integer as `str` writes it, so that text -> integer -> text changes nothing ("01" stays text).
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
+
+
+def read_classes(path: AnyPath) -> Array:
+    """Read a public class list: a UTF-8 text file with one class on each line.
+
+    Parameters
+    ----------
+    path : path-like
+        Blank lines and white space around a class are ignored.
+
+    Returns
+    -------
+    ndarray of shape (n_classes,)
+        In the order of the file; int64 if every class is an integer as Python writes it (so not "01"), else
+        strings.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, not UTF-8 or empty, or names a class twice.
+    """
+    source = Path(path)
+    names = [name for name in _lines(source) if name]
+    if not names:
+        raise InputError(f"{source} must name at least one class; it is empty; write one class on each line")
+    name, times = Counter(names).most_common(1)[0]
+    if times > 1:
+        raise InputError(f"{source} must name each class once; {name!r} occurs again; remove the repetition")
+    return _label_array(names)
+
+
+def align_labels(y: npt.ArrayLike, classes: npt.ArrayLike) -> tuple[Array, Array]:
+    """Bring labels to the type of the class list, so that the two can be compared.
+
+    Parameters
+    ----------
+    y : array-like of shape (n,)
+        Labels: integers or strings.
+    classes : array-like of shape (n_classes,)
+        Public class list: integers or strings. It decides the type.
+
+    Returns
+    -------
+    y : ndarray of shape (n,)
+        Labels in the type of `classes`. A string that is no integer becomes an integer that is no class;
+        nothing tells which one it was.
+    classes : ndarray of shape (n_classes,)
+        The class list as int64 or strings, otherwise unchanged.
+
+    Raises
+    ------
+    InputError
+        If either is not one-dimensional or holds something else than integers or strings.
+    """
+    records, public = as_labels(y), as_labels(classes, name="classes")
+    if records.dtype.kind == public.dtype.kind:
+        return records, public
+    if public.dtype.kind == "U":
+        return records.astype(np.str_), public
+    taken = set(public.tolist())
+    outside = next(number for number in itertools.count(-1, -1) if number not in taken)
+    texts, place = np.unique(records, return_inverse=True)
+    numbers = [_integer(text) for text in texts.tolist()]
+    known = np.array([outside if number is None else number for number in numbers], dtype=np.int64)
+    return known[place], public
+
+
+def as_labels(y: npt.ArrayLike, *, name: str = "y") -> Array:
+    """Return labels as int64 or unicode strings; objects that are all str and booleans are converted."""
+    array = as_array(y, name)
+    if array.ndim != 1:
+        raise InputError(f"{name} must have one dimension; got {array.ndim}; pass one label for each row")
+    if array.dtype.kind == "O" and all(isinstance(label, str) for label in array):
+        return np.array(array.tolist(), dtype=np.str_)
+    if array.dtype.kind == "U":
+        return array.astype(array.dtype.newbyteorder("="), copy=False)
+    if not np.can_cast(array.dtype, np.int64):
+        raise InputError(
+            f"{name} must hold integers (at most 64 bits, signed) or strings; got {array.dtype.name}; "
+            "convert the labels with astype(int) or astype(str)"
+        )
+    return array.astype(np.int64, copy=False)
+
+
+def _read_npy_labels(path: Path) -> Array:
+    """Read labels from npy into memory."""
+    return np.array(as_labels(load_npy(path), name=str(path)))
+
+
+def _read_csv_labels(path: Path) -> Array:
+    """Read a file of one column; quotes protect commas."""
+    promise = f"{path} must be a UTF-8 csv file with one label a line"
+    hint = "put a label with a comma or a quote in quotes"
+    with converting(promise, hint), path.open(encoding="utf-8-sig", newline="") as file:
+        records = list(csv.reader(file, strict=True))
+    if any(len(record) > 1 for record in records):
+        raise InputError(f"{promise}; got several columns; {hint}")
+    return _label_array([record[0].strip() if record else "" for record in records])
+
+
+def _lines(path: Path) -> list[str]:
+    """Lines of a UTF-8 text, without the white space around them."""
+    with converting(f"{path} must be a UTF-8 text file", "save it again as UTF-8"):
+        text = path.read_text(encoding="utf-8-sig")
+    # Not splitlines: that also cuts at form feeds and other characters which may be part of a name.
+    return [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
+
+
+def _label_array(texts: list[str]) -> Array:
+    """int64 if all texts are integers, else strings."""
+    numbers = [_integer(text) for text in texts]
+    if numbers and None not in numbers:
+        return np.array(numbers, dtype=np.int64)
+    return np.array(texts, dtype=np.str_)
+
+
+def _integer(text: str) -> int | None:
+    """Read an int64 in the form that `str` gives it; None for any other text."""
+    if not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if _INT64.min <= number <= _INT64.max else None
+
+
+LABEL_READERS: dict[str, Callable[[Path], Array]] = {
+    ".npy": _read_npy_labels,
+    ".txt": lambda path: _label_array(_lines(path)),
+    ".csv": _read_csv_labels,
+}

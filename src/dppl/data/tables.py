@@ -1,0 +1,478 @@
+"""Embedding tables: rows `x` (n x d) and, optionally, labels `y` (n), read from npy, npz or Parquet.
+
+Rows are streamed in blocks, so a table may be larger than memory. A bad record (a null, a label that is not
+an integer) never stops a run and is never named: whether one record is well formed is private. What breaks a
+whole file raises `InputError`, with names of files and columns, and types, only. The original exception is
+not chained, because the texts of NumPy, Arrow and the codecs may quote bytes that they could not read.
+"""
+
+import itertools
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dppl.data._reading import Array, as_array, converting, load_npy
+from dppl.data.labels import LABEL_READERS, AnyPath, as_labels
+from dppl.errors import InputError, ParameterError
+
+__all__ = ["EmbeddingTable", "read_table", "write_table"]
+
+T = TypeVar("T")
+
+_FALLBACKS = {"x": ("X", "embedding", "embeddings"), "y": ("label", "labels")}
+_MISSING_INTEGER = int(np.iinfo(np.int64).min)  # stands for a null in an integer label column
+_BATCH_ROWS = 4096  # rows decoded at a time from Parquet
+_GROUP_ROWS = 65536  # rows in a written row group
+_READ_BUFFER = 1 << 20  # bytes; makes Arrow read page after page instead of a whole row group at once
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class EmbeddingTable:
+    """Rows on disk or in memory, with labels where there are any. Made by `read_table`.
+
+    NumPy functions accept a table; `np.asarray(table)` holds all rows at once.
+
+    Attributes
+    ----------
+    y : ndarray of shape (n,) or None
+        Labels: int64 or unicode strings.
+    metadata : dict of str to str
+        What the writer stored in the Parquet schema; of several shards, the entries that all of them share.
+    """
+
+    _rows: "_ArrayRows | _ParquetRows"
+    y: Array | None
+    metadata: dict[str, str]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows n and of dimensions d."""
+        return self._rows.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of every block, in native byte order."""
+        return self._rows.dtype
+
+    def blocks(self, size: int) -> Iterator[Array]:
+        """Yield the rows in order, `size` at a time.
+
+        Parameters
+        ----------
+        size : int
+            Rows in a block, at least 1. The last block may have fewer.
+
+        Yields
+        ------
+        ndarray of shape (size, d)
+            C-contiguous and of type `dtype`; to be read, not written. A Parquet row that is null or holds a
+            null is NaN throughout, or 0 throughout in an integer table.
+
+        Raises
+        ------
+        ParameterError
+            If `size` is not a positive integer.
+        InputError
+            If a file is damaged or has changed, or if lists differ in length.
+        """
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+            raise ParameterError(f"size must be an integer of at least 1; got {size!r}")
+        return self._rows.blocks(int(size))
+
+    def to_array(self) -> Array:
+        """Return all rows: the memory map for npy, an ndarray otherwise."""
+        return self._rows.to_array()
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
+        array = np.asarray(self.to_array(), dtype=dtype)
+        return array.copy() if copy else array
+
+    def __repr__(self) -> str:
+        # Neither labels nor the number of rows: a repr ends up in logs.
+        labels = "no" if self.y is None else "integer" if self.y.dtype.kind == "i" else "string"
+        return f"<EmbeddingTable: rows of {self.shape[1]} {self.dtype.name}, {labels} labels>"
+
+
+@dataclass(frozen=True, slots=True)
+class _ArrayRows:
+    """Rows of a NumPy array or memory map."""
+
+    array: Array
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return int(self.array.shape[0]), int(self.array.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.array.dtype.newbyteorder("=")
+
+    def blocks(self, size: int) -> Iterator[Array]:
+        for start in range(0, len(self.array), size):
+            yield np.ascontiguousarray(self.array[start : start + size], dtype=self.dtype)
+
+    def to_array(self) -> Array:
+        return self.array
+
+
+@dataclass(frozen=True, slots=True)
+class _ParquetRows:
+    """Rows of one list column in Parquet files. Holds paths, no open files."""
+
+    source: Path
+    files: tuple[Path, ...]
+    column: str
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+
+    def blocks(self, size: int) -> Iterator[Array]:
+        return _rechunk(self._pieces(), size)
+
+    def to_array(self) -> Array:
+        rows = np.empty(self.shape, dtype=self.dtype)
+        start = 0
+        for piece in self._pieces():
+            rows[start : start + len(piece)] = piece
+            start += len(piece)
+        return rows
+
+    def _pieces(self) -> Iterator[Array]:
+        """Yield rows as they are decoded, never more than the files announced."""
+        left = self.shape[0]
+        for file in self.files:
+            for lists in _stream(file, self.column):
+                left -= len(lists)
+                if left >= 0:
+                    yield _list_rows(lists, self.shape[1], self.dtype, file, self.column)
+        if left:
+            raise InputError(f"{self.source} must not change while it is read; it did; read the table again")
+
+
+def read_table(path: AnyPath, *, x: str = "x", y: str | None = "y", labels: AnyPath | None = None) -> EmbeddingTable:
+    """Read an embedding table.
+
+    Parameters
+    ----------
+    path : path-like
+        ``.npy`` (rows only; memory-mapped), ``.npz``, ``.parquet``, or a folder of ``*.parquet`` shards, in
+        the order of their names; names that start with a dot or an underscore are skipped.
+    x : str, default="x"
+        Name of the rows in npz and Parquet (there a column of lists of numbers). Where the default is
+        missing, "X", "embedding" or "embeddings" is used.
+    y : str or None, default="y"
+        Name of the labels in npz and Parquet. Where the default is missing, "label" or "labels" is used, and
+        else the table has no labels. None reads none.
+    labels : path-like or None, default=None
+        File with the labels, instead of `y`: ``.npy``, or ``.txt`` or ``.csv`` with one label a line and no
+        header.
+
+    Returns
+    -------
+    EmbeddingTable
+        n rows of d dimensions. A missing label becomes "" or the smallest int64.
+
+    Raises
+    ------
+    InputError
+        If a file is missing, damaged or of another format, an array is missing or has the wrong type or
+        number of dimensions, or rows and labels differ in number.
+    """
+    source = Path(path)
+    reader = _read_parquet if _is_folder(source) else _by_suffix(source, _READERS, "path")
+    table = reader(source, x, y if labels is None else None)
+    if labels is not None:
+        own = _by_suffix(Path(labels), LABEL_READERS, "labels")(Path(labels))
+        table = EmbeddingTable(table._rows, own, table.metadata)
+    if table.y is not None and len(table.y) != len(table):
+        raise InputError(
+            f"{labels or source}: every row must have one label; the numbers of rows and labels differ; "
+            "check that both come from the same records, and that a label file has no header"
+        )
+    return table
+
+
+def write_table(
+    path: AnyPath,
+    X: npt.ArrayLike,
+    y: npt.ArrayLike | None = None,
+    *,
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Write a table that `read_table` reads, whole or not at all.
+
+    Parameters
+    ----------
+    path : path-like
+        ``.npz`` or ``.parquet``. An existing file is replaced.
+    X : array-like of shape (n, d)
+        Rows: floats of at most 64 bits, or integers.
+    y : array-like of shape (n,), default=None
+        Labels: integers or strings.
+    metadata : mapping of str to str, default=None
+        Stored in the Parquet schema. Not for npz.
+
+    Raises
+    ------
+    InputError
+        If the arrays break these rules, the suffix is another one, or the file cannot be written.
+    ParameterError
+        If `metadata` is given for npz, or is no mapping of str to str.
+    """
+    target = Path(path)
+    write = _by_suffix(target, _WRITERS, "path")
+    rows = as_array(X, "X")
+    _check_rows(rows, "X")
+    classes = None if y is None else as_labels(y)
+    if classes is not None and len(classes) != len(rows):
+        raise InputError("X and y must have equally many rows; the numbers differ; pass one label for each row")
+    texts = dict(metadata or {})
+    if not all(isinstance(text, str) for text in itertools.chain(texts, texts.values())):
+        raise ParameterError("metadata must map str to str; got another type; convert it with str()")
+    if texts and target.suffix.lower() == ".npz":
+        raise ParameterError("metadata must be empty for .npz; got some; write .parquet to keep metadata")
+    promise, hint = f"{target} must be writable", "check the folder, its permissions and free space"
+    # A hidden folder beside the target: on the same file system, and gone whatever happens.
+    with converting(promise, hint), tempfile.TemporaryDirectory(prefix=".", dir=target.parent) as folder:
+        part = Path(folder) / "part"
+        write(part, rows, classes, texts)
+        os.replace(part, target)
+
+
+def _read_npy(path: Path, _x: str, _y: str | None) -> EmbeddingTable:
+    """Map the rows of an npy file."""
+    rows = load_npy(path)
+    _check_rows(rows, str(path))
+    return EmbeddingTable(_ArrayRows(rows), None, {})
+
+
+def _read_npz(path: Path, x: str, y: str | None) -> EmbeddingTable:
+    """Read two arrays of an npz file."""
+    hint = "write it again with numpy.savez, as numbers and strings and not as Python objects"
+    promise = f"{path} must be a npz file that NumPy can read"
+    with converting(promise, hint), path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        x_name, y_name = _pick(list(archive.files), x, y, path)
+        rows = np.asarray(archive[x_name])
+        labels = None if y_name is None else np.asarray(archive[y_name])
+    _check_rows(rows, f"{path}: array {x_name!r}")
+    y_array = None if labels is None else as_labels(labels, name=f"{path}: array {y_name!r}")
+    return EmbeddingTable(_ArrayRows(rows), y_array, {})
+
+
+def _read_parquet(path: Path, x: str, y: str | None) -> EmbeddingTable:
+    """Read the labels and the outline of a Parquet file or of a folder of shards."""
+    files = _shards(path) if _is_folder(path) else (path,)
+    rows, labels, metadata = zip(*(_read_shard(file, x, y) for file in files), strict=True)
+    kinds = [None if array is None else array.dtype.kind for array in labels]
+    outlines = {(part.column, part.shape[1], part.dtype, kind) for part, kind in zip(rows, kinds, strict=True)}
+    if len(outlines) > 1:
+        raise InputError(f"{path}: all shards must have the same columns and types; they differ; write one schema")
+    column, dtype = rows[0].column, rows[0].dtype
+    shape = (sum(part.shape[0] for part in rows), rows[0].shape[1] or _first_width(path, files, column))
+    shared = set.intersection(*(set(entries.items()) for entries in metadata))
+    return EmbeddingTable(
+        _ParquetRows(path, files, column, shape, dtype),
+        None if labels[0] is None else np.concatenate(labels),
+        {key: text for key, text in metadata[0].items() if (key, text) in shared},
+    )
+
+
+def _read_shard(path: Path, x: str, y: str | None) -> tuple[_ParquetRows, Array | None, dict[str, str]]:
+    """Read the outline, the labels and the metadata of one file; 0 stands for an unknown width."""
+    with _open_parquet(path) as file:
+        schema = file.schema_arrow
+        x_name, y_name = _pick(schema.names, x, y, path)
+        dtype, width = _list_type(schema.field(x_name).type, path, x_name)
+        rows = _ParquetRows(path, (path,), x_name, (int(file.metadata.num_rows), width), dtype)
+        labels = None if y_name is None else _column_labels(file, path, y_name)
+        return rows, labels, _text_metadata(schema.metadata or {})
+
+
+def _shards(folder: Path) -> tuple[Path, ...]:
+    """Sorted Parquet files of a folder, without the hidden ones that tools leave there."""
+    with converting(f"{folder} must be a readable folder", "check its permissions"):
+        files = sorted(file for file in folder.glob("*.parquet") if file.name[0] not in "._")
+    if not files:
+        raise InputError(f"{folder} must hold .parquet files; found none; name one file or the right folder")
+    return tuple(files)
+
+
+@contextmanager
+def _open_parquet(path: Path) -> Iterator[Any]:
+    with converting(f"{path} must be a Parquet file that Arrow can read", "write it again"):
+        file = pq.ParquetFile(path, pre_buffer=False, buffer_size=_READ_BUFFER)
+    with file:
+        yield file
+
+
+def _list_type(kind: Any, path: Path, column: str) -> tuple[np.dtype[Any], int]:
+    """Type of the lists of a column, and their length, 0 if the type leaves it open."""
+    fixed = pa.types.is_fixed_size_list(kind)
+    if fixed or pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        value = kind.value_type
+        if pa.types.is_floating(value) or pa.types.is_integer(value):
+            return np.dtype(value.to_pandas_dtype()), int(kind.list_size) if fixed else 0
+    raise InputError(
+        f"{path}: column {column!r} must hold lists of floats or integers; got {kind}; "
+        "name the column of embeddings with x"
+    )
+
+
+def _first_width(path: Path, files: Iterable[Path], column: str) -> int:
+    """Length of the first lists that are neither null nor empty."""
+    for file in files:
+        for lists in _stream(file, column):
+            longest = pc.max(pc.list_value_length(lists)).as_py()
+            if longest:
+                return int(longest)
+    raise InputError(f"{path}: column {column!r} must hold lists of numbers; got none; fix the list size")
+
+
+def _stream(path: Path, column: str) -> Iterator[Any]:
+    """Yield the Arrow list arrays of a column, at most `_BATCH_ROWS` rows at a time."""
+    with _open_parquet(path) as file:
+        promise, hint = f"{path}: column {column!r} must be readable", "write the file again"
+        with converting(promise, hint):
+            batches = file.iter_batches(batch_size=_BATCH_ROWS, columns=[column])
+        while True:
+            with converting(promise, hint):
+                batch = next(batches, None)
+                lists = None if batch is None else batch.column(column)
+            if lists is None:
+                return
+            yield lists
+
+
+def _list_rows(lists: Any, width: int, dtype: np.dtype[Any], path: Path, column: str) -> Array:
+    """Turn Arrow lists into rows; a null makes its whole row NaN (0 for integers)."""
+    lengths = pc.list_value_length(lists).drop_null().to_numpy(zero_copy_only=False)
+    if np.any(lengths != width):
+        raise InputError(
+            f"{path}: all lists in column {column!r} must have the same length; they differ; "
+            "embed all records with one encoder, and write a fixed-size list"
+        )
+    values = lists.flatten()  # leaves out the slots of null lists
+    # The buffer itself: Arrow's own conversion turns integers with a null into floats.
+    count, start = len(values), values.offset * dtype.itemsize
+    flat = np.frombuffer(values.buffers()[1], dtype, count, start) if count else np.zeros(0, dtype)
+    rows = flat.reshape(-1, width)
+    if lists.null_count == 0 and values.null_count == 0:
+        return rows
+    whole = ~values.is_null().to_numpy(zero_copy_only=False).reshape(-1, width).any(axis=1)
+    present = np.flatnonzero(lists.is_valid().to_numpy(zero_copy_only=False))
+    filled = np.full((len(lists), width), np.nan if dtype.kind == "f" else 0, dtype=dtype)
+    filled[present[whole]] = rows[whole]
+    return filled
+
+
+def _rechunk(pieces: Iterable[Array], size: int) -> Iterator[Array]:
+    """Cut pieces of any length into blocks of exactly `size` rows, and a last one with the rest."""
+    held: list[Array] = []
+    count = 0
+    for piece in pieces:
+        rest = piece
+        while len(rest):
+            part, rest = rest[: size - count], rest[size - count :]
+            held.append(part)
+            count += len(part)
+            if count == size:
+                yield held[0] if len(held) == 1 else np.concatenate(held)
+                held, count = [], 0
+    if held:
+        yield np.concatenate(held)
+
+
+def _column_labels(file: Any, path: Path, name: str) -> Array:
+    """Read a Parquet column of labels; a null becomes a label that is no class."""
+    promise = f"{path}: column {name!r} must hold integers of 64 bits or UTF-8 strings"
+    with converting(promise, "write it again"):
+        column = file.read(columns=[name]).column(name)
+        kind = column.type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+            column = column.cast(kind)
+        if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+            return np.array(column.cast(pa.int64()).fill_null(_MISSING_INTEGER).to_numpy())
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            return np.array(column.fill_null("").to_pylist(), dtype=np.str_)
+    raise InputError(f"{promise}; got {kind}; name the label column with y")
+
+
+def _write_npz(path: Path, rows: Array, labels: Array | None, _metadata: dict[str, str]) -> None:
+    arrays = {"x": rows} if labels is None else {"x": rows, "y": labels}
+    with path.open("xb") as file:  # an open file, because savez appends a suffix to a path
+        np.savez(file, allow_pickle=False, **arrays)
+
+
+def _write_parquet(path: Path, rows: Array, labels: Array | None, metadata: dict[str, str]) -> None:
+    native = np.ascontiguousarray(rows, dtype=rows.dtype.newbyteorder("="))
+    columns = {"x": pa.FixedSizeListArray.from_arrays(pa.array(native.reshape(-1)), rows.shape[1])}
+    if labels is not None:
+        columns["y"] = pa.array(labels.tolist(), type=pa.int64() if labels.dtype.kind == "i" else pa.string())
+    table = pa.table(columns).replace_schema_metadata(metadata or None)
+    # Embeddings hardly repeat, so a dictionary of them only costs time and memory.
+    pq.write_table(table, path, row_group_size=_GROUP_ROWS, use_dictionary=["y"])
+
+
+def _check_rows(rows: Array, name: str) -> None:
+    """Refuse what is not a matrix of numbers."""
+    if rows.ndim != 2 or rows.shape[1] < 1:
+        got = f"{rows.ndim} dimensions" if rows.ndim != 2 else "no columns"
+        raise InputError(f"{name} must have two dimensions, rows and features; got {got}; pass a row a record")
+    if rows.dtype.kind not in "iuf" or rows.dtype.itemsize > 8:
+        raise InputError(
+            f"{name} must hold floats (16, 32 or 64 bits) or integers; got {rows.dtype.name}; "
+            "convert the rows with astype(numpy.float32)"
+        )
+
+
+def _pick(names: list[str], x: str, y: str | None, path: Path) -> tuple[str, str | None]:
+    """Choose the columns or arrays of rows and labels; only the default names have others in their place."""
+    chosen: dict[str, str] = {}
+    for parameter, wanted in (("x", x), ("y", y)):
+        spare = _FALLBACKS[parameter] if wanted == parameter else ()
+        found = next((name for name in (wanted, *spare) if name in names), None)
+        if found is not None:
+            chosen[parameter] = found
+        elif wanted is not None and (parameter, wanted) != ("y", "y"):
+            hint = f"name the right one with {parameter}"
+            raise InputError(f"{path} must hold {wanted!r}; it holds {', '.join(map(repr, names))}; {hint}")
+    if any(names.count(name) > 1 for name in chosen.values()):
+        raise InputError(f"{path} must hold each column once; a name occurs again; rename the other columns")
+    return chosen["x"], chosen.get("y")
+
+
+def _text_metadata(metadata: Mapping[bytes, bytes]) -> dict[str, str]:
+    return {key.decode("utf-8", "replace"): text.decode("utf-8", "replace") for key, text in metadata.items()}
+
+
+def _is_folder(path: Path) -> bool:
+    """Tell whether an existing path is a folder."""
+    with converting(f"{path} must be an existing file or folder", "check the path and its permissions"):
+        return stat.S_ISDIR(path.stat().st_mode)
+
+
+def _by_suffix(path: Path, table: Mapping[str, T], name: str) -> T:
+    choice = table.get(path.suffix.lower())
+    if choice is None:
+        raise InputError(f"{name} must end in {', '.join(table)}; got {path.name!r}; convert the file")
+    return choice
+
+
+_Reader = Callable[[Path, str, str | None], EmbeddingTable]
+_Writer = Callable[[Path, Array, Array | None, dict[str, str]], None]
+_READERS: dict[str, _Reader] = {".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet}
+_WRITERS: dict[str, _Writer] = {".npz": _write_npz, ".parquet": _write_parquet}
