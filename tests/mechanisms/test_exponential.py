@@ -131,6 +131,18 @@ def test_a_set_has_the_exact_law(utilities, size):
         assert not chi_square_holds(counts, np.array(list(wrong.values())))
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_chunks_do_not_change_the_law(monkeypatch, size):
+    monkeypatch.setattr(exponential, "_CHUNK", 2)
+    utilities = np.array([5, 1, 3, 3, 2, 5, 0])
+    exact = set_probabilities(utilities, size, 1.0, 2)
+    mechanism = ExponentialMechanism(epsilon=1.0, sensitivity=2, size=size)
+    drawn = [tuple(mechanism.select(utilities, SYSTEM).tolist()) for _ in range(3000)]
+    counts = np.array([drawn.count(chosen) for chosen in exact])
+    assert chi_square_holds(counts, np.array(list(exact.values())))
+    assert not chi_square_holds(counts, np.array(list(set_probabilities(utilities, size, 1.5, 2).values())))
+
+
 def test_equal_utilities_give_a_uniform_draw_and_huge_gaps_the_best():
     mechanism = ExponentialMechanism(epsilon=1.0, sensitivity=1)
     assert chi_square_holds(draw_counts(mechanism, np.zeros(5, np.int64), 3000), np.full(5, 0.2))

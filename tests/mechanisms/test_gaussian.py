@@ -52,3 +52,11 @@ def test_a_release_is_the_value_plus_noise_of_its_shape():
 def test_the_entry_of_the_guarantee_has_the_numbers():
     entry = DiscreteGaussian.within(ZCDP(0.5), Fraction(100)).describe("sums")
     assert (entry.sensitivity, entry.parameters, entry.cost) == (10.0, {"noise_std": 10.0}, {"rho": 0.5})
+
+
+@pytest.mark.parametrize("rho", [1e-40, 1e-30])
+def test_noise_beyond_64_bits_is_refused_because_it_would_wrap(rho):
+    with pytest.raises(BudgetError, match="leave 64-bit integers"):
+        DiscreteGaussian.within(ZCDP(rho), Fraction(10**6))
+    widest = DiscreteGaussian(squared_sensitivity=Fraction(1), noise_std=2.0**52)
+    assert np.abs(widest.release(np.zeros(1000, np.int64), randomness(None))).max() < 2**62

@@ -13,11 +13,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from dppl.lattice.lattice import Int8, Lattice
 from dppl.lattice.stream import RowSource
@@ -178,7 +179,7 @@ class _LinearScore:
 def _for_each_block(fill: Callable[[int, Int8], None], blocks: Iterable[Int8]) -> None:
     """Call ``fill(start, block)`` for each block, a block a core, with few blocks in memory at a time."""
     workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with threadpool_limits(1, "blas"), ThreadPoolExecutor(workers) as pool:
+    with _blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
         running: deque[Future[None]] = deque()
         start = 0
         for block in blocks:
@@ -188,3 +189,9 @@ def _for_each_block(fill: Callable[[int, Int8], None], blocks: Iterable[Int8]) -
             start += len(block)
         while running:
             running.popleft().result()
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """Find the BLAS libraries of this process, once: the search takes longer than a small fit."""
+    return ThreadpoolController()

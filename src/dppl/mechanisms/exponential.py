@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import decimal
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +22,8 @@ Int64 = NDArray[np.int64]
 _ENVELOPE_BITS = 40
 # Relative head room of the integer envelope over float weights; float errors stay below 2⁻³⁰ of a weight.
 _HEAD_ROOM = 1 + 2.0**-20
+# Weights are computed for this many candidates at a time, which stay in a core's cache, and again for the chunk drawn.
+_CHUNK = 1 << 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,23 +124,40 @@ class ExponentialMechanism:
         so floats decide how often a proposal is turned down, never a probability. For sets, positions are ranks and the
         binomial counts the sets whose worst member has this rank.
         """
-        gaps = utilities.max() - utilities
+        best = int(utilities.max())
         rate = Fraction(self.epsilon) / self.sensitivity
-        log_weights = -float(rate) * gaps + _log_binomials(len(gaps), self.size - 1)
-        top = Fraction(float(log_weights.max()))
-        bits = min(_ENVELOPE_BITS, 61 - len(gaps).bit_length())
-        envelope = np.floor(np.exp(log_weights - float(top)) * 2.0**bits * _HEAD_ROOM).astype(np.int64) + 1
-        ends = np.cumsum(envelope)
+        starts = range(0, len(utilities), _CHUNK)
+
+        def log_weights(start: int) -> NDArray[np.float64]:
+            weights = np.multiply(best - utilities[start : start + _CHUNK], -float(rate), dtype=np.float64)
+            if self.size > 1:
+                weights += _log_binomials(start, len(weights), self.size - 1)
+            return weights
+
+        top = 0.0 if self.size == 1 else max(float(log_weights(start).max()) for start in starts)
+        bits = min(_ENVELOPE_BITS, 61 - len(utilities).bit_length())
+
+        def envelope(start: int) -> Int64:
+            # Plus one: never below the true weight, however small.
+            return (np.exp(log_weights(start) - top) * (2.0**bits * _HEAD_ROOM)).astype(np.int64) + 1
+
+        totals = list(accumulate(int(envelope(start).sum()) for start in starts))
         while True:
-            position = int(np.searchsorted(ends, source.below(int(ends[-1])), side="right"))
-            factor = Fraction(math.comb(position, self.size - 1) << bits, int(envelope[position]))
-            if _bernoulli(factor, rate * int(gaps[position]) + top, source):
+            ticket = source.below(totals[-1])
+            chunk = bisect_right(totals, ticket)
+            proposed = envelope(starts[chunk])
+            inside = ticket - (totals[chunk - 1] if chunk else 0)
+            offset = int(np.searchsorted(np.cumsum(proposed), inside, side="right"))
+            position = starts[chunk] + offset
+            factor = Fraction(math.comb(position, self.size - 1) << bits, int(proposed[offset]))
+            exponent = rate * (best - int(utilities[position])) + Fraction(top)
+            if _bernoulli(factor, exponent, source):
                 return position
 
 
-def _log_binomials(n: int, k: int) -> NDArray[np.float64]:
-    """Return log binom(r, k) for r = 0 .. n-1; minus infinity where it is zero."""
-    ranks = np.arange(n, dtype=np.float64)
+def _log_binomials(start: int, n: int, k: int) -> NDArray[np.float64]:
+    """Return log binom(r, k) for n values of r from `start`; minus infinity where it is zero."""
+    ranks = np.arange(start, start + n, dtype=np.float64)
     with np.errstate(divide="ignore"):
         return sum((np.log(np.maximum(ranks - i, 0)) - math.log(i + 1) for i in range(k)), np.zeros(n))
 

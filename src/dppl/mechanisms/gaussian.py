@@ -8,11 +8,16 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from dppl.errors import BudgetError
 from dppl.mechanisms.randomness import Randomness
 from dppl.privacy import Budget, Release
 from dppl.privacy.accounting import gaussian_noise_std, rho_of_gaussian
 
 Int64 = NDArray[np.int64]
+
+# Noise that saturates at the ends of int64 would show the value it is added to. At this width that takes 2¹⁰ standard
+# deviations.
+_WIDEST = 2.0**52
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +44,13 @@ class DiscreteGaussian:
     squared_sensitivity: Fraction
     noise_std: float
 
+    def __post_init__(self) -> None:
+        if self.noise_std > _WIDEST:
+            raise BudgetError(
+                f"the budget is so small that its noise (standard deviation {self.noise_std:.3g}) would leave 64-bit "
+                "integers; raise the budget."
+            )
+
     @classmethod
     def within(cls, budget: Budget, squared_sensitivity: Fraction) -> DiscreteGaussian:
         """Return the least noise that stays within `budget`.
@@ -50,7 +62,7 @@ class DiscreteGaussian:
         Raises
         ------
         BudgetError
-            For a PureDP budget.
+            For a PureDP budget, or one so small that its noise would not fit into 64-bit integers.
         """
         rho = budget.zcdp_allowance().rho
         return cls(squared_sensitivity=squared_sensitivity, noise_std=gaussian_noise_std(squared_sensitivity, rho))

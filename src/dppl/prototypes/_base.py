@@ -47,6 +47,7 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     prototypes_: NDArray[Any]
     guarantee_: Guarantee
     lattice_: Lattice
+    encoder_: str | None
     n_features_in_: int
 
     def fit(self, X: Any, y: Any, X_public: Any = None) -> Self:
@@ -83,6 +84,7 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(
                 f"X_public must have the {self.n_features_in_} features of X; got {public.shape[1]} features."
             )
+        self.encoder_ = _records.encoder_of(X)
         self.classes_ = _records.public_classes(self.classes, labels)
         self.lattice_ = self._public_lattice(public)
         mechanism = self._plan(public)

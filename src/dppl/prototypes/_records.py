@@ -47,6 +47,12 @@ def as_rows(X: Any, name: str = "X") -> RowSource:
     return rows
 
 
+def encoder_of(X: Any) -> str | None:
+    """Return the encoder that a table names in its metadata, if it does."""
+    metadata = getattr(X, "metadata", None)
+    return metadata.get("encoder") if isinstance(metadata, dict) else None
+
+
 def _as_numbers(X: Any, name: str) -> NDArray[Any]:
     try:
         rows = np.asarray(X)
@@ -144,8 +150,8 @@ def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> 
     codes = np.fromiter((_lookup(position, label) for label in y.tolist()), np.intp, len(y))
     if unknown_labels == "error" and (codes < 0).any():
         raise UnknownLabelError(
-            f"every label must be among the {len(classes)} classes (dtype {classes.dtype}; y has dtype {y.dtype}), but "
-            "at least one is not. `dppl check` shows its owner which; unknown_labels='ignore' leaves such records out."
+            f"every label must be one of the {len(classes)} classes, but at least one is not. `dppl check` shows its "
+            "owner which; unknown_labels='ignore' leaves such records out."
         )
     return codes
 

@@ -69,6 +69,8 @@ class MeanPrototypes(PrototypeClassifier):
         The public map from embeddings to integer rows.
     n_features_in_ : int
         Width of the embeddings.
+    encoder_ : str or None
+        The encoder that the table of embeddings names, if it does.
 
     Notes
     -----

@@ -62,7 +62,7 @@ def to_bytes(model: PrototypeClassifier) -> bytes:
         "estimator": type(model).__name__,
         "parameters": parameters,
         "classes": model.classes_.tolist(),
-        "encoder": getattr(model, "encoder_", None),
+        "encoder": model.encoder_,
         "lattice": lattice.to_dict(),
         "guarantee": model.guarantee_.to_dict(),
     }
@@ -156,9 +156,7 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> MeanPr
     if not np.isfinite(prototypes).all():
         raise ValueError("the prototypes are not finite")
     model.classes_, model.prototypes_, model.lattice_ = classes, prototypes, lattice
-    model.guarantee_, model.n_features_in_ = guarantee, lattice.n_features
-    if fields["encoder"] is not None:
-        model.encoder_ = fields["encoder"]
+    model.guarantee_, model.n_features_in_, model.encoder_ = guarantee, lattice.n_features, fields["encoder"]
     if isinstance(model, PublicPrototypes):
         model.public_indices_ = tensors["public_indices"]
         model.clip_ = parameters["clip"]

@@ -66,7 +66,7 @@ class PublicPrototypes(PrototypeClassifier):
         Their lattice rows.
     clip_ : tuple of float
         The bounds (d_min, d_max) in use.
-    classes_, guarantee_, lattice_, n_features_in_
+    classes_, guarantee_, lattice_, n_features_in_, encoder_
         As in `MeanPrototypes`.
 
     Notes
