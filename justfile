@@ -1,0 +1,30 @@
+# Recipes for developers: `just` lists them. CI runs .ci/run, which is the same checks in a fresh environment.
+
+_default:
+    @just --list
+
+# Install the package with everything a developer needs into the active environment
+install:
+    pip install -e '.[dev]'
+
+# Run all tests
+test *ARGS:
+    pytest {{ARGS}}
+
+# Format, lint and type-check
+lint:
+    ruff format
+    ruff check --fix
+    mypy
+
+# What CI does
+check:
+    .ci/run
+
+# Speed of the kernels against this machine's peak, in one run
+bench:
+    python benchmarks/kernels.py
+
+# Accuracy of the prototypes on the evaluation embeddings in FOLDER
+accuracy FOLDER:
+    python benchmarks/accuracy.py {{FOLDER}}
