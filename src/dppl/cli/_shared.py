@@ -1,0 +1,171 @@
+"""What the commands share: options, checks of paths, and how things are printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import typer
+from rich.console import Console
+
+from dppl.data import EmbeddingTable, read_table
+from dppl.errors import InputError, ParameterError
+from dppl.prototypes import MeanPrototypes, PublicPrototypes
+
+DATA = "Data"  # a panel of the help
+
+Model: TypeAlias = MeanPrototypes | PublicPrototypes
+
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="Model file that `dppl fit` wrote.")]
+TableArgument = Annotated[
+    Path, typer.Argument(metavar="TABLE", help="Embeddings: .npy, .npz, .parquet, or a folder of .parquet files.")
+]
+LabelsOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Labels in a file of their own: .npy, or .txt or .csv with one label a line and no header.",
+        rich_help_panel=DATA,
+        show_default=False,
+    ),
+]
+XOption = Annotated[
+    str, typer.Option("--x", metavar="NAME", help="Array or column that holds the embeddings.", rich_help_panel=DATA)
+]
+YOption = Annotated[
+    str, typer.Option("--y", metavar="NAME", help="Array or column that holds the labels.", rich_help_panel=DATA)
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+class _Plain(Console):
+    """Prints texts as they are, since class names may look like markup, and leaves a broken pipe to `dppl.cli.main`."""
+
+    def __init__(self) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False)
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def console() -> Console:
+    """Return a console on stdout."""
+    return _Plain()
+
+
+def printable(text: object) -> str:
+    """Replace control characters by their escapes, so that no text can steer a terminal or fake a line."""
+    return "".join(repr(char)[1:-1] if _is_control(char) else char for char in str(text))
+
+
+def _is_control(char: str) -> bool:
+    return ord(char) < 32 or 127 <= ord(char) < 160 or char in "\u2028\u2029"
+
+
+def is_one_line(text: str) -> bool:
+    """Tell whether `text` stays one line when it is printed."""
+    return not any(map(_is_control, text))
+
+
+def note(text: str) -> None:
+    """Say something beside the result, on stderr."""
+    typer.echo(f"dppl: note: {text}", err=True)
+
+
+def print_json(content: dict[str, Any]) -> None:
+    """Print one JSON object; ASCII, so that it survives every terminal and pipe."""
+    typer.echo(json.dumps(content, indent=2, allow_nan=False))
+
+
+def print_lines(lines: Iterable[object]) -> None:
+    """Print lines as UTF-8, which is what files of labels are on every system."""
+    content = memoryview("".join(f"{line}\n" for line in lines).encode("utf-8"))
+    stream = sys.stdout.buffer
+    sys.stdout.flush()
+    # With PYTHONUNBUFFERED a write may stop half-way and say so in its result only.
+    while content:
+        content = content[stream.write(content) or 0 :]
+    stream.flush()
+
+
+@contextmanager
+def working(message: str) -> Iterator[None]:
+    """Show that work is going on, if a person is watching. The message must say nothing about private data."""
+    if sys.stderr.isatty():
+        with Console(stderr=True).status(message):
+            yield
+    else:
+        yield
+
+
+def check_output(path: Path, inputs: Sequence[Path | None], *, force: bool) -> None:
+    """Refuse an output path before any work is done for it.
+
+    Raises
+    ------
+    ParameterError
+        If its folder does not exist, it is a folder, it is one of the `inputs`, or it exists and `force` is False.
+    PermissionError
+        If nothing can be written into its folder.
+    """
+    if not path.parent.is_dir():
+        raise ParameterError(f"--out must lie in an existing folder; {path.parent} is none; create it first.")
+    if path.is_dir():
+        raise ParameterError(f"--out must name a file; {path} is a folder.")
+    if path.exists() and any(source and source.exists() and path.samefile(source) for source in inputs):
+        raise ParameterError(f"--out must not be a file that is read; {path} is; choose another name.")
+    if os.path.lexists(path) and not force:
+        raise ParameterError(f"--out must name a new file; {path} exists; choose another name, or add --force.")
+    if not os.access(path.parent, os.W_OK):
+        raise PermissionError(f"{path.parent} cannot be written to.")
+
+
+def check_inputs(*paths: Path | None) -> None:
+    """Refuse a path that does not exist.
+
+    Raises
+    ------
+    FileNotFoundError
+    """
+    for path in paths:
+        if path is not None and not path.exists():
+            raise FileNotFoundError(f"there is no file or folder {path}.")
+
+
+def require_labels(table: EmbeddingTable, path: Path) -> Any:
+    """Return the labels of a table.
+
+    Raises
+    ------
+    InputError
+        If it has none.
+    """
+    if table.y is None:
+        raise InputError(f"{path} has no labels; name their array or column with --y, or their file with --labels.")
+    return table.y
+
+
+def read_rows_for(
+    model: Model, path: Path, *, x: str, y: str | None = None, labels: Path | None = None
+) -> EmbeddingTable:
+    """Read a table that `model` can classify.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, or its rows have another width than those the model was fitted on.
+    """
+    check_inputs(path, labels)
+    table = read_table(path, x=x, y=y, labels=labels)
+    if table.shape[1] != model.n_features_in_:
+        raise InputError(
+            f"{path} has {table.shape[1]} features, but the model expects {model.n_features_in_}; embed the records "
+            "with the encoder that the model was fitted on."
+        )
+    return table

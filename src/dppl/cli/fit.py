@@ -1,0 +1,253 @@
+"""`dppl fit`: release a model of private records. What it prints depends on public things only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dppl import _validate
+from dppl.cli._shared import (
+    DATA,
+    ForceOption,
+    LabelsOption,
+    Model,
+    TableArgument,
+    XOption,
+    YOption,
+    check_inputs,
+    check_output,
+    console,
+    printable,
+    require_labels,
+    working,
+)
+from dppl.data import EmbeddingTable, align_labels, read_classes, read_table
+from dppl.errors import BudgetError, ParameterError
+from dppl.privacy import ZCDP, ApproxDP, Budget, PureDP
+from dppl.prototypes import MeanPrototypes, PublicPrototypes
+
+_BUDGET, _METHOD = "Budget (exactly one)", "Method"
+_ESTIMATORS: dict[str, type[MeanPrototypes] | type[PublicPrototypes]] = {
+    "mean": MeanPrototypes,
+    "public": PublicPrototypes,
+}
+# Options that only one method has.
+_ONLY = {"n_prototypes": ("--prototypes", "public"), "clip": ("--clip", "public")} | {
+    name: (f"--{name}", "mean") for name in ("mechanism", "metric")
+}
+
+
+def _option(metavar: str, text: str, panel: str | None = None, **limits: Any) -> Any:
+    return typer.Option(metavar=metavar, help=text, rich_help_panel=panel, show_default=False, **limits)
+
+
+_Out = Annotated[Path, _option("MODEL", "Model file to write.")]
+_Classes = Annotated[
+    Path | None,
+    _option("FILE", "Public list of classes, one a line. Required: it is never read off the labels.", DATA),
+]
+_Public = Annotated[Path | None, _option("TABLE", "Public embeddings of the same encoder.", DATA)]
+_Unknown = Annotated[
+    str,
+    _option(
+        "error|ignore",
+        "Whether a label outside --classes stops the fit, or its record is left out; neither names it. Default error.",
+        DATA,
+    ),
+]
+_Rho = Annotated[float | None, _option("R", "zCDP.", _BUDGET)]
+_Epsilon = Annotated[
+    float | None,
+    _option("E", "With --delta: approximate DP. Alone: pure DP, for --method public.", _BUDGET),
+]
+_Delta = Annotated[float | None, _option("D", "Far below 1 / number of records.", _BUDGET)]
+_Method = Annotated[
+    str,
+    _option(
+        "mean|public", "mean: noisy class sums. public: rows of --public, selected privately. Default mean.", _METHOD
+    ),
+]
+_Adjacency = Annotated[
+    str, _option("add-remove|replace-one", "Which data sets are neighbours. Default add-remove.", _METHOD)
+]
+_Prototypes = Annotated[int | None, _option("K", "public: rows per class. Default 1.", _METHOD, min=1)]
+_Clip = Annotated[
+    str | None,
+    _option("auto|D_MIN,D_MAX", "public: bounds on 1 + cosine similarity, from 0 to 2. Default auto.", _METHOD),
+]
+_Mechanism = Annotated[
+    str | None, _option("gaussian|coinpress", "mean: coinpress needs replace-one. Default gaussian.", _METHOD)
+]
+_Metric = Annotated[
+    str | None, _option("cosine|euclidean", "mean: euclidean needs replace-one. Default cosine.", _METHOD)
+]
+_Pool = Annotated[int, _option("N", "Average this many neighbouring coordinates. Default 1.", _METHOD, min=1)]
+_Center = Annotated[
+    bool, typer.Option("--center-public", help="Subtract the mean of --public.", rich_help_panel=_METHOD)
+]
+_Rotation = Annotated[
+    str | None,
+    _option(
+        "auto|SEED",
+        "Public rotation, for encoders with a few huge coordinates; auto rotates if --public needs it.",
+        _METHOD,
+    ),
+]
+_Seed = Annotated[
+    int | None, _option("INT", "Repeatable noise, for experiments only: the model must not be released.", min=0)
+]
+
+
+def fit(
+    table: TableArgument,
+    out: _Out,
+    classes: _Classes = None,
+    labels: LabelsOption = None,
+    public: _Public = None,
+    x: XOption = "x",
+    y: YOption = "y",
+    unknown_labels: _Unknown = "error",
+    rho: _Rho = None,
+    epsilon: _Epsilon = None,
+    delta: _Delta = None,
+    method: _Method = "mean",
+    adjacency: _Adjacency = "add-remove",
+    prototypes: _Prototypes = None,
+    clip: _Clip = None,
+    mechanism: _Mechanism = None,
+    metric: _Metric = None,
+    pool: _Pool = 1,
+    center_public: _Center = False,
+    rotation: _Rotation = None,
+    seed: _Seed = None,
+    force: ForceOption = False,
+) -> None:
+    r"""Train a private classifier and save it as one file that may be published.
+
+    The classes come from a public file. What is printed never depends on the
+    private records; to look for mistakes in them, use `dppl check`.
+
+    For example:
+
+      dppl fit train.npz --classes classes.txt --rho 0.5 --out my.safetensors
+
+      dppl fit train.npy --labels y.txt --classes classes.txt \
+        --epsilon 1 --delta 1e-6 --out my.safetensors
+
+      dppl fit train.parquet --classes classes.txt --epsilon 1 \
+        --method public --public web.parquet --out my.safetensors
+    """
+    check_output(out, (table, classes, public, labels), force=force)
+    options = {
+        "adjacency": adjacency,
+        "center": "public" if center_public else None,
+        "clip": _parsed_clip(clip),
+        "mechanism": mechanism,
+        "metric": metric,
+        "n_prototypes": prototypes,
+        "pool": pool,
+        "random_state": seed,
+        "rotation": _parsed_rotation(rotation),
+        "unknown_labels": unknown_labels,
+    }
+    _check_method(method, options, public)
+    budget = _budget(rho, epsilon, delta, method)
+    classes = _required(classes)
+    check_inputs(table, classes, public, labels)
+    class_list = read_classes(classes)
+    private = read_table(table, x=x, y=y, labels=labels)
+    public_rows = None if public is None else read_table(public, x=x, y=None)
+    with working("fitting"):
+        model = _fitted(method, budget, class_list, options, private, require_labels(private, table), public_rows)
+    model.save(out, overwrite=force)
+    _print_summary(model, out)
+
+
+def _fitted(
+    method: str,
+    budget: Budget,
+    classes: Any,
+    options: dict[str, Any],
+    private: EmbeddingTable,
+    labels: Any,
+    public: EmbeddingTable | None,
+) -> Model:
+    y, classes = align_labels(labels, classes)
+    given = {name: value for name, value in options.items() if value is not None}
+    return _ESTIMATORS[method](budget, classes, **given).fit(private, y, X_public=public)
+
+
+def _budget(rho: float | None, epsilon: float | None, delta: float | None, method: str) -> Budget:
+    if (rho is None) == (epsilon is None):
+        raise ParameterError("name exactly one budget: --rho R, --epsilon E --delta D, or --epsilon E.")
+    if rho is not None:
+        if delta is not None:
+            raise ParameterError("--delta belongs to --epsilon; --rho needs none.")
+        return ZCDP(rho)
+    assert epsilon is not None
+    if delta is not None:
+        return ApproxDP(epsilon, delta)
+    budget = PureDP(epsilon)
+    if method == "mean":
+        raise BudgetError(
+            "--epsilon without --delta is pure DP, which the Gaussian noise of --method mean cannot give at any scale; "
+            "add --delta (far below 1 / number of records), give --rho, or use --method public."
+        )
+    return budget
+
+
+def _check_method(method: str, options: dict[str, Any], public: Path | None) -> None:
+    """Refuse options without effect: whoever gives one expects another fit than would run."""
+    _validate.one_of(tuple(_ESTIMATORS), method=method)
+    for name, (option, owner) in _ONLY.items():
+        if options[name] is not None and method != owner:
+            raise ParameterError(f"{option} belongs to --method {owner}; this is --method {method}.")
+    uses_public = method == "public" or options["center"] is not None or options["rotation"] == "auto"
+    if uses_public and public is None:
+        raise ParameterError(
+            "--method public, --center-public and --rotation auto need public rows; add --public TABLE."
+        )
+    if public is not None and not uses_public:
+        raise ParameterError(
+            "--public has no effect here; add --method public, --center-public or --rotation auto, or leave it out."
+        )
+
+
+def _required(classes: Path | None) -> Path:
+    if classes is None:
+        raise ParameterError(
+            "--classes FILE is required. The list of classes is released with the model, so it must be public, and "
+            "reading it off the labels would reveal which ones occur. Write every possible class into a text file, "
+            "one a line, for instance classes.txt."
+        )
+    return classes
+
+
+def _parsed_clip(text: str | None) -> str | tuple[float, float] | None:
+    if text is None or text == "auto":
+        return text
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        raise ParameterError(f"--clip must be auto or D_MIN,D_MAX, for instance 0.8,1.6; got {text!r}.") from None
+    return low, high
+
+
+def _parsed_rotation(text: str | None) -> str | int | None:
+    if text is None or text == "auto":
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise ParameterError(f"--rotation must be auto or an integer; got {text!r}.") from None
+
+
+def _print_summary(model: Model, out: Path) -> None:
+    """Say what was released. Everything here is in the model file, or was public before."""
+    kind, count = type(model).__name__, len(model.classes_)
+    typer.echo(f"{kind}: {count} classes, {model.n_features_in_} features, {model.budget}, {model.adjacency}.")
+    typer.echo(f"Saved to {printable(out)}. Next: dppl show {printable(out)}")
+    typer.echo()
+    console().print(printable(model.guarantee_))

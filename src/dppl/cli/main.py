@@ -1,0 +1,179 @@
+"""The app `dppl`, and the one place where failures become a line on stderr and an exit code.
+
+Exit codes::
+
+    0    done
+    1    a bug in dppl
+    2    usage: an option breaks its rule, or the output file exists
+    3    budget: the mechanism cannot spend it
+    4    input: a table, label, class list or model file that cannot be used
+    130  interrupted
+    141  the reader of stdout went away
+
+No exception reaches the user as a traceback, because tracebacks can show private values; with DPPL_DEBUG=1 those of
+bugs do. Python warnings are not shown either: whether one appears may depend on private records.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from dppl._version import __version__
+from dppl.cli._shared import printable
+from dppl.cli.check import check
+from dppl.cli.demo import demo
+from dppl.cli.fit import fit
+from dppl.cli.predict import evaluate, predict
+from dppl.cli.show import show
+from dppl.errors import BudgetError, DpplError, ParameterError
+
+# The first type that fits decides.
+_CODES: tuple[tuple[type[BaseException], int], ...] = (
+    (ParameterError, 2),
+    (FileExistsError, 2),
+    (BudgetError, 3),
+    (DpplError, 4),
+    (OSError, 4),
+    (MemoryError, 4),
+)
+_BROKEN_PIPE = 128 + 13
+_INTERRUPTED = 128 + 2
+
+
+class _Commands(TyperGroup):
+    """The group of commands, with our own way to fail in the place of typer's."""
+
+    def main(self, args: Sequence[str] | None = None, *_: Any, **__: Any) -> NoReturn:
+        """Run the command line `args` and exit."""
+        arguments = list(sys.argv[1:] if args is None else args) or ["--help"]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            code = self._exit_code(arguments)
+        sys.exit(code)
+
+    def _exit_code(self, arguments: list[str]) -> int:
+        try:
+            with self.make_context("dppl", arguments) as context:
+                self.invoke(context)
+            sys.stdout.flush()  # here, so that a full disk or a closed pipe shows now and not after the last line
+        except typer.Exit as stop:
+            return stop.exit_code
+        except KeyboardInterrupt:
+            return _fail("interrupted.", _INTERRUPTED)
+        except BrokenPipeError:
+            _forget_stdout()
+            return _BROKEN_PIPE
+        except Exception as error:
+            return _report(error)
+        return 0
+
+
+def _report(error: Exception) -> int:
+    """Print the one line that says what `error` means to a user; return its exit code."""
+    if hasattr(error, "format_message"):  # typer's usage errors; their module differs between its versions
+        return _fail(_usage_message(error), 2)
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return _fail(_message(error), code)
+    if os.environ.get("DPPL_DEBUG") == "1":
+        traceback.print_exception(error)
+    return _fail(
+        f"{type(error).__name__}. This is a bug in dppl; please report it. DPPL_DEBUG=1 shows where it happened, "
+        "and may show private values.",
+        1,
+    )
+
+
+def _usage_message(error: Any) -> str:
+    text = error.format_message()
+    context = getattr(error, "ctx", None)
+    return text if context is None else f"{text.rstrip('.')}. Try: {context.command_path} --help"
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        return "not enough memory."  # NumPy's text would name the shape of a private array
+    if isinstance(error, OSError):
+        _forget_stdout_if_broken()
+        if error.strerror:
+            where = "" if error.filename is None else f"{error.filename}: "
+            return f"{where}{error.strerror}."
+    return str(error)
+
+
+def _fail(message: str, code: int) -> int:
+    line = printable(" ".join(message.split()))
+    typer.echo(f"dppl: error: {line}", err=True)
+    return code
+
+
+def _forget_stdout_if_broken() -> None:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _forget_stdout()
+
+
+def _forget_stdout() -> None:
+    """Drop what stdout holds back: Python would try to write it once more at the end, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+app = typer.Typer(
+    cls=_Commands,
+    name="dppl",
+    add_completion=False,
+    pretty_exceptions_enable=False,  # they show local variables
+    rich_markup_mode="rich",
+    epilog="Exit codes: 0 done; 1 a bug; 2 usage, or the output exists; 3 a budget that cannot be spent; "
+    "4 a table, label, class list or model file that cannot be used; 130 interrupted.",
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dppl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Differentially private classifiers on embeddings of frozen, publicly pre-trained encoders.
+
+    A model is one small file with a guarantee, and may be published.
+
+    For example:
+
+      dppl demo
+      dppl fit train.npz --classes classes.txt --rho 0.5 --out my.safetensors
+      dppl show my.safetensors
+      dppl predict my.safetensors new.npz > labels.txt
+    """
+
+
+for _command in (demo, fit, predict, evaluate, show, check):
+    app.command()(_command)
+
+
+def run() -> None:
+    """Entry point of the command `dppl`."""
+    for stream in (sys.stdout, sys.stderr):
+        # Class names may hold characters that the terminal's encoding lacks; an escape is better than a crash.
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    app()
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,175 @@
+"""`dppl predict` and `dppl evaluate`: use a released model. Predictions cost no further budget."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.table import Table
+
+from dppl._files import write_atomically
+from dppl.cli._shared import (
+    ForceOption,
+    JsonOption,
+    LabelsOption,
+    Model,
+    ModelArgument,
+    TableArgument,
+    XOption,
+    YOption,
+    check_output,
+    console,
+    is_one_line,
+    note,
+    print_json,
+    print_lines,
+    printable,
+    read_rows_for,
+    require_labels,
+    working,
+)
+from dppl.data import EmbeddingTable, align_labels
+from dppl.errors import InputError, ParameterError
+from dppl.experiments import metrics
+from dppl.prototypes import load
+
+_ROWS = 8192
+_SUFFIXES = (".csv", ".npy")
+
+
+def predict(
+    model: ModelArgument,
+    table: TableArgument,
+    out: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help=".csv (with the header `label`), .npy, or - for one label a line on stdout."),
+    ] = Path("-"),
+    x: XOption = "x",
+    force: ForceOption = False,
+) -> None:
+    """Label every row of a table; it needs no labels of its own.
+
+    Predictions cost no further budget.
+
+    For example:
+
+      dppl predict my.safetensors new.npz > labels.txt
+      dppl predict my.safetensors new.parquet --out labels.csv
+    """
+    to_stdout = str(out) == "-"
+    if not to_stdout:
+        if out.suffix.lower() not in _SUFFIXES:
+            raise ParameterError(f"--out must be - or end in {' or '.join(_SUFFIXES)}; got {out}.")
+        check_output(out, (model, table), force=force)
+    fitted = load(model)
+    if to_stdout and not all(is_one_line(str(name)) for name in fitted.classes_):
+        raise InputError(
+            "a class name of this model holds a line break or another control character; use --out FILE.csv."
+        )
+    labels = _predicted(fitted, read_rows_for(fitted, table, x=x))
+    if to_stdout:
+        print_lines(labels.tolist())
+    else:
+        write_atomically(out, _as_npy(labels) if out.suffix.lower() == ".npy" else _as_csv(labels))
+
+
+def evaluate(
+    model: ModelArgument,
+    table: TableArgument,
+    labels: LabelsOption = None,
+    x: XOption = "x",
+    y: YOption = "y",
+    as_json: JsonOption = False,
+) -> None:
+    """Compare a model's predictions with the labels of a table.
+
+    Figures computed on private records are not covered by the guarantee:
+    do not publish them with the model.
+
+    Balanced accuracy is the mean of the class accuracies, over the classes
+    with records in the table. Minority accuracy is that mean over the smallest
+    25 % of them (rounded down, but at least one), by their sizes in the table;
+    of equal sizes the first class in the model's order counts as smaller, and
+    where all sizes are equal there is no minority. A label that the model does
+    not know counts as a wrong prediction.
+
+    For example:
+
+      dppl evaluate my.safetensors test.npz
+      dppl evaluate my.safetensors test.npy --labels y.npy --json
+    """
+    fitted = load(model)
+    rows = read_rows_for(fitted, table, x=x, y=y, labels=labels)
+    truth, classes = align_labels(require_labels(rows, table), fitted.classes_)
+    if not len(truth):
+        raise InputError(f"{table} has no rows, so there is nothing to evaluate.")
+    report = _report(truth, _predicted(fitted, rows), classes)
+    note("figures computed on private records are not covered by the model's guarantee.")
+    if as_json:
+        print_json(report)
+    else:
+        _print_report(report)
+
+
+def _predicted(model: Model, table: EmbeddingTable) -> NDArray[Any]:
+    with working("predicting"):
+        parts = [model.predict(block) for block in table.blocks(_ROWS)]
+    return np.concatenate(parts) if parts else model.classes_[:0]
+
+
+def _as_npy(labels: NDArray[Any]) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, labels, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _as_csv(labels: NDArray[Any]) -> bytes:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(["label"])
+    writer.writerows([label] for label in labels.tolist())
+    return buffer.getvalue().encode("utf-8")
+
+
+def _report(truth: NDArray[Any], predicted: NDArray[Any], classes: NDArray[Any]) -> dict[str, Any]:
+    balanced = metrics.balanced_accuracy(truth, predicted, classes)
+    sizes = metrics.class_sizes(truth, classes).tolist()
+    each = metrics.class_accuracies(truth, predicted, classes).tolist()
+    return {
+        "accuracy": metrics.accuracy(truth, predicted),
+        "balanced_accuracy": _or_none(balanced),
+        "minority_accuracy": metrics.minority_accuracy(truth, predicted, classes),
+        "n": len(truth),
+        "n_unknown_labels": len(truth) - sum(sizes),
+        "per_class": [
+            {"class": name, "n": size, "accuracy": _or_none(value)}
+            for name, size, value in zip(classes.tolist(), sizes, each, strict=True)
+        ],
+    }
+
+
+def _or_none(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _print_report(report: dict[str, Any]) -> None:
+    for key in ("accuracy", "balanced_accuracy", "minority_accuracy"):
+        typer.echo(f"{key.replace('_', ' '):<18} {_shown(report[key])}")
+    typer.echo(f"{'records':<18} {report['n']}, {report['n_unknown_labels']} with a label that the model does not know")
+    table = Table()
+    table.add_column("class")
+    table.add_column("records", justify="right")
+    table.add_column("accuracy", justify="right")
+    for entry in report["per_class"]:
+        table.add_row(printable(entry["class"]), str(entry["n"]), _shown(entry["accuracy"]))
+    console().print(table)
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

@@ -1,0 +1,77 @@
+"""`dppl show`: what is in a model file, and what it promises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+from dppl.cli._shared import JsonOption, Model, ModelArgument, console, print_json, printable
+from dppl.privacy import Release
+from dppl.prototypes import PublicPrototypes, load
+from dppl.prototypes.model_file import describe
+
+_NAMES = 20
+
+
+def show(model: ModelArgument, as_json: JsonOption = False) -> None:
+    """Show a model: its classes, its guarantee in words, and every release behind it.
+
+    Reading a model file runs no code from it.
+
+    For example:
+
+      dppl show my.safetensors
+      dppl show my.safetensors --json
+    """
+    if as_json:
+        print_json(describe(model))
+        return
+    fitted = load(model)
+    screen = console()
+    for name, value in _facts(fitted):
+        screen.print(f"{name:<11} {printable(value)}")
+    screen.print()
+    screen.print(printable(fitted.guarantee_))
+    screen.print()
+    screen.print(_releases(fitted.guarantee_.releases))
+    if isinstance(fitted, PublicPrototypes):
+        screen.print(_public_rows(fitted))
+
+
+def _facts(model: Model) -> list[tuple[str, Any]]:
+    names = [str(name) for name in model.classes_[:_NAMES].tolist()]
+    more = len(model.classes_) - len(names)
+    listed = ", ".join(names) + (f" and {more} more" if more else "")
+    lattice = model.lattice_
+    facts = [
+        ("estimator", type(model).__name__),
+        ("classes", f"{len(model.classes_)}: {listed}"),
+        ("features", f"{model.n_features_in_}, {lattice.dim} after the public map"),
+        ("prototypes", " x ".join(map(str, model.prototypes_.shape))),
+    ]
+    encoder = getattr(model, "encoder_", None)
+    return facts if encoder is None else [*facts, ("encoder", encoder)]
+
+
+def _releases(releases: tuple[Release, ...]) -> Table:
+    """Return a table with a column for each release; there are few, and their texts are long."""
+    table = Table("release", *(str(number) for number, _ in enumerate(releases, start=1)))
+    table.add_row("mechanism", *(printable(release.mechanism) for release in releases))
+    table.add_row("statistic", *(printable(release.statistic.rstrip(",")) for release in releases))
+    table.add_row("sensitivity", *(f"{release.sensitivity:.6g}" for release in releases))
+    table.add_row("in the norm", *(printable(release.norm.rstrip(",")) for release in releases))
+    table.add_row("parameters", *(printable(_named(release.parameters)) for release in releases))
+    table.add_row("cost", *(printable(_named(release.cost)) for release in releases))
+    return table
+
+
+def _named(values: dict[str, float]) -> str:
+    return ", ".join(f"{name} = {value:.6g}" for name, value in values.items())
+
+
+def _public_rows(model: PublicPrototypes) -> Table:
+    table = Table("class", "public rows, counted from 0")
+    for name, rows in zip(model.classes_.tolist(), model.public_indices_.tolist(), strict=True):
+        table.add_row(printable(name), ", ".join(map(str, rows)))
+    return table

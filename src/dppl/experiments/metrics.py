@@ -1,0 +1,158 @@
+"""How good predictions are, over all records and class by class.
+
+These are plain figures without protection: computed on private records, they are not covered by any guarantee.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dppl.errors import InputError, ParameterError
+
+__all__ = [
+    "accuracy",
+    "balanced_accuracy",
+    "class_accuracies",
+    "class_sizes",
+    "minority_accuracy",
+    "minority_classes",
+]
+
+Float = NDArray[np.float64]
+
+
+def accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
+    """Return the share of records whose predicted label is the true one.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like of shape (n,)
+        Labels of one type.
+
+    Raises
+    ------
+    InputError
+        If there are no records, or the lengths differ.
+
+    Examples
+    --------
+    >>> accuracy(["a", "a", "b", "c"], ["a", "b", "b", "a"])
+    0.5
+    """
+    truth, predicted = _labels(y_true, y_pred)
+    return float((truth == predicted).mean())
+
+
+def class_sizes(y: ArrayLike, classes: ArrayLike) -> NDArray[np.int64]:
+    """Return the number of records of each class, in the order of `classes`.
+
+    Examples
+    --------
+    >>> class_sizes(["b", "b", "x"], ["a", "b"]).tolist()
+    [0, 2]
+    """
+    names, counts = np.unique(np.asarray(y), return_counts=True)
+    count_of = dict(zip(names.tolist(), counts.tolist(), strict=True))
+    return np.array([count_of.get(name, 0) for name in np.asarray(classes).tolist()], np.int64)
+
+
+def class_accuracies(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) -> Float:
+    """Return the accuracy on the records of each class, which is the class's recall.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like of shape (n,)
+    classes : array-like of shape (n_classes,)
+
+    Returns
+    -------
+    ndarray of shape (n_classes,)
+        In the order of `classes`; NaN for a class without records.
+
+    Examples
+    --------
+    >>> class_accuracies(["a", "a", "b"], ["a", "b", "b"], ["a", "b", "c"])
+    array([0.5, 1. , nan])
+    """
+    truth, predicted = _labels(y_true, y_pred)
+    sizes = class_sizes(truth, classes)
+    correct = class_sizes(truth[truth == predicted], classes)
+    return np.asarray(np.divide(correct, sizes, out=np.full(len(sizes), np.nan), where=sizes > 0))
+
+
+def balanced_accuracy(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) -> float:
+    """Return the mean of the class accuracies over the classes with records; NaN if there is none.
+
+    Examples
+    --------
+    >>> balanced_accuracy(["a", "a", "a", "b"], ["a", "a", "a", "a"], ["a", "b"])
+    0.5
+    """
+    each = class_accuracies(y_true, y_pred, classes)
+    measured = each[~np.isnan(each)]
+    return float(measured.mean()) if len(measured) else float("nan")
+
+
+def minority_classes(sizes: ArrayLike, share: float = 0.25) -> NDArray[np.intp]:
+    """Return the positions of the smallest classes.
+
+    Parameters
+    ----------
+    sizes : array-like of shape (n_classes,)
+        Numbers of records.
+    share : float, default=0.25
+        Share of the classes to take, rounded down, but at least one class.
+
+    Returns
+    -------
+    ndarray of intp
+        Smallest first; of classes of one size, the first comes first. Empty if all sizes are equal, because no class
+        is then a minority.
+
+    References
+    ----------
+    .. [1] DPPL-v1, arXiv:2406.08039, reports accuracy on the smallest 25 % of the classes.
+
+    Examples
+    --------
+    >>> minority_classes([9, 2, 7, 2, 8, 5, 6, 4]).tolist()
+    [1, 3]
+    >>> minority_classes([3, 3, 3]).tolist()
+    []
+    """
+    if not 0 < share <= 1:
+        raise ParameterError(f"share must be above 0 and at most 1; got {share!r}.")
+    counts = np.asarray(sizes)
+    if not len(counts) or (counts == counts[0]).all():
+        return np.empty(0, np.intp)
+    return np.argsort(counts, kind="stable")[: max(1, int(share * len(counts)))]
+
+
+def minority_accuracy(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) -> float | None:
+    """Return the mean of the class accuracies over `minority_classes` of the classes with records.
+
+    Sizes are those in `y_true`. None if all are equal.
+
+    Examples
+    --------
+    >>> minority_accuracy(["a", "a", "b"], ["a", "a", "a"], ["a", "b"])
+    0.0
+    >>> minority_accuracy(["a", "b"], ["a", "a"], ["a", "b"]) is None
+    True
+    """
+    each, sizes = class_accuracies(y_true, y_pred, classes), class_sizes(y_true, classes)
+    measured = sizes > 0
+    smallest = minority_classes(sizes[measured])
+    return float(each[measured][smallest].mean()) if len(smallest) else None
+
+
+def _labels(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+    truth, predicted = np.asarray(y_true), np.asarray(y_pred)
+    if truth.ndim != 1 or truth.shape != predicted.shape:
+        raise InputError("true and predicted labels must be two vectors of one length; their shapes differ.")
+    if not len(truth):
+        raise InputError("an accuracy needs at least one record; there is none.")
+    return truth, predicted

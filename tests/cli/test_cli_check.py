@@ -1,0 +1,144 @@
+"""`dppl check`."""
+
+import json
+
+import numpy as np
+import pytest
+
+from dppl.cli import check as check_module
+from dppl.data import write_table
+
+FIRST_LINE = check_module.WARNING
+
+
+@pytest.fixture
+def flawed(task):
+    """A table with every flaw; the class "emu" has no records."""
+    X = np.random.default_rng(0).standard_normal((40, 4))
+    X[[2, 5]] = np.nan
+    X[3, 1] = np.inf
+    X[4] = [np.nan, np.inf, 0, 0]
+    X[7:21] = 0.0
+    X[30] = X[31] = X[0]
+    X[32], X[33] = [0.0, 1, 2, 3], [-0.0, 1, 2, 3]
+    y = np.repeat(["cat", "dog", "okapi", "yak", ""], (20, 9, 6, 4, 1))
+    write_table(task.table, X, y)
+    task.classes.write_text("dog\ncat\nemu\n")
+    return task
+
+
+EXPECTED = {
+    "rows": 40,
+    "dimension": 4,
+    "dtype": "float64",
+    "bad_rows": {
+        "nan": {"count": 3, "first": [2, 4, 5]},
+        "infinite": {"count": 1, "first": [3]},
+        "all_zero": {"count": 14, "first": list(range(7, 17))},
+    },
+    "duplicate_rows": 3,
+    "labels": {
+        "type": "text",
+        "unknown": [{"label": "okapi", "n": 6}, {"label": "yak", "n": 4}, {"label": None, "n": 1}],
+        "class_sizes": [{"class": "dog", "n": 9}, {"class": "cat", "n": 20}, {"class": "emu", "n": 0}],
+        "classes_without_records": ["emu"],
+    },
+}
+
+
+@pytest.mark.parametrize("block_rows", [1, 6, 4096])
+def test_every_flaw_is_found_whatever_the_blocks(block_rows, flawed, cli, monkeypatch):
+    monkeypatch.setattr(check_module, "_BLOCK_ROWS", block_rows)
+    result = cli("check", flawed.table, "--classes", flawed.classes, "--json")
+    assert (result.exit_code, result.stderr) == (0, f"{FIRST_LINE}\n")
+    assert json.loads(result.stdout) == {"for_the_owner_only": FIRST_LINE, **EXPECTED}
+
+
+def test_the_report_for_people_says_first_whom_it_is_for(flawed, cli):
+    result = cli("check", flawed.table, "--classes", flawed.classes)
+    assert (result.exit_code, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert lines[0] == FIRST_LINE
+    for line in (
+        "rows            40",
+        "dimension       4",
+        "dtype           float64",
+        "nan rows        3: 2, 4, 5",
+        "infinite rows   1: 3",
+        "all-zero rows   14: 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, ...",
+        "duplicate rows  3 (good rows equal to an earlier one)",
+        "labels          text",
+        "unknown labels  11 records, 3 labels",
+        "                'okapi': 6",
+        "                'yak': 4",
+        "                (missing): 1",
+        "empty classes   1",
+        "│ cat   │      20 │",
+    ):
+        assert line in lines
+
+
+def test_a_good_table_has_nothing_to_report(task, cli):
+    report = json.loads(cli("check", task.table, "--classes", task.classes, "--json").stdout)
+    assert report["bad_rows"] == {kind: {"count": 0, "first": []} for kind in ("nan", "infinite", "all_zero")}
+    assert report["duplicate_rows"] == 0
+    assert report["labels"]["unknown"] == report["labels"]["classes_without_records"] == []
+    sizes = {entry["class"]: entry["n"] for entry in report["labels"]["class_sizes"]}
+    assert sizes == {"cat": 20, "dog": 12, "gnu": 5}
+
+
+def test_text_labels_meet_an_integer_class_list(task, cli):
+    write_table(task.table, task.X[:5], ["1", "2", "2", "02", "two"])
+    task.classes.write_text("1\n2\n3\n")
+    report = json.loads(cli("check", task.table, "--classes", task.classes, "--json").stdout)["labels"]
+    assert report["unknown"] == [{"label": "02", "n": 1}, {"label": "two", "n": 1}]
+    assert report["class_sizes"] == [{"class": 1, "n": 1}, {"class": 2, "n": 2}, {"class": 3, "n": 0}]
+
+
+def test_many_unknown_labels_are_cut_for_people_only(task, cli):
+    labels = [f"u{i:02}" for i in range(25)]
+    write_table(task.table, task.X[:25], labels)
+    shown = cli("check", task.table, "--classes", task.classes).stdout
+    assert "'u19': 1" in shown
+    assert "'u20': 1" not in shown
+    assert "and 5 more labels" in shown
+    report = json.loads(cli("check", task.table, "--classes", task.classes, "--json").stdout)
+    assert len(report["labels"]["unknown"]) == 25
+
+
+def test_a_table_without_labels_is_still_checked(task, cli):
+    result = cli("check", task.public, "--classes", task.classes)
+    assert result.exit_code == 0
+    assert "labels          none found" in result.stdout
+    assert json.loads(cli("check", task.public, "--classes", task.classes, "--json").stdout)["labels"] is None
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int8, np.int32])
+def test_every_type_of_rows_is_read(dtype, task, cli):
+    np.save(task.folder / "rows.npy", np.array([[1, 2], [0, 0], [1, 2], [2, 1]], dtype))
+    report = json.loads(cli("check", task.folder / "rows.npy", "--classes", task.classes, "--json").stdout)
+    assert report["dtype"] == np.dtype(dtype).name
+    assert report["bad_rows"]["all_zero"] == {"count": 1, "first": [1]}
+    assert report["duplicate_rows"] == 1
+
+
+def test_labels_cannot_steer_the_terminal(task, cli):
+    write_table(task.table, task.X[:2], ["[red]", "\x1b[2J"])
+    shown = cli("check", task.table, "--classes", task.classes).stdout
+    assert "'[red]': 1" in shown
+    assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["{table}"], 2, "--classes"),
+        (["{table}", "--classes", "no.txt"], 4, "no.txt"),
+        (["no.npz", "--classes", "{classes}"], 4, "no.npz"),
+        (["{table}", "--classes", "{classes}", "--y", "species"], 4, "species"),
+    ],
+)
+def test_a_mistake_gets_one_line_and_a_code(arguments, code, words, task, cli, error_line):
+    result = cli("check", *(a.format(table=task.table, classes=task.classes) for a in arguments))
+    assert result.exit_code == code
+    assert words in error_line(result)

@@ -1,0 +1,225 @@
+"""`dppl predict` and `dppl evaluate`."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn.metrics import recall_score
+
+import dppl
+from dppl.cli import predict as predict_module
+from dppl.data import write_table
+
+NOTE = "dppl: note: figures computed on private records are not covered by the model's guarantee.\n"
+
+
+@pytest.fixture
+def labelled(task, model):
+    """A table to evaluate on, with a label unknown to the model; and what the model says about it."""
+    y = np.where(np.arange(37) == 3, "okapi", task.y)
+    path = task.folder / "test.npz"
+    # Shuffled rows, so that predictions and labels disagree here and there.
+    X = task.X[np.r_[1:30, 0, 30:37]] + np.float32(0.5)
+    write_table(path, X, y)
+    return path, y, dppl.load(model).predict(X)
+
+
+def test_predictions_are_lines_on_stdout(task, model, cli):
+    result = cli("predict", model, task.table)
+    assert (result.exit_code, result.stderr) == (0, "")
+    expected = dppl.load(model).predict(task.X)
+    assert len(set(expected)) == 3
+    assert result.stdout == "".join(f"{label}\n" for label in expected)
+    assert cli("predict", model, task.table, "--out", "-").stdout == result.stdout
+
+
+def test_predictions_go_to_csv_and_npy(task, model, cli):
+    for name in ("labels.csv", "labels.npy"):
+        result = cli("predict", model, task.public, "--out", task.folder / name)
+        assert (result.exit_code, result.output) == (0, "")
+    expected = dppl.load(model).predict(task.X_public).tolist()
+    with open(task.folder / "labels.csv", newline="") as file:
+        assert list(csv.reader(file)) == [["label"], *([label] for label in expected)]
+    array = np.load(task.folder / "labels.npy", allow_pickle=False)
+    assert array.tolist() == expected
+
+
+def test_predicted_lines_serve_as_labels(task, model, cli):
+    labels = task.folder / "labels.txt"
+    labels.write_text(cli("predict", model, task.public).stdout)
+    report = json.loads(cli("evaluate", model, task.public, "--labels", labels, "--json").stdout)
+    assert report["accuracy"] == 1.0
+
+
+def test_awkward_class_names_survive(task, cli, error_line):
+    names = ["a,b", 'say "hi"', "größe"]
+    y = np.array(names)[np.repeat(range(3), (20, 12, 5))]
+    path = task.folder / "m.safetensors"
+    model = dppl.MeanPrototypes(dppl.ZCDP(1e4), classes=names).fit(task.X, y)
+    model.save(path)
+    assert set(cli("predict", path, task.table).stdout.splitlines()) == set(names)
+    cli("predict", path, task.table, "--out", task.folder / "l.csv")
+    with open(task.folder / "l.csv", newline="", encoding="utf-8") as file:
+        assert [row[0] for row in csv.reader(file)][1:] == model.predict(task.X).tolist()
+    assert {
+        entry["class"] for entry in json.loads(cli("evaluate", path, task.table, "--json").stdout)["per_class"]
+    } == set(names)
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "clear\x1b[2J", "one\u2028two"])
+def test_a_class_name_cannot_fake_lines(name, task, cli, error_line):
+    path = task.folder / "m.safetensors"
+    dppl.MeanPrototypes(dppl.ZCDP(1.0), classes=["a", name]).fit(task.X[:2], ["a", name]).save(path)
+    result = cli("predict", path, task.public)
+    assert result.exit_code == 4
+    assert "--out FILE.csv" in error_line(result)
+    assert cli("predict", path, task.public, "--out", task.folder / "l.csv").exit_code == 0
+    evaluated = cli("evaluate", path, task.public, "--labels", _labels(task, "a"))
+    assert evaluated.exit_code == 0
+    assert name not in evaluated.stdout
+
+
+def _labels(task, *names):
+    path = task.folder / "labels.txt"
+    path.write_text("".join(f"{name}\n" for name in np.resize(names, 50)))
+    return path
+
+
+def test_a_table_larger_than_a_block_is_predicted_whole(task, model, cli, monkeypatch):
+    whole = cli("predict", model, task.table).stdout
+    monkeypatch.setattr(predict_module, "_ROWS", 5)
+    assert cli("predict", model, task.table).stdout == whole
+
+
+def test_an_empty_table_has_no_predictions_and_no_accuracy(task, model, cli, error_line):
+    empty = task.folder / "empty.npz"
+    write_table(empty, np.empty((0, 8)), np.empty(0, np.str_))
+    assert (cli("predict", model, empty).exit_code, cli("predict", model, empty).output) == (0, "")
+    result = cli("evaluate", model, empty)
+    assert result.exit_code == 4
+    assert "no rows" in error_line(result)
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_another_width_is_input(command, task, model, cli, error_line):
+    write_table(task.table, task.X[:, :5], task.y)
+    result = cli(command, model, task.table)
+    assert result.exit_code == 4
+    line = error_line(result)
+    assert "5 features" in line
+    assert "expects 8" in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["predict", "no.safetensors", "{table}"], 4, "no.safetensors"),
+        (["predict", "{table}", "{table}"], 4, "safetensors"),
+        (["predict", "{model}", "no.npz"], 4, "no.npz"),
+        (["predict", "{model}", "{table}", "--out", "{folder}/labels.txt"], 2, ".csv or .npy"),
+        (["predict", "{model}", "{table}", "--out", "{folder}/no/labels.csv"], 2, "existing folder"),
+        (["predict", "{model}", "{table}", "--out", "{folder}/taken.csv"], 2, "--force"),
+        (["predict", "{model}"], 2, "TABLE"),
+        (["evaluate", "{model}", "{folder}/public.npz"], 4, "no labels"),
+        (["evaluate", "{model}", "{table}", "--labels", "no.txt"], 4, "no.txt"),
+    ],
+)
+def test_a_mistake_gets_one_line_and_a_code(arguments, code, words, task, model, cli, error_line):
+    (task.folder / "taken.csv").write_text("precious")
+    result = cli(*(a.format(model=model, table=task.table, folder=task.folder) for a in arguments))
+    assert result.exit_code == code
+    assert words in error_line(result)
+    assert (task.folder / "taken.csv").read_text() == "precious"
+
+
+def test_force_replaces_predictions_but_never_an_input(task, model, cli):
+    taken = task.folder / "taken.csv"
+    taken.write_text("old")
+    assert cli("predict", model, task.table, "--out", taken, "--force").exit_code == 0
+    assert taken.read_text().startswith("label\n")
+    np.save(task.folder / "x.npy", task.X)
+    result = cli("predict", model, task.folder / "x.npy", "--out", task.folder / "x.npy", "--force")
+    assert result.exit_code == 2
+    np.testing.assert_array_equal(np.load(task.folder / "x.npy"), task.X)
+
+
+def test_the_figures_are_those_of_scikit_learn(labelled, model, cli):
+    path, y, predicted = labelled
+    result = cli("evaluate", model, path, "--json")
+    assert (result.exit_code, result.stderr) == (0, NOTE)
+    report = json.loads(result.stdout)
+    recalls = recall_score(y, predicted, labels=["cat", "dog", "gnu"], average=None)
+    assert 0 < min(recalls) < 1  # or the test would hardly see a thing
+    assert report["accuracy"] == np.mean(y == predicted)
+    assert report["balanced_accuracy"] == pytest.approx(np.mean(recalls))
+    assert report["minority_accuracy"] == pytest.approx(recalls[2])
+    assert (report["n"], report["n_unknown_labels"]) == (37, 1)
+    sizes = [np.count_nonzero(y == name) for name in ("cat", "dog", "gnu")]
+    assert report["per_class"] == [
+        {"class": name, "n": size, "accuracy": pytest.approx(recall)}
+        for name, size, recall in zip(("cat", "dog", "gnu"), sizes, recalls, strict=True)
+    ]
+
+
+def test_the_figures_are_shown_to_people(labelled, model, cli):
+    path, y, predicted = labelled
+    result = cli("evaluate", model, path)
+    assert (result.exit_code, result.stderr) == (0, NOTE)
+    assert f"accuracy           {np.mean(y == predicted):.4f}\n" in result.stdout
+    assert "37, 1 with a label that the model does not know" in result.stdout
+    for name in ("cat", "dog", "gnu"):
+        assert name in result.stdout
+    assert "okapi" not in result.stdout
+
+
+def test_equal_sizes_have_no_minority_and_a_missing_class_no_accuracy(task, model, cli):
+    write_table(task.table, task.X[[0, 1, 20, 21]], task.y[[0, 1, 20, 21]])
+    report = json.loads(cli("evaluate", model, task.table, "--json").stdout)
+    assert report["minority_accuracy"] is None
+    assert report["balanced_accuracy"] == 1.0
+    assert report["per_class"][2] == {"class": "gnu", "n": 0, "accuracy": None}
+    shown = cli("evaluate", model, task.table).stdout
+    assert "minority accuracy  -\n" in shown
+
+
+def test_labels_that_are_all_unknown_leave_nothing_to_average(task, model, cli):
+    report = json.loads(cli("evaluate", model, task.public, "--labels", _labels(task, "emu", "yak"), "--json").stdout)
+    assert (report["accuracy"], report["balanced_accuracy"], report["minority_accuracy"]) == (0.0, None, None)
+    assert report["n_unknown_labels"] == 50
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_labels_take_the_type_of_the_models_classes(as_text, task, cli):
+    y = np.repeat([1, 2, 10], (20, 12, 5))
+    path = task.folder / "m.safetensors"
+    dppl.MeanPrototypes(dppl.ZCDP(1e4), classes=[1, 2, 10]).fit(task.X, y).save(path)
+    write_table(task.table, task.X, y.astype(str) if as_text else y)
+    report = json.loads(cli("evaluate", path, task.table, "--json").stdout)
+    assert report["accuracy"] == 1.0
+    assert [entry["class"] for entry in report["per_class"]] == [1, 2, 10]
+
+
+def test_the_real_command_predicts_into_a_pipe_that_closes(task, model):
+    write_table(task.table, np.tile(task.X, (3000, 1)))
+    command = [sys.executable, "-m", "dppl", "predict", str(model), str(task.table)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    # Unbuffered is the hard way: a write may then be cut short without an error.
+    with subprocess.Popen(command, **pipes, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}) as child:
+        assert child.stdout.readline() == f"{dppl.load(model).predict(task.X[:1])[0]}\n"
+        child.stdout.close()
+        assert child.stderr.read() == ""
+        assert child.wait(timeout=60) == 141
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_a_full_disk_is_one_line(task, model):
+    command = [sys.executable, "-m", "dppl", "predict", str(model), str(task.table)]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False, env=env)
+    assert done.returncode == 4
+    assert done.stderr == "dppl: error: No space left on device.\n"

@@ -1,0 +1,105 @@
+"""`dppl show`."""
+
+import json
+
+import numpy as np
+import pytest
+
+import dppl
+from dppl.prototypes.model_file import describe
+
+
+def words(text):
+    """Join what was wrapped for the terminal."""
+    return " ".join(text.split())
+
+
+def test_people_see_the_facts_and_the_whole_guarantee(model, cli):
+    result = cli("show", model)
+    assert (result.exit_code, result.stderr) == (0, "")
+    shown = words(result.stdout)
+    for fact in ("estimator MeanPrototypes", "classes 3: cat, dog, gnu", "features 8, 8 after", "prototypes 3 x 8"):
+        assert fact in shown
+    loaded = dppl.load(model)
+    assert words(str(loaded.guarantee_)) in shown
+    release = loaded.guarantee_.releases[0]
+    assert f"noise_std = {release.parameters['noise_std']:.6g}" in shown
+    assert "rho = 10000" in shown
+    assert release.mechanism in result.stdout
+
+
+def test_machines_get_the_description(model, cli):
+    result = cli("show", model, "--json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert json.loads(result.stdout) == describe(model)
+
+
+def test_long_class_lists_are_cut(task, cli):
+    names = [f"class-{i:02}" for i in range(23)]
+    dppl.MeanPrototypes(dppl.ZCDP(1.0), classes=names).fit(task.X[:2], names[:2]).save(task.out)
+    shown = words(cli("show", task.out).stdout)
+    assert "classes 23: class-00, " in shown
+    assert "class-19 and 3 more" in shown
+    assert "class-20" not in shown
+
+
+def test_public_prototypes_name_their_rows(task, cli):
+    estimator = dppl.PublicPrototypes(dppl.PureDP(1.0), classes=["cat", "dog", "gnu"], n_prototypes=2, random_state=1)
+    estimator.fit(task.X, task.y, X_public=task.X_public).save(task.out)
+    table = cli("show", task.out).stdout.split("public rows, counted from 0")[1]
+    shown = [[cell.strip() for cell in line.split("│")[1:-1]] for line in table.splitlines() if "│" in line]
+    rows = [", ".join(map(str, indices)) for indices in estimator.public_indices_.tolist()]
+    assert shown == [list(pair) for pair in zip(["cat", "dog", "gnu"], rows, strict=True)]
+
+
+def test_an_encoder_is_named(task, cli):
+    estimator = dppl.MeanPrototypes(dppl.ZCDP(1.0), classes=["a", "b"]).fit(task.X[:2], ["a", "b"])
+    estimator.encoder_ = "minilm"
+    estimator.save(task.out)
+    assert "encoder minilm" in words(cli("show", task.out).stdout)
+
+
+@pytest.mark.parametrize("as_json", [[], ["--json"]])
+def test_texts_of_a_foreign_model_cannot_steer_the_terminal(as_json, task, cli):
+    names = ["[red]x[/red]", "beep\x07\x1b[2J", "line\nbreak", ":smile:"]
+    dppl.MeanPrototypes(dppl.ZCDP(1.0), classes=names).fit(task.X[:2], names[:2]).save(task.out)
+    result = cli("show", task.out, *as_json)
+    assert result.exit_code == 0
+    assert "[red]x[/red]" in result.stdout
+    assert ":smile:" in result.stdout
+    assert "line\\nbreak" in result.stdout
+    assert not set(result.stdout) & {"\x07", "\x1b"}
+
+
+def damaged(content):
+    return {
+        "truncated": content[:-7],
+        "empty": b"",
+        "foreign": b"hello, this is no model" * 10,
+        "other format": content.replace(b'"format\\":', b'"f0rmat\\":').replace(b'\\"format\\"', b'\\"f0rmat\\"'),
+    }
+
+
+@pytest.mark.parametrize("kind", damaged(b""))
+@pytest.mark.parametrize("as_json", [[], ["--json"]])
+def test_a_damaged_file_is_one_line(kind, as_json, model, cli, error_line):
+    model.write_bytes(damaged(model.read_bytes())[kind])
+    result = cli("show", model, *as_json)
+    assert result.exit_code == 4
+    assert model.name in error_line(result)
+
+
+def test_a_missing_file_is_one_line(cli, error_line):
+    result = cli("show", "nowhere.safetensors")
+    assert result.exit_code == 4
+    assert "nowhere.safetensors" in error_line(result)
+
+
+def test_bytes_changed_anywhere_never_end_in_a_bug(model, cli):
+    content = model.read_bytes()
+    rng = np.random.default_rng(0)
+    for place in rng.integers(0, len(content), 30).tolist():
+        changed = bytearray(content)
+        changed[place] ^= int(rng.integers(1, 256))
+        model.write_bytes(changed)
+        assert cli("show", model).exit_code in (0, 4)

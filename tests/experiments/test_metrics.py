@@ -1,0 +1,87 @@
+"""The figures, against scikit-learn and by hand."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import accuracy_score, recall_score
+
+from dppl.errors import InputError, ParameterError
+from dppl.experiments import metrics
+
+CLASSES = np.array(["a", "b", "c", "d", "e"])
+
+
+def random_labels(seed):
+    rng = np.random.default_rng(seed)
+    truth = rng.choice([*CLASSES, "outside"], 200, p=[0.4, 0.25, 0.15, 0.1, 0.05, 0.05])
+    predicted = np.where(rng.random(200) < 0.6, truth, rng.choice(CLASSES, 200))
+    return truth, predicted
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_figures_agree_with_scikit_learn(seed):
+    truth, predicted = random_labels(seed)
+    recalls = recall_score(truth, predicted, labels=CLASSES, average=None)
+    assert metrics.accuracy(truth, predicted) == accuracy_score(truth, predicted)
+    np.testing.assert_allclose(metrics.class_accuracies(truth, predicted, CLASSES), recalls)
+    assert metrics.balanced_accuracy(truth, predicted, CLASSES) == pytest.approx(recalls.mean())
+    smallest = np.argmin([np.count_nonzero(truth == name) for name in CLASSES])
+    assert metrics.minority_accuracy(truth, predicted, CLASSES) == pytest.approx(recalls[smallest])
+
+
+def test_the_order_of_classes_is_kept():
+    truth, predicted = random_labels(0)
+    there = metrics.class_accuracies(truth, predicted, CLASSES)
+    np.testing.assert_array_equal(metrics.class_accuracies(truth, predicted, CLASSES[::-1]), there[::-1])
+    assert metrics.class_sizes(truth, CLASSES[::-1]).tolist() == metrics.class_sizes(truth, CLASSES)[::-1].tolist()
+
+
+@pytest.mark.parametrize(("n_classes", "taken"), [(2, 1), (3, 1), (7, 1), (8, 2), (10, 2), (100, 25)])
+def test_a_quarter_of_the_classes_is_the_minority(n_classes, taken):
+    sizes = np.arange(n_classes, 0, -1)
+    smallest = metrics.minority_classes(sizes)
+    assert smallest.tolist() == list(range(n_classes - 1, n_classes - 1 - taken, -1))
+
+
+def test_of_equal_sizes_the_first_class_is_taken():
+    assert metrics.minority_classes([5, 1, 5, 1, 5, 1, 5, 5]).tolist() == [1, 3]
+
+
+@pytest.mark.parametrize("sizes", [[], [4], [4, 4, 4]])
+def test_equal_sizes_have_no_minority(sizes):
+    assert metrics.minority_classes(sizes).tolist() == []
+
+
+def test_the_share_can_be_another():
+    assert metrics.minority_classes([3, 1, 2, 4], share=0.5).tolist() == [1, 2]
+    assert metrics.minority_classes([3, 1, 2, 4], share=1).tolist() == [1, 2, 0, 3]
+
+
+def test_the_minority_accuracy_weighs_classes_not_records():
+    truth = np.repeat(list("abcdefgh"), (9, 9, 9, 9, 9, 9, 1, 3))
+    predicted = truth.copy()
+    predicted[-1] = "a"
+    assert metrics.minority_accuracy(truth, predicted, list("abcdefgh")) == pytest.approx((1 + 2 / 3) / 2)
+
+
+def test_a_class_without_records_has_no_accuracy_and_does_not_count():
+    truth, predicted = np.array([1, 1, 2]), np.array([1, 3, 2])
+    np.testing.assert_array_equal(metrics.class_accuracies(truth, predicted, [1, 2, 3]), [0.5, 1.0, np.nan])
+    assert metrics.balanced_accuracy(truth, predicted, [1, 2, 3]) == 0.75
+    assert metrics.minority_accuracy(truth, predicted, [1, 2, 3]) == 1.0
+
+
+def test_labels_outside_the_classes_leave_nothing():
+    assert np.isnan(metrics.balanced_accuracy(["x"], ["a"], ["a", "b"]))
+    assert metrics.minority_accuracy(["x"], ["a"], ["a", "b"]) is None
+
+
+@pytest.mark.parametrize(("truth", "predicted"), [([], []), (["a"], ["a", "b"]), ([["a"]], [["a"]])])
+def test_labels_that_do_not_fit_together_are_refused(truth, predicted):
+    with pytest.raises(InputError):
+        metrics.accuracy(truth, predicted)
+
+
+@pytest.mark.parametrize("share", [0, 1.5, -1, float("nan")])
+def test_a_share_is_a_share(share):
+    with pytest.raises(ParameterError, match="share"):
+        metrics.minority_classes([1, 2], share=share)
