@@ -6,52 +6,68 @@ import secrets
 from pathlib import Path
 
 
-def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
+def write_atomically(path: str | os.PathLike[str], content: bytes, *, overwrite: bool) -> None:
     """Write `content` to `path` in one step.
 
-    The bytes go to a hidden file in the same folder, reach the disk, and then take the name `path`. Whatever stops the
-    process before that leaves `path` as it was. On Linux the hidden file has no name at all until it is complete, so
-    even a killed process leaves nothing behind.
+    The bytes reach the disk before they take the name `path`. Whatever stops the process before that leaves `path` as
+    it was. On Linux the bytes have no name at all until they are complete, so even a killed process leaves no part
+    behind (when overwriting, at worst a complete copy under a hidden name).
 
     Parameters
     ----------
     path : path
     content : bytes
+    overwrite : bool
+        Whether an existing file may be replaced. If not, two processes that write at once cannot both succeed.
 
     Raises
     ------
+    FileExistsError
+        If the file exists and `overwrite` is False.
     OSError
         If the folder does not exist or cannot be written to.
     """
     path = Path(path)
-    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
-    try:
-        if not _write_nameless(part, content):
-            with open(part, "xb") as file:
-                _fill(file.fileno(), content)
-        os.replace(part, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            part.unlink()
-        raise
+    if overwrite:
+        part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+        try:
+            _create(part, content)
+            os.replace(part, path)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                part.unlink()
+    else:
+        _create(path, content)
     _sync_folder(path.parent)
 
 
-def _write_nameless(part: Path, content: bytes) -> bool:
-    """Fill a file without a name and link it as `part`; False where the system cannot."""
-    if not hasattr(os, "O_TMPFILE"):
+def _create(path: Path, content: bytes) -> None:
+    """Make a new file with this content, whole or not at all."""
+    if _link_nameless(path, content):
+        return
+    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    try:
+        with open(part, "xb") as file:
+            _fill(file.fileno(), content)
+        os.link(part, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            part.unlink()
+
+
+def _link_nameless(path: Path, content: bytes) -> bool:
+    """Fill a file without a name and link it as `path`; False where the system cannot."""
+    if not hasattr(os, "O_TMPFILE") or not os.path.exists("/proc/self/fd"):
         return False
     try:
-        descriptor = os.open(part.parent, os.O_TMPFILE | os.O_WRONLY, 0o666)
-    except (IsADirectoryError, NotImplementedError, OSError):
+        descriptor = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, 0o666)
+    except OSError:
         return False  # this file system has no nameless files; a real failure shows again in the named way
-    folder = os.open(part.parent, os.O_RDONLY)
+    folder = os.open(path.parent, os.O_RDONLY)
     try:
         _fill(descriptor, content)
         # Only with a folder descriptor does Python pass the flag that follows this link to the nameless file.
-        os.link(f"/proc/self/fd/{descriptor}", part.name, dst_dir_fd=folder, follow_symlinks=True)
-    except FileNotFoundError:
-        return False  # no /proc
+        os.link(f"/proc/self/fd/{descriptor}", path.name, dst_dir_fd=folder, follow_symlinks=True)
     finally:
         os.close(descriptor)
         os.close(folder)

@@ -43,6 +43,7 @@ def test_a_loaded_model_is_the_saved_one(model, tmp_path):
     assert to_bytes(again) == to_bytes(model)
     if isinstance(model, PublicPrototypes):
         assert (again.public_indices_ == model.public_indices_).all()
+        assert describe(tmp_path / "m.safetensors")["public_indices"] == model.public_indices_.tolist()
 
 
 def test_the_file_says_what_is_promised_and_holds_no_seed(model, tmp_path):
@@ -130,9 +131,9 @@ def test_prototypes_that_are_not_numbers_are_refused(tmp_path):
 @pytest.mark.parametrize("nameless", [True, False])
 def test_writing_is_all_or_nothing(tmp_path, monkeypatch, nameless):
     if not nameless:
-        monkeypatch.setattr(_files, "_write_nameless", lambda part, content: False)
+        monkeypatch.setattr(_files, "_link_nameless", lambda path, content: False)
     path = tmp_path / "file"
-    _files.write_atomically(path, b"old")
+    _files.write_atomically(path, b"old", overwrite=False)
     original = os.fsync
 
     def fail(descriptor):
@@ -142,14 +143,17 @@ def test_writing_is_all_or_nothing(tmp_path, monkeypatch, nameless):
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="No space"):
-        _files.write_atomically(path, b"new and longer")
+        _files.write_atomically(path, b"new and longer", overwrite=True)
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file"]
     monkeypatch.setattr(os, "fsync", original)
-    _files.write_atomically(path, b"new")
+    with pytest.raises(FileExistsError):
+        _files.write_atomically(path, b"new", overwrite=False)
+    assert path.read_bytes() == b"old"
+    _files.write_atomically(path, b"new", overwrite=True)
     assert path.read_bytes() == b"new"
 
 
 def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(FileNotFoundError):
-        _files.write_atomically(tmp_path / "absent" / "file", b"")
+        _files.write_atomically(tmp_path / "absent" / "file", b"", overwrite=True)

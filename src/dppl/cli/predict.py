@@ -76,7 +76,7 @@ def predict(
     if to_stdout:
         print_lines(labels.tolist())
     else:
-        write_atomically(out, _as_npy(labels) if out.suffix.lower() == ".npy" else _as_csv(labels))
+        write_atomically(out, _as_npy(labels) if out.suffix.lower() == ".npy" else _as_csv(labels), overwrite=force)
 
 
 def evaluate(

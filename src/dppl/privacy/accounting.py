@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 
-import dp_accounting
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import bisect
@@ -42,6 +41,8 @@ def epsilon_of_zcdp(rho: float, delta: float) -> float:
 
 
 def _epsilon_and_order(rho: float, delta: float, orders: NDArray[np.float64]) -> tuple[float, float]:
+    import dp_accounting  # here, because importing it takes longer than all else, and few commands convert
+
     accountant = dp_accounting.rdp.RdpAccountant(orders)
     accountant.compose(dp_accounting.ZCDpEvent(rho))
     epsilon, order = accountant.get_epsilon_and_optimal_order(delta)

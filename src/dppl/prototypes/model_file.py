@@ -40,9 +40,12 @@ _UNSAVED = {"budget", "classes", "center", "rotation", "pool", "coinpress_center
 
 def save(model: PrototypeClassifier, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
     """Write a fitted model; see `PrototypeClassifier.save`."""
-    if not overwrite and os.path.lexists(path):
-        raise FileExistsError(f"{os.fspath(path)} exists; choose another name, or overwrite it with overwrite=True.")
-    write_atomically(path, to_bytes(model))
+    try:
+        write_atomically(path, to_bytes(model), overwrite=overwrite)
+    except FileExistsError:
+        raise FileExistsError(
+            f"{os.fspath(path)} exists; choose another name, or overwrite it with overwrite=True."
+        ) from None
 
 
 def to_bytes(model: PrototypeClassifier) -> bytes:
@@ -101,7 +104,7 @@ def load(path: str | os.PathLike[str]) -> MeanPrototypes | PublicPrototypes:
     >>> bool((again.prototypes_ == model.prototypes_).all())
     True
     """
-    if not Path(path).exists():
+    if not Path(path).is_file():
         raise FileNotFoundError(f"there is no model file {os.fspath(path)}.")
     description, tensors = _read(path)
     try:
@@ -114,9 +117,18 @@ def load(path: str | os.PathLike[str]) -> MeanPrototypes | PublicPrototypes:
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the description of a model file as a dictionary, after checking that the model loads."""
+    """Return what a model file says, with the positions of public rows where it has them, after checking it.
+
+    Raises
+    ------
+    FileNotFoundError, ModelFileError
+        As `load`.
+    """
     load(path)
-    return _read(path)[0]
+    description, tensors = _read(path)
+    if "public_indices" in tensors:
+        description["public_indices"] = tensors["public_indices"].tolist()
+    return description
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
