@@ -57,11 +57,12 @@ def take_rows(source: RowSource, indices: NDArray[np.int64]) -> NDArray[Any]:
     """
     if isinstance(source, np.ndarray):
         return np.asarray(source[indices])
-    out = np.empty((len(indices), source.shape[1]))
+    parts, places = [], []
     start = 0
     for block in source.blocks(_TAKE_ROWS):
         inside = np.flatnonzero((indices >= start) & (indices < start + len(block)))
-        out = out.astype(block.dtype, copy=False)
-        out[inside] = block[indices[inside] - start]
+        parts.append(block[indices[inside] - start])
+        places.append(inside)
         start += len(block)
-    return out
+    taken = np.concatenate(parts)
+    return taken[np.argsort(np.concatenate(places))]
