@@ -5,6 +5,8 @@
     DpplError
     ├── ParameterError  (ValueError)    a parameter breaks its rule
     ├── BudgetError     (ValueError)    a budget that the mechanism cannot spend, or a conversion that does not exist
+    │   └── BudgetExceeded              a release that the ledger's budget does not cover
+    ├── LedgerError     (RuntimeError)  a ledger that cannot be read or written
     ├── InputError      (ValueError)    a table, array or file that cannot be used
     │   ├── UnknownLabelError           a label outside the public class list
     │   └── ModelFileError              a model file that is damaged or foreign
@@ -17,9 +19,11 @@ messages end up in logs.
 
 __all__ = [
     "BudgetError",
+    "BudgetExceeded",
     "DpplError",
     "InputError",
     "LabelSetWarning",
+    "LedgerError",
     "MissingExtra",
     "ModelFileError",
     "ParameterError",
@@ -37,6 +41,14 @@ class ParameterError(DpplError, ValueError):
 
 class BudgetError(DpplError, ValueError):
     """A budget that a mechanism cannot spend, or a conversion between notions that does not exist."""
+
+
+class BudgetExceeded(BudgetError):
+    """A release that the ledger's budget does not cover; nothing was drawn and nothing was written."""
+
+
+class LedgerError(DpplError, RuntimeError):
+    """A ledger that cannot be read or written, or that a later version of dppl wrote."""
 
 
 class InputError(DpplError, ValueError):

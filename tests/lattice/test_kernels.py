@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dppl.errors import InputError
 from dppl.lattice import Lattice, SimilarityClip, class_sums, iter_blocks, kernels, sum_blocks, take_rows, utilities
 
 
@@ -112,3 +113,86 @@ def test_rows_are_taken_from_arrays_and_streams_alike():
         taken = take_rows(source, indices)
         assert taken.dtype == np.float32
         assert (taken == rows[indices]).all()
+    assert take_rows(Table(rows[:0], 9), indices[:0]).shape == (0, 4)
+
+
+@pytest.mark.parametrize(("n", "dim"), [(60, 384), (3, 16_700), (3, 16_600)])
+def test_equal_longest_rows_reach_the_largest_sums_and_stay_exact(n, dim):
+    """Every similarity is near s²: the case in which float32 runs out first, on either side of its limit."""
+    lattice = Lattice(dim)
+    row = lattice.transform(np.random.default_rng(4).normal(size=(1, dim)))
+    private, square = [np.repeat(row, n, axis=0)], int(lattice.squared_norm) + 1
+    for clip in (SimilarityClip(-square, square - 2), SimilarityClip(-square, square), SimilarityClip(0, square)):
+        assert (utilities(private, [row], 1, lattice, clip) == naive_utilities(private, row, clip)).all()
+
+
+def test_the_linear_path_is_exact_far_beyond_float32():
+    """Sums of 30,000 equal rows times a row: 1.2e10, where float32 steps by 1024."""
+    lattice = Lattice(384)
+    row = lattice.transform(np.random.default_rng(5).normal(size=(1, 384)))
+    private, square = [np.repeat(row, 30_001, axis=0)], int(lattice.squared_norm) + 1
+    clip = SimilarityClip(-square, square)
+    assert clip.touches_nothing(lattice)
+    assert (utilities(private, [row], 1, lattice, clip) == naive_utilities(private, row, clip)).all()
+
+
+def test_the_linear_path_leaves_floats_before_they_fail():
+    lattice = Lattice(4)
+    square = int(lattice.squared_norm) + 1
+    score = kernels._LinearScore(np.zeros((1, 4), np.int8), np.array([1]), lattice, SimilarityClip(-square, square))
+    assert score.dtype is np.float64
+
+    class Many(np.ndarray):
+        """Pretends to have so many rows that their products pass 2⁵³."""
+
+        def __len__(self):
+            return 2**52
+
+    many = np.zeros((1, 4), np.int8).view(Many)
+    assert kernels._LinearScore(many, np.array([1]), lattice, SimilarityClip(-square, square)).dtype is np.int64
+
+
+def test_a_clip_that_touches_one_side_is_no_linear_case():
+    lattice = Lattice(8)
+    square = int(lattice.squared_norm) + 1
+    opposite = [lattice.transform(-np.ones((3, 8)))], [lattice.transform(np.ones((1, 8)))]
+    for clip in (SimilarityClip(0, square), SimilarityClip(-square, 0)):
+        assert not clip.touches_nothing(lattice)
+    assert utilities(*opposite, 1, lattice, SimilarityClip(0, square)).tolist() == [[0]]
+
+
+def test_many_equal_rows_add_exactly_through_the_blocks_of_a_fit():
+    q = np.full((600_000, 2), 31, np.int8)  # norm² 1922 of 2016
+    sums = class_sums(sum_blocks(Lattice(2), q), np.zeros(len(q), np.intp), 1, 2)
+    assert sums.tolist() == [[600_000 * 31] * 2]
+
+
+class Careless:
+    """Streams as it likes, whatever it announced."""
+
+    def __init__(self, shape, blocks):
+        self.shape, self._blocks = shape, blocks
+
+    def blocks(self, size):
+        yield from self._blocks
+
+
+def test_larger_blocks_than_asked_for_are_cut():
+    q = np.full((700_001, 2), 31, np.int8)
+    sums = class_sums(sum_blocks(Lattice(2), Careless(q.shape, [q])), np.zeros(len(q), np.intp), 1, 2)
+    assert sums.tolist() == [[700_001 * 31] * 2]
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [np.zeros((3, 4))],
+        [np.zeros((5, 4)), np.zeros((1, 4))],
+        [np.zeros((5, 3))],
+        [np.zeros((3, 4), np.float32), np.zeros((2, 4), np.int8)],
+        [],
+    ],
+)
+def test_a_table_that_breaks_its_word_is_refused(blocks):
+    with pytest.raises(InputError, match="as many rows as its shape says"):
+        list(iter_blocks(Careless((5, 4), blocks), 10))

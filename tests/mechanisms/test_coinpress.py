@@ -1,5 +1,6 @@
 import math
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -96,7 +97,7 @@ def test_the_shares_never_cost_more_than_the_budget():
     try:
         for rho in (0.1, 1 / 3, 7.3):
             spent.clear()
-            CoinPress.within(ZCDP(rho), split=(0.1, 0.2, 0.7)).release(
+            CoinPress.within(ZCDP(rho), 8, split=(0.1, 0.2, 0.7)).release(
                 np.zeros((5, 8), np.int8), Lattice(8), randomness(5)
             )
             assert len(spent) == 3
@@ -117,3 +118,76 @@ def test_options_are_checked(options):
 def test_a_centre_of_another_width_is_refused():
     with pytest.raises(ParameterError, match="must be 8 finite numbers"):
         CoinPress(1.0, center=[0.0, 1.0]).release(np.zeros((1, 8), np.int8), Lattice(8), randomness(0))
+
+
+class Spy(coinpress.DiscreteGaussian):
+    """Records the exact value and the mechanism of every step."""
+
+    steps: ClassVar[list] = []
+
+    def release(self, exact, source):
+        self.steps.append((self, exact))
+        return super().release(exact, source)
+
+
+def steps_of(q, monkeypatch, rho=1.0):
+    monkeypatch.setattr(coinpress, "DiscreteGaussian", Spy)
+    Spy.steps = []
+    CoinPress(rho).release(q, Lattice(q.shape[1]), randomness(0))
+    return Spy.steps
+
+
+@pytest.mark.parametrize("rho", [1e-3, 1.0, 100.0])
+def test_every_step_stays_within_its_stated_sensitivity(monkeypatch, rho):
+    """One record replaced, far away and back again: each step's exact sum moves by at most what its noise is for."""
+    rng = np.random.default_rng(6)
+    lattice = Lattice(12)
+    base = rng.normal(size=12)
+    q = rows_around(base, 30, rng, lattice)
+    for other_row in (lattice.transform(-base[None]), lattice.transform(rng.normal(size=(1, 12)))):
+        other = q.copy()
+        other[3] = other_row
+        first, second = steps_of(q, monkeypatch, rho), steps_of(other, monkeypatch, rho)
+        assert len(first) == len(second) == 3
+        # Same noise for both, so the second step's centres may differ already: compare the first step's sums, and the
+        # scales of all, which must not depend on the records at all.
+        assert [step for step, _ in first] == [step for step, _ in second]
+        moved = first[0][1] - second[0][1]
+        assert 0 < int((moved**2).sum()) <= first[0][0].squared_sensitivity
+
+
+def test_later_steps_clip_to_the_ball_that_their_noise_is_for(monkeypatch):
+    """At a later step's centre, far rows add no more than the ball's radius each."""
+    rng = np.random.default_rng(7)
+    lattice = Lattice(12)
+    base = rng.normal(size=12)
+    q = np.concatenate([rows_around(base, 400, rng, lattice), rows_around(-base, 1, rng, lattice)])
+    for mechanism, exact in steps_of(q, monkeypatch, 1e4):
+        assert int((exact**2).sum()) * 4 <= mechanism.squared_sensitivity * len(q) ** 2
+    alone = rows_around(-base, 1, rng, lattice)
+    bound = steps_of(q, monkeypatch, 1e4)[2][0].squared_sensitivity / 4
+    center = np.rint(q[:400].mean(axis=0))
+    near = coinpress._clipped_sum(alone, center, Fraction(math.floor(bound)))
+    assert (near**2).sum() <= bound
+
+
+def test_the_scales_depend_on_the_class_size_alone(monkeypatch):
+    rng = np.random.default_rng(8)
+    scales = []
+    for rows in (rng.normal(size=(20, 8)), np.zeros((20, 8)), np.full((20, 8), np.nan)):
+        scales.append([step for step, _ in steps_of(Lattice(8).transform(rows), monkeypatch)])
+    assert scales[0] == scales[1] == scales[2]
+
+
+def test_the_first_centre_is_the_parameter_and_not_the_data(monkeypatch):
+    rng = np.random.default_rng(9)
+    q = rows_around(rng.normal(size=8), 50, rng, Lattice(8))
+    (_, exact), *_ = steps_of(q, monkeypatch)
+    # The default ball around the origin holds all rows, so the first exact sum is the plain one.
+    assert (exact == q.astype(int).sum(axis=0)).all()
+
+
+def test_centres_stay_where_floats_hold_squared_norms():
+    for dim in (1, 16, 4096):
+        limit = np.abs(coinpress._exact_center(np.full(dim, 1e300))).max()
+        assert dim * (limit + 128) ** 2 <= 2**53

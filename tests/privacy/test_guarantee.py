@@ -1,7 +1,9 @@
 import json
 import math
+import re
 
 import pytest
+from scipy import stats
 
 from dppl import ZCDP, ApproxDP, Guarantee, PureDP
 from dppl.privacy import Release
@@ -50,14 +52,58 @@ def test_a_seeded_run_says_first_that_it_must_not_be_released():
     assert "NOT FOR RELEASE" not in str(guarantee())
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
-def test_the_odds_are_those_of_a_bayesian_attacker(epsilon):
-    percent = 100 / (1 + math.exp(-epsilon))
-    assert f"at most {math.ceil(percent)} % sure" in str(guarantee(PureDP(epsilon)))
+def percent_in(budget):
+    """The share of right guesses that the paragraph names."""
+    (share,) = re.findall(r"right in at most ([0-9.]+) % of all cases", str(guarantee(budget)))
+    return float(share) / 100
 
 
-def test_odds_near_certainty_are_not_rounded_away():
-    assert "99.1 % sure" in str(guarantee(PureDP(4.6)))
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0, 4.6, 20.0])
+def test_no_guess_after_randomized_response_is_right_more_often(epsilon):
+    exact = 1 / (1 + math.exp(-epsilon))
+    assert exact <= percent_in(PureDP(epsilon)) <= exact + 0.0101
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-3), (0.5, 0.01), (1.0, 1e-5), (3.0, 0.2)])
+def test_no_guess_after_an_approximate_mechanism_is_right_more_often(epsilon, delta):
+    """The worst (epsilon, delta) mechanism reveals all with probability delta and else is randomized response."""
+    exact = delta + (1 - delta) / (1 + math.exp(-epsilon))
+    assert exact <= percent_in(ApproxDP(epsilon, delta)) <= exact + 0.0101
+
+
+@pytest.mark.parametrize("rho", [1e-3, 0.03, 0.5, 2.0, 32.0])
+def test_no_guess_after_gaussian_noise_is_right_more_often(rho):
+    """The best test between two Gaussians at distance sqrt(2·rho) is right with probability Φ(sqrt(2·rho)/2)."""
+    exact = stats.norm.cdf(math.sqrt(2 * rho) / 2)
+    assert exact <= percent_in(ZCDP(rho)) <= exact + 0.13
+
+
+def test_costs_in_the_paragraph_are_rounded_up():
+    rho = 1.55062
+    (implied,) = re.findall(r"implies epsilon = ([0-9.]+) at", str(guarantee(ZCDP(rho))))
+    assert ZCDP(rho).to_approx(1e-6).epsilon <= float(implied) <= ZCDP(rho).to_approx(1e-6).epsilon * 1.01
+    assert "rho = 0.123457," in str(ZCDP(0.12345678))
+    assert "epsilon = 0.123457," in str(PureDP(0.12345601))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda d: d.update(fit_for_release="no"),
+        lambda d: d.update(public_inputs="abc"),
+        lambda d: d.update(unit=3),
+        lambda d: d.update(adjacency="nonsense"),
+        lambda d: d["releases"][0].update(sensitivity="lots"),
+        lambda d: d["releases"][0]["cost"].update(rho=True),
+        lambda d: d["releases"][0]["parameters"].update(noise_std=math.inf),
+        lambda d: d.pop("not_covered"),
+    ],
+)
+def test_fields_of_another_type_are_refused(damage):
+    fields = guarantee().to_dict()
+    damage(fields)
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        Guarantee.from_dict(fields)
 
 
 @pytest.mark.parametrize("fields", [{}, {"epsilon": 1.0, "rho": 1.0}, {"delta": 1e-5}])

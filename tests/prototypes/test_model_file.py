@@ -115,7 +115,7 @@ def test_descriptions_that_do_not_fit_together_are_refused(tmp_path, damage):
     description = describe(path)
     damage(description)
     save_file({"prototypes": model.prototypes_}, path, {"dppl": json.dumps(description)})
-    with pytest.raises(ModelFileError, match="does not fit together"):
+    with pytest.raises(ModelFileError, match="is not a complete dppl model"):
         dppl.load(path)
 
 
@@ -124,7 +124,7 @@ def test_prototypes_that_are_not_numbers_are_refused(tmp_path):
     path = tmp_path / "m.safetensors"
     model.save(path)
     save_file({"prototypes": np.full_like(model.prototypes_, np.nan)}, path, {"dppl": json.dumps(describe(path))})
-    with pytest.raises(ModelFileError, match="does not fit together"):
+    with pytest.raises(ModelFileError, match="is not a complete dppl model"):
         dppl.load(path)
 
 

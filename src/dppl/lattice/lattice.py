@@ -148,7 +148,7 @@ class Lattice:
         out = np.empty((len(rows), self.dim), np.float32)
         step = max(1, _BLOCK_NUMBERS // self.n_features)
         for start in range(0, len(rows), step):
-            block = np.ascontiguousarray(rows[start : start + step], np.float64)
+            block = _as_float64(rows[start : start + step])
             out[start : start + step] = _unit(block) if rows.dtype == np.int8 else self._map(block)
         return out
 
@@ -157,7 +157,7 @@ class Lattice:
         block = next(iter_blocks(X_public, _LOOK_AT_ROWS), np.empty((0, self.n_features)))
         if not len(block) or block.dtype == np.int8:
             return False
-        u = self._map(np.ascontiguousarray(block, np.float64))
+        u = self._map(_as_float64(block))
         excess = np.maximum(np.abs(u) * self.scale - LARGEST, 0) / self.scale
         return bool(np.sum(excess**2) > _LOST_ENERGY * np.sum(u**2))
 
@@ -180,7 +180,7 @@ class Lattice:
 
     def _quantise(self, rows: NDArray[Any]) -> Int8:
         # A fixed memory layout: sums over a row then add in the same order whatever array the row was cut from.
-        block = np.ascontiguousarray(rows, np.float64)
+        block = _as_float64(rows)
         steps = block if rows.dtype == np.int8 else self._map(block) * self.scale
         return round_within(steps, self.squared_norm, LARGEST).astype(np.int8)
 
@@ -203,6 +203,11 @@ def _checked_center(center: ArrayLike, n_features: int) -> Float:
     if vector.shape != (n_features,) or not np.isfinite(vector).all():
         raise ParameterError(f"center must be {n_features} finite numbers; got shape {vector.shape}.")
     return vector
+
+
+def _as_float64(rows: NDArray[Any]) -> Float:
+    with np.errstate(all="ignore"):  # signalling NaN and numbers beyond float64 must not warn
+        return np.ascontiguousarray(rows, np.float64)
 
 
 def _unit(rows: Float) -> Float:

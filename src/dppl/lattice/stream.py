@@ -6,6 +6,8 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from dppl.errors import InputError
+
 
 @runtime_checkable
 class RowTable(Protocol):
@@ -35,12 +37,27 @@ def iter_blocks(source: RowSource, size: int) -> Iterator[NDArray[Any]]:
     Yields
     ------
     ndarray of shape (at most size, d)
+
+    Raises
+    ------
+    InputError
+        If a table yields blocks of another shape or dtype than it announced.
     """
     if isinstance(source, np.ndarray):
         for start in range(0, len(source), size):
             yield source[start : start + size]
-    else:
-        yield from source.blocks(size)
+        return
+    rows, dtypes = 0, set()
+    for block in source.blocks(size):
+        rows += len(block)
+        dtypes.add(block.dtype)
+        if block.shape[1:] != source.shape[1:] or rows > source.shape[0] or len(dtypes) > 1:
+            break
+        # Larger blocks than asked for would leave the range in which sums are exact.
+        for start in range(0, len(block), size):
+            yield block[start : start + size]
+    if rows != source.shape[0] or len(dtypes) > 1 or (rows and block.shape[1:] != source.shape[1:]):
+        raise InputError("a table must yield as many rows as its shape says, of one width and one dtype; it does not.")
 
 
 def take_rows(source: RowSource, indices: NDArray[np.int64]) -> NDArray[Any]:
@@ -59,10 +76,12 @@ def take_rows(source: RowSource, indices: NDArray[np.int64]) -> NDArray[Any]:
         return np.asarray(source[indices])
     parts, places = [], []
     start = 0
-    for block in source.blocks(_TAKE_ROWS):
+    for block in iter_blocks(source, _TAKE_ROWS):
         inside = np.flatnonzero((indices >= start) & (indices < start + len(block)))
         parts.append(block[indices[inside] - start])
         places.append(inside)
         start += len(block)
+    if not parts:  # a table without rows yields no blocks
+        return np.empty((0, source.shape[1]))
     taken = np.concatenate(parts)
     return taken[np.argsort(np.concatenate(places))]

@@ -71,9 +71,11 @@ class CoinPress:
             _validate.positive(radius=self.radius)
 
     @classmethod
-    def within(cls, budget: Budget, **options: object) -> CoinPress:
-        """Return the estimator that spends what `budget` allows in zCDP."""
-        return cls(budget.zcdp_allowance().rho, **options)  # type: ignore[arg-type]
+    def within(cls, budget: Budget, dim: int, **options: object) -> CoinPress:
+        """Return the estimator that spends what `budget` allows in zCDP, checked for rows of width `dim`."""
+        mechanism = cls(budget.zcdp_allowance().rho, **options)  # type: ignore[arg-type]
+        mechanism._first_center(dim)
+        return mechanism
 
     def release(self, rows: NDArray[np.int8], lattice: Lattice, source: Randomness) -> Float:
         """Return the private mean of one class's lattice rows.

@@ -56,7 +56,6 @@ class ExponentialMechanism:
     .. [1] McSherry, Talwar (2007), Mechanism design via differential privacy, Theorem 6.
     .. [2] Cesar, Rogers (2021), arXiv:2004.07223v2, Lemma 3.4; Dong, Durfee, Rogers (2020), arXiv:1909.13830.
     .. [3] Gillenwater, Joseph, Munoz Medina, Ribero (2022), A joint exponential mechanism for top-k.
-    .. [4] Medina, Gillenwater (2021), arXiv:2010.04235, Proposition 5: sampling worst member first.
     """
 
     epsilon: float
@@ -124,7 +123,8 @@ class ExponentialMechanism:
         so floats decide how often a proposal is turned down, never a probability. For sets, positions are ranks and the
         binomial counts the sets whose worst member has this rank.
         """
-        best = int(utilities.max())
+        # The best utility that a worst member can have; better ones have no sets, and far gaps would cost precision.
+        best = int(utilities.max() if self.size == 1 else utilities[self.size - 1])
         rate = Fraction(self.epsilon) / self.sensitivity
         starts = range(0, len(utilities), _CHUNK)
 

@@ -6,6 +6,7 @@ conversions that exist are methods, and those that do not raise `BudgetError` an
 
 from __future__ import annotations
 
+import decimal
 import math
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
@@ -90,7 +91,7 @@ class PureDP(Budget):
         _validate.positive(epsilon=self.epsilon)
 
     def __str__(self) -> str:
-        return f"epsilon = {self.epsilon:.6g}, pure DP"
+        return f"epsilon = {rounded_up(self.epsilon)}, pure DP"
 
     def to_zcdp(self) -> ZCDP:
         """Return rho = epsilon²/2 (Bun and Steinke 2016, arXiv:1605.02065v1, Proposition 1.4), rounded up."""
@@ -140,7 +141,7 @@ class ZCDP(Budget):
         _validate.positive(rho=self.rho)
 
     def __str__(self) -> str:
-        return f"rho = {self.rho:.6g}, zCDP"
+        return f"rho = {rounded_up(self.rho)}, zCDP"
 
     @classmethod
     def from_paper_epsilon(cls, epsilon: float) -> ZCDP:
@@ -185,9 +186,10 @@ class ApproxDP(Budget):
     Parameters
     ----------
     epsilon : float
-        Bound as in pure DP, except with probability about `delta`. Greater than 0.
+        For every set of outcomes, P(S) is at most exp(epsilon)·P'(S) + `delta` between neighbours. Greater than 0.
     delta : float
-        Probability of a larger loss, strictly between 0 and 1; meaningful values lie far below 1/n.
+        Slack in that inequality, strictly between 0 and 1; meaningful values lie far below 1/n. It is not the
+        probability that the loss exceeds epsilon, which can be larger.
 
     References
     ----------
@@ -203,7 +205,7 @@ class ApproxDP(Budget):
         _validate.open_unit(delta=self.delta)
 
     def __str__(self) -> str:
-        return f"epsilon = {self.epsilon:.6g} at delta = {self.delta:.3g}, approximate DP"
+        return f"epsilon = {rounded_up(self.epsilon)} at delta = {rounded_up(self.delta)}, approximate DP"
 
     def to_pure(self) -> PureDP:
         """Raise `BudgetError`: a positive delta allows outcomes that pure DP forbids."""
@@ -235,3 +237,15 @@ class ApproxDP(Budget):
     def selection_epsilon(self) -> float:
         """Return epsilon: one pure-DP selection spends it with delta = 0, which beats the route through zCDP."""
         return self.epsilon
+
+
+def rounded_up(value: float, digits: int = 6) -> str:
+    """Write a cost with few digits, never less than it is.
+
+    Examples
+    --------
+    >>> rounded_up(0.5), rounded_up(10.0436, 3), rounded_up(3.00000001e-9)
+    ('0.5', '10.1', '3.00001e-09')
+    """
+    nearest = decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING).create_decimal(decimal.Decimal(value))
+    return f"{float(nearest):.{digits}g}"

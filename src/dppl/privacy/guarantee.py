@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dppl.privacy.budgets import ZCDP, ApproxDP, Budget, PureDP
+from dppl.privacy.budgets import ZCDP, ApproxDP, Budget, PureDP, rounded_up
 
 ADJACENCIES = ("add-remove", "replace-one")
 _NEIGHBOURS = {
@@ -52,8 +52,26 @@ class Release:
     cost: dict[str, float]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a JSON-ready dictionary."""
+        """Return the fields as a JSON-ready dictionary; `from_dict` reads it back."""
         return {name: getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> Release:
+        """Read what `to_dict` wrote.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            If the fields are not those of a release.
+        """
+        return cls(
+            mechanism=_text(fields["mechanism"]),
+            statistic=_text(fields["statistic"]),
+            sensitivity=_number(fields["sensitivity"]),
+            norm=_text(fields["norm"]),
+            parameters={_text(name): _number(value) for name, value in fields["parameters"].items()},
+            cost={_text(name): _number(value) for name, value in fields["cost"].items()},
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,15 +132,17 @@ class Guarantee:
         """
         if fields["adjacency"] not in ADJACENCIES:
             raise ValueError(f"unknown adjacency {fields['adjacency']!r}")
+        if not isinstance(fields["fit_for_release"], bool):
+            raise TypeError("fit_for_release must be true or false")
         return cls(
             budget=budget_from_dict(fields["budget"]),
             adjacency=fields["adjacency"],
-            neighbours=fields["neighbours"],
-            releases=tuple(Release(**release) for release in fields["releases"]),
-            public_inputs=tuple(fields["public_inputs"]),
-            not_covered=tuple(fields["not_covered"]),
-            fit_for_release=bool(fields["fit_for_release"]),
-            unit=fields["unit"],
+            neighbours=_text(fields["neighbours"]),
+            releases=tuple(Release.from_dict(release) for release in fields["releases"]),
+            public_inputs=_texts(fields["public_inputs"]),
+            not_covered=_texts(fields["not_covered"]),
+            fit_for_release=fields["fit_for_release"],
+            unit=_text(fields["unit"]),
         )
 
     def __str__(self) -> str:
@@ -162,25 +182,47 @@ def budget_from_dict(fields: dict[str, float]) -> Budget:
     return kind(**fields)
 
 
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a text was expected")
+    return value
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, list):
+        raise TypeError("a list of texts was expected")
+    return tuple(map(_text, values))
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise TypeError("a finite number was expected")
+    return float(value)
+
+
 def _headline(budget: Budget, unit: str) -> str:
-    words, delta = _epsilon_in_words(budget)
-    odds = 1 / (1 + math.exp(-words))
-    doubt = f", except with probability {delta:.0e}" if delta else ""
-    implied = f"; this implies epsilon = {words:.3g} at delta = {delta:.0e}" if isinstance(budget, ZCDP) else ""
+    implied = ""
+    if isinstance(budget, ZCDP):
+        approx = budget.to_approx(_DELTA_IN_WORDS)
+        implied = f"; this implies epsilon = {rounded_up(approx.epsilon, 3)} at delta = {approx.delta:.0e}"
     return (
-        f"Differentially private ({budget}{implied}): whoever sees the released model can tell only to a "
-        f"bounded degree whether {unit} was among the training data. Someone who held that for as likely as not "
-        f"beforehand can become at most {_percent(odds)} sure of it afterwards{doubt}."
+        f"Differentially private ({budget}{implied}): whoever sees the released model can tell only to a bounded "
+        f"degree whether {unit} was among the training data. Someone who guesses that, when it was as likely as not, "
+        f"is right in at most {_percent(_best_guess(budget))} of all cases, whatever else they know."
     )
 
 
-def _epsilon_in_words(budget: Budget) -> tuple[float, float]:
-    if isinstance(budget, ApproxDP):
-        return budget.epsilon, budget.delta
-    if isinstance(budget, PureDP):
-        return budget.epsilon, 0.0
-    approx = budget.to_approx(_DELTA_IN_WORDS)
-    return approx.epsilon, approx.delta
+def _best_guess(budget: Budget) -> float:
+    """Bound the probability of guessing membership right at even odds: 1/2 plus half the total variation.
+
+    Pure and approximate DP: Kairouz, Oh, Viswanath (2015), arXiv:1311.0776, Theorem 2.1. ZCDP: the divergence of order
+    1 is at most rho, so total variation is at most sqrt(rho/2) (Pinsker) and sqrt(1 - exp(-rho)) (Bretagnolle, Huber).
+    """
+    if isinstance(budget, ZCDP):
+        return 0.5 + 0.5 * min(math.sqrt(budget.rho / 2), math.sqrt(-math.expm1(-budget.rho)))
+    delta = budget.delta if isinstance(budget, ApproxDP) else 0.0
+    epsilon = budget.to_dict()["epsilon"]
+    return 1 / (1 + math.exp(-epsilon)) + delta / (1 + math.exp(epsilon)) if epsilon < 700 else 1.0
 
 
 def _percent(probability: float) -> str:
@@ -194,8 +236,8 @@ def _percent(probability: float) -> str:
 
 def _release_in_words(release: Release) -> str:
     parameters = ", ".join(f"{name} {value:.6g}" for name, value in release.parameters.items())
-    cost = ", ".join(f"{name} = {value:.6g}" for name, value in release.cost.items())
+    cost = ", ".join(f"{name} = {rounded_up(value)}" for name, value in release.cost.items())
     return (
-        f"{release.statistic} by the {release.mechanism} ({release.norm} sensitivity {release.sensitivity:.6g}, "
-        f"{parameters}; cost {cost})"
+        f"{release.statistic} by the {release.mechanism} ({release.norm} sensitivity "
+        f"{rounded_up(release.sensitivity)}, {parameters}; cost {cost})"
     )

@@ -48,6 +48,7 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     guarantee_: Guarantee
     lattice_: Lattice
     encoder_: str | None
+    _fitted_with: dict[str, Any]
     n_features_in_: int
 
     def fit(self, X: Any, y: Any, X_public: Any = None) -> Self:
@@ -75,7 +76,7 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         self._check_parameters()
         source = randomness(self.random_state)
-        self.__dict__.pop("prototypes_", None)  # a refit that fails leaves an unfitted model, not a mixture
+        self._forget()
         rows = _records.as_rows(X)
         labels = _records.as_labels(y, rows)
         public = None if X_public is None else _records.as_rows(X_public, "X_public")
@@ -87,6 +88,8 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.encoder_ = _records.encoder_of(X)
         self.classes_ = _records.public_classes(self.classes, labels)
         self.lattice_ = self._public_lattice(public)
+        # What the model file will say; parameters set after the fit have no part in it.
+        self._fitted_with = self.get_params(deep=False)
         mechanism = self._plan(public)
         self.guarantee_ = self._guarantee(mechanism, source)
         # From here on private rows are read, and only `mechanism` sees them.
@@ -163,6 +166,11 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @abstractmethod
     def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return scores of shape (n, n_classes) for mapped rows."""
+
+    def _forget(self) -> None:
+        """Drop what an earlier fit left, so that a refit that fails leaves an unfitted model and not a mixture."""
+        for name in [name for name in vars(self) if name.endswith("_") or name == "_fitted_with"]:
+            delattr(self, name)
 
     def _check_parameters(self) -> None:
         if not isinstance(self.budget, Budget):

@@ -1,12 +1,15 @@
-"""From what a caller hands in to rows and class codes, saying nothing about single records on the way.
+"""From what a caller hands in to rows and class codes, each record by itself and without a word about any of them.
 
-scikit-learn's own checks print offending values in their messages ("could not convert string to float: 'Jane Doe'"), so
-arrays are checked here. Messages name shapes and dtypes only.
+Two dangers are met here. scikit-learn's own checks print offending values ("could not convert string to float: 'Jane
+Doe'"), so arrays are checked here and messages name dtypes and parameters only. And NumPy finds one type for a whole
+list, so that a single odd label or row would change how all others are read; labels in lists are therefore matched one
+by one, and only real arrays keep their dtype.
 """
 
 from __future__ import annotations
 
 import warnings
+from datetime import date, datetime
 from typing import Any
 
 import numpy as np
@@ -23,9 +26,17 @@ UNKNOWN_LABELS = ("error", "ignore")
 
 Codes = NDArray[np.intp]
 
+_LONGEST_NAME = 1000
+_LARGEST_EXACT_FLOAT = 2**53
+_LONGEST_INTEGER = 2**128  # Python refuses to write very long ones; no class is one
+_PLAIN = (str, bytes, bool, float, int, date, datetime)
+_UNMATCHED = object()
+
 
 def as_rows(X: Any, name: str = "X") -> RowSource:
     """Return `X` as a two-dimensional numeric array, or as it is if it is a table that streams.
+
+    Only an array or table of dtype int8 keeps it (and counts as lattice rows); lists and frames become float64.
 
     Raises
     ------
@@ -36,42 +47,47 @@ def as_rows(X: Any, name: str = "X") -> RowSource:
         return X
     if sparse.issparse(X):
         raise TypeError(f"{name} is a sparse matrix, but dense data is required; use its toarray().")
-    rows = _as_numbers(X, name)
+    rows = X if isinstance(X, np.ndarray) and X.dtype != object else _as_floats(X, name)
+    if rows.dtype.kind == "c":
+        raise InputError(f"Complex data not supported: {name} must be real numbers.")
+    if rows.dtype.kind not in "fiub":
+        raise InputError(f"{name} must be real numbers; got an array of another kind ({rows.dtype.kind!r}).")
     if rows.ndim != 2:
         raise InputError(
             f"Expected 2D array for {name}, shape (n_records, n_features); got {rows.ndim}D. Reshape your data, for "
             "instance with reshape(1, -1) for a single record."
         )
     if rows.shape[1] == 0:
-        raise InputError(f"0 feature(s) (shape=({rows.shape[0]}, 0)) while a minimum of 1 is required for {name}.")
+        # The number of rows stays out of the message.
+        raise InputError(f"0 feature(s) (shape=(, 0)) while a minimum of 1 is required for {name}.")
     return rows
 
 
 def encoder_of(X: Any) -> str | None:
     """Return the encoder that a table names in its metadata, if it does."""
     metadata = getattr(X, "metadata", None)
-    return metadata.get("encoder") if isinstance(metadata, dict) else None
+    name = metadata.get("encoder") if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) and len(name) <= _LONGEST_NAME else None
 
 
-def _as_numbers(X: Any, name: str) -> NDArray[Any]:
+def _as_floats(X: Any, name: str) -> NDArray[Any]:
+    rows: NDArray[Any] | None = None
     try:
         rows = np.asarray(X)
-        if rows.dtype == object:
-            rows = rows.astype(np.float64)
-    except (TypeError, ValueError):
-        # "from None": the cause quotes the value it failed on.
+        if rows.dtype.kind != "c":
+            rows = rows.astype(np.float64) if rows.dtype.kind in "fiubO" else None
+    except Exception:
+        rows = None
+    if rows is None:
+        # Raised here and not in the handler, so that no exception that quotes a value stays attached.
         raise TypeError(
             f"{name} must be a rectangle of numbers; argument must be no string or other object but a number."
-        ) from None
-    if rows.dtype.kind == "c":
-        raise InputError(f"Complex data not supported: {name} has dtype {rows.dtype}.")
-    if rows.dtype.kind not in "fiub":
-        raise InputError(f"{name} must be real numbers; got dtype {rows.dtype}.")
+        )
     return rows
 
 
 def as_labels(y: Any, rows: RowSource) -> NDArray[Any]:
-    """Return `y` as a vector with one label per row.
+    """Return `y` as a vector with one label per row: an array in its own dtype, anything else as objects.
 
     Raises
     ------
@@ -80,7 +96,7 @@ def as_labels(y: Any, rows: RowSource) -> NDArray[Any]:
     """
     if y is None:
         raise InputError("requires y to be passed, but the target y is None.")
-    labels = np.asarray(y)
+    labels = np.asarray(y) if hasattr(y, "dtype") or hasattr(y, "__array__") else _as_objects(y)
     if labels.ndim == 2 and labels.shape[1] == 1:
         warnings.warn(
             "A column-vector y was passed when a 1d array was expected; its only column is used.",
@@ -95,6 +111,16 @@ def as_labels(y: Any, rows: RowSource) -> NDArray[Any]:
     return labels
 
 
+def _as_objects(y: Any) -> NDArray[Any]:
+    items = list(y) if hasattr(y, "__iter__") and not isinstance(y, str | bytes) else None
+    if items is None:
+        raise InputError("y must be one label per row, shape (n_records,); got a single value.")
+    labels = np.empty(len(items), object)
+    for place, item in enumerate(items):  # item by item: NumPy would look into labels that are sequences
+        labels[place] = item
+    return labels
+
+
 def public_classes(classes: ArrayLike | None, y: NDArray[Any]) -> NDArray[Any]:
     """Return the sorted class list: the public one, or with a `LabelSetWarning` the labels that occur in `y`.
 
@@ -103,7 +129,7 @@ def public_classes(classes: ArrayLike | None, y: NDArray[Any]) -> NDArray[Any]:
     ParameterError
         If `classes` is empty or names a class twice.
     InputError
-        If `y` has to serve and holds continuous values.
+        If `y` has to serve and holds continuous values or kinds that do not sort.
     """
     if classes is None:
         warnings.warn(
@@ -116,38 +142,49 @@ def public_classes(classes: ArrayLike | None, y: NDArray[Any]) -> NDArray[Any]:
     given = np.asarray(classes)
     if given.ndim != 1 or not len(given):
         raise ParameterError(f"classes must be a non-empty list of labels; got shape {given.shape}.")
-    unique = np.unique(given)
-    if len(unique) != len(given):
+    if len({_key(label) for label in given.tolist()}) != len(given):
         raise ParameterError("classes must name every class once.")
-    return unique
+    return np.unique(given)
 
 
 def _classes_of(y: NDArray[Any]) -> NDArray[Any]:
     if not len(y):
         raise InputError("y holds no labels to read the class list from; pass classes.")
-    if y.dtype.kind == "f" and not np.isfinite(y).all():
-        what = "NaN" if np.isnan(y).any() else f"infinity or a value too large for {y.dtype!r}"
+    # A list of labels becomes the array that scikit-learn would make of it.
+    labels = np.asarray(y.tolist()) if y.dtype == object else y
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        what = "NaN" if np.isnan(labels).any() else f"infinity or a value too large for {labels.dtype!r}"
         raise InputError(f"Input y contains {what}. It cannot serve as the class list; pass classes.")
+    kind = classes = None
     try:
-        kind = type_of_target(y, input_name="y")
-        if kind not in ("binary", "multiclass"):
-            raise InputError(f"Unknown label type: {kind}. Labels must be classes, not measurements.")
-        return np.asarray(np.unique(y))
+        kind = type_of_target(labels, input_name="y")
+        classes = np.unique(labels)
     except TypeError:
-        raise InputError("y mixes kinds of labels that cannot be sorted; pass classes.") from None
+        pass  # raised below, without the exception that names values
+    if classes is None:
+        raise InputError("y mixes kinds of labels that cannot be sorted; pass classes.")
+    if kind not in ("binary", "multiclass"):
+        raise InputError(f"Unknown label type: {kind}. Labels must be classes, not measurements.")
+    return np.asarray(classes)
 
 
 def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> Codes:
     """Return the position of each label in the sorted `classes`, -1 for a label outside (with ``"ignore"``).
 
+    Each label is matched by itself, whatever the others are. A number and its text name the same class (1, 1.0, "1").
+
     Raises
     ------
     UnknownLabelError
-        With ``unknown_labels="error"``, if any label lies outside. The message does not show it.
+        With ``unknown_labels="error"``, if any label lies outside. The message shows neither it nor how many there are.
+    InputError
+        If labels are floats and a class is an integer that floats cannot tell from its neighbours.
     """
     _validate.one_of(UNKNOWN_LABELS, unknown_labels=unknown_labels)
-    position = {label: code for code, label in enumerate(classes.tolist())}
-    codes = np.fromiter((_lookup(position, label) for label in y.tolist()), np.intp, len(y))
+    if y.dtype.kind == "f" and classes.dtype.kind in "iu" and np.abs(classes).max() > _LARGEST_EXACT_FLOAT:
+        raise InputError("classes above 2**53 cannot be told apart as floats; pass y as an array of integers.")
+    position = {_key(label): code for code, label in enumerate(classes.tolist())}
+    codes = np.fromiter((position.get(_key(label), -1) for label in y.tolist()), np.intp, len(y))
     if unknown_labels == "error" and (codes < 0).any():
         raise UnknownLabelError(
             f"every label must be one of the {len(classes)} classes, but at least one is not. `dppl check` shows its "
@@ -156,8 +193,13 @@ def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> 
     return codes
 
 
-def _lookup(position: dict[Any, int], label: Any) -> int:
-    try:
-        return position.get(label, -1)
-    except TypeError:  # an unhashable label equals no class
-        return -1
+def _key(label: Any) -> Any:
+    """Return what a label is matched by: the text of a whole number, and any other plain value itself.
+
+    Labels of other types match nothing, and no method of theirs is called.
+    """
+    if isinstance(label, np.generic):
+        label = label.item()
+    if type(label) in (int, float) and label == label // 1 and abs(label) < _LONGEST_INTEGER:
+        return str(int(label))
+    return label if type(label) in _PLAIN else _UNMATCHED

@@ -143,6 +143,7 @@ class MeanPrototypes(PrototypeClassifier):
         if self.mechanism == "coinpress":
             return CoinPress.within(
                 self.budget,
+                self.lattice_.dim,
                 split=self._split(),
                 radius=self.coinpress_radius,
                 center=self.coinpress_center,

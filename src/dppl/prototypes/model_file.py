@@ -2,7 +2,7 @@
 
 Tensors: ``prototypes``, and where they exist ``center`` (public) and ``public_indices``. The description, under the
 single metadata key ``dppl``, holds the format version, estimator, parameters, classes, lattice and guarantee. Nothing
-in it is private, and reading it runs no code.
+in it is private, and reading it runs no code. The file is not signed: its guarantee is the word of whoever wrote it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.numpy import save as to_safetensors
 
 from dppl._files import write_atomically
 from dppl._version import __version__
-from dppl.errors import DpplError, ModelFileError
+from dppl.errors import ModelFileError
 from dppl.lattice import Lattice
-from dppl.privacy import Guarantee
+from dppl.privacy import Cost, Guarantee
+from dppl.privacy.composition import covers
 from dppl.prototypes.mean import MeanPrototypes
 from dppl.prototypes.public import PublicPrototypes
 
@@ -56,7 +57,7 @@ def to_bytes(model: PrototypeClassifier) -> bytes:
         tensors["public_indices"] = model.public_indices_
     if lattice.center is not None:
         tensors["center"] = lattice.center
-    parameters = {name: value for name, value in model.get_params().items() if name not in _UNSAVED}
+    parameters = {name: value for name, value in model._fitted_with.items() if name not in _UNSAVED}
     if isinstance(model, PublicPrototypes):
         parameters["clip"] = model.clip_
     description = {
@@ -107,13 +108,15 @@ def load(path: str | os.PathLike[str]) -> MeanPrototypes | PublicPrototypes:
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no model file {os.fspath(path)}.")
     description, tensors = _read(path)
+    model = None
+    reason = "its parts do not fit together"
     try:
-        return _rebuild(description, tensors)
-    except (KeyError, TypeError, ValueError, AttributeError, DpplError) as error:
-        raise ModelFileError(
-            f"{os.fspath(path)} is not a complete dppl model: its description does not fit together "
-            f"({type(error).__name__}). Fetch or fit it again."
-        ) from error
+        model = _rebuild(description, tensors)
+    except Exception as error:  # the file may hold anything, and no list of types would be complete
+        reason = str(error) if isinstance(error, _Misfit) else f"{reason} ({type(error).__name__})"
+    if model is None:
+        raise ModelFileError(f"{os.fspath(path)} is not a complete dppl model: {reason}. Fetch or fit it again.")
+    return model
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -133,25 +136,33 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     name = os.fspath(path)
+    problem = None
+    description: Any = None
+    tensors: dict[str, NDArray[Any]] = {}
     try:
         with safe_open(name, framework="numpy") as file:
             text = (file.metadata() or {}).get(_KEY)
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
-    except (SafetensorError, OSError) as error:
-        raise ModelFileError(f"{name} is not a whole safetensors file; it may be truncated. Fetch it again.") from error
-    if text is None:
-        raise ModelFileError(f"{name} is a safetensors file, but not a dppl model.")
-    try:
-        description = json.loads(text)
-        version = description["format"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ModelFileError(f"{name} carries a dppl description that cannot be read.") from error
-    if version != FORMAT:
-        raise ModelFileError(f"{name} has format {version!r}; this version of dppl reads format {FORMAT}. Update dppl.")
+    except Exception:  # a damaged file may raise anything
+        problem = "is not a whole safetensors file; it may be truncated. Fetch it again."
+    else:
+        try:
+            description = json.loads(text) if text is not None else None
+            version = description["format"] if description is not None else None
+        except (ValueError, KeyError, TypeError, RecursionError):
+            problem = "carries a dppl description that cannot be read."
+        else:
+            if text is None:
+                problem = "is a safetensors file, but not a dppl model."
+            elif version != FORMAT:
+                problem = f"has format {version!r}; this version of dppl reads format {FORMAT}. Update dppl."
+    if problem is not None:
+        raise ModelFileError(f"{name} {problem}")
     return description, tensors
 
 
 def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> MeanPrototypes | PublicPrototypes:
+    estimator = _ESTIMATORS[fields["estimator"]]
     guarantee = Guarantee.from_dict(fields["guarantee"])
     center = tensors.get("center")
     lattice = Lattice(**fields["lattice"], center=center)
@@ -159,22 +170,51 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> MeanPr
         name: tuple(value) if isinstance(value, list) else value for name, value in fields["parameters"].items()
     }
     classes = np.array(fields["classes"])
-    model = _ESTIMATORS[fields["estimator"]](
+    model = estimator(
         guarantee.budget, classes, center=center, rotation=lattice.rotation, pool=lattice.pool, **parameters
     )
-    prototypes = tensors["prototypes"]
-    if prototypes.shape[0] != len(classes) or prototypes.shape[-1] != lattice.dim or not len(classes):
-        raise ValueError("the shape of the prototypes does not fit the classes and the lattice")
-    if not np.isfinite(prototypes).all():
-        raise ValueError("the prototypes are not finite")
-    model.classes_, model.prototypes_, model.lattice_ = classes, prototypes, lattice
-    model.guarantee_, model.n_features_in_, model.encoder_ = guarantee, lattice.n_features, fields["encoder"]
+    model._check_parameters()
+    model._forget()
+    model.classes_, model.lattice_, model.guarantee_ = classes, lattice, guarantee
+    model.n_features_in_, model.encoder_ = lattice.n_features, fields["encoder"]
+    model.prototypes_ = tensors["prototypes"]
+    model._fitted_with = model.get_params(deep=False)
     if isinstance(model, PublicPrototypes):
         model.public_indices_ = tensors["public_indices"]
         model.clip_ = parameters["clip"]
-        if model.public_indices_.shape != prototypes.shape[:2]:
-            raise ValueError("the number of public rows does not fit the prototypes")
+    _check_fit(model, fields)
     return model
+
+
+class _Misfit(ValueError):
+    """Two parts of a description that contradict each other; the message is for the reader."""
+
+
+def _check_fit(model: MeanPrototypes | PublicPrototypes, fields: dict[str, Any]) -> None:
+    """Refuse a model whose guarantee, parameters and tensors contradict each other.
+
+    This finds damage and mistakes. It cannot find lies: the guarantee is the word of whoever wrote the file.
+    """
+    guarantee, classes, prototypes = model.guarantee_, model.classes_, model.prototypes_
+    if classes.ndim != 1 or not len(classes) or len(np.unique(classes)) != len(classes):
+        raise _Misfit("its class list is not one of different classes")
+    if model.encoder_ is not None and not isinstance(model.encoder_, str):
+        raise _Misfit("its encoder has no name")
+    if isinstance(model, PublicPrototypes):
+        shape: tuple[int, ...] = (len(classes), model.n_prototypes, model.lattice_.dim)
+        kind: np.dtype[Any] = np.dtype(np.int8)
+        indices = model.public_indices_
+        if indices.dtype != np.int64 or indices.shape != shape[:2] or (indices < 0).any():
+            raise _Misfit("its positions of public rows do not fit its classes")
+    else:
+        shape, kind = (len(classes), model.lattice_.dim), np.dtype(np.float64)
+    if prototypes.shape != shape or prototypes.dtype != kind or not np.isfinite(prototypes).all():
+        raise _Misfit("its prototypes do not fit its classes and lattice")
+    if guarantee.adjacency != model.adjacency or guarantee.budget.notion != fields["guarantee"]["notion"]:
+        raise _Misfit("its guarantee contradicts its parameters")
+    costs = [Cost(rho=release.cost["rho"], epsilon=release.cost.get("epsilon")) for release in guarantee.releases]
+    if not costs or not covers(guarantee.budget, costs):
+        raise _Misfit("its releases cost more than its budget")
 
 
 def _python_scalar(value: Any) -> Any:

@@ -1,0 +1,168 @@
+"""What several releases on the same records cost together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dppl import _validate
+from dppl.errors import BudgetError
+from dppl.privacy.accounting import epsilon_of_zcdp, round_up
+from dppl.privacy.budgets import ApproxDP, Budget, PureDP
+
+# Shares of delta tried for the pure part when pure and concentrated costs are accounted apart.
+_DELTA_SHARES = (0.01, 0.1, 0.5, 0.9, 0.99)
+# The grid of privacy losses in dp-accounting: its pessimistic rounding costs at most this per release.
+_GRID = 1e-4
+_MAX_POINTS = 200_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What one release costs, in every notion that it has; or `count` equal ones.
+
+    Parameters
+    ----------
+    rho : float
+        ZCDP cost, greater than 0.
+    epsilon : float, default=None
+        Pure-DP cost; None if it has none (Gaussian noise).
+    count : int, default=1
+        Number of such releases.
+    """
+
+    rho: float
+    epsilon: float | None = None
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _validate.positive(rho=self.rho)
+        _validate.positive_integer(count=self.count)
+        if self.epsilon is not None:
+            _validate.positive(epsilon=self.epsilon)
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """An (epsilon, delta) guarantee and the route that proves it.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+    route : str
+        One sentence for the reader of a statement.
+    """
+
+    epsilon: float
+    delta: float
+    route: str
+
+
+def total_rho(costs: Iterable[Cost]) -> float:
+    """Add zCDP costs exactly and round up once (Bun, Steinke 2016, arXiv:1605.02065v1, Lemma 1.7)."""
+    return _rounded_up(sum((cost.count * Fraction(cost.rho) for cost in costs), Fraction(0)))
+
+
+def total_epsilon(costs: Iterable[Cost]) -> float:
+    """Add pure costs exactly and round up once.
+
+    Raises
+    ------
+    BudgetError
+        If a release has no pure cost.
+    """
+    total = Fraction(0)
+    for cost in costs:
+        if cost.epsilon is None:
+            raise BudgetError("Gaussian noise has no pure-DP cost, so these releases have no pure-DP total.")
+        total += cost.count * Fraction(cost.epsilon)
+    return _rounded_up(total)
+
+
+def compose(costs: Sequence[Cost], delta: float) -> Composed:
+    """Return the smallest epsilon that some route proves for all releases together at `delta`.
+
+    Routes: pure epsilons added; zCDP costs added and converted; privacy loss distributions of the pure releases
+    (dp-accounting, with randomized response as dominating pair), beside converted zCDP of the others where there are
+    any, delta shared between the two. All hold for releases that are chosen adaptively.
+
+    Parameters
+    ----------
+    costs : sequence of Cost
+    delta : float
+
+    Returns
+    -------
+    Composed
+        Epsilon is rounded up, never down.
+
+    References
+    ----------
+    .. [1] Kairouz, Oh, Viswanath (2015), arXiv:1311.0776: randomized response dominates every pure mechanism.
+    .. [2] Canonne, Kamath, Steinke (2020), arXiv:2004.00010v5, Proposition 12.
+    """
+    _validate.open_unit(delta=delta)
+    if not costs:
+        return Composed(0.0, delta, "nothing was released")
+    return min(_routes(costs, delta), key=lambda composed: composed.epsilon)
+
+
+def covers(budget: Budget, costs: Sequence[Cost]) -> bool:
+    """Tell whether all releases together stay within `budget`."""
+    if isinstance(budget, ApproxDP):
+        return compose(costs, budget.delta).epsilon <= budget.epsilon
+    if isinstance(budget, PureDP):
+        return all(cost.epsilon is not None for cost in costs) and total_epsilon(costs) <= budget.epsilon
+    return total_rho(costs) <= budget.to_dict()["rho"]
+
+
+def _routes(costs: Sequence[Cost], delta: float) -> Iterator[Composed]:
+    yield Composed(epsilon_of_zcdp(total_rho(costs), delta), delta, "zCDP costs added and converted")
+    pure = [cost for cost in costs if cost.epsilon is not None]
+    if not pure:
+        return
+    rest = [cost for cost in costs if cost.epsilon is None]
+    if not rest:
+        yield Composed(total_epsilon(pure), delta, "pure epsilons added")
+        yield Composed(_by_loss_distribution(pure, delta), delta, "privacy loss distributions of pure releases")
+        return
+    rho = total_rho(rest)
+    for share in _DELTA_SHARES:
+        # Rounded down, so that the two parts never exceed delta.
+        part = math.nextafter(delta * share, 0)
+        other = epsilon_of_zcdp(rho, math.nextafter(delta - part, 0))
+        yield Composed(
+            _sum_up(_by_loss_distribution(pure, part), other),
+            delta,
+            "privacy loss distributions of pure releases beside converted zCDP, delta shared",
+        )
+    yield Composed(
+        _sum_up(total_epsilon(pure), epsilon_of_zcdp(rho, delta)), delta, "pure epsilons added to converted zCDP"
+    )
+
+
+def _by_loss_distribution(costs: Sequence[Cost], delta: float) -> float:
+    # Here, because importing it takes longer than all else.
+    from dp_accounting.pld import common, privacy_loss_distribution
+
+    total = total_epsilon(costs)
+    grid = max(_GRID, total / _MAX_POINTS)
+    composed = None
+    for cost in costs:
+        parameters = common.DifferentialPrivacyParameters(cost.epsilon, 0)
+        one = privacy_loss_distribution.from_privacy_parameters(parameters, value_discretization_interval=grid)
+        many = one.self_compose(cost.count)
+        composed = many if composed is None else composed.compose(many)
+    assert composed is not None
+    # The grid can only add; the plain sum always holds.
+    return min(total, float(composed.get_epsilon_for_delta(delta)) * (1 + 1e-9) + 1e-12)
+
+
+def _sum_up(first: float, second: float) -> float:
+    return _rounded_up(Fraction(first) + Fraction(second))
+
+
+def _rounded_up(exact: Fraction) -> float:
+    return 0.0 if exact == 0 else round_up(float(exact), lambda value: value >= exact)
