@@ -104,11 +104,11 @@ def test_the_ratio_is_finite_and_at_least_one(bad):
     st.lists(st.integers(1, 40), min_size=1, max_size=12),
     st.floats(1, 200),
     st.integers(0, 2**32),
-    st.booleans(),
+    st.sampled_from([int, str, object]),
 )
-def test_chosen_rows_have_the_long_tailed_sizes(counts, ratio, seed, text):
+def test_chosen_rows_have_the_long_tailed_sizes(counts, ratio, seed, kind):
     y = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
-    rows = long_tailed(y.astype(str) if text else y, ratio, seed)
+    rows = long_tailed(y.astype(str).astype(object) if kind is object else y.astype(kind), ratio, seed)
     assert rows.dtype == np.int64
     assert np.all(np.diff(rows) > 0)
     kept = np.bincount(y[rows], minlength=len(counts))
@@ -144,7 +144,10 @@ def test_ratio_one_keeps_the_smallest_count_of_every_class():
 def test_classes_may_be_of_the_other_type():
     y = np.repeat(np.arange(3), 4)
     assert np.array_equal(long_tailed(y, 2, 0, classes=["0", "1", "2"]), long_tailed(y, 2, 0))
-    assert np.array_equal(long_tailed(y.astype(str), 2, 0, classes=[0, 1, 2]), long_tailed(y, 2, 0))
+    for text in (y.astype(str), y.astype(str).astype(object)):
+        assert np.array_equal(long_tailed(text, 2, 0, classes=[0, 1, 2]), long_tailed(y, 2, 0))
+        assert np.array_equal(long_tailed(text, 2, 0, classes=["0", "1", "2"]), long_tailed(y, 2, 0))
+        assert np.array_equal(long_tailed(text, 2, 0), long_tailed(y, 2, 0))
 
 
 @pytest.mark.parametrize("bad", [-1, True, 1.5, "7", None, np.random.RandomState(0)])
@@ -157,6 +160,9 @@ def test_random_state_is_an_integer_or_a_generator(bad):
     ("y", "classes", "error", "text"),
     [
         (["secret", "b"], ["b"], UnknownLabelError, "every label in y must be in classes"),
+        (np.array(["secret", "b"], object), ["b"], UnknownLabelError, "every label in y must be in classes"),
+        (np.array(["1", "secret"], object), [1], UnknownLabelError, "every label in y must be in classes"),
+        (np.array(["secret", None], object), None, InputError, "y must hold integers"),
         (["b", "b"], ["b", "secret"], InputError, "y must have a row of every class"),
         ([], None, InputError, "y must"),
         (np.array([], dtype=int), None, InputError, "y must have a row of every class"),

@@ -3,10 +3,10 @@
 A label that fits no class never stops reading and is never named: whether one record is well formed is private.
 """
 
-import csv
 import itertools
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -79,27 +79,25 @@ def align_labels(y: npt.ArrayLike, classes: npt.ArrayLike) -> tuple[Array, Array
         If either is not one-dimensional or holds something else than integers or strings.
     """
     records, public = as_labels(y), as_labels(classes, name="classes")
-    if records.dtype.kind == public.dtype.kind:
+    if public.dtype.kind != "i":
+        return (records.astype(str).astype(object) if records.dtype.kind == "i" else records), public
+    if records.dtype.kind == "i":
         return records, public
-    if public.dtype.kind == "U":
-        return records.astype(np.str_), public
     taken = set(public.tolist())
     outside = next(number for number in itertools.count(-1, -1) if number not in taken)
-    texts, place = np.unique(records, return_inverse=True)
-    numbers = [_integer(text) for text in texts.tolist()]
-    known = np.array([outside if number is None else number for number in numbers], dtype=np.int64)
-    return known[place], public
+    numbers = (_integer(text) for text in records.tolist())
+    return np.array([outside if number is None else number for number in numbers], dtype=np.int64), public
 
 
 def as_labels(y: npt.ArrayLike, *, name: str = "y") -> Array:
-    """Return labels as int64 or unicode strings; objects that are all str and booleans are converted."""
+    """Return labels as int64, unicode strings or, where one long text would widen all others, str objects."""
     array = as_array(y, name)
     if array.ndim != 1:
         raise InputError(f"{name} must have one dimension; got {array.ndim}; pass one label for each row")
     if array.dtype.kind == "O" and all(isinstance(label, str) for label in array):
-        return np.array(array.tolist(), dtype=np.str_)
+        return array
     if array.dtype.kind == "U":
-        return array.astype(array.dtype.newbyteorder("="), copy=False)
+        return _with_characters_only(array.astype(array.dtype.newbyteorder("="), copy=False))
     if not np.can_cast(array.dtype, np.int64):
         raise InputError(
             f"{name} must hold integers (at most 64 bits, signed) or strings; got {array.dtype.name}; "
@@ -108,26 +106,46 @@ def as_labels(y: npt.ArrayLike, *, name: str = "y") -> Array:
     return array.astype(np.int64, copy=False)
 
 
+def _with_characters_only(labels: Array) -> Array:
+    """Put U+FFFD in the place of numbers that are no characters: making a str of one raises, or writing it does."""
+    if not labels.dtype.itemsize:
+        return labels
+    codes = np.ascontiguousarray(labels).view(np.uint32)
+    wrong = (codes > sys.maxunicode) | ((codes >= 0xD800) & (codes <= 0xDFFF))
+    return np.where(wrong, np.uint32(0xFFFD), codes).view(labels.dtype) if wrong.any() else labels
+
+
 def _read_npy_labels(path: Path) -> Array:
     """Read labels from npy into memory."""
     return np.array(as_labels(load_npy(path), name=str(path)))
 
 
+def _read_text_labels(path: Path) -> Array:
+    """Read a label a line, always as text: whether all labels are integers is private."""
+    with converting(f"{path} must be a readable file", "check the path and its permissions"):
+        # Bytes that are no UTF-8 make a label that is no class, not an error.
+        text = path.read_bytes().decode("utf-8-sig", errors="replace")
+    return np.array(_split(text), dtype=object)
+
+
 def _read_csv_labels(path: Path) -> Array:
-    """Read a file of one column; quotes protect commas."""
-    promise = f"{path} must be a UTF-8 csv file with one label a line"
-    hint = "put a label with a comma or a quote in quotes"
-    with converting(promise, hint), path.open(encoding="utf-8-sig", newline="") as file:
-        records = list(csv.reader(file, strict=True))
-    if any(len(record) > 1 for record in records):
-        raise InputError(f"{promise}; got several columns; {hint}")
-    return _label_array([record[0].strip() if record else "" for record in records])
+    """Read a label a line and take the quotes around it away; a comma is a character like any other."""
+    return np.array([_unquoted(line) for line in _read_text_labels(path).tolist()], dtype=object)
+
+
+def _unquoted(line: str) -> str:
+    quoted = len(line) > 1 and line[0] == line[-1] == '"'
+    return line[1:-1].replace('""', '"').strip() if quoted else line
 
 
 def _lines(path: Path) -> list[str]:
     """Lines of a UTF-8 text, without the white space around them."""
     with converting(f"{path} must be a UTF-8 text file", "save it again as UTF-8"):
         text = path.read_text(encoding="utf-8-sig")
+    return _split(text)
+
+
+def _split(text: str) -> list[str]:
     # Not splitlines: that also cuts at form feeds and other characters which may be part of a name.
     return [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
 
@@ -135,7 +153,7 @@ def _lines(path: Path) -> list[str]:
 def _label_array(texts: list[str]) -> Array:
     """int64 if all texts are integers, else strings."""
     numbers = [_integer(text) for text in texts]
-    if numbers and None not in numbers:
+    if None not in numbers:
         return np.array(numbers, dtype=np.int64)
     return np.array(texts, dtype=np.str_)
 
@@ -150,6 +168,6 @@ def _integer(text: str) -> int | None:
 
 LABEL_READERS: dict[str, Callable[[Path], Array]] = {
     ".npy": _read_npy_labels,
-    ".txt": lambda path: _label_array(_lines(path)),
+    ".txt": _read_text_labels,
     ".csv": _read_csv_labels,
 }

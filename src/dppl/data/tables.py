@@ -1,9 +1,10 @@
 """Embedding tables: rows `x` (n x d) and, optionally, labels `y` (n), read from npy, npz or Parquet.
 
 Rows are streamed in blocks, so a table may be larger than memory. A bad record (a null, a label that is not
-an integer) never stops a run and is never named: whether one record is well formed is private. What breaks a
-whole file raises `InputError`, with names of files and columns, and types, only. The original exception is
-not chained, because the texts of NumPy, Arrow and the codecs may quote bytes that they could not read.
+an integer, bytes that are no UTF-8) never stops a run, never changes how another is read, and is never named:
+whether one record is well formed is private. What breaks a whole file raises `InputError`, with names of files
+and columns, and types, only. The original exception is not chained, because the texts of NumPy, Arrow and the
+codecs may quote bytes that they could not read.
 """
 
 import itertools
@@ -31,7 +32,8 @@ __all__ = ["EmbeddingTable", "read_table", "write_table"]
 T = TypeVar("T")
 
 _FALLBACKS = {"x": ("X", "embedding", "embeddings"), "y": ("label", "labels")}
-_MISSING_INTEGER = int(np.iinfo(np.int64).min)  # stands for a null in an integer label column
+_MISSING_INTEGER = int(np.iinfo(np.int64).min)  # stands for a null or too large a number among integer labels
+_LARGEST_INTEGER = int(np.iinfo(np.int64).max)
 _BATCH_ROWS = 4096  # rows decoded at a time from Parquet
 _GROUP_ROWS = 65536  # rows in a written row group
 _READ_BUFFER = 1 << 20  # bytes; makes Arrow read page after page instead of a whole row group at once
@@ -46,7 +48,7 @@ class EmbeddingTable:
     Attributes
     ----------
     y : ndarray of shape (n,) or None
-        Labels: int64 or unicode strings.
+        Labels: int64 or strings. Those of a text file are always strings; estimators match "1" with the class 1.
     metadata : dict of str to str
         What the writer stored in the Parquet schema; of several shards, the entries that all of them share.
     """
@@ -103,7 +105,7 @@ class EmbeddingTable:
 
     def __repr__(self) -> str:
         # Neither labels nor the number of rows: a repr ends up in logs.
-        labels = "no" if self.y is None else "integer" if self.y.dtype.kind == "i" else "string"
+        labels = "without" if self.y is None else "with"
         return f"<EmbeddingTable: rows of {self.shape[1]} {self.dtype.name}, {labels} labels>"
 
 
@@ -178,12 +180,13 @@ def read_table(path: AnyPath, *, x: str = "x", y: str | None = "y", labels: AnyP
         else the table has no labels. None reads none.
     labels : path-like or None, default=None
         File with the labels, instead of `y`: ``.npy``, or ``.txt`` or ``.csv`` with one label a line and no
-        header.
+        header. The labels of a text file are strings. Quotes around a line of a ``.csv`` file are taken away.
 
     Returns
     -------
     EmbeddingTable
-        n rows of d dimensions. A missing label becomes "" or the smallest int64.
+        n rows of d dimensions. A missing label becomes "" or the smallest int64, and so does an integer above the
+        largest int64; bytes that are no UTF-8 become U+FFFD.
 
     Raises
     ------
@@ -221,7 +224,7 @@ def write_table(
     X : array-like of shape (n, d)
         Rows: floats of at most 64 bits, or integers.
     y : array-like of shape (n,), default=None
-        Labels: integers or strings.
+        Labels: integers or strings. In npz every string takes the room of the longest.
     metadata : mapping of str to str, default=None
         Stored in the Parquet schema. Not for npz.
 
@@ -397,24 +400,34 @@ def _rechunk(pieces: Iterable[Array], size: int) -> Iterator[Array]:
 
 def _column_labels(file: Any, path: Path, name: str) -> Array:
     """Read a Parquet column of labels; a null becomes a label that is no class."""
-    promise = f"{path}: column {name!r} must hold integers of 64 bits or UTF-8 strings"
+    promise = f"{path}: column {name!r} must hold integers or strings"
     with converting(promise, "write it again"):
         column = file.read(columns=[name]).column(name)
         kind = column.type
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
             column = column.cast(kind)
+        if pa.types.is_uint64(kind):
+            # Larger numbers are no class either, and must not stop the others or wrap around to one.
+            fits = pc.less_equal(column, pa.scalar(_LARGEST_INTEGER, kind))
+            column = pc.if_else(fits, column, pa.scalar(None, kind))
         if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
             return np.array(column.cast(pa.int64()).fill_null(_MISSING_INTEGER).to_numpy())
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-            return np.array(column.fill_null("").to_pylist(), dtype=np.str_)
+            # Arrow's own decoding stops at the first label that is no UTF-8.
+            labels = column.cast(pa.large_binary()).fill_null(b"").to_pylist()
+            return np.array([label.decode("utf-8", "replace") for label in labels], dtype=object)
     raise InputError(f"{promise}; got {kind}; name the label column with y")
 
 
 def _write_npz(path: Path, rows: Array, labels: Array | None, _metadata: dict[str, str]) -> None:
-    arrays = {"x": rows} if labels is None else {"x": rows, "y": labels}
+    arrays = {"x": rows} if labels is None else {"x": rows, "y": _without_objects(labels)}
     with path.open("xb") as file:  # an open file, because savez appends a suffix to a path
         np.savez(file, allow_pickle=False, **arrays)
+
+
+def _without_objects(labels: Array) -> Array:
+    return labels.astype(np.str_) if labels.dtype.kind == "O" else labels
 
 
 def _write_parquet(path: Path, rows: Array, labels: Array | None, metadata: dict[str, str]) -> None:
