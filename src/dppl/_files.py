@@ -28,6 +28,8 @@ def write_atomically(path: str | os.PathLike[str], content: bytes, *, overwrite:
         If the folder does not exist or cannot be written to.
     """
     path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into.")
     if overwrite:
         part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
         try:

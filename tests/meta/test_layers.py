@@ -19,6 +19,7 @@ LAYERS = [
     {"mechanisms"},
     {"prototypes"},
     {"data"},
+    {"audit"},
     {"experiments"},
     {"cli"},
     {"__main__"},

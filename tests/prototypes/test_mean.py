@@ -101,7 +101,7 @@ def test_coinpress_finds_the_classes_and_says_what_it_assumes(data):
     for options in ({}, {"coinpress_split": "original"}, {"coinpress_split": (0.5, 0.5), "coinpress_radius": 3.0}):
         model = fitted(data, ZCDP(20.0), adjacency="replace-one", mechanism="coinpress", **options)
         assert model.score(X, y) > 0.9
-    assert "CoinPress (2 steps" in str(model.guarantee_)
+    assert "CoinPress mechanism (2 steps" in str(model.guarantee_)
     assert "number of records in each class" in str(model.guarantee_)
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from dppl.cli._shared import console
 from dppl.data import Sample, load_sample, write_table
 from dppl.errors import ParameterError
 from dppl.experiments.demo import IMBALANCE_RATIOS, METHODS, PAPER_EPSILONS, REFERENCE, SEEDS, Cell, compare, n_fits
@@ -18,6 +19,7 @@ from dppl.prototypes import MeanPrototypes
 
 _DEFAULT_FOLDER = "dppl-demo"
 _RELEASED = ZCDP(0.5)
+_DELTA = 1e-6
 
 
 def demo(
@@ -31,24 +33,24 @@ def demo(
     Takes well under a minute and writes a new folder; nothing is overwritten.
     """
     folder = _new_folder(out)
-    console = Console(width=None if Console().is_terminal else 110)
+    screen = console(markup=True)
     sample = load_sample()
-    console.print(f"[bold]Task.[/bold] {sample.description}\n", highlight=False)
+    screen.print(f"[bold]Task.[/bold] {sample.description}\n")
     cells = _run(sample)
-    console.print(_table(cells))
-    console.print(_legend(), highlight=False)
+    for ratio in IMBALANCE_RATIOS:
+        screen.print(_table([cell for cell in cells if cell.imbalance_ratio == ratio], ratio))
+    screen.print(_legend())
     model = MeanPrototypes(_RELEASED, classes=sample.classes).fit(sample.X, sample.y)
     accuracy = model.score(sample.X_test, sample.y_test)
     _write(folder, sample, model)
-    console.print(
+    screen.print(
         f"\n[bold]One model for release[/bold], {_RELEASED}; noise from the operating system: test accuracy "
-        f"{accuracy:.3f}.\n",
-        highlight=False,
+        f"{accuracy:.3f}.\n"
     )
-    console.print(str(model.guarantee_), highlight=False)
-    console.print(f"\n[bold]Saved[/bold] in {folder}/. Type next:\n", highlight=False)
+    screen.print(str(model.guarantee_), markup=False)
+    screen.print(f"\n[bold]Saved[/bold] in {folder}/. Type next:\n")
     for line in _next_steps(folder):
-        console.print(f"  {line}", highlight=False, soft_wrap=True)
+        screen.print(f"  {line}", soft_wrap=True)
 
 
 def _new_folder(out: Path | None) -> Path:
@@ -74,20 +76,20 @@ def _run(sample: Sample) -> list[Cell]:
         return compare(sample, lambda: progress.advance(task))
 
 
-def _table(cells: list[Cell]) -> Table:
-    table = Table(title="Balanced test accuracy (minority classes)", title_justify="left")
-    table.add_column("method")
-    for ratio in IMBALANCE_RATIOS:
-        for paper_epsilon in PAPER_EPSILONS:
-            rho = ZCDP.from_paper_epsilon(paper_epsilon).rho
-            table.add_column(f"IR {ratio}\nrho {rho:.3g}", justify="right", no_wrap=True)
-    by_key = {(cell.method, cell.imbalance_ratio, cell.paper_epsilon): cell for cell in cells}
+def _table(cells: list[Cell], ratio: int) -> Table:
+    sizes = "equal class sizes" if ratio == 1 else f"largest class {ratio} x the smallest (minority classes)"
+    table = Table(title=f"Balanced test accuracy, {sizes}", title_justify="left", title_style="bold")
+    table.add_column("method", no_wrap=True)
+    for paper_epsilon in PAPER_EPSILONS:
+        budget = ZCDP.from_paper_epsilon(paper_epsilon)
+        epsilon = budget.to_approx(_DELTA).epsilon
+        table.add_column(f"rho {budget.rho:.3g}\n(epsilon {epsilon:.3g})", justify="right", no_wrap=True)
     for method in METHODS:
-        keys = [(method, ratio, epsilon) for ratio in IMBALANCE_RATIOS for epsilon in PAPER_EPSILONS]
-        table.add_row(method, *[_figures(by_key[key]) for key in keys])
+        row = {cell.paper_epsilon: cell for cell in cells if cell.method == method}
+        table.add_row(method, *[_figures(row[paper_epsilon]) for paper_epsilon in PAPER_EPSILONS])
+    (reference,) = [cell for cell in cells if cell.method == REFERENCE]
     table.add_section()
-    keys_once = [(REFERENCE, ratio, None) for ratio in IMBALANCE_RATIOS for _ in PAPER_EPSILONS]
-    table.add_row(REFERENCE, *[_figures(by_key[key]) for key in keys_once])
+    table.add_row(REFERENCE, *[_figures(reference)] * len(PAPER_EPSILONS))
     return table
 
 
@@ -96,15 +98,10 @@ def _figures(cell: Cell) -> str:
 
 
 def _legend() -> str:
-    epsilons = ", ".join(
-        f"rho {ZCDP.from_paper_epsilon(e).rho:.3g} is e = {e:g} on the papers' axis and epsilon = "
-        f"{ZCDP.from_paper_epsilon(e).to_approx(1e-5).epsilon:.3g} at delta = 1e-5"
-        for e in PAPER_EPSILONS
-    )
     return (
-        f"Means over {SEEDS} seeded runs. IR: largest class divided by smallest. In brackets: the smallest quarter of "
-        f"the classes. Budgets in zCDP: {epsilons}. Indented rows change the row above; the two as published take the "
-        "class sizes as public."
+        f"Means over {SEEDS} seeded runs. Budgets are zCDP (rho), with the epsilon that they imply at delta = "
+        f"{_DELTA:.0e}. Minority: the smallest quarter of the classes. Indented rows change the row above; the two as "
+        "published take the class sizes as public."
     )
 
 

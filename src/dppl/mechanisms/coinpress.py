@@ -110,7 +110,7 @@ class CoinPress:
     def describe(self, statistic: str) -> Release:
         """Return the entry of the guarantee."""
         return Release(
-            mechanism=f"CoinPress ({len(self.split)} steps of discrete Gaussian noise)",
+            mechanism=f"CoinPress mechanism ({len(self.split)} steps of discrete Gaussian noise)",
             statistic=statistic,
             sensitivity=2.0,
             norm="L2, in radii of each step's ball,",

@@ -141,9 +141,15 @@ def public_classes(classes: ArrayLike | None, y: NDArray[Any]) -> NDArray[Any]:
         return _classes_of(y)
     given = np.asarray(classes)
     if given.ndim != 1 or not len(given):
-        raise ParameterError(f"classes must be a non-empty list of labels; got shape {given.shape}.")
-    if len({_key(label) for label in given.tolist()}) != len(given):
-        raise ParameterError("classes must name every class once.")
+        raise ParameterError(
+            f"classes must be a non-empty list of labels; got {type(classes).__name__} of shape {given.shape}."
+        )
+    keys = [_key(label) for label in given.tolist()]
+    if given.dtype == object and not all(isinstance(label, str) for label in given.tolist()):
+        raise ParameterError("classes must be labels of one kind, all texts or all numbers.")
+    repeated = {key for key in keys if keys.count(key) > 1} if len(set(keys)) != len(keys) else set()
+    if repeated:
+        raise ParameterError(f"classes must name every class once; {min(map(str, repeated))!r} occurs again.")
     return np.unique(given)
 
 
@@ -188,7 +194,7 @@ def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> 
     if unknown_labels == "error" and (codes < 0).any():
         raise UnknownLabelError(
             f"every label must be one of the {len(classes)} classes, but at least one is not. `dppl check` shows its "
-            "owner which; unknown_labels='ignore' leaves such records out."
+            "owner which; unknown_labels='ignore' (--unknown-labels ignore) leaves such records out."
         )
     return codes
 

@@ -144,7 +144,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArr
             text = (file.metadata() or {}).get(_KEY)
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
     except Exception:  # a damaged file may raise anything
-        problem = "is not a whole safetensors file; it may be truncated. Fetch it again."
+        problem = "is no whole safetensors file: it is truncated, or no model at all. Fetch it again."
     else:
         try:
             description = json.loads(text) if text is not None else None
