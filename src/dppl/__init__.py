@@ -1,13 +1,14 @@
 """Differentially private classifiers on frozen, publicly pre-trained encoders."""
 
 from dppl._version import __version__
-from dppl.privacy import ZCDP, ApproxDP, Guarantee, PureDP
+from dppl.privacy import ZCDP, ApproxDP, Guarantee, Ledger, PureDP
 from dppl.prototypes import MeanPrototypes, PublicPrototypes, load
 
 __all__ = [
     "ZCDP",
     "ApproxDP",
     "Guarantee",
+    "Ledger",
     "MeanPrototypes",
     "PublicPrototypes",
     "PureDP",

@@ -15,6 +15,8 @@ from rich.console import Console
 
 from dppl.data import EmbeddingTable, read_table
 from dppl.errors import InputError, ParameterError
+from dppl.privacy import ZCDP, ApproxDP, Budget, PureDP
+from dppl.privacy.ledger import Ledger, accounts
 from dppl.prototypes import MeanPrototypes, PublicPrototypes
 
 DATA = "Data"  # a panel of the help
@@ -47,16 +49,16 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.
 class _Plain(Console):
     """Prints texts as they are, since class names may look like markup, and leaves a broken pipe to `dppl.cli.main`."""
 
-    def __init__(self) -> None:
-        super().__init__(markup=False, emoji=False, highlight=False)
+    def __init__(self, *, markup: bool = False) -> None:
+        super().__init__(markup=markup, emoji=False, highlight=False)
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
 
-def console() -> Console:
-    """Return a console on stdout."""
-    return _Plain()
+def console(*, markup: bool = False) -> Console:
+    """Return a console on stdout, for texts of others unless `markup` is asked for."""
+    return _Plain(markup=markup)
 
 
 def printable(text: object) -> str:
@@ -78,8 +80,8 @@ def note(text: str) -> None:
     typer.echo(f"dppl: note: {text}", err=True)
 
 
-def print_json(content: dict[str, Any]) -> None:
-    """Print one JSON object; ASCII, so that it survives every terminal and pipe."""
+def print_json(content: dict[str, Any] | list[Any]) -> None:
+    """Print JSON; ASCII, so that it survives every terminal and pipe."""
     typer.echo(json.dumps(content, indent=2, allow_nan=False))
 
 
@@ -124,6 +126,39 @@ def check_output(path: Path, inputs: Sequence[Path | None], *, force: bool) -> N
         raise ParameterError(f"--out must name a new file; {path} exists; choose another name, or add --force.")
     if not os.access(path.parent, os.W_OK):
         raise PermissionError(f"{path.parent} cannot be written to.")
+
+
+def budget_from_options(rho: float | None, epsilon: float | None, delta: float | None) -> Budget:
+    """Return the budget that ``--rho``, ``--epsilon`` and ``--delta`` name.
+
+    Raises
+    ------
+    ParameterError
+        If they name none or several, or a value breaks its rule.
+    """
+    if (rho is None) == (epsilon is None):
+        raise ParameterError("name exactly one budget: --rho R, --epsilon E --delta D, or --epsilon E.")
+    if rho is not None:
+        if delta is not None:
+            raise ParameterError("--delta belongs to --epsilon; --rho needs none.")
+        return ZCDP(rho)
+    assert epsilon is not None
+    return PureDP(epsilon) if delta is None else ApproxDP(epsilon, delta)
+
+
+def open_ledger(file: str, dataset: str) -> Ledger:
+    """Open the account of a data set in an existing ledger.
+
+    Raises
+    ------
+    LedgerError
+        If there is no ledger.
+    ParameterError
+        If it has no such data set.
+    """
+    if dataset not in [account.dataset for account in accounts(file)]:
+        raise ParameterError(f"the ledger has no data set {dataset!r}; open its account with `dppl ledger create`.")
+    return Ledger(file, dataset)
 
 
 def check_inputs(*paths: Path | None) -> None:

@@ -16,19 +16,21 @@ from dppl.cli._shared import (
     TableArgument,
     XOption,
     YOption,
+    budget_from_options,
     check_inputs,
     check_output,
     console,
+    open_ledger,
     printable,
     require_labels,
     working,
 )
-from dppl.data import EmbeddingTable, align_labels, read_classes, read_table
+from dppl.data import align_labels, read_classes, read_table
 from dppl.errors import BudgetError, ParameterError
-from dppl.privacy import ZCDP, ApproxDP, Budget, PureDP
+from dppl.privacy import Budget, PureDP
 from dppl.prototypes import MeanPrototypes, PublicPrototypes
 
-_BUDGET, _METHOD = "Budget (exactly one)", "Method"
+_BUDGET, _METHOD, _ACCOUNT = "Budget (exactly one)", "Method", "Ledger"
 _ESTIMATORS: dict[str, type[MeanPrototypes] | type[PublicPrototypes]] = {
     "mean": MeanPrototypes,
     "public": PublicPrototypes,
@@ -95,6 +97,11 @@ _Rotation = Annotated[
         _METHOD,
     ),
 ]
+_Ledger = Annotated[str | None, _option("FILE", "Ledger that pays for the release, see `dppl ledger`.", _ACCOUNT)]
+_Dataset = Annotated[str | None, _option("NAME", "Data set in the ledger that TABLE is.", _ACCOUNT)]
+_Partition = Annotated[
+    str | None, _option("NAME", "Part of the data set that TABLE is, sharing no record with other parts.", _ACCOUNT)
+]
 _Seed = Annotated[
     int | None, _option("INT", "Repeatable noise, for experiments only: the model must not be released.", min=0)
 ]
@@ -121,6 +128,9 @@ def fit(
     pool: _Pool = 1,
     center_public: _Center = False,
     rotation: _Rotation = None,
+    ledger: _Ledger = None,
+    dataset: _Dataset = None,
+    partition: _Partition = None,
     seed: _Seed = None,
     force: ForceOption = False,
 ) -> None:
@@ -153,44 +163,29 @@ def fit(
         "unknown_labels": unknown_labels,
     }
     _check_method(method, options, public)
+    if (ledger is None) != (dataset is None) or (partition is not None and ledger is None):
+        raise ParameterError("--ledger FILE and --dataset NAME go together, and --partition with them.")
     budget = _budget(rho, epsilon, delta, method)
     classes = _required(classes)
     check_inputs(table, classes, public, labels)
+    if public is not None and public.samefile(table):
+        raise ParameterError("--public must be public data; got the private table itself.")
     class_list = read_classes(classes)
     private = read_table(table, x=x, y=y, labels=labels)
     public_rows = None if public is None else read_table(public, x=x, y=None)
+    account = None if ledger is None or dataset is None else open_ledger(ledger, dataset)
     with working("fitting"):
-        model = _fitted(method, budget, class_list, options, private, require_labels(private, table), public_rows)
+        aligned, class_list = align_labels(require_labels(private, table), class_list)
+        given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        model = _ESTIMATORS[method](budget, class_list, **given)
+        model.fit(private, aligned, X_public=public_rows, ledger=account, partition=partition)
     model.save(out, overwrite=force)
     _print_summary(model, out)
 
 
-def _fitted(
-    method: str,
-    budget: Budget,
-    classes: Any,
-    options: dict[str, Any],
-    private: EmbeddingTable,
-    labels: Any,
-    public: EmbeddingTable | None,
-) -> Model:
-    y, classes = align_labels(labels, classes)
-    given = {name: value for name, value in options.items() if value is not None}
-    return _ESTIMATORS[method](budget, classes, **given).fit(private, y, X_public=public)
-
-
 def _budget(rho: float | None, epsilon: float | None, delta: float | None, method: str) -> Budget:
-    if (rho is None) == (epsilon is None):
-        raise ParameterError("name exactly one budget: --rho R, --epsilon E --delta D, or --epsilon E.")
-    if rho is not None:
-        if delta is not None:
-            raise ParameterError("--delta belongs to --epsilon; --rho needs none.")
-        return ZCDP(rho)
-    assert epsilon is not None
-    if delta is not None:
-        return ApproxDP(epsilon, delta)
-    budget = PureDP(epsilon)
-    if method == "mean":
+    budget = budget_from_options(rho, epsilon, delta)
+    if isinstance(budget, PureDP) and method == "mean":
         raise BudgetError(
             "--epsilon without --delta is pure DP, which the Gaussian noise of --method mean cannot give at any scale; "
             "add --delta (far below 1 / number of records), give --rho, or use --method public."

@@ -3,5 +3,6 @@
 from dppl.privacy.budgets import ZCDP, ApproxDP, Budget, PureDP
 from dppl.privacy.composition import Composed, Cost, compose
 from dppl.privacy.guarantee import Guarantee, Release
+from dppl.privacy.ledger import Ledger
 
-__all__ = ["ZCDP", "ApproxDP", "Budget", "Composed", "Cost", "Guarantee", "PureDP", "Release", "compose"]
+__all__ = ["ZCDP", "ApproxDP", "Budget", "Composed", "Cost", "Guarantee", "Ledger", "PureDP", "Release", "compose"]

@@ -21,6 +21,8 @@ ALWAYS_UNCOVERED = (
     "hyper-parameters and models chosen by looking at private data",
     "running time and memory use",
     "several records of one person (the guarantee weakens with their number)",
+    "other releases from the same records, whose costs add up",
+    "preprocessing that was fitted on private records",
 )
 
 
@@ -96,6 +98,8 @@ class Guarantee:
         A narrower neighbouring relation in words, where the method has one; None takes the words of `adjacency`.
     unit : str, default="one record"
         What one neighbour step adds, removes or replaces.
+    ledger_entry : str, default=None
+        Data set and number of the charge that paid for the releases.
     """
 
     budget: Budget
@@ -106,6 +110,7 @@ class Guarantee:
     fit_for_release: bool
     neighbours: str | None = None
     unit: str = "one record"
+    ledger_entry: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as a JSON-ready dictionary; `from_dict` reads it back."""
@@ -119,6 +124,7 @@ class Guarantee:
             "public_inputs": list(self.public_inputs),
             "not_covered": list(self.not_covered),
             "fit_for_release": self.fit_for_release,
+            "ledger_entry": self.ledger_entry,
         }
 
     @classmethod
@@ -143,6 +149,7 @@ class Guarantee:
             not_covered=_texts(fields["not_covered"]),
             fit_for_release=fields["fit_for_release"],
             unit=_text(fields["unit"]),
+            ledger_entry=None if fields["ledger_entry"] is None else _text(fields["ledger_entry"]),
         )
 
     def __str__(self) -> str:
@@ -154,6 +161,8 @@ class Guarantee:
             f"Treated as public: {', '.join(self.public_inputs)}.",
             f"Not covered: {'; '.join(self.not_covered)}.",
         ]
+        if self.ledger_entry is not None:
+            sentences.append(f"Charged to the ledger: {self.ledger_entry}.")
         if not self.fit_for_release:
             sentences.insert(
                 0,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
+from dataclasses import replace
+from hashlib import sha256
 from typing import Any, Self
 
 import numpy as np
@@ -18,6 +20,7 @@ from dppl.lattice import Lattice, RowSource, iter_blocks
 from dppl.mechanisms import Randomness, randomness
 from dppl.privacy import Budget, Guarantee
 from dppl.privacy.guarantee import ADJACENCIES, ALWAYS_UNCOVERED
+from dppl.privacy.ledger import Ledger, LedgerEntry
 from dppl.prototypes import _records
 from dppl.prototypes._records import Codes
 
@@ -51,7 +54,9 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     _fitted_with: dict[str, Any]
     n_features_in_: int
 
-    def fit(self, X: Any, y: Any, X_public: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any, X_public: Any = None, *, ledger: Ledger | None = None, partition: str | None = None
+    ) -> Self:
         """Release prototypes of the classes of (`X`, `y`).
 
         Parameters
@@ -62,6 +67,11 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Private labels.
         X_public : array-like or table of shape (n_public, n_features), default=None
             Public embeddings of the same encoder.
+        ledger : Ledger, default=None
+            Account of the data set. The release is charged before any private value is read; if the fit stops after
+            that, the charge stays.
+        partition : str, default=None
+            Name of the part of the data set that (`X`, `y`) is, see `Ledger.charge`.
 
         Returns
         -------
@@ -71,6 +81,8 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ------
         ParameterError, BudgetError
             If a parameter breaks its rule, or the budget cannot be spent by this mechanism.
+        BudgetExceeded
+            If the ledger does not cover the release. Nothing was drawn then.
         InputError, UnknownLabelError
             If arrays do not fit together, or a label lies outside `classes`.
         """
@@ -80,6 +92,8 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rows = _records.as_rows(X)
         labels = _records.as_labels(y, rows)
         public = None if X_public is None else _records.as_rows(X_public, "X_public")
+        if public is not None and _same_data(rows, public):
+            raise ParameterError("X_public must be public data; got the private rows themselves.")
         validate_data(self, X, skip_check_array=True)
         if public is not None and public.shape[1] != self.n_features_in_:
             raise InputError(
@@ -92,9 +106,12 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._fitted_with = self.get_params(deep=False)
         mechanism = self._plan(public)
         self.guarantee_ = self._guarantee(mechanism, source)
+        charge = self._charge(ledger, partition)
         # From here on private rows are read, and only `mechanism` sees them.
         codes = _records.class_codes(labels, self.classes_, self.unknown_labels)
         self.prototypes_ = self._release(mechanism, rows, codes, public, source)
+        if ledger is not None and charge is not None:
+            ledger.finish(charge, model_sha256=sha256(self.to_bytes()).hexdigest())
         return self
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
@@ -127,6 +144,31 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         scores = self._scores(X)
         return np.asarray(self.classes_[scores.argmax(axis=1)])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy on (`X`, `y`). Measured on private records, it is not covered by the guarantee.
+
+        Parameters
+        ----------
+        X : array-like or table of shape (n, n_features)
+        y : array-like of shape (n,)
+            True labels; a number and its text name the same class.
+        sample_weight : array-like of shape (n,), default=None
+
+        Returns
+        -------
+        float
+        """
+        scores = self._scores(X)
+        truth = _records.class_codes(_records.as_labels(y, scores), self.classes_, "ignore")
+        return float(np.average(scores.argmax(axis=1) == truth, weights=sample_weight))
+
+    def to_bytes(self) -> bytes:
+        """Return the content of the model file that `save` writes."""
+        from dppl.prototypes.model_file import to_bytes  # that module knows all estimators
+
+        check_is_fitted(self, "prototypes_")
+        return to_bytes(self)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the released model to one safetensors file, in one step.
@@ -166,6 +208,19 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @abstractmethod
     def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return scores of shape (n, n_classes) for mapped rows."""
+
+    def _charge(self, ledger: Ledger | None, partition: str | None) -> LedgerEntry | None:
+        """Pay, and note in the guarantee where."""
+        if ledger is None:
+            if partition is not None:
+                raise ParameterError("partition names a part of a ledger's data set; pass ledger as well.")
+            return None
+        parameters = {name: _as_json(value) for name, value in self._fitted_with.items()}
+        entry = ledger.charge(
+            self.guarantee_, estimator=type(self).__name__, parameters=parameters, partition=partition
+        )
+        self.guarantee_ = replace(self.guarantee_, ledger_entry=f"{entry.dataset}, release {entry.number}")
+        return entry
 
     def _forget(self) -> None:
         """Drop what an earlier fit left, so that a refit that fails leaves an unfitted model and not a mixture."""
@@ -226,6 +281,22 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.non_deterministic = self.random_state is None
         tags.classifier_tags.poor_score = True  # on the tiny sets of scikit-learn's checks noise drowns the classes
         return tags
+
+
+def _as_json(value: Any) -> Any:
+    """Shorten a public parameter for the ledger."""
+    if isinstance(value, Budget):
+        return value.to_dict()
+    if isinstance(value, np.ndarray | list | tuple | range) and len(value) > 100:
+        return f"{type(value).__name__} of length {len(value)}"
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+def _same_data(rows: RowSource, public: RowSource) -> bool:
+    """Catch the commonest slip: one array, or views of one, in both roles. Says nothing about the values."""
+    if isinstance(rows, np.ndarray) and isinstance(public, np.ndarray):
+        return np.may_share_memory(rows, public)
+    return rows is public
 
 
 def unit_directions(prototypes: NDArray[Any]) -> NDArray[np.float32]:

@@ -1,0 +1,409 @@
+"""The ledger: a lasting record of every release from a private data set, which refuses what its budget does not cover.
+
+A release is charged before private data is read and before noise is drawn. A process that dies afterwards leaves its
+charge behind, marked as unfinished: what was spent is never under-counted. All arithmetic on costs is exact or rounded
+up, and one transaction reads the total and adds to it, so that processes that charge at once never overspend together.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from dppl import _validate
+from dppl._version import __version__
+from dppl.errors import BudgetExceeded, LedgerError, ParameterError
+from dppl.privacy.budgets import ZCDP, ApproxDP, Budget, PureDP
+from dppl.privacy.composition import Cost, compose, total_epsilon, total_rho
+from dppl.privacy.guarantee import ADJACENCIES, Guarantee, budget_from_dict
+
+SCHEMA_VERSION = 1
+CHARGED, RELEASED = "charged", "released"
+_PATIENCE_S = 120  # how long a charge waits for others to finish theirs
+
+_METADATA = sa.MetaData()
+_SCHEMA = sa.Table("dppl_schema", _METADATA, sa.Column("version", sa.Integer, primary_key=True))
+_DATASETS = sa.Table(
+    "dppl_datasets",
+    _METADATA,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("name", sa.String(255), nullable=False, unique=True),
+    sa.Column("budget", sa.Text, nullable=False),
+    sa.Column("adjacency", sa.String(32), nullable=False),
+    sa.Column("created", sa.String(40), nullable=False),
+)
+_RELEASES = sa.Table(
+    "dppl_releases",
+    _METADATA,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("dataset_id", sa.Integer, sa.ForeignKey(_DATASETS.c.id), nullable=False, index=True),
+    sa.Column("status", sa.String(16), nullable=False),
+    sa.Column("mechanism", sa.Text, nullable=False),
+    sa.Column("cost", sa.Text, nullable=False),
+    sa.Column("adjacency", sa.String(32), nullable=False),
+    sa.Column("partition_name", sa.String(255)),
+    sa.Column("estimator", sa.Text, nullable=False),
+    sa.Column("parameters", sa.Text, nullable=False),
+    sa.Column("dppl_version", sa.String(32), nullable=False),
+    sa.Column("charged_at", sa.String(40), nullable=False),
+    sa.Column("released_at", sa.String(40)),
+    sa.Column("model_sha256", sa.String(64)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """A charge: where it stands, for the statement of the model that it paid for.
+
+    Parameters
+    ----------
+    dataset : str
+    number : int
+        Number of the release in its ledger.
+    """
+
+    dataset: str
+    number: int
+
+
+class Ledger:
+    r"""The account of one data set in a ledger file or database.
+
+    Parameters
+    ----------
+    path_or_url : path or str
+        A SQLite file, made where there is none, or any SQLAlchemy URL (``postgresql+psycopg://…``).
+    dataset : str
+        Name of the private data set. Whoever adds records to it later keeps the name and the account.
+    budget : Budget, default=None
+        Total that all releases may spend. Needed when the data set is new; afterwards None, or the same budget.
+    adjacency : {"add-remove", "replace-one"}, default=None
+        Relation in which the account is kept. None is add-remove for a new data set. Releases under another relation
+        are refused, because costs under different relations do not add.
+
+    Raises
+    ------
+    ParameterError
+        If the data set is new and `budget` is missing, or what is given contradicts the ledger.
+    LedgerError
+        If the file is no ledger, or one of a later schema.
+
+    Notes
+    -----
+    **Privacy.** Unit: one record. Relation: as stated by `adjacency`. Released: nothing; the ledger holds costs and
+    public parameters only. Sensitivity: none. Public inputs: everything stored. Not covered: releases made without the
+    ledger, and the truth of `partition` names.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, dppl
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> ledger = Ledger(folder.name + "/ledger.db", "wards", ZCDP(1.0))
+    >>> model = dppl.MeanPrototypes(dppl.ZCDP(0.75), classes=[0, 1]).fit(np.eye(2), [0, 1], ledger=ledger)
+    >>> round(ledger.spent()["rho"], 6)
+    0.75
+    >>> folder.cleanup()
+    """
+
+    def __init__(
+        self,
+        path_or_url: str | os.PathLike[str],
+        dataset: str,
+        budget: Budget | None = None,
+        *,
+        adjacency: str | None = None,
+    ) -> None:
+        if not isinstance(dataset, str) or not 0 < len(dataset) <= 255:
+            raise ParameterError("dataset must be a name of 1 to 255 characters.")
+        if budget is not None and not isinstance(budget, Budget):
+            raise ParameterError(f"budget must be PureDP, ZCDP or ApproxDP; got {budget!r}.")
+        if adjacency is not None:
+            _validate.one_of(ADJACENCIES, adjacency=adjacency)
+        self._engine = _engine(path_or_url)
+        self.dataset = dataset
+        with _transaction(self._engine) as connection:
+            _prepare_schema(connection)
+            row = _find(connection, dataset)
+            if row is None:
+                if budget is None:
+                    raise ParameterError(f"the ledger has no data set {dataset!r}; give its total budget to open one.")
+                connection.execute(
+                    _DATASETS.insert().values(
+                        name=dataset,
+                        budget=json.dumps(budget.to_dict()),
+                        adjacency=adjacency or "add-remove",
+                        created=_now(),
+                    )
+                )
+                row = _find(connection, dataset)
+        assert row is not None
+        self.budget = budget_from_dict(json.loads(row.budget))
+        self.adjacency: str = row.adjacency
+        if budget not in (None, self.budget):
+            raise ParameterError(f"data set {dataset!r} has the budget {self.budget!r} in this ledger; got {budget!r}.")
+        if adjacency not in (None, self.adjacency):
+            raise ParameterError(f"data set {dataset!r} is accounted under {self.adjacency}; got {adjacency!r}.")
+
+    def charge(
+        self,
+        guarantee: Guarantee,
+        *,
+        estimator: str = "",
+        parameters: dict[str, Any] | None = None,
+        partition: str | None = None,
+    ) -> LedgerEntry:
+        """Pay for the releases of `guarantee`, or refuse and change nothing.
+
+        Parameters
+        ----------
+        guarantee : Guarantee
+            Its releases are charged, not its budget: a mechanism may cost less than it was allowed.
+        estimator : str, default=""
+            Who asks, for the record.
+        parameters : dict, default=None
+            Public parameters, JSON-ready, for the record.
+        partition : str, default=None
+            Name of a part of the data set that shares no record with parts of other names. Releases on such parts
+            cost together what the dearest part does; that they are disjoint is the caller's word.
+
+        Returns
+        -------
+        LedgerEntry
+
+        Raises
+        ------
+        BudgetExceeded
+            If the total would exceed the budget of the data set.
+        ParameterError
+            If the guarantee is for another adjacency than the account.
+        """
+        if guarantee.adjacency != self.adjacency:
+            raise ParameterError(
+                f"data set {self.dataset!r} is accounted under {self.adjacency}, but this release is private under "
+                f"{guarantee.adjacency}; costs under different relations do not add."
+            )
+        cost = _cost_of(guarantee)
+        with _transaction(self._engine) as connection:
+            row = _find(connection, self.dataset, lock=True)
+            assert row is not None
+            paid = _paid(connection, row.id)
+            self._refuse_overspending(paid, (partition, cost))
+            number = connection.execute(
+                _RELEASES.insert()
+                .values(
+                    dataset_id=row.id,
+                    status=CHARGED,
+                    mechanism="; ".join(release.mechanism for release in guarantee.releases),
+                    cost=json.dumps(cost),
+                    adjacency=guarantee.adjacency,
+                    partition_name=partition,
+                    estimator=estimator,
+                    parameters=json.dumps(parameters or {}, sort_keys=True, default=str),
+                    dppl_version=__version__,
+                    charged_at=_now(),
+                )
+                .returning(_RELEASES.c.id)
+            ).scalar_one()
+        return LedgerEntry(self.dataset, int(number))
+
+    def finish(self, entry: LedgerEntry, *, model_sha256: str | None = None) -> None:
+        """Mark a charge as released, with the hash of the model file that it paid for."""
+        with _transaction(self._engine) as connection:
+            connection.execute(
+                _RELEASES.update()
+                .where(_RELEASES.c.id == entry.number)
+                .values(status=RELEASED, released_at=_now(), model_sha256=model_sha256)
+            )
+
+    def spent(self) -> dict[str, float]:
+        """Return what is spent, in the parameters of the budget's notion."""
+        with _transaction(self._engine) as connection:
+            row = _find(connection, self.dataset)
+            assert row is not None
+            return self._total(_paid(connection, row.id))
+
+    def left(self) -> dict[str, float]:
+        """Return what is left, rounded down; for ApproxDP the difference of epsilons, a rough guide to what fits."""
+        spent = self.spent()
+        budget = self.budget.to_dict()
+        name = _main_parameter(self.budget)
+        rest = max(budget[name] - spent[name], 0.0)
+        return {name: math.nextafter(rest, 0.0) if spent[name] else rest}
+
+    def releases(self) -> list[dict[str, Any]]:
+        """Return all charges of the data set in order, JSON-ready."""
+        with _transaction(self._engine) as connection:
+            row = _find(connection, self.dataset)
+            assert row is not None
+            query = _RELEASES.select().where(_RELEASES.c.dataset_id == row.id).order_by(_RELEASES.c.id)
+            return [_as_dict(release) for release in connection.execute(query)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the whole account, JSON-ready."""
+        return {
+            "dataset": self.dataset,
+            "adjacency": self.adjacency,
+            "budget": self.budget.to_dict(),
+            "spent": self.spent(),
+            "left": self.left(),
+            "releases": self.releases(),
+        }
+
+    def _refuse_overspending(self, paid: list[tuple[str | None, dict[str, Any]]], new: tuple[str | None, Any]) -> None:
+        if isinstance(self.budget, PureDP) and "epsilon" not in new[1]:
+            raise BudgetExceeded(
+                f"data set {self.dataset!r} has a pure-DP budget, but this release (Gaussian noise) has no such cost."
+            )
+        total = self._total([*paid, new])
+        name = _main_parameter(self.budget)
+        if total[name] > self.budget.to_dict()[name]:
+            spent = self._total(paid)[name]
+            raise BudgetExceeded(
+                f"data set {self.dataset!r} has {name} = {self.budget.to_dict()[name]:.6g} in all and {spent:.6g} "
+                f"spent; with this release it would be {total[name]:.6g}. Nothing was drawn. Ask for less."
+            )
+
+    def _total(self, paid: Sequence[tuple[str | None, dict[str, Any]]]) -> dict[str, float]:
+        """Compose: parts of different names by maximum, everything else by sum."""
+        shared = [cost for partition, cost in paid if partition is None]
+        parts = {partition for partition, _ in paid if partition is not None}
+        groups = [shared + [cost for name, cost in paid if name == partition] for partition in parts] or [shared]
+        return max((self._compose(group) for group in groups), key=lambda total: total[_main_parameter(self.budget)])
+
+    def _compose(self, paid: list[dict[str, Any]]) -> dict[str, float]:
+        costs = _grouped(paid)
+        if isinstance(self.budget, ZCDP):
+            return {"rho": total_rho(costs)}
+        if isinstance(self.budget, PureDP):
+            return {"epsilon": total_epsilon(costs)}
+        assert isinstance(self.budget, ApproxDP)
+        return {"epsilon": compose(costs, self.budget.delta).epsilon, "delta": self.budget.delta}
+
+
+def accounts(path_or_url: str | os.PathLike[str]) -> list[Ledger]:
+    """Return the accounts of all data sets in an existing ledger.
+
+    Raises
+    ------
+    LedgerError
+        If there is no ledger.
+    """
+    with _transaction(_engine(path_or_url, must_exist=True)) as connection:
+        _prepare_schema(connection)
+        names = connection.execute(sa.select(_DATASETS.c.name).order_by(_DATASETS.c.id)).scalars().all()
+    return [Ledger(path_or_url, name) for name in names]
+
+
+def _cost_of(guarantee: Guarantee) -> dict[str, Any]:
+    """Add up the releases of one fit; a pure cost only if all of them have one."""
+    costs = [Cost(rho=release.cost["rho"], epsilon=release.cost.get("epsilon")) for release in guarantee.releases]
+    total: dict[str, Any] = {"rho": total_rho(costs)}
+    if all(cost.epsilon is not None for cost in costs):
+        total["epsilon"] = total_epsilon(costs)
+    return total
+
+
+def _grouped(paid: list[dict[str, Any]]) -> list[Cost]:
+    counts: dict[tuple[float, float | None], int] = {}
+    for cost in paid:
+        key = cost["rho"], cost.get("epsilon")
+        counts[key] = counts.get(key, 0) + 1
+    return [Cost(rho=rho, epsilon=epsilon, count=count) for (rho, epsilon), count in counts.items()]
+
+
+def _main_parameter(budget: Budget) -> str:
+    return "rho" if isinstance(budget, ZCDP) else "epsilon"
+
+
+def _engine(path_or_url: str | os.PathLike[str], *, must_exist: bool = False) -> sa.Engine:
+    text = os.fspath(path_or_url)
+    if "://" not in text:
+        if must_exist and not os.path.exists(text):
+            raise LedgerError(f"there is no ledger {text}.")
+        text = f"sqlite:///{text}"
+    try:
+        # No pool: a connection that outlives its transaction would keep files open and locks alive.
+        engine = sa.create_engine(text, poolclass=sa.pool.NullPool)
+    except (sa.exc.ArgumentError, ImportError) as error:
+        raise LedgerError(
+            f"{sa.engine.make_url(text).drivername if '://' in text else text} cannot be used: {error}. "
+            "For PostgreSQL install the extra: pip install 'dppl[postgresql]'."
+        ) from None
+    if engine.dialect.name == "sqlite":
+        _make_sqlite_strict(engine)
+    return engine
+
+
+def _make_sqlite_strict(engine: sa.Engine) -> None:
+    """Take SQLite's write lock at the start of a transaction, so that nobody charges between our read and our write."""
+
+    @sa.event.listens_for(engine, "connect")
+    def on_connect(connection: Any, _: Any) -> None:
+        connection.isolation_level = None  # the driver would begin transactions later than we must
+        connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_S * 1000}")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+
+    @sa.event.listens_for(engine, "begin")
+    def on_begin(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+@contextmanager
+def _transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
+    try:
+        with engine.begin() as connection:
+            yield connection
+    except sa.exc.DatabaseError as error:
+        # The statement and its parameters are left out; they are public, but long.
+        raise LedgerError(f"the ledger cannot be used: {error.orig}.") from None
+
+
+def _prepare_schema(connection: sa.Connection) -> None:
+    _METADATA.create_all(connection)
+    version = connection.execute(sa.select(_SCHEMA.c.version)).scalar_one_or_none()
+    if version is None:
+        connection.execute(_SCHEMA.insert().values(version=SCHEMA_VERSION))
+    elif version != SCHEMA_VERSION:
+        raise LedgerError(
+            f"the ledger has schema {version}; this version of dppl knows schema {SCHEMA_VERSION}. Update dppl."
+        )
+
+
+def _find(connection: sa.Connection, dataset: str, *, lock: bool = False) -> Any:
+    query = _DATASETS.select().where(_DATASETS.c.name == dataset)
+    return connection.execute(query.with_for_update() if lock else query).one_or_none()
+
+
+def _paid(connection: sa.Connection, dataset_id: int) -> list[tuple[str | None, dict[str, Any]]]:
+    query = sa.select(_RELEASES.c.partition_name, _RELEASES.c.cost).where(_RELEASES.c.dataset_id == dataset_id)
+    return [(partition, json.loads(cost)) for partition, cost in connection.execute(query)]
+
+
+def _as_dict(release: Any) -> dict[str, Any]:
+    return {
+        "number": release.id,
+        "status": release.status,
+        "mechanism": release.mechanism,
+        "cost": json.loads(release.cost),
+        "adjacency": release.adjacency,
+        "partition": release.partition_name,
+        "estimator": release.estimator,
+        "parameters": json.loads(release.parameters),
+        "dppl_version": release.dppl_version,
+        "charged_at": release.charged_at,
+        "released_at": release.released_at,
+        "model_sha256": release.model_sha256,
+    }
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
