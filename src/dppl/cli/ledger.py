@@ -57,7 +57,8 @@ def create(
             raise ParameterError(f"data set {dataset!r} already has an account here; its budget is fixed.")
     Ledger(file, dataset, budget, adjacency=adjacency)
     typer.echo(f"Data set {printable(dataset)}: {budget}, {adjacency}.")
-    typer.echo(f"Next: dppl fit TABLE ... --ledger {printable(file)} --dataset {printable(dataset)}")
+    where = "URL" if "://" in file else printable(file)  # a URL may hold a password
+    typer.echo(f"Next: dppl fit TABLE ... --ledger {where} --dataset {printable(dataset)}")
 
 
 @ledger.command()
@@ -72,6 +73,8 @@ def show(file: _File, as_json: JsonOption = False) -> None:
     if as_json:
         print_json(books)
         return
+    if not books:
+        typer.echo("No data set has an account here. Next: dppl ledger create")
     for book in books:
         console().print(
             f"{printable(book['dataset'])} ({book['adjacency']}): budget {_figures(book['budget'])}; "
@@ -92,13 +95,15 @@ def export(
 
       dppl ledger export ledger.db > releases.csv
     """
+    books = [account for account in accounts(file) if dataset in (None, account.dataset)]
+    if dataset is not None and not books:
+        raise ParameterError(f"the ledger has no data set {dataset!r}.")
     writer = csv.writer(sys.stdout)
     writer.writerow(["dataset", *_COLUMNS, "adjacency", "released_at", "dppl_version"])
-    for account in accounts(file):
-        if dataset in (None, account.dataset):
-            for release in account.releases():
-                cells = [release[name] for name in (*_COLUMNS, "adjacency", "released_at", "dppl_version")]
-                writer.writerow([account.dataset, *[_figures(c) if isinstance(c, dict) else c for c in cells]])
+    for account in books:
+        for release in account.releases():
+            cells = [release[name] for name in (*_COLUMNS, "adjacency", "released_at", "dppl_version")]
+            writer.writerow([account.dataset, *[_figures(c) if isinstance(c, dict) else c for c in cells]])
 
 
 def _table(releases: list[dict[str, Any]]) -> Table:

@@ -6,7 +6,8 @@ Exit codes::
     1    a bug in dppl
     2    usage: an option breaks its rule, or the output file exists
     3    budget: the mechanism cannot spend it
-    4    input: a table, label, class list or model file that cannot be used
+    4    input: a table, label, class list, model file or ledger that cannot be used
+    5    audit: a violation was found
     130  interrupted
     141  the reader of stdout went away
 
@@ -28,9 +29,11 @@ from typer.core import TyperGroup
 
 from dppl._version import __version__
 from dppl.cli._shared import printable
+from dppl.cli.audit import audit
 from dppl.cli.check import check
 from dppl.cli.demo import demo
 from dppl.cli.fit import fit
+from dppl.cli.ledger import ledger
 from dppl.cli.predict import evaluate, predict
 from dppl.cli.show import show
 from dppl.errors import BudgetError, DpplError, ParameterError
@@ -134,7 +137,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # they show local variables
     rich_markup_mode="rich",
     epilog="Exit codes: 0 done; 1 a bug; 2 usage, or the output exists; 3 a budget that cannot be spent; "
-    "4 a table, label, class list or model file that cannot be used; 130 interrupted.",
+    "4 a table, label, class list, model file or ledger that cannot be used; 5 an audit found a violation; "
+    "130 interrupted.",
 )
 
 
@@ -163,8 +167,9 @@ def _main(
     """
 
 
-for _command in (demo, fit, predict, evaluate, show, check):
+for _command in (demo, fit, predict, evaluate, show, check, audit):
     app.command()(_command)
+app.add_typer(ledger)
 
 
 def run() -> None:

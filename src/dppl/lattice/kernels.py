@@ -29,7 +29,7 @@ Codes = NDArray[np.intp]
 _SUM_ROWS = 4096  # 127·4096 < 2²⁴, so a block's class sums are exact in float32
 # A product of these numbers of rows fits into a core's cache and keeps BLAS near its peak. No result depends on them.
 PUBLIC_ROWS = 1024
-_PRIVATE_ROWS = 512
+_PRIVATE_ROWS = 1024
 
 
 def class_sums(blocks: Iterable[Int8], codes: Codes, n_classes: int, dim: int) -> Int64:

@@ -181,7 +181,10 @@ class Lattice:
     def _quantise(self, rows: NDArray[Any]) -> Int8:
         # A fixed memory layout: sums over a row then add in the same order whatever array the row was cut from.
         block = _as_float64(rows)
-        steps = block if rows.dtype == np.int8 else self._map(block) * self.scale
+        steps = block
+        if rows.dtype != np.int8:
+            steps = self._map(block)
+            steps *= self.scale
         return round_within(steps, self.squared_norm, LARGEST).astype(np.int8)
 
     def _map(self, block: Float) -> Float:

@@ -30,19 +30,22 @@ def round_within(steps: Float, squared_norm: Fraction, largest: float = math.inf
         Integers. Each row depends on its own row alone.
     """
     numerator, denominator = squared_norm.numerator, squared_norm.denominator
-    steps = steps.copy()
     q = _round(steps, largest)
     over = np.flatnonzero(denominator * _squared_norms(q) > numerator)
+    long, rounded = steps[over], q[over]
     while over.size:
-        share = np.sqrt(float(squared_norm) / _squared_norms(q[over]))
-        steps[over] *= np.minimum(share, _SHRINK)[:, None]
-        q[over] = _round(steps[over], largest)
-        over = over[denominator * _squared_norms(q[over]) > numerator]
+        share = np.sqrt(float(squared_norm) / _squared_norms(rounded))
+        long *= np.minimum(share, _SHRINK)[:, None]
+        rounded = _round(long, largest)
+        q[over] = rounded
+        still = denominator * _squared_norms(rounded) > numerator
+        over, long, rounded = over[still], long[still], rounded[still]
     return q
 
 
 def _round(steps: Float, largest: float) -> Float:
-    return np.clip(np.rint(steps), -largest, largest)
+    q = np.rint(steps)
+    return np.clip(q, -largest, largest, out=q)
 
 
 def _squared_norms(q: Float) -> Float:

@@ -7,6 +7,7 @@ side on which the result lies. Closed forms are decided in exact rational arithm
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +50,7 @@ def _epsilon_and_order(rho: float, delta: float, orders: NDArray[np.float64]) ->
     return float(epsilon), float(order)
 
 
+@lru_cache(maxsize=64)
 def zcdp_within(epsilon: float, delta: float) -> float:
     """Return the largest rho that `epsilon_of_zcdp` puts within (epsilon, delta), rounded down."""
 

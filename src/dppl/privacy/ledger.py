@@ -28,6 +28,18 @@ from dppl.privacy.guarantee import ADJACENCIES, Guarantee, budget_from_dict
 SCHEMA_VERSION = 1
 CHARGED, RELEASED = "charged", "released"
 _PATIENCE_S = 120  # how long a charge waits for others to finish theirs
+# Every transaction takes the one write lock first, so that nobody charges between its read and its write. PostgreSQL
+# needs its default isolation for that, whatever the server is set to: a stricter one would read a state from before
+# the wait.
+_BEGIN = {
+    "sqlite": ("BEGIN IMMEDIATE",),
+    "postgresql": (
+        "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
+        "SET LOCAL synchronous_commit = on",
+        f"SET LOCAL lock_timeout = '{_PATIENCE_S}s'",
+        "SELECT pg_advisory_xact_lock(1685089388)",  # any number does; this one spells "dppl"
+    ),
+}
 
 _METADATA = sa.MetaData()
 _SCHEMA = sa.Table("dppl_schema", _METADATA, sa.Column("version", sa.Integer, primary_key=True))
@@ -80,7 +92,8 @@ class Ledger:
     Parameters
     ----------
     path_or_url : path or str
-        A SQLite file, made where there is none, or any SQLAlchemy URL (``postgresql+psycopg://…``).
+        A SQLite file, made where there is none, or the SQLAlchemy URL of a PostgreSQL database
+        (``postgresql+psycopg://…``).
     dataset : str
         Name of the private data set. Whoever adds records to it later keeps the name and the account.
     budget : Budget, default=None
@@ -94,7 +107,7 @@ class Ledger:
     ParameterError
         If the data set is new and `budget` is missing, or what is given contradicts the ledger.
     LedgerError
-        If the file is no ledger, or one of a later schema.
+        If the file or database is no ledger, one of a later schema, or cannot be reached.
 
     Notes
     -----
@@ -121,8 +134,7 @@ class Ledger:
         *,
         adjacency: str | None = None,
     ) -> None:
-        if not isinstance(dataset, str) or not 0 < len(dataset) <= 255:
-            raise ParameterError("dataset must be a name of 1 to 255 characters.")
+        _check_name(dataset=dataset)
         if budget is not None and not isinstance(budget, Budget):
             raise ParameterError(f"budget must be PureDP, ZCDP or ApproxDP; got {budget!r}.")
         if adjacency is not None:
@@ -183,8 +195,10 @@ class Ledger:
         BudgetExceeded
             If the total would exceed the budget of the data set.
         ParameterError
-            If the guarantee is for another adjacency than the account.
+            If the guarantee is for another adjacency than the account, or `partition` is no name.
         """
+        if partition is not None:
+            _check_name(partition=partition)
         if guarantee.adjacency != self.adjacency:
             raise ParameterError(
                 f"data set {self.dataset!r} is accounted under {self.adjacency}, but this release is private under "
@@ -192,7 +206,7 @@ class Ledger:
             )
         cost = _cost_of(guarantee)
         with _transaction(self._engine) as connection:
-            row = _find(connection, self.dataset, lock=True)
+            row = _find(connection, self.dataset)
             assert row is not None
             paid = _paid(connection, row.id)
             self._refuse_overspending(paid, (partition, cost))
@@ -289,14 +303,16 @@ class Ledger:
 
 
 def accounts(path_or_url: str | os.PathLike[str]) -> list[Ledger]:
-    """Return the accounts of all data sets in an existing ledger.
+    """Return the accounts of all data sets in an existing file or database; it may hold none yet.
 
     Raises
     ------
     LedgerError
-        If there is no ledger.
+        If there is no file, or it cannot be used.
     """
     with _transaction(_engine(path_or_url, must_exist=True)) as connection:
+        if not sa.inspect(connection).has_table(_SCHEMA.name):
+            return []
         _prepare_schema(connection)
         names = connection.execute(sa.select(_DATASETS.c.name).order_by(_DATASETS.c.id)).scalars().all()
     return [Ledger(path_or_url, name) for name in names]
@@ -323,38 +339,51 @@ def _main_parameter(budget: Budget) -> str:
     return "rho" if isinstance(budget, ZCDP) else "epsilon"
 
 
+def _check_name(**named: object) -> None:
+    """Refuse what databases would store as something else: numbers, or texts that they cut or cannot encode."""
+    for name, value in named.items():
+        if not isinstance(value, str) or not 0 < len(value) <= 255 or not value.isprintable():
+            raise ParameterError(f"{name} must be a name of 1 to 255 printable characters; got {value!r}.")
+
+
 def _engine(path_or_url: str | os.PathLike[str], *, must_exist: bool = False) -> sa.Engine:
     text = os.fspath(path_or_url)
-    if "://" not in text:
-        if must_exist and not os.path.exists(text):
-            raise LedgerError(f"there is no ledger {text}.")
-        text = f"sqlite:///{text}"
     try:
+        url = sa.make_url(text) if "://" in text else sa.URL.create("sqlite", database=text)
+        if url.drivername == "postgresql":
+            url = url.set(drivername="postgresql+psycopg")
         # No pool: a connection that outlives its transaction would keep files open and locks alive.
-        engine = sa.create_engine(text, poolclass=sa.pool.NullPool)
-    except (sa.exc.ArgumentError, ImportError) as error:
+        engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
+    except (sa.exc.ArgumentError, ImportError, ValueError) as error:
+        # Other texts than that of a missing module could quote a password.
+        reason = f" ({error})" if isinstance(error, ImportError) else ""
         raise LedgerError(
-            f"{sa.engine.make_url(text).drivername if '://' in text else text} cannot be used: {error}. "
+            f"a ledger is a SQLite file or the URL of a PostgreSQL database; this one cannot be used{reason}. "
             "For PostgreSQL install the extra: pip install 'dppl[postgresql]'."
         ) from None
+    if engine.dialect.name not in _BEGIN:
+        raise LedgerError(f"a ledger is kept in SQLite or PostgreSQL; got {engine.dialect.name}.")
     if engine.dialect.name == "sqlite":
-        _make_sqlite_strict(engine)
-    return engine
-
-
-def _make_sqlite_strict(engine: sa.Engine) -> None:
-    """Take SQLite's write lock at the start of a transaction, so that nobody charges between our read and our write."""
-
-    @sa.event.listens_for(engine, "connect")
-    def on_connect(connection: Any, _: Any) -> None:
-        connection.isolation_level = None  # the driver would begin transactions later than we must
-        connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_S * 1000}")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA foreign_keys = ON")
+        file = url.database
+        if not file or ":memory:" in file:
+            raise LedgerError("a ledger in memory would be forgotten; name a file.")
+        if must_exist and not file.startswith("file:") and not os.path.exists(file):
+            raise LedgerError(f"there is no ledger {file}.")
+        sa.event.listen(engine, "connect", _make_sqlite_strict)
 
     @sa.event.listens_for(engine, "begin")
     def on_begin(connection: sa.Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        for statement in _BEGIN[engine.dialect.name]:
+            connection.exec_driver_sql(statement)
+
+    return engine
+
+
+def _make_sqlite_strict(connection: Any, _: Any) -> None:
+    connection.isolation_level = None  # the driver would begin transactions later than we must
+    connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_S * 1000}")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
 
 
 @contextmanager
@@ -362,9 +391,10 @@ def _transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
     try:
         with engine.begin() as connection:
             yield connection
-    except sa.exc.DatabaseError as error:
+    except sa.exc.SQLAlchemyError as error:
         # The statement and its parameters are left out; they are public, but long.
-        raise LedgerError(f"the ledger cannot be used: {error.orig}.") from None
+        reason = " ".join(str(getattr(error, "orig", None) or type(error).__name__).split())
+        raise LedgerError(f"the ledger cannot be used: {reason.rstrip('.')}.") from None
 
 
 def _prepare_schema(connection: sa.Connection) -> None:
@@ -378,9 +408,8 @@ def _prepare_schema(connection: sa.Connection) -> None:
         )
 
 
-def _find(connection: sa.Connection, dataset: str, *, lock: bool = False) -> Any:
-    query = _DATASETS.select().where(_DATASETS.c.name == dataset)
-    return connection.execute(query.with_for_update() if lock else query).one_or_none()
+def _find(connection: sa.Connection, dataset: str) -> Any:
+    return connection.execute(_DATASETS.select().where(_DATASETS.c.name == dataset)).one_or_none()
 
 
 def _paid(connection: sa.Connection, dataset_id: int) -> list[tuple[str | None, dict[str, Any]]]:

@@ -1,0 +1,365 @@
+"""Run an estimator or a mechanism many times on neighbours, and put what was seen beside what was claimed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from dppl import _validate
+from dppl.audit import bounds
+from dppl.audit.canaries import Canary, Estimator, Records
+from dppl.errors import ParameterError
+from dppl.mechanisms import randomness
+from dppl.privacy import ZCDP, ApproxDP, Budget
+from dppl.prototypes import MeanPrototypes
+
+Float: TypeAlias = NDArray[np.float64]
+Advance: TypeAlias = Callable[[], None]
+
+_ONE_RUN_DELTA = 1e-5
+# Of the canaries of one run, this share is guessed to be in, and as many to be out. Fixed before any run.
+_GUESSED_SHARE = 1 / 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditResult:
+    """What an audit found, beside the claim.
+
+    Parameters
+    ----------
+    method : str
+        What was audited.
+    notion : str
+        Notion of the claim that is tested: ``"pure DP"``, ``"zCDP"`` or ``"approximate DP"``.
+    parameter : {"epsilon", "rho"}
+        What `claimed` and `lower_bound` are values of.
+    claimed : float
+    lower_bound : float
+        At most the true value, with the stated confidence.
+    delta : float
+        Where epsilon is compared; 0 for zCDP.
+    bound : {"gaussian", "event", "one-run"}
+        How the bound was found. ``"event"`` and ``"one-run"`` hold for every mechanism. ``"gaussian"`` tests the claim
+        that the release is a Gaussian mechanism of that cost, which sees far more.
+    confidence : float
+    runs : int
+        Fits with the canary, and as many without; 1 for an audit in one run.
+    seconds : float
+    samples : tuple of ndarray of shape (runs,)
+        The statistic with and without the canary (in one run: of the canaries in and out).
+    """
+
+    method: str
+    notion: str
+    parameter: str
+    claimed: float
+    lower_bound: float
+    delta: float
+    bound: str
+    confidence: float
+    runs: int
+    seconds: float
+    samples: tuple[Float, Float] = field(repr=False, compare=False)
+
+    @property
+    def violation(self) -> bool:
+        """Whether the claim is refuted, with the stated confidence."""
+        return self.lower_bound > self.claimed
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the samples, JSON-ready."""
+        content = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "samples"}
+        return {**content, "violation": self.violation}
+
+    def __str__(self) -> str:
+        at = f" at delta = {self.delta:.3g}" if self.delta else ""
+        verdict = "VIOLATION: the claim is refuted" if self.violation else "no violation"
+        return (
+            f"{self.method}: claims {self.parameter} = {self.claimed:.4g}{at} ({self.notion}); measured at least "
+            f"{self.lower_bound:.4g} with confidence {self.confidence:.10g} ({self.bound} bound, runs: {self.runs}, "
+            f"{self.seconds:.1f} s): {verdict}."
+        )
+
+
+def audit(
+    estimator: Estimator,
+    data: Records,
+    canary: Canary,
+    *,
+    runs: int,
+    confidence: float = 0.95,
+    delta: float | None = None,
+    progress: Advance | None = None,
+) -> AuditResult:
+    """Fit an estimator many times with and without a canary, and bound its privacy loss from below.
+
+    Parameters
+    ----------
+    estimator : MeanPrototypes or PublicPrototypes
+        Its parameters; it is not fitted itself. Every fit draws fresh noise of the operating system, whatever its
+        `random_state`.
+    data : Records
+    canary : Canary
+        With `other` if and only if the estimator's adjacency is replace-one.
+    runs : int
+        Fits with the canary, and as many without; at least 2.
+    confidence : float, default=0.95
+        Probability with which the bound holds. An audit of a true claim finds a violation with at most 1 - confidence.
+    delta : float, default=None
+        Compare epsilon at this delta. None compares what the budget names: rho, epsilon, or epsilon at its delta.
+    progress : callable, default=None
+        Called after every fit.
+
+    Returns
+    -------
+    AuditResult
+        The claim is the budget of `guarantee_`.
+
+    Raises
+    ------
+    ParameterError, InputError, BudgetError
+        If a parameter breaks its rule, or the fit refuses its input or budget.
+
+    Notes
+    -----
+    A bound far below the claim proves nothing: another canary or statistic might see more.
+
+    Examples
+    --------
+    >>> from dppl import ZCDP, MeanPrototypes
+    >>> from dppl.audit import audit, worst_case
+    >>> estimator = MeanPrototypes(ZCDP(2.0), classes=["a", "b"])
+    >>> result = audit(estimator, *worst_case(estimator), runs=100, confidence=1 - 1e-9)
+    >>> result.violation
+    False
+    """
+    template = _fresh(estimator)
+    _check_canary(estimator, canary)
+    models = {include: _neighbour(data, [canary], [include]) for include in (True, False)}
+    claims: list[Budget] = []
+
+    def release(include: bool) -> float:
+        # A copy of the unfitted template: no run sees what another left behind.
+        model = copy(template).fit(*models[include], X_public=data.X_public)
+        claims[:] = [model.guarantee_.budget]
+        return canary.statistic(model)
+
+    started = time.perf_counter()
+    samples = _samples(release, runs, progress)
+    return _compared(
+        samples,
+        claims[0],
+        method=type(estimator).__name__,
+        gaussian=isinstance(estimator, MeanPrototypes),
+        delta=delta,
+        confidence=confidence,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def audit_release(
+    release: Callable[[bool], float],
+    claim: Budget,
+    *,
+    runs: int,
+    gaussian: bool = False,
+    confidence: float = 0.95,
+    delta: float | None = None,
+    method: str = "release",
+    progress: Advance | None = None,
+) -> AuditResult:
+    """Audit any release: ``release(True)`` and ``release(False)`` run it once on neighbours and return a statistic.
+
+    Parameters
+    ----------
+    release : callable
+    claim : Budget
+        What it promises.
+    runs : int
+    gaussian : bool, default=False
+        Whether the claim is one of a Gaussian mechanism.
+    confidence, delta, progress
+        As in `audit`.
+    method : str, default="release"
+        Name for the result.
+    """
+    started = time.perf_counter()
+    samples = _samples(release, runs, progress)
+    seconds = time.perf_counter() - started
+    return _compared(
+        samples, claim, method=method, gaussian=gaussian, delta=delta, confidence=confidence, seconds=seconds
+    )
+
+
+def audit_in_one_run(
+    estimator: Estimator,
+    data: Records,
+    canaries: Sequence[Canary],
+    *,
+    confidence: float = 0.95,
+    delta: float | None = None,
+    n_guesses: int | None = None,
+) -> AuditResult:
+    """Fit once on many canaries, each there by the toss of a coin, and guess which were.
+
+    The canaries of the largest statistics are guessed to be in, those of the smallest to be out.
+
+    Parameters
+    ----------
+    estimator : MeanPrototypes or PublicPrototypes
+    data : Records
+    canaries : sequence of Canary
+        Under add-remove those out are left out; under replace-one their `other` stands in their place.
+    confidence : float, default=0.95
+    delta : float, default=None
+        None takes that of the budget, 0 for pure DP and 1e-5 for zCDP.
+    n_guesses : int, default=None
+        Even number of guesses, half of them in. None guesses an eighth of the canaries.
+
+    Returns
+    -------
+    AuditResult
+        Cheap and far looser than `audit`: one run of m canaries cannot prove an epsilon much above log(m).
+
+    References
+    ----------
+    .. [1] Steinke, Nasr, Jagielski (2023), arXiv:2305.08846v1, Algorithm 1.
+    """
+    template = _fresh(estimator)
+    for canary in canaries:
+        _check_canary(estimator, canary)
+    each_side = max(1, int(len(canaries) * _GUESSED_SHARE)) if n_guesses is None else n_guesses // 2
+    if not 0 < 2 * each_side <= len(canaries):
+        raise ParameterError(
+            f"n_guesses must be at least 2 and at most the number of canaries, {len(canaries)}; got {n_guesses!r}."
+        )
+    started = time.perf_counter()
+    included = _coins(len(canaries))
+    X, y = _neighbour(data, canaries, included)
+    model = template.fit(X, y, X_public=data.X_public)
+    scores = np.array([canary.statistic(model) for canary in canaries])
+    order = np.argsort(scores, kind="stable")
+    right = int(included[order[-each_side:]].sum() + (~included[order[:each_side]]).sum())
+    claim = _approximate(model.guarantee_.budget, delta)
+    lower = bounds.one_run_lower_bound(
+        right, 2 * each_side, len(canaries), delta=_delta_of(claim), confidence=confidence
+    )
+    return AuditResult(
+        method=type(estimator).__name__,
+        notion=claim.notion,
+        parameter="epsilon",
+        claimed=claim.to_dict()["epsilon"],
+        lower_bound=lower,
+        delta=_delta_of(claim),
+        bound="one-run",
+        confidence=confidence,
+        runs=1,
+        seconds=time.perf_counter() - started,
+        samples=(scores[included], scores[~included]),
+    )
+
+
+def _samples(release: Callable[[bool], float], runs: int, progress: Advance | None) -> tuple[Float, Float]:
+    _validate.positive_integer(runs=runs)
+    if runs < 2:
+        raise ParameterError(f"runs must be at least 2, half to choose the event and half to count it; got {runs!r}.")
+    samples = np.empty((runs, 2))
+    for run in samples:
+        for column, include in enumerate((True, False)):
+            run[column] = release(include)
+            if progress is not None:
+                progress()
+    return samples[:, 0], samples[:, 1]
+
+
+def _compared(
+    samples: tuple[Float, Float],
+    claim: Budget,
+    *,
+    method: str,
+    gaussian: bool,
+    delta: float | None,
+    confidence: float,
+    seconds: float,
+) -> AuditResult:
+    if delta is not None:
+        claim = claim.to_approx(delta)
+    ((parameter, claimed),) = ((name, value) for name, value in claim.to_dict().items() if name != "delta")
+    at = _delta_of(claim)
+    gaussian = gaussian and (isinstance(claim, ZCDP) or at > 0)  # no Gaussian has an epsilon at delta = 0
+    return AuditResult(
+        method=method,
+        notion=claim.notion,
+        parameter=parameter,
+        claimed=claimed,
+        lower_bound=_proved(samples, claim, gaussian=gaussian, confidence=confidence),
+        delta=at,
+        bound="gaussian" if gaussian else "event",
+        confidence=confidence,
+        runs=len(samples[0]),
+        seconds=seconds,
+        samples=samples,
+    )
+
+
+def _proved(samples: tuple[Float, Float], claim: Budget, *, gaussian: bool, confidence: float) -> float:
+    if gaussian:
+        mu = bounds.gdp_lower_bound(*samples, confidence=confidence)
+        return bounds.rho_of_gdp(mu) if isinstance(claim, ZCDP) else bounds.epsilon_of_gdp(mu, _delta_of(claim))
+    if isinstance(claim, ZCDP):
+        return bounds.zcdp_lower_bound(*samples, confidence=confidence)
+    return bounds.epsilon_lower_bound(*samples, delta=_delta_of(claim), confidence=confidence)
+
+
+def _delta_of(claim: Budget) -> float:
+    return claim.delta if isinstance(claim, ApproxDP) else 0.0
+
+
+def _approximate(claim: Budget, delta: float | None) -> Budget:
+    """Return the claim as one about epsilon."""
+    if isinstance(claim, ZCDP):
+        return claim.to_approx(_ONE_RUN_DELTA if delta is None else delta)
+    return claim if delta is None else claim.to_approx(delta)
+
+
+def _fresh(estimator: Estimator) -> Estimator:
+    unfitted: Estimator = clone(estimator)
+    unfitted.set_params(random_state=None)
+    return unfitted
+
+
+def _check_canary(estimator: Estimator, canary: Canary) -> None:
+    if (canary.other is not None) != (estimator.adjacency == "replace-one"):
+        raise ParameterError(
+            "a canary names its replacement (other) under adjacency='replace-one', and only there; got "
+            f"adjacency={estimator.adjacency!r}."
+        )
+
+
+def _neighbour(
+    data: Records, canaries: Sequence[Canary], included: Sequence[bool] | NDArray[np.bool_]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the shared records and, for each canary, its row, what replaces it, or nothing."""
+    X, y = np.asarray(data.X), np.asarray(data.y)
+    rows, labels = [], []
+    for canary, is_in in zip(canaries, included, strict=True):
+        row = canary.row if is_in else canary.other
+        if row is not None:
+            rows.append(np.asarray(row))
+            labels.append(canary.label)
+    if not rows:
+        return X, y
+    added = np.asarray(labels, dtype=None if len(y) else np.asarray(labels).dtype)
+    return np.concatenate([X, rows]), np.concatenate([y, added]) if len(y) else added
+
+
+def _coins(count: int) -> NDArray[np.bool_]:
+    toss = randomness(None).bits(count)
+    return np.array([toss >> place & 1 for place in range(count)], bool)

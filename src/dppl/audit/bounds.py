@@ -1,0 +1,321 @@
+r"""Lower bounds on privacy loss from samples of a scalar statistic with and without a canary.
+
+Every bound on samples works the same way. The first half of the runs chooses a distinguishing event: a threshold, and
+the side of it. The second half, which the choice has not seen, gives two one-sided Clopper-Pearson bounds,
+
+    p <= P(event | with the canary)    and    q >= P(event | without it),
+
+each wrong with probability at most (1 - confidence)/2: both hold at once with the stated confidence (Bonferroni, for
+two bounds). All that follows from p and q, in either order of the pair and for every Rényi order, is then implied and
+costs no further error probability. An unlucky choice of the event makes a bound loose, never wrong.
+
+Results are rounded down. A bound of 0 says nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import betainc, betaincinv, expit, log_ndtr, ndtr, ndtri
+
+from dppl import _validate
+from dppl.errors import InputError, ParameterError
+
+Float: TypeAlias = NDArray[np.float64]
+Loss: TypeAlias = Callable[[Float, Float], Float]
+
+# Thresholds tried on the first half: all values, or this many of their quantiles.
+_THRESHOLDS = 64
+# The choice looks at bounds of so much smaller an error: it then shuns rare events, whose luck does not come again.
+CAUTION = 1e-3
+# Rényi orders tried for zCDP; each alone gives a valid bound.
+_ORDERS = 1 + np.geomspace(1e-3, 1e3, 61)
+# The special functions of SciPy err by far less than this, relatively.
+_ROUND_DOWN = 1 - 1e-9
+_BISECTIONS = 60
+
+
+def epsilon_lower_bound(
+    with_canary: ArrayLike, without_canary: ArrayLike, *, delta: float = 0.0, confidence: float = 0.95
+) -> float:
+    """Return an epsilon that the mechanism exceeds or meets at `delta`, for any mechanism.
+
+    Parameters
+    ----------
+    with_canary, without_canary : array-like of shape (n,)
+        A scalar statistic of independent runs on each of two neighbours, at least two runs each.
+    delta : float, default=0.0
+    confidence : float, default=0.95
+        Probability, over the runs, with which the result is at most the true epsilon at `delta`.
+
+    Returns
+    -------
+    float
+        The larger of log((p - delta)/q) and, for the complement and the pair in the other order,
+        log((1 - q - delta)/(1 - p)); 0 if both are negative.
+
+    Raises
+    ------
+    ParameterError, InputError
+        If a parameter breaks its rule, or the samples are too few or not finite.
+
+    References
+    ----------
+    .. [1] Jagielski, Ullman, Oprea (2020), arXiv:2006.07709, section 4 (Clopper-Pearson bounds on both rates).
+    .. [2] Kairouz, Oh, Viswanath (2015), Theorem 2.1: the region of rates that (epsilon, delta) allows.
+    """
+    _check_delta(delta)
+    return _lower_bound(with_canary, without_canary, lambda p, q: event_epsilon(p, q, delta), confidence)
+
+
+def gdp_lower_bound(with_canary: ArrayLike, without_canary: ArrayLike, *, confidence: float = 0.95) -> float:
+    """Return a mu such that the mechanism is no better than mu-Gaussian differential privacy.
+
+    Parameters
+    ----------
+    with_canary, without_canary : array-like of shape (n,)
+    confidence : float, default=0.95
+
+    Returns
+    -------
+    float
+        Phi^-1(p) - Phi^-1(q), or 0 if that is negative. For a *Gaussian* mechanism one mu describes the whole privacy
+        loss, so this converts by `rho_of_gdp` and `epsilon_of_gdp`; for others it does not.
+
+    References
+    ----------
+    .. [1] Dong, Roth, Su (2022), arXiv:1905.02383, Definition 2.6 (Gaussian differential privacy).
+    .. [2] Nasr, Hayes, Steinke, Balle, Tramèr, Jagielski, Carlini, Terzis (2023), arXiv:2302.07956, section 4
+       (auditing Gaussian mechanisms by their trade-off function).
+    """
+    return _lower_bound(with_canary, without_canary, event_mu, confidence)
+
+
+def zcdp_lower_bound(with_canary: ArrayLike, without_canary: ArrayLike, *, confidence: float = 0.95) -> float:
+    """Return a rho that the mechanism exceeds or meets, for any mechanism.
+
+    Parameters
+    ----------
+    with_canary, without_canary : array-like of shape (n,)
+    confidence : float, default=0.95
+
+    Returns
+    -------
+    float
+        The largest D_alpha/alpha of the two Bernoulli laws that the event makes of the pair, over many orders alpha and
+        both orders of the pair. Of a Gaussian mechanism's rho one event shows about 60 %; `gdp_lower_bound` finds all.
+
+    References
+    ----------
+    .. [1] Bun and Steinke (2016), arXiv:1605.02065v1, Definition 1.1 and Lemma 2.2 (data processing).
+    """
+    return _lower_bound(with_canary, without_canary, event_rho, confidence)
+
+
+def one_run_lower_bound(
+    n_correct: int, n_guesses: int, n_canaries: int, *, delta: float = 0.0, confidence: float = 0.95
+) -> float:
+    """Return a lower bound on epsilon at `delta` from guesses about many canaries of a single run.
+
+    Parameters
+    ----------
+    n_correct, n_guesses, n_canaries : int
+        Each canary is included by a fair coin of its own. About `n_guesses` of them, a number fixed beforehand, it is
+        guessed from the release whether they were; `n_correct` guesses are right.
+    delta : float, default=0.0
+    confidence : float, default=0.95
+
+    Returns
+    -------
+    float
+        The largest epsilon that the test rejects, by bisection from below.
+
+    References
+    ----------
+    .. [1] Steinke, Nasr, Jagielski (2023), arXiv:2305.08846v1, Theorem 5.2 in the form of Corollary 5.4.
+
+    Examples
+    --------
+    The values printed in Appendix D of the paper:
+
+    >>> round(one_run_lower_bound(75, 100, 100, delta=0.0), 3)
+    0.702
+    >>> round(one_run_lower_bound(75, 100, 1000, delta=1e-4), 3)
+    0.673
+    """
+    _check_delta(delta)
+    _validate.open_unit(confidence=confidence)
+    if not 0 <= n_correct <= n_guesses <= n_canaries:
+        raise ParameterError(
+            f"counts must obey 0 <= n_correct <= n_guesses <= n_canaries; got {n_correct}, {n_guesses}, {n_canaries}."
+        )
+
+    def rejected(epsilon: float) -> bool:
+        return one_run_p_value(n_correct, n_guesses, n_canaries, epsilon, delta) <= 1 - confidence
+
+    return _largest(rejected)
+
+
+def one_run_p_value(n_correct: int, n_guesses: int, n_canaries: int, epsilon: float, delta: float) -> float:
+    """Bound the probability of `n_correct` or more right guesses under (epsilon, delta)-DP.
+
+    With f(v) = P[Binomial(n_guesses, e^epsilon/(1 + e^epsilon)) >= v] it is
+    f(v) + 2·m·delta·max_i (f(v - i) - f(v))/i (Steinke, Nasr, Jagielski 2023, arXiv:2305.08846v1, Corollary 5.4).
+    """
+    accuracy = float(expit(epsilon))
+    tail = float(_binomial_tail(np.array([n_correct]), n_guesses, accuracy)[0])
+    if n_correct == 0:
+        return 1.0
+    shifts = np.arange(1, n_correct + 1)
+    gain = (_binomial_tail(n_correct - shifts, n_guesses, accuracy) - tail) / shifts
+    return min(1.0, tail + 2 * n_canaries * delta * float(gain.max()))
+
+
+def rho_of_gdp(mu: float) -> float:
+    """Return the zCDP cost of a Gaussian mechanism with parameter `mu`, mu²/2 (Bun and Steinke 2016, Lemma 2.4)."""
+    return mu * mu / 2
+
+
+def epsilon_of_gdp(mu: float, delta: float) -> float:
+    """Return the epsilon of a Gaussian mechanism with parameter `mu` at `delta`, rounded down.
+
+    Parameters
+    ----------
+    mu : float
+        Sensitivity over standard deviation, at least 0.
+    delta : float
+        Above 0: no finite epsilon holds at 0.
+
+    References
+    ----------
+    .. [1] Balle and Wang (2018), arXiv:1805.06530, Theorem 8.
+    """
+    _validate.open_unit(delta=delta)
+    if mu <= 0:
+        return 0.0
+
+    def exceeded(epsilon: float) -> bool:
+        # Theorem 8 with D = mu: delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu).
+        left, right = mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu
+        return float(ndtr(left)) - math.exp(epsilon + float(log_ndtr(right))) > delta
+
+    return _largest(exceeded)
+
+
+def clopper_pearson(successes: ArrayLike, trials: int, error: float) -> tuple[Float, Float]:
+    """Return a lower and an upper bound on a probability, each wrong with probability at most `error`.
+
+    Clopper and Pearson (1934), by quantiles of the beta distribution.
+
+    Parameters
+    ----------
+    successes : array-like
+        Counts; fractions give the bounds at expected counts, for planning.
+    trials : int
+    error : float
+    """
+    hits = np.asarray(successes, np.float64)
+    misses = trials - hits
+    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1e-300), misses + 1, error), 0.0)
+    # The mirror image of the lower bound: 1 - error would lose the digits of a tiny error.
+    high = np.where(misses > 0, 1 - betaincinv(np.maximum(misses, 1e-300), hits + 1, error), 1.0)
+    return low, high
+
+
+def event_epsilon(p: Float, q: Float, delta: float) -> Float:
+    """Return the epsilon at `delta` proved by an event of probability at least p with, at most q without the canary."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        event = np.log(np.maximum(p - delta, 0) / q)
+        complement = np.log(np.maximum(1 - q - delta, 0) / (1 - p))
+    return np.where(p > q, np.maximum(event, complement), -np.inf)
+
+
+def event_mu(p: Float, q: Float) -> Float:
+    """Return the mu of Gaussian differential privacy that the event proves."""
+    with np.errstate(invalid="ignore"):
+        return np.where(p > q, ndtri(p) - ndtri(q), -np.inf)
+
+
+def event_rho(p: Float, q: Float) -> Float:
+    """Return the rho of zCDP that the event proves: the largest D_alpha/alpha of Bernoulli laws."""
+    proper = p > q  # then 0 <= q < p <= 1, and the bounds of samples never reach 0 or 1 there
+    safe_p, safe_q = np.where(proper, p, 0.5)[..., None], np.where(proper, q, 0.5)[..., None]
+    both = np.maximum(_divergences(safe_p, safe_q), _divergences(safe_q, safe_p))
+    return np.where(proper, (both / _ORDERS).max(axis=-1), -np.inf)
+
+
+def _divergences(p: Float, q: Float) -> Float:
+    """Return the Rényi divergences of Bernoulli(p) from Bernoulli(q), along `_ORDERS`."""
+    ones = _ORDERS * np.log(p) + (1 - _ORDERS) * np.log(q)
+    zeros = _ORDERS * np.log1p(-p) + (1 - _ORDERS) * np.log1p(-q)
+    return np.asarray(np.logaddexp(ones, zeros) / (_ORDERS - 1))
+
+
+def _lower_bound(with_canary: ArrayLike, without_canary: ArrayLike, loss: Loss, confidence: float) -> float:
+    _validate.open_unit(confidence=confidence)
+    first, second = zip(_halves(with_canary), _halves(without_canary), strict=True)
+    error = (1 - confidence) / 2
+    threshold, above = _best_event(*first, loss, CAUTION * error)
+    proved = loss(*(rate[..., int(above)] for rate in _rates(*second, np.array([threshold]), error)))
+    return max(0.0, float(proved[0]) * _ROUND_DOWN)
+
+
+def _halves(samples: ArrayLike) -> tuple[Float, Float]:
+    values = np.asarray(samples, np.float64)
+    if values.ndim != 1 or len(values) < 2 or not np.isfinite(values).all():
+        raise InputError(
+            f"samples must be a vector of at least 2 finite numbers, one a run; got shape {values.shape}, or values "
+            "that are not finite."
+        )
+    middle = len(values) // 2
+    return values[:middle], values[middle:]
+
+
+def _best_event(inside: Float, outside: Float, loss: Loss, error: float) -> tuple[float, bool]:
+    """Return the threshold, and whether the event lies above it, with the largest bound on these samples."""
+    thresholds = np.unique(np.concatenate([inside, outside]))
+    if len(thresholds) > _THRESHOLDS:
+        thresholds = np.quantile(np.concatenate([inside, outside]), np.linspace(0, 1, _THRESHOLDS), method="lower")
+    proved = loss(*_rates(inside, outside, thresholds, error))
+    best, above = np.unravel_index(np.argmax(proved), proved.shape)
+    return float(thresholds[best]), bool(above)
+
+
+def _rates(inside: Float, outside: Float, thresholds: Float, error: float) -> tuple[Float, Float]:
+    """Return p and q of shape (n_thresholds, 2) for the events below a threshold, and at or above it."""
+
+    def counts(samples: Float) -> Float:
+        below = np.searchsorted(np.sort(samples), thresholds)
+        return np.stack([below, len(samples) - below], axis=-1).astype(np.float64)
+
+    p, _ = clopper_pearson(counts(inside), len(inside), error)
+    _, q = clopper_pearson(counts(outside), len(outside), error)
+    return p, q
+
+
+def _binomial_tail(at_least: NDArray[np.int64], trials: int, probability: float) -> Float:
+    """Return P[Binomial(trials, probability) >= v] for each v from 0 to trials."""
+    v = np.maximum(at_least, 1)
+    return np.where(at_least <= 0, 1.0, betainc(v, trials - v + 1, probability))
+
+
+def _largest(holds: Callable[[float], bool]) -> float:
+    """Return a number below, and within float accuracy of, the place where `holds` turns false; 0 if it never holds."""
+    if not holds(0.0):
+        return 0.0
+    low, high = 0.0, 1.0
+    while holds(high):
+        low, high = high, 2 * high
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low * _ROUND_DOWN
+
+
+def _check_delta(delta: float) -> None:
+    if delta != 0:
+        _validate.open_unit(delta=delta)

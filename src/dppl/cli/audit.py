@@ -1,0 +1,161 @@
+"""`dppl audit`: measure what a method leaks on worst-case data, beside what it promises."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from dppl import _validate
+from dppl.audit import AuditResult, Records, audit_in_one_run, orthogonal_canaries, worst_case
+from dppl.audit import audit as run_audit
+from dppl.cli._shared import JsonOption, Model, budget_from_options, console, print_json
+from dppl.errors import BudgetError, ParameterError
+from dppl.privacy import Budget, PureDP
+from dppl.prototypes import MeanPrototypes, PublicPrototypes
+
+_VIOLATION = 5
+_BUDGET, _METHOD = "Budget (exactly one)", "Method"
+_METHODS = ("mean", "public")
+_RUNS = 1000
+# With 16 canaries a class: 1,024 canaries in one run.
+_ONE_RUN_CLASSES = 64
+
+
+def _option(metavar: str, text: str, panel: str | None = None, **limits: Any) -> Any:
+    return typer.Option(metavar=metavar, help=text, rich_help_panel=panel, show_default=False, **limits)
+
+
+def audit(
+    method: Annotated[str, typer.Argument(metavar="METHOD", help="mean or public.", show_default=False)],
+    rho: Annotated[float | None, _option("R", "zCDP.", _BUDGET)] = None,
+    epsilon: Annotated[
+        float | None, _option("E", "With --delta: approximate DP. Alone: pure DP, for public.", _BUDGET)
+    ] = None,
+    delta: Annotated[
+        float | None, _option("D", "With --rho: audit the epsilon that R implies at this delta.", _BUDGET)
+    ] = None,
+    runs: Annotated[int | None, _option("N", "Fits with the canary, and as many without. Default 1000.", min=2)] = None,
+    confidence: Annotated[float, _option("C", "Probability with which the measured bound holds. Default 0.95.")] = 0.95,
+    one_run: Annotated[
+        bool, typer.Option("--one-run", help="mean: fit once, on 1,024 canaries; fast and loose.")
+    ] = False,
+    adjacency: Annotated[
+        str, _option("add-remove|replace-one", "Which data sets are neighbours. Default add-remove.", _METHOD)
+    ] = "add-remove",
+    prototypes: Annotated[int | None, _option("K", "public: rows per class. Default 1.", _METHOD, min=1)] = None,
+    mechanism: Annotated[
+        str | None, _option("gaussian|coinpress", "mean: coinpress needs replace-one. Default gaussian.", _METHOD)
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure what a method leaks, and compare with its promise.
+
+    Fits it many times on built-in data on which one record shows as much as it
+    can, with and without that record, and proves a lower bound on the privacy
+    loss. No private data are used. A bound above the promise is a bug in dppl:
+    exit code 5. With a true promise that happens with probability 1 - C at most.
+
+    For example:
+
+      dppl audit mean --rho 2
+      dppl audit public --epsilon 3 --prototypes 3 --runs 5000
+      dppl audit mean --epsilon 4 --delta 1e-5 --one-run --json
+    """
+    budget = _budget(method, rho, epsilon, delta)
+    estimator = _estimator(
+        method,
+        budget,
+        range(_ONE_RUN_CLASSES if one_run else 2),
+        {"adjacency": adjacency, "n_prototypes": prototypes, "mechanism": mechanism},
+    )
+    at = delta if rho is not None else None
+    if one_run:
+        if runs is not None:
+            raise ParameterError("--runs has no effect with --one-run; leave one of them out.")
+        result = audit_in_one_run(
+            estimator,
+            Records([[0.0] * 16], [0]),
+            orthogonal_canaries(_mean(estimator)),
+            confidence=confidence,
+            delta=at,
+        )
+    else:
+        result = _audit_with_bar(estimator, _RUNS if runs is None else runs, confidence, at)
+    if as_json:
+        print_json(result.to_dict())
+    else:
+        _print(result, estimator)
+    if result.violation:
+        raise typer.Exit(_VIOLATION)
+
+
+def _audit_with_bar(estimator: Model, runs: int, confidence: float, delta: float | None) -> AuditResult:
+    _validate.open_unit(confidence=confidence)
+    data, canary = worst_case(estimator, runs=runs, confidence=confidence)
+    with _bar(2 * runs) as advance:
+        return run_audit(estimator, data, canary, runs=runs, confidence=confidence, delta=delta, progress=advance)
+
+
+@contextmanager
+def _bar(total: int) -> Iterator[Callable[[], None] | None]:
+    """Show a progress bar on stderr, if a person is watching."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("fitting", total=total)
+        yield lambda: progress.advance(task)
+
+
+def _budget(method: str, rho: float | None, epsilon: float | None, delta: float | None) -> Budget:
+    _validate.one_of(_METHODS, METHOD=method)
+    # Beside --rho, --delta is where the audit looks, and no part of the budget.
+    budget = budget_from_options(rho, epsilon, None if rho is not None else delta)
+    if isinstance(budget, PureDP) and method == "mean":
+        raise BudgetError(
+            "--epsilon without --delta is pure DP, which the Gaussian noise of mean cannot give at any scale; add "
+            "--delta, give --rho, or audit public."
+        )
+    return budget
+
+
+def _estimator(method: str, budget: Budget, classes: range, options: dict[str, Any]) -> Model:
+    """Build the estimator; refuse options without effect."""
+    for name, option, owner in (("n_prototypes", "--prototypes", "public"), ("mechanism", "--mechanism", "mean")):
+        if options[name] is not None and method != owner:
+            raise ParameterError(f"{option} belongs to {owner}; this is {method}.")
+    given = {name: value for name, value in options.items() if value is not None}
+    kind = MeanPrototypes if method == "mean" else PublicPrototypes
+    return kind(budget, list(classes), **given)
+
+
+def _mean(estimator: Model) -> MeanPrototypes:
+    if isinstance(estimator, MeanPrototypes):
+        return estimator
+    raise ParameterError(
+        "--one-run is for mean: public rows are selected, not added up, so canaries disturb each other."
+    )
+
+
+def _print(result: AuditResult, estimator: Model) -> None:
+    at = f" at delta = {result.delta:.3g}" if result.delta else ""
+    table = Table(show_header=False)
+    table.add_row("method", f"{result.method}, {estimator.adjacency}")
+    table.add_row("claimed", f"{result.parameter} = {result.claimed:.6g}{at}, {result.notion}")
+    table.add_row(
+        "measured", f"{result.parameter} >= {result.lower_bound:.6g}, with confidence {result.confidence:.10g}"
+    )
+    table.add_row("share of the claim", f"{result.lower_bound / result.claimed:.0%}")
+    table.add_row("bound", result.bound)
+    table.add_row("runs", "1" if result.runs == 1 else f"{result.runs} with and {result.runs} without the canary")
+    table.add_row("seconds", f"{result.seconds:.1f}")
+    table.add_row("verdict", "VIOLATION: the claim is refuted" if result.violation else "no violation found")
+    console().print(table)

@@ -1,0 +1,217 @@
+"""Every estimator and mechanism keeps its claim under audit, and the audit comes near the claim where it can.
+
+False alarms. A claim that holds is refuted with probability at most ALARM in each audit (the confidence of the bound).
+That a bound reaches SHARE of the claim fails, with right code, with the probability written beside it: exact binomial
+tails for two-valued statistics, a normal approximation over simulated audits for Gaussians.
+"""
+
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dppl import ZCDP, ApproxDP, MeanPrototypes, PublicPrototypes, PureDP
+from dppl.audit import (
+    Canary,
+    Records,
+    audit,
+    audit_in_one_run,
+    audit_release,
+    bounds,
+    orthogonal_canaries,
+    worst_case,
+)
+from dppl.audit.canaries import _target_probabilities
+from dppl.errors import ParameterError
+from dppl.lattice import Lattice
+from dppl.mechanisms import CoinPress, DiscreteGaussian, ExponentialMechanism
+from dppl.mechanisms.randomness import SystemRandomness
+
+ALARM = 1e-6
+SHARE, TIGHT_CONFIDENCE = 0.6, 0.8
+SYSTEM = SystemRandomness()
+
+
+def check(result, *, tight=False):
+    assert result.lower_bound <= result.claimed
+    assert not result.violation
+    assert result.confidence == 1 - ALARM
+    if tight:  # a bound of less confidence on the same runs: how near it comes needs no tiny error
+        if result.bound == "gaussian":
+            found = bounds.rho_of_gdp(bounds.gdp_lower_bound(*result.samples, confidence=TIGHT_CONFIDENCE))
+        elif result.parameter == "rho":
+            found = bounds.zcdp_lower_bound(*result.samples, confidence=TIGHT_CONFIDENCE)
+        else:
+            found = bounds.epsilon_lower_bound(*result.samples, confidence=TIGHT_CONFIDENCE)
+        assert found >= SHARE * result.claimed
+
+
+def run(estimator, runs, **options):
+    data, canary = worst_case(estimator, runs=runs, confidence=TIGHT_CONFIDENCE)
+    return audit(estimator, data, canary, runs=runs, confidence=1 - ALARM, **options)
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+def test_mean_prototypes_keep_their_rho(adjacency):
+    # Below SHARE with probability 2e-7.
+    check(run(MeanPrototypes(ZCDP(2.0), ["a"], adjacency=adjacency), 2500), tight=True)
+
+
+def test_public_prototypes_keep_their_epsilon():
+    # Below SHARE with probability 7e-7.
+    check(run(PublicPrototypes(PureDP(3.0), ["a"], clip=(0.0, 2.0)), 3500), tight=True)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        MeanPrototypes(ZCDP(2.0), [3, 1, 2], adjacency="replace-one", metric="euclidean"),
+        MeanPrototypes(ZCDP(2.0), ["a"], adjacency="replace-one", mechanism="coinpress"),
+        PublicPrototypes(PureDP(3.0), ["a", "b"], adjacency="replace-one"),
+        PublicPrototypes(PureDP(3.0), ["a"], 3),
+        PublicPrototypes(PureDP(3.0), ["a"], 3, adjacency="replace-one"),
+        PublicPrototypes(ZCDP(2.0), ["a"], clip=(1.0, 1.8)),
+        PublicPrototypes(ApproxDP(3.0, 1e-6), ["a"]),
+    ],
+    ids=repr,
+)
+def test_other_estimators_keep_their_claims(estimator):
+    check(run(estimator, 300))
+
+
+def test_mean_prototypes_keep_their_epsilon_at_delta():
+    # Few runs: each fit searches the noise for its budget anew.
+    check(run(MeanPrototypes(ApproxDP(4.0, 1e-5), ["a", "b"]), 20))
+
+
+def test_the_discrete_gaussian_keeps_its_rho():
+    mechanism = DiscreteGaussian.within(ZCDP(2.0), Fraction(127**2))
+
+    def release(include):
+        return float(mechanism.release(np.array([127 * include]), SYSTEM)[0])
+
+    # Below SHARE with probability 2e-7.
+    check(audit_release(release, ZCDP(2.0), runs=2500, gaussian=True, confidence=1 - ALARM), tight=True)
+
+
+@pytest.mark.parametrize(("size", "n_others"), [(1, 36), (3, 4)])
+def test_the_exponential_mechanism_keeps_its_epsilon(size, n_others):
+    mechanism = ExponentialMechanism.within(PureDP(3.0), 7, size)
+    targets = np.arange(n_others + size) >= n_others
+
+    def release(include):
+        return float(targets[mechanism.select(7 * include * targets, SYSTEM)].all())
+
+    # Below SHARE with probability 7e-7 each.
+    check(audit_release(release, PureDP(3.0), runs=3500, confidence=1 - ALARM), tight=True)
+
+
+def test_one_selection_keeps_its_bounded_range_rho():
+    """Selection by ZCDP(rho) uses epsilon = sqrt(8 rho), more than Gaussian noise of that rho would show."""
+    mechanism = ExponentialMechanism.within(ZCDP(2.0), 7)
+    targets = np.arange(14) == 13
+
+    def release(include):
+        return float(mechanism.select(7 * include * targets, SYSTEM)[0] == 13)
+
+    # Below SHARE with probability 7e-7.
+    result = audit_release(release, ZCDP(2.0), runs=3500, confidence=1 - ALARM)
+    check(result, tight=True)
+    assert bounds.rho_of_gdp(bounds.gdp_lower_bound(*result.samples)) > 2.0  # why it is no Gaussian bound
+
+
+def test_coinpress_keeps_its_rho():
+    lattice, mechanism = Lattice(16), CoinPress(rho=2.0)
+    rows = {side: np.zeros((200, 16), np.int8) for side in (True, False)}
+    rows[True][0, 0], rows[False][0, 0] = 127, -127
+
+    def release(include):
+        return float(mechanism.release(rows[include], lattice, SYSTEM)[0])
+
+    check(audit_release(release, ZCDP(2.0), runs=300, gaussian=True, confidence=1 - ALARM))
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+def test_mean_prototypes_keep_their_epsilon_in_one_run(adjacency):
+    estimator = MeanPrototypes(ZCDP(2.0), list(range(64)), adjacency=adjacency)
+    canaries = orthogonal_canaries(estimator)
+    data = Records(np.zeros((1, 16)), [0])
+    # At a delta of 1e-5 the slack 2·m·delta alone exceeds an error of 1e-6.
+    result = audit_in_one_run(estimator, data, canaries, confidence=1 - ALARM, delta=1e-9)
+    check(result)
+    assert (result.bound, result.runs) == ("one-run", 1)
+    assert sum(map(len, result.samples)) == len(canaries) == 1024
+    # Of 128 guesses 127.1 are right on average; below 111, with 17 standard deviations less, practically never.
+    assert result.lower_bound >= bounds.one_run_lower_bound(111, 128, 1024, delta=1e-9, confidence=1 - ALARM) > 0.75
+    assert audit_in_one_run(estimator, data, canaries).delta == 1e-5
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("size", [1, 2])
+def test_the_planned_probabilities_are_those_of_the_mechanism(adjacency, size):
+    """The targets' probabilities, by enumeration of sets with the utilities that the estimator would see."""
+    import itertools
+
+    n_others, replaces = 5, adjacency == "replace-one"
+    epsilon = 3.0 / 2 if replaces else 3.0
+    targets = np.arange(n_others + size) >= n_others
+
+    def probability(utilities):
+        sets = list(itertools.combinations(range(n_others + size), size))
+        weights = [math.exp(epsilon * min(utilities[list(chosen)])) for chosen in sets]
+        return weights[-1] / sum(weights)
+
+    planned = _target_probabilities(3.0, size, n_others, replaces)
+    without = (~targets if replaces else np.zeros_like(targets)).astype(float)
+    assert planned == pytest.approx((probability(targets.astype(float)), probability(without)))
+
+
+def test_a_seeded_estimator_is_audited_with_fresh_noise():
+    estimator = MeanPrototypes(ZCDP(2.0), ["a"], random_state=0)
+    seen = []
+    data, canary = worst_case(estimator)
+    result = audit(estimator, data, canary, runs=20, progress=lambda: seen.append(1))
+    assert len(seen) == 40
+    assert min(len(np.unique(sample)) for sample in result.samples) > 10
+    assert estimator.random_state == 0
+    assert not hasattr(estimator, "prototypes_")
+
+
+def test_a_delta_turns_the_claim_into_one_about_epsilon():
+    result = run(MeanPrototypes(ZCDP(2.0), ["a"]), 100, delta=1e-5)
+    check(result)
+    assert (result.parameter, result.notion, result.delta) == ("epsilon", "approximate DP", 1e-5)
+    assert result.claimed == ZCDP(2.0).to_approx(1e-5).epsilon
+
+
+def test_results_speak_for_themselves():
+    result = run(PublicPrototypes(PureDP(3.0), ["a"]), 50)
+    content = result.to_dict()
+    assert json.loads(json.dumps(content)) == content
+    assert set(content) == {
+        *("method", "notion", "parameter", "claimed", "lower_bound", "delta", "bound"),
+        *("confidence", "runs", "seconds", "violation"),
+    }
+    assert str(result).startswith("PublicPrototypes: claims epsilon = 3 (pure DP); measured at least ")
+    assert str(result).endswith(": no violation.")
+
+
+def test_audits_that_cannot_mean_anything_are_refused():
+    mean = MeanPrototypes(ZCDP(1.0), ["a"])
+    data, canary = worst_case(mean)
+    with pytest.raises(ParameterError, match="runs must be at least 2"):
+        audit(mean, data, canary, runs=1)
+    with pytest.raises(ParameterError, match="names its replacement"):
+        audit(MeanPrototypes(ZCDP(1.0), ["a"], adjacency="replace-one"), data, canary, runs=2)
+    with pytest.raises(ParameterError, match="names its replacement"):
+        audit_in_one_run(mean, data, [Canary(canary.row, "a", canary.statistic, other=canary.row)] * 20)
+    with pytest.raises(ParameterError, match="n_guesses must be"):
+        audit_in_one_run(mean, data, orthogonal_canaries(mean), n_guesses=18)
+    with pytest.raises(ParameterError, match="needs a list of classes"):
+        worst_case(MeanPrototypes(ZCDP(1.0)))
+    with pytest.raises(ParameterError, match="no pool, center or rotation"):
+        worst_case(PublicPrototypes(ZCDP(1.0), ["a"], rotation="auto"))
+    with pytest.raises(ParameterError, match="are for MeanPrototypes"):
+        orthogonal_canaries(PublicPrototypes(ZCDP(1.0), ["a"]))

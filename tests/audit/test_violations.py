@@ -1,0 +1,160 @@
+"""Faults planted into mechanisms and estimators are found, at a confidence of 1 - 1e-6.
+
+Each test misses its fault with probability below 1e-6 (by exact binomial tails, or simulated audits and a normal
+approximation). That the same audits find nothing in the code as it is stands in test_audit.
+"""
+
+import math
+import random
+
+import numpy as np
+import pytest
+
+from dppl import ZCDP, ApproxDP, MeanPrototypes, PublicPrototypes, PureDP
+from dppl.audit import Canary, Records, audit, audit_in_one_run, audit_release, orthogonal_canaries, worst_case
+from dppl.lattice import Lattice, class_sums, sum_blocks
+from dppl.mechanisms import DiscreteGaussian, ExponentialMechanism
+from dppl.mechanisms.randomness import SystemRandomness
+
+CONFIDENCE = 1 - 1e-6
+SYSTEM = SystemRandomness()
+AXES = np.eye(16)
+
+
+def audited(estimator, runs, case=None):
+    data, canary = case or worst_case(estimator, runs=runs)
+    return audit(estimator, data, canary, runs=runs, confidence=CONFIDENCE)
+
+
+@pytest.fixture
+def weaken_noise(monkeypatch):
+    original = SystemRandomness.discrete_gaussian
+
+    def weaken(factor):
+        def weak(self, noise_std, shape):
+            return original(self, noise_std * factor, shape)
+
+        monkeypatch.setattr(SystemRandomness, "discrete_gaussian", weak)
+
+    return weaken
+
+
+def test_half_the_noise(weaken_noise):
+    weaken_noise(0.5)
+    result = audited(MeanPrototypes(ZCDP(2.0), ["a"]), 800)
+    assert result.violation
+    assert "VIOLATION" in str(result)
+
+
+def test_a_tenth_of_the_noise_in_one_run(weaken_noise):
+    weaken_noise(0.1)
+    estimator = MeanPrototypes(ApproxDP(1.0, 1e-9), list(range(64)))
+    data, canaries = Records(np.zeros((1, 16)), [0]), orthogonal_canaries(estimator)
+    assert audit_in_one_run(estimator, data, canaries, confidence=CONFIDENCE).violation
+
+
+class HalfSensitivity(MeanPrototypes):
+    """Forgets that a replaced record moves a sum twice as far."""
+
+    def _plan(self, public):
+        return DiscreteGaussian.within(self.budget, self.lattice_.squared_norm)
+
+
+def test_half_the_sensitivity_of_a_sum():
+    assert audited(HalfSensitivity(ZCDP(2.0), ["a"], adjacency="replace-one"), 800).violation
+
+
+def test_half_the_sensitivity_of_a_selection():
+    mechanism = ExponentialMechanism(epsilon=3.0, sensitivity=50)
+
+    def release(include):
+        utilities = np.zeros(201, np.int64)
+        utilities[-1] = 100 * include
+        return float(mechanism.select(utilities, SYSTEM)[0] == 200)
+
+    assert audit_release(release, PureDP(3.0), runs=8000, confidence=CONFIDENCE).violation
+
+
+def published_selection(utilities, size, epsilon, sensitivity):
+    """Select a set as DPPL-v1 C.3.1 and its code do: rank y from 0 by binom(y, K), then others among the better."""
+    order = np.argsort(-utilities, kind="stable")
+    weights = [
+        math.comb(y, size) * math.exp(epsilon * int(utilities[row]) / (2 * sensitivity)) for y, row in enumerate(order)
+    ]
+    source = random.SystemRandom()
+    (worst,) = source.choices(range(len(utilities)), weights)
+    return order[[*source.sample(range(worst), size - 1), worst]]
+
+
+def test_the_published_weights_of_sets():
+    """With the canary the targets are the two best rows, which these weights can never select together."""
+    targets = np.array([False, False, True, True])
+
+    def release(include):
+        return float(targets[published_selection(10 * include * targets, 2, 1.0, 10)].all())
+
+    assert audit_release(release, PureDP(1.0), runs=2000, confidence=CONFIDENCE).violation
+
+
+class CountScaledNoise(MeanPrototypes):
+    """Divides sums by private class counts: the noise then tells the count."""
+
+    def _release(self, mechanism, rows, codes, public, source):
+        sums = super()._release(mechanism, rows, codes, public, source)
+        return sums / self._public_sizes(codes)[:, None]
+
+
+def test_class_counts_as_scale_of_the_noise():
+    # One record of the class, and the canary equal to it; the statistic sees nothing but noise.
+    case = (
+        Records(AXES[:1], ["a"]),
+        Canary(AXES[0], "a", lambda model: float(np.linalg.norm(model.prototypes_[0, 1:]))),
+    )
+    assert audited(CountScaledNoise(ZCDP(0.5), ["a"]), 400, case).violation
+    assert not audited(MeanPrototypes(ZCDP(0.5), ["a"]), 400, case).violation
+
+
+def test_a_lattice_that_looks_at_the_batch(monkeypatch):
+    """One long record shortens all others."""
+
+    def transform(self, X):
+        rows = np.asarray(X, np.float64)
+        return np.rint(rows / max(np.linalg.norm(rows, axis=1).max(), 1e-9) * self.scale).astype(np.int8)
+
+    case = (
+        Records(np.tile(AXES[1], (20, 1)), ["a"] * 20),
+        Canary(1000 * AXES[0], "a", lambda model: float(model.prototypes_[0, 1])),
+    )
+    estimator = MeanPrototypes(ZCDP(0.5), ["a"])
+    assert not audited(estimator, 200, case).violation
+    monkeypatch.setattr(Lattice, "transform", transform)
+    assert audited(estimator, 200, case).violation
+
+
+class SharedGenerator(MeanPrototypes):
+    """Every class's worker starts from a copy of one generator, so all classes get the same noise."""
+
+    def _release(self, mechanism, rows, codes, public, source):
+        exact = class_sums(sum_blocks(self.lattice_, rows), codes, len(self.classes_), self.lattice_.dim)
+        noise = source.discrete_gaussian(mechanism.noise_std, (1, self.lattice_.dim))
+        return (exact + noise) / self.lattice_.scale
+
+
+def test_one_generator_shared_by_all_classes():
+    def difference(model):
+        return float(model.prototypes_[0, 0] - model.prototypes_[1, 0])
+
+    case = Records(AXES[1:2], ["b"]), Canary(AXES[0], "a", difference)
+    assert audited(SharedGenerator(ZCDP(0.5), ["a", "b"]), 200, case).violation
+    assert not audited(MeanPrototypes(ZCDP(0.5), ["a", "b"]), 200, case).violation
+
+
+class NoSensitivity(PublicPrototypes):
+    """Takes utilities for cosines, of sensitivity 2, where they count squared lattice steps."""
+
+    def _plan(self, public):
+        return ExponentialMechanism(epsilon=self.budget.epsilon, sensitivity=2, size=super()._plan(public).size)
+
+
+def test_a_selection_in_the_wrong_units():
+    assert audited(NoSensitivity(PureDP(1.0), ["a"], clip=(0.0, 2.0)), 600).violation

@@ -1,0 +1,44 @@
+import json
+
+import pytest
+
+from dppl.mechanisms.randomness import SystemRandomness
+
+
+def test_an_audit_prints_the_claim_and_what_was_measured(cli):
+    result = cli("audit", "mean", "--rho", 2, "--runs", 60, "--json")
+    assert result.exit_code == 0
+    content = json.loads(result.stdout)
+    assert content["claimed"] == 2.0
+    assert 0 <= content["lower_bound"] <= 2.0
+    assert content["violation"] is False
+    table = cli("audit", "public", "--epsilon", 3, "--runs", 60).stdout
+    assert "epsilon" in table
+    assert "no violation found" in table
+
+
+def test_half_of_the_noise_is_found_and_has_its_own_exit_code(cli, monkeypatch):
+    original = SystemRandomness.discrete_gaussian
+    monkeypatch.setattr(SystemRandomness, "discrete_gaussian", lambda self, std, shape: original(self, std / 4, shape))
+    # A quarter of the noise makes rho = 2 into 32; 150 runs on each side show more than 2 practically always.
+    result = cli("audit", "mean", "--rho", 2, "--runs", 150, "--json")
+    assert result.exit_code == 5
+    assert json.loads(result.stdout)["lower_bound"] > 2.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("median", "--rho", 1), 2),
+        (("mean",), 2),
+        (("mean", "--rho", 1, "--epsilon", 1), 2),
+        (("mean", "--epsilon", 1), 3),
+        (("mean", "--rho", 1, "--runs", 1), 2),
+        (("mean", "--rho", 1, "--mechanism", "coinpress"), 2),
+    ],
+)
+def test_wrong_usage_is_one_line(cli, arguments, code):
+    result = cli("audit", *arguments)
+    assert result.exit_code == code
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
