@@ -1,3 +1,5 @@
+import hashlib
+
 """`dppl show`."""
 
 import json
@@ -103,3 +105,13 @@ def test_bytes_changed_anywhere_never_end_in_a_bug(model, cli):
         changed[place] ^= int(rng.integers(1, 256))
         model.write_bytes(changed)
         assert cli("show", model).exit_code in (0, 4)
+
+
+def test_the_card_carries_the_hash_of_the_file(tmp_path, cli):
+    path = tmp_path / "m.safetensors"
+    dppl.MeanPrototypes(dppl.ZCDP(1.0), classes=["a", "b"]).fit([[1.0, 0.0], [0.0, 1.0]], ["a", "b"]).save(path)
+    result = cli("show", path, "--card")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("---\nlibrary_name")
+    assert hashlib.sha256(path.read_bytes()).hexdigest() in result.stdout
+    assert cli("show", path, "--card", "--json").exit_code == 2

@@ -21,6 +21,7 @@ LAYERS = [
     {"data"},
     {"audit"},
     {"experiments"},
+    {"report"},
     {"cli"},
     {"__main__"},
 ]
@@ -81,7 +82,10 @@ def test_only_one_module_draws_noise():
     assert found == allowed
 
 
-PACKAGES = ["dppl"] + [f"dppl.{name}" for name in ("privacy", "lattice", "mechanisms", "prototypes", "data", "errors")]
+NAMES = ("privacy", "lattice", "mechanisms", "prototypes", "data", "audit", "report", "errors")
+PACKAGES = ["dppl", *(f"dppl.{name}" for name in NAMES)]
+    f"dppl.{name}" for name in ("privacy", "lattice", "mechanisms", "prototypes", "data", "audit", "report", "errors")
+]
 
 
 @pytest.mark.parametrize("name", PACKAGES)

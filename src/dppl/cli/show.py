@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from hashlib import sha256
+from typing import Annotated, Any
 
+import typer
 from rich.table import Table
 
 from dppl.cli._shared import JsonOption, Model, ModelArgument, console, print_json, printable
+from dppl.errors import ParameterError
 from dppl.privacy import Release
 from dppl.prototypes import PublicPrototypes, load
 from dppl.prototypes.model_file import describe
+from dppl.report import model_card
 
 _NAMES = 20
 
 
-def show(model: ModelArgument, as_json: JsonOption = False) -> None:
+def show(
+    model: ModelArgument,
+    as_json: JsonOption = False,
+    as_card: Annotated[
+        bool, typer.Option("--card", help="Print a model card: Markdown with YAML front matter, for a model hub.")
+    ] = False,
+) -> None:
     """Show a model: its classes, its guarantee in words, and every release behind it.
 
     Reading a model file runs no code from it.
@@ -23,7 +33,13 @@ def show(model: ModelArgument, as_json: JsonOption = False) -> None:
 
       dppl show my.safetensors
       dppl show my.safetensors --json
+      dppl show my.safetensors --card > README.md
     """
+    if as_json and as_card:
+        raise ParameterError("--json and --card are two forms of one text; choose one.")
+    if as_card:
+        typer.echo(model_card(describe(model), sha256=sha256(model.read_bytes()).hexdigest()), nl=False)
+        return
     if as_json:
         print_json(describe(model))
         return

@@ -1,0 +1,115 @@
+"""The model card: what a released model promises, as Markdown with YAML front matter, as model hubs expect it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from dppl.privacy import Guarantee
+
+_MOST_CLASSES = 50
+
+
+def model_card(description: dict[str, Any], *, sha256: str | None = None) -> str:
+    """Return the card of a model.
+
+    Parameters
+    ----------
+    description : dict
+        What `dppl.prototypes.model_file.describe` returns.
+    sha256 : str, default=None
+        Hash of the model file.
+
+    Returns
+    -------
+    str
+        Markdown. Depends on the model file alone, so it may be published with it.
+    """
+    guarantee = description["guarantee"]
+    sections = [
+        _front_matter(description, sha256),
+        f"# {description['estimator']} with differential privacy\n",
+        _cell(Guarantee.from_dict(guarantee)) + "\n",
+        "## Guarantee\n",
+        _table(
+            [
+                ("notion", guarantee["notion"]),
+                *guarantee["budget"].items(),
+                ("unit", guarantee["unit"]),
+                ("adjacency", f"{guarantee['adjacency']}: {guarantee['neighbours']}"),
+                ("randomness", "operating system" if guarantee["fit_for_release"] else "**seeded: NOT FOR RELEASE**"),
+                ("ledger", guarantee["ledger_entry"] or "none"),
+            ]
+        ),
+        "## Releases\n",
+        *(_release(release) for release in guarantee["releases"]),
+        "## Treated as public\n",
+        _items(guarantee["public_inputs"]),
+        "## Not covered\n",
+        _items(guarantee["not_covered"]),
+        "## Model\n",
+        _table(
+            [
+                ("estimator", description["estimator"]),
+                *((f"parameter `{name}`", value) for name, value in sorted(description["parameters"].items())),
+                ("encoder", description["encoder"] or "not named"),
+                ("features", description["lattice"]["n_features"]),
+                ("classes", _classes(description["classes"])),
+                ("written by", description["written_by"]),
+                ("file sha256", sha256 or "not computed"),
+            ]
+        ),
+    ]
+    return "\n".join(sections)
+
+
+def _front_matter(description: dict[str, Any], sha256: str | None) -> str:
+    guarantee = description["guarantee"]
+    fields: dict[str, Any] = {
+        "library_name": "dppl",
+        "tags": ["differential-privacy", "classification", "embeddings"],
+        "base_model": description["encoder"],
+        "differential_privacy": {
+            "notion": guarantee["notion"],
+            **guarantee["budget"],
+            "unit": guarantee["unit"],
+            "adjacency": guarantee["adjacency"],
+            "fit_for_release": guarantee["fit_for_release"],
+        },
+        "model_sha256": sha256,
+    }
+    # A value in JSON is the same value in YAML.
+    lines = [f"{name}: {json.dumps(value)}" for name, value in fields.items() if value is not None]
+    return "\n".join(["---", *lines, "---", ""])
+
+
+def _release(release: dict[str, Any]) -> str:
+    rows = [
+        ("mechanism", release["mechanism"]),
+        ("statistic", release["statistic"]),
+        (f"{release['norm']} sensitivity", release["sensitivity"]),
+        *release["parameters"].items(),
+        *((f"cost {name}", value) for name, value in release["cost"].items()),
+    ]
+    return _table(rows)
+
+
+def _table(rows: Iterable[tuple[str, Any]]) -> str:
+    lines = ["| | |", "|---|---|", *(f"| {_cell(name)} | {_cell(value)} |" for name, value in rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _items(texts: Iterable[str]) -> str:
+    return "\n".join(f"- {_cell(text)}" for text in texts) + "\n"
+
+
+def _cell(value: Any) -> str:
+    """Keep a text of a foreign file on its line and inside its cell."""
+    text = "".join(char if char.isprintable() else " " for char in str(value))
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def _classes(classes: list[Any]) -> str:
+    shown = ", ".join(map(str, classes[:_MOST_CLASSES]))
+    return shown if len(classes) <= _MOST_CLASSES else f"{shown} and {len(classes) - _MOST_CLASSES} more"

@@ -1,0 +1,326 @@
+"""`dppl ledger` and `dppl fit --ledger`: what they print, what they refuse, and with which code."""
+
+import csv
+import hashlib
+import io
+import json
+import sqlite3
+import sys
+
+import pytest
+
+import dppl
+from dppl.data import write_table
+from dppl.privacy.ledger import CHARGED, RELEASED, Ledger, accounts
+
+
+@pytest.fixture
+def file(task):
+    return task.folder / "ledger.db"
+
+
+@pytest.fixture
+def wards(file, cli):
+    assert cli("ledger", "create", file, "--dataset", "wards", "--rho", 1).exit_code == 0
+    return file
+
+
+def fit(task, *options, out=None):
+    return ["fit", task.table, "--classes", task.classes, "--out", out or task.out, *options]
+
+
+def charged(file, *options):
+    return ["--ledger", file, "--dataset", "wards", *options]
+
+
+def show(cli, file):
+    result = cli("ledger", "show", file, "--json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    return json.loads(result.stdout)
+
+
+@pytest.mark.parametrize(
+    ("options", "budget", "relation"),
+    [
+        (["--rho", "0.1"], dppl.ZCDP(0.1), "add-remove"),
+        (["--epsilon", "2"], dppl.PureDP(2.0), "add-remove"),
+        (
+            ["--epsilon", "4", "--delta", "1e-6", "--adjacency", "replace-one"],
+            dppl.ApproxDP(4.0, 1e-6),
+            "replace-one",
+        ),
+    ],
+)
+def test_create_opens_an_account_and_says_how_to_go_on(options, budget, relation, file, cli):
+    result = cli("ledger", "create", file, "--dataset", "wards", *options)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == (
+        f"Data set wards: {budget}, {relation}.\nNext: dppl fit TABLE ... --ledger {file} --dataset wards\n"
+    )
+    (account,) = accounts(file)
+    assert (account.dataset, account.budget, account.adjacency) == ("wards", budget, relation)
+
+
+def test_create_adds_a_data_set_to_a_ledger_but_never_changes_one(wards, cli, error_line):
+    assert cli("ledger", "create", wards, "--dataset", "trial", "--epsilon", 3).exit_code == 0
+    before = wards.read_bytes()
+    for rho in (1, 2):
+        result = cli("ledger", "create", wards, "--dataset", "wards", "--rho", rho)
+        assert result.exit_code == 2
+        assert "its budget is fixed" in error_line(result)
+    assert wards.read_bytes() == before
+    assert [book["dataset"] for book in show(cli, wards)] == ["wards", "trial"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--dataset", "wards"], "exactly one budget"),
+        (["--dataset", "wards", "--rho", "1", "--epsilon", "1"], "exactly one budget"),
+        (["--dataset", "wards", "--rho", "1", "--delta", "1e-6"], "--delta belongs"),
+        (["--dataset", "wards", "--rho", "0"], "rho must be"),
+        (["--dataset", "wards", "--rho", "inf"], "rho must be"),
+        (["--dataset", "wards", "--rho", "1", "--adjacency", "near"], "adjacency must be one of"),
+        (["--dataset", "", "--rho", "1"], "dataset must be a name"),
+        (["--dataset", "a\nb\x1b[2J", "--rho", "1"], "dataset must be a name"),
+        (["--dataset", "a" * 256, "--rho", "1"], "dataset must be a name"),
+        (["--rho", "1"], "--dataset"),
+    ],
+)
+def test_create_with_a_mistake_is_usage_and_makes_no_file(options, words, file, cli, error_line):
+    result = cli("ledger", "create", file, *options)
+    assert result.exit_code == 2
+    assert words in error_line(result)
+    assert not file.exists()
+
+
+def test_create_in_no_folder_is_usage(task, cli, error_line):
+    result = cli("ledger", "create", task.folder / "no" / "ledger.db", "--dataset", "wards", "--rho", 1)
+    assert result.exit_code == 2
+    assert "existing folder" in error_line(result)
+
+
+def test_create_by_url_does_not_repeat_the_url(file, cli):
+    # A URL of PostgreSQL may hold a password, which must not end up in a log.
+    result = cli("ledger", "create", f"sqlite:///{file}", "--dataset", "wards", "--rho", 1)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.endswith("Next: dppl fit TABLE ... --ledger URL --dataset wards\n")
+    assert str(file) not in result.stdout
+    assert file.exists()
+
+
+def test_a_fit_is_charged_and_its_model_is_on_record(task, wards, cli):
+    plain = cli(*fit(task, "--rho", 0.5, out=task.folder / "plain.safetensors"))
+    result = cli(*fit(task, "--rho", 0.5, *charged(wards, "--partition", "north")), COLUMNS="10000")
+    assert (plain.exit_code, result.exit_code, result.stderr) == (0, 0, "")
+    assert "Charged to the ledger: wards, release 1." in result.stdout
+    model = dppl.load(task.out)
+    assert model.guarantee_.ledger_entry == "wards, release 1"
+    (book,) = show(cli, wards)
+    (release,) = book.pop("releases")
+    cost = model.guarantee_.releases[0].cost
+    assert book == {
+        "dataset": "wards",
+        "adjacency": "add-remove",
+        "budget": {"rho": 1.0},
+        "spent": cost,
+        "left": Ledger(wards, "wards").left(),
+    }
+    assert {name: release[name] for name in ("number", "mechanism", "cost", "status", "partition", "estimator")} == {
+        "number": 1,
+        "mechanism": "discrete Gaussian",
+        "cost": cost,
+        "status": RELEASED,
+        "partition": "north",
+        "estimator": "MeanPrototypes",
+    }
+    assert release["model_sha256"] == hashlib.sha256(task.out.read_bytes()).hexdigest()
+    assert release["parameters"]["budget"] == {"rho": 0.5}
+
+
+def test_public_prototypes_are_charged_in_a_pure_account(task, file, cli, error_line):
+    assert cli("ledger", "create", file, "--dataset", "wards", "--epsilon", 1).exit_code == 0
+    public = ["--method", "public", "--public", task.public]
+    assert cli(*fit(task, "--epsilon", 0.75, *public, *charged(file))).exit_code == 0
+    assert 0 < show(cli, file)[0]["spent"]["epsilon"] <= 0.75
+    before = file.read_bytes()
+    for options in (["--epsilon", 0.75, *public], ["--rho", 0.01]):
+        result = cli(*fit(task, *options, *charged(file), out=task.folder / "more.safetensors"))
+        assert result.exit_code == 3
+        error_line(result)
+    assert file.read_bytes() == before
+
+
+def test_a_fit_over_budget_exits_with_3_and_writes_nothing(task, wards, cli, error_line):
+    assert cli(*fit(task, "--rho", 0.75, *charged(wards))).exit_code == 0
+    before, folder = wards.read_bytes(), sorted(task.folder.iterdir())
+    result = cli(*fit(task, "--rho", 0.5, *charged(wards), out=task.folder / "more.safetensors"))
+    assert result.exit_code == 3
+    line = error_line(result)
+    assert "'wards' has rho = 1 in all" in line
+    assert "Nothing was drawn" in line
+    assert wards.read_bytes() == before
+    assert sorted(task.folder.iterdir()) == folder
+    # With --force the older model stays as it is, too.
+    model = task.out.read_bytes()
+    assert cli(*fit(task, "--rho", 0.5, *charged(wards), "--force")).exit_code == 3
+    assert task.out.read_bytes() == model
+    assert cli(*fit(task, "--rho", 0.25, *charged(wards), out=task.folder / "rest.safetensors")).exit_code == 0
+
+
+def test_parts_are_charged_side_by_side(task, wards, cli):
+    for place, part in enumerate(("north", "south", "east")):
+        out = task.folder / f"{place}.safetensors"
+        assert cli(*fit(task, "--rho", 0.75, *charged(wards, "--partition", part), out=out)).exit_code == 0
+    assert show(cli, wards)[0]["spent"]["rho"] <= 0.75
+    for again in (["--partition", "north"], []):
+        assert cli(*fit(task, "--rho", 0.75, *charged(wards, *again), out=task.folder / "m")).exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (["--ledger", "{file}"], 2, "go together"),
+        (["--dataset", "wards"], 2, "go together"),
+        (["--partition", "north"], 2, "go together"),
+        (["--dataset", "wards", "--partition", "north"], 2, "go together"),
+        (["--ledger", "{file}", "--dataset", "ward"], 2, "no data set 'ward'"),
+        (["--ledger", "{file}", "--dataset", "wards", "--partition", ""], 2, "partition must be a name"),
+        (["--ledger", "{file}", "--dataset", "wards", "--adjacency", "replace-one"], 2, "accounted under add-remove"),
+        (["--ledger", "{folder}/no.db", "--dataset", "wards"], 4, "there is no ledger"),
+        (["--ledger", "{classes}", "--dataset", "wards"], 4, "the ledger cannot be used"),
+        (["--ledger", "{folder}", "--dataset", "wards"], 4, "the ledger cannot be used"),
+        (["--ledger", "nonsense://u:tiger@h/d", "--dataset", "wards"], 4, "dppl[postgresql]"),
+    ],
+)
+def test_a_mistake_with_the_ledger_gets_one_line_and_pays_nothing(options, code, words, task, wards, cli, error_line):
+    filled = [option.format(file=wards, folder=task.folder, classes=task.classes) for option in options]
+    result = cli(*fit(task, "--rho", 0.5, *filled))
+    assert result.exit_code == code
+    line = error_line(result)
+    assert words in line
+    assert "tiger" not in line
+    assert not task.out.exists()
+    assert not (task.folder / "no.db").exists()
+    assert show(cli, wards)[0]["releases"] == []
+
+
+def test_postgresql_without_its_driver_names_the_extra(task, cli, error_line, monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    url = "postgresql+psycopg://u:tiger@host/db"
+    for arguments in (
+        fit(task, "--rho", 1, "--ledger", url, "--dataset", "wards"),
+        ["ledger", "show", url],
+        ["ledger", "create", url, "--dataset", "wards", "--rho", 1],
+    ):
+        result = cli(*arguments)
+        assert result.exit_code == 4
+        line = error_line(result)
+        assert "pip install 'dppl[postgresql]'" in line
+        assert "tiger" not in line
+
+
+def test_a_fit_that_stops_after_its_charge_shows_as_unfinished(task, wards, cli, error_line):
+    write_table(task.table, task.X, [*task.y[:-1], "Jane-Doe"])
+    result = cli(*fit(task, "--rho", 0.5, *charged(wards)))
+    assert result.exit_code == 4
+    assert "Jane" not in error_line(result)
+    (book,) = show(cli, wards)
+    assert [(r["status"], r["model_sha256"]) for r in book["releases"]] == [(CHARGED, None)]
+    assert 0.4 < book["spent"]["rho"] <= 0.5
+    assert "charged, unfinished" in cli("ledger", "show", wards, COLUMNS="200").stdout
+    assert b"Jane" not in wards.read_bytes()
+
+
+def test_show_prints_accounts_and_releases(task, wards, cli):
+    assert cli("ledger", "create", wards, "--dataset", "tri\u2028al[red]", "--epsilon", 3).exit_code == 2
+    assert cli("ledger", "create", wards, "--dataset", "trial[red]", "--epsilon", 3).exit_code == 0
+    assert cli(*fit(task, "--rho", 0.5, *charged(wards, "--partition", "[bold]north"))).exit_code == 0
+    result = cli("ledger", "show", wards, COLUMNS="200")
+    assert (result.exit_code, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert lines[0] == "wards (add-remove): budget rho 1; spent rho 0.5; left rho 0.5"
+    assert "trial[red] (add-remove): budget epsilon 3; spent epsilon 0; left epsilon 3" in lines
+    row = next(line for line in lines if "discrete Gaussian" in line)
+    for cell in ("released", "rho 0.5", "[bold]north", "MeanPrototypes"):
+        assert cell in row
+    assert "unfinished" not in result.stdout
+
+
+def test_show_of_a_database_without_accounts_says_so_and_changes_nothing(file, cli):
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE patients (name TEXT)")
+    connection.close()
+    before = file.read_bytes()
+    result = cli("ledger", "show", file)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "No data set" in result.stdout
+    assert show(cli, file) == []
+    assert file.read_bytes() == before
+
+
+def test_export_is_csv_with_a_line_for_each_release(task, wards, cli, error_line):
+    assert cli("ledger", "create", wards, "--dataset", "trial", "--rho", 2).exit_code == 0
+    for place, name in enumerate(("wards", "trial", "trial")):
+        options = ["--rho", 0.25, "--ledger", wards, "--dataset", name, "--partition", 'a "b", c']
+        assert cli(*fit(task, *options, out=task.folder / f"{place}.safetensors")).exit_code == 0
+    result = cli("ledger", "export", wards)
+    assert (result.exit_code, result.stderr) == (0, "")
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert [row["dataset"] for row in rows] == ["wards", "trial", "trial"]
+    assert [row["number"] for row in rows] == ["1", "2", "3"]
+    for place, row in enumerate(rows):
+        content = (task.folder / f"{place}.safetensors").read_bytes()
+        assert row["model_sha256"] == hashlib.sha256(content).hexdigest()
+        assert (row["status"], row["cost"], row["partition"]) == (RELEASED, "rho 0.25", 'a "b", c')
+        assert (row["mechanism"], row["dppl_version"]) == ("discrete Gaussian", dppl.__version__)
+    only = list(csv.DictReader(io.StringIO(cli("ledger", "export", wards, "--dataset", "trial").stdout)))
+    assert only == rows[1:]
+    result = cli("ledger", "export", wards, "--dataset", "ward")
+    assert result.exit_code == 2
+    assert "no data set 'ward'" in error_line(result)
+
+
+@pytest.mark.parametrize("command", ["show", "export"])
+def test_looking_at_no_ledger_is_input(command, task, cli, error_line):
+    for name, words in (("no.db", "there is no ledger"), ("classes.txt", "cannot be used")):
+        task.classes.write_text("cat\ndog\ngnu\n" * 100)
+        result = cli("ledger", command, task.folder / name)
+        assert result.exit_code == 4
+        assert words in error_line(result)
+    assert not (task.folder / "no.db").exists()
+
+
+def test_a_ledger_of_a_later_schema_is_input(task, wards, cli, error_line):
+    with sqlite3.connect(wards) as connection:
+        connection.execute("UPDATE dppl_schema SET version = 2")
+    connection.close()
+    before = wards.read_bytes()
+    for arguments in (
+        ["ledger", "show", wards],
+        ["ledger", "create", wards, "--dataset", "trial", "--rho", 1],
+        fit(task, "--rho", 0.5, *charged(wards)),
+    ):
+        result = cli(*arguments)
+        assert result.exit_code == 4
+        assert "Update dppl" in error_line(result)
+    assert wards.read_bytes() == before
+    assert not task.out.exists()
+
+
+@pytest.mark.parametrize("command", ["create", "show", "export"])
+def test_each_help_has_an_example(command, cli):
+    result = cli("ledger", command, "--help")
+    assert result.exit_code == 0
+    assert f"dppl ledger {command}" in result.stdout.split("Usage:")[1].split("\n", 1)[1]
+
+
+def test_the_real_command_charges_and_refuses_like_the_app(task, wards, process):
+    assert process(*fit(task, "--rho", 0.75, *charged(wards))).returncode == 0
+    refused = process(*fit(task, "--rho", 0.75, *charged(wards), out=task.folder / "more.safetensors"))
+    assert (refused.returncode, refused.stdout) == (3, "")
+    assert refused.stderr.startswith("dppl: error: data set 'wards' has rho = 1")
+    assert refused.stderr.count("\n") == 1
+    assert not (task.folder / "more.safetensors").exists()
+    shown = process("ledger", "show", wards, "--json")
+    assert len(json.loads(shown.stdout)[0]["releases"]) == 1
