@@ -1,7 +1,6 @@
-import hashlib
-
 """`dppl show`."""
 
+import hashlib
 import json
 
 import numpy as np

@@ -84,8 +84,6 @@ def test_only_one_module_draws_noise():
 
 NAMES = ("privacy", "lattice", "mechanisms", "prototypes", "data", "audit", "report", "errors")
 PACKAGES = ["dppl", *(f"dppl.{name}" for name in NAMES)]
-    f"dppl.{name}" for name in ("privacy", "lattice", "mechanisms", "prototypes", "data", "audit", "report", "errors")
-]
 
 
 @pytest.mark.parametrize("name", PACKAGES)
