@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ import typer
 from rich.table import Table
 
 from dppl.cli._shared import JsonOption, budget_from_options, console, print_json, printable
-from dppl.errors import ParameterError
+from dppl.errors import LedgerError, ParameterError
 from dppl.privacy.ledger import Ledger, accounts
 
 ledger = typer.Typer(
@@ -51,10 +52,11 @@ def create(
     if "://" not in file and not Path(file).resolve().parent.is_dir():
         raise ParameterError(f"FILE must lie in an existing folder; {Path(file).parent} is none; create it first.")
     budget = budget_from_options(rho, epsilon, delta)
-    if "://" in file or Path(file).exists():
+    taken: list[str] = []
+    with suppress(LedgerError):  # there is none yet, or opening it below says what is wrong
         taken = [account.dataset for account in accounts(file)]
-        if dataset in taken:
-            raise ParameterError(f"data set {dataset!r} already has an account here; its budget is fixed.")
+    if dataset in taken:
+        raise ParameterError(f"data set {dataset!r} already has an account here; its budget is fixed.")
     Ledger(file, dataset, budget, adjacency=adjacency)
     typer.echo(f"Data set {printable(dataset)}: {budget}, {adjacency}.")
     where = "URL" if "://" in file else printable(file)  # a URL may hold a password

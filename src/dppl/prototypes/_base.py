@@ -68,8 +68,8 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X_public : array-like or table of shape (n_public, n_features), default=None
             Public embeddings of the same encoder.
         ledger : Ledger, default=None
-            Account of the data set. The release is charged before any private value is read; if the fit stops after
-            that, the charge stays.
+            Account of the data set. The release is charged before any private value is read (but labels that have to
+            serve as class list); if the fit stops after that, the charge stays.
         partition : str, default=None
             Name of the part of the data set that (`X`, `y`) is, see `Ledger.charge`.
 
@@ -215,7 +215,8 @@ class PrototypeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if partition is not None:
                 raise ParameterError("partition names a part of a ledger's data set; pass ledger as well.")
             return None
-        parameters = {name: _as_json(value) for name, value in self._fitted_with.items()}
+        # Not the seed: whoever reads the ledger could take the noise out again.
+        parameters = {name: _as_json(value) for name, value in self._fitted_with.items() if name != "random_state"}
         entry = ledger.charge(
             self.guarantee_, estimator=type(self).__name__, parameters=parameters, partition=partition
         )

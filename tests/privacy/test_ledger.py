@@ -1,0 +1,702 @@
+"""The ledger: what it refuses, when it is written, what it holds. Many processes at once: test_ledger_processes.py."""
+
+import contextlib
+import hashlib
+import json
+import os
+import sqlite3
+import sys
+import tempfile
+import threading
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dppl
+from dppl.errors import BudgetExceeded, InputError, LedgerError, ParameterError, UnknownLabelError
+from dppl.lattice import Lattice
+from dppl.mechanisms.gaussian import DiscreteGaussian
+from dppl.mechanisms.randomness import SeededRandomness, SystemRandomness
+from dppl.privacy import ZCDP, ApproxDP, PureDP
+from dppl.privacy import ledger as module
+from dppl.privacy.composition import Cost, compose, total_rho
+from dppl.privacy.guarantee import Guarantee, Release
+from dppl.privacy.ledger import CHARGED, RELEASED, Ledger, accounts
+from dppl.prototypes import _records
+
+X = np.vstack([np.eye(4), -np.eye(4)]).astype(np.float32)
+Y = np.repeat(["a", "b"], 4)
+X_PUBLIC = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
+
+
+def promise(*costs, adjacency="add-remove"):
+    """Return a guarantee with releases of these costs."""
+    releases = [
+        Release(mechanism="test", statistic="s", sensitivity=1.0, norm="L2", parameters={}, cost=cost) for cost in costs
+    ]
+    return Guarantee(
+        budget=ZCDP(1e9),
+        adjacency=adjacency,
+        releases=tuple(releases),
+        public_inputs=(),
+        not_covered=(),
+        fit_for_release=True,
+    )
+
+
+def gaussian(rho, **more):
+    return promise({"rho": rho}, **more)
+
+
+def pure(epsilon):
+    return promise({"rho": epsilon**2 / 2, "epsilon": epsilon})
+
+
+def mean(rho, **parameters):
+    return dppl.MeanPrototypes(ZCDP(rho), classes=["a", "b"], **parameters)
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "ledger.db"
+
+
+@pytest.fixture
+def ledger(file):
+    return Ledger(file, "wards", ZCDP(1.0))
+
+
+# Opening
+
+
+def test_a_new_account_is_empty_and_opens_again(file):
+    first = Ledger(file, "wards", ZCDP(1.0), adjacency="replace-one")
+    assert (first.spent(), first.left(), first.releases()) == ({"rho": 0.0}, {"rho": 1.0}, [])
+    first.charge(gaussian(0.25, adjacency="replace-one"))
+    again = Ledger(str(file), "wards")
+    assert (again.budget, again.adjacency, again.spent()) == (ZCDP(1.0), "replace-one", {"rho": 0.25})
+    assert Ledger(file, "wards", ZCDP(1.0), adjacency="replace-one").to_dict() == again.to_dict()
+    assert [account.dataset for account in accounts(file)] == ["wards"]
+
+
+@pytest.mark.parametrize("budget", [ZCDP(2.0), ZCDP(0.5), PureDP(1.0), ApproxDP(1.0, 1e-6)])
+def test_the_budget_of_an_account_is_fixed(budget, file, ledger):
+    with pytest.raises(ParameterError, match=r"has the budget ZCDP\(rho=1.0\)"):
+        Ledger(file, "wards", budget)
+    assert Ledger(file, "wards").budget == ZCDP(1.0)
+
+
+@pytest.mark.parametrize("budget", [ZCDP(0.1), PureDP(1 / 3), ApproxDP(np.float64(0.7), 1e-300)])
+def test_every_notion_of_budget_comes_back_to_the_last_bit(budget, file):
+    Ledger(file, "wards", budget)
+    assert Ledger(file, "wards").budget == budget
+
+
+def test_the_relation_of_an_account_is_fixed(file, ledger):
+    with pytest.raises(ParameterError, match="accounted under add-remove"):
+        Ledger(file, "wards", adjacency="replace-one")
+    with pytest.raises(ParameterError, match="do not add"):
+        ledger.charge(gaussian(0.1, adjacency="replace-one"))
+    with pytest.raises(ParameterError, match="do not add"):
+        mean(0.1, adjacency="replace-one").fit(X, Y, ledger=ledger)
+    assert ledger.releases() == []
+
+
+def test_a_new_data_set_needs_a_budget_and_leaves_no_account_without(file, ledger):
+    with pytest.raises(ParameterError, match="give its total budget"):
+        Ledger(file, "ward")
+    assert [account.dataset for account in accounts(file)] == ["wards"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"dataset": ""},
+        {"dataset": 5},
+        {"dataset": None},
+        {"dataset": "a" * 256},
+        {"dataset": "a\nb"},
+        {"dataset": "a\x00"},
+        {"dataset": "\udc80"},
+        {"budget": 1.0},
+        {"adjacency": "near"},
+    ],
+)
+def test_bad_arguments_make_no_file(arguments, file):
+    with pytest.raises(ParameterError):
+        Ledger(file, **{"dataset": "wards", "budget": ZCDP(1.0), **arguments})
+    assert not file.exists()
+
+
+def test_a_name_is_a_name_and_not_sql_or_a_url(tmp_path):
+    name, path = "'; drop table dppl_releases; --%s", tmp_path / "what?.db"
+    ledger = Ledger(path, name, ZCDP(1.0))
+    ledger.charge(gaussian(0.5), partition=name, estimator=name, parameters={name: name})
+    assert path.exists()
+    assert ledger.releases()[0]["partition"] == name
+    assert ledger.releases()[0]["parameters"] == {name: name}
+
+
+# Adding up
+
+
+def test_ten_tenths_fit_to_the_last_bit_and_nothing_more(ledger):
+    # Ten times the float 0.1 is a little more than 1, so the float below it is what fits ten times.
+    tenth = np.nextafter(0.1, 0)
+    assert 10 * Fraction(0.1) > 1 > 10 * Fraction(float(tenth))
+    for _ in range(10):
+        ledger.charge(gaussian(float(tenth)))
+    left = 1 - 10 * Fraction(float(tenth))
+    assert ledger.spent()["rho"] <= 1.0
+    too_much = float(left)
+    while Fraction(too_much) <= left:
+        too_much = float(np.nextafter(too_much, 1))
+    with pytest.raises(BudgetExceeded):
+        ledger.charge(gaussian(too_much))
+    with pytest.raises(BudgetExceeded):
+        ledger.charge(gaussian(0.1))
+    assert len(ledger.releases()) == 10
+
+
+def test_an_exact_sum_is_not_refused_and_one_bit_more_is(ledger):
+    for _ in range(8):
+        ledger.charge(gaussian(0.125))
+    assert ledger.spent() == {"rho": 1.0}
+    assert ledger.left() == {"rho": 0.0}
+    for rho in (5e-324, 1e-300, 1e-17):
+        with pytest.raises(BudgetExceeded, match="Nothing was drawn"):
+            ledger.charge(gaussian(rho))
+    assert ledger.spent() == {"rho": 1.0}
+
+
+def test_ten_charges_of_a_tenth_of_ten_tenths_fit(file):
+    total = float(10 * Fraction(0.1))  # rounded down to 1.0
+    ledger = Ledger(file, "wards", ZCDP(float(np.nextafter(total, 2))))
+    for _ in range(10):
+        ledger.charge(gaussian(0.1))
+    with pytest.raises(BudgetExceeded):
+        ledger.charge(gaussian(1e-15))
+
+
+def test_all_releases_of_a_guarantee_are_charged_and_its_budget_is_not(ledger):
+    ledger.charge(promise({"rho": 0.25}, {"rho": 0.5}))
+    assert ledger.spent() == {"rho": 0.75}
+    assert ledger.releases()[0]["mechanism"] == "test; test"
+    assert ledger.left()["rho"] == np.nextafter(0.25, 0)
+
+
+def test_a_pure_account_adds_epsilons_and_refuses_gaussian_noise(file):
+    ledger = Ledger(file, "wards", PureDP(1.0))
+    ledger.charge(pure(0.25))
+    ledger.charge(promise({"rho": 0.01, "epsilon": 0.125}, {"rho": 0.01, "epsilon": 0.125}))
+    assert ledger.spent() == {"epsilon": 0.5}
+    for guarantee in (gaussian(1e-9), promise({"rho": 1e-9, "epsilon": 1e-9}, {"rho": 1e-9})):
+        with pytest.raises(BudgetExceeded, match="Gaussian"):
+            ledger.charge(guarantee)
+    with pytest.raises(BudgetExceeded):
+        ledger.charge(pure(0.5000001))
+    ledger.charge(pure(0.5))
+    assert ledger.spent() == {"epsilon": 1.0}
+
+
+def test_an_approximate_account_adds_in_zcdp_by_one_route(file):
+    """Costs chosen by what came before are proven to add up in zCDP, not in the best of several routes."""
+    delta = 1e-6
+    ledger = Ledger(file, "wards", ApproxDP(4.5, delta))
+    for _ in range(60):
+        ledger.charge(pure(0.1))
+    costs = [Cost(rho=0.1**2 / 2, epsilon=0.1, count=60)]
+    converted = ZCDP(total_rho(costs)).to_approx(delta)
+    assert ledger.spent() == converted.to_dict()
+    assert compose(costs, delta).epsilon < converted.epsilon < 4.5 < 60 * 0.1  # a plain sum would have refused
+    rho = 0.02
+    ledger.charge(gaussian(rho))
+    costs.append(Cost(rho=rho))
+    assert ledger.spent() == ZCDP(total_rho(costs)).to_approx(delta).to_dict()
+    assert ledger.left() == {"epsilon": np.nextafter(4.5 - ledger.spent()["epsilon"], 0)}
+    with pytest.raises(BudgetExceeded):
+        ledger.charge(gaussian(0.5))
+    assert len(ledger.releases()) == 61
+
+
+def test_parts_are_refused_where_a_record_may_move_between_them(file):
+    account = Ledger(file, "wards", ZCDP(1.0), adjacency="replace-one")
+    with pytest.raises(ParameterError, match="touch both"):
+        account.charge(gaussian(0.25, adjacency="replace-one"), partition="north")
+    assert account.releases() == []
+
+
+def test_the_ledger_holds_no_seed(file):
+    ledger = Ledger(file, "wards", ZCDP(1.0))
+    mean(0.25, random_state=4711).fit(X, Y, ledger=ledger)
+    (release,) = ledger.releases()
+    assert "random_state" not in release["parameters"]
+    assert "4711" not in str(release)
+
+
+def test_parts_of_one_name_add_and_of_different_names_do_not(ledger):
+    ledger.charge(gaussian(0.25), partition="north")
+    ledger.charge(gaussian(0.5), partition="south")
+    assert ledger.spent() == {"rho": 0.5}
+    ledger.charge(gaussian(0.25), partition="south")
+    assert ledger.spent() == {"rho": 0.75}
+    ledger.charge(gaussian(0.25))
+    assert ledger.spent() == {"rho": 1.0}
+    for refused in (None, "south"):
+        with pytest.raises(BudgetExceeded):
+            ledger.charge(gaussian(0.125), partition=refused)
+    ledger.charge(gaussian(0.5), partition="north")
+    ledger.charge(gaussian(0.75), partition="east")
+    assert ledger.spent() == {"rho": 1.0}
+
+
+@pytest.mark.parametrize("partition", [5, "", "a" * 256, b"a", "\udc80"])
+def test_a_part_needs_a_real_name(partition, ledger):
+    # SQLite gives the number 5 back as "5", which would be another part: the total would be found too late.
+    with pytest.raises(ParameterError, match="partition"):
+        ledger.charge(gaussian(0.75), partition=partition)
+    assert ledger.releases() == []
+
+
+def test_two_data_sets_in_one_file_share_nothing(file, ledger):
+    other = Ledger(file, "trial", PureDP(2.0), adjacency="replace-one")
+    ledger.charge(gaussian(1.0))
+    other.charge(promise({"rho": 1.0, "epsilon": 1.5}, adjacency="replace-one"))
+    assert (ledger.spent(), other.spent()) == ({"rho": 1.0}, {"epsilon": 1.5})
+    assert [len(account.releases()) for account in accounts(file)] == [1, 1]
+    assert ledger.releases()[0]["number"] != other.releases()[0]["number"]
+
+
+CHARGES = st.lists(
+    st.tuples(st.sampled_from([None, "p", "q", "r"]), st.floats(1e-3, 0.7) | st.sampled_from([0.1, 0.2, 0.3])),
+    min_size=1,
+    max_size=12,
+)
+
+
+def exact_total(charges):
+    shared = sum((Fraction(rho) for part, rho in charges if part is None), Fraction(0))
+    parts = {part for part, _ in charges} - {None}
+    return shared + max((sum(Fraction(rho) for p, rho in charges if p == part) for part in parts), default=Fraction(0))
+
+
+@settings(max_examples=40)
+@given(CHARGES)
+def test_no_sequence_of_charges_overspends_and_none_is_refused_without_need(charges):
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = Ledger(os.path.join(folder, "ledger.db"), "wards", ZCDP(1.0))
+        taken = []
+        for part, rho in charges:
+            fits = exact_total([*taken, (part, rho)]) <= 1
+            try:
+                ledger.charge(gaussian(rho), partition=part)
+            except BudgetExceeded:
+                assert not fits
+            else:
+                assert fits
+                taken.append((part, rho))
+        spent = ledger.spent()["rho"]
+        assert exact_total(taken) <= Fraction(spent) <= 1
+        assert [(r["partition"], r["cost"]["rho"]) for r in ledger.releases()] == taken
+
+
+# Fitting
+
+
+def test_a_fit_marks_its_charge_with_the_hash_of_the_model_file(ledger, tmp_path):
+    model = mean(0.25, pool=2).fit(X, Y, ledger=ledger, partition="north")
+    model.save(tmp_path / "m.safetensors")
+    (release,) = ledger.releases()
+    assert release["model_sha256"] == hashlib.sha256((tmp_path / "m.safetensors").read_bytes()).hexdigest()
+    assert (release["status"], release["estimator"], release["partition"]) == (RELEASED, "MeanPrototypes", "north")
+    assert release["cost"] == model.guarantee_.releases[0].cost
+    assert release["mechanism"] == model.guarantee_.releases[0].mechanism
+    assert release["dppl_version"] == dppl.__version__
+    assert release["parameters"]["budget"] == {"rho": 0.25}
+    assert release["parameters"]["pool"] == 2
+    assert release["charged_at"] <= release["released_at"]
+    entry = f"wards, release {release['number']}"
+    assert model.guarantee_.ledger_entry == entry
+    assert dppl.load(tmp_path / "m.safetensors").guarantee_.ledger_entry == entry
+    assert f"Charged to the ledger: {entry}." in str(model.guarantee_)
+
+
+def test_without_a_ledger_nothing_is_charged_and_a_partition_is_refused(ledger):
+    model = mean(0.25).fit(X, Y)
+    assert model.guarantee_.ledger_entry is None
+    assert ledger.releases() == []
+    with pytest.raises(ParameterError, match="partition"):
+        mean(0.25).fit(X, Y, partition="north")
+
+
+def test_public_prototypes_are_charged_in_a_pure_account(file):
+    ledger = Ledger(file, "wards", PureDP(1.0))
+    estimator = dppl.PublicPrototypes(PureDP(0.75), classes=["a", "b"])
+    estimator.fit(X, Y, X_public=X_PUBLIC, ledger=ledger)
+    assert 0 < ledger.spent()["epsilon"] <= 0.75
+    with pytest.raises(BudgetExceeded):
+        estimator.fit(X, Y, X_public=X_PUBLIC, ledger=ledger)
+    with pytest.raises(BudgetExceeded, match="Gaussian"):
+        mean(1e-3).fit(X, Y, ledger=ledger)
+    assert len(ledger.releases()) == 1
+
+
+def spy_on(monkeypatch, owner, name, before):
+    original = getattr(owner, name)
+
+    def spied(*arguments, **named):
+        before(name)
+        return original(*arguments, **named)
+
+    monkeypatch.setattr(owner, name, spied)
+
+
+READING = [(_records, "class_codes"), (Lattice, "transform"), (Lattice, "_quantise"), (Lattice, "_map")]
+DRAWING = [
+    (source, name) for source in (SystemRandomness, SeededRandomness) for name in ("below", "bits", "discrete_gaussian")
+]
+
+
+def estimators():
+    return {
+        "mean": (mean(0.25), {}),
+        "seeded": (mean(0.25, random_state=1), {}),
+        "coinpress": (mean(0.25, adjacency="replace-one", mechanism="coinpress", metric="euclidean"), {}),
+        "public": (dppl.PublicPrototypes(ZCDP(0.25), classes=["a", "b"]), {"X_public": X_PUBLIC}),
+    }
+
+
+@pytest.mark.parametrize("name", estimators())
+def test_the_charge_is_on_record_before_anything_private_is_looked_at_or_drawn(name, file, monkeypatch):
+    estimator, more = estimators()[name]
+    Ledger(file, "wards", ZCDP(1.0), adjacency=estimator.adjacency)
+    seen = []
+
+    def look(what):
+        # Another connection: it sees only what has been committed.
+        with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as connection:
+            seen.append((what, connection.execute("SELECT status, cost FROM dppl_releases").fetchall()))
+        connection.close()
+
+    spy_on(monkeypatch, _records, "class_codes", look)
+    spy_on(monkeypatch, type(estimator), "_release", look)
+    for owner, method in DRAWING:
+        spy_on(monkeypatch, owner, method, look)
+    estimator.fit(X, Y, **more, ledger=Ledger(file, "wards"))
+    assert seen[0][0] == "class_codes"
+    assert {what for what, _ in seen} & {"below", "bits", "discrete_gaussian"}
+    for what, rows in seen:
+        assert [status for status, _ in rows] == [CHARGED], what
+        assert json.loads(rows[0][1])["rho"] > 0
+
+
+def test_private_rows_are_mapped_after_the_charge(file, monkeypatch):
+    ledger = Ledger(file, "wards", ZCDP(1.0))
+    statuses = []
+    spy_on(monkeypatch, Lattice, "blocks", lambda _: statuses.append([r["status"] for r in ledger.releases()]))
+    spy_on(monkeypatch, Lattice, "transform", lambda _: statuses.append([r["status"] for r in ledger.releases()]))
+    mean(0.25).fit(X, Y, ledger=ledger)
+    assert statuses
+    assert all(status == [CHARGED] for status in statuses)
+
+
+@pytest.mark.parametrize("name", estimators())
+def test_a_refused_fit_draws_nothing_reads_nothing_and_writes_nothing(name, file, monkeypatch):
+    estimator, more = estimators()[name]
+    ledger = Ledger(file, "wards", ZCDP(0.375), adjacency=estimator.adjacency)
+    estimator.fit(X, Y, **more, ledger=ledger)
+    before, content = ledger.to_dict(), file.read_bytes()
+
+    def never(what):
+        raise AssertionError(f"{what} was called")
+
+    for owner, method in [(_records, "class_codes"), (type(estimator), "_release"), *DRAWING]:
+        spy_on(monkeypatch, owner, method, never)
+    with pytest.raises(BudgetExceeded) as caught:
+        estimator.fit(X, Y, **more, ledger=ledger)
+    assert "0.375" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert ledger.to_dict() == before
+    assert file.read_bytes() == content
+    assert not hasattr(estimator, "prototypes_")
+    with pytest.raises(AssertionError, match="class_codes was called"):  # the spies are in place
+        estimator.fit(X, Y, **more)
+
+
+def test_a_fit_that_stops_at_an_unknown_label_has_paid_and_stays_unfinished(ledger):
+    with pytest.raises(UnknownLabelError):
+        mean(0.25).fit(X, np.append(Y[:-1], "Jane"), ledger=ledger)
+    (release,) = ledger.releases()
+    assert (release["status"], release["released_at"], release["model_sha256"]) == (CHARGED, None, None)
+    assert 0.2 < ledger.spent()["rho"] <= 0.25
+
+
+@pytest.mark.parametrize("error", [RuntimeError("gone"), MemoryError(), KeyboardInterrupt()])
+def test_a_fit_that_dies_in_its_mechanism_has_paid(error, ledger, monkeypatch):
+    def release(self, exact, source):
+        raise error
+
+    monkeypatch.setattr(DiscreteGaussian, "release", release)
+    for count in range(1, 4):
+        with pytest.raises(type(error)):
+            mean(0.25).fit(X, Y, ledger=ledger)
+        assert [r["status"] for r in ledger.releases()] == [CHARGED] * count
+    monkeypatch.undo()
+    mean(0.25).fit(X, Y, ledger=ledger)
+    with pytest.raises(BudgetExceeded):
+        mean(0.25).fit(X, Y, ledger=ledger)
+
+
+def test_a_fit_whose_parameters_or_shapes_are_wrong_pays_nothing(ledger):
+    for arguments in ((X, Y[:-1]), (X[0], Y), (X, Y.reshape(2, 4))):
+        with pytest.raises(InputError):
+            mean(0.25).fit(*arguments, ledger=ledger)
+    with pytest.raises(ParameterError):
+        mean(0.25, metric="euclidean").fit(X, Y, ledger=ledger)
+    assert ledger.releases() == []
+
+
+def test_a_refit_pays_again(ledger):
+    estimator = mean(0.25)
+    numbers = {estimator.fit(X, Y, ledger=ledger).guarantee_.ledger_entry for _ in range(3)}
+    assert len(numbers) == len(ledger.releases()) == 3
+
+
+def content_without_times(path):
+    with sqlite3.connect(path) as connection:
+        tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        content = {}
+        for table in sorted(tables):
+            rows = connection.execute(f"SELECT * FROM {table}")
+            names = [column[0] for column in rows.description]
+            dropped = {"created", "charged_at", "released_at"}
+            content[table] = [{k: v for k, v in zip(names, row, strict=True) if k not in dropped} for row in rows]
+    connection.close()
+    return content
+
+
+@pytest.mark.parametrize("name", ["seeded", "public"])
+def test_neighbours_leave_the_same_ledger_but_for_times_and_the_released_model(name, tmp_path):
+    # The hash is that of the released model, which differs as much as the mechanism lets it.
+    contents, models = [], []
+    neighbours = [(X, Y), (np.vstack([X, 7 * X[:1]]), np.append(Y, "b")), (np.vstack([X, X[:1] * np.nan]), [*Y, "a"])]
+    for place, (rows, labels) in enumerate(neighbours):
+        estimator, more = estimators()[name]
+        estimator.set_params(random_state=3)
+        ledger = Ledger(tmp_path / f"{place}.db", "wards", ZCDP(1.0))
+        estimator.fit(rows, labels, **more, ledger=ledger, partition="north")
+        content = content_without_times(tmp_path / f"{place}.db")
+        models.append([release.pop("model_sha256") for release in content["dppl_releases"]])
+        contents.append(content)
+        assert models[-1] == [hashlib.sha256(estimator.to_bytes()).hexdigest()]
+    assert set(contents[0]) == {"dppl_datasets", "dppl_releases", "dppl_schema"}
+    assert contents[0] == contents[1] == contents[2]
+    if name == "seeded":
+        assert models[0] != models[1]  # the added record was read
+
+
+def test_neighbours_whose_fits_fail_leave_the_same_ledger(tmp_path):
+    contents = []
+    for place, labels in enumerate((np.append(Y[:-1], "Jane"), np.append(Y[:-2], ["John", "Jane"]))):
+        with pytest.raises(UnknownLabelError):
+            mean(0.25).fit(X, labels, ledger=Ledger(tmp_path / f"{place}.db", "wards", ZCDP(1.0)))
+        contents.append(content_without_times(tmp_path / f"{place}.db"))
+        assert b"Jane" not in (tmp_path / f"{place}.db").read_bytes()
+    assert contents[0] == contents[1]
+
+
+# Files and databases that are no ledgers, or cannot be used
+
+
+def one_line(caught):
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith(".")
+    assert "INSERT" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content", [b"no database at all, only text that is long enough" * 50, b"SQLite format 3\0" * 99]
+)
+def test_a_file_of_other_bytes_is_refused_and_kept(content, file):
+    file.write_bytes(content)
+    for use in (lambda: Ledger(file, "wards", ZCDP(1.0)), lambda: accounts(file)):
+        with pytest.raises(LedgerError) as caught:
+            use()
+        assert "cannot be used" in one_line(caught)
+    assert file.read_bytes() == content
+
+
+def test_another_database_can_hold_a_ledger_and_is_not_touched_by_looking(file):
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE patients (name TEXT)")
+        connection.execute("INSERT INTO patients VALUES ('x')")
+    connection.close()
+    before = file.read_bytes()
+    assert accounts(file) == []
+    assert file.read_bytes() == before
+    Ledger(file, "wards", ZCDP(1.0)).charge(gaussian(0.5))
+    assert accounts(file)[0].spent() == {"rho": 0.5}
+    assert content_without_times(file)["patients"] == [{"name": "x"}]
+
+
+def test_a_table_of_the_same_name_but_other_columns_is_refused(file):
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE dppl_datasets (something TEXT)")
+    connection.close()
+    with pytest.raises(LedgerError) as caught:
+        Ledger(file, "wards", ZCDP(1.0))
+    one_line(caught)
+
+
+def test_a_ledger_of_a_later_schema_is_left_alone(file, ledger):
+    with sqlite3.connect(file) as connection:
+        connection.execute("UPDATE dppl_schema SET version = 2")
+    connection.close()
+    before = file.read_bytes()
+    for use in (lambda: Ledger(file, "wards"), lambda: Ledger(file, "new", ZCDP(1.0)), lambda: accounts(file)):
+        with pytest.raises(LedgerError, match=r"schema 2.*Update dppl"):
+            use()
+    assert file.read_bytes() == before
+
+
+def test_a_read_only_ledger_shows_what_is_spent_and_refuses_to_charge(file, ledger):
+    ledger.charge(gaussian(0.5))
+    before = file.read_bytes()
+    url = f"sqlite:///file:{file}?mode=ro&uri=true"  # works for root too, who may write to every file
+    read_only = Ledger(url, "wards")
+    assert read_only.spent() == {"rho": 0.5}
+    with pytest.raises(LedgerError) as caught:
+        read_only.charge(gaussian(0.25))
+    assert "readonly" in one_line(caught)
+    if os.geteuid() != 0:
+        file.chmod(0o400)
+        with pytest.raises(LedgerError):
+            ledger.charge(gaussian(0.25))
+    assert file.read_bytes() == before
+
+
+def test_a_ledger_that_others_hold_is_given_up_after_a_while(file, ledger, monkeypatch):
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.05)
+    holder = sqlite3.connect(file, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    with pytest.raises(LedgerError) as caught:
+        mean(0.25).fit(X, Y, ledger=ledger)
+    assert "locked" in one_line(caught)
+    holder.execute("ROLLBACK")
+    holder.close()
+    mean(0.25).fit(X, Y, ledger=ledger)
+    assert len(ledger.releases()) == 1
+
+
+def test_a_ledger_that_vanished_pays_for_nothing(file, ledger):
+    file.unlink()
+    with pytest.raises(LedgerError, match="no such table"):
+        mean(0.25).fit(X, Y, ledger=ledger)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("sqlite://", "in memory"),
+        ("sqlite:///:memory:", "in memory"),
+        (":memory:", "in memory"),
+        ("", "in memory"),
+        ("mssql+pyodbc://scott:tiger@host/db", "cannot be used"),
+        ("nonsense+driver://scott:tiger@host/db", "cannot be used"),
+        ("postgresql://scott:tiger@host:port/db", "cannot be used"),
+        ("://scott:tiger", "cannot be used"),
+    ],
+)
+def test_a_place_where_nothing_can_be_kept_is_refused(url, words):
+    with pytest.raises(LedgerError, match=words) as caught:
+        Ledger(url, "wards", ZCDP(1.0))
+    assert "tiger" not in one_line(caught)
+
+
+def test_databases_whose_locks_are_untried_are_refused(monkeypatch):
+    monkeypatch.setattr(sa, "create_engine", lambda *_, **__: sa.create_mock_engine("mysql://", lambda *_: None))
+    monkeypatch.setitem(sys.modules, "MySQLdb", None)
+    with pytest.raises(LedgerError):
+        Ledger("mysql://host/db", "wards", ZCDP(1.0))
+
+
+@pytest.mark.parametrize("where", ["", "no/folder/ledger.db"])
+def test_a_folder_is_no_ledger(where, tmp_path):
+    with pytest.raises(LedgerError) as caught:
+        Ledger(tmp_path / where, "wards", ZCDP(1.0))
+    one_line(caught)
+
+
+@pytest.mark.parametrize("prefix", ["", "sqlite:///"])
+def test_looking_makes_no_file(prefix, file):
+    with pytest.raises(LedgerError, match="there is no ledger"):
+        accounts(f"{prefix}{file}")
+    assert not file.exists()
+
+
+def test_postgresql_without_its_driver_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    for url in ("postgresql+psycopg://host/db", "postgresql://host/db"):
+        with pytest.raises(LedgerError, match=r"pip install 'dppl\[postgresql\]'") as caught:
+            Ledger(url, "wards", ZCDP(1.0))
+        assert "psycopg" in one_line(caught)
+
+
+# Two at once
+
+
+def race(ledgers, monkeypatch):
+    """Charge 0.75 in two threads that both wait, between reading the total and writing, for the other to have read."""
+    both_have_read = threading.Barrier(2)
+    outcomes = []
+    whole = module._paid
+
+    def paid(connection, dataset_id):
+        rows = whole(connection, dataset_id)
+        with contextlib.suppress(threading.BrokenBarrierError):  # the other cannot read yet: the lock at work
+            both_have_read.wait(timeout=1)
+        return rows
+
+    def work(ledger):
+        try:
+            ledger.charge(gaussian(0.75))
+            outcomes.append("charged")
+        except BudgetExceeded:
+            outcomes.append("refused")
+
+    monkeypatch.setattr(module, "_paid", paid)
+    threads = [threading.Thread(target=work, args=(ledger,)) for ledger in ledgers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    monkeypatch.setattr(module, "_paid", whole)
+    return sorted(outcomes), ledgers[0].spent()["rho"]
+
+
+def test_of_two_charges_at_once_one_is_refused(file, monkeypatch):
+    ledgers = [Ledger(file, "wards", ZCDP(1.0)) for _ in range(2)]
+    assert race(ledgers, monkeypatch) == (["charged", "refused"], 0.75)
+
+
+def test_without_the_lock_the_same_two_overspend(file, monkeypatch):
+    ledgers = [Ledger(file, "wards", ZCDP(1.0)) for _ in range(2)]
+    monkeypatch.setitem(module._BEGIN, "sqlite", ())  # the planted fault: each statement by itself
+    assert race(ledgers, monkeypatch) == (["charged", "charged"], 1.5)
+
+
+def test_a_guarantee_can_be_charged_without_a_fit(ledger):
+    entry = ledger.charge(replace(gaussian(0.5), unit="one patient"), estimator="mine", parameters={"b": 1, "a": None})
+    (release,) = ledger.releases()
+    assert (release["status"], release["number"]) == (CHARGED, entry.number)
+    assert (release["estimator"], release["parameters"]) == ("mine", {"a": None, "b": 1})
+    ledger.finish(entry)
+    assert ledger.releases()[0]["status"] == RELEASED
+    assert ledger.releases()[0]["model_sha256"] is None
+    assert json.loads(json.dumps(ledger.to_dict())) == ledger.to_dict()
