@@ -17,6 +17,10 @@ lint:
     ruff check --fix
     mypy
 
+# Plant known faults one by one and see whether the tests notice
+mutate *ARGS:
+    python tools/mutate.py {{ARGS}}
+
 # What CI does
 check:
     .ci/run

@@ -191,3 +191,19 @@ def test_centres_stay_where_floats_hold_squared_norms():
     for dim in (1, 16, 4096):
         limit = np.abs(coinpress._exact_center(np.full(dim, 1e300))).max()
         assert dim * (limit + 128) ** 2 <= 2**53
+
+
+def test_a_row_on_the_other_side_moves_the_sum_by_almost_the_stated_sensitivity(monkeypatch):
+    """The default ball is so wide that no replaced row crosses it; a small first radius makes the bound tight."""
+    monkeypatch.setattr(coinpress, "DiscreteGaussian", Spy)
+    lattice = Lattice(4096)
+    row = lattice.transform(np.random.default_rng(10).normal(size=(1, 4096)))
+    firsts = []
+    for other in (row, -row):
+        Spy.steps = []
+        CoinPress(1.0, radius=1e-6).release(np.concatenate([row, other]), lattice, randomness(0))
+        firsts.append(Spy.steps[0])
+    (mechanism, first), (_, second) = firsts
+    moved = int(((first - second) ** 2).sum())
+    # Tight to a tenth, so a stated sensitivity of one radius instead of two would not cover it.
+    assert 0.9 * mechanism.squared_sensitivity < moved <= mechanism.squared_sensitivity

@@ -215,3 +215,26 @@ def test_more_prototypes_than_candidates_are_refused():
 def test_the_whole_pool_is_one_set():
     mechanism = ExponentialMechanism(epsilon=1.0, sensitivity=1, size=4)
     assert mechanism.select(np.array([5, 0, 2, 2]), SYSTEM).tolist() == [0, 1, 2, 3]
+
+
+class Proposing(Scripted):
+    """Makes the given proposals in turn."""
+
+    def below(self, bound):
+        return next(self.proposal)
+
+
+def test_a_proposal_is_turned_down_by_its_true_weight():
+    """The integer envelope lifts a weight of exp(-10¹²) to 2⁻⁴⁰, which no sample of draws would show."""
+    mechanism = ExponentialMechanism(epsilon=1.0, sensitivity=1)
+    # The first proposal meets the largest uniform number, the second, of the best candidate, meets 0.
+    source = Proposing(iter([0, 1]), [2**64 - 1, 0])
+    assert mechanism.select(np.array([0, 10**12]), source).tolist() == [1]
+
+
+@pytest.mark.parametrize("size", [1, 3, 5])
+def test_selections_at_absurd_budgets_do_not_crash(size):
+    """Far gaps must not cost the envelope its precision: at epsilon 10¹² only the best set is ever drawn."""
+    utilities = np.random.default_rng(0).integers(0, 10**6, 50)
+    chosen = ExponentialMechanism(epsilon=1e12, sensitivity=7, size=size).select(utilities, SYSTEM)
+    assert sorted(utilities[chosen]) == sorted(utilities)[-size:]

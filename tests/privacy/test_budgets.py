@@ -1,12 +1,14 @@
 from fractions import Fraction
 
 import mpmath
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dppl import ZCDP, ApproxDP, PureDP
 from dppl.errors import BudgetError, ParameterError
+from dppl.privacy import accounting
 from dppl.privacy.accounting import bounded_range_of_zcdp, gaussian_noise_std, rho_of_bounded_range, rho_of_gaussian
 
 sizes = st.floats(1e-6, 1e3)
@@ -60,13 +62,18 @@ def test_conversions_that_do_not_exist_say_so(convert):
         convert()
 
 
+def epsilon_at(order, rho, delta):
+    """Canonne, Kamath, Steinke (2020), Proposition 12, in the digits at work."""
+    rho, delta, order = mpmath.mpf(rho), mpmath.mpf(delta), mpmath.mpf(order)
+    return order * rho + mpmath.log1p(-1 / order) - mpmath.log(delta * order) / (order - 1)
+
+
 def reference_epsilon(rho, delta):
     """Canonne, Kamath, Steinke (2020), Proposition 12, minimised over the order in 40 digits."""
     with mpmath.workdps(40):
-        rho, delta = mpmath.mpf(rho), mpmath.mpf(delta)
 
         def epsilon(order):
-            return order * rho + mpmath.log1p(-1 / order) - mpmath.log(delta * order) / (order - 1)
+            return epsilon_at(order, rho, delta)
 
         # Golden-section search: the function of log(order - 1) has one minimum.
         low, high = mpmath.log(mpmath.mpf("1e-4")), mpmath.log(mpmath.mpf("1e9"))
@@ -112,3 +119,16 @@ def test_gaussian_noise_is_the_least_that_stays_within_rho(squared_sensitivity, 
 def test_a_selection_uses_an_approximate_budget_as_pure():
     assert ApproxDP(1.5, 1e-5).selection_epsilon() == 1.5
     assert PureDP(1.5).to_approx(1e-7) == ApproxDP(1.5, 1e-7)
+
+
+def test_the_margin_of_a_conversion_covers_the_rounding_of_floats():
+    """At the very order that a conversion chose, 40 digits never give more than it; floats alone would, often."""
+    rounded_down = 0
+    for rho in np.geomspace(1e-2, 1e2, 50).tolist():
+        _, coarse = accounting._epsilon_and_order(rho, 1e-6, 1 + accounting._COARSE)
+        floats, order = accounting._epsilon_and_order(rho, 1e-6, 1 + (coarse - 1) * accounting._FINE)
+        with mpmath.workdps(40):
+            exact = epsilon_at(order, rho, 1e-6)
+            assert exact <= ZCDP(rho).to_approx(1e-6).epsilon <= exact * (1 + 1e-11)
+            rounded_down += floats < exact
+    assert rounded_down  # or this test could not see a missing margin

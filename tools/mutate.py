@@ -1,0 +1,390 @@
+"""Plant known faults one by one and see whether the tests notice.
+
+    python tools/mutate.py [--only NAME] [--json FILE]
+
+Each mutant changes one place in a copy of the tree and runs there the test files that should turn red. A survivor is a
+promise that no test keeps; then the exit status is 1. `tests/meta/test_mutants.py` holds the list to the sources.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+COPIED = (".ci", "src", "tests", "tools", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "justfile")
+COPIED += ("pyproject.toml",)
+KILLED, SURVIVED, BROKEN = "killed", "SURVIVED", "BROKEN"
+# A fault may make a loop endless. That is no test's merit, so such a mutant counts as broken.
+LIMIT_S = 600
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mutant:
+    """One fault: in `file` the text `old` becomes `new`, and one of `tests` should fail.
+
+    Parameters
+    ----------
+    name : str
+    file : str
+        Path of the source below src/dppl.
+    old, new : str
+        `old` stands in the file exactly once.
+    tests : tuple of str
+        Test files, as paths below the root.
+    keyword : str, default=""
+        Part of the names of the tests to run, where the whole files would take long; pytest's -k.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    keyword: str = ""
+
+    def apply(self, source: str) -> str:
+        """Return the faulty source.
+
+        Raises
+        ------
+        ValueError
+            If `old` does not stand in it exactly once, or is no different from `new`.
+        """
+        count = source.count(self.old)
+        if count != 1 or self.old == self.new:
+            raise ValueError(
+                f"{self.name}: its text must stand in {self.file} once and change; it stands {count} times."
+            )
+        return source.replace(self.old, self.new)
+
+
+MUTANTS = (
+    Mutant(
+        name="gaussian-draws-half-the-noise",
+        file="mechanisms/gaussian.py",
+        old="exact + source.discrete_gaussian(self.noise_std, exact.shape)",
+        new="exact + source.discrete_gaussian(self.noise_std / 2, exact.shape)",
+        tests=("tests/mechanisms/test_gaussian.py",),
+    ),
+    Mutant(
+        name="gaussian-plans-half-the-noise",
+        file="mechanisms/gaussian.py",
+        old="noise_std=gaussian_noise_std(squared_sensitivity, rho))",
+        new="noise_std=gaussian_noise_std(squared_sensitivity, rho) / 2)",
+        tests=("tests/mechanisms/test_gaussian.py",),
+    ),
+    Mutant(
+        name="exponential-spends-twice-epsilon",
+        file="mechanisms/exponential.py",
+        old="rate = Fraction(self.epsilon) / self.sensitivity",
+        new="rate = 2 * Fraction(self.epsilon) / self.sensitivity",
+        tests=("tests/mechanisms/test_exponential.py",),
+    ),
+    Mutant(
+        # One more in the size makes the weights those of DPPL-v1's released code: binom(rank, K), ranks from 0.
+        name="exponential-counts-sets-as-published",
+        file="mechanisms/exponential.py",
+        old="worst = self._draw(utilities[order], source)",
+        new="worst = type(self)(epsilon=self.epsilon, sensitivity=self.sensitivity, size=self.size + 1)._draw("
+        "utilities[order], source)",
+        tests=("tests/mechanisms/test_exponential.py",),
+        keyword="set_has_the_exact_law",
+    ),
+    Mutant(
+        name="exponential-accepts-every-proposal",
+        file="mechanisms/exponential.py",
+        old="if _bernoulli(factor, exponent, source):",
+        new="if _bernoulli(factor, exponent, source) or True:",
+        tests=("tests/mechanisms/test_exponential.py",),
+    ),
+    Mutant(
+        name="coinpress-forgets-the-replaced-row",
+        file="mechanisms/coinpress.py",
+        old="math.nextafter(self.rho * share, 0)), 4 * bound)",
+        new="math.nextafter(self.rho * share, 0)), bound)",
+        tests=("tests/mechanisms/test_coinpress.py",),
+    ),
+    Mutant(
+        name="coinpress-clips-nothing",
+        file="mechanisms/coinpress.py",
+        old="near = round_within(rows[start : start + _BLOCK] - center, bound)",
+        new="near = rows[start : start + _BLOCK] - center",
+        tests=("tests/mechanisms/test_coinpress.py",),
+    ),
+    Mutant(
+        name="mean-forgets-the-replaced-row",
+        file="prototypes/mean.py",
+        old="self.lattice_.squared_norm * (4 if replaces else 1)",
+        new="self.lattice_.squared_norm * (1 if replaces else 1)",
+        tests=("tests/prototypes/test_mean.py",),
+        keyword="replace_one",
+    ),
+    Mutant(
+        name="mean-divides-by-private-counts",
+        file="prototypes/mean.py",
+        old='return sums / self._public_sizes(codes)[:, None] if self.adjacency == "replace-one" else sums',
+        new="return sums / self._public_sizes(codes)[:, None]",
+        tests=("tests/prototypes/test_neighbours.py",),
+        keyword="sums_of_neighbours",
+    ),
+    Mutant(
+        name="public-selects-too-sharply-under-replace-one",
+        file="prototypes/public.py",
+        old='epsilon=epsilon if self.adjacency == "add-remove" else epsilon / 2,',
+        new="epsilon=epsilon,",
+        tests=("tests/prototypes/test_public.py",),
+        keyword="replace_one",
+    ),
+    Mutant(
+        name="rounding-leaves-the-ball",
+        file="lattice/rounding.py",
+        old="while over.size:",
+        new="while False:",
+        tests=("tests/lattice/test_lattice.py",),
+    ),
+    Mutant(
+        name="lattice-norm-bound-is-doubled",
+        file="lattice/lattice.py",
+        old="self.squared_norm = Fraction(LARGEST**2 * self.dim, 16)",
+        new="self.squared_norm = Fraction(LARGEST**2 * self.dim, 8)",
+        tests=("tests/lattice/test_lattice.py",),
+    ),
+    Mutant(
+        name="lattice-subtracts-the-mean-of-the-block",
+        file="lattice/lattice.py",
+        old="u = _unit(block)\n",
+        new="u = _unit(block) - _unit(block).mean(axis=0)\n",
+        tests=("tests/lattice/test_lattice.py",),
+    ),
+    Mutant(
+        name="kernels-add-too-many-rows-in-float32",
+        file="lattice/kernels.py",
+        old="min(_PRIVATE_ROWS, 2 ** (53 if wide else 24) //",
+        new="min(_PRIVATE_ROWS, 4 * 2 ** (53 if wide else 24) //",
+        tests=("tests/lattice/test_kernels.py",),
+    ),
+    Mutant(
+        name="kernels-forget-the-lower-clip",
+        file="lattice/kernels.py",
+        old="return self.high >= lattice.squared_norm and self.low <= -lattice.squared_norm",
+        new="return self.high >= lattice.squared_norm",
+        tests=("tests/lattice/test_kernels.py",),
+    ),
+    Mutant(
+        name="composition-rounds-to-nearest",
+        file="privacy/composition.py",
+        old="round_up(float(exact), lambda value: value >= exact)",
+        new="float(exact)",
+        tests=("tests/privacy/test_composition.py",),
+    ),
+    Mutant(
+        name="conversion-without-margin",
+        file="privacy/accounting.py",
+        old="return max(epsilon * (1 + _MARGIN), _MARGIN)",
+        new="return max(epsilon, _MARGIN)",
+        tests=("tests/privacy/test_budgets.py",),
+    ),
+    Mutant(
+        name="conversion-keeps-what-the-search-found",
+        file="privacy/accounting.py",
+        old="while epsilon_of_zcdp(rho, delta) > epsilon:",
+        new="while False:",
+        tests=("tests/privacy/test_budgets.py",),
+    ),
+    Mutant(
+        name="records-give-all-labels-one-type",
+        file="prototypes/_records.py",
+        old='labels = np.asarray(y) if hasattr(y, "dtype") or hasattr(y, "__array__") else _as_objects(y)',
+        new="labels = np.asarray(y)",
+        tests=("tests/prototypes/test_neighbours.py",),
+        keyword="odd_label",
+    ),
+    Mutant(
+        name="records-show-the-unknown-label",
+        file="prototypes/_records.py",
+        old="classes, but at least one is not.",
+        new="classes, but {y[codes < 0][0]} is not.",
+        tests=("tests/prototypes/test_mean.py",),
+        keyword="unknown_label",
+    ),
+    Mutant(
+        name="guarantee-forgets-the-seed",
+        file="prototypes/public.py",
+        old="fit_for_release=source.fit_for_release,",
+        new="fit_for_release=True,",
+        tests=("tests/prototypes/test_model_file.py",),
+    ),
+    Mutant(
+        name="model-file-keeps-the-seed",
+        file="prototypes/model_file.py",
+        old='"coinpress_center", "random_state"}',
+        new='"coinpress_center"}',
+        tests=("tests/prototypes/test_model_file.py",),
+    ),
+    Mutant(
+        name="fit-charges-nothing",
+        file="prototypes/_base.py",
+        old="charge = self._charge(ledger, partition)",
+        new="charge = None",
+        tests=("tests/privacy/test_ledger.py",),
+        keyword="a_fit",
+    ),
+    Mutant(
+        name="fit-releases-before-it-charges",
+        file="prototypes/_base.py",
+        old="charge = self._charge(ledger, partition)",
+        new="codes = _records.class_codes(labels, self.classes_, self.unknown_labels)\n"
+        "        self._release(mechanism, rows, codes, public, source)\n"
+        "        charge = self._charge(ledger, partition)",
+        tests=("tests/privacy/test_ledger.py",),
+        keyword="charge",
+    ),
+    Mutant(
+        name="ledger-takes-no-lock",
+        file="privacy/ledger.py",
+        old='"sqlite": ("BEGIN IMMEDIATE",),',
+        new='"sqlite": (),',
+        tests=("tests/privacy/test_ledger.py",),
+        keyword="at_once",
+    ),
+    Mutant(
+        name="ledger-looks-at-the-past-only",
+        file="privacy/ledger.py",
+        old="total = self._total([*paid, new])",
+        new="total = self._total(paid)",
+        tests=("tests/privacy/test_ledger.py",),
+        keyword="fit",
+    ),
+    Mutant(
+        name="ledger-refuses-the-exact-sum",
+        file="privacy/ledger.py",
+        old="if total[name] > self.budget.to_dict()[name]:",
+        new="if total[name] >= self.budget.to_dict()[name]:",
+        tests=("tests/privacy/test_ledger.py",),
+        keyword="exact_sum",
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of a mutant; `by` is the test that failed, or what went wrong without one."""
+
+    name: str
+    file: str
+    verdict: str
+    by: str
+    seconds: float
+
+
+def judge(status: int, output: str) -> tuple[str, str]:
+    """Return the verdict and the test that failed, from pytest's exit status and output.
+
+    Only a test that ran and failed kills a mutant: a module that no longer imports, or a keyword that picks no test,
+    proves nothing.
+    """
+    if status == 0:
+        return SURVIVED, ""
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+::.+?)(?: - .*)?$", output, re.MULTILINE)
+    if status == 1 and failed:
+        return KILLED, failed[1]
+    return BROKEN, f"pytest ended with status {status}: {(output.strip().splitlines() or [''])[-1]}"
+
+
+def copy_tree(folder: Path) -> None:
+    """Copy what the tests need; the checkout itself is never changed."""
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, folder / name)
+
+
+def run_tests(folder: Path, tests: Iterable[str], keyword: str = "") -> tuple[int, str]:
+    """Return the exit status and output of pytest in the copy; status 124 is the time limit."""
+    # No bytecode: a fault of the same length within the same second would run the old one.
+    environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--tb=no"]
+    command += [*(("-k", keyword) if keyword else ()), *tests]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return 124, f"no end within {LIMIT_S} s"
+    return done.returncode, done.stdout
+
+
+def try_out(mutant: Mutant, folder: Path) -> Outcome:
+    """Plant one fault in the copy, run its tests and take it out again."""
+    path = folder / "src" / "dppl" / mutant.file
+    source = path.read_text(encoding="utf-8")
+    started = time.perf_counter()
+    path.write_text(mutant.apply(source), encoding="utf-8")
+    try:
+        verdict, by = judge(*run_tests(folder, mutant.tests, mutant.keyword))
+    finally:
+        path.write_text(source, encoding="utf-8")
+    seconds = round(time.perf_counter() - started, 1)
+    return Outcome(name=mutant.name, file=mutant.file, verdict=verdict, by=by, seconds=seconds)
+
+
+def say(text: str, end: str = "\n") -> None:
+    """Write progress at once, also into a pipe."""
+    sys.stdout.write(text + end)
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """Run the command line; return 1 if a mutant survived or the tests fail without one."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = [mutant.name for mutant in MUTANTS]
+    parser.add_argument("--only", metavar="NAME", action="append", choices=names, help="this mutant; may be repeated")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="also write the outcomes here")
+    options = parser.parse_args()
+    mutants = [mutant for mutant in MUTANTS if not options.only or mutant.name in options.only]
+    width = max(len(mutant.name) for mutant in mutants)
+    outcomes = []
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="dppl-mutate-") as name:
+        folder = Path(name)
+        copy_tree(folder)
+        if not options.only:
+            tests = sorted({test for mutant in mutants for test in mutant.tests})
+            say(f"{len(tests)} test files without a fault ... ", end="")
+            status, output = run_tests(folder, tests)
+            if status:
+                say(f"FAIL, so no mutant was tried.\n{output}")
+                return 1
+            say(f"pass ({time.perf_counter() - started:.1f} s)")
+        for number, mutant in enumerate(mutants, 1):
+            say(f"{number:2}/{len(mutants)}  {mutant.name:{width}}  ", end="")
+            outcomes.append(outcome := try_out(mutant, folder))
+            by = f" by {outcome.by}" if outcome.verdict == KILLED else f" {outcome.by}".rstrip()
+            say(f"{outcome.verdict}{by} ({outcome.seconds} s)")
+    if options.json:
+        options.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=2) + "\n")
+    left = [outcome.name for outcome in outcomes if outcome.verdict != KILLED]
+    summary = f"{len(outcomes) - len(left)} of {len(outcomes)} mutants killed in {time.perf_counter() - started:.0f} s"
+    say(summary + (f"; not killed: {', '.join(left)}" if left else ""))
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
