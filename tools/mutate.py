@@ -138,8 +138,8 @@ MUTANTS = (
     ),
     Mutant(
         name="public-selects-too-sharply-under-replace-one",
-        file="prototypes/public.py",
-        old='epsilon=epsilon if self.adjacency == "add-remove" else epsilon / 2,',
+        file="mechanisms/exponential.py",
+        old='epsilon=epsilon if adjacency == "add-remove" else epsilon / 2,',
         new="epsilon=epsilon,",
         tests=("tests/prototypes/test_public.py",),
         keyword="replace_one",

@@ -63,9 +63,19 @@ class ExponentialMechanism:
     size: int = 1
 
     @classmethod
-    def within(cls, budget: Budget, sensitivity: int, size: int = 1) -> ExponentialMechanism:
-        """Return the sharpest selection whose cost under add/remove stays within `budget`."""
-        return cls(epsilon=budget.selection_epsilon(), sensitivity=sensitivity, size=size)
+    def within(
+        cls, budget: Budget, sensitivity: int, size: int = 1, *, adjacency: str = "add-remove"
+    ) -> ExponentialMechanism:
+        """Return the sharpest selection for each of several disjoint classes whose cost stays within `budget`.
+
+        Under replace-one each is half as sharp; `describe` says why.
+        """
+        epsilon = budget.selection_epsilon()
+        return cls(
+            epsilon=epsilon if adjacency == "add-remove" else epsilon / 2,
+            sensitivity=sensitivity,
+            size=size,
+        )
 
     @property
     def rho(self) -> float:

@@ -139,12 +139,8 @@ class PublicPrototypes(PrototypeClassifier):
             self.clip_ = _auto_clip(public, self.lattice_)
         else:
             self.clip_ = (float(self.clip[0]), float(self.clip[1]))
-        epsilon = self.budget.selection_epsilon()
-        return ExponentialMechanism(
-            epsilon=epsilon if self.adjacency == "add-remove" else epsilon / 2,
-            sensitivity=self._similarity_clip().sensitivity,
-            size=self.n_prototypes,
-        )
+        sensitivity = self._similarity_clip().sensitivity
+        return ExponentialMechanism.within(self.budget, sensitivity, self.n_prototypes, adjacency=self.adjacency)
 
     def _guarantee(self, mechanism: ExponentialMechanism, source: Randomness) -> Guarantee:
         statistic = f"positions of public rows, {self.n_prototypes} for each of {len(self.classes_)} classes,"
