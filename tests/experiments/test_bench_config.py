@@ -41,6 +41,13 @@ def test_tuning_adds_a_cell_beside_the_untuned_one(experiment):
     assert [(cell.trials, cell.tuned) for cell in cells] == [(0, False), (5, True)]
 
 
+def test_a_method_may_have_budgets_of_its_own(experiment):
+    cells = experiment(
+        methods=["mean", {"method": "coinpress", "budgets": {"rho": [8]}}], budgets={"rho": [1, 2]}
+    ).cells
+    assert [(cell.method, cell.budget["rho"]) for cell in cells] == [("mean", 1), ("mean", 2), ("coinpress", 8)]
+
+
 def test_references_without_privacy_take_no_budget(experiment):
     (cell,) = experiment(methods=["ncm"], budgets={"e": [1, 2, 3]}).cells
     assert cell.budget is None
@@ -87,6 +94,11 @@ def test_yaml_numbers_of_any_form_are_the_same_cell(experiment):
         ({"methods": [{"method": "ncm", "tune": 3}]}, r"methods\[0\]\.tune: ncm has no hyper-parameters to search"),
         ({"methods": [{"tune": 3}]}, r"methods\[0\] must have the key 'method'"),
         ({"budgets": None}, r"budgets must hold at least one budget; mean spends one"),
+        ({"methods": [{"method": "mean", "budgets": []}]}, r"budgets must hold at least one budget; mean spends one"),
+        (
+            {"methods": [{"method": "mean", "budgets": {"e": [0]}}]},
+            r"methods\[0\]\.budgets\[0\]\.e\[0\]: epsilon must be",
+        ),
         ({"budgets": {"e": ["much"]}}, r"budgets\[0\]\.e\[0\] must be a finite number; got 'much'"),
         ({"budgets": {"e": [1, -1]}}, r"budgets\[0\]\.e\[1\]: epsilon must be .* greater than 0; got -1"),
         ({"budgets": {"e": [True]}}, r"budgets\[0\]\.e\[0\] must be a finite number; got True"),

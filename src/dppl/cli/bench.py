@@ -76,9 +76,10 @@ def run(
       data: ../embeddings
 
     Budgets may also be {rho: ...}, {epsilon: ..., delta: 1e-6}, {epsilon: ...},
-    or a list of those. A list as a parameter's value means each of its
-    entries. Of a public pool, first takes the first rows, and rows draws some
-    at random (a list: pools of several sizes).
+    or a list of those; a method with budgets of its own has only those. A list
+    as a parameter's value means each of its entries. Of a public pool, first
+    takes the first rows, and rows draws some at random (a list: pools of
+    several sizes).
 
     tune: N adds a cell beside the untuned one, with hyper-parameters searched
     in N trials on private records. No guarantee covers that choice, and all

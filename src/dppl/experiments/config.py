@@ -29,7 +29,7 @@ _KEYS = ("about", "source", "data", "datasets", "methods", "budgets", "ir", "see
 _DATASET_KEYS = ("name", "encoder", "folder", "files", "public")
 _POOL_KEYS = ("name", "file", "first", "rows")
 _BUDGET_KEYS = ("e", "rho", "epsilon", "delta")
-_METHOD_KEYS = ("method", "tune")
+_METHOD_KEYS = ("method", "tune", "budgets")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +170,10 @@ def _experiment(name: str, content: Any, data: Path | None) -> Experiment:
         if (spec.name, spec.encoder) in datasets:
             raise ParameterError(f"{where} names {spec.name!r} with encoder {spec.encoder!r} again; leave one out.")
         datasets[spec.name, spec.encoder], pools[spec.name, spec.encoder] = spec, its_pools
-    methods = [choice for where, entry in _items(top["methods"], "methods") for choice in _methods(entry, where)]
-    budgets = _budgets(top.get("budgets", []))
+    budgets = _budgets(top.get("budgets", []), "budgets")
+    methods = [
+        choice for where, entry in _items(top["methods"], "methods") for choice in _methods(entry, where, budgets)
+    ]
     ratios = [_ratio(entry, where) for where, entry in _items(top.get("ir", [NATURAL]), "ir")]
     cells = [
         cell
@@ -179,7 +181,7 @@ def _experiment(name: str, content: Any, data: Path | None) -> Experiment:
         for key, spec in datasets.items()
         for ratio in ratios
         for choice in methods
-        for cell in _cells(choice, spec, pools[key], budgets, ratio, seed)
+        for cell in _cells(choice, spec, pools[key], ratio, seed)
     ]
     for spec in datasets.values():
         spec.check()
@@ -193,13 +195,13 @@ class _MethodChoice:
     name: str
     parameters: dict[str, Any]
     trials: int
+    budgets: list[dict[str, float]]
 
 
 def _cells(
     choice: _MethodChoice,
     spec: DatasetSpec,
     pools: list[Pool],
-    budgets: list[dict[str, float]],
     ratio: float | str,
     seed: int,
 ) -> Iterator[Cell]:
@@ -209,9 +211,9 @@ def _cells(
         raise ParameterError(
             f"{choice.where}: {choice.name} needs public rows, and data set {spec.name!r} names none; add public."
         )
-    if method.private and not budgets:
+    if method.private and not choice.budgets:
         raise ParameterError(f"budgets must hold at least one budget; {choice.name} spends one.")
-    spent: list[dict[str, float] | None] = [*budgets] if method.private else [None]
+    spent: list[dict[str, float] | None] = [*choice.budgets] if method.private else [None]
     read: list[Pool | None] = [*pools] if needs else [None]
     for budget in spent:
         if budget is not None and tuple(budget) == ("epsilon",) and not method.pure:
@@ -225,13 +227,15 @@ def _cells(
                 yield Cell(choice.name, parameters, spec.name, spec.encoder, pool, budget, ratio, seed, trials)
 
 
-def _methods(entry: Any, where: str) -> Iterator[_MethodChoice]:
-    """Expand lists of values into all combinations."""
+def _methods(entry: Any, where: str, budgets: list[dict[str, float]]) -> Iterator[_MethodChoice]:
+    """Expand lists of values into all combinations; an entry may have budgets of its own."""
     if isinstance(entry, str):
         entry = {"method": entry}
     fields = _mapping(entry, where, None, required=("method",))
     name = _string(fields["method"], f"{where}.method")
     trials = _count(fields.get("tune", 0), f"{where}.tune", least=0)
+    if "budgets" in fields:
+        budgets = _budgets(fields["budgets"], f"{where}.budgets")
     axes = {key: _values(value) for key, value in fields.items() if key not in _METHOD_KEYS}
     for key, values in axes.items():
         if not all(isinstance(value, str | int | float | list | None) for value in values):
@@ -242,7 +246,7 @@ def _methods(entry: Any, where: str) -> Iterator[_MethodChoice]:
     if trials and not method.private:
         raise ParameterError(f"{where}.tune: {name} is a reference without privacy; leave tune out.")
     for combination in itertools.product(*axes.values()):
-        yield _MethodChoice(where, name, dict(zip(axes, combination, strict=True)), trials)
+        yield _MethodChoice(where, name, dict(zip(axes, combination, strict=True)), trials, budgets)
 
 
 def _values(value: Any) -> list[Any]:
@@ -272,9 +276,9 @@ def _dataset(entry: Any, where: str, data: Path, source: str) -> tuple[DatasetSp
     return DatasetSpec(name, encoder, files, paths, source), pools
 
 
-def _budgets(entry: Any) -> list[dict[str, float]]:
+def _budgets(entry: Any, where: str) -> list[dict[str, float]]:
     entries = entry if isinstance(entry, list) else [entry]
-    return [budget for where, one in _items(entries, "budgets") for budget in _one_notion(one, where)]
+    return [budget for place, one in _items(entries, where) for budget in _one_notion(one, place)]
 
 
 def _one_notion(entry: Any, where: str) -> Iterator[dict[str, float]]:
