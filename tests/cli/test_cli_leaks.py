@@ -30,7 +30,9 @@ import dppl
 from dppl.cli import main
 from dppl.cli.fit import _ESTIMATORS
 from dppl.data import write_table
+from dppl.mechanisms import DiscreteGaussian, SymmetricDiscreteGaussian
 from dppl.privacy import ledger as ledger_module
+from dppl.prototypes._discriminant import Discriminant
 from dppl.prototypes.mean import MECHANISMS, METRICS
 
 # Built once: typer takes longer for it than a fit takes.
@@ -122,8 +124,7 @@ def test_every_method_is_compared():
     def values(option, default):
         return {dict(itertools.pairwise(options)).get(option, default) for options in FITS.values()}
 
-    # The statement of a discriminant tells noise that follows the *noisy* number of records, so it differs; its test of
-    # neighbours replays that number and then compares whole models, tests/prototypes/test_discriminant.py.
+    # A discriminant has a test of its own below: its statement tells noise that follows the noisy number of records.
     assert values("--method", "mean") == set(_ESTIMATORS) - {"discriminant"}
     assert values("--mechanism", "gaussian") == set(MECHANISMS)
     assert values("--metric", "cosine") == set(METRICS)
@@ -180,6 +181,8 @@ def neighbours(name, options=()):
 
 
 def fit(options=(), layout="npz", label="cat"):
+    if "--method" not in options:
+        options = [*options, "--method", "mean"]
     known = [] if label in CLASSES else ["--unknown-labels", "ignore"]
     names = ["--classes", "classes.txt", "--out", "out.safetensors", "--seed", "3"]
     return ["fit", *LAYOUTS[layout][1], *names, *known, *options]
@@ -334,6 +337,50 @@ def test_what_is_published_after_a_fit_shows_only_what_was_released(method, fold
         assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
         if command == "predict":
             assert trace.stdout in ("", "(released)\n" * len(PUBLIC))
+
+
+@pytest.fixture
+def replayed(monkeypatch):
+    """Let the mechanisms return the same values whatever they are given: what came of them is released."""
+
+    def release(mechanism, exact, source):
+        generator = np.random.default_rng(exact.shape)
+        return np.rint(12 + generator.normal(0, 2 * mechanism.noise_std, exact.shape)).astype(np.int64)
+
+    for kind in (DiscreteGaussian, SymmetricDiscreteGaussian):
+        monkeypatch.setattr(kind, "release", release)
+
+
+@pytest.mark.usefixtures("replayed")
+@pytest.mark.parametrize("public", [[], ["--public", "public.npz"]], ids=["alone", "with public rows"])
+@pytest.mark.parametrize("record", RECORDS)
+def test_the_automatic_method_shows_only_what_it_releases(record, public, folders, assert_same):
+    pair = folders(neighbours(record))
+    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "2"])
+    options = ["--rho", "1", "--method", "auto", *public, *LEDGER]
+    trace = assert_same(pair, fit(options, label=RECORDS[record][1]))
+    assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
+    assert "DiscriminantPrototypes" in trace.stdout
+    for command, arguments, _ in AFTER:
+        trace = assert_same(pair, [*command.split(), *arguments])
+        assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
+
+
+@pytest.mark.usefixtures("replayed")
+def test_a_leak_of_the_automatic_method_is_noticed(folders, assert_same, monkeypatch):
+    def step(self, gradient, **options):
+        return whole(self, gradient, **options) * self.exact_number
+
+    def release(self, mechanism, rows, codes, public, source):
+        monkeypatch.setattr(Discriminant, "exact_number", len(codes), raising=False)
+        fit_whole(self, mechanism, rows, codes, public, source)
+
+    whole, fit_whole = Discriminant.step, dppl.DiscriminantPrototypes._release
+    monkeypatch.setattr(Discriminant, "step", step)
+    monkeypatch.setattr(dppl.DiscriminantPrototypes, "_release", release)
+    pair = folders(neighbours("good"))
+    with pytest.raises(AssertionError, match="Trace"):
+        assert_same(pair, fit(["--rho", "1", "--method", "auto"]))
 
 
 @pytest.mark.parametrize("options", [[], ["--unknown-labels", "ignore"]], ids=["error", "ignore"])

@@ -26,7 +26,7 @@ def wards(file, cli):
 
 
 def fit(task, *options, out=None):
-    return ["fit", task.table, "--classes", task.classes, "--out", out or task.out, *options]
+    return ["fit", task.table, "--classes", task.classes, "--out", out or task.out, "--method", "mean", *options]
 
 
 def charged(file, *options):

@@ -116,7 +116,7 @@ def plant_true_size(monkeypatch):
     release = DiscriminantPrototypes._release
     monkeypatch.setattr(DiscriminantPrototypes, "_release", spy)
     monkeypatch.setattr(
-        module._Features, "of", classmethod(lambda cls, m, p, h: original(m, p, min(1.0, sizes[0] / 60)))
+        module._Features, "of", classmethod(lambda cls, r, m, p, h: original(r, m, p, min(1.0, sizes[0] / 60)))
     )
 
 
@@ -159,7 +159,7 @@ def plant_unreleased_weights(monkeypatch):
 
 
 def plant_true_counts_in_the_softmax(monkeypatch):
-    """The prior in the softmax is that of the true counts."""
+    """The prior in the softmax is that of the true counts, and so steep that a count shows beside the record."""
     original = DiscriminantPrototypes._release
     counts = []
 
@@ -168,7 +168,7 @@ def plant_true_counts_in_the_softmax(monkeypatch):
         return original(self, mechanism, rows, codes, public, source)
 
     monkeypatch.setattr(DiscriminantPrototypes, "_release", spy)
-    monkeypatch.setattr(module.Discriminant, "log_priors", property(lambda self: np.log(counts[0] + 1e-3)))
+    monkeypatch.setattr(module.Discriminant, "log_priors", property(lambda self: 20 * np.log(counts[0] + 1e-3)))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from dppl.data import Sample, load_sample, write_table
 from dppl.errors import ParameterError
 from dppl.experiments.demo import IMBALANCE_RATIOS, METHODS, PAPER_EPSILONS, REFERENCE, SEEDS, Cell, compare, n_fits
 from dppl.privacy import ZCDP
-from dppl.prototypes import MeanPrototypes
+from dppl.prototypes import DiscriminantPrototypes
 
 _DEFAULT_FOLDER = "dppl-demo"
 _RELEASED = ZCDP(0.5)
@@ -40,7 +40,8 @@ def demo(
     for ratio in IMBALANCE_RATIOS:
         screen.print(_table([cell for cell in cells if cell.imbalance_ratio == ratio], ratio))
     screen.print(_legend())
-    model = MeanPrototypes(_RELEASED, classes=sample.classes).fit(sample.X, sample.y)
+    model = DiscriminantPrototypes(_RELEASED, classes=sample.classes)
+    model.fit(sample.X, sample.y, X_public=sample.X_public)
     accuracy = model.score(sample.X_test, sample.y_test)
     _write(folder, sample, model)
     screen.print(
@@ -105,7 +106,7 @@ def _legend() -> str:
     )
 
 
-def _write(folder: Path, sample: Sample, model: MeanPrototypes) -> None:
+def _write(folder: Path, sample: Sample, model: DiscriminantPrototypes) -> None:
     model.save(folder / "model.safetensors")
     write_table(folder / "private.npz", sample.X, sample.y)
     write_table(folder / "public.npz", sample.X_public)
@@ -118,6 +119,6 @@ def _next_steps(folder: Path) -> list[str]:
         f"dppl show {folder}/model.safetensors",
         f"dppl evaluate {folder}/model.safetensors {folder}/test.npz",
         f"dppl check {folder}/private.npz --classes {folder}/classes.txt",
-        f"dppl fit {folder}/private.npz --classes {folder}/classes.txt --method public --public {folder}/public.npz "
-        f"--epsilon 1 --out {folder}/mine.safetensors",
+        f"dppl fit {folder}/private.npz --classes {folder}/classes.txt --public {folder}/public.npz "
+        f"--epsilon 1 --delta 1e-6 --out {folder}/mine.safetensors",
     ]

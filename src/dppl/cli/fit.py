@@ -30,14 +30,15 @@ from dppl.data import align_labels, read_classes, read_table
 from dppl.errors import BudgetError, ParameterError
 from dppl.estimators import PrivateClassifier
 from dppl.privacy import Budget, PureDP
-from dppl.prototypes import DiscriminantPrototypes, MeanPrototypes, PublicPrototypes
+from dppl.prototypes import DiscriminantPrototypes, MeanPrototypes, PublicPrototypes, automatic
 
 _METHOD, _ACCOUNT = "Method", "Ledger"
 _ESTIMATORS: dict[str, type[PrivateClassifier]] = {
-    "mean": MeanPrototypes,
-    "public": PublicPrototypes,
     "discriminant": DiscriminantPrototypes,
+    "public": PublicPrototypes,
+    "mean": MeanPrototypes,
 }
+_NAMES = {kind: name for name, kind in _ESTIMATORS.items()}
 # Options that only one method has.
 _ONLY = {"n_prototypes": ("--prototypes", "public"), "clip": ("--clip", "public")} | {
     name: (f"--{name}", "mean") for name in ("mechanism", "metric")
@@ -72,15 +73,16 @@ _Unknown = Annotated[
 _Rho = Annotated[float | None, _option("R", "zCDP.", BUDGET)]
 _Epsilon = Annotated[
     float | None,
-    _option("E", "With --delta: approximate DP. Alone: pure DP, for --method public.", BUDGET),
+    _option("E", "With --delta: approximate DP. Alone: pure DP, which selects rows of --public.", BUDGET),
 ]
 _Delta = Annotated[float | None, _option("D", "Far below 1 / number of records.", BUDGET)]
 _Method = Annotated[
     str,
     _option(
-        "mean|public|discriminant",
-        "mean: noisy class sums. public: rows of --public, selected privately. discriminant: sums, covariance and "
-        "gradients; the most accurate, the better with --public. Default mean.",
+        "auto|discriminant|public|mean",
+        "discriminant: sums, covariance and gradients; the most accurate, the better with --public. public: rows of "
+        "--public, selected privately. mean: noisy class sums. Default auto: public for pure DP, mean under "
+        "replace-one, and else discriminant.",
         _METHOD,
     ),
 ]
@@ -133,7 +135,7 @@ def fit(
     epsilon: _Epsilon = None,
     delta: _Delta = None,
     max_records: MaxRecordsOption = None,
-    method: _Method = "mean",
+    method: _Method = "auto",
     adjacency: _Adjacency = "add-remove",
     prototypes: _Prototypes = None,
     clip: _Clip = None,
@@ -155,13 +157,14 @@ def fit(
 
     For example:
 
-      dppl fit train.npz --classes classes.txt --rho 0.5 --out my.safetensors
+      dppl fit train.npz --classes classes.txt --public web.npz \
+        --rho 0.5 --out my.safetensors
 
       dppl fit train.npy --labels y.txt --classes classes.txt \
         --epsilon 1 --delta 1e-6 --out my.safetensors
 
-      dppl fit train.parquet --classes classes.txt --epsilon 1 \
-        --method public --public web.parquet --out my.safetensors
+      dppl fit train.parquet --classes classes.txt --public web.parquet \
+        --epsilon 1 --out my.safetensors
     """
     check_output(out, (table, classes, public, labels), force=force)
     options = {
@@ -176,10 +179,13 @@ def fit(
         "rotation": _parsed_rotation(rotation),
         "unknown_labels": unknown_labels,
     }
-    _check_method(method, options, public)
+    _validate.one_of(("auto", *_ESTIMATORS), method=method)
     if (ledger is None) != (dataset is None) or (partition is not None and ledger is None):
         raise ParameterError("--ledger FILE and --dataset NAME go together, and --partition with them.")
-    budget = _budget(rho, epsilon, delta, max_records, method)
+    budget = budget_from_options(rho, epsilon, delta, max_records)
+    if method == "auto":
+        method = _NAMES[automatic(budget, adjacency)]
+    _check_method(method, budget, options, public)
     classes = _required(classes)
     check_inputs(table, classes, public, labels)
     if public is not None and public.samefile(table):
@@ -203,37 +209,31 @@ def fit(
     _print_summary(model, out)
 
 
-def _budget(
-    rho: float | None, epsilon: float | None, delta: float | None, max_records: int | None, method: str
-) -> Budget:
-    budget = budget_from_options(rho, epsilon, delta, max_records)
+def _check_method(method: str, budget: Budget, options: dict[str, Any], public: Path | None) -> None:
+    """Refuse what the method cannot do, and options without effect: whoever gives one expects another fit."""
     if isinstance(budget, PureDP) and method != "public":
         raise BudgetError(
             f"--epsilon without --delta is pure DP, which the Gaussian noise of --method {method} cannot give at any "
             "scale; add --delta (far below 1 / number of records), give --rho, or use --method public."
         )
-    return budget
-
-
-def _check_method(method: str, options: dict[str, Any], public: Path | None) -> None:
-    """Refuse options without effect: whoever gives one expects another fit than would run."""
-    _validate.one_of(tuple(_ESTIMATORS), method=method)
     for name, (option, owner) in _ONLY.items():
         if options[name] is not None and method != owner:
             raise ParameterError(f"{option} belongs to --method {owner}; this is --method {method}.")
     if method == "discriminant":
         for name, (option, default) in _NOT_OF_DISCRIMINANT.items():
             if options[name] != default:
-                raise ParameterError(f"{option} does not go with --method discriminant; leave it out.")
+                raise ParameterError(f"{option} does not go with --method discriminant; leave it out, or name another.")
         return
     uses_public = method == "public" or options["center"] is not None or options["rotation"] == "auto"
     if uses_public and public is None:
         raise ParameterError(
-            "--method public, --center-public and --rotation auto need public rows; add --public TABLE."
+            "--method public (which pure DP needs), --center-public and --rotation auto need public rows; add --public "
+            "TABLE."
         )
     if public is not None and not uses_public:
         raise ParameterError(
-            "--public has no effect here; add --method public, --center-public or --rotation auto, or leave it out."
+            f"--public has no effect with --method {method}; use --method auto, discriminant or public, add "
+            "--center-public or --rotation auto, or leave it out."
         )
 
 

@@ -131,6 +131,9 @@ METHODS: dict[str, Method] = {
         defaults={"n_prototypes": 5},
     ),
     "discriminant": Method("Discriminant prototypes", "dppl.prototypes:DiscriminantPrototypes", public=True),
+    "discriminant-ablation": Method(
+        "Discriminant prototypes", "dppl.experiments.ablations:DiscriminantAblation", public=True
+    ),
     "linear-probe": Method(
         "Linear probe, DP-SGD",
         "dppl.baselines:LinearProbe",
@@ -212,5 +215,7 @@ def label(name: str, parameters: Mapping[str, Any]) -> str:
     text = METHODS[name].label if name in METHODS else name
     if name == "public-topk" and "n_prototypes" in rest:
         text = text.replace("top-K", f"top-{rest.pop('n_prototypes')}")
+    if "variant" in rest:
+        text = f"{text}, {rest.pop('variant')}"
     details = ", ".join(f"{key} {value}" for key, value in sorted(rest.items()))
     return f"{text} ({details})" if details else text

@@ -23,6 +23,37 @@ _EXPONENTS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
 _SMALLEST_VARIANCE = 1e-9
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """The universal constants of the rule and its parts, which ablations change one at a time.
+
+    Parameters
+    ----------
+    steps : int
+        Number of gradients.
+    gradients_share : float
+        Share of rho for all of them together, at full signal.
+    gram_share : float
+        Largest share of rho for the Gram matrix.
+    whitening : float
+        Exponent of the public spectrum that features are divided by, at full signal.
+    whitening_follows_signal, damped_steps, balanced, debiased, charged_exponents : bool
+        Whether whitening shrinks with the signal, steps with few records per axis, the softmax knows the class sizes,
+        the noise in the length of class sums is taken out only as far as they differ by more than it, and exponents of
+        the prior cost evidence.
+    """
+
+    steps: int = 5
+    gradients_share: float = 0.3
+    gram_share: float = 0.2
+    whitening: float = 1 / 4
+    whitening_follows_signal: bool = True
+    damped_steps: bool = True
+    balanced: bool = True
+    debiased: bool = True
+    charged_exponents: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class PublicMap:
     """Mean and principal axes of public unit rows.
@@ -109,9 +140,9 @@ def signal(size: float, n_classes: int, dim: int, rho: float) -> float:
     return s / (1 + s)
 
 
-def gram_share(moments: Float, size: float, rho: float) -> float:
-    """Return the share of rho for the Gram matrix: at most a fifth, less where its noise would drown the axes."""
-    return float(0.2 * (moments**2 / (moments + math.sqrt(len(moments) / rho) / size)).sum())
+def gram_share(most: float, moments: Float, size: float, rho: float) -> float:
+    """Return the share of rho for the Gram matrix: less than `most` where its noise would drown the axes."""
+    return float(most * (moments**2 / (moments + math.sqrt(len(moments) / rho) / size)).sum())
 
 
 def temperature(weights: Float, moments: Float) -> float:
@@ -139,6 +170,7 @@ class Discriminant:
     released : Released
     moments : ndarray of shape (dim,)
         Public second moments of the features.
+    rule : Rule
 
     Attributes
     ----------
@@ -150,9 +182,10 @@ class Discriminant:
         Class sizes that are safe to divide by.
     """
 
-    def __init__(self, released: Released, moments: Float) -> None:
-        self._released = released
-        shrinkage: Float = posterior_shrinkage(released.sums, released.sums_std**2, moments)
+    def __init__(self, released: Released, moments: Float, rule: Rule) -> None:
+        self._released, self._rule = released, rule
+        cost = math.log(len(moments)) if rule.charged_exponents else 0.0
+        shrinkage: Float = posterior_shrinkage(released.sums, released.sums_std**2, moments, cost)
         sums = shrinkage * released.sums
         self.sizes = np.maximum(np.maximum(released.counts, 0) + released.counts_std, np.linalg.norm(sums, axis=1))
         self.means = sums / self.sizes[:, None]
@@ -179,7 +212,7 @@ class Discriminant:
             As `signal` returns it.
         """
         size, dim = self._released.size, gradient.shape[1]
-        rate = 0.3 * size / (size + 4 * dim)
+        rate = 0.3 * size / (size + 4 * dim) if self._rule.damped_steps else 0.3
         energy = float((self._metric * (self._within @ self._metric)).sum())
         reciprocal = self.sizes / rate + math.sqrt(steps * gradient_std**2 * energy / (4 * signal))
         return np.asarray(gradient @ self._metric / reciprocal[:, None])
@@ -187,6 +220,8 @@ class Discriminant:
     @property
     def log_priors(self) -> Float:
         """Logarithms of the class sizes, as shares; with them in the softmax the weights aim at balanced classes."""
+        if not self._rule.balanced:
+            return np.zeros(len(self.sizes))
         return np.asarray(np.log(self.sizes / self.sizes.sum()))
 
     def _covariance(self, between: Float, moments: Float) -> Float:
@@ -209,17 +244,17 @@ class Discriminant:
         cross = ((directions * shrinkage) ** 2).sum(axis=1) / np.maximum(energy, 1e-30)
         sampling = float((spread**2).mean() + 4 * variance * max(excess.mean(), 0) * cross.mean())
         # The part of the differences between classes that is no noise.
-        kappa = max(0.0, 1 - sampling / max(float(excess.var()), 1e-30))
+        kappa = max(0.0, 1 - sampling / max(float(excess.var()), 1e-30)) if self._rule.debiased else 1.0
         lengths = np.sqrt(np.maximum(energy - kappa * noise, 0) + 2 * spread + 1e-30)
         return np.asarray(2 * directions / lengths[:, None])
 
 
-def posterior_shrinkage(sums: Float, variance: float, moments: Float) -> Float:
+def posterior_shrinkage(sums: Float, variance: float, moments: Float, cost: float) -> Float:
     """Return the factors, per class and axis, by which noisy class sums are best believed.
 
     Class sums are taken for Gaussian with variances t_c·moments^gamma plus the noise. t_c comes from moments of the
     sums, drawn towards its mean over the classes; gamma is averaged over by the marginal likelihood and a prior that
-    charges log(dim) a unit.
+    charges `cost` a unit.
 
     Parameters
     ----------
@@ -227,13 +262,14 @@ def posterior_shrinkage(sums: Float, variance: float, moments: Float) -> Float:
     variance : float
         Of the noise in each entry.
     moments : ndarray of shape (dim,)
+    cost : float
 
     Returns
     -------
     ndarray of shape (n_classes, dim)
         Between 0 and 1.
     """
-    n_classes, dim = sums.shape
+    n_classes = len(sums)
     # A single class has no others to differ from; its own square stands in.
     spread = (sums - sums.mean(axis=0)) ** 2 / (1 - 1 / n_classes) if n_classes > 1 else sums**2
     evidence, factors = [], []
@@ -242,7 +278,7 @@ def posterior_shrinkage(sums: Float, variance: float, moments: Float) -> Float:
         profile = profile / profile.sum()
         scale = _class_scales(spread, variance, profile)[:, None]
         total = scale * profile + variance
-        evidence.append(-0.5 * float((np.log(total) + spread / total).sum()) - exponent * math.log(dim))
+        evidence.append(-0.5 * float((np.log(total) + spread / total).sum()) - exponent * cost)
         factors.append(scale * profile / total)
     weights = np.exp(np.array(evidence) - max(evidence))
     return np.asarray(np.tensordot(weights / weights.sum(), np.array(factors), axes=1))

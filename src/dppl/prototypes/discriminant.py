@@ -22,16 +22,14 @@ from dppl.lattice.rotation import rotate
 from dppl.mechanisms import DiscreteGaussian, Randomness, SymmetricDiscreteGaussian
 from dppl.privacy import ZCDP, Budget, Guarantee, PureDP, Release
 from dppl.privacy.accounting import float_below
-from dppl.prototypes._discriminant import Discriminant, PublicMap, Released, gram_share, signal, temperature
+from dppl.prototypes._discriminant import Discriminant, PublicMap, Released, Rule, gram_share, signal, temperature
 from dppl.prototypes._shared import unit_directions
 
 Float = NDArray[np.float64]
 
-# Shares of rho for the number of records, for the class counts and, times h, for the gradients. What is left after
-# these and the Gram matrix goes to the class sums.
-_SIZE_SHARE, _COUNTS_SHARE, _GRADIENTS_SHARE = 0.01, 0.02, 0.3
-_STEPS = 5
-_WHITENING = 1 / 4
+# Shares of rho for the number of records and for the class counts. What is left after these, the Gram matrix and the
+# gradients goes to the class sums.
+_SIZE_SHARE, _COUNTS_SHARE = 0.01, 0.02
 _ROTATION = 0
 # The least rho of a gradient: below, its noise would be a hundred thousand times as long as a record.
 _LEAST = 1e-9
@@ -139,6 +137,10 @@ class DiscriminantPrototypes(PrivateClassifier):
                 "scale; use a ZCDP or ApproxDP budget, or PublicPrototypes, which selects public rows under pure DP."
             )
 
+    @property
+    def _rule(self) -> Rule:
+        return Rule()
+
     def _uses_public_rows(self) -> bool:
         return self.lattice_.center is not None
 
@@ -184,7 +186,7 @@ class DiscriminantPrototypes(PrivateClassifier):
     def _guarantee(self, mechanism: _Plan, source: Randomness) -> Guarantee:
         rest = Release(
             mechanism="discrete Gaussian, on symmetric matrices and on sums",
-            statistic=f"Gram matrix, class sums and up to {_STEPS} gradients, sharing this cost by the noisy number",
+            statistic=f"Gram matrix, class sums and {self._rule.steps} gradients at most, sharing by noisy size",
             sensitivity=1.0,
             norm="L2, in units of each statistic,",
             parameters={},
@@ -207,8 +209,8 @@ class DiscriminantPrototypes(PrivateClassifier):
         size = max(size, 2 * n_classes)
         counts = mechanism.counts.release(np.bincount(known, minlength=n_classes), source)
         h = signal(size, n_classes, self.n_features_in_, float(mechanism.rho))
-        features = _Features.of(mechanism.public_map, public, h)
-        shares = _Shares.of(mechanism, features, size, h)
+        features = _Features.of(self._rule, mechanism.public_map, public, h)
+        shares = _Shares.of(self._rule, mechanism, features, size, h)
         blocks = gradient_blocks(features.lattice, rows)
         exact_sums, exact_gram = sums_and_grams(blocks, codes, n_classes, features.lattice.dim)
         start = Discriminant(
@@ -222,6 +224,7 @@ class DiscriminantPrototypes(PrivateClassifier):
                 gram_std=shares.gram.noise_std / float(features.lattice.squared_norm),
             ),
             features.moments,
+            self._rule,
         )
         weights = start.weights
         for _ in range(shares.steps):
@@ -256,8 +259,8 @@ class _Features:
     moments: Float
 
     @classmethod
-    def of(cls, public_map: PublicMap, public: RowSource | None, h: float) -> _Features:
-        scales = public_map.scales(_WHITENING * h)
+    def of(cls, rule: Rule, public_map: PublicMap, public: RowSource | None, h: float) -> _Features:
+        scales = public_map.scales(rule.whitening * (h if rule.whitening_follows_signal else 1))
         n_features = len(scales)
         if public is None:
             lattice, basis = Lattice(n_features), np.eye(n_features)
@@ -307,13 +310,14 @@ class _Shares:
     steps: int
 
     @classmethod
-    def of(cls, plan: _Plan, features: _Features, size: int, h: float) -> _Shares:
+    def of(cls, rule: Rule, plan: _Plan, features: _Features, size: int, h: float) -> _Shares:
         rho, norm = float(plan.rho), features.lattice.squared_norm
-        gram = SymmetricDiscreteGaussian.within(_share(plan.rho, gram_share(features.moments, size, rho)), norm**2)
-        each = _share(plan.rho, max(_GRADIENTS_SHARE * h / _STEPS, _LEAST / rho))
+        for_gram = gram_share(rule.gram_share, features.moments, size, rho)
+        gram = SymmetricDiscreteGaussian.within(_share(plan.rho, for_gram), norm**2)
+        each = _share(plan.rho, max(rule.gradients_share * h / max(rule.steps, 1), _LEAST / rho))
         gradient = DiscreteGaussian.within(each, features.gradient.squared_sensitivity)
         # Below that, noise leaves nothing of a gradient.
-        steps = _STEPS if each.rho > _LEAST else 0
+        steps = rule.steps if each.rho > _LEAST else 0
         left = plan.rest - Fraction(gram.rho) - steps * Fraction(gradient.rho)
         return cls(gram, DiscreteGaussian.within(ZCDP(float_below(left)), norm), gradient, steps)
 
