@@ -32,7 +32,7 @@ def test_a_variant_is_another_rule_at_the_same_budget(variant, task):
 
 
 def test_the_variant_must_be_known():
-    with pytest.raises(ParameterError, match=r"variant must be one of 'no gradient steps', .*; got 'none'"):
+    with pytest.raises(ParameterError, match=r"variant must be one of 'no public rows', .*; got 'none'"):
         DiscriminantAblation(BUDGET, [0, 1], variant="none").fit(np.eye(2), [0, 1])
 
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from dppl import _validate
+from dppl.estimators.records import Codes
+from dppl.lattice import RowSource
+from dppl.mechanisms import Randomness
 from dppl.privacy import Budget
 from dppl.prototypes import DiscriminantPrototypes
 from dppl.prototypes._discriminant import Rule
 
+_NO_PUBLIC_ROWS = "no public rows"
 VARIANTS = {
+    _NO_PUBLIC_ROWS: Rule(),
     "no gradient steps": Rule(steps=0),
     "half of the budget for gradients": Rule(gradients_share=0.5),
     "ten gradient steps": Rule(steps=10),
@@ -55,6 +60,17 @@ class DiscriminantAblation(DiscriminantPrototypes):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         _validate.one_of(tuple(VARIANTS), variant=self.variant)
+
+    def _plan(self, public: RowSource | None) -> Any:
+        return super()._plan(self._read(public))
+
+    def _release(
+        self, mechanism: Any, rows: RowSource, codes: Codes, public: RowSource | None, source: Randomness
+    ) -> None:
+        super()._release(mechanism, rows, codes, self._read(public), source)
+
+    def _read(self, public: RowSource | None) -> RowSource | None:
+        return None if self.variant == _NO_PUBLIC_ROWS else public
 
     @property
     def _rule(self) -> Rule:
