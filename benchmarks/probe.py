@@ -1,33 +1,41 @@
-"""CPU time of full-batch private linear probing: LinearProbe against Opacus with ghost clipping.
+"""CPU time of private linear probing: LinearProbe against Opacus with ghost clipping.
 
-    python benchmarks/probe.py [--records 50000] [--features 768] [--classes 100] [--steps 5] [--json FILE]
+    python benchmarks/probe.py [--steps 5] [--batches 1] [--threads 1]
+
+for 50,000 records of 768 features in 100 classes, or what --records, --features and --classes say.
 
 Both make the same steps on the same rows: softmax regression from zero weights, gradients clipped to norm 1, Gaussian
-noise of the same width, momentum 0.9, the number of records taken as public, one thread. Opacus is timed twice: with
-its data loader, as its tutorials use it, and with the whole batch handed in ready-made. It draws pseudo-random
-floating-point noise; LinearProbe is timed with a seed, which is as fast and as unfit for release, and with the exact
-noise of the operating system. Needs `pip install torch==2.13.0 opacus`.
+noise of the same width, momentum 0.9, the number of records taken as public. With one batch every record takes part in
+every step; with B batches each takes part with probability 1/B (Poisson sampling). Opacus is timed with its loader, as
+its tutorials use it, and, for one batch, with the rows handed in ready-made. It draws pseudo-random floating-point
+noise; LinearProbe is timed with a seed, which is as fast and as unfit for release, and with the exact noise of the
+operating system. Needs `pip install torch==2.13.0 opacus`.
 """
 
 import argparse
 import json
 import os
 import platform
+import sys
 import time
 import warnings
 from pathlib import Path
 
+# BLAS reads it once, on import. Idle threads that wait actively cost CPU seconds too, so more threads make both slower.
+THREADS = int(sys.argv[sys.argv.index("--threads") + 1]) if "--threads" in sys.argv else 1
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[variable] = "1"
+    os.environ[variable] = str(THREADS)
 if hasattr(os, "sched_setaffinity"):
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
 
 import numpy as np  # noqa: E402 (it reads the number of threads once)
 
-from dppl import ZCDP  # noqa: E402
+from dppl import ZCDP, ApproxDP  # noqa: E402
 from dppl.baselines import LinearProbe  # noqa: E402
+from dppl.privacy.accounting import sampled_gaussian_multiplier  # noqa: E402
 
-RHO = 200.0  # so little noise that accuracies compare the arithmetic and not the draws
+# So little noise that accuracies compare the arithmetic and not the draws.
+FULL, SAMPLED = ZCDP(200.0), ApproxDP(30.0, 1e-5)
 STEP = 100.0  # for the gradient of the mean loss
 MOMENTUM = 0.9
 TARGET = 5.0
@@ -51,27 +59,35 @@ def cpu_seconds(function):
     return result, time.process_time() - start
 
 
-def run_probe(X, y, n_classes, steps, seed):
+def run_probe(X, y, n_classes, steps, n_batches, seed):
     """Fit and return the weights."""
     probe = LinearProbe(
-        ZCDP(RHO),
+        FULL if n_batches == 1 else SAMPLED,
         range(n_classes),
         steps=steps,
         learning_rate=STEP / n_classes,
         momentum=MOMENTUM,
-        batch_size=len(X),
+        sampling_rate=1 / n_batches,
+        batch_size=len(X) / n_batches,
         random_state=seed,
     )
     return probe.fit(X, y).coef_
 
 
-def run_opacus(X, y, n_classes, steps, *, loader):
+def noise_multiplier(steps, n_batches):
+    """Return the standard deviation of the noise in a step, in units of the clipping norm."""
+    if n_batches == 1:
+        return (steps / (2 * FULL.rho)) ** 0.5
+    return sampled_gaussian_multiplier(SAMPLED.epsilon, SAMPLED.delta, 1 / n_batches, steps)
+
+
+def run_opacus(X, y, n_classes, steps, n_batches, *, loader):
     """Train a linear layer and return its weights."""
     import torch
     from opacus import PrivacyEngine
     from torch.utils.data import DataLoader, TensorDataset
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(THREADS)
     torch.manual_seed(0)
     data = TensorDataset(torch.from_numpy(X), torch.from_numpy(y))
     layer = torch.nn.Linear(X.shape[1], n_classes, bias=False)
@@ -82,13 +98,13 @@ def run_opacus(X, y, n_classes, steps, *, loader):
             module=layer,
             optimizer=torch.optim.SGD(layer.parameters(), lr=STEP, momentum=MOMENTUM),
             criterion=torch.nn.CrossEntropyLoss(),
-            data_loader=DataLoader(data, batch_size=len(X)),
-            noise_multiplier=(steps / (2 * RHO)) ** 0.5,
+            data_loader=DataLoader(data, batch_size=len(X) // n_batches),
+            noise_multiplier=noise_multiplier(steps, n_batches),
             max_grad_norm=1.0,
-            poisson_sampling=False,
+            poisson_sampling=n_batches > 1,
             grad_sample_mode="ghost",
         )
-        for _ in range(steps):
+        for _ in range(steps // n_batches):
             for rows, labels in batches if loader else [data.tensors]:
                 optimizer.zero_grad()
                 criterion(layer(rows), labels).backward()
@@ -102,8 +118,12 @@ def main():
     parser.add_argument("--features", type=int, default=768)
     parser.add_argument("--classes", type=int, default=100)
     parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--batches", type=int, default=1, help="steps must be a multiple of it")
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    if options.steps % options.batches:
+        parser.error("--steps must be a multiple of --batches")
     try:
         import opacus
         import torch
@@ -112,13 +132,15 @@ def main():
     rng = np.random.default_rng(0)
     X, y, means = mixture(options.records, options.features, options.classes, rng)
     X_test, y_test, _ = mixture(20_000, options.features, options.classes, rng, means)
-    size = options.classes, options.steps
+    size = options.classes, options.steps, options.batches
     runs = {
         "Opacus, its data loader": lambda: run_opacus(X, y, *size, loader=True),
         "Opacus, ready-made batch": lambda: run_opacus(X, y, *size, loader=False),
         "LinearProbe, seeded noise": lambda: run_probe(X, y, *size, seed=0),
         "LinearProbe, system noise": lambda: run_probe(X, y, *size, seed=None),
     }
+    if options.batches > 1:
+        del runs["Opacus, ready-made batch"]
     # Imports, first calls and thread pools are paid here.
     run_opacus(X[:100], y[:100], *size, loader=True)
     run_probe(X[:100], y[:100], *size, seed=None)
@@ -134,8 +156,9 @@ def main():
     }
     result = {
         "machine": f"{platform.machine()}, numpy {np.__version__}, torch {torch.__version__}, "
-        f"opacus {opacus.__version__}, one thread",
-        "size": f"{options.records} x {options.features}, {options.classes} classes, {options.steps} steps",
+        f"opacus {opacus.__version__}, {THREADS} threads",
+        "size": f"{options.records} x {options.features}, {options.classes} classes, "
+        f"{options.steps} steps, {options.batches} batches",
         "CPU seconds": {name: round(value, 2) for name, value in seconds.items()},
         "accuracy": {name: round(value, 4) for name, value in accuracy.items()},
         "accuracies agree within": round(max(accuracy.values()) - min(accuracy.values()), 4),
