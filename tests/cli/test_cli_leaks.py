@@ -28,10 +28,10 @@ import typer
 
 import dppl
 from dppl.cli import main
-from dppl.cli.fit import _ESTIMATORS
 from dppl.data import write_table
 from dppl.mechanisms import DiscreteGaussian, SymmetricDiscreteGaussian
 from dppl.privacy import ledger as ledger_module
+from dppl.prototypes import METHODS
 from dppl.prototypes._discriminant import Discriminant
 from dppl.prototypes.mean import MECHANISMS, METRICS
 
@@ -125,7 +125,7 @@ def test_every_method_is_compared():
         return {dict(itertools.pairwise(options)).get(option, default) for options in FITS.values()}
 
     # A discriminant has a test of its own below: its statement tells noise that follows the noisy number of records.
-    assert values("--method", "mean") == set(_ESTIMATORS) - {"discriminant"}
+    assert values("--method", "mean") == set(METHODS) - {"discriminant"}
     assert values("--mechanism", "gaussian") == set(MECHANISMS)
     assert values("--metric", "cosine") == set(METRICS)
 

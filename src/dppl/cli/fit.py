@@ -30,15 +30,9 @@ from dppl.data import align_labels, read_classes, read_table
 from dppl.errors import BudgetError, ParameterError
 from dppl.estimators import PrivateClassifier
 from dppl.privacy import Budget, PureDP
-from dppl.prototypes import DiscriminantPrototypes, MeanPrototypes, PublicPrototypes, automatic
+from dppl.prototypes import METHODS, method_for
 
 _METHOD, _ACCOUNT = "Method", "Ledger"
-_ESTIMATORS: dict[str, type[PrivateClassifier]] = {
-    "discriminant": DiscriminantPrototypes,
-    "public": PublicPrototypes,
-    "mean": MeanPrototypes,
-}
-_NAMES = {kind: name for name, kind in _ESTIMATORS.items()}
 # Options that only one method has.
 _ONLY = {"n_prototypes": ("--prototypes", "public"), "clip": ("--clip", "public")} | {
     name: (f"--{name}", "mean") for name in ("mechanism", "metric")
@@ -52,33 +46,34 @@ _NOT_OF_DISCRIMINANT = {
 }
 
 
-def _option(metavar: str, text: str, panel: str | None = None, **limits: Any) -> Any:
-    return typer.Option(metavar=metavar, help=text, rich_help_panel=panel, show_default=False, **limits)
+def option(metavar: str, text: str, panel: str | None = None, *names: str, **limits: Any) -> Any:
+    """Return an option whose help says the default itself."""
+    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, show_default=False, **limits)
 
 
-_Out = Annotated[Path, _option("MODEL", "Model file to write.")]
-_Classes = Annotated[
+ModelOption = Annotated[Path, option("MODEL", "Model file to write.")]
+ClassesOption = Annotated[
     Path | None,
-    _option("FILE", "Public list of classes, one a line. Required: it is never read off the labels.", DATA),
+    option("FILE", "Public list of classes, one a line. Required: it is never read off the labels.", DATA),
 ]
-_Public = Annotated[Path | None, _option("TABLE", "Public embeddings of the same encoder.", DATA)]
-_Unknown = Annotated[
+_Public = Annotated[Path | None, option("TABLE", "Public embeddings of the same encoder.", DATA)]
+UnknownLabelsOption = Annotated[
     str,
-    _option(
+    option(
         "error|ignore",
         "Whether a label outside --classes stops the fit, or its record is left out; neither names it. Default error.",
         DATA,
     ),
 ]
-_Rho = Annotated[float | None, _option("R", "zCDP.", BUDGET)]
-_Epsilon = Annotated[
+RhoOption = Annotated[float | None, option("R", "zCDP.", BUDGET)]
+EpsilonOption = Annotated[
     float | None,
-    _option("E", "With --delta: approximate DP. Alone: pure DP, which selects rows of --public.", BUDGET),
+    option("E", "With --delta: approximate DP. Alone: pure DP, which selects rows of --public.", BUDGET),
 ]
-_Delta = Annotated[float | None, _option("D", "Far below 1 / number of records.", BUDGET)]
-_Method = Annotated[
+DeltaOption = Annotated[float | None, option("D", "Far below 1 / number of records.", BUDGET)]
+MethodOption = Annotated[
     str,
-    _option(
+    option(
         "auto|discriminant|public|mean",
         "discriminant: sums, covariance and gradients; the most accurate, the better with --public. public: rows of "
         "--public, selected privately. mean: noisy class sums. Default auto: public for pure DP, mean under "
@@ -87,67 +82,67 @@ _Method = Annotated[
     ),
 ]
 _Adjacency = Annotated[
-    str, _option("add-remove|replace-one", "Which data sets are neighbours. Default add-remove.", _METHOD)
+    str, option("add-remove|replace-one", "Which data sets are neighbours. Default add-remove.", _METHOD)
 ]
-_Prototypes = Annotated[int | None, _option("K", "public: rows per class. Default 1.", _METHOD, min=1)]
+PrototypesOption = Annotated[int | None, option("K", "public: rows per class. Default 1.", _METHOD, min=1)]
 _Clip = Annotated[
     str | None,
-    _option("auto|D_MIN,D_MAX", "public: bounds on 1 + cosine similarity, from 0 to 2. Default auto.", _METHOD),
+    option("auto|D_MIN,D_MAX", "public: bounds on 1 + cosine similarity, from 0 to 2. Default auto.", _METHOD),
 ]
 _Mechanism = Annotated[
-    str | None, _option("gaussian|coinpress", "mean: coinpress needs replace-one. Default gaussian.", _METHOD)
+    str | None, option("gaussian|coinpress", "mean: coinpress needs replace-one. Default gaussian.", _METHOD)
 ]
 _Metric = Annotated[
-    str | None, _option("cosine|euclidean", "mean: euclidean needs replace-one. Default cosine.", _METHOD)
+    str | None, option("cosine|euclidean", "mean: euclidean needs replace-one. Default cosine.", _METHOD)
 ]
-_Pool = Annotated[int, _option("N", "Average this many neighbouring coordinates. Default 1.", _METHOD, min=1)]
+_Pool = Annotated[int, option("N", "Average this many neighbouring coordinates. Default 1.", _METHOD, min=1)]
 _Center = Annotated[
     bool, typer.Option("--center-public", help="Subtract the mean of --public.", rich_help_panel=_METHOD)
 ]
 _Rotation = Annotated[
     str | None,
-    _option(
+    option(
         "auto|SEED",
         "Public rotation, for encoders with a few huge coordinates; auto rotates if --public needs it.",
         _METHOD,
     ),
 ]
-_Ledger = Annotated[str | None, _option("FILE", "Ledger that pays for the release, see `dppl ledger`.", _ACCOUNT)]
-_Dataset = Annotated[str | None, _option("NAME", "Data set in the ledger that TABLE is.", _ACCOUNT)]
-_Partition = Annotated[
-    str | None, _option("NAME", "Part of the data set that TABLE is, sharing no record with other parts.", _ACCOUNT)
+LedgerOption = Annotated[str | None, option("FILE", "Ledger that pays for the release, see `dppl ledger`.", _ACCOUNT)]
+DatasetOption = Annotated[str | None, option("NAME", "Data set in the ledger that TABLE is.", _ACCOUNT)]
+PartitionOption = Annotated[
+    str | None, option("NAME", "Part of the data set that TABLE is, sharing no record with other parts.", _ACCOUNT)
 ]
-_Seed = Annotated[
-    int | None, _option("INT", "Repeatable noise, for experiments only: the model must not be released.", min=0)
+SeedOption = Annotated[
+    int | None, option("INT", "Repeatable noise, for experiments only: the model must not be released.", min=0)
 ]
 
 
 def fit(
     table: TableArgument,
-    out: _Out,
-    classes: _Classes = None,
+    out: ModelOption,
+    classes: ClassesOption = None,
     labels: LabelsOption = None,
     public: _Public = None,
     x: XOption = "x",
     y: YOption = "y",
-    unknown_labels: _Unknown = "error",
-    rho: _Rho = None,
-    epsilon: _Epsilon = None,
-    delta: _Delta = None,
+    unknown_labels: UnknownLabelsOption = "error",
+    rho: RhoOption = None,
+    epsilon: EpsilonOption = None,
+    delta: DeltaOption = None,
     max_records: MaxRecordsOption = None,
-    method: _Method = "auto",
+    method: MethodOption = "auto",
     adjacency: _Adjacency = "add-remove",
-    prototypes: _Prototypes = None,
+    prototypes: PrototypesOption = None,
     clip: _Clip = None,
     mechanism: _Mechanism = None,
     metric: _Metric = None,
     pool: _Pool = 1,
     center_public: _Center = False,
     rotation: _Rotation = None,
-    ledger: _Ledger = None,
-    dataset: _Dataset = None,
-    partition: _Partition = None,
-    seed: _Seed = None,
+    ledger: LedgerOption = None,
+    dataset: DatasetOption = None,
+    partition: PartitionOption = None,
+    seed: SeedOption = None,
     force: ForceOption = False,
 ) -> None:
     r"""Train a private classifier and save it as one file that may be published.
@@ -179,14 +174,12 @@ def fit(
         "rotation": _parsed_rotation(rotation),
         "unknown_labels": unknown_labels,
     }
-    _validate.one_of(("auto", *_ESTIMATORS), method=method)
-    if (ledger is None) != (dataset is None) or (partition is not None and ledger is None):
-        raise ParameterError("--ledger FILE and --dataset NAME go together, and --partition with them.")
+    _validate.one_of(("auto", *METHODS), method=method)
+    check_account(ledger, dataset, partition)
     budget = budget_from_options(rho, epsilon, delta, max_records)
-    if method == "auto":
-        method = _NAMES[automatic(budget, adjacency)]
-    _check_method(method, budget, options, public)
-    classes = _required(classes)
+    method = method_for(budget, adjacency) if method == "auto" else method
+    check_method(method, budget, options, public)
+    classes = required_classes(classes)
     check_inputs(table, classes, public, labels)
     if public is not None and public.samefile(table):
         raise ParameterError("--public must be public data; got the private table itself.")
@@ -196,10 +189,20 @@ def fit(
     account = None if ledger is None or dataset is None else open_ledger(ledger, dataset)
     with working("fitting"):
         aligned, class_list = align_labels(require_labels(private, table), class_list)
-        kind = _ESTIMATORS[method]
-        names = kind._get_param_names()
-        model = kind(budget, class_list, **{name: options[name] for name in names if options.get(name) is not None})
+        model = build(method, budget, class_list, options)
         model.fit(private, aligned, X_public=public_rows, ledger=account, partition=partition)
+    save(model, out, force=force)
+
+
+def build(method: str, budget: Budget, classes: Any, options: dict[str, Any]) -> PrivateClassifier:
+    """Return the unfitted estimator, with those options that are given and that it has."""
+    kind = METHODS[method]
+    given = {name: options[name] for name in kind._get_param_names() if options.get(name) is not None}
+    return kind(budget, classes, **given)
+
+
+def save(model: PrivateClassifier, out: Path, *, force: bool) -> None:
+    """Write the model and say what was released."""
     try:
         model.save(out, overwrite=force)
     except OSError as error:
@@ -209,22 +212,28 @@ def fit(
     _print_summary(model, out)
 
 
-def _check_method(method: str, budget: Budget, options: dict[str, Any], public: Path | None) -> None:
+def check_account(ledger: str | None, dataset: str | None, partition: str | None) -> None:
+    """Refuse half of an account."""
+    if (ledger is None) != (dataset is None) or (partition is not None and ledger is None):
+        raise ParameterError("--ledger FILE and --dataset NAME go together, and --partition with them.")
+
+
+def check_method(method: str, budget: Budget, options: dict[str, Any], public: Path | None) -> None:
     """Refuse what the method cannot do, and options without effect: whoever gives one expects another fit."""
     if isinstance(budget, PureDP) and method != "public":
         raise BudgetError(
             f"--epsilon without --delta is pure DP, which the Gaussian noise of --method {method} cannot give at any "
             "scale; add --delta (far below 1 / number of records), give --rho, or use --method public."
         )
-    for name, (option, owner) in _ONLY.items():
-        if options[name] is not None and method != owner:
-            raise ParameterError(f"{option} belongs to --method {owner}; this is --method {method}.")
+    for name, (flag, owner) in _ONLY.items():
+        if options.get(name) is not None and method != owner:
+            raise ParameterError(f"{flag} belongs to --method {owner}; this is --method {method}.")
     if method == "discriminant":
-        for name, (option, default) in _NOT_OF_DISCRIMINANT.items():
-            if options[name] != default:
-                raise ParameterError(f"{option} does not go with --method discriminant; leave it out, or name another.")
+        for name, (flag, default) in _NOT_OF_DISCRIMINANT.items():
+            if options.get(name, default) != default:
+                raise ParameterError(f"{flag} does not go with --method discriminant; leave it out, or name another.")
         return
-    uses_public = method == "public" or options["center"] is not None or options["rotation"] == "auto"
+    uses_public = method == "public" or options.get("center") is not None or options.get("rotation") == "auto"
     if uses_public and public is None:
         raise ParameterError(
             "--method public (which pure DP needs), --center-public and --rotation auto need public rows; add --public "
@@ -237,7 +246,8 @@ def _check_method(method: str, budget: Budget, options: dict[str, Any], public: 
         )
 
 
-def _required(classes: Path | None) -> Path:
+def required_classes(classes: Path | None) -> Path:
+    """Refuse to read the list of classes off the labels."""
     if classes is None:
         raise ParameterError(
             "--classes FILE is required. The list of classes is released with the model, so it must be public, and "

@@ -1,8 +1,8 @@
 """Estimators that release prototypes, one a file."""
 
-from dppl.prototypes.choice import automatic
+from dppl.prototypes.choice import METHODS, method_for
 from dppl.prototypes.discriminant import DiscriminantPrototypes
 from dppl.prototypes.mean import MeanPrototypes
 from dppl.prototypes.public import PublicPrototypes
 
-__all__ = ["DiscriminantPrototypes", "MeanPrototypes", "PublicPrototypes", "automatic"]
+__all__ = ["METHODS", "DiscriminantPrototypes", "MeanPrototypes", "PublicPrototypes", "method_for"]

@@ -8,9 +8,15 @@ from dppl.prototypes.discriminant import DiscriminantPrototypes
 from dppl.prototypes.mean import MeanPrototypes
 from dppl.prototypes.public import PublicPrototypes
 
+METHODS: dict[str, type[PrivateClassifier]] = {
+    "discriminant": DiscriminantPrototypes,
+    "public": PublicPrototypes,
+    "mean": MeanPrototypes,
+}
 
-def automatic(budget: Budget, adjacency: str = "add-remove") -> type[PrivateClassifier]:
-    """Return the estimator that is most accurate in most cases, among those that can spend `budget`.
+
+def method_for(budget: Budget, adjacency: str = "add-remove") -> str:
+    """Return the method that is most accurate in most cases, among those that can spend `budget`.
 
     Parameters
     ----------
@@ -19,16 +25,16 @@ def automatic(budget: Budget, adjacency: str = "add-remove") -> type[PrivateClas
 
     Returns
     -------
-    type
-        `PublicPrototypes` for pure DP, where Gaussian noise gives no guarantee; `MeanPrototypes` under replace-one;
-        else `DiscriminantPrototypes`. The choice depends on nothing else, so it costs nothing.
+    str
+        A key of `METHODS`: ``"public"`` for pure DP, where Gaussian noise gives no guarantee; ``"mean"`` under
+        replace-one; else ``"discriminant"``. The choice depends on nothing else, so it costs nothing.
 
     Examples
     --------
     >>> from dppl import ZCDP, PureDP
-    >>> automatic(ZCDP(0.5)).__name__, automatic(PureDP(1.0)).__name__
-    ('DiscriminantPrototypes', 'PublicPrototypes')
+    >>> method_for(ZCDP(0.5)), method_for(PureDP(1.0))
+    ('discriminant', 'public')
     """
     if isinstance(budget, PureDP):
-        return PublicPrototypes
-    return DiscriminantPrototypes if adjacency == "add-remove" else MeanPrototypes
+        return "public"
+    return "discriminant" if adjacency == "add-remove" else "mean"
