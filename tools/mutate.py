@@ -354,7 +354,7 @@ MUTANTS = (
     Mutant(
         name="gradients-leave-residuals-unclipped",
         file="lattice/residuals.py",
-        old="/ np.maximum(norms, np.float32(clip))",
+        old="/ xp.clip(norms, np.float32(clip), None)",
         new="/ np.float32(clip)",
         tests=("tests/lattice/test_residuals.py",),
     ),

@@ -1,5 +1,6 @@
 """One cell: what it measures, that it repeats, and what it says when it fails."""
 
+import math
 import sys
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from dppl.experiments.cells import paper_epsilon, run_cell
 from dppl.experiments.datasets import Pool, load_dataset
 from dppl.experiments.methods import METHODS, Choice, Method
 from dppl.experiments.splits import random_rows, validation_split
+from dppl.mechanisms import CoinPress
 from dppl.privacy import ZCDP, ApproxDP
 
 VOLATILE = {"seconds", "peak_memory_mib", "finished"}
@@ -98,12 +100,34 @@ def test_a_reference_without_privacy_promises_nothing(run):
     assert (record["e"], record["notion"], record["adjacency"], record["covered"]) == (None, "none", None, None)
 
 
-def test_coinpress_tells_the_norm_after_each_step(run):
-    weak, strong = (run(methods=["coinpress"], budgets={"e": [e]})[0]["coinpress"]["norm"] for e in (0.01, 1e4))
-    assert len(weak) == len(strong) == 3
+def test_coinpress_tells_radius_and_norm_after_each_step(run):
+    weak, strong = (run(methods=["coinpress"], budgets={"e": [e]})[0] for e in (0.01, 1e4))
     # Mean rows have at most the norm sqrt(16) of all rows; at a tiny budget the estimates run away (DPPL-v1, C.2).
-    assert 2 < strong[-1] < 4.1
-    assert weak[-1] > 100
+    assert len(weak["coinpress"]["norm"]) == len(strong["coinpress"]["norm"]) == 3
+    assert 2 < strong["coinpress"]["norm"][-1] < 4.1
+    assert weak["coinpress"]["norm"][-1] > 100
+    # Without noise to speak of, the radius falls to the tail of a mean of n rows of unit variance.
+    first, *radii = strong["coinpress"]["radius"]
+    tail = math.sqrt(16 + 2 * math.sqrt(16 * math.log(100)) + 2 * math.log(100))
+    assert first == 4.0
+    assert radii == pytest.approx([np.mean(tail / np.sqrt(strong["data"]["class_sizes"]))] * 3, rel=1e-3)
+    assert weak["coinpress"]["radius"] == sorted(weak["coinpress"]["radius"])
+    assert weak["coinpress"]["radius"][-1] > 100
+
+
+def test_the_radii_told_are_those_of_the_fit(run, monkeypatch):
+    seen, original = [], CoinPress.release
+
+    def spy(self, rows, lattice, source):
+        seen.append(self.radii(len(rows), lattice))
+        return original(self, rows, lattice, source)
+
+    monkeypatch.setattr(CoinPress, "release", spy)
+    method = {"method": "coinpress", "coinpress_radius": 2.0, "coinpress_split": "original"}
+    (record,) = run(methods=[method])
+    whole = [radii for radii in seen if len(radii) == len(record["coinpress"]["radius"])]
+    assert len(whole) == len(record["data"]["class_sizes"])
+    assert record["coinpress"]["radius"] == pytest.approx(np.mean(whole, axis=0))
 
 
 def test_tuned_cells_are_marked_repeat_and_keep_what_the_configuration_fixes(run):

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from dppl.errors import InputError, MissingExtra
+from dppl.experiments import figures
 from dppl.experiments.config import Cell
 from dppl.experiments.datasets import Pool
 from dppl.experiments.figures import _styles
@@ -76,7 +77,7 @@ def everything():
             yield record("public", accuracy, e=e, ir=ir, pool=Pool("near", rows=50))
             yield record("public-topk", accuracy, e=e, ir=ir, pool=NEAR, parameters={"n_prototypes": 2})
             yield record("public-topk", accuracy, e=e, ir=ir, pool=NEAR, parameters={"n_prototypes": 5})
-            steps = {"radius": [4.0, 2.0, 1.0], "norm": [1.0, 1.1, 1.2]}
+            steps = {"radius": [4.0, 3.0, 2.0, 1.0], "norm": [1.0, 1.1, 1.2]}
             yield record("coinpress", accuracy, e=e, ir=ir, coinpress=steps)
             yield record("mean", accuracy, e=e, ir=ir, encoder="two", parameters={"projection": True})
             yield record("mean", accuracy, e=e, ir=ir, encoder="two")
@@ -112,6 +113,25 @@ def test_every_figure_that_the_results_allow_is_drawn(report):
     assert text.count(made_by) == len(stems) + text.count("\n| --- |")
     assert f"`dppl bench run mine --out {folder.parent / 'r.jsonl'}`" in text
     assert "sqrt(2ρ)" in (folder / "accuracy-blobs-one.svg").read_text("utf-8")
+
+
+def test_steps_of_coinpress_are_drawn_for_the_largest_classes_from_old_results_too(report, monkeypatch):
+    drawn, lines = [], figures.lines
+
+    def spy(panels, *labels, **options):
+        drawn.append(panels)
+        return lines(panels, *labels, **options)
+
+    monkeypatch.setattr(figures, "lines", spy)
+    steps, old = {"radius": [4.0, 3.0, 1.0], "norm": [1.0, 1.2]}, {"norm": [3.0, 1.2]}
+    cells = [record("coinpress", 0.5, seed=s, ir=1, coinpress=traced) for s, traced in enumerate((steps, old))]
+    _, text, _ = report(
+        [*cells, record("coinpress", 0.5, ir=100.0, coinpress={"radius": [9.0] * 3, "norm": [9.0] * 2})]
+    )
+    ((radius, norm),) = [panels for panels in drawn if "radius" in panels[0][0]]
+    assert radius[1] == {"e 1": {0.0: 4.0, 1.0: 3.0, 2.0: 1.0}}
+    assert norm[1] == {"e 1": {1.0: 2.0, 2.0: 1.2}}
+    assert "Means over classes and seeds (IR = 1)" in text
 
 
 def test_what_was_tuned_is_marked_everywhere(report):

@@ -179,6 +179,16 @@ def test_the_scales_depend_on_the_class_size_alone(monkeypatch):
     assert scales[0] == scales[1] == scales[2]
 
 
+def test_radii_are_those_that_the_noise_is_for(monkeypatch):
+    """Steps clip to the radius before them plus the tail of a Gaussian; the square is floored to an integer."""
+    lattice, q = Lattice(8), Lattice(8).transform(np.random.default_rng(8).normal(size=(20, 8)))
+    bounds = [math.sqrt(step.squared_sensitivity / 4) for step, _ in steps_of(q, monkeypatch)]
+    radii, unit = CoinPress(1.0).radii(20, lattice), lattice.scale / math.sqrt(8)
+    assert len(radii) == 4
+    assert bounds == pytest.approx([(radius + coinpress._gaussian_tail(8)) * unit for radius in radii[:3]], rel=1e-3)
+    assert CoinPress(1.0).radii(0, lattice) == CoinPress(1.0).radii(1, lattice)
+
+
 def test_the_first_centre_is_the_parameter_and_not_the_data(monkeypatch):
     rng = np.random.default_rng(9)
     q = rows_around(rng.normal(size=8), 50, rng, Lattice(8))

@@ -14,16 +14,15 @@ from sklearn.base import clone
 
 from dppl import _validate
 from dppl.audit import bounds
-from dppl.audit.canaries import Canary, Estimator, Records
+from dppl.audit.canaries import WIDE, Canary, Estimator, Likelihood, Records, Released
 from dppl.errors import ParameterError
-from dppl.mechanisms import randomness
+from dppl.mechanisms import overheard, randomness
 from dppl.privacy import ZCDP, ApproxDP, Budget, Guarantee
 
 Float: TypeAlias = NDArray[np.float64]
 Advance: TypeAlias = Callable[[], None]
 
 _ONE_RUN_DELTA = 1e-5
-_WIDE = 32.0  # steps
 # Of the canaries of one run, this share is guessed to be in, and as many to be out. Fixed before any run.
 _GUESSED_SHARE = 1 / 16
 
@@ -103,7 +102,7 @@ def audit(
 
     Parameters
     ----------
-    estimator : MeanPrototypes or PublicPrototypes
+    estimator : MeanPrototypes, PublicPrototypes, DiscriminantPrototypes or a baseline
         Its parameters; it is not fitted itself. Every fit draws fresh noise of the operating system, whatever its
         `random_state`.
     data : Records
@@ -144,21 +143,25 @@ def audit(
     template = _fresh(estimator)
     _check_canary(estimator, canary)
     models = {include: _neighbour(data, [canary], [include]) for include in (True, False)}
-    guarantees: list[Guarantee] = []
+    claims: list[tuple[Budget, bool]] = []
 
     def release(include: bool) -> float:
         # A copy of the unfitted template: no run sees what another left behind.
-        model = copy(template).fit(*models[include], X_public=data.X_public)
-        guarantees[:] = [model.guarantee_]
-        return canary.statistic(model)
+        with overheard() as released:
+            model = copy(template).fit(*models[include], X_public=data.X_public)
+        if isinstance(canary.statistic, Likelihood):
+            claims[:] = [(model.guarantee_.budget, canary.statistic.is_gaussian(released))]
+        else:
+            claims[:] = [(model.guarantee_.budget, _has_wide_gaussian_noise(model.guarantee_))]
+        return _statistic(canary, model, released)
 
     started = time.perf_counter()
     samples = _samples(release, runs, progress)
     return _compared(
         samples,
-        guarantees[0].budget,
+        claims[0][0],
         method=type(estimator).__name__,
-        gaussian=_has_wide_gaussian_noise(guarantees[0]),
+        gaussian=claims[0][1],
         delta=delta,
         confidence=confidence,
         seconds=time.perf_counter() - started,
@@ -245,8 +248,9 @@ def audit_in_one_run(
     started = time.perf_counter()
     included = _coins(len(canaries))
     X, y = _neighbour(data, canaries, included)
-    model = template.fit(X, y, X_public=data.X_public)
-    scores = np.array([canary.statistic(model) for canary in canaries])
+    with overheard() as released:
+        model = template.fit(X, y, X_public=data.X_public)
+    scores = np.array([_statistic(canary, model, released) for canary in canaries])
     order = np.argsort(scores, kind="stable")
     right = int(included[order[-each_side:]].sum() + (~included[order[:each_side]]).sum())
     claim = _approximate(model.guarantee_.budget, delta)
@@ -331,6 +335,12 @@ def _approximate(claim: Budget, delta: float | None) -> Budget:
     return claim if delta is None else claim.to_approx(delta)
 
 
+def _statistic(canary: Canary, model: Estimator, released: Released) -> float:
+    if isinstance(canary.statistic, Likelihood):
+        return canary.statistic(released)
+    return canary.statistic(model)
+
+
 def _has_wide_gaussian_noise(guarantee: Guarantee) -> bool:
     stds = [
         value
@@ -338,7 +348,7 @@ def _has_wide_gaussian_noise(guarantee: Guarantee) -> bool:
         for name, value in release.parameters.items()
         if name.startswith("noise_std")
     ]
-    return bool(stds) and min(stds) >= _WIDE
+    return bool(stds) and min(stds) >= WIDE
 
 
 def _fresh(estimator: Estimator) -> Estimator:

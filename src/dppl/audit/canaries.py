@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
 
 from dppl.audit.bounds import CAUTION, clopper_pearson, event_epsilon, event_rho
+from dppl.baselines._linear import LinearClassifier
 from dppl.errors import ParameterError
+from dppl.mechanisms import DiscreteGaussian, overheard
 from dppl.privacy import ZCDP, ApproxDP, Budget
-from dppl.prototypes import MeanPrototypes, PublicPrototypes
+from dppl.prototypes import DiscriminantPrototypes, MeanPrototypes, PublicPrototypes
 
-Estimator: TypeAlias = MeanPrototypes | PublicPrototypes
+Estimator: TypeAlias = MeanPrototypes | PublicPrototypes | DiscriminantPrototypes | LinearClassifier
+Released: TypeAlias = Sequence[tuple[DiscreteGaussian, NDArray[np.int64]]]
 Row: TypeAlias = NDArray[np.float64]
 Statistic: TypeAlias = Callable[[Any], float]
 
 # In 16 dimensions a coordinate vector is the longest lattice row: 127 steps, and s = 127·√16/4.
 _DIM = 16
+# In 4 dimensions one of 63 steps nearly is (s = 63.5), and a Gram matrix has few entries to draw noise for.
+_FEW_DIM = 4
+_CONTRADICTIONS = 2
 # CoinPress clips around its last estimate; it takes this many zero rows to make its last ball small.
 _COINPRESS_ROWS = 300
 _MOST_OTHERS = 400
+# At this budget noise is far below what one record adds.
+_HARDLY_ANY_NOISE = ZCDP(1e13)
+# Discrete noise of this many steps or more is, to thresholds, that of a continuous Gaussian.
+WIDE = 32.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +63,7 @@ class Canary:
     label : object
     statistic : callable
         Maps a fitted model to a number that tells neighbours apart. It sees released attributes only if the audit is to
-        be one of the release.
+        be one of the release. A `Likelihood` sees what mechanisms released in the fit instead.
     other : array-like of shape (n_features,), default=None
         The record of the same label that stands in its place in the other data set (replace-one). None leaves the
         place empty (add-remove).
@@ -60,7 +71,7 @@ class Canary:
 
     row: ArrayLike
     label: Any
-    statistic: Statistic
+    statistic: Statistic | Likelihood
     other: ArrayLike | None = None
 
 
@@ -104,14 +115,49 @@ class Similarity:
         return float(np.clip(similarity, low, high).min())
 
 
+@dataclass(frozen=True, slots=True)
+class Likelihood:
+    """The log-likelihood ratio of all Gaussian releases of a fit: the most powerful statistic (Neyman, Pearson).
+
+    It takes the place of statistics of a model that hides a part of what was released, for instance a Gram matrix.
+    Releases that the canary changes by a few steps, such as numbers of records, are left out: they have little of the
+    budget, and their narrow noise is no Gaussian.
+
+    Parameters
+    ----------
+    without : tuple of ndarray
+        Releases without the canary and with hardly any noise.
+    differences : tuple of ndarray
+        What the canary adds to them. Later releases of a fit depend on earlier ones, so for these it is a guess.
+    """
+
+    without: tuple[NDArray[np.int64], ...]
+    differences: tuple[NDArray[np.int64], ...]
+
+    def __call__(self, released: Released) -> float:
+        """Return the ratio's logarithm, up to a constant."""
+        # Noise off the diagonal of symmetric matrices is narrower, but its entries stand there twice.
+        return sum(float(np.vdot(added / std, over / std)) for std, over, added in self._seen(released))
+
+    def is_gaussian(self, released: Released) -> bool:
+        """Tell whether, to thresholds, the noise of all that is seen is that of a continuous Gaussian."""
+        return all(std >= WIDE for std, _, _ in self._seen(released))
+
+    def _seen(self, released: Released) -> Iterator[tuple[float, NDArray[np.int64], NDArray[np.int64]]]:
+        for (mechanism, noisy), before, added in zip(released, self.without, self.differences, strict=False):
+            if np.square(added, dtype=np.float64).sum() >= WIDE**2:
+                yield mechanism.noise_std, noisy - before, added
+
+
 def worst_case(estimator: Estimator, *, runs: int = 1000, confidence: float = 0.95) -> tuple[Records, Canary]:
     """Return data on which an estimator's privacy loss shows best.
 
     Parameters
     ----------
-    estimator : MeanPrototypes or PublicPrototypes
+    estimator : MeanPrototypes, PublicPrototypes, DiscriminantPrototypes or a baseline
         With a public list of classes, and without `pool`, `center` and `rotation`, whose image of a row these data do
-        not know.
+        not know. A baseline's gradient shows all of its sensitivity if `clip` (of `GlobalAdapt`, `upper_bound`) is at
+        most 0.5 and, with several steps, `learning_rate` so small that the canary is never fitted.
     runs : int, default=1000
         Runs of the audit with and without the canary; they and `confidence` decide the size of the public pool.
     confidence : float, default=0.95
@@ -122,7 +168,9 @@ def worst_case(estimator: Estimator, *, runs: int = 1000, confidence: float = 0.
         For means: the longest lattice row in a class of its own; under replace-one its negative takes its place. For
         public rows: the canary raises the utilities of `n_prototypes` target rows by the whole sensitivity and those of
         the others by nothing (replace-one: its negative does the opposite). The target set has a small probability a
-        before, so that its log-probability grows by epsilon - ln(1 - a + a·e^epsilon), nearly epsilon.
+        before, so that its log-probability grows by epsilon - ln(1 - a + a·e^epsilon), nearly epsilon. For all others:
+        the longest lattice row, seen through the likelihood ratio of all releases; under replace-one its negative or an
+        orthogonal row takes its place.
 
     Raises
     ------
@@ -130,6 +178,8 @@ def worst_case(estimator: Estimator, *, runs: int = 1000, confidence: float = 0.
         If the estimator has parameters that these data cannot serve.
     """
     classes = _checked_classes(estimator)
+    if not isinstance(estimator, MeanPrototypes | PublicPrototypes):
+        return _heard_case(estimator, classes)
     label, row = classes[0], _coordinate(0)
     other = None if estimator.adjacency == "add-remove" else -row
     n_zeros = _COINPRESS_ROWS if getattr(estimator, "mechanism", None) == "coinpress" else 0
@@ -162,6 +212,39 @@ def orthogonal_canaries(estimator: MeanPrototypes) -> list[Canary]:
     ]
 
 
+def _heard_case(estimator: Estimator, classes: NDArray[Any]) -> tuple[Records, Canary]:
+    """Return the longest row, and what replaces it where the releases together change most."""
+    if getattr(estimator, "sampling_rate", 1) != 1:
+        raise ParameterError("the built-in worst case knows no samples; leave sampling_rate at 1.")
+    label, (row, other, orthogonal) = classes[0], np.array([[1, 0], [-1, 0], [0, 1]]) @ np.eye(2, _FEW_DIM)
+    # Records that contradict the canary: models that descend on gradients never fit it, so its gradient stays long.
+    data = Records(np.tile(row, (_CONTRADICTIONS, 1)), np.repeat(classes[-1:], _CONTRADICTIONS))
+    # A gradient changes most by the opposite row; a Gram matrix cannot tell that from the row itself.
+    others = [None] if estimator.adjacency == "add-remove" else [other, orthogonal]
+    cases = [(_likelihood(estimator, data, row, label, other), other) for other in others]
+    (statistic, _), other = max(cases, key=lambda case: case[0][1])
+    return data, Canary(row, label, statistic, other)
+
+
+def _likelihood(
+    estimator: Estimator, data: Records, row: Row, label: Any, other: Row | None
+) -> tuple[Likelihood, float]:
+    """Learn what a canary adds to each release, and how strongly it shows, from fits with hardly any noise."""
+    sides = []
+    for added in (row, other):
+        rows = [*np.asarray(data.X), *([] if added is None else [added])]
+        labels = np.asarray([*np.asarray(data.y), label][: len(rows)])
+        quiet = clone(estimator).set_params(budget=_HARDLY_ANY_NOISE, random_state=0)
+        with overheard() as released:
+            quiet.fit(rows, labels)
+        sides.append(released)
+    with_it, without = ([noisy for _, noisy in side] for side in sides)
+    differences = tuple(first - second for first, second in zip(with_it, without, strict=True))
+    stds = [mechanism.noise_std for mechanism, _ in sides[0]]
+    strength = sum(float(np.square(added / std).sum()) for added, std in zip(differences, stds, strict=True))
+    return Likelihood(tuple(without), differences), strength
+
+
 def _coordinate(index: int) -> Row:
     return np.asarray(np.eye(_DIM)[index])
 
@@ -171,7 +254,8 @@ def _position(model: Estimator, label: Any) -> int:
 
 
 def _checked_classes(estimator: Estimator) -> NDArray[Any]:
-    plain = estimator.pool == 1 and estimator.center is None and estimator.rotation is None
+    given = estimator.get_params(deep=False)
+    plain = given.get("pool", 1) == 1 and given.get("center") is None and given.get("rotation") is None
     if estimator.classes is None or not plain:
         raise ParameterError(
             "the built-in worst case needs a list of classes, and no pool, center or rotation; leave them out, or pass "

@@ -81,7 +81,7 @@ class GradientClassifier(LinearClassifier):
 
         Parameters
         ----------
-        X : array-like or table of shape (n, n_features)
+        X : array-like, torch tensor or table of shape (n, n_features)
             Rows to classify; they cost nothing.
 
         Returns

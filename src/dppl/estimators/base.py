@@ -21,7 +21,7 @@ from dppl import _validate
 from dppl.errors import InputError, ParameterError, WeakBudgetWarning
 from dppl.estimators import records
 from dppl.estimators.records import Codes
-from dppl.lattice import Lattice, RowSource, iter_blocks
+from dppl.lattice import Lattice, RowSource, TensorRows, iter_blocks
 from dppl.mechanisms import Randomness, randomness
 from dppl.privacy import Budget, Guarantee
 from dppl.privacy.guarantee import ADJACENCIES, ALWAYS_UNCOVERED
@@ -66,11 +66,12 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array-like or table of shape (n_records, n_features)
-            Private embeddings, one row a record. Rows with NaN, infinity or only zeros count as zero rows, silently.
+        X : array-like, torch tensor or table of shape (n_records, n_features)
+            Private embeddings, one row a record. Rows with NaN, infinity or only zeros count as zero rows, silently. A
+            tensor on a device stays there: softmax gradients are summed on it, all else reads it a block at a time.
         y : array-like of shape (n_records,)
             Private labels.
-        X_public : array-like or table of shape (n_public, n_features), default=None
+        X_public : array-like, torch tensor or table of shape (n_public, n_features), default=None
             Public embeddings of the same encoder.
         ledger : Ledger, default=None
             Account of the data set. The release is charged before any private value is read (but labels that have to
@@ -113,7 +114,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array-like or table of shape (n, n_features)
+        X : array-like, torch tensor or table of shape (n, n_features)
             Rows to classify; they cost nothing.
 
         Returns
@@ -129,7 +130,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array-like or table of shape (n, n_features)
+        X : array-like, torch tensor or table of shape (n, n_features)
 
         Returns
         -------
@@ -144,7 +145,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array-like or table of shape (n, n_features)
+        X : array-like, torch tensor or table of shape (n, n_features)
         y : array-like of shape (n,)
             True labels; a number and its text name the same class.
         sample_weight : array-like of shape (n,), default=None
@@ -345,6 +346,8 @@ def _same_data(rows: RowSource, public: RowSource) -> bool:
     """Catch the commonest slip: one array, or views of one, in both roles. Says nothing about the values."""
     if isinstance(rows, np.ndarray) and isinstance(public, np.ndarray):
         return np.may_share_memory(rows, public)
+    if isinstance(rows, TensorRows) and isinstance(public, TensorRows):
+        return rows.shares_memory(public)
     return rows is public
 
 

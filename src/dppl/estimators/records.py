@@ -20,7 +20,8 @@ from sklearn.utils.multiclass import type_of_target
 
 from dppl import _validate
 from dppl.errors import InputError, LabelSetWarning, ParameterError, UnknownLabelError
-from dppl.lattice import RowSource, RowTable
+from dppl.lattice import RowSource, RowTable, TensorRows
+from dppl.lattice.tensors import as_numpy, is_tensor
 
 UNKNOWN_LABELS = ("error", "ignore")
 
@@ -36,7 +37,8 @@ _UNMATCHED = object()
 def as_rows(X: Any, name: str = "X") -> RowSource:
     """Return `X` as a two-dimensional numeric array, or as it is if it is a table that streams.
 
-    Only an array or table of dtype int8 keeps it (and counts as lattice rows); lists and frames become float64.
+    Only an array, tensor or table of dtype int8 keeps it (and counts as lattice rows); lists and frames become float64.
+    Torch tensors share memory with the array where NumPy can read it, and stream otherwise.
 
     Raises
     ------
@@ -47,7 +49,16 @@ def as_rows(X: Any, name: str = "X") -> RowSource:
         return X
     if sparse.issparse(X):
         raise TypeError(f"{name} is a sparse matrix, but dense data is required; use its toarray().")
+    if is_tensor(X):
+        _check_rows(as_numpy(X.new_empty((0, *X.shape[1:]))), name)
+        table = TensorRows(X)
+        return table if table.streams else as_numpy(X)
     rows = X if isinstance(X, np.ndarray) and X.dtype != object else _as_floats(X, name)
+    _check_rows(rows, name)
+    return rows
+
+
+def _check_rows(rows: NDArray[Any], name: str) -> None:
     if rows.dtype.kind == "c":
         raise InputError(f"Complex data not supported: {name} must be real numbers.")
     if rows.dtype.kind not in "fiub":
@@ -60,7 +71,6 @@ def as_rows(X: Any, name: str = "X") -> RowSource:
     if rows.shape[1] == 0:
         # The number of rows stays out of the message.
         raise InputError(f"0 feature(s) (shape=(, 0)) while a minimum of 1 is required for {name}.")
-    return rows
 
 
 def encoder_of(X: Any) -> str | None:
@@ -96,6 +106,7 @@ def as_labels(y: Any, rows: RowSource) -> NDArray[Any]:
     """
     if y is None:
         raise InputError("requires y to be passed, but the target y is None.")
+    y = as_numpy(y) if is_tensor(y) else y
     labels = np.asarray(y) if hasattr(y, "dtype") or hasattr(y, "__array__") else _as_objects(y)
     if labels.ndim == 2 and labels.shape[1] == 1:
         warnings.warn(

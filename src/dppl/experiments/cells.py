@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from dppl.experiments.datasets import Dataset, DatasetSpec, load_dataset
 from dppl.experiments.methods import METHODS
 from dppl.experiments.results import DONE, FAILED, Record
 from dppl.experiments.tuning import search
+from dppl.mechanisms import CoinPress
 from dppl.privacy import ZCDP, ApproxDP, Budget
 from dppl.privacy.guarantee import software_versions
 
@@ -94,7 +96,7 @@ def _measure(cell: Cell, dataset: Dataset) -> Record:
     steps = {}
     if cell.method == "coinpress":
         norms = _coinpress_norms(lambda settings: fit({**parameters, **settings}, X, y, cell.noise_seed), model)
-        steps = {"coinpress": {"norm": norms}}
+        steps = {"coinpress": {"radius": _coinpress_radii(model, sizes), "norm": norms}}
     return {
         "e": None if budget is None else paper_epsilon(budget),
         "notion": "none" if budget is None else budget.notion,
@@ -140,6 +142,14 @@ def _coinpress_norms(fit: Callable[[Mapping[str, Any]], Any], model: Any) -> lis
     split = tuple(release.parameters.values())
     models = [*(fit({"coinpress_split": split[:steps]}) for steps in range(1, len(split))), model]
     return [float(np.linalg.norm(one.prototypes_, axis=1).mean() * one.lattice_.dim**0.5) for one in models]
+
+
+def _coinpress_radii(model: Any, sizes: NDArray[np.int64]) -> list[float]:
+    """Return the mean radius of the classes' balls, first and after each step of CoinPress, in the same units."""
+    (release,) = model.guarantee_.releases
+    split = tuple(release.parameters.values())
+    mechanism = CoinPress(release.cost["rho"], split=split, radius=model.coinpress_radius)
+    return [fmean(radii) for radii in zip(*(mechanism.radii(int(n), model.lattice_) for n in sizes), strict=True)]
 
 
 def _metrics(dataset: Dataset, predicted: NDArray[Any], sizes: NDArray[np.int64]) -> Record:

@@ -5,6 +5,7 @@ from dppl.lattice.kernels import PUBLIC_ROWS, SimilarityClip, class_sums, sum_bl
 from dppl.lattice.lattice import Lattice
 from dppl.lattice.residuals import RESOLUTION, SoftmaxGradient, gradient_blocks
 from dppl.lattice.stream import RowSource, RowTable, iter_blocks, take_rows
+from dppl.lattice.tensors import TensorRows
 
 __all__ = [
     "PUBLIC_ROWS",
@@ -15,6 +16,7 @@ __all__ = [
     "SimilarityClip",
     "SoftmaxCurvature",
     "SoftmaxGradient",
+    "TensorRows",
     "class_sums",
     "gradient_blocks",
     "iter_blocks",

@@ -17,6 +17,7 @@ from dppl.lattice.kernels import Codes, class_sums
 from dppl.lattice.lattice import LARGEST, Int8, Lattice
 from dppl.lattice.residuals import _CAUTION, RESOLUTION, Float, Float32, _IntegerLayer, _residuals
 from dppl.lattice.stream import iter_blocks
+from dppl.lattice.tensors import as_numpy
 
 Int64 = NDArray[np.int64]
 
@@ -50,7 +51,7 @@ def sums_and_grams(
     sums = np.zeros((n_classes, dim), np.int64)
     grams = np.zeros((n_classes if per_class else 1, dim, dim), np.int64)
     start = 0
-    for block in blocks:
+    for block in map(as_numpy, blocks):
         part = slice(start, start + len(block))
         sums += class_sums([block], codes[part], n_classes, dim)
         for group in np.unique(groups[part]):
@@ -124,7 +125,7 @@ class SoftmaxCurvature:
         n_classes, dim = weights.shape
         total = np.zeros((n_classes, dim, dim), np.int64)
         start = 0
-        for block in blocks:
+        for block in map(as_numpy, blocks):
             # Sums of 2²⁰/4·127² stay below 2⁵³ for two million rows, so float64 holds them exactly.
             wide = block.astype(np.float64)
             residuals, _ = _residuals(layer.logits(block), codes[start : start + len(block)])

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -176,16 +177,22 @@ class _LinearScore:
         return np.asarray(product.astype(np.int64) - self.offsets)
 
 
-def _for_each_block(fill: Callable[[int, Int8], None], blocks: Iterable[Int8]) -> None:
-    """Call ``fill(start, block)`` for each block, a block a core, with few blocks in memory at a time."""
+def _for_each_block(fill: Callable[[int, Any], None], blocks: Iterable[Any]) -> None:
+    """Call ``fill(start, block)`` for each block, a block a core, with few blocks in memory at a time.
+
+    Tensors come one by one: their device is busy with one.
+    """
     workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with _blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
         running: deque[Future[None]] = deque()
         start = 0
         for block in blocks:
-            if len(running) > workers:
-                running.popleft().result()
-            running.append(pool.submit(fill, start, block))
+            if isinstance(block, np.ndarray):
+                if len(running) > workers:
+                    running.popleft().result()
+                running.append(pool.submit(fill, start, block))
+            else:
+                fill(start, block)
             start += len(block)
         while running:
             running.popleft().result()

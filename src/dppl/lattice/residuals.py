@@ -10,6 +10,10 @@ lattice row. Three steps keep what a record adds independent of the records besi
   such functions may treat the end of an array in another way than its middle, and differ between processors.
 * Residuals are clipped, put on a grid of integers and their norm is checked there. Sums over records are integers
   below 2⁵³, which float64 holds exactly, and then int64.
+
+The same code runs on NumPy arrays and on torch tensors, whose device only exact sums leave. Bits are equal, since all
+products are exact and all else is single IEEE 754 operations. So nothing may be written in a way that torch rounds
+differently: it divides a number by a tensor, and a tensor by a number, in two operations.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from threading import Lock
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,13 +32,16 @@ from dppl.errors import ParameterError
 from dppl.lattice.kernels import Codes, _for_each_block
 from dppl.lattice.lattice import Int8, Lattice
 from dppl.lattice.stream import RowSource
+from dppl.lattice.tensors import TensorRows, as_numpy, beside, namespace
 
 Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]
 Float32 = NDArray[np.float32]
 
-# Rows a block: class by row arrays of this many numbers fit into a core's cache. No result depends on it.
+# Rows a block: class by row arrays of this many numbers fit into a core's cache. A device wants more work at a time. No
+# result depends on either.
 BLOCK_ROWS = 1024
+_TENSOR_ROWS = 1 << 14
 # Steps of the residual grid per unit of the clipping norm. Coarser grids would lose the many small probabilities of
 # other classes, which together are as large as the residuals of a class's own records.
 RESOLUTION = 2**20
@@ -106,8 +114,9 @@ class SoftmaxGradient:
 
         Parameters
         ----------
-        blocks : iterable of ndarray of shape (any, dim), int8
-            Lattice rows in the order of `codes`, for instance ``lattice.blocks(X, BLOCK_ROWS)``.
+        blocks : iterable of ndarray or torch.Tensor of shape (any, dim), int8
+            Lattice rows in the order of `codes`, for instance ``lattice.blocks(X, BLOCK_ROWS)``. Those on a device are
+            summed there.
         codes : ndarray of shape (n,), intp
             Class of each row, from 0 to ``n_classes - 1``; -1 leaves the row out.
         weights : ndarray of shape (n_classes, dim), float64
@@ -150,18 +159,19 @@ class SoftmaxGradient:
         longer = 0
         lock = Lock()
 
-        def add(start: int, block: Int8) -> None:
+        def add(start: int, block: Any) -> None:
             nonlocal total, longer
+            xp = namespace(block)
             part = codes[start : start + len(block)]
             residuals, norms = _residuals(layer.logits(block), part)
             steps = _on_grid(residuals, norms, clip)
-            exact = (steps @ block.astype(np.float64)).astype(np.int64)
-            count = int(np.count_nonzero(norms > threshold))
+            exact = as_numpy(steps @ xp.asarray(block, dtype=xp.float64)).astype(np.int64)
+            count = int(xp.count_nonzero(norms > np.float32(threshold)))
             with lock:  # integers: which block comes first does not show
                 total[:, :dim] += exact
                 longer += count
                 if self.bias:
-                    total[:, dim] += self.bias * steps.sum(axis=1).astype(np.int64)
+                    total[:, dim] += self.bias * as_numpy(steps.sum(axis=1)).astype(np.int64)
 
         _for_each_block(add, blocks)
         return total, longer
@@ -183,12 +193,16 @@ def _longest_weights(lattice: Lattice) -> float:
     return 2.0**24 / (lattice.scale + 1) - math.sqrt(lattice.dim) / 2
 
 
-def gradient_blocks(lattice: Lattice, source: RowSource) -> Iterable[Int8]:
+def gradient_blocks(lattice: Lattice, source: RowSource) -> Iterable[Any]:
     """Return lattice rows in blocks that can be gone through again and again.
 
-    Rows of an array in memory are mapped once and kept, a byte a number. A table or memory map may be larger than
-    memory; it is read and mapped again every time.
+    Rows of an array in memory are mapped once and kept, a byte a number; those of a tensor are then kept on its device.
+    A table or memory map may be larger than memory; it is read and mapped again every time.
     """
+    if isinstance(source, TensorRows):
+        if not source.computes:
+            return list(lattice.blocks(source, BLOCK_ROWS))
+        return [beside(block, source.tensor) for block in lattice.blocks(source, _TENSOR_ROWS)]
     if isinstance(source, np.ndarray) and not isinstance(source, np.memmap):
         return list(lattice.blocks(source, BLOCK_ROWS))
     return _Again(lattice, source)
@@ -218,58 +232,75 @@ class _IntegerLayer:
         self.scales = (1 / (steps * lattice.scale)).astype(np.float32)[:, None]
         self.offsets = offsets.astype(np.float32)[:, None]
 
-    def logits(self, rows: Int8) -> Float32:
-        """Return logits of shape (n_classes, n)."""
-        products: Float32 = self.weights @ rows.astype(np.float32).T
-        products *= self.scales
-        products += self.offsets
+    def logits(self, rows: Any) -> Any:
+        """Return logits of shape (n_classes, n), float32, beside the rows."""
+        xp = namespace(rows)
+        # float32 would do, but torch may be told to round its factors (TF32). Nothing rounds those of float64.
+        wide = xp.float32 if xp is np else xp.float64
+        products = xp.asarray(beside(self.weights, rows), dtype=wide) @ xp.asarray(rows, dtype=wide).T
+        products = xp.asarray(products, dtype=xp.float32)
+        products *= beside(self.scales, rows)
+        products += beside(self.offsets, rows)
         return products
 
 
-def _residuals(logits: Float32, codes: Codes) -> tuple[Float32, Float32]:
+def _residuals(logits: Any, codes: Codes) -> tuple[Any, Any]:
     """Return residuals, of shape (n_classes, n), in place of the logits, and their norms; zeros for code -1."""
-    logits -= logits.max(axis=0)
+    xp = namespace(logits)
+    logits -= xp.amax(logits, axis=0)
     p = _exp(logits)
     p /= -_sum_of_rows(p)
     kept = np.flatnonzero(codes >= 0)
-    p[codes[kept], kept] += np.float32(1)
+    p[beside(codes[kept], p), beside(kept, p)] += np.float32(1)
     if len(kept) < len(codes):
-        p[:, codes < 0] = 0
-    return p, np.sqrt(_sum_of_rows(np.square(p)))
+        p[:, beside(codes < 0, p)] = 0
+    return p, _root(_sum_of_rows(xp.square(p)))
 
 
-def _on_grid(residuals: Float32, norms: Float32, clip: float) -> Float:
+def _root(x: Any) -> Any:
+    """Return the square roots of float32 numbers, rounded correctly.
+
+    Vector libraries, such as that of torch, err in the last bit. A root in float64 that errs by up to four units in its
+    last place rounds to the right float32: the root of 24 bits is never closer to the middle of two.
+    """
+    xp = namespace(x)
+    return xp.asarray(xp.sqrt(xp.asarray(x, dtype=xp.float64)), dtype=xp.float32)
+
+
+def _on_grid(residuals: Any, norms: Any, clip: float) -> Any:
     """Return integers of squared norm at most RESOLUTION², one column a record."""
-    residuals *= np.float32(RESOLUTION * (1 - _CAUTION)) / np.maximum(norms, np.float32(clip))
-    steps = np.trunc(residuals, out=residuals).astype(np.float64)
-    squared = np.einsum("ij,ij->j", steps, steps)  # integers below 2⁵³: exact in any order
+    xp = namespace(residuals)
+    longest = xp.full_like(norms, np.float32(RESOLUTION * (1 - _CAUTION)))
+    residuals *= longest / xp.clip(norms, np.float32(clip), None)
+    steps = xp.asarray(xp.trunc(residuals, out=residuals), dtype=xp.float64)
+    squared = xp.einsum("ij,ij->j", steps, steps)  # integers below 2⁵³: exact in any order
     steps[:, ~(squared <= RESOLUTION**2)] = 0
     return steps
 
 
-def _exp(x: Float32) -> Float32:
+def _exp(x: Any) -> Any:
     """Replace x ≤ 0 by exp(x), floored at 2⁻⁴⁰, with operations that IEEE 754 defines to the last bit."""
+    xp = namespace(x)
     x *= _LOG2_E
-    np.maximum(x, _SMALLEST_LOG2, out=x)
-    whole = np.rint(x)
+    xp.clip(x, _SMALLEST_LOG2, None, out=x)
+    whole = xp.round(x)
     x -= whole
-    power = np.full_like(x, _EXP2[-1])
+    power = xp.full_like(x, _EXP2[-1])
     for coefficient in reversed(_EXP2[:-1]):
         power *= x
         power += coefficient
     # 2^whole, by writing the exponent of a float32.
-    exponents = whole.astype(np.int32)
+    exponents = xp.asarray(whole, dtype=xp.int32)
     exponents += 127
     exponents <<= 23
-    power *= exponents.view(np.float32)
+    power *= exponents.view(xp.float32)
     return power
 
 
-def _sum_of_rows(values: Float32) -> Float32:
+def _sum_of_rows(values: Any) -> Any:
     """Add rows pairwise, in an order that their number alone decides."""
     while len(values) > 1:
-        half = (len(values) + 1) // 2
-        total = values[:half].copy()
-        total[: len(values) - half] += values[half:]
-        values = total
-    return np.asarray(values[0])
+        pairs, odd = divmod(len(values), 2)
+        total = values[:pairs] + values[pairs + odd :]
+        values = namespace(values).concatenate([total, values[pairs : pairs + 1]]) if odd else total
+    return values[0]

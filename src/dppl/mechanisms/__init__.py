@@ -2,7 +2,7 @@
 
 from dppl.mechanisms.coinpress import COINPRESS_SPLIT, DPPL_SPLIT, CoinPress
 from dppl.mechanisms.exponential import ExponentialMechanism
-from dppl.mechanisms.gaussian import DiscreteGaussian
+from dppl.mechanisms.gaussian import DiscreteGaussian, overheard
 from dppl.mechanisms.randomness import Randomness, randomness
 from dppl.mechanisms.symmetric import SymmetricDiscreteGaussian
 
@@ -14,5 +14,6 @@ __all__ = [
     "ExponentialMechanism",
     "Randomness",
     "SymmetricDiscreteGaussian",
+    "overheard",
     "randomness",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -26,6 +27,15 @@ _TAIL = 0.01
 # Coordinates and radii are kept where float64 holds squared norms exactly; at tiny budgets they would run away.
 _EXACT = 2.0**52
 _BLOCK = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The squared norm to which differences from the centre are clipped, their sum's noise, and the radius after it."""
+
+    bound: Fraction
+    noise: DiscreteGaussian
+    radius: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,20 +102,30 @@ class CoinPress:
         ndarray of shape (dim,), float64
             In units of φ: the mean of unit rows, with noise.
         """
-        unit = lattice.scale / math.sqrt(lattice.dim)
-        tail = _gaussian_tail(lattice.dim)
         size = max(len(rows), 1)
-        mean = self._first_center(lattice.dim) * unit
-        radius = math.sqrt(lattice.dim) if self.radius is None else self.radius
-        for share in self.split:
-            bound = Fraction(math.floor(min(((radius + tail) * unit) ** 2, _EXACT)))
-            # Rounded down, so that the shares never add up to more than rho.
-            step = DiscreteGaussian.within(ZCDP(math.nextafter(self.rho * share, 0)), 4 * bound)
+        mean = self._first_center(lattice.dim) * _unit(lattice)
+        for step in self._steps(size, lattice):
             center = _exact_center(mean)
-            mean = center + step.release(_clipped_sum(rows, center, bound), source) / size
-            spread = step.noise_std / (size * unit)
-            radius = tail * math.sqrt(1 / size + spread**2)
+            mean = center + step.noise.release(_clipped_sum(rows, center, step.bound), source) / size
         return mean / lattice.scale
+
+    def radii(self, size: int, lattice: Lattice) -> list[float]:
+        """Return the radius of the ball in which the mean is sought, first and after each step, in units.
+
+        They depend on parameters and the size of the class alone, which is public.
+
+        Parameters
+        ----------
+        size : int
+            Number of rows of the class; an empty one counts one.
+        lattice : Lattice
+
+        Examples
+        --------
+        >>> [round(radius, 2) for radius in CoinPress(1.0).radii(1000, Lattice(16))]
+        [4.0, 0.4, 0.28, 0.22]
+        """
+        return [self._first_radius(lattice), *(step.radius for step in self._steps(max(size, 1), lattice))]
 
     def describe(self, statistic: str) -> Release:
         """Return the entry of the guarantee."""
@@ -118,11 +138,30 @@ class CoinPress:
             cost={"rho": self.rho},
         )
 
+    def _steps(self, size: int, lattice: Lattice) -> Iterator[_Step]:
+        unit, tail = _unit(lattice), _gaussian_tail(lattice.dim)
+        radius = self._first_radius(lattice)
+        for share in self.split:
+            bound = Fraction(math.floor(min(((radius + tail) * unit) ** 2, _EXACT)))
+            # Rounded down, so that the shares never add up to more than rho.
+            noise = DiscreteGaussian.within(ZCDP(math.nextafter(self.rho * share, 0)), 4 * bound)
+            spread = noise.noise_std / (size * unit)
+            radius = tail * math.sqrt(1 / size + spread**2)
+            yield _Step(bound, noise, radius)
+
+    def _first_radius(self, lattice: Lattice) -> float:
+        return math.sqrt(lattice.dim) if self.radius is None else self.radius
+
     def _first_center(self, dim: int) -> Float:
         center = np.zeros(dim) if self.center is None else np.asarray(self.center, np.float64)
         if center.shape != (dim,) or not np.isfinite(center).all():
             raise ParameterError(f"the CoinPress center must be {dim} finite numbers; got shape {center.shape}.")
         return center
+
+
+def _unit(lattice: Lattice) -> float:
+    """Return a unit in lattice steps."""
+    return lattice.scale / math.sqrt(lattice.dim)
 
 
 def _clipped_sum(rows: NDArray[np.int8], center: Float, bound: Fraction) -> NDArray[np.int64]:

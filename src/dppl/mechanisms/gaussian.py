@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Self
@@ -19,6 +22,7 @@ Int64 = NDArray[np.int64]
 # Noise that saturates at the ends of int64 would show the value it is added to. At this width that takes 2¹⁰ standard
 # deviations.
 _WIDEST = 2.0**52
+_HEARD: ContextVar[list[tuple[DiscreteGaussian, Int64]] | None] = ContextVar("heard", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +79,14 @@ class DiscreteGaussian:
 
     def release(self, exact: Int64, source: Randomness) -> Int64:
         """Return `exact` plus noise of the same shape; the sum of two int64 arrays is exact."""
-        return exact + source.discrete_gaussian(self.noise_std, exact.shape)
+        return self._told(exact + source.discrete_gaussian(self.noise_std, exact.shape))
+
+    def _told(self, released: Int64) -> Int64:
+        """Let an audit hear what was released."""
+        heard = _HEARD.get()
+        if heard is not None:
+            heard.append((self, released))
+        return released
 
     def describe(self, statistic: str) -> Release:
         """Return the entry of the guarantee."""
@@ -87,3 +98,17 @@ class DiscreteGaussian:
             parameters={"noise_std": self.noise_std},
             cost={"rho": self.rho},
         )
+
+
+@contextmanager
+def overheard() -> Iterator[list[tuple[DiscreteGaussian, Int64]]]:
+    """Collect what Gaussian mechanisms release inside the block, each with its mechanism, for audits.
+
+    That is all that a fit lets out of its records, and what a guarantee speaks of, before any post-processing.
+    """
+    heard: list[tuple[DiscreteGaussian, Int64]] = []
+    token = _HEARD.set(heard)
+    try:
+        yield heard
+    finally:
+        _HEARD.reset(token)

@@ -68,7 +68,7 @@ class SymmetricDiscreteGaussian(DiscreteGaussian):
         above = exact[..., rows, columns] + source.discrete_gaussian(self.off_diagonal_noise_std, (*stack, len(rows)))
         noisy[..., rows, columns] = above
         noisy[..., columns, rows] = above
-        return noisy
+        return self._told(noisy)
 
     def describe(self, statistic: str) -> Release:
         """Return the entry of the guarantee."""

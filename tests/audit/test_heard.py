@@ -1,0 +1,122 @@
+"""Audits of what mechanisms release inside a fit: claims hold, and faults planted into each kind of release are found.
+
+False alarms: at most ALARM each, the confidence of the bound. A planted fault is missed with probability below 1e-8 (a
+normal approximation over simulated audits of Gaussians at the distance that the fault makes).
+"""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dppl import ZCDP, ApproxDP, DiscriminantPrototypes, MeanPrototypes
+from dppl.audit import audit, worst_case
+from dppl.audit.canaries import Likelihood
+from dppl.baselines import FeatureCovariance, GlobalAdapt, LeastSquares, LinearProbe, Newton
+from dppl.errors import ParameterError
+from dppl.lattice import SoftmaxGradient
+from dppl.mechanisms import DiscreteGaussian, SymmetricDiscreteGaussian, overheard
+
+ALARM = 1e-6
+RHO, CLASSES = ZCDP(2.0), ["a", "b"]
+SMALL = ZCDP(0.5)
+ONE_STEP = {"steps": 1, "clip": 0.5}
+# Steps so small that the canary's gradient stays as long as it was.
+SLOW = {"steps": 2, "clip": 0.5, "learning_rate": 1e-6}
+
+
+def audited(estimator, runs):
+    data, canary = worst_case(estimator)
+    return audit(estimator, data, canary, runs=runs, confidence=1 - ALARM)
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        LinearProbe(RHO, CLASSES, **SLOW),
+        GlobalAdapt(RHO, CLASSES, steps=2, learning_rate=1e-6, upper_bound=0.01),
+        LeastSquares(RHO, CLASSES),
+        LeastSquares(RHO, CLASSES, class_grams=True),
+        FeatureCovariance(RHO, CLASSES, **SLOW),
+        Newton(RHO, CLASSES, **SLOW),
+        DiscriminantPrototypes(RHO, CLASSES),
+    ],
+    ids=repr,
+)
+def test_claims_hold(estimator, adjacency):
+    if not isinstance(estimator, DiscriminantPrototypes):
+        estimator.set_params(adjacency=adjacency)
+    result = audited(estimator, 60)
+    assert not result.violation
+    assert result.bound == "gaussian"
+    inside, outside = result.samples
+    # The two sides lie apart, as the budget lets them: by sqrt(2 rho) = 2 standard deviations, or somewhat less.
+    assert np.mean(inside) - np.mean(outside) > 0.8 * np.std(outside)
+
+
+def test_half_the_sensitivity_of_a_gradient(monkeypatch):
+    original = SoftmaxGradient.squared_sensitivity.fget
+    monkeypatch.setattr(SoftmaxGradient, "squared_sensitivity", property(lambda self: original(self) / 4))
+    assert audited(LinearProbe(RHO, CLASSES, batch_size=10.0, **ONE_STEP), 900).violation
+
+
+QUARTER, WITHOUT_THE_SQUARE = 16, 63.5**2
+
+
+@pytest.mark.parametrize(
+    ("estimator", "kind", "squared_share"),
+    [
+        (GlobalAdapt(SMALL, CLASSES, steps=1, upper_bound=0.5), DiscreteGaussian, QUARTER),
+        (LeastSquares(SMALL, CLASSES, split=(0.95, 0.05)), DiscreteGaussian, QUARTER),
+        (LeastSquares(SMALL, CLASSES, split=(0.05, 0.95)), SymmetricDiscreteGaussian, QUARTER),
+        (LeastSquares(SMALL, CLASSES, adjacency="replace-one"), SymmetricDiscreteGaussian, WITHOUT_THE_SQUARE),
+        (FeatureCovariance(SMALL, CLASSES, covariance_share=0.95, **ONE_STEP), SymmetricDiscreteGaussian, QUARTER),
+        (Newton(SMALL, CLASSES, hessian_share=0.95, **ONE_STEP), SymmetricDiscreteGaussian, QUARTER),
+        (DiscriminantPrototypes(SMALL, CLASSES), SymmetricDiscreteGaussian, WITHOUT_THE_SQUARE),
+    ],
+    ids=repr,
+)
+def test_noise_for_too_small_a_sensitivity(estimator, kind, squared_share, monkeypatch):
+    """A quarter of one, or for a Gram matrix s in place of s²; in one kind of release alone."""
+    original = kind.within.__func__
+
+    def within(cls, budget, squared):
+        return original(cls, budget, squared / Fraction(squared_share))
+
+    monkeypatch.setattr(kind, "within", classmethod(within))
+    assert audited(estimator, 240).violation
+
+
+def test_samples_are_refused():
+    with pytest.raises(ParameterError, match="knows no samples"):
+        worst_case(LinearProbe(ApproxDP(1.0, 1e-5), CLASSES, sampling_rate=0.5, batch_size=9))
+
+
+def test_small_differences_are_left_out_and_narrow_noise_is_no_gaussian():
+    """What thresholds see of narrow discrete noise could exceed its rho: a Gaussian bound might raise a false alarm."""
+    narrow, wide = (DiscreteGaussian(squared_sensitivity=Fraction(1), noise_std=std) for std in (16.0, 32.0))
+    statistic = Likelihood((np.array([0]), np.array([32])), (np.array([1]), np.array([64])))
+    assert statistic([(narrow, np.array([5])), (wide, np.array([64]))]) == 2.0
+    assert statistic.is_gaussian([(narrow, np.array([5])), (wide, np.array([64]))])
+    assert not statistic.is_gaussian([(wide, np.array([5])), (narrow, np.array([64]))])
+
+
+def test_everything_that_a_guarantee_names_is_heard():
+    X, y = np.eye(4), ["a", "b", "a", "b"]
+    for estimator, count in (
+        (LinearProbe(RHO, CLASSES, steps=3), 1 + 3),
+        (GlobalAdapt(RHO, CLASSES, steps=3), 1 + 3 + 3),
+        (LeastSquares(RHO, CLASSES, class_grams=True), 3),
+        (FeatureCovariance(RHO, CLASSES, steps=3), 1 + 3),
+        (Newton(RHO, CLASSES, steps=3), 3 + 3),
+        (DiscriminantPrototypes(RHO, CLASSES), 2 + 2 + 5),
+        (MeanPrototypes(RHO, CLASSES), 1),
+    ):
+        with overheard() as released:
+            model = estimator.fit(X, y)
+        assert len(released) == count
+        stds = {entry.parameters["noise_std"] for entry in model.guarantee_.releases}
+        assert {mechanism.noise_std for mechanism, _ in released} == stds
+        model.fit(X, y)
+        assert len(released) == count
