@@ -33,7 +33,9 @@ bench = typer.Typer(
 
 @bench.command()
 def run(
-    config: Annotated[str, typer.Argument(metavar="CONFIG", help="YAML file, or one of: quick, text, images, paper.")],
+    config: Annotated[
+        str, typer.Argument(metavar="CONFIG", help="YAML file, or one of: quick, text, images, ablations, paper.")
+    ],
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Results, one JSON object a line. Default: CONFIG's name with .jsonl."),
