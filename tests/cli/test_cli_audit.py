@@ -30,6 +30,9 @@ def test_half_of_the_noise_is_found_and_has_its_own_exit_code(cli, monkeypatch):
     ("arguments", "code"),
     [
         (("median", "--rho", 1), 2),
+        (("discriminant", "--epsilon", 1), 3),
+        (("discriminant", "--rho", 1, "--adjacency", "replace-one"), 2),
+        (("discriminant", "--rho", 1, "--one-run"), 2),
         (("mean",), 2),
         (("mean", "--rho", 1, "--epsilon", 1), 2),
         (("mean", "--epsilon", 1), 3),

@@ -18,12 +18,11 @@ from dppl.audit import audit as run_audit
 from dppl.cli._shared import BUDGET, JsonOption, budget_from_options, console, print_json
 from dppl.errors import BudgetError, ParameterError
 from dppl.privacy import Budget, PureDP
-from dppl.prototypes import MeanPrototypes, PublicPrototypes
+from dppl.prototypes import METHODS, DiscriminantPrototypes, MeanPrototypes, PublicPrototypes
 
 _VIOLATION = 5
 _METHOD = "Method"
-Model: TypeAlias = MeanPrototypes | PublicPrototypes
-_METHODS = ("mean", "public")
+Model: TypeAlias = DiscriminantPrototypes | MeanPrototypes | PublicPrototypes
 _RUNS = 1000
 # With 16 canaries a class: 1,024 canaries in one run.
 _ONE_RUN_CLASSES = 64
@@ -34,7 +33,7 @@ def _option(metavar: str, text: str, panel: str | None = None, **limits: Any) ->
 
 
 def audit(
-    method: Annotated[str, typer.Argument(metavar="METHOD", help="mean or public.", show_default=False)],
+    method: Annotated[str, typer.Argument(metavar="METHOD", help="discriminant, public or mean.", show_default=False)],
     rho: Annotated[float | None, _option("R", "zCDP.", BUDGET)] = None,
     epsilon: Annotated[
         float | None, _option("E", "With --delta: approximate DP. Alone: pure DP, for public.", BUDGET)
@@ -65,7 +64,7 @@ def audit(
 
     For example:
 
-      dppl audit mean --rho 2
+      dppl audit discriminant --rho 2
       dppl audit public --epsilon 3 --prototypes 3 --runs 5000
       dppl audit mean --epsilon 4 --delta 1e-5 --one-run --json
     """
@@ -117,12 +116,12 @@ def _bar(total: int) -> Iterator[Callable[[], None] | None]:
 
 
 def _budget(method: str, rho: float | None, epsilon: float | None, delta: float | None) -> Budget:
-    _validate.one_of(_METHODS, METHOD=method)
+    _validate.one_of(tuple(METHODS), METHOD=method)
     # Beside --rho, --delta is where the audit looks, and no part of the budget.
     budget = budget_from_options(rho, epsilon, None if rho is not None else delta)
-    if isinstance(budget, PureDP) and method == "mean":
+    if isinstance(budget, PureDP) and method != "public":
         raise BudgetError(
-            "--epsilon without --delta is pure DP, which the Gaussian noise of mean cannot give at any scale; add "
+            f"--epsilon without --delta is pure DP, which the Gaussian noise of {method} cannot give at any scale; add "
             "--delta, give --rho, or audit public."
         )
     return budget
@@ -133,16 +132,20 @@ def _estimator(method: str, budget: Budget, classes: range, options: dict[str, A
     for name, option, owner in (("n_prototypes", "--prototypes", "public"), ("mechanism", "--mechanism", "mean")):
         if options[name] is not None and method != owner:
             raise ParameterError(f"{option} belongs to {owner}; this is {method}.")
-    given = {name: value for name, value in options.items() if value is not None}
-    kind = MeanPrototypes if method == "mean" else PublicPrototypes
-    return kind(budget, list(classes), **given)
+    kind = METHODS[method]
+    if method == "discriminant" and options["adjacency"] != "add-remove":
+        raise ParameterError("--adjacency replace-one does not go with discriminant; leave it out, or audit another.")
+    given = {name: value for name, value in options.items() if value is not None and name in kind._get_param_names()}
+    estimator: Model = kind(budget, list(classes), **given)
+    return estimator
 
 
 def _mean(estimator: Model) -> MeanPrototypes:
     if isinstance(estimator, MeanPrototypes):
         return estimator
     raise ParameterError(
-        "--one-run is for mean: public rows are selected, not added up, so canaries disturb each other."
+        "--one-run is for mean: where rows are selected, or weights follow from several statistics, canaries disturb "
+        "each other."
     )
 
 
