@@ -338,3 +338,33 @@ def test_the_system_draws_new_noise_every_time(data):
     assert (first.coef_ != second.coef_).any()
     assert first.guarantee_.fit_for_release
     assert partial(make, random_state=0)().fit(X, y).guarantee_.fit_for_release is False
+
+
+@pytest.mark.parametrize("rho", [1e-17, 1e-13, 1e16, 1e290])
+def test_budgets_that_cannot_be_spent_are_refused_before_anything_is_paid(rho, data, tmp_path):
+    account = Ledger(tmp_path / "ledger.db", "wards", ZCDP(1e300))
+    with pytest.raises(BudgetError, match="needs a budget of rho from 1e-12 to 1e"):
+        make(ZCDP(rho)).fit(np.eye(DIM), list("abcabc"), ledger=account)
+    assert account.releases() == []
+
+
+def test_equal_gradients_are_told_once():
+    model = make().fit(np.eye(DIM), list("abcabc"))
+    assert str(model.guarantee_).count("gradient of the softmax loss") == 1
+    assert "5 times gradient of the softmax loss (3 x 6) by the discrete Gaussian" in str(model.guarantee_)
+    assert sum("gradient" in release.statistic for release in model.guarantee_.releases) == 5
+
+
+@pytest.mark.parametrize("cls", [DiscriminantPrototypes, dppl.MeanPrototypes])
+def test_a_record_that_underflows_shows_nowhere(cls):
+    """Whoever lets NumPy raise would else learn that there is such a record, and lose the charge."""
+    X = np.repeat(np.eye(DIM), 3, axis=0)
+    X[3] = [1, 1e-310, 0, 0, 0, 0]
+    with np.errstate(all="raise"):
+        cls(ZCDP(1.0), CLASSES).fit(X, ["a", "b", "c"] * 6).predict(X)
+
+
+def test_private_rows_as_public_ones_are_refused_whatever_holds_them():
+    rows = np.eye(DIM).tolist()
+    with pytest.raises(dppl.errors.ParameterError, match="X_public must be public data"):
+        make().fit(rows, list("abcabc"), X_public=rows)

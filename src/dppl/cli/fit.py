@@ -1,4 +1,4 @@
-"""`dppl fit`: release a model of private records. What it prints depends on public things only."""
+"""`dppl fit`: release a model of private records. What it prints depends on public things and on what was released."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ MethodOption = Annotated[
     str,
     option(
         "auto|discriminant|public|mean",
-        "discriminant: sums, covariance and gradients; the most accurate, the better with --public. public: rows of "
-        "--public, selected privately. mean: noisy class sums. Default auto: public for pure DP, mean under "
+        "discriminant: sums, covariance and gradients; usually the most accurate, better with --public. public: rows "
+        "of --public, selected privately. mean: noisy class sums. Default auto: public for pure DP, mean under "
         "replace-one, and else discriminant.",
         _METHOD,
     ),
@@ -95,7 +95,9 @@ _Mechanism = Annotated[
 _Metric = Annotated[
     str | None, option("cosine|euclidean", "mean: euclidean needs replace-one. Default cosine.", _METHOD)
 ]
-_Pool = Annotated[int, option("N", "Average this many neighbouring coordinates. Default 1.", _METHOD, min=1)]
+_Pool = Annotated[
+    int, option("N", "mean, public: average this many neighbouring coordinates. Default 1.", _METHOD, min=1)
+]
 _Center = Annotated[
     bool, typer.Option("--center-public", help="Subtract the mean of --public.", rich_help_panel=_METHOD)
 ]
@@ -147,8 +149,9 @@ def fit(
 ) -> None:
     r"""Train a private classifier and save it as one file that may be published.
 
-    The classes come from a public file. What is printed never depends on the
-    private records; to look for mistakes in them, use `dppl check`.
+    The classes come from a public file. What is printed depends on nothing but
+    public things and what is released; to look for mistakes in the private
+    records, use `dppl check`.
 
     For example:
 
@@ -227,11 +230,13 @@ def check_method(method: str, budget: Budget, options: dict[str, Any], public: P
         )
     for name, (flag, owner) in _ONLY.items():
         if options.get(name) is not None and method != owner:
-            raise ParameterError(f"{flag} belongs to --method {owner}; this is --method {method}.")
+            raise ParameterError(f"{flag} belongs to --method {owner}; this is --method {method}; name the method.")
     if method == "discriminant":
         for name, (flag, default) in _NOT_OF_DISCRIMINANT.items():
             if options.get(name, default) != default:
-                raise ParameterError(f"{flag} does not go with --method discriminant; leave it out, or name another.")
+                raise ParameterError(
+                    f"{flag} does not go with --method discriminant; leave it out, or add --method mean."
+                )
         return
     uses_public = method == "public" or options.get("center") is not None or options.get("rotation") == "auto"
     if uses_public and public is None:
@@ -241,8 +246,8 @@ def check_method(method: str, budget: Budget, options: dict[str, Any], public: P
         )
     if public is not None and not uses_public:
         raise ParameterError(
-            f"--public has no effect with --method {method}; use --method auto, discriminant or public, add "
-            "--center-public or --rotation auto, or leave it out."
+            f"--public has no effect with --method {method} (which auto takes under replace-one); use --method public, "
+            "add --center-public or --rotation auto, or leave it out."
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from dppl.errors import ParameterError
 from dppl.estimators import PrivateClassifier, load
 from dppl.estimators.model_file import describe
 from dppl.privacy import Release
+from dppl.privacy.guarantee import in_a_row
 from dppl.prototypes import PublicPrototypes
 from dppl.report import model_card
 
@@ -78,7 +80,9 @@ def _facts(model: PrivateClassifier) -> list[tuple[str, Any]]:
 
 def _releases(releases: tuple[Release, ...]) -> Table:
     """Return a table with a column for each release; there are few, and their texts are long."""
-    table = Table("release", *(str(number) for number, _ in enumerate(releases, start=1)))
+    grouped = in_a_row(releases)
+    releases = tuple(release for release, _ in grouped)
+    table = Table("release", *_numbers(times for _, times in grouped))
     table.add_row("mechanism", *(printable(release.mechanism) for release in releases))
     table.add_row("statistic", *(printable(release.statistic.rstrip(",")) for release in releases))
     table.add_row("sensitivity", *(f"{release.sensitivity:.6g}" for release in releases))
@@ -86,6 +90,14 @@ def _releases(releases: tuple[Release, ...]) -> Table:
     table.add_row("parameters", *(printable(_named(release.parameters)) for release in releases))
     table.add_row("cost", *(printable(_named(release.cost)) for release in releases))
     return table
+
+
+def _numbers(times: Iterable[int]) -> Iterator[str]:
+    """Yield the headings of releases, counted from 1; equal ones share a column."""
+    last = 0
+    for many in times:
+        first, last = last + 1, last + many
+        yield str(first) if many == 1 else f"{first} to {last}, each"
 
 
 def _named(values: dict[str, float]) -> str:

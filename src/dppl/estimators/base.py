@@ -31,6 +31,7 @@ _PREDICT_ROWS = 8192
 _MEAN_ROWS = 4096
 # Any fixed number does: the rotation is public.
 _AUTO_ROTATION = 0
+_SAME = "X_public must be public data; got the private rows themselves."
 
 
 class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -101,7 +102,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         mechanism = self._set_up(labels, public)
         self.guarantee_ = self._guarantee(mechanism, source)
         charge = self._charge(ledger, partition)
-        with charged(charge):
+        # Numbers that leave the range of floats belong to single rows, and must neither warn nor stop the others.
+        with charged(charge), np.errstate(all="ignore"):
             # From here on private rows are read, and only `mechanism` sees them.
             codes = records.class_codes(labels, self.classes_, self.unknown_labels)
             self._release(mechanism, rows, codes, public, source)
@@ -188,11 +190,13 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _inputs(self, X: Any, y: Any, X_public: Any) -> tuple[RowSource, NDArray[Any], RowSource | None]:
         """Check shapes and kinds, which are public but for the number of rows; return rows, labels and public rows."""
+        if X_public is not None and X is X_public:
+            raise ParameterError(_SAME)
         rows = records.as_rows(X)
         labels = records.as_labels(y, rows)
         public = None if X_public is None else records.as_rows(X_public, "X_public")
         if public is not None and _same_data(rows, public):
-            raise ParameterError("X_public must be public data; got the private rows themselves.")
+            raise ParameterError(_SAME)
         validate_data(self, X, skip_check_array=True)
         if public is not None and public.shape[1] != self.n_features_in_:
             raise InputError(

@@ -158,7 +158,8 @@ class Lattice:
         step = self._step
         for start in range(0, len(rows), step):
             block = _as_float64(rows[start : start + step])
-            out[start : start + step] = self._map(block)
+            with np.errstate(all="ignore"):
+                out[start : start + step] = self._map(block)
         return out
 
     def loses_much(self, X_public: RowSource) -> bool:
@@ -190,11 +191,12 @@ class Lattice:
     def _quantise(self, rows: NDArray[Any]) -> Int8:
         # A fixed memory layout: sums over a row then add in the same order whatever array the row was cut from.
         block = _as_float64(rows)
-        steps = block
-        if rows.dtype != np.int8 or not self.is_plain:
-            steps = self._map(block)
-            steps *= self.scale
-        return round_within(steps, self.squared_norm, LARGEST).astype(np.int8)
+        with np.errstate(all="ignore"):  # what underflows tells of a private row
+            steps = block
+            if rows.dtype != np.int8 or not self.is_plain:
+                steps = self._map(block)
+                steps *= self.scale
+            return round_within(steps, self.squared_norm, LARGEST).astype(np.int8)
 
     def _map(self, block: Float) -> Float:
         u = _unit(block)

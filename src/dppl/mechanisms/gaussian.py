@@ -104,7 +104,8 @@ class DiscreteGaussian:
 def overheard() -> Iterator[list[tuple[DiscreteGaussian, Int64]]]:
     """Collect what Gaussian mechanisms release inside the block, each with its mechanism, for audits.
 
-    That is all that a fit lets out of its records, and what a guarantee speaks of, before any post-processing.
+    That is all that a fit lets out of its records, and what a guarantee speaks of, before any post-processing. A search
+    for hyper-parameters makes many fits of which it publishes one: what is heard of it must stay secret.
     """
     heard: list[tuple[DiscreteGaussian, Int64]] = []
     token = _HEARD.set(heard)

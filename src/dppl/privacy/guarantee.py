@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import math
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from importlib import metadata
+from itertools import groupby
 from typing import Any
 
 from dppl._version import __version__
@@ -217,7 +218,7 @@ class Guarantee:
         )
 
     def __str__(self) -> str:
-        released = "; ".join(_release_in_words(release) for release in self.releases)
+        released = "; ".join(_release_in_words(release, times) for release, times in in_a_row(self.releases))
         sentences = [
             _headline(self.budget, self.unit, self.adjacency),
             f"Here {self.neighbours or _NEIGHBOURS[self.adjacency]} ({self.adjacency}).",
@@ -322,10 +323,15 @@ def _percent(probability: float) -> str:
     return "100 %"
 
 
-def _release_in_words(release: Release) -> str:
+def in_a_row(releases: Iterable[Release]) -> list[tuple[Release, int]]:
+    """Return each release with the number of equal ones that follow each other."""
+    return [(release, len(list(equal))) for release, equal in groupby(releases)]
+
+
+def _release_in_words(release: Release, times: int) -> str:
     parameters = ", ".join(f"{name} {value:.6g}" for name, value in release.parameters.items())
     cost = ", ".join(f"{name} = {rounded_up(value)}" for name, value in release.cost.items())
     return (
-        f"{release.statistic} by the {release.mechanism} ({release.norm} sensitivity "
-        f"{rounded_up(release.sensitivity)}, {parameters}; cost {cost})"
+        f"{f'{times} times ' if times > 1 else ''}{release.statistic} by the {release.mechanism} ({release.norm} "
+        f"sensitivity {rounded_up(release.sensitivity)}, {parameters}; cost {cost}{' each' if times > 1 else ''})"
     )

@@ -230,7 +230,7 @@ class Ledger:
                 .values(
                     dataset_id=row.id,
                     status=CHARGED,
-                    mechanism="; ".join(release.mechanism for release in guarantee.releases),
+                    mechanism="; ".join(dict.fromkeys(release.mechanism for release in guarantee.releases)),
                     cost=json.dumps(cost),
                     adjacency=guarantee.adjacency,
                     partition_name=partition,

@@ -33,6 +33,7 @@ _SIZE_SHARE, _COUNTS_SHARE = 0.01, 0.02
 _ROTATION = 0
 # The least rho of a gradient: below, its noise would be a hundred thousand times as long as a record.
 _LEAST = 1e-9
+_BUDGETS = 1e-12, 1e15
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,12 @@ class DiscriminantPrototypes(PrivateClassifier):
         public_map = PublicMap.of(public, self.n_features_in_)
         self.lattice_ = Lattice(self.n_features_in_, center=public_map.mean)
         rho = Fraction(self.budget.zcdp_allowance().rho)
+        # Beyond, noise or sums would leave 64-bit integers, which would show only after the first releases.
+        if not _BUDGETS[0] <= rho <= _BUDGETS[1]:
+            raise BudgetError(
+                f"DiscriminantPrototypes needs a budget of rho from {_BUDGETS[0]:g} to {_BUDGETS[1]:g}; got "
+                f"{self.budget!r}."
+            )
         return _Plan(
             public_map=public_map,
             size=DiscreteGaussian.within(_share(rho, _SIZE_SHARE), Fraction(1)),
@@ -323,14 +330,11 @@ class _Shares:
 
     def releases(self, n_classes: int, dim: int) -> list[Release]:
         """Return the entries of the guarantee."""
-        gradients = [
-            self.gradient.describe(f"gradient {i} of the softmax loss ({n_classes} x {dim})")
-            for i in range(1, self.steps + 1)
-        ]
+        gradient = self.gradient.describe(f"gradient of the softmax loss ({n_classes} x {dim})")
         return [
             self.gram.describe(f"Gram matrix of lattice rows ({dim} x {dim})"),
             self.sums.describe(f"class sums of lattice rows ({n_classes} x {dim})"),
-            *gradients,
+            *[gradient] * self.steps,
         ]
 
 
