@@ -54,6 +54,14 @@ def test_run_and_report(cli, config, tmp_path):
     assert (folder / "accuracy-blobs-none.png").exists()
 
 
+def test_a_dry_run_finds_bad_parameters(cli, config, tmp_path, error_line):
+    result = cli("bench", "run", config(pool=-2), "--out", tmp_path / "r.jsonl", "--dry-run")
+    assert result.exit_code == 2
+    assert "mean with pool: -2, on data set 'blobs': pool must be an integer of at least 1; got -2" in error_line(
+        result
+    )
+
+
 def test_failed_cells_have_an_exit_code_of_their_own(cli, config, tmp_path):
     result = cli("bench", "run", config(pool=100), "--out", tmp_path / "r.jsonl", "--jobs", 1)
     assert result.exit_code == 6
@@ -88,7 +96,7 @@ def test_an_interrupt_says_that_results_are_safe(cli, config, tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (("run", "none.yaml"), 2, "CONFIG must be a YAML file or one of"),
+        (("run", "none.yaml"), 2, "got 'none.yaml', and there is no such file"),
         (("run", "quick", "--out", "no/such/folder.jsonl"), 2, "--out must name a file in an existing folder"),
         (("run", "quick", "--jobs", 0), 2, "greater than or equal to 1"),
         (("run", "text", "--data", "nowhere"), 4, "there is no file nowhere"),

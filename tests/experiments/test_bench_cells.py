@@ -9,9 +9,9 @@ import pytest
 
 from dppl import PureDP
 from dppl.data import long_tailed
-from dppl.errors import InputError
+from dppl.errors import InputError, ParameterError
 from dppl.experiments import cells as cells_module
-from dppl.experiments.cells import paper_epsilon, run_cell
+from dppl.experiments.cells import check_cells, paper_epsilon, run_cell
 from dppl.experiments.datasets import Pool, load_dataset
 from dppl.experiments.methods import METHODS, Choice, Method
 from dppl.experiments.splits import random_rows, validation_split
@@ -59,6 +59,42 @@ def test_a_record_says_what_was_done_and_measured(run, data):
     assert set(mean["seconds"]) == {"fit_wall", "fit_cpu", "predict_wall", "predict_cpu"}
     assert mean["peak_memory_mib"] > 10
     assert {"dppl", "numpy", "Python"} <= set(mean["software"])
+
+
+def test_without_a_public_pool_the_discriminant_reads_no_public_rows(run):
+    (record,) = run(methods=["discriminant"], datasets=[{"name": "blobs", "encoder": "none"}])
+    assert (record["status"], record["data"]["n_public"]) == ("done", None)
+
+
+@pytest.mark.parametrize(
+    ("method", "told"),
+    [
+        ({"method": "mean", "pool": -2}, "mean with pool: -2, on data set 'blobs': pool must be an integer"),
+        ({"method": "mean", "pool": 17}, "pool must be at most n_features=16; got 17"),
+        ({"method": "linear-probe", "steps": 0}, "linear-probe with steps: 0, .*steps must be an integer"),
+        ({"method": "public", "clip": 3}, "public with clip: 3"),
+        ({"method": "discriminant-ablation", "variant": "none"}, "variant must be one of"),
+    ],
+)
+def test_a_check_finds_bad_parameters_without_a_fit(experiment, monkeypatch, method, told):
+    loaded = experiment(methods=["mean", method])
+    monkeypatch.setattr("dppl.estimators.base.PrivateClassifier.fit", None)
+    with pytest.raises(ParameterError, match=told):
+        check_cells(loaded.cells, loaded.datasets)
+
+
+def test_a_check_passes_what_runs_and_names_arrays_that_do_not_fit(experiment, data):
+    methods = ["mean", "public", {"method": "mean", "center": "public"}, "discriminant", "newton", "ncm"]
+    loaded = experiment(methods=[*methods, {"method": "mean", "tune": 2}])
+    check_cells(loaded.cells, loaded.datasets)
+    small = experiment(
+        datasets=[{"name": "blobs", "public": [{"name": "p", "file": "blobs/public_x.npy", "rows": 61}]}]
+    )
+    with pytest.raises(InputError, match="has 60 rows; 61 were to be drawn"):
+        check_cells(small.cells, small.datasets)
+    np.save(data / "blobs" / "train_y.npy", np.zeros(3))
+    with pytest.raises(InputError, match="train_y must hold a label for each of the 160 rows"):
+        check_cells(loaded.cells, loaded.datasets)
 
 
 def test_the_same_seed_gives_the_same_record_and_another_seed_another(run):

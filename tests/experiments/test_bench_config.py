@@ -71,6 +71,20 @@ def test_yaml_numbers_of_any_form_are_the_same_cell(experiment):
     assert experiment(budgets={"rho": [1]}).cells == experiment(budgets={"rho": ["1e0"]}).cells
 
 
+def test_public_rows_are_read_where_named_by_methods_that_can_do_without(experiment):
+    methods = ["discriminant", {"method": "discriminant-ablation", "variant": "no public rows"}]
+    assert {cell.pool for cell in experiment(methods=methods).cells} == {Pool("near")}
+    assert {cell.pool for cell in experiment(methods=methods, datasets=blobs(public=[])).cells} == {None}
+
+
+def test_the_configuration_is_remembered_as_typed(write_config, data):
+    path = str(write_config())
+    loaded = load_experiment(path, data)
+    assert (loaded.name, loaded.config, loaded.data) == ("mine", path, str(data))
+    assert load_experiment("quick").config == "quick"
+    assert load_experiment("quick").data is None
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
@@ -82,6 +96,10 @@ def test_yaml_numbers_of_any_form_are_the_same_cell(experiment):
         ({"datasets": blobs(public=[{"name": "near"}])}, r"datasets\[0\]\.public\[0\] must have the key 'file'"),
         ({"datasets": blobs(public=[{**POOL, "rows": 0}])}, r"public\[0\]\.rows must be an integer .* got 0"),
         ({"datasets": blobs(public=[])}, r"methods\[1\]: public needs public rows, and data set 'blobs' names none"),
+        (
+            {"datasets": blobs(public=[]), "methods": [{"method": "mean", "center": "public"}]},
+            r"methods\[0\]: mean needs public rows",
+        ),
         ({"datasets": blobs(files={"train": "x"})}, r"datasets\[0\]\.files has an unknown key 'train'"),
         ({"methods": ["median"]}, r"methods\[0\] must be one of mean, .*; got 'median'"),
         (
@@ -97,10 +115,10 @@ def test_yaml_numbers_of_any_form_are_the_same_cell(experiment):
         ({"methods": [{"method": "mean", "budgets": []}]}, r"budgets must hold at least one budget; mean spends one"),
         (
             {"methods": [{"method": "mean", "budgets": {"e": [0]}}]},
-            r"methods\[0\]\.budgets\[0\]\.e\[0\]: epsilon must be",
+            r"methods\[0\]\.budgets\[0\]\.e\[0\]: e must be",
         ),
         ({"budgets": {"e": ["much"]}}, r"budgets\[0\]\.e\[0\] must be a finite number; got 'much'"),
-        ({"budgets": {"e": [1, -1]}}, r"budgets\[0\]\.e\[1\]: epsilon must be .* greater than 0; got -1"),
+        ({"budgets": {"e": [1, -1]}}, r"budgets\[0\]\.e\[1\]: e must be .* greater than 0; got -1"),
         ({"budgets": {"e": [True]}}, r"budgets\[0\]\.e\[0\] must be a finite number; got True"),
         ({"budgets": {"rho": [1], "delta": 0.1}}, r"budgets\[0\] must name one of e .* got delta, rho"),
         ({"budgets": {"epsilon": [1]}}, r"methods\[0\] is mean, which cannot spend pure DP"),
@@ -124,7 +142,8 @@ def test_pure_dp_is_for_selections(experiment):
 
 def test_what_is_no_configuration_at_all(tmp_path):
     with pytest.raises(
-        ParameterError, match=r"CONFIG must be a YAML file or one of ablations, images, paper, quick, text; got 'no'"
+        ParameterError,
+        match=r"CONFIG must be a YAML file or one of ablations, images, paper, quick, text; got 'no', and there is no ",
     ):
         load_experiment("no")
     path = tmp_path / "broken.yaml"

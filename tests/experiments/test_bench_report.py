@@ -8,9 +8,11 @@ import pytest
 
 from dppl.errors import InputError, MissingExtra
 from dppl.experiments import figures
+from dppl.experiments.ablations import VARIANTS
 from dppl.experiments.config import Cell
 from dppl.experiments.datasets import Pool
 from dppl.experiments.figures import _styles
+from dppl.experiments.methods import METHODS
 from dppl.experiments.report import write_report
 from dppl.experiments.results import ResultsFile
 from dppl.experiments.summary import TUNED, default_settings, series
@@ -108,10 +110,6 @@ def test_every_figure_that_the_results_allow_is_drawn(report):
     assert set(re.findall(r"\]\(([^)]+)\.png\)", text)) == stems
     assert page.count("data:image/png;base64,") == len(stems)
     assert not re.search(r'(src|href)="(?!data:)', page)  # one file with everything inside
-    # Every table and figure names its command and its results file.
-    made_by = f"Made by `dppl bench report {folder.parent / 'r.jsonl'} --out {folder}`"
-    assert text.count(made_by) == len(stems) + text.count("\n| --- |")
-    assert f"`dppl bench run mine --out {folder.parent / 'r.jsonl'}`" in text
     assert "sqrt(2ρ)" in (folder / "accuracy-blobs-one.svg").read_text("utf-8")
 
 
@@ -134,6 +132,92 @@ def test_steps_of_coinpress_are_drawn_for_the_largest_classes_from_old_results_t
     assert "Means over classes and seeds (IR = 1)" in text
 
 
+def test_the_report_says_once_by_which_commands_it_was_made(report):
+    new = record(e=2.0, config="my experiments/r.yaml", data_folder="data")
+    folder, text, page = report([record(config="r"), record(seed=1, config="r"), new, record(e=4.0, config="old")])
+    results = folder.parent / "r.jsonl"
+    assert text.count("Made by") == page.count("Made by") == 1
+    assert text.index("Made by") < text.index("\n## ")
+    for command in (
+        f"`dppl bench report {results} --out {folder}`",
+        f"`dppl bench run r --out {results}`",
+        f"`dppl bench run 'my experiments/r.yaml' --data data --out {results}`",
+    ):
+        assert text.count(command) == 1
+    assert "1 of the 4 cells are not of the configuration r: `old` (1)." in text
+
+
+def test_cells_of_one_configuration_need_no_word_about_others(report):
+    _, text, _ = report([record(), record(seed=1)])
+    assert "not of the configuration" not in text
+
+
+def test_the_best_private_methods_are_bold_and_ties_too(report):
+    accuracies = {"mean": 0.6, "public": 0.6049, "least-squares": 0.599, "newton": 0.9, "ncm": 0.95}
+    cells = [record(name, a, trials=5 if name == "newton" else 0) for name, a in accuracies.items()]
+    _, text, page = report(cells)
+    cells = re.findall(r"\| (?:zCDP, add-remove, exact|none) \| none \| (.*) \|\n", text)
+    assert cells == ["**0.600**", "**0.605**", "0.599", "0.900", "0.950"]
+    assert "<td><b>0.605</b></td>" in page
+    assert "all within 0.005 of it" in text
+
+
+def test_tables_say_how_many_public_rows_were_read(report):
+    blind = {"variant": "no public rows"}
+    _, text, _ = report(
+        [
+            record("mean"),
+            record("public", pool=NEAR),
+            record("discriminant", pool=Pool("near", rows=1500)),
+            record("discriminant", data="rings"),
+            record("discriminant-ablation", pool=NEAR, parameters=blind),
+        ]
+    )
+    promise = "zCDP, add-remove, exact"
+    assert "| method | guarantee | public rows | e 1 |" in text
+    assert f"| DPPL-Mean | {promise} | none |" in text
+    assert f"| DPPL-Public, near | {promise} | 500 |" in text
+    assert f"| Discriminant prototypes, near, 1,500 rows | {promise} | 1,500 |" in text
+    assert f"| Discriminant prototypes (no public rows) | {promise} | none |" in text
+    assert f"| Discriminant prototypes, no public rows, near | {promise} | none |" in text
+
+
+def test_the_first_table_names_winners_margins_and_ties(report):
+    cells = [record("mean", 0.5, seed=s) for s in (0, 1)] + [record("least-squares", 0.52, seed=s) for s in (0, 1)]
+    cells += [record("mean", 0.5, ir=100.0), record("least-squares", 0.491, ir=100.0)]
+    cells += [record("coinpress", 0.8, adjacency="replace-one"), record("newton", 0.9, trials=5), record("ncm", 1.0)]
+    cells += [record("mean", 0.7, e=4.0)]
+    _, text, page = report(cells)
+    table = text[text.index("Best private method") :].split("\n\n")[1].splitlines()
+    assert table[0] == "| data set | encoder | budget | IR = 1 | IR = 100 |"
+    assert table[2:] == [
+        "| blobs | one | e 1 | DP-LS 0.520 (+0.020) | DPPL-Mean 0.500 (+0.009, tie with DP-LS) |",
+        "| blobs | one | e 4 | DPPL-Mean 0.700 | – |",
+    ]
+    assert page.index("Best private method") < page.index("<img")
+
+
+def test_titles_name_an_imbalance_ratio_that_was_not_reached(report):
+    large, small = {"class_sizes": [100, 1], "n_public": None}, {"class_sizes": [35, 1], "n_public": None}
+    _, text, _ = report(
+        [record(ir=100.0, data="large") | {"data": large}, record(ir=100.0, data="small") | {"data": small}]
+    )
+    assert "Balanced test accuracy: large, one, IR = 100." in text
+    assert "Balanced test accuracy: small, one, IR = 100 (reached: 35)." in text
+
+
+def test_a_folder_with_files_of_someone_else_is_refused_and_an_earlier_report_replaced(report, tmp_path):
+    folder, text, _ = report([record()])
+    assert write_report(tmp_path / "r.jsonl", folder)
+    assert (folder / "report.md").read_text("utf-8") == text
+    (folder / "report.md").write_text("# My report\n")
+    for other in (folder, tmp_path):
+        with pytest.raises(InputError, match="holds files and no earlier report"):
+            write_report(tmp_path / "r.jsonl", other)
+    assert (folder / "report.md").read_text() == "# My report\n"
+    assert not (tmp_path / "report.md").exists()
+
+
 def test_what_was_tuned_is_marked_everywhere(report):
     folder, text, page = report([record(), record(trials=5), record(e=2), record(e=2, trials=5)])
     rows = [line for line in text.splitlines() if line.startswith("| DPPL-Mean")]
@@ -150,9 +234,9 @@ def test_tables_hold_means_and_deviations_over_seeds_and_say_how_many(report):
     cells = [record(accuracy=a, seed=s) for s, a in enumerate((0.4, 0.5, 0.6))]
     cells += [record(accuracy=0.7, e=4.0), record("ncm", 0.9)]
     _, text, _ = report(cells)
-    assert "| method | guarantee | e 1 | e 4 |" in text
-    assert "| DPPL-Mean | zCDP, add-remove, exact | 0.500 ± 0.100 | 0.700 (1) |" in text
-    assert "| Nearest class mean (not private) | none | 0.900 (1) | 0.900 (1) |" in text
+    assert "| method | guarantee | public rows | e 1 | e 4 |" in text
+    assert "| DPPL-Mean | zCDP, add-remove, exact | none | **0.500 ± 0.100** | **0.700** (1) |" in text
+    assert "| Nearest class mean (not private) | none | none | 0.900 (1) | 0.900 (1) |" in text
     assert "| blobs | DPPL-Mean | – | 0.25 (0.125) | 0.01 (0.01) | 100 |" in text
 
 
@@ -180,6 +264,60 @@ def test_figures_that_compare_methods_show_one_pool_and_one_k():
     assert {one["cell"]["pool"]["name"] for one in kept if one["cell"]["pool"]} == {"near"}
     assert {one["cell"]["pool"]["rows"] for one in kept if one["cell"]["pool"]} == {None}
     assert {one["cell"]["parameters"].get("n_prototypes") for one in kept} == {None, 5}
+
+
+def test_k_of_one_is_never_left_out():
+    cells = [record("public-topk", pool=NEAR, parameters={"n_prototypes": k}) for k in (1, 2, 5)]
+    assert [one["cell"]["parameters"]["n_prototypes"] for one in default_settings(cells)] == [1, 5]
+
+
+def test_the_best_k_may_be_one_by_public_of_the_same_pool_and_parameters(report, monkeypatch):
+    drawn, lines = [], figures.lines
+    monkeypatch.setattr(figures, "lines", lambda panels, *a, **k: drawn.append(panels) or lines(panels, *a, **k))
+    cells = [record("public", 0.9, pool=NEAR, parameters={"pool": 2}), record("public", 0.9, pool=Pool("near", rows=9))]
+    cells += [record("public-topk", k / 10, pool=NEAR, parameters={"n_prototypes": k}) for k in (2, 5)]
+    report([*cells, record("public", 0.4, pool=NEAR), record("public", 0.6, pool=NEAR, e=2.0)])
+    (((_, values),),) = [panels for panels in drawn if "IR = 1" in panels[0][1]]
+    assert values == {"IR = 1": {1.0: 5.0, 2.0: 1.0}}
+
+
+PRIVATE = [name for name, method in METHODS.items() if method.private and name != "discriminant-ablation"]
+
+
+def test_methods_differ_by_colour_or_line_style_and_the_discriminant_is_foremost():
+    styles = _styles(series([record(name) for name in PRIVATE]))
+    lines = {(style["color"], str(style["linestyle"])) for style in styles.values()}
+    assert len(lines) == len(styles) == len(PRIVATE)
+    assert sum(style["linestyle"] == "solid" for style in styles.values()) == 7
+    foremost = styles.pop("Discriminant prototypes (no public rows)")
+    assert foremost["color"] == "#000000"
+    for style in styles.values():
+        assert style["color"] != foremost["color"]
+        assert style["linewidth"] < foremost["linewidth"]
+        assert style.get("zorder", 2) < foremost["zorder"]
+
+
+def test_ablations_take_no_look_from_a_method_and_have_their_own_when_alone():
+    looks = _styles(series([record(name) for name in PRIVATE]))
+    variants = [record("discriminant-ablation", parameters={"variant": name}) for name in VARIANTS]
+    together = _styles(series([record("discriminant", pool=NEAR), *map(record, ["mean", "newton"]), *variants]))
+    for name in ("DPPL-Mean", "DP-Newton", "Discriminant prototypes"):
+        assert together[name] == looks[name if name in looks else f"{name} (no public rows)"]
+    alone = _styles(series(variants))
+    assert len({(style["color"], str(style["linestyle"])) for style in alone.values()}) == len(VARIANTS)
+    assert next(iter(alone.values()))["linestyle"] == "solid"
+
+
+@pytest.mark.parametrize("n_panels", [1, 2, 3, 4])
+def test_legends_stay_inside_the_figure(n_panels):
+    names = [*PRIVATE, "ncm", "lda", "logistic"]
+    cells = [record(name, e=e, trials=t) for name in names for e in (1.0, 2.0) for t in (0, 5)]
+    figure = figures.budget_panels([(f"IR = {place}", series(cells)) for place in range(n_panels)], "accuracy")
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    box, whole = legend.get_window_extent(), figure.bbox
+    assert whole.x0 + 5 < box.x0
+    assert box.x1 < whole.x1 - 5
 
 
 def test_no_two_lines_of_a_figure_look_alike():

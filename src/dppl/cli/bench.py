@@ -15,6 +15,7 @@ from rich.table import Table
 
 from dppl.cli._shared import console, note, printable
 from dppl.errors import ParameterError
+from dppl.experiments.cells import check_cells
 from dppl.experiments.config import Cell, load_experiment
 from dppl.experiments.methods import label
 from dppl.experiments.report import write_report
@@ -54,7 +55,7 @@ def run(
         typer.Option("--jobs", metavar="N", min=1, help="Processes. Default: cores less one.", show_default=False),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check the configuration, and count what is left.")
+        bool, typer.Option("--dry-run", help="Check configuration, parameters and shapes; count what is left.")
     ] = False,
 ) -> None:
     r"""Run a grid of method, data set, public pool, budget, imbalance and seed.
@@ -81,7 +82,8 @@ def run(
     or a list of those; a method with budgets of its own has only those. A list
     as a parameter's value means each of its entries. Of a public pool, first
     takes the first rows, and rows draws some at random (a list: pools of
-    several sizes).
+    several sizes). Methods that can do without public rows (discriminant) read
+    them where a data set names some.
 
     tune: N adds a cell beside the untuned one, with hyper-parameters searched
     in N trials on private records. No guarantee covers that choice, and all
@@ -98,6 +100,7 @@ def run(
     if results.is_dir() or not results.parent.is_dir():
         raise ParameterError(f"--out must name a file in an existing folder; got {results}.")
     if dry_run:
+        check_cells(experiment.cells, experiment.datasets)
         done = {r["key"] for r in read_results(results) if r["status"] == DONE} if results.exists() else set()
         left = sum(cell.key not in done for cell in experiment.cells)
         typer.echo(f"{len(experiment.cells)} cells, {len(experiment.cells) - left} done, {left} left.")
@@ -133,7 +136,8 @@ def report(
     figure as PNG and SVG: accuracy over the budget for each imbalance ratio,
     minority classes, and whatever else the results allow (encoders, public
     pools and their size, top-K, class sizes, times). What was tuned on private
-    records is marked. Files of an earlier report in FOLDER are replaced.
+    records is marked. Files of an earlier report in FOLDER are replaced; a
+    FOLDER with other files is refused.
 
     For example:
 

@@ -12,9 +12,9 @@ from dppl.privacy import Budget
 from dppl.prototypes import DiscriminantPrototypes
 from dppl.prototypes._discriminant import Rule
 
-_NO_PUBLIC_ROWS = "no public rows"
+NO_PUBLIC_ROWS = "no public rows"
 VARIANTS = {
-    _NO_PUBLIC_ROWS: Rule(),
+    NO_PUBLIC_ROWS: Rule(),
     "no gradient steps": Rule(steps=0),
     "half of the budget for gradients": Rule(gradients_share=0.5),
     "ten gradient steps": Rule(steps=10),
@@ -70,7 +70,7 @@ class DiscriminantAblation(DiscriminantPrototypes):
         super()._release(mechanism, rows, codes, self._read(public), source)
 
     def _read(self, public: RowSource | None) -> RowSource | None:
-        return None if self.variant == _NO_PUBLIC_ROWS else public
+        return None if self.variant == NO_PUBLIC_ROWS else public
 
     @property
     def _rule(self) -> Rule:

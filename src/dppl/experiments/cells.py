@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from dppl.data import long_tailed
+from dppl.errors import DpplError, ParameterError
 from dppl.experiments import metrics
 from dppl.experiments.config import NATURAL, SCHEMA, Cell
 from dppl.experiments.datasets import Dataset, DatasetSpec, load_dataset
@@ -27,9 +29,49 @@ from dppl.mechanisms import CoinPress
 from dppl.privacy import ZCDP, ApproxDP, Budget
 from dppl.privacy.guarantee import software_versions
 
-__all__ = ["failure", "paper_epsilon", "run_cell"]
+__all__ = ["check_cells", "failure", "paper_epsilon", "run_cell"]
 
 Rows = NDArray[np.int64]
+
+
+def check_cells(cells: Iterable[Cell], datasets: Mapping[tuple[str, str], DatasetSpec]) -> None:
+    """Look for what would stop cells, without a fit: of arrays the headers, of public pools the sizes, all parameters.
+
+    Parameters
+    ----------
+    cells : iterable of Cell
+    datasets : mapping of (str, str) to DatasetSpec
+
+    Raises
+    ------
+    InputError
+        If parts of a data set do not fit together, or a pool is too small.
+    ParameterError
+        If a method refuses its parameters.
+    """
+    loaded = {key: load_dataset(spec) for key, spec in datasets.items()}
+    # Neither seed nor imbalance ratio matters here.
+    different = {replace(cell, ir=NATURAL, seed=0).key: cell for cell in cells}
+    for cell in different.values():
+        dataset = loaded[cell.dataset, cell.encoder]
+        if cell.pool is not None:
+            dataset.available(cell.pool)
+        try:
+            _check_estimator(cell, dataset)
+        except (DpplError, TypeError, ValueError) as error:
+            given = ", ".join(f"{name}: {value}" for name, value in cell.parameters.items()) or "no parameters"
+            raise ParameterError(f"{cell.method} with {given}, on data set {cell.dataset!r}: {error}") from None
+
+
+def _check_estimator(cell: Cell, dataset: Dataset) -> None:
+    """Let an estimator check its parameters, and the map that they make for rows of this width."""
+    method = METHODS[cell.method]
+    model = method.build(cell.make_budget(), dataset.classes, cell.noise_seed, cell.parameters)
+    if method.private:
+        width = dataset.X.shape[1]
+        model._check_parameters()
+        model.n_features_in_ = width
+        model._public_lattice(None if cell.pool is None else np.ones((1, width), np.float32))
 
 
 def run_cell(cell: Cell, datasets: Mapping[tuple[str, str], DatasetSpec]) -> Record:

@@ -6,16 +6,17 @@ import itertools
 import json
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from dppl import _validate
 from dppl.errors import DpplError, InputError, ParameterError
 from dppl.experiments._optional import bench_package
 from dppl.experiments.datasets import PARTS, SAMPLE, DatasetSpec, Pool
-from dppl.experiments.methods import check_parameters, uses_public
+from dppl.experiments.methods import check_parameters, needs_public, uses_public
 from dppl.privacy import ZCDP, Budget
 from dppl.privacy.guarantee import budget_from_dict
 
@@ -95,6 +96,11 @@ class Experiment:
     Parameters
     ----------
     name : str
+        What its results file is called by default.
+    config : str
+        Path or name by which it was loaded, as given.
+    data : str or None
+        Folder that was given in place of the configuration's, as given.
     about : str
     datasets : dict of (str, str) to DatasetSpec
         By name and encoder.
@@ -103,9 +109,11 @@ class Experiment:
     """
 
     name: str
+    config: str
+    data: str | None
     about: str
     datasets: dict[tuple[str, str], DatasetSpec]
-    cells: list[Cell] = field(default_factory=list)
+    cells: list[Cell]
 
 
 def built_in_names() -> list[str]:
@@ -140,11 +148,12 @@ def load_experiment(config: str, data: Path | None = None) -> Experiment:
     except yaml.YAMLError as error:
         raise ParameterError(f"{config} must be YAML; {' '.join(str(error).split())}.") from None
     try:
-        return _experiment(name, content, data)
+        about, datasets, cells = _grid(content, data)
     except ParameterError as error:
         raise ParameterError(f"{config}: {error}") from None
     except InputError as error:
         raise InputError(f"{config}: {error}") from None
+    return Experiment(name, config, None if data is None else str(data), about, datasets, cells)
 
 
 def _text(config: str) -> tuple[str, str]:
@@ -152,14 +161,17 @@ def _text(config: str) -> tuple[str, str]:
         return config, (resources.files("dppl.experiments") / "configs" / f"{config}.yaml").read_text("utf-8")
     path = Path(config)
     if not path.is_file():
-        raise ParameterError(f"CONFIG must be a YAML file or one of {', '.join(built_in_names())}; got {config!r}.")
+        raise ParameterError(
+            f"CONFIG must be a YAML file or one of {', '.join(built_in_names())}; got {config!r}, and there is no such "
+            "file."
+        )
     try:
         return path.stem, path.read_text("utf-8")
     except UnicodeDecodeError:
         raise InputError(f"{config} must be UTF-8 text.") from None
 
 
-def _experiment(name: str, content: Any, data: Path | None) -> Experiment:
+def _grid(content: Any, data: Path | None) -> tuple[str, dict[tuple[str, str], DatasetSpec], list[Cell]]:
     top = _mapping(content, "the configuration", _KEYS, required=("datasets", "methods"))
     folder = data if data is not None else Path(_string(top.get("data", "."), "data"))
     source = _string(top.get("source", ""), "source")
@@ -186,7 +198,7 @@ def _experiment(name: str, content: Any, data: Path | None) -> Experiment:
     for spec in datasets.values():
         spec.check()
     unique = {cell.key: cell for cell in cells}
-    return Experiment(name, _string(top.get("about", ""), "about"), datasets, list(unique.values()))
+    return _string(top.get("about", ""), "about"), datasets, list(unique.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,15 +218,14 @@ def _cells(
     seed: int,
 ) -> Iterator[Cell]:
     method = check_parameters(choice.name, choice.parameters, choice.where)
-    needs = uses_public(method, choice.parameters)
-    if needs and not pools:
+    if needs_public(method, choice.parameters) and not pools:
         raise ParameterError(
             f"{choice.where}: {choice.name} needs public rows, and data set {spec.name!r} names none; add public."
         )
     if method.private and not choice.budgets:
         raise ParameterError(f"budgets must hold at least one budget; {choice.name} spends one.")
     spent: list[dict[str, float] | None] = [*choice.budgets] if method.private else [None]
-    read: list[Pool | None] = [*pools] if needs else [None]
+    read: list[Pool | None] = [*pools] if pools and uses_public(method, choice.parameters) else [None]
     for budget in spent:
         if budget is not None and tuple(budget) == ("epsilon",) and not method.pure:
             raise ParameterError(
@@ -294,6 +305,7 @@ def _one_notion(entry: Any, where: str) -> Iterator[dict[str, float]]:
         number = _number(value, place)
         try:
             if kind == "e":
+                _validate.positive(e=number)
                 yield ZCDP.from_paper_epsilon(number).to_dict()
             elif "delta" in fields:
                 delta = _number(fields["delta"], f"{where}.delta")

@@ -110,12 +110,21 @@ class Dataset:
         """
         if pool is None:
             return None
+        rows = self.available(pool)
+        return rows if pool.rows is None else np.asarray(rows[random_rows(len(rows), pool.rows, seed)])
+
+    def available(self, pool: Pool) -> NDArray[Any]:
+        """Return the rows that a pool takes or draws its own from, still on disk.
+
+        Raises
+        ------
+        InputError
+            If it has fewer rows than are to be drawn.
+        """
         rows = self.pools[pool.name][: pool.first]
-        if pool.rows is None:
-            return rows
-        if pool.rows > len(rows):
+        if pool.rows is not None and pool.rows > len(rows):
             raise InputError(f"public pool {pool.name!r} has {len(rows)} rows; {pool.rows} were to be drawn from it.")
-        return np.asarray(rows[random_rows(len(rows), pool.rows, seed)])
+        return rows
 
 
 def load_dataset(spec: DatasetSpec) -> Dataset:

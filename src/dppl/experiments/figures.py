@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
-from typing import Any, ParamSpec, TypeAlias
+from typing import Any, NamedTuple, ParamSpec, TypeAlias
 
 from dppl.experiments._optional import bench_package
 from dppl.experiments.methods import METHODS
@@ -16,14 +16,21 @@ from dppl.experiments.summary import TUNED, Series
 
 __all__ = ["BAND", "E_LABEL", "Panel", "budget_panels", "lines", "save"]
 
-# Okabe and Ito (2008), without the yellow, which is hard to see on white.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+LineStyle: TypeAlias = str | tuple[int, tuple[float, ...]]
+
+# Okabe and Ito (2008), without the yellow, which is hard to see on white, and with black for one method alone.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_FOREMOST, _BLACK = "discriminant", "#000000"
+# Variants of that method: they take what is left in a figure.
+_ABLATION = "discriminant-ablation"
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h")
-# Dashes are kept for tuned lines, dots for references.
+# One after the other, each with all colours. Dashes are kept for tuned lines, dots for references.
+_LINE_STYLES: tuple[LineStyle, ...] = ("solid", (0, (7, 2, 1.5, 2)), (0, (7, 2, 1.5, 2, 1.5, 2)))
 _DASHED, _REFERENCES = (0, (4, 2)), ((0, (1, 1)), (0, (1, 3)), (0, (1, 1, 3, 1)), (0, (3, 1, 1, 1, 1, 1)))
 _GREY = "#555555"
+_FONT_SIZE = 8.0
 _SETTINGS = {
-    "font.size": 8.0,
+    "font.size": _FONT_SIZE,
     "axes.titlesize": 9.0,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -35,6 +42,13 @@ _SETTINGS = {
 }
 E_LABEL = "e = sqrt(2ρ), zCDP budget ρ"
 BAND = (0.25, 0.75)
+
+
+class _Look(NamedTuple):
+    color: str
+    linestyle: LineStyle
+    marker: str
+
 
 Panel: TypeAlias = tuple[str, Sequence[Series]]
 Figure: TypeAlias = Any
@@ -62,7 +76,7 @@ def budget_panels(panels: Sequence[Panel], y_label: str, *, x_label: str = E_LAB
     y_label, x_label : str
     """
     styles = _styles(one for _, several in panels for one in several)
-    figure, axes = _axes(len(panels), len(styles))
+    figure, axes = _axes(len(panels), styles)
     for axis, (title, several) in zip(axes, panels, strict=True):
         for one in several:
             _draw(axis, one, styles[one.label])
@@ -92,14 +106,12 @@ def lines(
     log_x, log_y : bool, default=False
     """
     names = list(dict.fromkeys(name for _, several in panels for name in several))
-    looks = dict(zip(names, zip(cycle(_COLOURS), cycle(_MARKERS), strict=False), strict=False))
-    figure, axes = _axes(len(panels), len(names))
+    looks = dict(zip(names, _every_look(), strict=False))
+    figure, axes = _axes(len(panels), names)
     for axis, (title, several) in zip(axes, panels, strict=True):
         for name, values in several.items():
-            colour, marker = looks[name]
-            axis.plot(
-                sorted(values), [values[x] for x in sorted(values)], color=colour, marker=marker, label=name, ms=4
-            )
+            places = sorted(values)
+            axis.plot(places, [values[x] for x in places], label=name, markersize=4, **looks[name]._asdict())
         axis.set_title(title)
         if log_x:
             axis.set_xscale("log")
@@ -121,12 +133,12 @@ def save(figure: Figure, folder: Path, stem: str) -> None:
         figure.savefig(folder / f"{stem}.svg", metadata={"Date": None})
 
 
-def _axes(n_panels: int, n_lines: int) -> tuple[Figure, list[Any]]:
+def _axes(n_panels: int, labels: Collection[str]) -> tuple[Figure, list[Any]]:
     module = bench_package("matplotlib.figure", "Matplotlib")
     columns = min(n_panels, 4 if n_panels != 5 else 3)
     rows = math.ceil(n_panels / columns)
-    width = max(3.2 * columns, 4.8)
-    height = 2.6 * rows + 0.7 + 0.18 * math.ceil(n_lines / _per_row(width))
+    width = max(3.2 * columns, 4.8, _entry_width(labels))
+    height = 2.6 * rows + 0.7 + 0.18 * math.ceil(len(labels) / _per_row(width, labels))
     figure = module.Figure(figsize=(width, height), layout="constrained")
     grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
     axes = list(grid.ravel())
@@ -135,9 +147,18 @@ def _axes(n_panels: int, n_lines: int) -> tuple[Figure, list[Any]]:
     return figure, axes[:n_panels]
 
 
-def _per_row(width: float) -> int:
+def _per_row(width: float, labels: Iterable[str]) -> int:
     """How many entries a legend of this width, in inches, holds side by side."""
-    return max(1, int(width / 2.9))
+    return max(1, int(width / _entry_width(labels)))
+
+
+def _entry_width(labels: Iterable[str]) -> float:
+    """Bound the width of a legend's entry, in inches, by the longest label.
+
+    A letter is on average narrower than two thirds of the font size; a line and the gaps around it take seven and a
+    half.
+    """
+    return _FONT_SIZE / 72 * (7.5 + 0.62 * max(map(len, labels), default=0))
 
 
 def _label(figure: Figure, axes: Sequence[Any], x_label: str, y_label: str) -> None:
@@ -152,9 +173,9 @@ def _label(figure: Figure, axes: Sequence[Any], x_label: str, y_label: str) -> N
     for axis in axes:
         for handle, text in zip(*axis.get_legend_handles_labels(), strict=True):
             entries.setdefault(text, handle)
-    columns = _per_row(figure.get_figwidth())
+    columns = _per_row(figure.get_figwidth(), entries)
     figure.legend(
-        entries.values(), entries.keys(), loc="outside lower center", ncols=columns, frameon=False, handlelength=3.5
+        entries.values(), entries.keys(), loc="outside lower center", ncols=columns, frameon=False, handlelength=4.5
     )
 
 
@@ -168,24 +189,34 @@ def _styles(every: Iterable[Series]) -> dict[str, dict[str, Any]]:
         if not one.private:
             styles[one.label] = {"color": _GREY, "linestyle": next(references)}
             continue
-        colour, marker = looks[_untuned(one)]
-        styles[one.label] = {"color": colour, "marker": marker, "markersize": 4}
+        styles[one.label] = {**looks[_untuned(one)]._asdict(), "markersize": 4, "linewidth": 1.4}
+        if one.method == _FOREMOST:
+            styles[one.label] |= {"linewidth": 2.0, "markersize": 5, "zorder": 3}
         if one.tuned:
             styles[one.label] |= {"linestyle": _DASHED, "markerfacecolor": "white"}
     return styles
 
 
-def _looks(several: Sequence[Series]) -> dict[str, tuple[str, str]]:
+def _every_look() -> list[_Look]:
+    """Return different looks, the first with different colours."""
+    lines = itertools.product(_LINE_STYLES, _COLOURS)
+    n_looks = math.lcm(len(_LINE_STYLES) * len(_COLOURS), len(_MARKERS))
+    pairs = itertools.islice(zip(cycle(lines), cycle(_MARKERS), strict=False), n_looks)
+    return [_Look(colour, style, marker) for (style, colour), marker in pairs]
+
+
+def _looks(several: Sequence[Series]) -> dict[str, _Look]:
     """Give the first series of a method the same look in all figures, and its other settings one of those left."""
-    every = list(zip(itertools.islice(cycle(_COLOURS), 77), cycle(_MARKERS), strict=False))
-    own = dict(zip(METHODS, every, strict=False))
-    firsts = {one.method: _untuned(one) for one in reversed(several)}
-    looks = {label: own.get(method, every[-1]) for method, label in firsts.items()}
+    every = _every_look()
+    own = dict(zip((name for name in METHODS if name not in (_FOREMOST, _ABLATION)), every, strict=False))
+    own[_FOREMOST] = _Look(_BLACK, "solid", _MARKERS[-1])
+    firsts = {one.method: _untuned(one) for one in reversed(several) if one.method in own}
+    looks = {label: own[method] for method, label in firsts.items()}
     for one in several:
         if _untuned(one) not in looks:
             free = [look for look in every if look not in looks.values()]
-            colours = {colour for colour, _ in looks.values()}
-            looks[_untuned(one)] = next((look for look in free if look[0] not in colours), free[0])
+            colours = {look.color for look in looks.values()}
+            looks[_untuned(one)] = next((look for look in free if look.color not in colours), free[0])
     return looks
 
 
@@ -199,7 +230,7 @@ def _draw(axis: Any, one: Series, style: dict[str, Any]) -> None:
         return
     places, middle = one.quantile(0.5)
     (_, low), (_, high) = one.quantile(BAND[0]), one.quantile(BAND[1])
-    axis.plot(places, middle, label=one.label, linewidth=1.4, **style)
+    axis.plot(places, middle, label=one.label, **style)
     axis.fill_between(places, low, high, color=style["color"], alpha=0.13, linewidth=0)
 
 

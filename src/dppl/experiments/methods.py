@@ -15,7 +15,7 @@ from typing import Any
 from dppl.errors import ParameterError
 from dppl.privacy import Budget
 
-__all__ = ["METHODS", "Choice", "Method", "Range", "check_parameters", "label", "uses_public"]
+__all__ = ["METHODS", "Choice", "Method", "Range", "check_parameters", "label", "needs_public", "uses_public"]
 
 # What the runner passes itself.
 _GIVEN = ("budget", "classes", "random_state")
@@ -55,7 +55,9 @@ class Method:
     fixed : mapping
         Parameters that make the method what it is.
     public : bool
-        Whether it needs public rows. Others get them only where a parameter asks for them (``center: public``).
+        Whether it reads public rows. Others get them only where a parameter asks for them (``center: public``).
+    public_optional : bool
+        Whether it can do without them where a data set names none.
     private : bool
         False for references without any guarantee, which take no budget.
     pure : bool
@@ -72,6 +74,7 @@ class Method:
     target: str
     fixed: Mapping[str, Any] = field(default_factory=dict)
     public: bool = False
+    public_optional: bool = False
     private: bool = True
     pure: bool = False
     exact: bool = True
@@ -130,9 +133,11 @@ METHODS: dict[str, Method] = {
         space={"n_prototypes": _K, "clip": _CLIP},
         defaults={"n_prototypes": 5},
     ),
-    "discriminant": Method("Discriminant prototypes", "dppl.prototypes:DiscriminantPrototypes", public=True),
+    "discriminant": Method(
+        "Discriminant prototypes", "dppl.prototypes:DiscriminantPrototypes", public=True, public_optional=True
+    ),
     "discriminant-ablation": Method(
-        "Discriminant prototypes", "dppl.experiments.ablations:DiscriminantAblation", public=True
+        "Discriminant prototypes", "dppl.experiments.ablations:DiscriminantAblation", public=True, public_optional=True
     ),
     "linear-probe": Method(
         "Linear probe, DP-SGD",
@@ -197,8 +202,17 @@ def check_parameters(name: str, parameters: Mapping[str, Any], where: str) -> Me
 
 
 def uses_public(method: Method, parameters: Mapping[str, Any]) -> bool:
-    """Tell whether a fit with these parameters reads public rows."""
-    return method.public or any(parameters.get(name) in _PUBLIC_VALUES for name in _PUBLIC_PARAMETERS)
+    """Tell whether a fit with these parameters reads public rows where there are some."""
+    return method.public or _asks_for_public(parameters)
+
+
+def needs_public(method: Method, parameters: Mapping[str, Any]) -> bool:
+    """Tell whether a fit with these parameters is impossible without public rows."""
+    return (method.public and not method.public_optional) or _asks_for_public(parameters)
+
+
+def _asks_for_public(parameters: Mapping[str, Any]) -> bool:
+    return any(parameters.get(name) in _PUBLIC_VALUES for name in _PUBLIC_PARAMETERS)
 
 
 def label(name: str, parameters: Mapping[str, Any]) -> str:

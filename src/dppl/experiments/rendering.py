@@ -50,8 +50,8 @@ class Picture:
 Part: TypeAlias = Heading | Text | Table | Picture
 
 
-def to_markdown(parts: Iterable[Part], made_by: str) -> str:
-    """Return the report as Markdown; `made_by` stands under every table and figure."""
+def to_markdown(parts: Iterable[Part]) -> str:
+    """Return the report as Markdown."""
     blocks = []
     for part in parts:
         match part:
@@ -61,9 +61,9 @@ def to_markdown(parts: Iterable[Part], made_by: str) -> str:
                 blocks.append(text)
             case Table(title, note, header, rows):
                 lines = [_pipes(header), _pipes(["---"] * len(header)), *map(_pipes, rows)]
-                blocks += [f"**{title}** {note}".strip(), "\n".join(lines), made_by]
+                blocks += [f"**{title}** {note}".strip(), "\n".join(lines)]
             case Picture(stem, title, note, _):
-                blocks += [f"![{title}]({stem}.png)", f"**{title}** {note} Also as `{stem}.svg`.", made_by]
+                blocks += [f"![{title}]({stem}.png)", f"**{title}** {note} Also as `{stem}.svg`."]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -76,13 +76,12 @@ body { font: 15px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 2em auto
 img { max-width: 100%; } figure { margin: 1.5em 0; } figcaption, caption { text-align: left; color: #444; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: 13px; margin: 1em 0; }
 th, td { padding: 3px 9px; border-bottom: 1px solid #ddd; text-align: left; white-space: nowrap; }
-caption { padding: 4px 0; } .made { font-size: 12px; color: #666; } code { background: #f3f3f3; }
+caption { padding: 4px 0; } code { background: #f3f3f3; }
 """
 
 
-def to_html(parts: Iterable[Part], made_by: str, folder: Path) -> str:
+def to_html(parts: Iterable[Part], folder: Path) -> str:
     """Return the report as one HTML page, with the figures' PNG files in `folder` inside."""
-    made = f'<span class="made">{_inline(made_by)}</span>'
     blocks = []
     for part in parts:
         match part:
@@ -95,12 +94,12 @@ def to_html(parts: Iterable[Part], made_by: str, folder: Path) -> str:
                 body = "\n".join(
                     "<tr>" + "".join(f"<td>{_inline(cell)}</td>" for cell in row) + "</tr>" for row in rows
                 )
-                caption = f"<caption><b>{_inline(title)}</b> {_inline(note)}<br>{made}</caption>"
+                caption = f"<caption><b>{_inline(title)}</b> {_inline(note)}</caption>"
                 table = f"<table>{caption}<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
                 blocks.append(f'<div class="wide">{table}</div>')
             case Picture(stem, title, note, _):
                 image = base64.b64encode((folder / f"{stem}.png").read_bytes()).decode("ascii")
-                caption = f"<figcaption><b>{_inline(title)}</b> {_inline(note)}<br>{made}</figcaption>"
+                caption = f"<figcaption><b>{_inline(title)}</b> {_inline(note)}</figcaption>"
                 blocks.append(
                     f'<figure><img alt="{html.escape(title)}" src="data:image/png;base64,{image}">{caption}</figure>'
                 )

@@ -10,6 +10,8 @@ DPPL-AAAI: the same authors, AAAI 2025, figures 2 to 7.
 
 from __future__ import annotations
 
+import shlex
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -24,15 +26,19 @@ from dppl.experiments.rendering import Heading, Part, Picture, Table, Text, to_h
 from dppl.experiments.results import DONE, FAILED, Record, read_results
 from dppl.experiments.summary import (
     TUNED,
+    Series,
+    best,
     budget_name,
     by_task,
     default_settings,
     grouped,
+    main_pool,
     pool_name,
     position,
     ratio_name,
     ratios,
     series,
+    setting_name,
 )
 
 __all__ = ["write_report"]
@@ -41,6 +47,10 @@ _BALANCED, _MINORITY = "balanced_accuracy", "minority_accuracy"
 _BALANCED_LABEL, _MINORITY_LABEL = "balanced test accuracy", "test accuracy, smallest 25 % of classes"
 _BAND = "Lines are medians over seeds, bands their quartiles."
 _MEANS = "Means over seeds, ± their standard deviation."
+# Differences of mean accuracies that are no lead: in bold print, and among winners.
+_ALIKE, _TIE = 0.005, 0.01
+_BOLD = f"Bold: the best private method of a column, not counting tuned ones, and all within {_ALIKE:g} of it."
+_TITLE, _MARKDOWN, _HTML = "Private classifiers compared", "report.md", "report.html"
 
 
 def write_report(results: Path, folder: Path) -> list[Path]:
@@ -50,7 +60,7 @@ def write_report(results: Path, folder: Path) -> list[Path]:
     ----------
     results : Path
     folder : Path
-        Made if it does not exist. Files of an earlier report are replaced.
+        Made if it does not exist. Files of an earlier report are replaced; a folder with other files is refused.
 
     Returns
     -------
@@ -60,7 +70,7 @@ def write_report(results: Path, folder: Path) -> list[Path]:
     Raises
     ------
     InputError
-        If the file cannot be read, or no cell of it is done.
+        If the file cannot be read, no cell of it is done, or the folder holds files and no earlier report.
     MissingExtra
         If Matplotlib is not installed.
 
@@ -73,31 +83,61 @@ def write_report(results: Path, folder: Path) -> list[Path]:
     done = [record for record in records if record["status"] == DONE]
     if not done:
         raise InputError(f"{results} holds no finished cell yet; run the experiment first.")
-    parts = [*_head(results, records), *_tasks(done), *_comparisons(done), *_tables(done), *_failures(records)]
+    _refuse_foreign(folder)
+    parts = [
+        *_head(results, folder, records),
+        *_winners(done),
+        *_tasks(done),
+        *_comparisons(done),
+        *_tables(done),
+        *_failures(records),
+    ]
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for part in parts:
         if isinstance(part, Picture):
             figures.save(part.figure, folder, part.stem)
             files += [folder / f"{part.stem}.png", folder / f"{part.stem}.svg"]
-    made_by = _made_by(results, folder, done)
-    for name, content in (("report.md", to_markdown(parts, made_by)), ("report.html", to_html(parts, made_by, folder))):
+    for name, content in ((_MARKDOWN, to_markdown(parts)), (_HTML, to_html(parts, folder))):
         write_atomically(folder / name, content.encode("utf-8"), overwrite=True)
         files.append(folder / name)
     return files
 
 
-def _made_by(results: Path, folder: Path, done: Iterable[Record]) -> str:
-    configs = " and ".join(
-        f"`dppl bench run {config} --out {results}`" for config in dict.fromkeys(record["config"] for record in done)
+def _refuse_foreign(folder: Path) -> None:
+    """Stop before files of someone else are written over."""
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    earlier = folder / _MARKDOWN
+    if not earlier.is_file() or not earlier.read_bytes().startswith(f"# {_TITLE}\n".encode()):
+        raise InputError(f"{folder} holds files and no earlier report; name an empty or a new folder with --out.")
+
+
+def _made_by(results: Path, folder: Path, records: Sequence[Record]) -> str:
+    """Say which commands lead here. Records of earlier versions hold the configuration's stem and no folder of data."""
+    commands = dict.fromkeys(
+        shlex.join(["dppl", "bench", "run", r["config"], *(["--data", data] if data else []), "--out", str(results)])
+        for r in records
+        for data in [r.get("data_folder")]
     )
-    return f"Made by `dppl bench report {results} --out {folder}` from `{results}`, which {configs} wrote."
+    text = (
+        f"Made by `{shlex.join(['dppl', 'bench', 'report', str(results), '--out', str(folder)])}` from the results of "
+        f"{' and '.join(f'`{command}`' for command in commands)}."
+    )
+    cells = Counter(record["config"] for record in records)
+    others = {config: n for config, n in cells.items() if Path(config).stem != results.stem}
+    if len(cells) > 1 and others:
+        named = ", ".join(f"`{config}` ({n})" for config, n in others.items())
+        text += f" {sum(others.values())} of the {len(records)} cells are not of the configuration {results.stem}: "
+        text += f"{named}."
+    return text
 
 
-def _head(results: Path, records: Sequence[Record]) -> Iterator[Part]:
+def _head(results: Path, folder: Path, records: Sequence[Record]) -> Iterator[Part]:
     done = [record for record in records if record["status"] == DONE]
     versions = sorted({", ".join(f"{name} {version}" for name, version in r["software"].items()) for r in done})
-    yield Heading("Private classifiers compared", 1)
+    yield Heading(_TITLE, 1)
+    yield Text(_made_by(results, folder, records))
     yield Text(
         f"Results file `{results.name}`, sha256 {sha256(results.read_bytes()).hexdigest()[:16]}: {len(done)} cells "
         f"done, {sum(record['tuned'] for record in done)} of them {TUNED}; {len(records) - len(done)} failed."
@@ -115,6 +155,45 @@ def _head(results: Path, records: Sequence[Record]) -> Iterator[Part]:
         "DPPL-Mean as published then takes class sizes as public."
     )
     yield Text(f"Software: {'; '.join(versions)}.")
+
+
+def _winners(done: list[Record]) -> Iterator[Part]:
+    """Name the best private method of each setting: one table for all data sets."""
+    names = list(ratios(done))
+    yield Heading("Winner per setting and budget")
+    yield Table(
+        f"Best private method by mean {_BALANCED_LABEL}.",
+        "Among methods under add-remove with nothing tuned on private records. In brackets the margin to the next one; "
+        f"a tie where it is below {_TIE:g}. Chosen by looking at test records, so no guarantee covers a choice by this "
+        "table.",
+        ("data set", "encoder", "budget", *map(ratio_name, names)),
+        [
+            (dataset, encoder, budget, *(_winner(ratios(records).get(ratio, []), e) for ratio in names))
+            for (dataset, encoder), records in by_task(done).items()
+            for e, budget in _budgets(records).items()
+        ],
+    )
+
+
+def _winner(records: list[Record], e: float) -> str:
+    name = _label_with_pool if _has_pools(records) else None
+    ranked = best((one for one in series(records, name=name) if one.adjacency == "add-remove"), e)
+    if not ranked:
+        return "–"
+    (first, value), *others = ranked
+    text = f"{first.label} {value:.3f}"
+    if not others:
+        return text
+    second, next_value = others[0]
+    margin = round(value - next_value, 3)
+    tie = f", tie with {second.label}" if margin < _TIE else ""
+    return f"{text} (+{margin:.3f}{tie})"
+
+
+def _budgets(records: Iterable[Record]) -> dict[float, str]:
+    """Return the budgets by their position, ascending."""
+    names = {position(record): budget_name(record) for record in records if record["e"] is not None}
+    return dict(sorted(names.items()))
 
 
 def _tasks(done: list[Record]) -> Iterator[Part]:
@@ -252,32 +331,29 @@ def _pool_sizes(done: list[Record]) -> Iterator[Part]:
 def _top_k(done: list[Record]) -> Iterator[Part]:
     """DPPL-v1 figures 9, 14 to 18."""
     for (dataset, encoder), records in by_task(done).items():
-        chosen = [r for r in records if r["cell"]["method"] == "public-topk" and not r["tuned"]]
+        main = [record for record in main_pool(records) if not record["tuned"]]
+        chosen = [record for record in main if record["cell"]["method"] == "public-topk"]
         if len({_k(record) for record in chosen}) < 2:
             continue
-        simple = ("mean", "public")
-        others = [
-            r
-            for r in default_settings(records)
-            if r["cell"]["method"] in simple and not r["cell"]["parameters"] and not r["tuned"]
-        ]
-        pools = {r["cell"]["pool"]["name"] for r in default_settings(records) if r["cell"]["pool"]}
-        shown = [*others, *(r for r in _largest_of_each_pool(chosen) if r["cell"]["pool"]["name"] in pools)]
+        settings = [_all_but_k(record) for record in chosen]
+        ones = [r for r in main if r["cell"]["method"] == "public" and _all_but_k(r) in settings]
+        means = [r for r in main if r["cell"]["method"] == "mean" and not r["cell"]["parameters"]]
+        shown = [*means, *ones, *chosen]
         yield Picture(
             f"top-k-{_stem(dataset, encoder)}",
             f"Several prototypes per class: {dataset}, {encoder}.",
             _BAND,
             figures.budget_panels(_by_ratio(shown, _BALANCED), _BALANCED_LABEL),
         )
-        best = {
+        ks = {
             ratio_name(ratio): {e: _best_k(several) for e, several in grouped(group, position).items()}
-            for ratio, group in ratios(chosen).items()
+            for ratio, group in ratios([*ones, *chosen]).items()
         }
         yield Picture(
             f"best-k-{_stem(dataset, encoder)}",
             f"The K with the best mean balanced test accuracy: {dataset}, {encoder}.",
-            "Chosen by looking at test records, so no guarantee covers this choice.",
-            figures.lines([("", best)], figures.E_LABEL, "best K", log_x=True, log_y=True),
+            "K = 1 is DPPL-Public. Chosen by looking at test records, so no guarantee covers this choice.",
+            figures.lines([("", ks)], figures.E_LABEL, "best K", log_x=True, log_y=True),
         )
 
 
@@ -375,22 +451,28 @@ def _failures(records: Iterable[Record]) -> Iterator[Part]:
 
 
 def _accuracy_tables(records: list[Record], dataset: str, encoder: str, metric: str, title: str) -> Iterator[Part]:
-    for ratio, group in ratios(records).items():
-        budgets = {position(record): budget_name(record) for record in group if record["e"] is not None}
+    for group in ratios(records).values():
+        budgets = _budgets(group)
+        several = series(group, metric, name=_label_with_pool if _has_pools(group) else None)
+        leading = {(label, e) for e in budgets for label in _leading(several, e)}
         rows = [
             (
                 one.label,
                 one.promise,
-                *(_mean_sd(one.values.get(e, []) if one.private else one.reference) for e in sorted(budgets)),
+                " or ".join(f"{n:,}" if n else "none" for n in sorted(one.n_public)),
+                *(
+                    _mean_sd(one.values.get(e, []) if one.private else one.reference, (one.label, e) in leading)
+                    for e in budgets
+                ),
             )
-            for one in series(group, metric, name=_label_with_pool if _has_pools(group) else None)
+            for one in several
         ]
         if rows:
             seeds = sorted({record["cell"]["seed"] for record in group})
             yield Table(
-                f"{title}: {dataset}, {encoder}, {ratio_name(ratio)}.",
-                f"{_MEANS} Seeds: {', '.join(map(str, seeds))}; (n) where only n of them are done.",
-                ("method", "guarantee", *(budgets[e] for e in sorted(budgets))),
+                f"{title}: {dataset}, {encoder}, {setting_name(group[0])}.",
+                f"{_MEANS} Seeds: {', '.join(map(str, seeds))}; (n) where only n of them are done. {_BOLD}",
+                ("method", "guarantee", "public rows", *budgets.values()),
                 _count_seeds(rows, len(seeds)),
             )
 
@@ -400,11 +482,18 @@ def _count_seeds(rows: Any, n_seeds: int) -> list[Sequence[str]]:
     return [[cell.removesuffix(f" ({n_seeds})") for cell in row] for row in rows]
 
 
-def _mean_sd(values: list[float]) -> str:
+def _mean_sd(values: list[float], bold: bool) -> str:
     if not values:
         return "–"
     spread = f" ± {stdev(values):.3f}" if len(values) > 1 else ""
-    return f"{fmean(values):.3f}{spread} ({len(values)})"
+    text = f"{fmean(values):.3f}{spread}"
+    return f"{f'**{text}**' if bold else text} ({len(values)})"
+
+
+def _leading(several: Iterable[Series], e: float) -> list[str]:
+    """Return the labels of the best private methods."""
+    ranked = best(several, e)
+    return [one.label for one, value in ranked if round(ranked[0][1] - value, 3) <= _ALIKE]
 
 
 def _by_ratio(records: list[Record], metric: str) -> list[figures.Panel]:
@@ -438,6 +527,10 @@ def _largest_of_each_pool(records: list[Record]) -> list[Record]:
 
 def _k(record: Record) -> int:
     return int(record["cell"]["parameters"].get("n_prototypes", 1))
+
+
+def _all_but_k(record: Record) -> Record:
+    return {name: value for name, value in record["cell"]["parameters"].items() if name != "n_prototypes"}
 
 
 def _best_k(records: list[Record]) -> float:

@@ -95,7 +95,7 @@ def run_experiment(
         started(cells)
         done = 0
         for record in _compute(cells, experiment.datasets, jobs):
-            record["config"] = experiment.name
+            record |= {"config": experiment.config, "data_folder": experiment.data}
             results.append(record)
             done += record["status"] == DONE
             finished(record)

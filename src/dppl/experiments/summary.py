@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
+from dppl.experiments.ablations import NO_PUBLIC_ROWS
 from dppl.experiments.config import NATURAL
 from dppl.experiments.methods import METHODS, label
 from dppl.experiments.results import Record
@@ -15,15 +17,18 @@ from dppl.experiments.results import Record
 __all__ = [
     "TUNED",
     "Series",
+    "best",
     "budget_name",
     "by_task",
     "default_settings",
     "grouped",
+    "main_pool",
     "pool_name",
     "position",
     "ratio_name",
     "ratios",
     "series",
+    "setting_name",
 ]
 
 TUNED = "tuned on private data, not covered"
@@ -46,6 +51,9 @@ class Series:
         False for references, which have one value for all budgets.
     promise : str
         Notion, adjacency and arithmetic.
+    adjacency : str or None
+    n_public : set of int
+        Numbers of public rows read; 0 for none.
     values : dict of float to list of float
         Values of the seeds by e, the position on the x-axis; by 0 for references.
     """
@@ -55,6 +63,8 @@ class Series:
     tuned: bool
     private: bool
     promise: str
+    adjacency: str | None
+    n_public: set[int] = field(default_factory=set)
     values: dict[float, list[float]] = field(default_factory=dict)
 
     @property
@@ -96,7 +106,9 @@ def series(
             text += f" ({TUNED})"
         if not private:
             text += " (not private)"
-        one = found.setdefault(text, Series(text, cell["method"], record["tuned"], private, _promise(record)))
+        start = Series(text, cell["method"], record["tuned"], private, _promise(record), record["adjacency"])
+        one = found.setdefault(text, start)
+        one.n_public.add(_n_public(record))
         one.values.setdefault(position(record), []).append(value)
     order = {method: place for place, method in enumerate(METHODS)}
     return sorted(found.values(), key=lambda one: (not one.private, order.get(one.method, len(order))))
@@ -126,19 +138,38 @@ def ratios(records: Iterable[Record]) -> dict[float | str, list[Record]]:
     return dict(sorted(groups.items(), key=lambda item: 0.0 if item[0] == NATURAL else float(item[0])))
 
 
+def best(several: Iterable[Series], e: float) -> list[tuple[Series, float]]:
+    """Return the private series that have a value at e, with their means to three digits, the best first.
+
+    Tuned ones are left out: they saw the private data once more than their budget says.
+    """
+    means = [
+        (one, round(fmean(one.values[e]), 3)) for one in several if one.private and not one.tuned and one.values.get(e)
+    ]
+    return sorted(means, key=lambda item: -item[1])
+
+
 def default_settings(records: list[Record]) -> list[Record]:
-    """Leave out what has figures of its own: further pools and their sizes, and all K of top-K but one."""
+    """Leave out what has figures of its own: further pools and their sizes, and K of top-K but 1 and one other."""
+    ks = sorted(k for k in {_k(r) for r in records if r["cell"]["method"] == "public-topk"} if k is not None)
+    k = _MAIN_K if _MAIN_K in ks else ks[len(ks) // 2] if ks else None
+    return [
+        record
+        for record in main_pool(records)
+        if record["cell"]["method"] != "public-topk" or _k(record) in (k, 1, None)
+    ]
+
+
+def main_pool(records: list[Record]) -> list[Record]:
+    """Leave out all public pools but the largest, or the first of several such."""
     pools = [record["cell"]["pool"] for record in records if record["cell"]["pool"] is not None]
     main = max(pools, key=lambda pool: _size(pool)) if pools else None
     first = next((pool["name"] for pool in pools if _size(pool) == _size(main)), None) if main else None
-    ks = sorted(k for k in {_k(r) for r in records if r["cell"]["method"] == "public-topk"} if k is not None)
-    k = _MAIN_K if _MAIN_K in ks else ks[len(ks) // 2] if ks else None
     return [
         record
         for record in records
         if record["cell"]["pool"] is None
         or (record["cell"]["pool"]["name"] == first and _size(record["cell"]["pool"]) == _size(main))
-        if record["cell"]["method"] != "public-topk" or _k(record) in (k, None)
     ]
 
 
@@ -169,8 +200,28 @@ def ratio_name(ratio: float | str) -> str:
     return "natural class sizes" if ratio == NATURAL else f"IR = {ratio:g}"
 
 
+def setting_name(record: Record) -> str:
+    """Say imbalance ratio, and the one that the class sizes have where they are too few for it."""
+    ratio, sizes = record["cell"]["ir"], [size for size in record["data"]["class_sizes"] if size > 0]
+    reached = max(sizes) / min(sizes)
+    short = ratio != NATURAL and reached < 0.9 * ratio
+    return ratio_name(ratio) + (f" (reached: {reached:.3g})" if short else "")
+
+
 def _label(record: Record) -> str:
-    return label(record["cell"]["method"], record["cell"]["parameters"])
+    cell = record["cell"]
+    text = label(cell["method"], cell["parameters"])
+    method = METHODS.get(cell["method"])
+    lacks = method is not None and method.public_optional and cell["pool"] is None
+    return f"{text} ({NO_PUBLIC_ROWS})" if lacks and not _ignores_public(record) else text
+
+
+def _n_public(record: Record) -> int:
+    return 0 if _ignores_public(record) else record["data"]["n_public"] or 0
+
+
+def _ignores_public(record: Record) -> bool:
+    return bool(record["cell"]["parameters"].get("variant") == NO_PUBLIC_ROWS)
 
 
 def _promise(record: Record) -> str:
