@@ -97,6 +97,10 @@ AFTER = [
 OWNERS = {
     "bench run": "no guarantee covers that",
     "check": "For the data owner's eyes only",
+    "embed": "they stay with their owner",  # what it prints is compared in test_cli_embed.py
+    "table convert": "For the owner of the records only",
+    "table head": "For the owner of the records only",
+    "table info": "For the owner of the records only",
     "evaluate": "do not publish them",
 }
 # Commands that read no records but built-in ones.

@@ -14,7 +14,7 @@ SOURCE = Path(dppl.__file__).parent
 # From bottom to top; a module may import from its own layer and those below.
 LAYERS = [
     {"_version", "errors"},
-    {"_validate", "_files"},
+    {"_validate", "_files", "_optional"},
     {"privacy"},
     {"lattice"},
     {"mechanisms"},
@@ -22,6 +22,8 @@ LAYERS = [
     {"prototypes"},
     {"baselines"},
     {"data"},
+    {"encoders"},
+    {"embedding"},
     {"audit"},
     {"experiments"},
     {"report"},
@@ -94,6 +96,8 @@ NAMES = (
     "prototypes",
     "baselines",
     "data",
+    "encoders",
+    "embedding",
     "audit",
     "report",
     "errors",

@@ -34,10 +34,12 @@ from dppl.cli.audit import audit
 from dppl.cli.bench import bench
 from dppl.cli.check import check
 from dppl.cli.demo import demo
+from dppl.cli.embed import embed
 from dppl.cli.fit import fit
 from dppl.cli.ledger import ledger
 from dppl.cli.predict import evaluate, predict
 from dppl.cli.show import show
+from dppl.cli.table import table
 from dppl.errors import BudgetError, DpplError, ParameterError
 
 # The first type that fits decides.
@@ -169,9 +171,10 @@ def _main(
     """
 
 
-for _command in (demo, fit, predict, evaluate, show, check, audit):
+for _command in (demo, embed, fit, predict, evaluate, show, check, audit):
     app.command()(_command)
 app.add_typer(ledger)
+app.add_typer(table)
 app.add_typer(bench)
 
 

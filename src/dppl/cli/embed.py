@@ -1,0 +1,162 @@
+"""`dppl embed`: from raw images or texts to a table of embeddings. It says nothing about any of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from dppl import _validate
+from dppl.cli._shared import check_inputs, console, printable
+from dppl.embedding import KINDS, ROWS, Columns, Source, open_source
+from dppl.embedding import embed as embed_source
+from dppl.encoders import load_encoder
+from dppl.errors import ParameterError
+
+_SOURCE, _TABLE, _SPEED = "Source", "Table", "Speed"
+
+
+def _option(metavar: str, text: str, panel: str, *names: str, **limits: Any) -> Any:
+    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, show_default=False, **limits)
+
+
+_Column = str | None
+
+
+def embed(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SOURCE",
+            help="Folder of images; .csv, .tsv, .jsonl, .parquet or .txt; folder of .parquet files, of a saved Hugging "
+            "Face data set, or of published arrays SPLIT_x.npy.",
+        ),
+    ],
+    out: Annotated[Path, _option("TABLE", "Folder to write: a new one, or one to go on with.", _TABLE)],
+    encoder: Annotated[
+        str | None, _option("URI", "Frozen public encoder; not for arrays, which are embedded.", _TABLE)
+    ] = None,
+    rows: Annotated[
+        str,
+        _option("|".join(ROWS), "How embeddings are stored; int8 takes a quarter of float32. Default float16.", _TABLE),
+    ] = "float16",
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop at a record that cannot be used.", rich_help_panel=_TABLE)
+    ] = False,
+    kind: Annotated[str, _option("|".join(KINDS), "What SOURCE is. Default auto.", _SOURCE, "--format")] = "auto",
+    labels: Annotated[
+        Path | None,
+        _option("FILE", "Images: CSV file that names files and labels. Text: a file with one label a line.", _SOURCE),
+    ] = None,
+    x: Annotated[
+        _Column, _option("NAME", "Column of texts or images. Default: text, image, ...", _SOURCE, "--x")
+    ] = None,
+    y: Annotated[_Column, _option("NAME", "Column of labels. Default: label, labels or y.", _SOURCE, "--y")] = None,
+    identity: Annotated[
+        _Column, _option("NAME", "Column of ids. Default: the row, or the path.", _SOURCE, "--id")
+    ] = None,
+    split: Annotated[_Column, _option("NAME", "Split of a saved data set or of arrays.", _SOURCE)] = None,
+    workers: Annotated[
+        int | None, _option("N", "Threads that read and decode. Default: a core each, 8 at most.", _SPEED, min=1)
+    ] = None,
+    shard_rows: Annotated[
+        int, _option("N", "Records in a shard; an interrupted run goes on after the last. Default 4096.", _SPEED, min=1)
+    ] = 4096,
+    cache: Annotated[
+        Path | None,
+        _option(
+            "FOLDER",
+            "Keep embeddings by content, so that embedding the same data again is almost free. Off unless named, "
+            "because it holds embeddings of private records, and outlives the table.",
+            _SPEED,
+        ),
+    ] = None,
+    device: Annotated[str, _option("auto|cpu|cuda", "Where the encoder runs. Default auto.", _SPEED)] = "auto",
+    precision: Annotated[
+        str, _option("auto|float32|float16", "Of the encoder's arithmetic. Default auto.", _SPEED)
+    ] = "auto",
+) -> None:
+    r"""Embed raw images or texts with a frozen public encoder.
+
+    Writes a folder of Parquet shards for `dppl fit`. The same command goes on
+    after an interruption and ends with the same bytes.
+
+    Records that cannot be used (damaged or huge images, empty texts, repeated
+    ids) are left out and listed in TABLE.report.jsonl. The table, the report
+    and the cache are as private as the records: they stay with their owner,
+    and no guarantee protects them.
+
+    For example:
+
+      dppl embed photos/ --encoder timm:vit_base_patch16_224 --out train
+
+      dppl embed mails.csv --x body --y folder --encoder minilm --out train
+
+      dppl embed scans/ --labels scans.csv --encoder vit-b-16 --rows int8 \
+        --workers 8 --out train
+    """
+    check_inputs(source, labels)
+    _check_out(out, source)
+    _validate.one_of(ROWS, rows=rows)
+    records = open_source(source, kind=kind, columns=Columns(x, y, identity), labels=labels, split=split)
+    model = None if encoder is None else load_encoder(encoder, device=device, precision=precision)
+    with _bar(records) as progress:
+        done = embed_source(
+            records,
+            model,
+            out,
+            rows=rows,
+            workers=workers,
+            strict=strict,
+            shard_rows=shard_rows,
+            cache=cache,
+            progress=progress,
+        )
+    screen = console()
+    screen.print(
+        f"Table: {printable(out)}" + ("" if done.is_new else ", finished before; nothing to do"), soft_wrap=True
+    )
+    screen.print(f"Records left out, for their owner only: {printable(done.report)}", soft_wrap=True)
+    screen.print(f"Next: dppl fit {printable(out)} --classes FILE ...", soft_wrap=True)
+
+
+def _check_out(out: Path, source: Path) -> None:
+    if out.name in ("", ".."):
+        raise ParameterError(f"--out must name a folder; got {out}.")
+    if not out.parent.is_dir():
+        raise ParameterError(f"--out must lie in an existing folder; {out.parent} is none; create it first.")
+    if out.exists() and not out.is_dir():
+        raise ParameterError(f"--out must name a folder; {out} is a file.")
+    if out.resolve().is_relative_to(source.resolve()):
+        raise ParameterError(f"--out must not lie in SOURCE, which is read; {out} does.")
+
+
+class _Rate(ProgressColumn):
+    """Records a second."""
+
+    def render(self, task: Task) -> Text:
+        """Return the rate once there is one."""
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:.3g}/s")
+
+
+@contextmanager
+def _bar(records: Source) -> Iterator[Callable[[int], object] | None]:
+    """Show how far the work is, if a person is watching."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    screen = Console(stderr=True)
+    with screen.status("counting"):
+        total = records.count()
+    columns = (TextColumn("embedding"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
+    with Progress(*columns, console=screen, transient=True) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda count: progress.advance(task, count)

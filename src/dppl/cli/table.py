@@ -1,0 +1,130 @@
+"""`dppl table`: look at a table of embeddings, and write it in another form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow.parquet as pq
+import typer
+from rich.table import Table
+
+from dppl.cli._shared import (
+    ForceOption,
+    JsonOption,
+    TableArgument,
+    check_inputs,
+    check_output,
+    console,
+    print_json,
+    printable,
+)
+from dppl.data import read_table
+from dppl.embedding import ROWS, convert_table, parquet_files
+
+OWNER = "For the owner of the records only: what this prints of a private table is not covered by any guarantee."
+_NUMBERS = 4
+
+table = typer.Typer(
+    name="table",
+    help="Look at a table of embeddings, or convert it; for the owner of the records only.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+
+@table.command()
+def info(path: TableArgument, as_json: JsonOption = False) -> None:
+    """Print the shape, type, labels and encoder of a table.
+
+    For the owner of the records only: the number of rows and the classes that
+    occur are private, and no guarantee protects them.
+
+    For example:
+
+      dppl table info train
+    """
+    check_inputs(path)
+    rows = read_table(path)
+    facts = {
+        "rows": rows.shape[0],
+        "dimension": rows.shape[1],
+        "dtype": rows.dtype.name,
+        "classes": None if rows.y is None else len(set(rows.y.tolist())),
+        "files": len(parquet_files(path)) or 1,
+        "metadata": rows.metadata,
+    }
+    if as_json:
+        print_json({"for_the_owner_only": OWNER, **facts})
+        return
+    typer.echo(OWNER)
+    shown = {**facts, "classes": "no labels" if rows.y is None else facts["classes"], **rows.metadata}
+    for name, value in shown.items():
+        if name != "metadata":
+            console().print(f"{printable(name):<10} {printable(value)}", soft_wrap=True)
+
+
+@table.command()
+def head(
+    path: TableArgument,
+    n: Annotated[int, typer.Option("-n", metavar="N", min=1, help="How many rows.")] = 10,
+) -> None:
+    """Print ids, labels and the first numbers of the first rows.
+
+    For the owner of the records only: these are private records, and no
+    guarantee protects them.
+
+    For example:
+
+      dppl table head train -n 5
+    """
+    check_inputs(path)
+    rows = read_table(path)
+    typer.echo(OWNER)
+    view = Table("row", "id", "label", "embedding")
+    ids, start = _ids(path), 0
+    for block in islice(rows.blocks(n), 1):
+        for row in block:
+            label = "" if rows.y is None else rows.y[start]
+            numbers = " ".join(f"{number:.4g}" for number in row[:_NUMBERS].tolist())
+            view.add_row(str(start), printable(next(ids, "")), printable(label), f"{numbers} ...")
+            start += 1
+    console().print(view)
+
+
+def _ids(path: Path) -> Iterator[Any]:
+    for file in parquet_files(path):
+        with pq.ParquetFile(file) as opened:
+            if "id" in opened.schema_arrow.names:
+                for batch in opened.iter_batches(batch_size=64, columns=["id"]):
+                    yield from batch.column("id").to_pylist()
+
+
+@table.command()
+def convert(
+    path: TableArgument,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="File to write: .parquet, .npz or .npy (rows only).")],
+    rows: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join(ROWS), help="How embeddings are stored. Default: as they are.", show_default=False
+        ),
+    ] = None,
+    force: ForceOption = False,
+) -> None:
+    """Write a table as another file, or with embeddings in another form.
+
+    For the owner of the records only: the new file is as private as the table.
+    int8 rows are those of the lattice, a quarter of the size of float32; only
+    their directions can be had back.
+
+    For example:
+
+      dppl table convert train train.npz --rows float32
+      dppl table convert train.npz train.parquet --rows int8
+    """
+    check_output(out, (path,), force=force)
+    check_inputs(path)
+    convert_table(path, out, rows=rows)

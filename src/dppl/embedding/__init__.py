@@ -1,0 +1,20 @@
+"""From raw images and texts to tables of embeddings: sources of records, decoding, and shards that survive a crash."""
+
+from dppl.embedding.convert import convert_table, parquet_files
+from dppl.embedding.pipeline import Embedded, embed
+from dppl.embedding.records import Columns, Record, Source
+from dppl.embedding.rows import ROWS
+from dppl.embedding.sources import KINDS, open_source
+
+__all__ = [
+    "KINDS",
+    "ROWS",
+    "Columns",
+    "Embedded",
+    "Record",
+    "Source",
+    "convert_table",
+    "embed",
+    "open_source",
+    "parquet_files",
+]

@@ -1,0 +1,115 @@
+"""Write a table in another form or as another file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from dppl import _validate
+from dppl.data import EmbeddingTable, read_table, write_table
+from dppl.embedding.rows import ROWS, as_rows, lattice_metadata
+from dppl.embedding.shards import dictionary_columns, schema_of
+
+__all__ = ["SUFFIXES", "convert_table", "parquet_files"]
+
+_BLOCK_ROWS = 4096
+_TEXTS = ("id", "reference")
+
+
+def convert_table(source: str | os.PathLike[str], out: str | os.PathLike[str], *, rows: str | None = None) -> None:
+    """Write a table as another file, whole or not at all.
+
+    Parameters
+    ----------
+    source : path-like
+        Whatever `dppl.data.read_table` reads.
+    out : path-like
+        ``.parquet`` keeps ids, references, labels and metadata, ``.npz`` keeps labels, ``.npy`` holds rows only. An
+        existing file is replaced.
+    rows : {"float16", "int8", "float32"}, default=None
+        None keeps the form. Of int8 rows only the directions can be had back.
+
+    Raises
+    ------
+    ParameterError
+        If `rows` or the suffix is another one.
+    InputError
+        If the table cannot be read.
+    """
+    target = Path(out)
+    _validate.one_of(SUFFIXES, suffix=target.suffix.lower())
+    if rows is not None:
+        _validate.one_of(ROWS, rows=rows)
+    table = read_table(source)
+    # A hidden folder beside the target: on the same file system, and gone whatever happens.
+    with TemporaryDirectory(prefix=".", dir=target.parent) as folder:
+        part = Path(folder) / f"part{target.suffix.lower()}"
+        _WRITERS[target.suffix.lower()](table, Path(source), part, table.dtype.name if rows is None else rows)
+        os.replace(part, target)
+
+
+def parquet_files(source: Path) -> list[Path]:
+    """Return the Parquet files that a table consists of; none if it is of another kind."""
+    if source.is_dir():
+        return sorted(file for file in source.glob("*.parquet") if file.name[0] not in "._")
+    return [source] if source.suffix.lower() == ".parquet" else []
+
+
+def _converted(table: EmbeddingTable, rows: str) -> Iterator[NDArray[Any]]:
+    for block in table.blocks(_BLOCK_ROWS):
+        yield block if rows == table.dtype.name else as_rows(block, rows)
+
+
+def _write_npy(table: EmbeddingTable, _: Path, out: Path, rows: str) -> None:
+    array = np.lib.format.open_memmap(out, mode="w+", dtype=np.dtype(rows), shape=table.shape)
+    start = 0
+    for block in _converted(table, rows):
+        array[start : start + len(block)] = block
+        start += len(block)
+    array.flush()
+
+
+def _write_npz(table: EmbeddingTable, _: Path, out: Path, rows: str) -> None:
+    write_table(out, np.concatenate([np.empty((0, table.shape[1]), rows), *_converted(table, rows)]), table.y)
+
+
+def _write_parquet(table: EmbeddingTable, source: Path, out: Path, rows: str) -> None:
+    parts = parquet_files(source)
+    present = pq.read_schema(parts[0]).names if parts else []
+    texts = [name for name in _TEXTS if name in present]
+    labels = None if table.y is None else pa.int64() if table.y.dtype.kind == "i" else pa.string()
+    metadata = {key: text for key, text in table.metadata.items() if key != "lattice"}
+    metadata |= lattice_metadata(table.shape[1], rows)
+    schema = schema_of(labels, table.shape[1], rows, metadata, texts)
+    with pq.ParquetWriter(out, schema, use_dictionary=dictionary_columns(schema)) as writer:
+        for part in parts or [source]:
+            _write_part(writer, read_table(part), pq.read_table(part, columns=texts) if texts else None, rows, schema)
+
+
+def _write_part(writer: Any, table: EmbeddingTable, texts: Any, rows: str, schema: pa.Schema) -> None:
+    """Write one file of the table; of its other columns the memory holds no more than that."""
+    start = 0
+    for block in _converted(table, rows):
+        stop = start + len(block)
+        columns = [] if texts is None else texts.slice(start, len(block)).columns
+        if table.y is not None:
+            columns.append(pa.array(table.y[start:stop].tolist(), schema.field("y").type))
+        columns.append(pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), type=schema.field("x").type))
+        writer.write_table(pa.table(columns, schema=schema))
+        start = stop
+
+
+_WRITERS: dict[str, Callable[[EmbeddingTable, Path, Path, str], None]] = {
+    ".parquet": _write_parquet,
+    ".npz": _write_npz,
+    ".npy": _write_npy,
+}
+SUFFIXES = tuple(_WRITERS)

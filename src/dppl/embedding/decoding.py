@@ -1,0 +1,107 @@
+"""From the bytes of one record to an image or a text. What is refused depends on those bytes alone."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from dppl._optional import optional
+from dppl.embedding.records import Payload, Unusable
+
+__all__ = ["MOST_BYTES", "MOST_PIXELS", "MOST_TEXT_BYTES", "decode", "described", "quiet"]
+
+MOST_BYTES = 1 << 28  # of an image file
+MOST_TEXT_BYTES = 1 << 24
+MOST_PIXELS = 89_478_485  # 256 MiB as RGB
+# Formats that Pillow reads by itself: EPS, for one, would start another program on a private file.
+_FORMATS = ("AVIF", "BMP", "GIF", "ICO", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
+
+
+def decode(payload: Payload, modality: str) -> Any:
+    """Return the upright RGB image, the text or the embedding that a record holds.
+
+    Raises
+    ------
+    Unusable
+        If it holds none.
+    """
+    if modality == "image":
+        return _image(payload if isinstance(payload, bytes) else b"")
+    return _text(payload) if isinstance(payload, bytes | str) else payload
+
+
+def described(modality: str) -> str:
+    """Name what decodes; it stands in the table, because another version may decode another number."""
+    if modality == "image":
+        return f"Pillow {_pillow('PIL').__version__}, first frame, upright by EXIF, RGB"
+    return "UTF-8" if modality == "text" else "none"
+
+
+@contextmanager
+def quiet(modality: str) -> Iterator[None]:
+    """Keep warnings, which may quote a file, from showing, while those of huge images become errors."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if modality == "image":
+            warnings.simplefilter("error", _pillow("PIL.Image").DecompressionBombWarning)
+        yield
+
+
+def _pillow(module: str) -> Any:
+    return optional(module, "pillow", "vision")
+
+
+def _text(payload: bytes | str) -> str:
+    if len(payload) > MOST_TEXT_BYTES:
+        raise Unusable(f"it is longer than {MOST_TEXT_BYTES} bytes")
+    try:
+        # Surrogates stand for bytes that were no UTF-8; encoding refuses them.
+        text = (payload if isinstance(payload, bytes) else payload.encode()).decode()
+    except UnicodeError:
+        raise Unusable("it is not UTF-8") from None
+    if "\0" in text:
+        raise Unusable("it is no text: it holds NUL characters")
+    if not text.strip():
+        raise Unusable("it is empty")
+    return text
+
+
+def _image(content: bytes) -> Any:
+    if not content:
+        raise Unusable("it is empty")
+    if len(content) > MOST_BYTES:
+        raise Unusable(f"it is larger than {MOST_BYTES} bytes")
+    pillow = _pillow("PIL.Image")
+    try:
+        with pillow.open(io.BytesIO(content), formats=_formats()) as image:
+            if image.width * image.height > MOST_PIXELS:
+                raise pillow.DecompressionBombError
+            image.load()
+            with suppress(Exception):  # EXIF that cannot be read turns nothing
+                _pillow("PIL.ImageOps").exif_transpose(image, in_place=True)
+            return _rgb(image)
+    except (pillow.DecompressionBombError, pillow.DecompressionBombWarning):
+        raise Unusable(f"it has more than {MOST_PIXELS} pixels") from None
+    except _pillow("PIL").UnidentifiedImageError:
+        raise Unusable("it is no image of a known format") from None
+    except Exception:  # codecs raise whatever a damaged file leads them to
+        raise Unusable("it is a damaged or truncated image") from None
+
+
+@cache
+def _formats() -> list[str]:
+    pillow = _pillow("PIL.Image")
+    pillow.init()
+    return [name for name in _FORMATS if name in pillow.OPEN]
+
+
+def _rgb(image: Any) -> Any:
+    if image.mode.startswith("I;16"):  # Pillow would cut 16 bits off at 255 in the place of scaling them
+        image = _pillow("PIL.Image").fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    return image.convert("RGB")

@@ -1,0 +1,145 @@
+"""Images in a folder: one class a subfolder, no classes, or a CSV file that names files and labels."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pyarrow as pa
+
+from dppl.embedding.decoding import MOST_BYTES
+from dppl.embedding.lines import CsvRows
+from dppl.embedding.records import Columns, Record, Source, Unusable, left_out, record_of
+from dppl.errors import InputError
+
+__all__ = ["open_images"]
+
+_LOOP = "it is a loop of symbolic links"
+_REASONS = {errno.ELOOP: _LOOP, errno.ENOENT: "there is no such file, or its link leads nowhere"}
+
+
+def open_images(path: Path, columns: Columns, labels: Path | None) -> Source:
+    """Return the images below a folder, or those that a CSV file lists.
+
+    Raises
+    ------
+    InputError
+        If `path` is no folder, or the CSV file cannot be read.
+    """
+    if not path.is_dir():
+        raise InputError(f"{path} must be a folder of images; it is a file; its --format is another one.")
+    return ImageFolder(path) if labels is None else ListedImages(path, labels, columns)
+
+
+@dataclass
+class ImageFolder(Source):
+    """Every file below a folder, in the order of the names; the first folder on the way to a file is its label.
+
+    With subfolders, a file beside them has no class and is left out. Names that start with a dot are skipped.
+    """
+
+    path: Path
+
+    modality = "image"
+    unique_ids = True
+
+    def __post_init__(self) -> None:
+        classes = any(map(_is_folder, _entries(self.path)))
+        self.label_type = pa.string() if classes else None
+        self.parameters: dict[str, Any] = {"kind": "images"}
+
+    def __iter__(self) -> Iterator[Record]:
+        return self._below(_entries(self.path), (), {_identity(os.stat(self.path))})
+
+    def _below(
+        self, entries: list[os.DirEntry[str]], parts: tuple[str, ...], above: set[tuple[int, int]]
+    ) -> Iterator[Record]:
+        for entry in entries:
+            names = (*parts, entry.name)
+            record = self._record(names, Path(entry.path))
+            if not _is_folder(entry):
+                yield record
+                continue
+            try:
+                here, inside = _identity(entry.stat()), _entries(entry)
+            except OSError as error:
+                yield left_out(record, _reason(error))
+                continue
+            if here in above:
+                yield left_out(record, _LOOP)
+            else:
+                yield from self._below(inside, names, above | {here})
+
+    def _record(self, parts: tuple[str, ...], file: Path) -> Record:
+        reference = os.fsencode("/".join(parts)).decode("utf-8", "backslashreplace")
+        record = record_of(reference, reference, parts[0] if self.label_type else None, partial(_read, file))
+        return left_out(record, "it lies in no class folder") if self.label_type and len(parts) == 1 else record
+
+
+@dataclass
+class ListedImages(Source):
+    """The images that the rows of a CSV file name; the path of a file is its id unless there is a column of ids."""
+
+    path: Path
+    table: Path
+    columns: Columns
+
+    modality = "image"
+    unique_ids = False
+
+    def __post_init__(self) -> None:
+        self._rows = CsvRows(self.table, self.columns, are_paths=True)
+        self.label_type = self._rows.label_type
+        self.parameters: dict[str, Any] = {"kind": "images", **asdict(self._rows.columns)}
+
+    def __iter__(self) -> Iterator[Record]:
+        return self._rows.records(self._loader)
+
+    def _loader(self, name: str) -> Callable[[], bytes]:
+        inside = PurePosixPath(name)
+
+        def load() -> bytes:
+            if inside.is_absolute() or ".." in inside.parts:
+                raise Unusable("its path leads out of the folder")
+            return _read(self.path / inside)
+
+        return load
+
+
+def _entries(folder: os.PathLike[str]) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return sorted((entry for entry in entries if entry.name[0] != "."), key=lambda entry: os.fsencode(entry.name))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads back to itself
+        return False
+
+
+def _identity(state: os.stat_result) -> tuple[int, int]:
+    return state.st_dev, state.st_ino
+
+
+def _read(path: Path) -> bytes:
+    try:
+        state = os.stat(path)
+        if not stat.S_ISREG(state.st_mode):  # a pipe would wait for ever
+            raise Unusable("it is no regular file")
+        with path.open("rb") as file:
+            return file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise Unusable(_reason(error)) from None
+    except ValueError:  # a path with a NUL character
+        raise Unusable("its path is none") from None
+
+
+def _reason(error: OSError) -> str:
+    return _REASONS.get(error.errno or 0, "it cannot be opened")

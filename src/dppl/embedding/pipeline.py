@@ -1,0 +1,356 @@
+"""From records to a table of embeddings, in bounded memory."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl import _validate
+from dppl.embedding.arrow import Arrays
+from dppl.embedding.cache import Cache
+from dppl.embedding.decoding import decode, described, quiet
+from dppl.embedding.records import Payload, Record, Source, Unusable, left_out
+from dppl.embedding.report import LeftOut
+from dppl.embedding.rows import ROWS, as_rows, lattice_metadata
+from dppl.embedding.shards import Shard, ShardedTable, schema_of
+from dppl.encoders import Encoder
+from dppl.errors import DpplError, InputError, ParameterError
+
+__all__ = ["Embedded", "embed"]
+
+_SHARD_ROWS = 4096
+_MOST_WORKERS = 8
+_REPEATED = "its id occurred before"
+_NOT_COVERED = "on this device an embedding may differ by rounding with the records that were embedded beside it"
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Where a table lies.
+
+    Attributes
+    ----------
+    table : Path
+        Folder of Parquet shards, for `dppl.data.read_table`.
+    report : Path
+        List of the records that were left out, for their owner only.
+    is_new : bool
+        False if the table was finished before.
+    """
+
+    table: Path
+    report: Path
+    is_new: bool
+
+
+def embed(
+    source: Source,
+    encoder: Encoder | None,
+    out: str | os.PathLike[str],
+    *,
+    rows: str = "float16",
+    workers: int | None = None,
+    strict: bool = False,
+    shard_rows: int = _SHARD_ROWS,
+    cache: str | os.PathLike[str] | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> Embedded:
+    """Embed the records of a source and write them as a folder of Parquet shards.
+
+    Interrupted work goes on at the last finished shard and ends with the same bytes. Memory does not grow with the
+    number of records.
+
+    Parameters
+    ----------
+    source : Source
+        See `open_source`.
+    encoder : Encoder or None
+        A frozen public encoder of the source's modality; None for a source of embeddings.
+    out : path-like
+        Folder for the table: a new one, or one to go on with. The report on the records that were left out is written
+        beside it.
+    rows : {"float16", "int8", "float32"}, default="float16"
+        int8 means rows of the plain lattice, a quarter of the size of float32.
+    workers : int, default=None
+        Threads that read, decode and prepare; None takes one a core, at most 8.
+    strict : bool, default=False
+        Whether a record that cannot be used stops the work.
+    shard_rows : int, default=4096
+        Records of the source that one shard stands for.
+    cache : path-like, default=None
+        Folder with embeddings of contents that were met before, for this and other tables. It holds private data as
+        the table does, and outlives it.
+    progress : callable, default=None
+        Called with the number of records done since the last call.
+
+    Returns
+    -------
+    Embedded
+
+    Raises
+    ------
+    ParameterError
+        If a parameter breaks its rule, the encoder is of another modality than the source, or `out` holds something
+        else or was begun with other parameters.
+    InputError
+        If the source cannot be read or has changed since the work was interrupted, or with `strict`.
+
+    Notes
+    -----
+    **Privacy.** Unit: one record of the source. Nothing is released: the table, the report and the cache are as
+    private as the records. An embedding depends on its record alone if the encoder's fingerprint says that its rows are
+    independent; else the table's metadata say ``not_covered``. Whether a record is left out depends on that record
+    alone, but for repeated ids (see `open_source`). No message tells a record or a number of them.
+    """
+    _validate.one_of(ROWS, rows=rows)
+    workers = min(_MOST_WORKERS, os.cpu_count() or 1) if workers is None else workers
+    _validate.positive_integer(workers=workers, shard_rows=shard_rows)
+    model = _encoder_for(source, encoder)
+    maker = _maker(model)
+    metadata = {**maker, **lattice_metadata(model.dimension, rows)}
+    parameters = {**maker, "source": source.parameters, "rows": rows, "shard_rows": shard_rows}
+    schema = schema_of(source.label_type, model.dimension, rows, metadata)
+    with ExitStack() as stack:
+        table = stack.enter_context(closing(ShardedTable(Path(out), schema, parameters)))
+        records = stack.enter_context(closing(_Stream(source)))
+        was_finished = table.finished
+        _pass_over(records, table, progress or _nothing)
+        if strict and any(shard.left_out for shard in table.done):
+            table.refuse([])
+        if not was_finished:
+            store = None
+            if cache is not None:
+                store = stack.enter_context(closing(Cache(Path(cache), repr(sorted(maker.items())), model.dimension)))
+            stack.enter_context(quiet(model.modality))
+            pool = ThreadPoolExecutor(workers)
+            stack.callback(pool.shutdown, cancel_futures=True)
+            work = _Work(model, rows, store, pool, model.window + workers, strict)
+            _write_shards(records, table, work, shard_rows, progress or _nothing)
+    return Embedded(table.folder, table.report, not was_finished)
+
+
+def _nothing(_: int) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """In the place of an encoder, for records that are embeddings."""
+
+    dimension: int
+    modality: str = "embedding"
+    window: int = 1024
+    fingerprint: None = None
+
+    def prepare(self, item: NDArray[Any]) -> NDArray[Any]:
+        return item
+
+    def encode_prepared(self, batch: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        return np.stack(batch)
+
+
+def _encoder_for(source: Source, encoder: Encoder | None) -> Encoder | _Given:
+    if isinstance(source, Arrays):
+        if encoder is not None:
+            raise ParameterError("--encoder must be left out: the source holds embeddings already.")
+        return _Given(source.dimension)
+    if encoder is None:
+        raise ParameterError(f"--encoder URI is required: the source holds {source.modality}s.")
+    if encoder.modality != source.modality:
+        raise ParameterError(f"--encoder must be one for {source.modality}s, which the source holds; this one is not.")
+    return encoder
+
+
+def _maker(encoder: Encoder | _Given) -> dict[str, str]:
+    """Return what the embeddings come from, as the table's metadata say it."""
+    if encoder.fingerprint is None:
+        return {}
+    maker = {"encoder": encoder.fingerprint.text(), "decoder": described(encoder.modality)}
+    return maker if encoder.fingerprint.row_independent else {**maker, "not_covered": _NOT_COVERED}
+
+
+def _pass_over(records: _Stream, table: ShardedTable, progress: Callable[[int], object]) -> None:
+    """Go to where the finished shards end, and see that the source is the one that they were made of."""
+    for shard in table.done:
+        deque(islice(records, shard.records), maxlen=0)
+        if records.digest != shard.source:
+            break
+        progress(shard.records)
+    else:
+        if not table.finished or next(records, None) is None:
+            return
+    raise InputError(f"the source has changed since {table.folder} was begun; choose another --out.")
+
+
+def _write_shards(
+    records: _Stream, table: ShardedTable, work: _Work, shard_rows: int, progress: Callable[[int], object]
+) -> None:
+    taken = shard_rows
+    while taken == shard_rows:
+        before = records.count
+        shard = work.embed(islice(records, shard_rows), progress)
+        taken = records.count - before
+        if work.strict and shard.left_out:
+            table.refuse(shard.left_out)
+        if taken or not table.done:
+            table.append(shard, taken, records.digest)
+    table.finish()
+
+
+class _Stream(Iterator[Record]):
+    """The records of a source, with what is known of those that went by: number, hash, and which ids occurred."""
+
+    def __init__(self, source: Source) -> None:
+        self.count = 0
+        self._records = iter(source)
+        self._hash = sha256()
+        self._ids = None if source.unique_ids else _Ids()
+
+    def __next__(self) -> Record:
+        record = next(self._records)
+        self.count += 1
+        seen = repr((record.id, record.reference, record.label))
+        self._hash.update(seen.encode("utf-8", "backslashreplace"))
+        if self._ids is not None and record.id is not None and not self._ids.add(record.id):
+            return left_out(record, _REPEATED)
+        return record
+
+    @property
+    def digest(self) -> str:
+        """Hash of ids, references and labels so far."""
+        return self._hash.hexdigest()
+
+    def close(self) -> None:
+        """Forget the ids."""
+        if self._ids is not None:
+            self._ids.close()
+
+
+class _Ids:
+    """A set of ids in a temporary file of SQLite, so that memory does not grow with it."""
+
+    def __init__(self) -> None:
+        self._connection = sqlite3.connect("")
+        self._connection.execute("PRAGMA journal_mode = OFF")
+        self._connection.execute("CREATE TABLE ids (hash BLOB PRIMARY KEY) WITHOUT ROWID")
+
+    def add(self, identity: str) -> bool:
+        """Add an id; return whether it is new."""
+        values = (sha256(identity.encode()).digest(),)
+        return self._connection.execute("INSERT OR IGNORE INTO ids VALUES (?)", values).rowcount == 1
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@dataclass(slots=True)
+class _Item:
+    """A record on its way: prepared, embedded before, or left out."""
+
+    id: str | None
+    reference: str
+    label: str | int | None
+    key: bytes | None = None
+    prepared: Any = None
+    x: NDArray[Any] | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Embeds records: worker threads read, decode and prepare ahead, this thread encodes."""
+
+    encoder: Encoder | _Given
+    rows: str
+    cache: Cache | None
+    pool: ThreadPoolExecutor
+    ahead: int
+    strict: bool
+
+    def embed(self, records: Iterable[Record], progress: Callable[[int], object]) -> Shard:
+        """Return the shard of some records; with `strict`, only up to where one is left out."""
+        shard = Shard()
+        items = self._prepared(records)
+        while window := list(islice(items, self.encoder.window)):
+            self._encode(window)
+            self._store(window, shard)
+            progress(len(window))
+            if self.strict and shard.left_out:
+                break
+        return shard
+
+    def _prepared(self, records: Iterable[Record]) -> Iterator[_Item]:
+        """Prepare records in threads, no more than `ahead` at a time, and yield them in order."""
+        waiting: deque[Future[_Item]] = deque()
+        for record in records:
+            waiting.append(self.pool.submit(self._prepare, record))
+            if len(waiting) >= self.ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+    def _prepare(self, record: Record) -> _Item:
+        item = _Item(record.id, record.reference, record.label)
+        try:
+            payload = record.load()
+            if self.cache is not None:
+                item.key = self.cache.key(_content(payload))
+                item.x = self.cache.get(item.key)
+            if item.x is None:
+                item.prepared = self._input(decode(payload, self.encoder.modality))
+        except Unusable as reason:
+            item.reason = str(reason)
+        return item
+
+    def _input(self, content: Any) -> Any:
+        try:
+            return self.encoder.prepare(content)
+        except (DpplError, MemoryError):
+            raise
+        except Exception:  # whatever an encoder says of an odd image or text may quote it
+            raise Unusable("the encoder cannot prepare it") from None
+
+    def _encode(self, window: list[_Item]) -> None:
+        fresh = [item for item in window if item.x is None and item.reason is None]
+        if not fresh:
+            return
+        for item, x in zip(fresh, self.encoder.encode_prepared([item.prepared for item in fresh]), strict=True):
+            item.x, item.prepared = x, None
+        if self.cache is not None:
+            self.cache.add((item.key, item.x) for item in fresh if item.key is not None and item.x is not None)
+
+    def _store(self, window: list[_Item], shard: Shard) -> None:
+        """Put what was embedded into the shard in the order of the source, and what was not onto its list."""
+        embedded = [item for item in window if item.x is not None]
+        if embedded:
+            x = np.stack([item.x for item in embedded if item.x is not None])
+            stored = as_rows(x, self.rows)
+            finite = np.isfinite(x).all(axis=1) & np.isfinite(stored).all(axis=1)
+            for item, row, good in zip(embedded, stored, finite, strict=True):
+                item.x, item.reason = row, None if good else f"its embedding is not finite in {self.rows}"
+        for item in window:
+            if item.reason is not None:
+                shard.left_out.append(LeftOut(item.id, item.reference, item.reason))
+            elif item.x is not None:
+                shard.ids.append(item.id)
+                shard.references.append(item.reference)
+                shard.labels.append(item.label)
+                shard.rows.append(item.x)
+
+
+def _content(payload: Payload) -> bytes:
+    if isinstance(payload, str):
+        return payload.encode("utf-8", "surrogatepass")
+    return payload if isinstance(payload, bytes) else payload.tobytes()

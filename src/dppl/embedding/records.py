@@ -1,0 +1,172 @@
+"""Sources of records: one after the other, each with a way to load it, or with a reason why it is left out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn, TypeAlias
+
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dppl.errors import InputError
+
+__all__ = [
+    "IMAGES",
+    "PATHS",
+    "TEXTS",
+    "Columns",
+    "Payload",
+    "Record",
+    "Source",
+    "Unusable",
+    "label_of",
+    "left_out",
+    "record_of",
+]
+
+Payload: TypeAlias = bytes | str | NDArray[Any]
+Label: TypeAlias = str | int | None
+
+_LARGEST_INTEGER = 2**63 - 1
+# Usual names of columns.
+TEXTS = ("text", "sentence")
+IMAGES = ("image", "bytes")
+PATHS = ("file", "file_name", "filename", "path", "image")
+_LABELS = ("label", "labels", "y")
+
+
+class Unusable(Exception):
+    """A record that is left out. The text is one of a fixed set of reasons and quotes nothing of the record."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Record:
+    """One record, not loaded yet.
+
+    Attributes
+    ----------
+    id : str or None
+        None for a record whose id cannot be read; it is left out.
+    reference : str
+        Where it lies in the source: a path, or a row counted from 0.
+    label : str, int or None
+        None stands for a missing label.
+    load : callable
+        Returns the bytes of an image, a text (as str or bytes) or an embedding; raises `Unusable`.
+    """
+
+    id: str | None
+    reference: str
+    label: Label
+    load: Callable[[], Payload]
+
+
+def record_of(reference: str, identity: Any, label: Any, load: Callable[[], Payload]) -> Record:
+    """Return the record with this id and label, or one that is left out where they are none."""
+    try:
+        return Record(_id_of(identity), reference, label_of(label), load)
+    except Unusable as reason:
+        return left_out(Record(None, reference, None, load), str(reason))
+
+
+def left_out(record: Record, reason: str) -> Record:
+    """Return a record that gives `reason` when it is loaded."""
+
+    def load() -> NoReturn:
+        raise Unusable(reason)
+
+    return replace(record, load=load)
+
+
+def label_of(value: Any) -> Label:
+    """Return a label as the table holds it: stripped text, an integer, or None where it is missing.
+
+    Raises
+    ------
+    Unusable
+        If it is of another type or no UTF-8.
+    """
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value if value is None or abs(value) <= _LARGEST_INTEGER else None
+    return _text(value, "label").strip() or None
+
+
+def _id_of(value: Any) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    text = _text(value, "id")
+    if not text:
+        raise Unusable("its id is empty")
+    return text
+
+
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str | bytes):
+        raise Unusable(f"its {what} is neither a text nor an integer")
+    try:
+        # Surrogates stand for bytes that were no UTF-8; encoding refuses them.
+        return (value if isinstance(value, bytes) else value.encode()).decode()
+    except UnicodeError:
+        raise Unusable(f"its {what} is not UTF-8") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Names of the columns with the text or image, the label and the id; None takes a usual name, or no id."""
+
+    x: str | None = None
+    y: str | None = None
+    id: str | None = None
+
+    def found_in(self, names: Sequence[str], where: Path, usual: Sequence[str]) -> Columns:
+        """Return the names with usual ones in the place of None; `y` and `id` stay None where there is none.
+
+        Raises
+        ------
+        InputError
+            If a column is missing or occurs twice.
+        """
+        x = self.x or next((name for name in usual if name in names), None)
+        y = self.y or next((name for name in _LABELS if name in names and name != x), None)
+        for option, name in (("--x", x), ("--y", y), ("--id", self.id)):
+            if name is None and option == "--x":
+                raise InputError(f"{where}: name the column with the text or image with --x; it has {_listed(names)}.")
+            if name is not None and names.count(name) != 1:
+                raise InputError(f"{where} must have the column {name!r} ({option}) once; it has {_listed(names)}.")
+        return Columns(x, y, self.id)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names)) or "none"
+
+
+class Source(ABC):
+    """Records in a fixed order. Iterating loads none of them, so it is fast and takes no memory.
+
+    Attributes
+    ----------
+    modality : str
+        "image", "text" or "embedding".
+    label_type : pyarrow.DataType or None
+        Type of the labels, or None if there are none.
+    unique_ids : bool
+        Whether ids cannot repeat, so that nobody has to remember them.
+    parameters : dict
+        What decides which records there are, but for the files themselves; JSON-ready.
+    """
+
+    modality: str
+    label_type: pa.DataType | None
+    unique_ids: bool
+    parameters: dict[str, Any]
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Record]:
+        """Yield the records."""
+
+    def count(self) -> int:
+        """Return the number of records, which is private."""
+        return sum(1 for _ in self)

@@ -1,0 +1,40 @@
+"""The forms in which a table holds embeddings."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl.lattice import Lattice
+
+__all__ = ["ROWS", "as_rows", "lattice_metadata"]
+
+ROWS = ("float16", "int8", "float32")
+
+
+def as_rows(x: NDArray[Any], rows: str) -> NDArray[Any]:
+    """Return embeddings in one of the forms `ROWS`, each row by itself.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, d)
+    rows : str
+        int8 gives the rows of the plain lattice, which `fit` takes as they are; a map of `fit` that does more than
+        normalise takes their directions.
+
+    Returns
+    -------
+    ndarray of shape (n, d)
+    """
+    if rows == "int8":
+        return Lattice(x.shape[1]).transform(x)
+    with np.errstate(over="ignore"):
+        return x.astype(rows)
+
+
+def lattice_metadata(dimension: int, rows: str) -> dict[str, str]:
+    """Return what a table says of its lattice, if it has int8 rows."""
+    return {"lattice": json.dumps(Lattice(dimension).to_dict())} if rows == "int8" else {}

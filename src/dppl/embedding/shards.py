@@ -1,0 +1,232 @@
+"""A table in the making: a folder of Parquet shards, and a manifest that says which of them are finished.
+
+A shard holds the records of a fixed stretch of the source, less those that are left out, so whoever goes on after an
+interruption writes the bytes that an uninterrupted run would have written. A shard is written whole, then the report
+is, then the manifest that counts both; what a killed process leaves beyond the manifest is written again.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from dppl._files import write_atomically
+from dppl.embedding.report import LeftOut, Report
+from dppl.errors import InputError, ParameterError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["Done", "Shard", "ShardedTable", "dictionary_columns", "schema_of"]
+
+_MANIFEST = "_manifest.json"  # readers of Parquet folders pass over names that start with an underscore
+_VERSION = 1
+
+
+@dataclass
+class Shard:
+    """What becomes of one stretch of the source."""
+
+    ids: list[str | None] = field(default_factory=list)
+    references: list[str] = field(default_factory=list)
+    labels: list[str | int | None] = field(default_factory=list)
+    rows: list[NDArray[Any]] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+
+    def to_bytes(self, schema: pa.Schema) -> bytes:
+        """Return the Parquet file of these rows, which is the same bytes for the same rows."""
+        kind = schema.field("x").type
+        rows = np.stack(self.rows) if self.rows else np.empty((0, kind.list_size), kind.value_type.to_pandas_dtype())
+        columns = {
+            "id": pa.array(self.ids, pa.string()),
+            "reference": pa.array(self.references, pa.string()),
+            "y": pa.array(self.labels, schema.field("y").type) if "y" in schema.names else None,
+            "x": pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), type=kind),
+        }
+        buffer = io.BytesIO()
+        table = pa.table([columns[name] for name in schema.names], schema=schema)
+        pq.write_table(table, buffer, use_dictionary=dictionary_columns(schema))
+        return buffer.getvalue()
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished shard, as the manifest keeps it; `source` and `report` are the states after it."""
+
+    file: str
+    size: int
+    rows: int
+    records: int
+    left_out: dict[str, int]
+    source: str
+    report: int
+
+
+class ShardedTable:
+    """The folder of a table, open for one process.
+
+    Parameters
+    ----------
+    folder : Path
+    schema : pyarrow.Schema
+    parameters : dict
+        JSON-ready; what decides the content of the table, together with the source.
+
+    Attributes
+    ----------
+    report : Path
+        The list of records that were left out, beside the folder.
+    done : list of Done
+    finished : bool
+
+    Raises
+    ------
+    ParameterError
+        If the folder holds something else, or a table with other parameters.
+    InputError
+        If another process writes to it, or its manifest is damaged.
+    """
+
+    def __init__(self, folder: Path, schema: pa.Schema, parameters: dict[str, Any]) -> None:
+        self.folder = folder
+        self.report = folder.with_name(f"{folder.name}.report.jsonl")
+        self._schema = schema
+        self._parameters = parameters
+        self._stack = ExitStack()
+        folder.mkdir(exist_ok=True)
+        with ExitStack() as stack:
+            _lock(folder, stack)
+            self.done, self.finished = self._read_manifest()
+            if not self.finished:
+                self._tidy()
+                kept = self.done[-1].report if self.done else 0
+                self._report = stack.enter_context(closing(Report(self.report, kept)))
+            self._stack = stack.pop_all()
+
+    def close(self) -> None:
+        """Let another process have the folder."""
+        self._stack.close()
+
+    def append(self, shard: Shard, records: int, source: str) -> None:
+        """Write the next shard, which holds so many records of the source, less those left out."""
+        content = shard.to_bytes(self._schema)
+        name = f"part-{len(self.done):06}.parquet"
+        write_atomically(self.folder / name, content, overwrite=True)
+        reasons = Counter(record.reason for record in shard.left_out)
+        size = self._report.add(shard.left_out)
+        self.done.append(Done(name, len(content), len(shard.rows), records, dict(reasons), source, size))
+        self._write_manifest()
+
+    def refuse(self, left_out: Sequence[LeftOut]) -> NoReturn:
+        """Stop because records were left out; they are listed first.
+
+        Raises
+        ------
+        InputError
+        """
+        if not self.finished:
+            self._report.add(left_out)
+        raise InputError(f"--strict wants every record of the source, but one cannot be used; see {self.report}.")
+
+    def finish(self) -> None:
+        """Say that there are no more records."""
+        reasons: Counter[str] = sum((Counter(shard.left_out) for shard in self.done), Counter())
+        totals = {
+            "records": sum(shard.records for shard in self.done),
+            "embedded": sum(shard.rows for shard in self.done),
+            "left_out": dict(sorted(reasons.items())),
+        }
+        self._report.finish(totals)
+        self.finished = True
+        self._write_manifest()
+
+    def _read_manifest(self) -> tuple[list[Done], bool]:
+        path = self.folder / _MANIFEST
+        if not path.exists():
+            if any(entry.name[0] != "." for entry in self.folder.iterdir()):
+                raise ParameterError(f"--out must be a new folder, or a table to go on with; {self.folder} is neither.")
+            return [], False
+        try:
+            manifest = json.loads(path.read_bytes())
+            version, parameters, finished = manifest["version"], manifest["parameters"], manifest["finished"]
+            shards = [Done(**entry) for entry in manifest["shards"]]
+        except (ValueError, TypeError, KeyError):
+            raise InputError(f"{path} is damaged; write the table anew into another folder.") from None
+        if (version, parameters) != (_VERSION, self._parameters):
+            differ = sorted(key for key in self._parameters if self._parameters[key] != parameters.get(key))
+            raise ParameterError(
+                f"{self.folder} was begun with another {', '.join(differ) or 'version of dppl'}; choose another --out, "
+                "or the options of that time."
+            )
+        if finished and all(_has(self.folder / shard.file, shard.size) for shard in shards):
+            return shards, True  # whatever became of the report
+        whole = itertools.takewhile(
+            lambda shard: _has(self.folder / shard.file, shard.size) and _has(self.report, shard.report), shards
+        )
+        return list(whole), False
+
+    def _tidy(self) -> None:
+        """Remove what a killed process may have left half-way, and mark the folder as a table."""
+        for part in self.folder.glob(".*.part"):
+            part.unlink()
+        self._write_manifest()
+
+    def _write_manifest(self) -> None:
+        content = {
+            "version": _VERSION,
+            "finished": self.finished,
+            "parameters": self._parameters,
+            "shards": [asdict(shard) for shard in self.done],
+        }
+        write_atomically(self.folder / _MANIFEST, json.dumps(content, indent=1).encode(), overwrite=True)
+
+
+def _has(path: Path, size: int) -> bool:
+    return path.exists() and path.stat().st_size >= size
+
+
+def schema_of(
+    label_type: pa.DataType | None,
+    dimension: int,
+    rows: str,
+    metadata: Mapping[str, str],
+    texts: Sequence[str] = ("id", "reference"),
+) -> pa.Schema:
+    """Return the columns of a table: `texts`, the label `y` if there are any, and the embedding `x`."""
+    element = pa.field("element", pa.from_numpy_dtype(np.dtype(rows)), nullable=False)
+    labels = [] if label_type is None else [pa.field("y", label_type)]
+    fields = [*(pa.field(name, pa.string()) for name in texts), *labels, pa.field("x", pa.list_(element, dimension))]
+    return pa.schema(fields, metadata=dict(metadata))
+
+
+def dictionary_columns(schema: pa.Schema) -> list[str]:
+    """Return the columns that repeat: labels, and int8 rows, which Parquet would else give four bytes a number."""
+    kind = schema.field("x").type.value_type
+    return [name for name in schema.names if name == "y"] + (["x.list.element"] if pa.types.is_int8(kind) else [])
+
+
+def _lock(folder: Path, stack: ExitStack) -> None:
+    """Keep other processes out until the stack is closed, or this process ends."""
+    if fcntl is None:
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    stack.callback(os.close, descriptor)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InputError(f"another process is writing to {folder}; wait for it, or choose another --out.") from None

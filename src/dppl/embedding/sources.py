@@ -1,0 +1,111 @@
+"""Open a source of records of any kind, and recognise which kind it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from dppl import _validate
+from dppl.embedding.arrow import Arrays, ParquetRecords, SavedDataset
+from dppl.embedding.images import open_images
+from dppl.embedding.lines import CsvTexts, JsonTexts, TextLines
+from dppl.embedding.records import Columns, Source
+from dppl.errors import InputError, ParameterError
+
+__all__ = ["KINDS", "open_source"]
+
+
+def open_source(
+    path: str | Path,
+    *,
+    kind: str = "auto",
+    columns: Columns | None = None,
+    labels: str | Path | None = None,
+    split: str | None = None,
+) -> Source:
+    """Open a source of records.
+
+    Parameters
+    ----------
+    path : path-like
+        A folder of images, a ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet`` or ``.txt`` file, a folder of Parquet files,
+        a data set saved by ``datasets``, or a folder with embeddings in ``SPLIT_x.npy`` and labels in ``SPLIT_y.npy``.
+    kind : str, default="auto"
+        One of images, csv, jsonl, parquet, text, datasets and arrays; auto recognises it by names of files.
+    columns : Columns, default=None
+        Names of columns other than the usual ones.
+    labels : path-like, default=None
+        For images, a CSV file whose rows name a file and its label, and which then decides what is read; for a text
+        file, a file with one label a line.
+    split : str, default=None
+        Which split of a data set or of arrays.
+
+    Returns
+    -------
+    Source
+
+    Raises
+    ------
+    InputError
+        If the source cannot be read.
+    ParameterError
+        If a parameter does not go with this kind of source.
+    MissingExtra
+        If it needs a package that is not installed.
+
+    Notes
+    -----
+    **Privacy.** Nothing is released here. Whether a record is read or left out depends on that record alone, with one
+    exception: of records that share an id the first is taken. The owner must mend repeated ids before relying on a
+    guarantee, because adding or removing one such record can bring another in or out.
+    """
+    source = Path(path)
+    _validate.one_of(KINDS, kind=kind)
+    if not source.exists():
+        raise FileNotFoundError(f"there is no file or folder {source}.")
+    found = _recognised(source) if kind == "auto" else kind
+    if labels is not None and found not in ("images", "text"):
+        raise ParameterError(f"--labels goes with images and text files; {source} is read as {found}; name a column.")
+    if split is not None and found not in ("datasets", "arrays"):
+        raise ParameterError(f"--split goes with datasets and arrays; {source} is read as {found}.")
+    names = columns or Columns()
+    if names != Columns() and (found in ("text", "arrays") or (found == "images" and labels is None)):
+        raise ParameterError(f"--x, --y and --id name columns; {source} is read as {found}, which has none.")
+    return _OPENERS[found](source, names, None if labels is None else Path(labels), split)
+
+
+_Opener = Callable[[Path, Columns, Path | None, str | None], Source]
+_OPENERS: dict[str, _Opener] = {
+    "images": lambda path, columns, labels, _: open_images(path, columns, labels),
+    "csv": lambda path, columns, *_: CsvTexts(path, columns),
+    "jsonl": lambda path, columns, *_: JsonTexts(path, columns),
+    "parquet": lambda path, columns, *_: ParquetRecords(path, columns),
+    "text": lambda path, _, labels, __: TextLines(path, labels),
+    "datasets": lambda path, columns, _, split: SavedDataset(path, columns, split),
+    "arrays": lambda path, _, __, split: Arrays(path, split),
+}
+KINDS = ("auto", *_OPENERS)
+_SUFFIXES = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".txt": "text",
+}
+# The first pattern that a folder holds decides.
+_CONTENTS = {
+    "dataset_dict.json": "datasets",
+    "dataset_info.json": "datasets",
+    "*_x.npy": "arrays",
+    "*.parquet": "parquet",
+}
+
+
+def _recognised(path: Path) -> str:
+    if path.is_dir():
+        return next((kind for pattern, kind in _CONTENTS.items() if any(path.glob(pattern))), "images")
+    kind = _SUFFIXES.get(path.suffix.lower())
+    if kind is None:
+        raise InputError(f"{path} must end in {', '.join(_SUFFIXES)}, or be a folder; or say what it is with --format.")
+    return kind

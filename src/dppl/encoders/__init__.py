@@ -1,0 +1,11 @@
+"""Frozen, public encoders of images and texts behind one protocol.
+
+Nothing heavy is imported before `load_encoder` needs it. An embedding depends on its image or text alone, to the last
+bit; `dppl.encoders.fixed` says how.
+"""
+
+from dppl.encoders.encoder import Encoder, Fingerprint
+from dppl.encoders.load import load_encoder
+from dppl.encoders.presets import PRESETS, Preset
+
+__all__ = ["PRESETS", "Encoder", "Fingerprint", "Preset", "load_encoder"]

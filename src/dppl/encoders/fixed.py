@@ -1,0 +1,232 @@
+"""Row independence: batches of fixed shapes, and the check that they do what they should.
+
+How a processor rounds a sum depends on the shape of the arrays, so in a batch of varying size, or one padded to its
+longest text, a record would move the embeddings of its neighbours by a rounding step, and the sensitivity that a
+guarantee rests on would not hold. Here an example alone decides the shape of the batch that it is computed in:
+
+* a batch of one shape class always has the same number of rows; what is missing is filled up with a copy of a row;
+* the class of a text is its number of tokens, rounded up (`dppl.encoders.tokens`);
+* a batch is computed by one thread, and several batches at once, so the number of processors changes nothing.
+
+What is left is that a kernel might treat the places of a batch differently. `FixedShapeEncoder` tries that on
+synthetic rows when it is made: a row among copies of itself, among others, and in another place. Equal bits make it
+row independent. A difference in rounding makes it not so, which tables then say. A larger one means that the model
+mixes its rows, as batch normalisation in training mode or a quantisation of the whole batch does, and is refused.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl import _validate
+from dppl.encoders.encoder import Fingerprint
+from dppl.errors import ParameterError
+
+__all__ = ["FixedShapeEncoder", "Network"]
+
+_ROUNDING = {"float32": 1e-4, "float16": 1e-2}  # it moves a row by no larger part of its largest coordinate
+_MOST_WORKERS = 16  # each holds the activations of one batch
+
+
+@dataclass(kw_only=True)
+class Network(ABC):
+    """A model as an adapter supplies it: one item to an input, one batch of a fixed shape to embeddings.
+
+    Parameters
+    ----------
+    library, weights, preprocessing, pooling, versions, dtype, device : str
+        As in `Fingerprint`.
+    prepare : callable
+        One image or text to an input.
+    compute : callable
+        Arrays of a full batch, by name, to embeddings.
+    batch_rows : int
+        What to try if the user does not say.
+    only_rows : int, default=None
+        The number of rows, of a model that takes no other.
+    pool : callable
+        Number of threads to a context of threads that compute batches.
+    """
+
+    modality: ClassVar[str]
+    library: str
+    weights: str
+    preprocessing: str
+    pooling: str
+    versions: str
+    dtype: str = "float32"
+    device: str = "cpu"
+    prepare: Callable[[Any], Any]
+    compute: Callable[[dict[str, NDArray[Any]]], NDArray[np.float32]]
+    batch_rows: int
+    only_rows: int | None = None
+    pool: Callable[[int], AbstractContextManager[ThreadPoolExecutor]] = ThreadPoolExecutor
+
+    @abstractmethod
+    def shape_class(self, prepared: Any) -> Hashable:
+        """Return what decides the shape of the batch that an input is computed in."""
+
+    @abstractmethod
+    def forward(self, inputs: Sequence[Any], shape: Any) -> NDArray[np.float32]:
+        """Embed a full batch of one shape class."""
+
+    @abstractmethod
+    def shapes(self) -> Sequence[Hashable]:
+        """Return shape classes to check, the one that needs most memory first."""
+
+    @abstractmethod
+    def synthetic(self, shape: Any, count: int) -> list[Any]:
+        """Return inputs of one class that differ."""
+
+    def rows(self, shape: Any, batch_rows: int) -> int:
+        """Return the number of rows in a batch of a class."""
+        return batch_rows
+
+    def batch(self, batch_rows: int) -> str:
+        """Describe the shapes of batches."""
+        return f"{batch_rows} rows"
+
+    @property
+    def workers(self) -> int:
+        """Number of batches to compute at once."""
+        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return min(_MOST_WORKERS, processors) if self.device == "cpu" else 1
+
+
+class FixedShapeEncoder:
+    """An `Encoder` that computes rows in batches of fixed shapes.
+
+    Parameters
+    ----------
+    network : Network
+    uri : str
+        For the fingerprint.
+    batch_rows : int, default=None
+        By default what fits into memory, tried on synthetic rows.
+
+    Raises
+    ------
+    ParameterError
+        If `batch_rows` breaks its rule or does not fit into memory, or the model mixes the rows of a batch or
+        overflows.
+    """
+
+    def __init__(self, network: Network, uri: str, batch_rows: int | None = None) -> None:
+        if batch_rows is not None:
+            _validate.positive_integer(batch_rows=batch_rows)
+        if network.only_rows and batch_rows not in (None, network.only_rows):
+            raise ParameterError(f"batch_rows must be {network.only_rows}, the one number that {uri} takes.")
+        self._network = network
+        self.modality = network.modality
+        self.batch_rows, self.dimension = _fit(network, batch_rows)
+        difference = max(self._difference(shape) for shape in network.shapes())
+        if difference > _ROUNDING[network.dtype]:
+            raise ParameterError(
+                f"{uri} mixes the rows of a batch, so that one record would change the embeddings of others; "
+                "batch_rows=1 computes every row by itself."
+            )
+        self.fingerprint = Fingerprint(
+            uri=uri,
+            library=network.library,
+            weights=network.weights,
+            preprocessing=network.preprocessing,
+            pooling=network.pooling,
+            dtype=network.dtype,
+            device=network.device,
+            batch=network.batch(self.batch_rows),
+            versions=network.versions,
+            row_independent=difference == 0,
+        )
+
+    @property
+    def window(self) -> int:
+        """Items to hand over in one call to keep all processors busy."""
+        batches = 128 if self.modality == "text" else self._network.workers  # texts fill batches of many lengths
+        return self.batch_rows * batches
+
+    def prepare(self, item: Any) -> Any:
+        """Turn one RGB image of Pillow, or one str, into the model's input for it."""
+        return self._network.prepare(item)
+
+    def encode(self, batch: Sequence[Any]) -> NDArray[np.float32]:
+        """Embed images or texts.
+
+        Parameters
+        ----------
+        batch : sequence of PIL.Image.Image or of str
+            Any number.
+
+        Returns
+        -------
+        ndarray of float32, shape (len(batch), dimension)
+        """
+        return self.encode_prepared([self.prepare(item) for item in batch])
+
+    def encode_prepared(self, batch: Sequence[Any]) -> NDArray[np.float32]:
+        """Embed what `prepare` returned."""
+        embeddings = np.empty((len(batch), self.dimension), np.float32)
+        chunks = list(self._chunks(batch))
+        with self._network.pool(self._network.workers) as pool:
+            computed = pool.map(lambda chunk: self._compute([batch[i] for i in chunk[1]], chunk[0]), chunks)
+            for (_, indices), rows in zip(chunks, computed, strict=True):
+                embeddings[indices] = rows
+        return embeddings
+
+    def _chunks(self, batch: Sequence[Any]) -> Iterator[tuple[Hashable, list[int]]]:
+        classes: dict[Hashable, list[int]] = defaultdict(list)
+        for i, prepared in enumerate(batch):
+            classes[self._network.shape_class(prepared)].append(i)
+        for shape, indices in classes.items():
+            rows = self._network.rows(shape, self.batch_rows)
+            yield from ((shape, indices[start : start + rows]) for start in range(0, len(indices), rows))
+
+    def _compute(self, inputs: list[Any], shape: Hashable) -> NDArray[np.float32]:
+        missing = self._network.rows(shape, self.batch_rows) - len(inputs)
+        return self._network.forward(inputs + inputs[-1:] * missing, shape)[: len(inputs)]
+
+    def _difference(self, shape: Hashable) -> float:
+        """Return by how much place and company move synthetic rows, relative to the largest coordinate."""
+        rows = self._network.rows(shape, self.batch_rows)
+        if rows == 1:
+            return 0.0  # no company, and one place
+        inputs = self._network.synthetic(shape, rows)
+        there = self.encode_prepared(inputs)
+        back = self.encode_prepared(inputs[::-1])[::-1]
+        middle = rows // 2
+        copies = self.encode_prepared([inputs[middle]] * rows)
+        moved = max(np.abs(there - back).max(), np.abs(copies - there[middle]).max())
+        return float(moved / np.abs(there).max()) if moved else 0.0
+
+
+def _fit(network: Network, batch_rows: int | None) -> tuple[int, int]:
+    """Return a number of rows that fits into memory and the dimension, found on synthetic rows."""
+    rows = batch_rows or network.only_rows or network.batch_rows
+    shape = network.shapes()[0]
+    while True:
+        try:
+            embeddings = network.forward(network.synthetic(shape, network.rows(shape, rows)), shape)
+        except Exception as error:
+            if not _is_out_of_memory(error):
+                raise
+        else:
+            if not np.isfinite(embeddings).all():
+                raise ParameterError(f"the encoder overflows in {network.dtype}; choose precision='float32'.")
+            return rows, embeddings.shape[1]
+        if rows in (1, batch_rows, network.only_rows):
+            raise ParameterError(f"batch_rows={rows} does not fit into memory; choose fewer.")
+        rows //= 2
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Tell by the names that torch (on a GPU and on a CPU) and ONNX Runtime give it."""
+    return isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or "allocate" in str(error)

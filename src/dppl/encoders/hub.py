@@ -1,0 +1,88 @@
+"""Files of models on this machine: a local folder, or the cache of the Hugging Face hub. Nothing is downloaded."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dppl._optional import optional
+from dppl.errors import InputError
+
+__all__ = ["IMAGE_FILES", "TOKENIZER_FILES", "contents", "digest", "loading", "model_folder"]
+
+IMAGE_FILES = ("preprocessor_config.json", "processor_config.json")
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)
+
+
+def model_folder(name: str, revision: str | None, extra: str) -> Path:
+    """Return the local folder of a model.
+
+    Raises
+    ------
+    InputError
+        If it is not on this machine; the message says how to get it and where it belongs.
+    """
+    if Path(name).is_dir():
+        return Path(name)
+    hub = optional("huggingface_hub", "huggingface-hub", extra)
+    try:
+        return Path(hub.snapshot_download(name, revision=revision, local_files_only=True))
+    except (OSError, ValueError):  # not in the cache, or no name of the hub
+        cache = hub.constants.HF_HUB_CACHE
+        version = "" if revision is None else f" --revision {revision}"
+        raise InputError(
+            f"the model {name} is not on this machine, and dppl downloads nothing. `hf download {name}{version}` puts "
+            f"it into {cache} (HF_HOME names another place); or give the path of a local folder in place of the name."
+        ) from None
+
+
+def contents(folder: Path, names: Iterable[str]) -> Iterator[bytes]:
+    """Yield names and contents of those of the files that exist."""
+    for name in names:
+        if (folder / name).is_file():
+            yield name.encode()
+            yield (folder / name).read_bytes()
+
+
+def digest(parts: Iterable[bytes]) -> str:
+    """Return the SHA-256 of some parts."""
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(hashlib.sha256(part).digest())
+    return whole.hexdigest()
+
+
+@contextmanager
+def loading(what: str, extra: str) -> Iterator[None]:
+    """Keep transformers silent, and turn what it raises into an `InputError`.
+
+    Raises
+    ------
+    InputError
+        If the model cannot be loaded.
+    """
+    logging = optional("transformers.utils.logging", "transformers", extra)
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise InputError(f"{what} holds no model that can be loaded: {str(error).splitlines()[0]}") from None
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,0 +1,141 @@
+"""Images to arrays, with Pillow and NumPy only, and batches of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl import _validate
+from dppl._optional import optional
+from dppl.encoders.fixed import Network
+from dppl.errors import ParameterError
+
+__all__ = ["OPTIONS", "ImageNetwork", "Preprocessing", "pattern"]
+
+_MOST_ASPECT = 8  # beyond, the middle is cut out first: a thread of one pixel would be enlarged to gigabytes
+
+
+@dataclass(frozen=True, slots=True)
+class Preprocessing:
+    """Resize, cut out the centre, normalise: what torchvision's transforms of that name do to an image of Pillow.
+
+    Parameters
+    ----------
+    size : int
+        Side of the square that the model sees, in pixels.
+    crop_pct : float
+        That side as a part of the resized image's shorter side.
+    crop_mode : {"center", "squash"}
+        Whether to keep the aspect ratio.
+    interpolation : str
+        A resampling filter of Pillow, such as ``"bicubic"``; always with antialiasing.
+    mean, std : tuple of float
+        Of the three colours, which are in [0, 1].
+    """
+
+    size: int
+    crop_pct: float = 1.0
+    crop_mode: str = "center"
+    interpolation: str = "bicubic"
+    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
+    std: tuple[float, ...] = (1.0, 1.0, 1.0)
+
+    def __post_init__(self) -> None:
+        filters = [one.name.lower() for one in optional("PIL.Image", "pillow", "vision").Resampling]
+        _validate.one_of(filters, interpolation=self.interpolation)
+        _validate.one_of(("center", "squash"), crop_mode=self.crop_mode)
+        _validate.positive_integer(size=self.size)
+        _validate.positive(crop_pct=self.crop_pct)
+        if not self.crop_pct <= 1 or not len(self.mean) == len(self.std) == 3:
+            raise ParameterError("crop_pct must be at most 1, and mean and std hold three numbers each.")
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Preprocessing:
+        """Read it from a mapping whose values are numbers, sequences, or text as in a URI."""
+        try:
+            return cls(**{name: read(values[name]) for name, read in _READERS.items() if name in values})
+        except (TypeError, KeyError, ValueError) as error:
+            raise ParameterError(f"this is no preprocessing of images: {error}") from None
+
+    def __call__(self, image: Any) -> NDArray[np.float32]:
+        """Return the input for one RGB image of Pillow, shape (3, size, size)."""
+        image = self._cropped(self._resized(image))
+        pixels = np.asarray(image, np.float32).transpose(2, 0, 1) / np.float32(255)
+        mean, std = (np.array(values, np.float32)[:, None, None] for values in (self.mean, self.std))
+        normalised: NDArray[np.float32] = (pixels - mean) / std
+        return normalised
+
+    def __str__(self) -> str:
+        return (
+            f"{self.interpolation}, {self.crop_mode} crop {self.size} of {self._side}, "
+            f"mean {','.join(map(str, self.mean))}, std {','.join(map(str, self.std))}"
+        )
+
+    @property
+    def _side(self) -> int:
+        return int(self.size / self.crop_pct)
+
+    def _resized(self, image: Any) -> Any:
+        side, shorter = self._side, min(image.size)
+        if max(image.size) > _MOST_ASPECT * shorter:
+            image = _centre(image, tuple(min(length, _MOST_ASPECT * shorter) for length in image.size))
+        width, height = ((side * length // shorter) if self.crop_mode == "center" else side for length in image.size)
+        resample = optional("PIL.Image", "pillow", "vision").Resampling[self.interpolation.upper()]
+        return image.resize((width, height), resample)
+
+    def _cropped(self, image: Any) -> Any:
+        return _centre(image, (self.size, self.size))
+
+
+def _centre(image: Any, size: tuple[int, ...]) -> Any:
+    left, top = (round((length - kept) / 2) for length, kept in zip(image.size, size, strict=True))
+    return image.crop((left, top, left + size[0], top + size[1]))
+
+
+def _numbers(values: Any) -> tuple[float, ...]:
+    return tuple(float(value) for value in (values.split(",") if isinstance(values, str) else values))
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "size": int,
+    "crop_pct": float,
+    "crop_mode": str,
+    "interpolation": str,
+    "mean": _numbers,
+    "std": _numbers,
+}
+OPTIONS = tuple(_READERS)
+
+
+class ImageNetwork(Network):
+    """Batches of images: the shape of its input is the class of an image."""
+
+    modality: ClassVar[str] = "image"
+
+    def shape_class(self, prepared: Any) -> Hashable:
+        """Return the shape of an input."""
+        return tuple(prepared.shape)
+
+    def forward(self, inputs: Sequence[Any], shape: Any) -> NDArray[np.float32]:
+        """Embed a full batch."""
+        return self.compute({"pixel_values": np.stack(inputs)})
+
+    def shapes(self) -> Sequence[Hashable]:
+        """Return the one shape of square images."""
+        return [self.shape_class(self.prepare(pattern(0)))]
+
+    def synthetic(self, shape: Any, count: int) -> list[Any]:
+        """Return inputs made of patterns."""
+        return [self.prepare(pattern(seed)) for seed in range(count)]
+
+
+def pattern(seed: int) -> Any:
+    """Return a synthetic RGB image."""
+    x, y, colour = np.ogrid[:64, :64, :3]
+    values = x * (3 + seed % 11) + y * (5 + seed % 7) + (x * y * (colour + 1)) // 7 + 31 * seed
+    values = values % 256 // (1 + seed % 4)  # bright and dark ones
+    return optional("PIL.Image", "pillow", "vision").fromarray(values.astype(np.uint8))

@@ -1,0 +1,128 @@
+"""From a URI to an encoder."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import parse_qsl
+
+from dppl import _validate
+from dppl.encoders.encoder import Encoder
+from dppl.encoders.fixed import FixedShapeEncoder
+from dppl.encoders.presets import PRESETS
+from dppl.errors import InputError, ParameterError
+
+__all__ = ["Source", "load_encoder"]
+
+_MODULES = {
+    "hf": "dppl.encoders.transformers",
+    "minilm": "dppl.encoders.minilm",
+    "onnx": "dppl.encoders.onnx",
+    "pixels": "dppl.encoders.pixels",
+    "st": "dppl.encoders.sentence_transformers",
+    "timm": "dppl.encoders.timm",
+}
+_NAMELESS = {"minilm", "pixels"}
+_FORMS = f"timm:NAME[@CHECKPOINT], hf:NAME, st:NAME, onnx:FILE, minilm, pixels, {', '.join(PRESETS)}"
+
+
+def load_encoder(uri: str, *, device: str = "auto", precision: str = "auto", batch_rows: int | None = None) -> Encoder:
+    """Load a frozen public encoder from this machine; nothing is downloaded.
+
+    Parameters
+    ----------
+    uri : str
+        ``timm:NAME[@CHECKPOINT]``, ``hf:NAME``, ``st:NAME``, ``onnx:FILE``, ``minilm``, ``pixels`` or the name of one
+        of `PRESETS`. NAME is a name on the Hugging Face hub whose files are in its cache, or a local path. Options
+        follow as in ``hf:NAME?pooling=cls``; the module of each scheme says which.
+    device : {"auto", "cpu", "cuda"}
+        ``"auto"`` takes a GPU if torch finds one.
+    precision : {"auto", "float32", "float16"}
+        ``"auto"`` is float16 (with float32 where that would overflow) on a GPU and float32 on a CPU.
+    batch_rows : int, default=None
+        Rows of a batch, fixed for all that this encoder computes. By default the largest number, up to one that keeps
+        the device busy, that fits into memory, found on synthetic rows.
+
+    Returns
+    -------
+    Encoder
+
+    Raises
+    ------
+    ParameterError
+        If a parameter breaks its rule, or the model has batch normalisation in training mode or otherwise mixes the
+        rows of a batch.
+    InputError
+        If the weights are not on this machine, or cannot be loaded.
+    MissingExtra
+        If a library is not installed.
+
+    Notes
+    -----
+    The encoder knows no private data: its shapes, batch sizes and checks come from synthetic rows. An embedding is a
+    function of its image or text alone if ``fingerprint.row_independent``; see `dppl.encoders.fixed`.
+    """
+    _validate.one_of(("auto", "cpu", "cuda"), device=device)
+    _validate.one_of(("auto", "float32", "float16"), precision=precision)
+    preset = PRESETS.get(uri)
+    scheme, source = _parse(preset.uri if preset else uri)
+    try:
+        network = importlib.import_module(_MODULES[scheme]).load(source, device, precision)
+    except InputError as error:
+        raise InputError(f"{error} {preset.weights}" if preset else str(error)) from None
+    return FixedShapeEncoder(network, uri if preset else _without_folders(uri), batch_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The part of a URI behind the scheme: a name or path, and options."""
+
+    name: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def check(self, known: Collection[str]) -> None:
+        """Refuse options that are not known.
+
+        Raises
+        ------
+        ParameterError
+            If there is one.
+        """
+        for option in self.options:
+            if option not in known:
+                raise ParameterError(f"{option!r} is no option of this encoder; it has {', '.join(known) or 'none'}.")
+
+    def choice(self, option: str, choices: Collection[str], default: str) -> str:
+        """Return an option that must be one of `choices`."""
+        value = self.options.get(option, default)
+        _validate.one_of(choices, **{option: value})
+        return value
+
+    def number(self, option: str, default: int) -> int:
+        """Return an option that must be a positive integer."""
+        value = self.options.get(option)
+        if value is None:
+            return default
+        if not value.isdecimal() or int(value) < 1:
+            raise ParameterError(f"{option} must be an integer of at least 1; got {value!r}.")
+        return int(value)
+
+
+def _parse(uri: str) -> tuple[str, Source]:
+    place, _, query = uri.partition("?")
+    scheme, _, name = place.partition(":")
+    if scheme not in _MODULES or bool(name) == (scheme in _NAMELESS):
+        raise ParameterError(f"an encoder is named by {_FORMS}; got {uri!r}.")
+    return scheme, Source(name, dict(parse_qsl(query, keep_blank_values=True)))
+
+
+def _without_folders(uri: str) -> str:
+    """Leave the folders of local paths out: where someone's files lie is no business of a published model."""
+    place, mark, query = uri.partition("?")
+    scheme, colon, name = place.partition(":")
+    model, at, checkpoint = name.partition("@")
+    if model and Path(model).exists():
+        model = Path(model).resolve().name
+    return f"{scheme}{colon}{model}{at}{Path(checkpoint).name}{mark}{query}"

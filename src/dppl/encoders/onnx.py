@@ -1,0 +1,175 @@
+"""``onnx:FILE``: any model as an ONNX file, run by ONNX Runtime.
+
+The preprocessing is no part of such a file and must be stated, as JSON in a file of the same name with the suffix
+``.json``, or in the file's own metadata under the key ``dppl``. For images::
+
+    {"modality": "image", "size": 224, "crop_pct": 0.875, "interpolation": "bicubic",
+     "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+
+with the fields of `dppl.encoders.images.Preprocessing`; the model's one input has the shape (rows, 3, size, size). For
+texts::
+
+    {"modality": "text", "tokenizer": "tokenizer.json", "max_tokens": 256, "pooling": "mean"}
+
+where the tokenizer is a file of the library tokenizers, beside the model; the inputs are of ``input_ids``,
+``attention_mask`` and ``token_type_ids`` those that the model has. ``pad_id`` is the token to pad with (default 0).
+Both may name an ``output`` (default: the first) and a ``pooling``: ``mean``, ``cls``, or ``none`` (default) for an
+output that is one row per example already.
+
+A model with a fixed number of rows is run with that. Scales that a quantised model takes from a whole batch mix its
+rows; such a model is refused unless ``batch_rows=1``.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl import _validate
+from dppl._optional import optional
+from dppl.encoders.fixed import Network
+from dppl.encoders.hub import contents, digest
+from dppl.encoders.images import OPTIONS, ImageNetwork, Preprocessing
+from dppl.encoders.load import Source
+from dppl.encoders.tokens import TextNetwork, Tokens
+from dppl.errors import InputError, ParameterError
+
+__all__ = ["load"]
+
+# Fields of a statement beside modality, output and pooling: required ones, and others.
+_FIELDS = {"image": (("size",), OPTIONS), "text": (("tokenizer", "max_tokens"), ("pad_id",))}
+_TYPES = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+}
+
+
+def load(source: Source, device: str, precision: str) -> Network:
+    """Load a model.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such device, or a precision is asked for, which the file decides.
+    InputError
+        If the file or what states its preprocessing is missing or wrong.
+    """
+    source.check(())
+    if precision != "auto":
+        raise ParameterError("precision must be 'auto': an ONNX file decides its own.")
+    runtime = optional("onnxruntime", "onnxruntime", "onnx")
+    path = Path(source.name)
+    if not path.is_file():
+        raise InputError(f"there is no file {path}.")
+    session = _session(runtime, path, device)
+    stated = _stated(session, path)
+    modality, pooling = stated.pop("modality"), stated.pop("pooling", "none")
+    model = _Model(session, stated.pop("output", None), pooling)
+    shared: dict[str, Any] = {
+        "library": "onnxruntime",
+        "weights": digest(contents(path.parent, (path.name, f"{path.name}.data", f"{path.name}_data"))),
+        "pooling": f"{pooling} of {model.output}",
+        "versions": f"onnxruntime {runtime.__version__}",
+        "dtype": model.dtype,
+        "device": "cuda" if session.get_providers()[0] == "CUDAExecutionProvider" else "cpu",
+        "compute": model,
+        "only_rows": model.rows,
+    }
+    if modality == "text":
+        return _texts(path, **stated, shared=shared)
+    preprocessing = Preprocessing.of(stated)
+    return ImageNetwork(**shared, preprocessing=str(preprocessing), prepare=preprocessing, batch_rows=8)
+
+
+def _session(runtime: Any, path: Path, device: str) -> Any:
+    """Open a session in which each run has one thread, so that their number changes nothing."""
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    available = "CUDAExecutionProvider" in runtime.get_available_providers()
+    if device == "cuda" and not available:
+        raise ParameterError("device='cuda' needs the package onnxruntime-gpu.")
+    gpu = ["CUDAExecutionProvider"] if available and device != "cpu" else []
+    try:
+        return runtime.InferenceSession(str(path), options, providers=[*gpu, "CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime has a family of errors of its own
+        raise InputError(f"{path} is no model that ONNX Runtime can open: {str(error).splitlines()[0]}") from None
+
+
+def _stated(session: Any, path: Path) -> dict[str, Any]:
+    beside = path.with_suffix(".json")
+    text = session.get_modelmeta().custom_metadata_map.get("dppl")
+    if beside.is_file():
+        text = beside.read_text(encoding="utf-8")
+    if text is None:
+        raise InputError(f"state the preprocessing of {path.name} in {beside}; the module dppl.encoders.onnx says how.")
+    try:
+        stated = json.loads(text)
+        required, others = _FIELDS[stated["modality"]]
+    except (ValueError, TypeError, KeyError):
+        raise InputError(f"what is stated for {path.name} must be JSON with a modality, 'image' or 'text'.") from None
+    if unknown := sorted(set(stated) - {"modality", "output", "pooling", *required, *others}):
+        raise InputError(f"what is stated for {path.name} has a field {unknown[0]!r} that nothing is known of.")
+    if missing := sorted(set(required) - set(stated)):
+        raise InputError(f"what is stated for {path.name} lacks {missing[0]!r}.")
+    return dict(stated)
+
+
+class _Model:
+    """A session and how its output becomes one row per example."""
+
+    def __init__(self, session: Any, output: str | None, pooling: str) -> None:
+        _validate.one_of(("none", "cls", "mean"), pooling=pooling)
+        outputs = [one.name for one in session.get_outputs()]
+        self.output = outputs[0] if output is None else output
+        _validate.one_of(outputs, output=self.output)
+        self._session, self._pooling = session, pooling
+        self._inputs = {one.name: _TYPES[one.type] for one in session.get_inputs()}
+        self.dtype = "float16" if np.float16 in self._inputs.values() else "float32"
+        rows = session.get_inputs()[0].shape[0]
+        self.rows = rows if isinstance(rows, int) else None
+
+    def __call__(self, arrays: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
+        if "pixel_values" in arrays:
+            arrays = {next(iter(self._inputs)): arrays["pixel_values"]}
+        feed = {name: arrays[name].astype(dtype, copy=False) for name, dtype in self._inputs.items()}
+        hidden = self._session.run([self.output], feed)[0].astype(np.float32)
+        return self._pooled(hidden, arrays.get("attention_mask"))
+
+    def _pooled(self, hidden: NDArray[np.float32], mask: NDArray[Any] | None) -> NDArray[np.float32]:
+        if self._pooling == "none":
+            return hidden.reshape(len(hidden), -1)
+        if self._pooling == "cls":
+            return np.asarray(hidden[:, 0])
+        if mask is None:
+            return np.asarray(hidden.mean(axis=(2, 3) if hidden.ndim == 4 else 1))
+        weights = mask[:, :, None].astype(np.float32)
+        return np.asarray((hidden * weights).sum(axis=1) / weights.sum(axis=1))
+
+
+def _texts(path: Path, tokenizer: str, max_tokens: int, shared: dict[str, Any], pad_id: int = 0) -> TextNetwork:
+    _validate.positive_integer(max_tokens=max_tokens)
+    file = path.parent / tokenizer
+    if not file.is_file():
+        raise InputError(f"there is no tokenizer {file}.")
+    fast = optional("tokenizers", "tokenizers", "onnx").Tokenizer.from_file(str(file))
+    fast.no_padding()
+    fast.enable_truncation(max_tokens)
+
+    def prepare(text: str) -> Tokens:
+        encoded = fast.encode(text)
+        return {"input_ids": np.array(encoded.ids), "token_type_ids": np.array(encoded.type_ids)}
+
+    return TextNetwork(
+        **shared,
+        preprocessing=f"tokens {digest(contents(path.parent, [tokenizer]))}, at most {max_tokens}",
+        prepare=prepare,
+        limit=max_tokens,
+        padding={"input_ids": pad_id},
+        batch_rows=32,
+    )

@@ -1,0 +1,99 @@
+"""Batches of texts by their number of tokens.
+
+A text of n tokens is computed in a batch padded to the next of the lengths 4, 6, 8, ..., 16, 20, ..., 32, 40, ..., 64,
+80, ... above n, cut at the model's limit. So the text alone decides the shape, and little is padded. That every row
+has at least one padding token matters: libraries leave out the attention mask, and compute another way, if it happens
+that no row of a batch has any. Rows at the limit itself have none and form a class of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl.encoders.fixed import Network
+
+__all__ = ["TextNetwork", "Tokens", "padded_length", "tokenise"]
+
+Tokens = dict[str, NDArray[np.int64]]
+_USUAL = 16  # tokens of a text that batch_rows counts by
+_PUBLIC = (
+    "A quick brown fox jumps over the lazy dog while seven kind wizards, boxing 42 quartz jugs, give the "
+    "public examples that decide nothing but the shape of this check."
+)
+
+
+def padded_length(length: int, limit: int) -> int:
+    """Return the length of the batch that a text of `length` tokens is computed in."""
+    wanted = length + 1
+    step = max(2, 1 << max(0, (wanted - 1).bit_length() - 3))
+    return min(-(-wanted // step) * step, limit)
+
+
+def tokenise(tokenizer: Any, text: str, limit: int) -> Tokens:
+    """Return the arrays that a tokenizer of transformers makes of one text, but for the attention mask."""
+    encoded = tokenizer(text, truncation=True, max_length=limit)
+    return {name: np.array(row, np.int64) for name, row in encoded.items() if name != "attention_mask"}
+
+
+@dataclass(kw_only=True)
+class TextNetwork(Network):
+    """Batches of texts.
+
+    Parameters
+    ----------
+    limit : int
+        Largest number of tokens; `prepare` cuts there.
+    padding : mapping of str to int
+        Values to pad with, by name of the array; 0 for others.
+    """
+
+    modality: ClassVar[str] = "text"
+    limit: int
+    padding: Mapping[str, int] = field(default_factory=dict)
+
+    def shape_class(self, prepared: Any) -> Hashable:
+        """Return the padded length and whether a row has any padding."""
+        return self._class(len(prepared["input_ids"]))
+
+    def _class(self, length: int) -> tuple[int, bool]:
+        padded = padded_length(length, self.limit)
+        return padded, length < padded
+
+    def rows(self, shape: Any, batch_rows: int) -> int:
+        """Return as many rows as keep the number of tokens about the same; if one row is asked for, one."""
+        return self.only_rows or (max(1, batch_rows * _USUAL // shape[0]) if batch_rows > 1 else 1)
+
+    def batch(self, batch_rows: int) -> str:
+        """Describe the shapes of batches."""
+        return f"{batch_rows} rows of {_USUAL} tokens, up to {self.limit}"
+
+    def forward(self, inputs: Sequence[Any], shape: Any) -> NDArray[np.float32]:
+        """Embed a full batch, padded on the right."""
+        padded, _ = shape
+        arrays = {name: self._padded([row[name] for row in inputs], padded, name) for name in inputs[0]}
+        lengths = np.array([[len(row["input_ids"])] for row in inputs])
+        return self.compute({**arrays, "attention_mask": (np.arange(padded) < lengths).astype(np.int64)})
+
+    def _padded(self, rows: Sequence[NDArray[np.int64]], length: int, name: str) -> NDArray[np.int64]:
+        array = np.full((len(rows), length), self.padding.get(name, 0), np.int64)
+        for target, row in zip(array, rows, strict=True):
+            target[: len(row)] = row
+        return array
+
+    def shapes(self) -> Sequence[Hashable]:
+        """Return the longest class and usual ones."""
+        return list(dict.fromkeys(self._class(min(length, self.limit)) for length in (self.limit, 26, 13, 7)))
+
+    def synthetic(self, shape: Any, count: int) -> list[Any]:
+        """Return rotations of the tokens of a public sentence, from the shortest to the longest of the class."""
+        lengths = [length for length in range(1, self.limit + 1) if self._class(length) == shape]
+        tokens = self.prepare(_PUBLIC)
+        return [
+            {name: np.resize(np.roll(row, i), lengths[i * len(lengths) // count]) for name, row in tokens.items()}
+            for i in range(count)
+        ]

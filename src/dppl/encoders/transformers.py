@@ -1,0 +1,130 @@
+"""``hf:NAME``: models of transformers for images, for texts, or for both.
+
+NAME is a local folder or a model of the Hugging Face hub in its cache. Options:
+
+* ``pooling``: ``cls``, the first token, or ``mean``, over all tokens of a text or all tokens or places of an image. By
+  default ``mean`` for texts and ``cls`` for images (``mean`` where the model has places and no tokens). Models of both
+  have a projection of their own instead.
+* ``modality``: ``image`` or ``text`` for models of both; by default ``image``.
+* ``max_tokens``: where texts are cut; by default where the tokenizer says, or at the model's number of positions.
+* ``revision``: of the hub.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl._optional import optional
+from dppl.encoders.fixed import Network
+from dppl.encoders.frozen import FrozenModel, load_torch
+from dppl.encoders.hub import IMAGE_FILES, TOKENIZER_FILES, contents, digest, loading, model_folder
+from dppl.encoders.images import ImageNetwork
+from dppl.encoders.load import Source
+from dppl.encoders.tokens import TextNetwork, tokenise
+from dppl.errors import InputError, ParameterError
+
+__all__ = ["load"]
+
+_USUAL_LIMIT = 512
+
+
+def load(source: Source, device: str, precision: str) -> Network:
+    """Load a model.
+
+    Raises
+    ------
+    ParameterError
+        If an option does not fit the model.
+    InputError
+        If the model is not on this machine, or its files are not complete.
+    """
+    source.check(("pooling", "modality", "max_tokens", "revision"))
+    torch, transformers = load_torch("text"), optional("transformers", "transformers", "text")
+    folder = model_folder(source.name, source.options.get("revision"), "text")
+    with loading(str(folder), "text"):
+        model, report = transformers.AutoModel.from_pretrained(
+            folder, dtype=torch.float32, local_files_only=True, output_loading_info=True
+        )
+    missing = sorted(key for key in report["missing_keys"] if "pooler" not in key.split("."))
+    if missing:
+        raise InputError(f"{folder} holds no weights for {missing[0]} and {len(missing) - 1} more parameters.")
+    both = hasattr(model, "get_image_features") and hasattr(model, "get_text_features")
+    images = any((folder / name).is_file() for name in IMAGE_FILES)
+    modality = source.choice("modality", ("image", "text"), "image" if images else "text")
+    call, pooling = _projection(modality) if both else _pooling(source, model, modality)
+    frozen = FrozenModel(torch, model, call, device, precision)
+    shared = {
+        "library": "transformers",
+        "weights": frozen.weights(digest(contents(folder, ["config.json"]))),
+        "pooling": pooling,
+        "versions": f"transformers {transformers.__version__}, torch {torch.__version__}",
+        "dtype": frozen.dtype,
+        "device": frozen.device,
+        "compute": frozen,
+        "pool": frozen.pool,
+    }
+    if modality == "image":
+        return _images(transformers, folder, shared)
+    return _texts(transformers, folder, source, model.config, shared)
+
+
+def _projection(modality: str) -> tuple[Callable[..., Any], str]:
+    name = f"get_{modality}_features"
+    return lambda model, tensors: getattr(model, name)(**tensors).pooler_output, "projection"
+
+
+def _pooling(source: Source, model: Any, modality: str) -> tuple[Callable[..., Any], str]:
+    default = "mean" if modality == "text" or not hasattr(model.config, "num_attention_heads") else "cls"
+    pooling = source.choice("pooling", ("cls", "mean"), default)
+
+    def call(model: Any, tensors: dict[str, Any]) -> Any:
+        hidden = model(**tensors).last_hidden_state
+        if hidden.ndim == 4:
+            if pooling == "cls":
+                raise ParameterError("pooling='cls' needs a model with tokens; choose pooling=mean.")
+            return hidden.mean((2, 3))
+        if pooling == "cls":
+            return hidden[:, 0]
+        if modality == "image":
+            return hidden.mean(1)
+        mask = tensors["attention_mask"][:, :, None]
+        return (hidden * mask).sum(1) / mask.sum(1)
+
+    return call, pooling
+
+
+def _images(transformers: Any, folder: Path, shared: dict[str, Any]) -> ImageNetwork:
+    with loading(str(folder), "vision"):
+        # Pillow's resampling, whether torchvision is installed or not.
+        processor = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil", local_files_only=True)
+
+    def prepare(image: Any) -> NDArray[np.float32]:
+        return np.asarray(processor(image, return_tensors="np")["pixel_values"][0], np.float32)
+
+    return ImageNetwork(
+        **shared,
+        preprocessing=f"{type(processor).__name__} {digest(contents(folder, IMAGE_FILES))}",
+        prepare=prepare,
+        batch_rows=8 if shared["device"] == "cpu" else 256,
+    )
+
+
+def _texts(transformers: Any, folder: Path, source: Source, config: Any, shared: dict[str, Any]) -> TextNetwork:
+    with loading(str(folder), "text"):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    config = getattr(config, "text_config", config)
+    positions = getattr(config, "max_position_embeddings", None) or _USUAL_LIMIT
+    limit = source.number("max_tokens", min(tokenizer.model_max_length, positions))
+    return TextNetwork(
+        **shared,
+        preprocessing=f"tokens {digest(contents(folder, TOKENIZER_FILES))}, at most {limit}",
+        prepare=lambda text: tokenise(tokenizer, text, limit),
+        limit=limit,
+        padding={"input_ids": tokenizer.pad_token_id or 0},
+        batch_rows=32 if shared["device"] == "cpu" else 256,
+    )

@@ -1,0 +1,213 @@
+"""`dppl embed` and `dppl table`: what they write, print and refuse, and that `embed` is silent about records."""
+
+import io
+import json
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+from rich.progress import Task
+
+import dppl
+from dppl.cli import embed as module
+from dppl.cli import table as table_module
+from dppl.data import read_table, write_table
+from dppl.embedding.report import NOTICE
+
+
+@pytest.fixture
+def photos(tmp_path):
+    rng = np.random.default_rng(0)
+    for name in ("cat/1", "cat/2", "dog/1", "dog/2", "dog/3"):
+        path = tmp_path / "photos" / f"{name}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (20, 30, 3), np.uint8)).save(path)
+    return tmp_path / "photos"
+
+
+@pytest.fixture
+def arrays(tmp_path):
+    folder = tmp_path / "arrays"
+    folder.mkdir()
+    np.save(folder / "train_x.npy", np.arange(24, dtype=np.float32).reshape(6, 4) - 9)
+    np.save(folder / "train_y.npy", np.array([3, 1, 2, 3, 1, 2]))
+    return folder
+
+
+def test_images_become_a_table_for_a_fit(photos, cli, tmp_path):
+    out = tmp_path / "train"
+    result = cli("embed", photos, "--encoder", "pixels", "--out", out, "--rows", "int8", "--workers", 2)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines() == [
+        f"Table: {out}",
+        f"Records left out, for their owner only: {out}.report.jsonl",
+        f"Next: dppl fit {out} --classes FILE ...",
+    ]
+    table = read_table(out)
+    assert (table.y.tolist(), table.dtype) == (["cat", "cat", "dog", "dog", "dog"], np.int8)
+    (tmp_path / "classes.txt").write_text("cat\ndog\n")
+    model = tmp_path / "model.safetensors"
+    assert cli("fit", out, "--classes", tmp_path / "classes.txt", "--rho", 1, "--out", model).exit_code == 0
+    assert dppl.load(model).encoder_ == table.metadata["encoder"]
+    again = cli("embed", photos, "--encoder", "pixels", "--out", out, "--rows", "int8")
+    assert again.exit_code == 0
+    assert again.stdout.startswith(f"Table: {out}, finished before; nothing to do\n")
+
+
+def test_published_arrays_are_converted(arrays, cli, tmp_path):
+    result = cli("embed", arrays, "--split", "train", "--out", tmp_path / "train", "--shard-rows", 4)
+    assert result.exit_code == 0
+    table = read_table(tmp_path / "train")
+    np.testing.assert_array_equal(np.asarray(table), np.load(arrays / "train_x.npy"))
+    assert table.y.tolist() == [3, 1, 2, 3, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--out", "t"], 2, "--encoder URI is required"),
+        (["--out", "no/t", "--encoder", "pixels"], 2, "--out must lie in an existing folder"),
+        (["--out", "photos/t", "--encoder", "pixels"], 2, "--out must not lie in SOURCE"),
+        (["--out", ".", "--encoder", "pixels"], 2, "--out must name a folder"),
+        (["--out", "other.csv", "--encoder", "pixels"], 2, "--out must name a folder"),
+        (["--out", "arrays", "--encoder", "pixels"], 2, "must be a new folder"),
+        (["--out", "t", "--encoder", "pixels", "--rows", "bits"], 2, "rows must be one of"),
+        (["--out", "t", "--encoder", "pixels", "--format", "zip"], 2, "kind must be one of"),
+        (["--out", "t", "--encoder", "pixels", "--labels", "none.csv"], 4, "there is no file or folder none.csv"),
+        (["--out", "t", "--encoder", "pixels", "--labels", "other.csv"], 4, "name the column"),
+        (["--out", "t", "--encoder", "pixels", "--split", "train"], 2, "--split goes with"),
+        (["--out", "t", "--encoder", "nothing"], 2, "nothing"),
+        (["--encoder", "pixels"], 2, "--out"),
+    ],
+)
+def test_usage_errors(arguments, code, message, photos, arrays, cli, error_line, tmp_path, monkeypatch):
+    (tmp_path / "other.csv").write_text("a,b\n")
+    monkeypatch.chdir(tmp_path)
+    result = cli("embed", "photos", *arguments)
+    assert result.exit_code == code
+    assert message in error_line(result)
+    assert not (tmp_path / "t").exists()
+
+
+def test_strict_stops_and_points_to_the_report(photos, cli, error_line, tmp_path):
+    (photos / "cat" / "private name.png").write_bytes(b"no image")
+    result = cli("embed", photos, "--encoder", "pixels", "--out", tmp_path / "t", "--strict")
+    assert result.exit_code == 4
+    assert error_line(result) == (
+        f"--strict wants every record of the source, but one cannot be used; see {tmp_path / 't.report.jsonl'}."
+    )
+
+
+# Every record of these is left out, or all but some; nothing that is printed tells.
+RECORDS = {
+    "a good one": lambda path: Image.new("RGB", (9, 9)).save(path),
+    "a damaged one": lambda path: path.write_bytes(b"no image"),
+    "an empty one": lambda path: path.write_bytes(b""),
+    "none": lambda path: None,
+}
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_what_is_printed_tells_nothing_of_the_records(strict, photos, cli, tmp_path, monkeypatch):
+    shown = set()
+    for number, make in enumerate(RECORDS.values()):
+        if strict and number in (0, 3):
+            continue  # that all records are good is what --strict tells, and what it is there for
+        path = photos / "dog" / f"{number} Jane Doe.png"
+        make(path)
+        (tmp_path / str(number)).mkdir()
+        monkeypatch.chdir(tmp_path / str(number))
+        result = cli("embed", photos, "--encoder", "pixels", "--out", "t", *(["--strict"] if strict else []))
+        shown.add((result.exit_code, result.stdout, result.stderr))
+        path.unlink(missing_ok=True)
+    ((code, _, _),) = shown
+    assert code == (4 if strict else 0)
+    assert "Jane" not in str(shown)
+
+
+def test_a_person_who_watches_sees_how_far_it_is(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with module._bar(SimpleNamespace(count=lambda: 5)) as progress:
+        progress(2)
+        progress(3)
+    assert "5/5" in sys.stderr.getvalue()
+
+
+def test_the_rate_is_shown_once_there_is_one():
+    task = Task(0, "", 10, 0, _get_time=lambda: 0.0)
+    assert module._Rate().render(task).plain == ""
+    task.finished_speed = 123.4
+    assert module._Rate().render(task).plain == "123/s"
+
+
+def test_without_a_terminal_there_is_no_bar():
+    with module._bar(SimpleNamespace(count=None)) as progress:
+        assert progress is None
+
+
+def test_info(arrays, cli, tmp_path):
+    cli("embed", arrays, "--split", "train", "--out", tmp_path / "t", "--shard-rows", 4, "--rows", "int8")
+    result = cli("table", "info", tmp_path / "t", "--json")
+    assert json.loads(result.stdout) == {
+        "for_the_owner_only": table_module.OWNER,
+        "rows": 6,
+        "dimension": 4,
+        "dtype": "int8",
+        "classes": 3,
+        "files": 2,
+        "metadata": {"lattice": '{"n_features": 4, "pool": 1, "rotation": null}'},
+    }
+    lines = cli("table", "info", tmp_path / "t").stdout.splitlines()
+    assert lines[0] == table_module.OWNER
+    assert [line.split(maxsplit=1) for line in lines[1:6]] == [
+        ["rows", "6"],
+        ["dimension", "4"],
+        ["dtype", "int8"],
+        ["classes", "3"],
+        ["files", "2"],
+    ]
+    np.save(tmp_path / "x.npy", np.eye(3))
+    assert "classes    no labels" in cli("table", "info", tmp_path / "x.npy").stdout
+
+
+def test_head(arrays, cli, tmp_path):
+    cli("embed", arrays, "--split", "train", "--out", tmp_path / "t", "--shard-rows", 4)
+    result = cli("table", "head", tmp_path / "t", "-n", 5)
+    lines = result.stdout.splitlines()
+    assert lines[0] == table_module.OWNER
+    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if line.startswith("│")]
+    assert len(rows) == 5
+    assert rows[4] == ["4", "4", "1", "7 8 9 10 ..."]
+    write_table(tmp_path / "t.npz", np.eye(3), ["\x1b[31m", "b", "c"])
+    shown = cli("table", "head", tmp_path / "t.npz", "-n", 1).stdout
+    assert "\x1b" not in shown
+    assert "\\x1b[31m" in shown
+
+
+def test_convert(arrays, cli, tmp_path):
+    cli("embed", arrays, "--split", "train", "--out", tmp_path / "t", "--shard-rows", 4)
+    assert cli("table", "convert", tmp_path / "t", tmp_path / "t.npz", "--rows", "float32").exit_code == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "t.npz")["x"], np.load(arrays / "train_x.npy"))
+    again = cli("table", "convert", tmp_path / "t", tmp_path / "t.npz")
+    assert (again.exit_code, "add --force" in again.stderr) == (2, True)
+    assert cli("table", "convert", tmp_path / "t", tmp_path / "t.npz", "--force").exit_code == 0
+    assert np.load(tmp_path / "t.npz")["x"].dtype == np.float16
+    assert cli("table", "convert", tmp_path / "t", tmp_path / "t.txt").exit_code == 2
+
+
+@pytest.mark.parametrize("command", ["info", "head", "convert"])
+def test_the_table_commands_say_whom_they_are_for(command, cli):
+    assert "For the owner of the records only" in " ".join(cli("table", command, "--help").stdout.split())
+
+
+def test_the_help_says_why_there_is_no_cache_by_default(cli):
+    text = " ".join(cli("embed", "--help").stdout.replace("│", " ").split())
+    assert "Off unless named, because it holds embeddings of private records" in text
+    assert "stay with their owner" in text
+    assert "do not pass it on" in NOTICE

@@ -1,0 +1,122 @@
+"""Work that is killed at any moment goes on and ends with the bytes of an uninterrupted run."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dppl.embedding import embed, open_source
+
+from .conftest import TinyTexts, outcome
+
+# Imports once, then does the work in a child for every moment, which kills itself at the n-th of the moments in which
+# something is about to happen or has just happened.
+SCRIPT = """
+import importlib.util, os, signal, sys
+import dppl.embedding.cache, dppl.embedding.report, dppl.embedding.shards
+
+spec = importlib.util.spec_from_file_location("tiny", sys.argv[1])
+tiny = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(tiny)
+passed = 0
+
+def step():
+    global passed
+    passed += 1
+    if passed == moment:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def watch(owner, name):
+    original = getattr(owner, name)
+
+    def watched(*args, **kwargs):
+        step()
+        result = original(*args, **kwargs)
+        step()
+        return result
+
+    setattr(owner, name, watched)
+
+def work(folder):
+    source = dppl.embedding.open_source(folder + "/t.jsonl", columns=dppl.embedding.Columns(id="id"))
+    encoder = tiny.TinyTexts()
+    dppl.embedding.embed(source, encoder, folder + "/table", shard_rows=6, workers=2, cache=folder + "/cache")
+
+watch(tiny.TinyTexts, "prepare")
+watch(tiny.TinyTexts, "encode_prepared")
+watch(dppl.embedding.shards, "write_atomically")
+watch(dppl.embedding.report.Report, "add")
+watch(dppl.embedding.report.Report, "finish")
+watch(dppl.embedding.cache.Cache, "add")
+watch(os, "replace")
+watch(os, "fsync")
+for task in sys.argv[2:]:
+    moment, folder = task.split(":", 1)
+    moment = int(moment)
+    child = os.fork()
+    if child == 0:
+        work(folder)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+N = 40
+NEVER = 10**9
+# Of about 250 moments; drawn anew by whoever changes the seed.
+MOMENTS = sorted(np.random.default_rng(20).choice(np.arange(10, 200), 8, replace=False).tolist())
+
+
+def make_source(folder):
+    folder.mkdir()
+    lines = [
+        json.dumps({"id": number % 35, "text": "" if number % 9 == 4 else f"text {number}"}) for number in range(N)
+    ]
+    (folder / "t.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+def contents(folder):
+    """Return the bytes of the report and of every file of the table, hidden ones too."""
+    files = [folder / "table.report.jsonl", *(folder / "table").iterdir()]
+    return {path.name: path.read_bytes() for path in files}
+
+
+def test_killed_and_resumed_ends_with_the_same_bytes(tmp_path):
+    whole = make_source(tmp_path / "whole")
+    killed = {moment: make_source(tmp_path / str(moment)) for moment in MOMENTS}
+    tasks = [f"{NEVER}:{whole}"]
+    for moment, folder in killed.items():
+        # Killed, killed once more elsewhere, and then done to the end.
+        tasks += [f"{moment}:{folder}", f"7:{folder}", f"{NEVER}:{folder}"]
+    command = [sys.executable, "-c", SCRIPT, str(Path(__file__).with_name("conftest.py")), *tasks]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == 0, ended.stderr
+    first, *others = ended.stdout.split()
+    assert first == "0"
+    assert others == [str(-signal.SIGKILL), str(-signal.SIGKILL), "0"] * len(MOMENTS)
+    assert len(contents(whole)) == 9
+    for folder in killed.values():
+        assert contents(folder) == contents(whole)
+
+
+def test_finished_shards_are_not_embedded_again(tmp_path):
+    lines = tmp_path / "t.txt"
+    lines.write_text("\n".join(f"text {number}" for number in range(N)))
+
+    class Stopping(TinyTexts):
+        def encode_prepared(self, batch):
+            if self.encoded >= 20:
+                raise KeyboardInterrupt
+            return super().encode_prepared(batch)
+
+    with pytest.raises(KeyboardInterrupt):
+        embed(open_source(lines), Stopping(), tmp_path / "table", shard_rows=6)
+    encoder = TinyTexts()
+    found = outcome(embed(open_source(lines), encoder, tmp_path / "table", shard_rows=6))
+    assert encoder.encoded == N - 18
+    assert found.ids == [str(number) for number in range(N)]
+    straight = outcome(embed(open_source(lines), TinyTexts(), tmp_path / "straight", shard_rows=6))
+    assert straight.bytes == found.bytes

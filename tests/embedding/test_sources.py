@@ -1,0 +1,309 @@
+"""Every kind of source yields its records in order, and a bad record costs no other."""
+
+import json
+import os
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dppl.embedding import Columns, open_source
+from dppl.errors import InputError, ParameterError
+
+from .conftest import image_bytes
+
+LONG = "long" * 100  # no file system takes it
+
+
+def facts(source):
+    return [(record.id, record.reference, record.label) for record in source]
+
+
+def put(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for place, name in enumerate(["cat/1.png", "cat/b/2.png", "dog/1.png"]):
+        put(tmp_path / "photos" / name, image_bytes(place))
+    return tmp_path / "photos"
+
+
+def test_the_first_folder_of_an_image_is_its_class(folder, run, images):
+    put(folder / ".hidden" / "x.png", b"")
+    assert facts(open_source(folder)) == [
+        ("cat/1.png", "cat/1.png", "cat"),
+        ("cat/b/2.png", "cat/b/2.png", "cat"),
+        ("dog/1.png", "dog/1.png", "dog"),
+    ]
+    found = run(folder, images)
+    assert (found.ids, found.labels) == (["cat/1.png", "cat/b/2.png", "dog/1.png"], ["cat", "cat", "dog"])
+    assert found.table.shape == (3, 12)
+
+
+def test_a_file_beside_class_folders_is_left_out_and_a_flat_folder_has_no_labels(folder, run, images):
+    put(folder / "stray.png", image_bytes())
+    assert run(folder, images).reasons == {"stray.png": "it lies in no class folder"}
+    flat = run(folder / "dog", images, out="flat")
+    assert (flat.ids, flat.labels) == (["1.png"], None)
+
+
+def test_a_csv_file_of_labels_decides_which_images_are_read(folder, run, images, tmp_path):
+    rows = ["cat/1.png,3,ann", "dog/1.png,,bob", "../secret.png,1,c", "/etc/passwd,1,d", "no.png,1,e", "cat/1.png,4,f"]
+    rows += [f"{LONG},1,g", "nul\0.png,1,h"]
+    labels = put(tmp_path / "labels.csv", "\n".join(["file,label,who", *rows]).encode())
+    found = run(folder, images, labels=labels)
+    assert (found.ids, found.labels) == (["cat/1.png", "dog/1.png"], ["3", None])
+    assert found.reasons == {
+        "../secret.png": "its path leads out of the folder",
+        "/etc/passwd": "its path leads out of the folder",
+        "no.png": "there is no such file, or its link leads nowhere",
+        "cat/1.png": "its id occurred before",
+        LONG: "it cannot be opened",
+        "nul\0.png": "its path is none",
+    }
+    found = run(folder, images, out="with ids", labels=labels, columns=Columns(id="who"))
+    assert found.ids == ["ann", "bob", "f"]
+    assert found.columns["reference"] == ["cat/1.png", "dog/1.png", "cat/1.png"]
+
+
+TEXTS = ["one", "two, with a comma", 'three with a "quote"\nand a break', "vier mit Umlaut ü"]
+
+
+def test_csv(tmp_path, run, texts):
+    lines = (
+        'text,label\none,a\n"two, with a comma", b \n"three with a ""quote""\nand a break",\n\nvier mit Umlaut ü,a\n'
+    )
+    found = run(put(tmp_path / "t.csv", b"\xef\xbb\xbf" + lines.encode()), texts)
+    assert sorted(texts.prepared) == sorted(TEXTS)
+    assert (found.ids, found.labels) == (["0", "1", "2", "3"], ["a", "b", None, "a"])
+
+
+def test_a_bad_row_of_a_csv_file_costs_no_other(tmp_path, run, texts):
+    rows = [
+        b"id,body,label",
+        b"1,good,a",
+        b"2,latin \xfc,a",
+        b"3,too,many,fields",
+        b"4,",
+        b"5,  ,a",
+        b'6,"odd" quote,a',
+        b"1,same id,a",
+        b",no id,a",
+        b"7,good too,\xfc",
+        b"8,nul \0,a",
+        b"9,good three,b",
+        b'10,"never closed,b',
+        b"11,swallowed,b",
+    ]
+    found = run(put(tmp_path / "t.csv", b"\n".join(rows)), texts, columns=Columns("body", "label", "id"))
+    assert found.ids == ["1", "9"]
+    assert found.reasons == {
+        "row 1": "it is not UTF-8",
+        "row 2": "its row has not the header's length",
+        "row 3": "its row has not the header's length",
+        "row 4": "it is empty",
+        "row 5": "its row has a misplaced or open quote",
+        "row 6": "its id occurred before",
+        "row 7": "its id is empty",
+        "row 8": "its label is not UTF-8",
+        "row 9": "it is no text: it holds NUL characters",
+        "row 11": "its row has a misplaced or open quote",
+    }
+    assert found.totals["embedded"] == 2
+
+
+def test_tsv_and_long_fields(tmp_path, run, texts):
+    long = "word " * 50_000
+    found = run(put(tmp_path / "t.tsv", f"text\tlabel\na, b\tx\n{long}\ty\n".encode()), texts)
+    assert found.labels == ["x", "y"]
+    assert long in texts.prepared
+
+
+def test_json_lines(tmp_path, run, texts):
+    lines = [
+        b'{"text": "one", "label": 7, "more": [1]}',
+        b"",
+        b'{"text": "two", "label": "dog"}',
+        b'{"text": "three"}',
+        b"{broken",
+        b'["a list"]',
+        b'{"text": 5, "label": "dog"}',
+        b'{"label": "dog"}',
+        b'{"text": "\\ud800", "label": "dog"}',
+        b'{"text": "\xfc", "label": "dog"}',
+        b'{"text": "four", "label": [1]}',
+        b'{"text": "five", "label": 1.5}',
+    ]
+    found = run(put(tmp_path / "t.jsonl", b"\n".join(lines)), texts)
+    assert (found.ids, found.labels) == (["0", "1", "2"], ["7", "dog", None])
+    assert list(found.reasons.values()) == [
+        *["its line is no JSON object in UTF-8"] * 2,
+        *["it has no text"] * 2,
+        "it is not UTF-8",
+        "its line is no JSON object in UTF-8",
+        *["its label is neither a text nor an integer"] * 2,
+    ]
+
+
+def test_a_text_a_line_with_labels(tmp_path, run, texts):
+    text = put(tmp_path / "t.txt", b"\xef\xbb\xbfone\r\n\ntwo\n\xff\nthree")
+    labels = put(tmp_path / "y.txt", b"a\nb\nc\nd\n e \n")
+    found = run(text, texts, labels=labels)
+    assert (found.ids, found.labels) == (["0", "2", "4"], ["a", "c", "e"])
+    assert sorted(texts.prepared) == ["one", "three", "two"]
+    assert found.reasons == {"line 1": "it is empty", "line 3": "it is not UTF-8"}
+    assert run(text, texts, out="without").labels is None
+    labels.write_bytes(b"a\nb\n")
+    with pytest.raises(InputError, match="one line for each line"):
+        open_source(text, labels=labels)
+
+
+def test_a_line_that_is_too_long_costs_no_other(tmp_path, run, texts, monkeypatch):
+    for module in ("lines", "decoding"):
+        monkeypatch.setattr(f"dppl.embedding.{module}.MOST_TEXT_BYTES", 20)
+    found = run(put(tmp_path / "t.txt", b"short\n" + b"x" * 90 + b"\nlast\n" + "ü".encode() * 10 + b"\n"), texts)
+    assert found.ids == ["0", "2", "3"]
+    assert found.reasons == {"line 1": "it is longer than 20 bytes"}
+
+
+def test_parquet_texts_with_bytes_that_are_no_text(tmp_path, run, texts):
+    column = pa.StringArray.from_buffers(3, *pa.array([b"one", b"\xff", b"four"]).buffers()[1:])
+    pq.write_table(pa.table({"sentence": column, "label": pa.array([3, None, 2**40])}), tmp_path / "t.parquet")
+    found = run(tmp_path / "t.parquet", texts)
+    assert (found.ids, found.labels, found.table.y.dtype) == (["0", "2"], [3, 2**40], np.int64)
+    assert found.reasons == {"row 1": "it is not UTF-8"}
+
+
+@pytest.mark.parametrize("as_struct", [False, True])
+def test_parquet_images_in_a_folder_of_files(as_struct, tmp_path, run, images):
+    (tmp_path / "shards").mkdir()
+    for number in range(2):
+        content = [image_bytes(number), None, b"no image"]
+        if as_struct:
+            content = [{"bytes": each, "path": None} for each in content]
+        labels = pa.array(["a", None, "b"]).dictionary_encode()
+        pq.write_table(pa.table({"image": content, "label": labels}), tmp_path / "shards" / f"{number}.parquet")
+    found = run(tmp_path / "shards", images)
+    assert (found.ids, found.labels) == (["0", "3"], ["a", "a"])
+    assert sorted(found.reasons.values()) == [*["it is missing"] * 2, *["it is no image of a known format"] * 2]
+
+
+def test_parquet_columns_of_other_types_are_refused(tmp_path):
+    pq.write_table(pa.table({"text": [1.5], "t": ["a"], "label": [0.5]}), tmp_path / "t.parquet")
+    with pytest.raises(InputError, match="must hold texts or the bytes of images; got double"):
+        open_source(tmp_path / "t.parquet")
+    with pytest.raises(InputError, match="must hold integers or texts; got double"):
+        open_source(tmp_path / "t.parquet", columns=Columns("t"))
+    (tmp_path / "t.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(InputError, match="must be a Parquet file"):
+        open_source(tmp_path / "t.parquet")
+
+
+def test_saved_datasets(tmp_path, run, texts, images):
+    datasets = pytest.importorskip("datasets")
+    names = datasets.ClassLabel(names=["cat", "dog"])
+    features = datasets.Features({"sentence": datasets.Value("string"), "label": names})
+    data = datasets.Dataset.from_dict({"sentence": ["one", "", "three"], "label": [1, 0, -1]}, features)
+    data.save_to_disk(tmp_path / "one")
+    datasets.DatasetDict({"train": data, "test": data.select([2, 0])}).save_to_disk(tmp_path / "two")
+    found = run(tmp_path / "one", texts)
+    assert (found.ids, found.labels) == (["0", "2"], ["dog", None])
+    # With an indices mapping, in another order than on disk.
+    assert run(tmp_path / "two", texts, out="test", split="test").labels == [None, "dog"]
+    for path, split in (("two", None), ("two", "valid"), ("one", "train")):
+        with pytest.raises(ParameterError, match="--split must be"):
+            open_source(tmp_path / path, split=split)
+    content = {"image": [{"bytes": image_bytes(), "path": None}], "label": [1]}
+    features = datasets.Features({"image": datasets.Image(), "label": names})
+    datasets.Dataset.from_dict(content, features).save_to_disk(tmp_path / "images")
+    found = run(tmp_path / "images", images, out="image table")
+    assert (found.ids, found.labels) == (["0"], ["dog"])
+
+
+def test_published_arrays_need_no_encoder(tmp_path, run):
+    rows = np.random.default_rng(0).normal(size=(2500, 6)).astype(np.float32)
+    rows[7] = np.nan
+    for split in ("train", "test", "public"):
+        np.save(tmp_path / f"{split}_x.npy", rows)
+    np.save(tmp_path / "train_y.npy", np.arange(2500) % 5)
+    found = run(tmp_path, None, out="train", split="train", shard_rows=1000, rows="float32")
+    keep = np.arange(2500) != 7
+    np.testing.assert_array_equal(found.table.to_array(), rows[keep])
+    np.testing.assert_array_equal(found.table.y, (np.arange(2500) % 5)[keep])
+    assert found.reasons == {"row 7": "its embedding is not finite in float32"}
+    assert len(found.files) == 3
+    assert found.table.metadata == {}
+    assert run(tmp_path, None, out="public", split="public").labels is None
+    with pytest.raises(ParameterError, match="one of 'public', 'test', 'train'; got None"):
+        open_source(tmp_path)
+
+
+def test_the_kind_is_recognised_or_forced(tmp_path):
+    put(tmp_path / "log", b"a text\n")
+    with pytest.raises(InputError, match="say what it is with --format"):
+        open_source(tmp_path / "log")
+    assert facts(open_source(tmp_path / "log", kind="text")) == [("0", "line 0", None)]
+    with pytest.raises(ParameterError, match="kind must be one of"):
+        open_source(tmp_path / "log", kind="words")
+    with pytest.raises(FileNotFoundError, match="there is no file or folder"):
+        open_source(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("t.csv", {"labels": "y.txt"}, "--labels goes with images and text files"),
+        ("t.csv", {"split": "train"}, "--split goes with datasets and arrays"),
+        ("t.txt", {"columns": Columns(x="text")}, "name columns"),
+        ("photos", {"columns": Columns(y="label")}, "name columns"),
+        ("t.csv", {"kind": "images"}, "must be a folder of images"),
+        ("t.csv", {"columns": Columns(y="kind")}, r"must have the column 'kind' \(--y\) once; it has 'text', 'label'"),
+        ("other.csv", {}, "name the column with the text or image with --x; it has 'a', 'b'"),
+        ("empty.csv", {}, "it has none"),
+        ("empty.jsonl", {}, "it has none"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(name, options, message, tmp_path, folder):
+    put(tmp_path / "t.csv", b"text,label\nx,y\n")
+    put(tmp_path / "t.txt", b"x\n")
+    put(tmp_path / "y.txt", b"x\n")
+    put(tmp_path / "other.csv", b"a,b\n")
+    put(tmp_path / "empty.csv", b"")
+    put(tmp_path / "empty.jsonl", b"")
+    with pytest.raises((InputError, ParameterError), match=message):
+        open_source(tmp_path / name, **options)
+
+
+def test_a_linked_class_folder_is_followed_and_a_loop_is_not(folder, run, images):
+    os.symlink(folder / "dog", folder / "wolf")
+    os.symlink("..", folder / "cat" / "up")
+    os.symlink("self", folder / "cat" / "self")
+    os.symlink("nowhere", folder / "cat" / "dangling")
+    found = run(folder, images)
+    assert found.ids == ["cat/1.png", "cat/b/2.png", "dog/1.png", "wolf/1.png"]
+    assert found.reasons == {
+        "cat/dangling": "there is no such file, or its link leads nowhere",
+        "cat/self": "it is a loop of symbolic links",
+        "cat/up": "it is a loop of symbolic links",
+    }
+
+
+def test_a_file_name_that_is_no_utf_8_is_a_record_like_any_other(folder, run, images):
+    (folder / "cat" / os.fsdecode(b"\xff.png")).write_bytes(image_bytes(5))
+    (folder / os.fsdecode(b"\xfe")).mkdir()
+    (folder / os.fsdecode(b"\xfe") / "x.png").write_bytes(image_bytes(6))
+    found = run(folder, images)
+    assert "cat/\\xff.png" in found.ids
+    assert found.reasons == {"\\xfe/x.png": "its label is not UTF-8"}
+
+
+def test_ids_are_remembered_outside_memory_and_bound_to_no_other(tmp_path, run, texts):
+    lines = [json.dumps({"id": number % 700, "text": f"text {number}"}) for number in range(1000)]
+    found = run(put(tmp_path / "t.jsonl", "\n".join(lines).encode()), texts, columns=Columns(id="id"), shard_rows=300)
+    assert found.ids == [str(number) for number in range(700)]
+    assert found.totals == {"records": 1000, "embedded": 700, "left_out": {"its id occurred before": 300}}

