@@ -4,6 +4,7 @@ from dppl._version import __version__
 from dppl.estimators import PrivateSearch, load
 from dppl.privacy import ZCDP, ApproxDP, Guarantee, Ledger, PureDP
 from dppl.prototypes import DiscriminantPrototypes, MeanPrototypes, PublicPrototypes
+from dppl.training import PrivateClassifier
 
 __all__ = [
     "ZCDP",
@@ -12,6 +13,7 @@ __all__ = [
     "Guarantee",
     "Ledger",
     "MeanPrototypes",
+    "PrivateClassifier",
     "PrivateSearch",
     "PublicPrototypes",
     "PureDP",

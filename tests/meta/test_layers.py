@@ -14,7 +14,7 @@ SOURCE = Path(dppl.__file__).parent
 # From bottom to top; a module may import from its own layer and those below.
 LAYERS = [
     {"_version", "errors"},
-    {"_validate", "_files", "_optional"},
+    {"_validate", "_files", "_fingerprint", "_optional"},
     {"privacy"},
     {"lattice"},
     {"mechanisms"},
@@ -24,6 +24,7 @@ LAYERS = [
     {"data"},
     {"encoders"},
     {"embedding"},
+    {"training"},
     {"audit"},
     {"experiments"},
     {"report"},
@@ -98,6 +99,7 @@ NAMES = (
     "data",
     "encoders",
     "embedding",
+    "training",
     "audit",
     "report",
     "errors",

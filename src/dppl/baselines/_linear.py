@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.estimators import PrivateClassifier
+from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import check_tensor
 
 
-class LinearClassifier(PrivateClassifier):
+class LinearClassifier(EmbeddingClassifier):
     """Score a row φ(x) by ``coef_ @ φ(x) + intercept_``; subclasses say how both are released."""
 
     coef_: NDArray[np.float64]

@@ -20,7 +20,7 @@ from dppl.errors import InputError, ParameterError
 Float = NDArray[np.float64]
 
 
-class NonPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class NonEmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier on unit rows, without any privacy; subclasses say which."""
 
     guarantee_: ClassVar[str] = "NOT PRIVATE: nothing is promised, and the model may hold training records."
@@ -67,7 +67,7 @@ class NonPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Return what is fitted on unit rows."""
 
 
-class NonPrivateNearestMean(NonPrivateClassifier):
+class NonPrivateNearestMean(NonEmbeddingClassifier):
     """NOT PRIVATE. The class whose mean unit row has the largest cosine similarity.
 
     Attributes
@@ -81,7 +81,7 @@ class NonPrivateNearestMean(NonPrivateClassifier):
         return _NearestDirection()
 
 
-class NonPrivateLDA(NonPrivateClassifier):
+class NonPrivateLDA(NonEmbeddingClassifier):
     """NOT PRIVATE. Linear discriminant analysis with a covariance shrunk by Ledoit and Wolf's rule.
 
     Attributes
@@ -95,7 +95,7 @@ class NonPrivateLDA(NonPrivateClassifier):
         return LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
 
 
-class NonPrivateLogisticRegression(NonPrivateClassifier):
+class NonPrivateLogisticRegression(NonEmbeddingClassifier):
     """NOT PRIVATE. Multinomial logistic regression on unit rows.
 
     Parameters

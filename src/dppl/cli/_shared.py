@@ -15,7 +15,7 @@ from rich.console import Console
 
 from dppl.data import EmbeddingTable, read_table
 from dppl.errors import InputError, ParameterError
-from dppl.estimators import PrivateClassifier
+from dppl.estimators import EmbeddingClassifier
 from dppl.privacy import ZCDP, ApproxDP, Budget, PureDP
 from dppl.privacy.ledger import Ledger, accounts
 
@@ -209,7 +209,7 @@ def require_labels(table: EmbeddingTable, path: Path) -> Any:
 
 
 def read_rows_for(
-    model: PrivateClassifier, path: Path, *, x: str, y: str | None = None, labels: Path | None = None
+    model: EmbeddingClassifier, path: Path, *, x: str, y: str | None = None, labels: Path | None = None
 ) -> EmbeddingTable:
     """Read a table that `model` can classify.
 

@@ -15,9 +15,9 @@ from rich.text import Text
 
 from dppl import _validate
 from dppl.cli._shared import check_inputs, console, printable
-from dppl.embedding import KINDS, ROWS, Columns, Source, open_source
+from dppl.embedding import KINDS, ROWS, Columns, Embedded, Source, open_source
 from dppl.embedding import embed as embed_source
-from dppl.encoders import load_encoder
+from dppl.encoders import Encoder, load_encoder
 from dppl.errors import ParameterError
 
 _SOURCE, _TABLE, _SPEED = "Source", "Table", "Speed"
@@ -107,24 +107,19 @@ def embed(
     _validate.one_of(ROWS, rows=rows)
     records = open_source(source, kind=kind, columns=Columns(x, y, identity), labels=labels, split=split)
     model = None if encoder is None else load_encoder(encoder, device=device, precision=precision)
-    with _bar(records) as progress:
-        done = embed_source(
-            records,
-            model,
-            out,
-            rows=rows,
-            workers=workers,
-            strict=strict,
-            shard_rows=shard_rows,
-            cache=cache,
-            progress=progress,
-        )
+    done = embedded(records, model, out, rows=rows, workers=workers, strict=strict, shard_rows=shard_rows, cache=cache)
     screen = console()
     screen.print(
         f"Table: {printable(out)}" + ("" if done.is_new else ", finished before; nothing to do"), soft_wrap=True
     )
     screen.print(f"Records left out, for their owner only: {printable(done.report)}", soft_wrap=True)
     screen.print(f"Next: dppl fit {printable(out)} --classes FILE ...", soft_wrap=True)
+
+
+def embedded(records: Source, encoder: Encoder | None, out: Path, **options: Any) -> Embedded:
+    """Embed a source, with a progress bar if a person is watching."""
+    with _bar(records) as progress:
+        return embed_source(records, encoder, out, progress=progress, **options)
 
 
 def _check_out(out: Path, source: Path) -> None:

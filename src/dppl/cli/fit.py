@@ -28,7 +28,7 @@ from dppl.cli._shared import (
 )
 from dppl.data import align_labels, read_classes, read_table
 from dppl.errors import BudgetError, ParameterError
-from dppl.estimators import PrivateClassifier
+from dppl.estimators import EmbeddingClassifier
 from dppl.privacy import Budget, PureDP
 from dppl.prototypes import METHODS, method_for
 
@@ -197,14 +197,14 @@ def fit(
     save(model, out, force=force)
 
 
-def build(method: str, budget: Budget, classes: Any, options: dict[str, Any]) -> PrivateClassifier:
+def build(method: str, budget: Budget, classes: Any, options: dict[str, Any]) -> EmbeddingClassifier:
     """Return the unfitted estimator, with those options that are given and that it has."""
     kind = METHODS[method]
     given = {name: options[name] for name in kind._get_param_names() if options.get(name) is not None}
     return kind(budget, classes, **given)
 
 
-def save(model: PrivateClassifier, out: Path, *, force: bool) -> None:
+def save(model: EmbeddingClassifier, out: Path, *, force: bool) -> None:
     """Write the model and say what was released."""
     try:
         model.save(out, overwrite=force)
@@ -281,7 +281,7 @@ def _parsed_rotation(text: str | None) -> str | int | None:
         raise ParameterError(f"--rotation must be auto or an integer; got {text!r}.") from None
 
 
-def _print_summary(model: PrivateClassifier, out: Path) -> None:
+def _print_summary(model: EmbeddingClassifier, out: Path) -> None:
     """Say what was released. Everything here is in the model file, or was public before."""
     kind, count = type(model).__name__, len(model.classes_)
     typer.echo(f"{kind}: {count} classes, {model.n_features_in_} features, {model.budget}, {model.adjacency}.")

@@ -40,6 +40,7 @@ from dppl.cli.ledger import ledger
 from dppl.cli.predict import evaluate, predict
 from dppl.cli.show import show
 from dppl.cli.table import table
+from dppl.cli.train import train
 from dppl.errors import BudgetError, DpplError, ParameterError
 
 # The first type that fits decides.
@@ -171,7 +172,7 @@ def _main(
     """
 
 
-for _command in (demo, embed, fit, predict, evaluate, show, check, audit):
+for _command in (demo, train, embed, fit, predict, evaluate, show, check, audit):
     app.command()(_command)
 app.add_typer(ledger)
 app.add_typer(table)

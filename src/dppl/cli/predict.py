@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from dppl.cli._shared import (
     TableArgument,
     XOption,
     YOption,
+    check_inputs,
     check_output,
     console,
     is_one_line,
@@ -33,10 +36,13 @@ from dppl.cli._shared import (
     require_labels,
     working,
 )
-from dppl.data import EmbeddingTable, align_labels
+from dppl.cli.embed import embedded
+from dppl.data import EmbeddingTable, align_labels, read_table
+from dppl.embedding import Columns, holds_embeddings, open_source
 from dppl.errors import InputError, ParameterError
-from dppl.estimators import PrivateClassifier, load
+from dppl.estimators import EmbeddingClassifier, load
 from dppl.experiments import metrics
+from dppl.training import encoder_of_model
 
 _ROWS = 8192
 _SUFFIXES = (".csv", ".npy")
@@ -44,22 +50,34 @@ _SUFFIXES = (".csv", ".npy")
 
 def predict(
     model: ModelArgument,
-    table: TableArgument,
+    table: Annotated[
+        Path,
+        typer.Argument(metavar="DATA", help="Embeddings (see `dppl fit`), or images or texts (see `dppl embed`)."),
+    ],
     out: Annotated[
         Path,
         typer.Option(metavar="FILE", help=".csv (with the header `label`), .npy, or - for one label a line on stdout."),
     ] = Path("-"),
     x: XOption = "x",
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URI", help="Images or texts: where the model's encoder is. Default: as the model names it."
+        ),
+    ] = None,
     force: ForceOption = False,
 ) -> None:
-    """Label every row of a table; it needs no labels of its own.
+    """Label every row of a table, or every image or text of a source.
 
-    Predictions cost no further budget.
+    Predictions cost no further budget. Images and texts are embedded with the
+    encoder that the model names; of them the output names id and label, as CSV,
+    and those that cannot be used are missing.
 
     For example:
 
       dppl predict my.safetensors new.npz > labels.txt
       dppl predict my.safetensors new.parquet --out labels.csv
+      dppl predict my.safetensors scans/ --out labels.csv
     """
     to_stdout = str(out) == "-"
     if not to_stdout:
@@ -67,6 +85,12 @@ def predict(
             raise ParameterError(f"--out must be - or end in {' or '.join(_SUFFIXES)}; got {out}.")
         check_output(out, (model, table), force=force)
     fitted = load(model)
+    check_inputs(table)
+    if not holds_embeddings(table, x=x):
+        _predict_raw(fitted, table, None if x == "x" else x, encoder, out, force=force)
+        return
+    if encoder is not None:
+        raise ParameterError(f"--encoder is for images and texts; {table} holds embeddings.")
     if to_stdout and not all(is_one_line(str(name)) for name in fitted.classes_):
         raise InputError(
             "a class name of this model holds a line break or another control character; use --out FILE.csv."
@@ -76,6 +100,23 @@ def predict(
         print_lines(labels.tolist())
     else:
         write_atomically(out, _as_npy(labels) if out.suffix.lower() == ".npy" else _as_csv(labels), overwrite=force)
+
+
+def _predict_raw(
+    model: EmbeddingClassifier, source: Path, x: str | None, encoder: str | None, out: Path, *, force: bool
+) -> None:
+    """Embed a source into a folder that does not outlive this call, and write id and label of each record."""
+    if out.suffix.lower() == ".npy":
+        raise ParameterError("--out must end in .csv for images and texts, of which some may be left out.")
+    records = open_source(source, columns=Columns(x=x))
+    found = encoder_of_model(model, encoder)
+    with TemporaryDirectory(prefix="dppl-") as folder:
+        table = read_table(embedded(records, found, Path(folder) / "table", rows="float32").table, y=None)
+        lines = _csv(["id", "label"], zip(table.ids or [], _predicted(model, table).tolist(), strict=True))
+    if str(out) == "-":
+        typer.echo(lines, nl=False)
+    else:
+        write_atomically(out, lines.encode("utf-8"), overwrite=force)
 
 
 def evaluate(
@@ -116,7 +157,7 @@ def evaluate(
         _print_report(report)
 
 
-def _predicted(model: PrivateClassifier, table: EmbeddingTable) -> NDArray[Any]:
+def _predicted(model: EmbeddingClassifier, table: EmbeddingTable) -> NDArray[Any]:
     with working("predicting"):
         parts = [model.predict(block) for block in table.blocks(_ROWS)]
     return np.concatenate(parts) if parts else model.classes_[:0]
@@ -129,11 +170,15 @@ def _as_npy(labels: NDArray[Any]) -> bytes:
 
 
 def _as_csv(labels: NDArray[Any]) -> bytes:
+    return _csv(["label"], ([label] for label in labels.tolist())).encode("utf-8")
+
+
+def _csv(header: list[str], rows: Iterable[Sequence[Any]]) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["label"])
-    writer.writerows([label] for label in labels.tolist())
-    return buffer.getvalue().encode("utf-8")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return buffer.getvalue()
 
 
 def _report(truth: NDArray[Any], predicted: NDArray[Any], classes: NDArray[Any]) -> dict[str, Any]:

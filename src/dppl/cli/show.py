@@ -10,14 +10,26 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from dppl.cli._shared import JsonOption, ModelArgument, console, print_json, printable
-from dppl.errors import ParameterError
-from dppl.estimators import PrivateClassifier, load
+from dppl._files import write_atomically
+from dppl.cli._shared import (
+    ForceOption,
+    JsonOption,
+    ModelArgument,
+    check_inputs,
+    check_output,
+    console,
+    print_json,
+    printable,
+)
+from dppl.embedding import open_source
+from dppl.embedding.decoding import decode, quiet
+from dppl.errors import InputError, ParameterError
+from dppl.estimators import EmbeddingClassifier, load
 from dppl.estimators.model_file import describe
 from dppl.privacy import Release
 from dppl.privacy.guarantee import in_a_row
 from dppl.prototypes import PublicPrototypes
-from dppl.report import model_card
+from dppl.report import contact_sheet, model_card
 
 _NAMES = 20
 
@@ -28,6 +40,19 @@ def show(
     as_card: Annotated[
         bool, typer.Option("--card", help="Print a model card: Markdown with YAML front matter, for a model hub.")
     ] = False,
+    public: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="POOL",
+            help="The public images or texts that a model of public rows selected from: shows the selected ones.",
+            show_default=False,
+        ),
+    ] = None,
+    sheet: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="PNG to write for --public images: one row a class.", show_default=False),
+    ] = None,
+    force: ForceOption = False,
 ) -> None:
     """Show a model: its classes, its guarantee in words, and every release behind it.
 
@@ -38,9 +63,16 @@ def show(
       dppl show my.safetensors
       dppl show my.safetensors --json
       dppl show my.safetensors --card > README.md
+      dppl show my.safetensors --public sentences.txt
+      dppl show my.safetensors --public photos/ --sheet chosen.png
     """
     if as_json and as_card:
         raise ParameterError("--json and --card are two forms of one text; choose one.")
+    if public is not None:
+        _show_selected(load(model), public, sheet, as_text=not (as_json or as_card), force=force)
+        return
+    if sheet is not None:
+        raise ParameterError("--sheet shows images of --public POOL; name it too.")
     if as_card:
         typer.echo(model_card(describe(model), sha256=_hash(model)), nl=False)
         return
@@ -59,11 +91,45 @@ def show(
         screen.print(_public_rows(fitted))
 
 
+def _show_selected(model: EmbeddingClassifier, public: Path, sheet: Path | None, *, as_text: bool, force: bool) -> None:
+    """Print the public texts that a model selected, or draw the images."""
+    check_inputs(public)
+    if not as_text:
+        raise ParameterError("--public shows texts or images; leave --json and --card out.")
+    if not isinstance(model, PublicPrototypes) or model.public_ids_ is None:
+        raise ParameterError(
+            "--public is for models of public rows (PublicPrototypes) fitted on a table with ids, which `dppl embed` "
+            "and `dppl train` write; this model has no ids."
+        )
+    source = open_source(public)
+    if (source.modality == "image") != (sheet is not None):
+        raise ParameterError(f"{public} holds {source.modality}s; --sheet FILE.png is for images, and they need it.")
+    if sheet is not None:
+        check_output(sheet, (public,), force=force)
+    wanted = set(model.public_ids_.flat)
+    found = {record.id: record for record in source if record.id in wanted}
+    if len(found) < len(wanted):
+        raise InputError(f"{public} must hold the public records that the model selected; some are missing.")
+    with quiet(source.modality):
+        content = {name: decode(record.load(), source.modality) for name, record in found.items()}
+    rows = [
+        (str(name), [content[one] for one in ids]) for name, ids in zip(model.classes_, model.public_ids_, strict=True)
+    ]
+    if sheet is not None:
+        write_atomically(sheet, contact_sheet(rows), overwrite=force)
+        typer.echo(f"Selected images: {printable(sheet)}")
+        return
+    table = Table("class", "selected public texts")
+    for name, texts in rows:
+        table.add_row(printable(name), "\n".join(printable(text) for text in texts))
+    console().print(table)
+
+
 def _hash(path: Path) -> str:
     return sha256(path.read_bytes()).hexdigest()
 
 
-def _facts(model: PrivateClassifier) -> list[tuple[str, Any]]:
+def _facts(model: EmbeddingClassifier) -> list[tuple[str, Any]]:
     names = [str(name) for name in model.classes_[:_NAMES].tolist()]
     more = len(model.classes_) - len(names)
     listed = ", ".join(names) + (f" and {more} more" if more else "")

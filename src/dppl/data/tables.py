@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ T = TypeVar("T")
 _FALLBACKS = {"x": ("X", "embedding", "embeddings"), "y": ("label", "labels")}
 _MISSING_INTEGER = int(np.iinfo(np.int64).min)  # stands for a null or too large a number among integer labels
 _LARGEST_INTEGER = int(np.iinfo(np.int64).max)
+_ID = "id"
 _BATCH_ROWS = 4096  # rows decoded at a time from Parquet
 _GROUP_ROWS = 65536  # rows in a written row group
 _READ_BUFFER = 1 << 20  # bytes; makes Arrow read page after page instead of a whole row group at once
@@ -41,7 +42,7 @@ _READ_BUFFER = 1 << 20  # bytes; makes Arrow read page after page instead of a w
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class EmbeddingTable:
-    """Rows on disk or in memory, with labels where there are any. Made by `read_table`.
+    """Rows on disk or in memory, with labels where there are any. Made by `read_table`, or `of` an array.
 
     NumPy functions accept a table; `np.asarray(table)` holds all rows at once.
 
@@ -56,6 +57,23 @@ class EmbeddingTable:
     _rows: "_ArrayRows | _ParquetRows"
     y: Array | None
     metadata: dict[str, str]
+
+    @classmethod
+    def of(cls, rows: Array, y: Array | None = None, *, metadata: Mapping[str, str] | None = None) -> "EmbeddingTable":
+        """Return an array of shape (n, d) as a table.
+
+        Raises
+        ------
+        InputError
+            If it is no matrix of numbers.
+        """
+        _check_rows(rows, "rows")
+        return cls(_ArrayRows(rows), y, dict(metadata or {}))
+
+    @property
+    def ids(self) -> list[str] | None:
+        """Ids of the rows, read from the column ``id`` that `dppl embed` writes; None without it."""
+        return self._rows.ids
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -114,6 +132,7 @@ class _ArrayRows:
     """Rows of a NumPy array or memory map."""
 
     array: Array
+    ids: ClassVar[None] = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -140,6 +159,18 @@ class _ParquetRows:
     column: str
     shape: tuple[int, int]
     dtype: np.dtype[Any]
+
+    @property
+    def ids(self) -> list[str] | None:
+        found: list[str] = []
+        for file in self.files:
+            with _open_parquet(file) as parquet:
+                schema = parquet.schema_arrow
+                if _ID not in schema.names or not pa.types.is_string(schema.field(_ID).type):
+                    return None
+                with converting(f"{file}: column {_ID!r} must be readable", "write the file again"):
+                    found += parquet.read(columns=[_ID]).column(_ID).to_pylist()
+        return found
 
     def blocks(self, size: int) -> Iterator[Array]:
         return _rechunk(self._pieces(), size)

@@ -1,6 +1,6 @@
 """From raw images and texts to tables of embeddings: sources of records, decoding, and shards that survive a crash."""
 
-from dppl.embedding.convert import convert_table, parquet_files
+from dppl.embedding.convert import convert_table, holds_embeddings, parquet_files
 from dppl.embedding.pipeline import Embedded, embed
 from dppl.embedding.records import Columns, Record, Source
 from dppl.embedding.rows import ROWS
@@ -15,6 +15,7 @@ __all__ = [
     "Source",
     "convert_table",
     "embed",
+    "holds_embeddings",
     "open_source",
     "parquet_files",
 ]

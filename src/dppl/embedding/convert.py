@@ -15,13 +15,15 @@ from numpy.typing import NDArray
 
 from dppl import _validate
 from dppl.data import EmbeddingTable, read_table, write_table
+from dppl.data._reading import converting
 from dppl.embedding.rows import ROWS, as_rows, lattice_metadata
 from dppl.embedding.shards import dictionary_columns, schema_of
 
-__all__ = ["SUFFIXES", "convert_table", "parquet_files"]
+__all__ = ["SUFFIXES", "convert_table", "holds_embeddings", "parquet_files"]
 
 _BLOCK_ROWS = 4096
 _TEXTS = ("id", "reference")
+_EMBEDDINGS = ("X", "embedding", "embeddings")
 
 
 def convert_table(source: str | os.PathLike[str], out: str | os.PathLike[str], *, rows: str | None = None) -> None:
@@ -61,6 +63,35 @@ def parquet_files(source: Path) -> list[Path]:
     if source.is_dir():
         return sorted(file for file in source.glob("*.parquet") if file.name[0] not in "._")
     return [source] if source.suffix.lower() == ".parquet" else []
+
+
+def holds_embeddings(path: Path, *, x: str = "x") -> bool:
+    """Tell whether a file or folder is a table of embeddings; else it may be a source of raw records.
+
+    Parameters
+    ----------
+    path : Path
+    x : str, default="x"
+        Name of the column of embeddings.
+
+    Raises
+    ------
+    InputError
+        If a Parquet file cannot be read.
+    """
+    if path.suffix.lower() in (".npy", ".npz"):
+        return True
+    files = parquet_files(path)
+    if not files:
+        return False
+    with converting(f"{files[0]} must be a Parquet file that Arrow can read", "write it again"):
+        schema = pq.read_schema(files[0])
+    names = [name for name in (x, *_EMBEDDINGS) if name in schema.names]
+    return any(_is_list(schema.field(name).type) for name in names)
+
+
+def _is_list(kind: Any) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def _converted(table: EmbeddingTable, rows: str) -> Iterator[NDArray[Any]]:

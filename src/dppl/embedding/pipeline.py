@@ -118,7 +118,7 @@ def embed(
     workers = min(_MOST_WORKERS, os.cpu_count() or 1) if workers is None else workers
     _validate.positive_integer(workers=workers, shard_rows=shard_rows)
     model = _encoder_for(source, encoder)
-    maker = _maker(model)
+    maker = table_metadata(model)
     metadata = {**maker, **lattice_metadata(model.dimension, rows)}
     parameters = {**maker, "source": source.parameters, "rows": rows, "shard_rows": shard_rows}
     schema = schema_of(source.label_type, model.dimension, rows, metadata)
@@ -173,7 +173,7 @@ def _encoder_for(source: Source, encoder: Encoder | None) -> Encoder | _Given:
     return encoder
 
 
-def _maker(encoder: Encoder | _Given) -> dict[str, str]:
+def table_metadata(encoder: Encoder | _Given) -> dict[str, str]:
     """Return what the embeddings come from, as the table's metadata say it."""
     if encoder.fingerprint is None:
         return {}

@@ -1,7 +1,7 @@
 """What every classifier here is: the way a fit runs, how records are read, and the model file."""
 
-from dppl.estimators.base import PrivateClassifier
+from dppl.estimators.base import EmbeddingClassifier
 from dppl.estimators.model_file import load
 from dppl.estimators.search import PrivateSearch
 
-__all__ = ["PrivateClassifier", "PrivateSearch", "load"]
+__all__ = ["EmbeddingClassifier", "PrivateSearch", "load"]

@@ -34,7 +34,7 @@ _AUTO_ROTATION = 0
 _SAME = "X_public must be public data; got the private rows themselves."
 
 
-class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier that is released from private records by a mechanism.
 
     Subclasses say what is released and how it scores rows. A fit runs in one direction: parameters and public inputs
@@ -55,6 +55,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     lattice_: Lattice
     encoder_: str | None
     _fitted_with: dict[str, Any]
+    _rows_mix = False
     n_features_in_: int
 
     # Name of the attribute that holds what was released; a model that has it is fitted.
@@ -203,6 +204,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"X_public must have the {self.n_features_in_} features of X; got {public.shape[1]} features."
             )
         self.encoder_ = records.encoder_of(X)
+        records.check_encoder(X_public, self.encoder_, "X_public")
+        self._rows_mix = records.depends_on_company(X)
         return rows, labels, public
 
     def _set_up(self, labels: NDArray[Any], public: RowSource | None) -> Any:
@@ -303,6 +306,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _not_covered(self) -> tuple[str, ...]:
         missing = list(ALWAYS_UNCOVERED)
+        if self._rows_mix:
+            missing.insert(0, "rounding by which an embedding may depend on the records embedded beside it")
         if self.adjacency == "add-remove":
             missing.append("a changed label or record, which counts as one removed and one added")
         if self.classes is None:
@@ -315,6 +320,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, self._RELEASED)
         rows = records.as_rows(X)
         validate_data(self, X, reset=False, skip_check_array=True)
+        records.check_encoder(X, getattr(self, "encoder_", None), "X")
         parts = [self._class_scores(self.lattice_.features(block)) for block in iter_blocks(rows, _PREDICT_ROWS)]
         return np.concatenate(parts) if parts else np.empty((0, len(self.classes_)))
 

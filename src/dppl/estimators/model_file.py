@@ -25,7 +25,7 @@ from dppl.lattice import Lattice
 from dppl.privacy import Guarantee
 
 if TYPE_CHECKING:
-    from dppl.estimators.base import PrivateClassifier
+    from dppl.estimators.base import EmbeddingClassifier
 
 FORMAT = 1
 _KEY = "dppl"
@@ -48,8 +48,8 @@ class Misfit(ValueError):
     """Two parts of a description that contradict each other; the message is for the reader."""
 
 
-def save(model: PrivateClassifier, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Write a fitted model; see `PrivateClassifier.save`."""
+def save(model: EmbeddingClassifier, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Write a fitted model; see `EmbeddingClassifier.save`."""
     try:
         write_atomically(path, to_bytes(model), overwrite=overwrite)
     except FileExistsError:
@@ -58,7 +58,7 @@ def save(model: PrivateClassifier, path: str | os.PathLike[str], *, overwrite: b
         ) from None
 
 
-def to_bytes(model: PrivateClassifier) -> bytes:
+def to_bytes(model: EmbeddingClassifier) -> bytes:
     """Return the content of the model file; equal models give equal bytes."""
     lattice = model.lattice_
     tensors = model._tensors()
@@ -75,6 +75,9 @@ def to_bytes(model: PrivateClassifier) -> bytes:
         "lattice": lattice.to_dict(),
         "guarantee": model.guarantee_.to_dict(),
     }
+    ids = getattr(model, "public_ids_", None)
+    if ids is not None:
+        description["public_ids"] = ids.tolist()
     text = json.dumps(description, sort_keys=True, ensure_ascii=False, allow_nan=False, default=_python_scalar)
     content: bytes = to_safetensors(
         {name: np.ascontiguousarray(value) for name, value in tensors.items()}, {_KEY: text}
@@ -82,7 +85,7 @@ def to_bytes(model: PrivateClassifier) -> bytes:
     return content
 
 
-def load(path: str | os.PathLike[str]) -> PrivateClassifier:
+def load(path: str | os.PathLike[str]) -> EmbeddingClassifier:
     """Read a model that `save` wrote, ready to predict.
 
     Parameters
@@ -91,7 +94,7 @@ def load(path: str | os.PathLike[str]) -> PrivateClassifier:
 
     Returns
     -------
-    PrivateClassifier
+    EmbeddingClassifier
         An estimator of the class that was saved.
 
     Raises
@@ -167,7 +170,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArr
     return description, tensors
 
 
-def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> PrivateClassifier:
+def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> EmbeddingClassifier:
     name = fields["estimator"]
     estimator = getattr(importlib.import_module(_ESTIMATORS[name]), name)
     guarantee = Guarantee.from_dict(fields["guarantee"])
@@ -179,7 +182,7 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Privat
     # Not every estimator lets its caller choose the map.
     mapped = {"center": lattice.center, "rotation": lattice.rotation, "pool": lattice.pool}
     mapped = {name: value for name, value in mapped.items() if name in estimator._get_param_names()}
-    model: PrivateClassifier = estimator(guarantee.budget, classes, **mapped, **parameters)
+    model: EmbeddingClassifier = estimator(guarantee.budget, classes, **mapped, **parameters)
     model._check_parameters()
     model._forget()
     model.classes_, model.lattice_, model.guarantee_ = classes, lattice, guarantee
@@ -187,7 +190,18 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Privat
     model._fitted_with = model.get_params(deep=False)
     _check_description(model, fields)
     model._restore(tensors, parameters)
+    if "public_ids" in fields:
+        _set_public_ids(model, fields["public_ids"])
     return model
+
+
+def _set_public_ids(model: EmbeddingClassifier, ids: list[list[str]]) -> None:
+    found = np.array(ids, object)
+    if found.shape != getattr(model, "public_indices_", np.empty(0)).shape or not all(
+        isinstance(name, str) for name in found.flat
+    ):
+        raise Misfit("its ids of public rows do not fit their positions")
+    model.public_ids_ = found
 
 
 def check_tensor(tensors: dict[str, NDArray[Any]], name: str, shape: tuple[int, ...], kind: type) -> NDArray[Any]:
@@ -204,7 +218,7 @@ def check_tensor(tensors: dict[str, NDArray[Any]], name: str, shape: tuple[int, 
     return tensor
 
 
-def _check_description(model: PrivateClassifier, fields: dict[str, Any]) -> None:
+def _check_description(model: EmbeddingClassifier, fields: dict[str, Any]) -> None:
     """Refuse a model whose guarantee and parameters contradict each other.
 
     This finds damage and mistakes. It cannot find lies: the guarantee is the word of whoever wrote the file.

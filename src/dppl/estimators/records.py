@@ -19,6 +19,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import type_of_target
 
 from dppl import _validate
+from dppl._fingerprint import same_encoder
 from dppl.errors import InputError, LabelSetWarning, ParameterError, UnknownLabelError
 from dppl.lattice import RowSource, RowTable, TensorRows
 from dppl.lattice.tensors import as_numpy, is_tensor
@@ -27,7 +28,7 @@ UNKNOWN_LABELS = ("error", "ignore")
 
 Codes = NDArray[np.intp]
 
-_LONGEST_NAME = 1000
+_LONGEST_NAME = 4000
 _LARGEST_EXACT_FLOAT = 2**53
 _LONGEST_INTEGER = 2**128  # Python refuses to write very long ones; no class is one
 _PLAIN = (str, bytes, bool, float, int, date, datetime)
@@ -78,6 +79,28 @@ def encoder_of(X: Any) -> str | None:
     metadata = getattr(X, "metadata", None)
     name = metadata.get("encoder") if isinstance(metadata, dict) else None
     return name if isinstance(name, str) and len(name) <= _LONGEST_NAME else None
+
+
+def depends_on_company(X: Any) -> bool:
+    """Return whether a table says that its rows may depend on one another by rounding."""
+    metadata = getattr(X, "metadata", None)
+    return isinstance(metadata, dict) and "not_covered" in metadata
+
+
+def check_encoder(X: Any, expected: str | None, name: str) -> None:
+    """Refuse a table that names another encoder.
+
+    Raises
+    ------
+    InputError
+        If it does.
+    """
+    found = encoder_of(X)
+    if found is not None and expected is not None and not same_encoder(found, expected):
+        raise InputError(
+            f"{name} must be embedded by the encoder that the fit names; its table names another encoder, or other "
+            "weights or preprocessing. Embed these records with the same encoder."
+        )
 
 
 def _as_floats(X: Any, name: str) -> NDArray[Any]:

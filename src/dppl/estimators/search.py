@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from dppl import _validate
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.estimators import records
-from dppl.estimators.base import PrivateClassifier, as_json, charged
+from dppl.estimators.base import EmbeddingClassifier, as_json, charged
 from dppl.estimators.records import Codes
 from dppl.lattice import RowSource, iter_blocks, take_rows
 from dppl.mechanisms import DiscreteGaussian, Randomness, randomness
@@ -42,7 +42,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    estimator : PrivateClassifier
+    estimator : EmbeddingClassifier
         What to fit, with the public class list and an ApproxDP budget for the *whole* search.
     parameters : dict of str to list, or list of such dicts
         Candidates, as in scikit-learn's `ParameterGrid`. Chosen without looking at private data.
@@ -58,7 +58,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Attributes
     ----------
-    best_estimator_ : PrivateClassifier
+    best_estimator_ : EmbeddingClassifier
         The released model.
     best_params_ : dict
         Its candidate. Safe to publish.
@@ -93,7 +93,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     True
     """
 
-    best_estimator_: PrivateClassifier
+    best_estimator_: EmbeddingClassifier
     best_params_: dict[str, Any]
     best_score_: float
     guarantee_: Guarantee
@@ -101,7 +101,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        estimator: PrivateClassifier,
+        estimator: EmbeddingClassifier,
         parameters: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]],
         *,
         mean_runs: int = 10,
@@ -163,7 +163,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             train_rows, train_labels = take_rows(rows, training), labels[training]
             test_rows, test_codes = take_rows(rows, np.flatnonzero(held_out)), codes[held_out]
 
-            def run() -> tuple[float, bytes, PrivateClassifier, dict[str, Any]]:
+            def run() -> tuple[float, bytes, EmbeddingClassifier, dict[str, Any]]:
                 candidate = candidates[source.below(len(candidates))]
                 model = self._candidate(candidate, rho, source).fit(train_rows, train_labels, X_public)
                 model.encoder_ = plans[0].encoder_
@@ -196,12 +196,12 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.best_estimator_.decision_function(X)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the released model, with the guarantee of the search; see `PrivateClassifier.save`."""
+        """Write the released model, with the guarantee of the search; see `EmbeddingClassifier.save`."""
         check_is_fitted(self, "best_estimator_")
         self.best_estimator_.save(path, overwrite=overwrite)
 
     def _checked(self) -> tuple[ApproxDP, list[dict[str, Any]]]:
-        if not isinstance(self.estimator, PrivateClassifier):
+        if not isinstance(self.estimator, EmbeddingClassifier):
             raise ParameterError(f"estimator must be a dppl classifier; got {type(self.estimator).__name__}.")
         budget = self.estimator.budget
         if not isinstance(budget, ApproxDP):
@@ -225,10 +225,10 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         _validate.one_of(SCORINGS, scoring=self.scoring)
         return budget, candidates
 
-    def _candidate(self, parameters: Mapping[str, Any], rho: float, source: Randomness) -> PrivateClassifier:
+    def _candidate(self, parameters: Mapping[str, Any], rho: float, source: Randomness) -> EmbeddingClassifier:
         """Return an unfitted candidate that may spend what one run may."""
         seed = None if source.fit_for_release else source.bits(31)
-        candidate: PrivateClassifier = clone(self.estimator)
+        candidate: EmbeddingClassifier = clone(self.estimator)
         candidate.set_params(budget=ZCDP(rho), random_state=seed, **parameters)
         candidate._check_parameters()
         return candidate
@@ -240,7 +240,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return Fraction(4 if self.estimator.adjacency == "replace-one" else 2)
 
     def _score(
-        self, model: PrivateClassifier, rows: RowSource, codes: Codes, mechanism: DiscreteGaussian, source: Randomness
+        self, model: EmbeddingClassifier, rows: RowSource, codes: Codes, mechanism: DiscreteGaussian, source: Randomness
     ) -> float:
         exact = _counts(model, rows, codes)
         if self.scoring == "accuracy":
@@ -311,7 +311,7 @@ def _heads(share: float) -> int:
     return max(1, min(255, round(256 * share)))
 
 
-def _counts(model: PrivateClassifier, rows: RowSource, codes: Codes) -> NDArray[np.int64]:
+def _counts(model: EmbeddingClassifier, rows: RowSource, codes: Codes) -> NDArray[np.int64]:
     """Return, for each class, the number of records that the model gets right and the number of records.
 
     Rows are classified one by one: in a matrix product a record could move its neighbours by a rounding step, across a

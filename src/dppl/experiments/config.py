@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from dppl import _validate
+from dppl._optional import optional
 from dppl.errors import DpplError, InputError, ParameterError
-from dppl.experiments._optional import bench_package
 from dppl.experiments.datasets import PARTS, SAMPLE, DatasetSpec, Pool
 from dppl.experiments.methods import check_parameters, needs_public, uses_public
 from dppl.privacy import ZCDP, Budget
@@ -142,7 +142,7 @@ def load_experiment(config: str, data: Path | None = None) -> Experiment:
         If PyYAML is not installed.
     """
     name, text = _text(config)
-    yaml = bench_package("yaml", "PyYAML")
+    yaml = optional("yaml", "PyYAML", "bench")
     try:
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:

@@ -10,7 +10,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeAlias
 
-from dppl.experiments._optional import bench_package
+from dppl._optional import optional
 from dppl.experiments.methods import METHODS
 from dppl.experiments.summary import TUNED, Series
 
@@ -60,7 +60,7 @@ def _styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
     @functools.wraps(draw)
     def styled(*args: P.args, **kwargs: P.kwargs) -> Figure:
-        with bench_package("matplotlib", "Matplotlib").rc_context(_SETTINGS):
+        with optional("matplotlib", "Matplotlib", "bench").rc_context(_SETTINGS):
             return draw(*args, **kwargs)
 
     return styled
@@ -117,7 +117,7 @@ def lines(
             axis.set_xscale("log")
             _plain_ticks(axis.xaxis)
         else:
-            axis.xaxis.set_major_locator(bench_package("matplotlib.ticker", "Matplotlib").MaxNLocator(integer=True))
+            axis.xaxis.set_major_locator(optional("matplotlib.ticker", "Matplotlib", "bench").MaxNLocator(integer=True))
         if log_y:
             axis.set_yscale("log")
             _plain_ticks(axis.yaxis)
@@ -127,14 +127,14 @@ def lines(
 
 def save(figure: Figure, folder: Path, stem: str) -> None:
     """Write a figure as PNG and as SVG."""
-    with bench_package("matplotlib", "Matplotlib").rc_context(_SETTINGS):
+    with optional("matplotlib", "Matplotlib", "bench").rc_context(_SETTINGS):
         figure.savefig(folder / f"{stem}.png", dpi=160)
         figure.set_layout_engine("none")  # all is in its place now, and finding the places takes most of the time
         figure.savefig(folder / f"{stem}.svg", metadata={"Date": None})
 
 
 def _axes(n_panels: int, labels: Collection[str]) -> tuple[Figure, list[Any]]:
-    module = bench_package("matplotlib.figure", "Matplotlib")
+    module = optional("matplotlib.figure", "Matplotlib", "bench")
     columns = min(n_panels, 4 if n_panels != 5 else 3)
     rows = math.ceil(n_panels / columns)
     width = max(3.2 * columns, 4.8, _entry_width(labels))
@@ -236,7 +236,7 @@ def _draw(axis: Any, one: Series, style: dict[str, Any]) -> None:
 
 def _plain_ticks(axis: Any) -> None:
     """Label powers of ten as plain numbers, and more of a short scale."""
-    ticker = bench_package("matplotlib.ticker", "Matplotlib")
+    ticker = optional("matplotlib.ticker", "Matplotlib", "bench")
     low, high = axis.get_view_interval()
     short = low > 0 and high / low < 60
     axis.set_major_locator(ticker.LogLocator(base=10, subs=(1, 2, 5) if short else (1,)))

@@ -11,7 +11,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dppl.experiments._optional import bench_package
+from dppl._optional import optional
 from dppl.experiments.config import Cell
 from dppl.experiments.methods import Method, Range, Space
 from dppl.experiments.metrics import balanced_accuracy
@@ -52,7 +52,7 @@ def search(
     MissingExtra
         If Optuna is not installed.
     """
-    optuna = bench_package("optuna", "Optuna")
+    optuna = optional("optuna", "Optuna", "bench")
     optuna.logging.set_verbosity(logging.WARNING)
     fitting, held_out = validation_split(len(y), VALIDATION_SHARE, cell.seed)
     free = {name: axis for name, axis in method.space.items() if name not in cell.parameters}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dppl.estimators import PrivateClassifier
+from dppl.estimators import EmbeddingClassifier
 from dppl.privacy import Budget, PureDP
 from dppl.prototypes.discriminant import DiscriminantPrototypes
 from dppl.prototypes.mean import MeanPrototypes
 from dppl.prototypes.public import PublicPrototypes
 
-METHODS: dict[str, type[PrivateClassifier]] = {
+METHODS: dict[str, type[EmbeddingClassifier]] = {
     "discriminant": DiscriminantPrototypes,
     "public": PublicPrototypes,
     "mean": MeanPrototypes,

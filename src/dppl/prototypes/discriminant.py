@@ -13,7 +13,7 @@ from scipy.special import softmax
 
 from dppl import _validate
 from dppl.errors import BudgetError
-from dppl.estimators import PrivateClassifier
+from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.records import Codes
 from dppl.lattice import Lattice, RowSource, sums_and_grams
@@ -51,7 +51,7 @@ class _Plan:
         return self.rho - Fraction(self.size.rho) - Fraction(self.counts.rho)
 
 
-class DiscriminantPrototypes(PrivateClassifier):
+class DiscriminantPrototypes(EmbeddingClassifier):
     r"""A linear discriminant from noisy statistics, without hyper-parameters.
 
     Released are, in this order, the number of records, the class counts, the Gram matrix of the features, the class

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
 from dppl.errors import ParameterError
-from dppl.estimators import PrivateClassifier
+from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.records import Codes
 from dppl.lattice import RowSource, class_sums, sum_blocks
@@ -23,7 +23,7 @@ _SAME_CLASS = "two data sets are neighbours when one record is replaced by anoth
 _SPLITS = {"dppl": DPPL_SPLIT, "original": COINPRESS_SPLIT}
 
 
-class MeanPrototypes(PrivateClassifier):
+class MeanPrototypes(EmbeddingClassifier):
     r"""One prototype per class: the sum of its embeddings with discrete Gaussian noise.
 
     Rows become integers of bounded norm (`dppl.lattice.Lattice`); the exact integer sums of all classes are released in

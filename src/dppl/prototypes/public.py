@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
 from dppl.errors import InputError, ParameterError
-from dppl.estimators import PrivateClassifier
+from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.records import Codes
 from dppl.lattice import PUBLIC_ROWS, Lattice, RowSource, SimilarityClip, take_rows, utilities
@@ -27,7 +27,7 @@ _CLIP_ROWS = 2000
 _CLIP_QUANTILES = (0.5, 0.999)
 
 
-class PublicPrototypes(PrivateClassifier):
+class PublicPrototypes(EmbeddingClassifier):
     r"""Represent each class by one or several *public* rows, selected under differential privacy.
 
     The utility of a public row for a class is the sum of its clipped similarities with the class's private rows. The
@@ -65,6 +65,8 @@ class PublicPrototypes(PrivateClassifier):
     ----------
     public_indices_ : ndarray of shape (n_classes, n_prototypes), int64
         Positions of the selected rows in `X_public`, ascending within a class. Safe to publish.
+    public_ids_ : ndarray of shape (n_classes, n_prototypes), object, or None
+        Their ids, if `X_public` is a table that has them.
     prototypes_ : ndarray of shape (n_classes, n_prototypes, dim), int8
         Their lattice rows.
     clip_ : tuple of float
@@ -97,6 +99,7 @@ class PublicPrototypes(PrivateClassifier):
 
     prototypes_: NDArray[np.int8]
     public_indices_: NDArray[np.int64]
+    public_ids_: NDArray[np.object_] | None
     _RELEASED = "prototypes_"
 
     clip_: tuple[float, float]
@@ -182,6 +185,8 @@ class PublicPrototypes(PrivateClassifier):
             candidates = np.flatnonzero(pool.usable)
             chosen += [candidates[mechanism.select(scores[candidates], source)] for scores in few]
         self.public_indices_ = np.stack(chosen)
+        ids = getattr(public, "ids", None)
+        self.public_ids_ = None if ids is None else np.array(ids, object)[self.public_indices_]
         selected = self.lattice_.transform(take_rows(public, self.public_indices_.ravel()))
         self.prototypes_ = selected.reshape(*self.public_indices_.shape, self.lattice_.dim)
 
@@ -197,6 +202,7 @@ class PublicPrototypes(PrivateClassifier):
         self.public_indices_ = check_tensor(tensors, "public_indices", shape, np.int64)
         if (self.public_indices_ < 0).any():
             raise Misfit("its positions of public rows do not fit its classes")
+        self.public_ids_ = None
         self.clip_ = parameters["clip"]
 
     def _uses_public_rows(self) -> bool:

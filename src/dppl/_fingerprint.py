@@ -1,0 +1,93 @@
+"""The name of an encoder: everything that decides what it computes. It stands in tables and model files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields, replace
+
+from dppl.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """Everything that can change a bit of an embedding.
+
+    Parameters
+    ----------
+    uri : str
+        What the encoder was loaded by, without the folders of a local path.
+    library : str
+        What computes it, for example ``"timm"``.
+    weights : str
+        SHA-256 of the description of the model and of all its parameters.
+    preprocessing : str
+        What happens to an image or a text before.
+    pooling : str
+        How the outputs of the model become one row.
+    dtype : str
+        Of the arithmetic: ``"float32"`` or ``"float16"``.
+    device : str
+        ``"cpu"`` or ``"cuda"``. Machines of one kind may still differ by a rounding step.
+    batch : str
+        The fixed shapes of the batches.
+    versions : str
+        Of the libraries.
+    row_independent : bool
+        Whether the check on synthetic rows found each row to have the same bits in any place and company.
+    """
+
+    uri: str
+    library: str
+    weights: str
+    preprocessing: str
+    pooling: str
+    dtype: str
+    device: str
+    batch: str
+    versions: str
+    row_independent: bool
+
+    def text(self) -> str:
+        """Return it as one line of JSON, the same for equal fingerprints."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+    @classmethod
+    def parse(cls, text: str) -> Fingerprint:
+        """Read what `text` wrote.
+
+        Raises
+        ------
+        InputError
+            If it is something else.
+        """
+        try:
+            values = json.loads(text)
+        except ValueError:
+            values = None
+        expected = {field.name: bool if field.type == "bool" else str for field in fields(cls)}
+        if not isinstance(values, dict) or {name: type(value) for name, value in values.items()} != expected:
+            raise InputError("this is no fingerprint of an encoder.")
+        return cls(**values)
+
+    def same_function(self, other: Fingerprint) -> bool:
+        """Return whether both encoders compute the same function, up to rounding.
+
+        They do if library, weights, preprocessing, pooling and dtype agree. Where the weights lay, the device, the
+        shapes of batches and the versions of libraries may differ.
+        """
+
+        def function(one: Fingerprint) -> Fingerprint:
+            return replace(one, uri="", device="", batch="", versions="", row_independent=True)
+
+        return function(self) == function(other)
+
+
+def same_encoder(first: str, second: str) -> bool:
+    """Return whether two names, as tables and model files hold them, stand for one function.
+
+    Names that are no fingerprints must be equal.
+    """
+    try:
+        return Fingerprint.parse(first).same_function(Fingerprint.parse(second))
+    except InputError:
+        return first == second

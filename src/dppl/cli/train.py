@@ -1,0 +1,153 @@
+"""`dppl train`: from raw images or texts to a private model in one command."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dppl import _validate
+from dppl.cli._shared import (
+    DATA,
+    ForceOption,
+    MaxRecordsOption,
+    budget_from_options,
+    check_inputs,
+    check_output,
+    open_ledger,
+    printable,
+    require_labels,
+    working,
+)
+from dppl.cli.embed import embedded
+from dppl.cli.fit import (
+    ClassesOption,
+    DatasetOption,
+    DeltaOption,
+    EpsilonOption,
+    LedgerOption,
+    MethodOption,
+    ModelOption,
+    PartitionOption,
+    PrototypesOption,
+    RhoOption,
+    SeedOption,
+    UnknownLabelsOption,
+    build,
+    check_account,
+    check_method,
+    option,
+    required_classes,
+    save,
+)
+from dppl.data import align_labels, read_classes, read_table
+from dppl.embedding import KINDS, Columns, holds_embeddings, open_source
+from dppl.encoders import Encoder, load_encoder
+from dppl.errors import ParameterError
+from dppl.prototypes import METHODS, method_for
+
+_ENCODER = "Encoder"
+
+
+def train(
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA", help="Labelled images or texts, as for `dppl embed`.", show_default=False)
+    ],
+    encoder: Annotated[str, option("URI", "Frozen public encoder, as for `dppl embed`.", _ENCODER)],
+    out: ModelOption,
+    classes: ClassesOption = None,
+    public: Annotated[
+        Path | None,
+        option("POOL", "Public images or texts, or a table of their embeddings by the same encoder.", DATA),
+    ] = None,
+    labels: Annotated[Path | None, option("FILE", "Labels of DATA in a file of their own.", DATA)] = None,
+    x: Annotated[str | None, option("NAME", "Column of texts or images.", DATA, "--x")] = None,
+    y: Annotated[str | None, option("NAME", "Column of labels.", DATA, "--y")] = None,
+    identity: Annotated[str | None, option("NAME", "Column of ids.", DATA, "--id")] = None,
+    kind: Annotated[str, option("|".join(KINDS), "What DATA is. Default auto.", DATA, "--format")] = "auto",
+    split: Annotated[str | None, option("NAME", "Split of a saved data set.", DATA)] = None,
+    unknown_labels: UnknownLabelsOption = "error",
+    rho: RhoOption = None,
+    epsilon: EpsilonOption = None,
+    delta: DeltaOption = None,
+    max_records: MaxRecordsOption = None,
+    method: MethodOption = "auto",
+    prototypes: PrototypesOption = None,
+    workers: Annotated[int | None, option("N", "Threads that read and decode.", _ENCODER, min=1)] = None,
+    device: Annotated[str, option("auto|cpu|cuda", "Where the encoder runs. Default auto.", _ENCODER)] = "auto",
+    precision: Annotated[
+        str, option("auto|float32|float16", "Of the encoder's arithmetic. Default auto.", _ENCODER)
+    ] = "auto",
+    work: Annotated[
+        Path | None,
+        option("FOLDER", "Keep the tables of embeddings there. Default: MODEL.work, removed at the end.", _ENCODER),
+    ] = None,
+    ledger: LedgerOption = None,
+    dataset: DatasetOption = None,
+    partition: PartitionOption = None,
+    seed: SeedOption = None,
+    force: ForceOption = False,
+) -> None:
+    r"""Embed images or texts, train a private classifier, and save it.
+
+    The same as `dppl embed` and `dppl fit` one after the other. After an
+    interruption the same command goes on where it stopped; embeddings are kept
+    in MODEL.work until the model is saved. Records that cannot be used are
+    left out and listed in MODEL.private.jsonl, for the owner of the data only.
+
+    For example:
+
+      dppl train mails.csv --x body --y folder --encoder minilm \
+        --public sentences.txt --classes folders.txt \
+        --epsilon 1 --delta 1e-6 --out my.safetensors
+
+      dppl train scans/ --encoder vit-b-16 --public photos/ \
+        --classes classes.txt --rho 0.5 --out my.safetensors
+    """
+    check_output(out, (data, classes, public, labels), force=force)
+    options = {"n_prototypes": prototypes, "random_state": seed, "unknown_labels": unknown_labels}
+    _validate.one_of(("auto", *METHODS), method=method)
+    check_account(ledger, dataset, partition)
+    budget = budget_from_options(rho, epsilon, delta, max_records)
+    method = method_for(budget) if method == "auto" else method
+    check_method(method, budget, options, public)
+    classes = required_classes(classes)
+    check_inputs(data, classes, public, labels)
+    if public is not None and public.samefile(data):
+        raise ParameterError("--public must be public data; got the private data itself.")
+    class_list = read_classes(classes)
+    account = None if ledger is None or dataset is None else open_ledger(ledger, dataset)
+    source = open_source(data, kind=kind, columns=Columns(x, y, identity), labels=labels, split=split)
+    if source.label_type is None:
+        raise ParameterError(f"{data} has no labels; name their column with --y, or their file with --labels.")
+    model = load_encoder(encoder, device=device, precision=precision)
+    folder = out.with_name(f"{out.name}.work") if work is None else work
+    folder.mkdir(mode=0o700, parents=work is not None, exist_ok=True)
+    private = embedded(source, model, folder / "private", workers=workers)
+    public_rows = None if public is None else _public_table(public, model, folder / "public", workers)
+    table = read_table(private.table)
+    with working("fitting"):
+        aligned, class_list = align_labels(require_labels(table, data), class_list)
+        fitted = build(method, budget, class_list, options)
+        fitted.fit(
+            table,
+            aligned,
+            X_public=None if public_rows is None else read_table(public_rows, y=None),
+            ledger=account,
+            partition=partition,
+        )
+    save(fitted, out, force=force)
+    report = out.with_name(f"{out.name}.private.jsonl")
+    shutil.copyfile(private.report, report)
+    report.chmod(0o600)
+    if work is None:
+        shutil.rmtree(folder)
+    typer.echo(f"Records left out, for their owner only: {printable(report)}")
+
+
+def _public_table(public: Path, encoder: Encoder, folder: Path, workers: int | None) -> Path:
+    if holds_embeddings(public):
+        return public
+    return embedded(open_source(public), encoder, folder, workers=workers).table

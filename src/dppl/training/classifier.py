@@ -1,0 +1,272 @@
+"""`PrivateClassifier`: a frozen public encoder and a private classifier of its embeddings, as one estimator."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from dppl import _validate
+from dppl._fingerprint import Fingerprint
+from dppl.encoders import Encoder, load_encoder
+from dppl.errors import InputError, ParameterError
+from dppl.estimators import EmbeddingClassifier, load
+from dppl.privacy import Budget, Guarantee, Ledger
+from dppl.prototypes import METHODS, method_for
+from dppl.training.items import embed_items, unusable_items
+
+
+class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    r"""Train a private classifier on raw images or texts.
+
+    A frozen public encoder embeds each item by itself; a private estimator is fitted on the embeddings. Labels and
+    numbers of items stay as they are: an item that cannot be used (a damaged image, an empty text) counts as a zero
+    row, silently, because whether there is one is private. `unusable` tells its owner.
+
+    Parameters
+    ----------
+    encoder : str or Encoder
+        URI for `dppl.encoders.load_encoder`, such as ``"minilm"``, or an encoder.
+    budget : PureDP, ZCDP or ApproxDP
+        What the whole fit may spend.
+    classes : array-like of shape (n_classes,), default=None
+        Public list of classes. None reads the list from `y`, which is not private, and warns.
+    method : {"auto", "discriminant", "public", "mean"}, default="auto"
+        What is fitted on the embeddings; ``"auto"`` lets the budget decide.
+    options : mapping, default=None
+        Further parameters of that estimator, for instance ``{"n_prototypes": 3}`` of `PublicPrototypes`.
+    random_state : int, default=None
+        None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
+        must not be released.
+
+    Attributes
+    ----------
+    model_ : EmbeddingClassifier
+        The fitted estimator; `classes_` and `guarantee_` are its own.
+
+    Notes
+    -----
+    **Privacy.** Unit: one record, which is one item and its label. Relation: that of `method`, add or remove one record
+    by default. Released: what the estimator releases. Sensitivity: its own, because an embedding is a function of its
+    item alone; where the encoder cannot promise that, the guarantee lists it as not covered. Public inputs: the
+    encoder, `classes`, `X_public`, all parameters. Not covered: as the estimator says. Embedding happens before a
+    ledger is charged; it releases nothing.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from dppl import ZCDP
+    >>> from dppl.training import PrivateClassifier
+    >>> digits = load_digits()
+    >>> images = (digits.images * 15.9).astype("uint8")
+    >>> model = PrivateClassifier("pixels", ZCDP(2.0), classes=range(10))
+    >>> model = model.fit(images[:1200], digits.target[:1200])
+    >>> bool(model.score(images[1200:], digits.target[1200:]) > 0.5)
+    True
+    """
+
+    model_: EmbeddingClassifier
+
+    def __init__(
+        self,
+        encoder: str | Encoder,
+        budget: Budget,
+        classes: ArrayLike | None = None,
+        *,
+        method: str = "auto",
+        options: Mapping[str, Any] | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.encoder = encoder
+        self.budget = budget
+        self.classes = classes
+        self.method = method
+        self.options = options
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        X_public: Any = None,
+        *,
+        ledger: Ledger | None = None,
+        partition: str | None = None,
+    ) -> Self:
+        """Embed the items and release a classifier of their classes.
+
+        Parameters
+        ----------
+        X : sequence of n_records items
+            Private texts (str), or images: Pillow images, uint8 arrays, paths or the bytes of files.
+        y : array-like of shape (n_records,)
+            Private labels.
+        X_public : sequence of items, default=None
+            Public items of the same kind.
+        ledger, partition
+            As in `DiscriminantPrototypes.fit`.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ParameterError, BudgetError, BudgetExceeded, InputError, UnknownLabelError
+            As `DiscriminantPrototypes.fit`.
+        MissingExtra
+            If the encoder needs a package that is not installed.
+        """
+        model = self._estimator()
+        if hasattr(self, "model_"):  # a fit that fails leaves an unfitted classifier
+            del self.model_
+        encoder = self._loaded()
+        public = None if X_public is None else embed_items(encoder, X_public, "X_public")
+        private = embed_items(encoder, X, "X")
+        self.model_ = model.fit(private, y, X_public=public, ledger=ledger, partition=partition)
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the class of each item; an item that cannot be used gets the first class.
+
+        Parameters
+        ----------
+        X : sequence of n items
+
+        Returns
+        -------
+        ndarray of shape (n,)
+        """
+        return self.model_.predict(self._embedded(X))
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """Return the score of each class for each item.
+
+        Parameters
+        ----------
+        X : sequence of n items
+
+        Returns
+        -------
+        ndarray of shape (n, n_classes) or, for two classes, (n,)
+        """
+        return self.model_.decision_function(self._embedded(X))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy on (`X`, `y`). Measured on private records, it is not covered by the guarantee.
+
+        Parameters
+        ----------
+        X : sequence of n items
+        y : array-like of shape (n,)
+        sample_weight : array-like of shape (n,), default=None
+        """
+        return self.model_.score(self._embedded(X), y, sample_weight)
+
+    def unusable(self, X: Sequence[Any]) -> list[tuple[int, str]]:
+        """Return position and reason of each item that cannot be used. For the owner of private items only.
+
+        Parameters
+        ----------
+        X : sequence of n items
+        """
+        return unusable_items(self._loaded(), X)
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the released model, which names its encoder, to one file; see `DiscriminantPrototypes.save`."""
+        check_is_fitted(self, "model_")
+        self.model_.save(path, overwrite=overwrite)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], encoder: str | Encoder | None = None) -> PrivateClassifier:
+        """Read a model that `save` or `dppl train` wrote, ready to predict.
+
+        Parameters
+        ----------
+        path : path
+        encoder : str or Encoder, default=None
+            The model's encoder, where its files lie in a local folder. None loads what the model names.
+
+        Raises
+        ------
+        InputError
+            If the model names no encoder, or `encoder` is another one.
+        """
+        model = load(path)
+        again = cls(encoder_of_model(model, encoder), model.budget, model.classes_)
+        again.model_ = model
+        return again
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The sorted class list."""
+        return self.model_.classes_
+
+    @property
+    def guarantee_(self) -> Guarantee:
+        """What is promised."""
+        return self.model_.guarantee_
+
+    def _estimator(self) -> EmbeddingClassifier:
+        if not isinstance(self.budget, Budget):
+            raise ParameterError(
+                f"budget must be PureDP(epsilon), ZCDP(rho) or ApproxDP(epsilon, delta); got {self.budget!r}."
+            )
+        options = dict(self.options or {})
+        _validate.one_of(("auto", *METHODS), method=self.method)
+        automatic = method_for(self.budget, options.get("adjacency", "add-remove"))
+        kind = METHODS[automatic if self.method == "auto" else self.method]
+        known = sorted(set(kind._get_param_names()) - {"budget", "classes", "random_state"})
+        for name in options:
+            if name not in known:
+                raise ParameterError(
+                    f"options must be parameters of {kind.__name__}: {', '.join(known)}; got {name!r}."
+                )
+        return kind(self.budget, self.classes, random_state=self.random_state, **options)
+
+    def _loaded(self) -> Encoder:
+        return load_encoder(self.encoder) if isinstance(self.encoder, str) else self.encoder
+
+    def _embedded(self, X: Any) -> Any:
+        check_is_fitted(self, "model_")
+        return embed_items(self._loaded(), X, "X")
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.string = True
+        tags.non_deterministic = self.random_state is None
+        return tags
+
+
+def encoder_of_model(model: EmbeddingClassifier, encoder: str | Encoder | None = None) -> Encoder:
+    """Return the encoder that a model was fitted with.
+
+    Parameters
+    ----------
+    model : EmbeddingClassifier
+    encoder : str or Encoder, default=None
+        Where to find it; None loads it by the URI that the model names.
+
+    Raises
+    ------
+    InputError
+        If the model names none, or `encoder` computes something else.
+    """
+    if model.encoder_ is None:
+        raise InputError("the model does not name its encoder; embed the records first, and predict on the table.")
+    named = Fingerprint.parse(model.encoder_)
+    wanted = named.uri if encoder is None else encoder
+    found = load_encoder(wanted) if isinstance(wanted, str) else wanted
+    if not found.fingerprint.same_function(named):
+        raise InputError(
+            f"the model was fitted on embeddings of {named.uri!r}; this is another encoder, or other weights or "
+            f"preprocessing: {found.fingerprint.uri!r}. Name the right one."
+        )
+    return found

@@ -1,0 +1,107 @@
+"""Embed raw images and texts that are in memory, one row an item."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dppl._optional import optional
+from dppl.data import EmbeddingTable
+from dppl.embedding.decoding import decode, quiet
+from dppl.embedding.pipeline import table_metadata
+from dppl.embedding.records import Unusable
+from dppl.encoders import Encoder
+from dppl.errors import InputError
+
+
+def embed_items(encoder: Encoder, items: Any, name: str) -> EmbeddingTable:
+    """Return the embeddings of images or texts as a table that names its encoder.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    items : sequence of n items
+        Texts: str or bytes. Images: Pillow images, uint8 arrays of shape (height, width) or (height, width, 3), paths,
+        or the bytes of files.
+    name : str
+        Name of the argument, for messages.
+
+    Returns
+    -------
+    EmbeddingTable
+        n rows of ``encoder.dimension`` float32. A row of NaN stands for an item that cannot be used, so that no item
+        stops the others.
+
+    Raises
+    ------
+    InputError
+        If `items` is no sequence of items.
+    """
+    if isinstance(items, str | bytes | Path) or not hasattr(items, "__len__") or getattr(items, "ndim", 1) == 2:
+        raise InputError(
+            f"{name} must be a sequence of {encoder.modality}s, one a record; for arrays of embeddings use an "
+            "estimator such as DiscriminantPrototypes."
+        )
+    rows = np.full((len(items), encoder.dimension), np.nan, np.float32)
+    with quiet(encoder.modality):
+        places = iter(_prepared(encoder, items))
+        while window := list(islice(places, encoder.window)):
+            rows[[place for place, _ in window]] = encoder.encode_prepared([prepared for _, prepared in window])
+    return EmbeddingTable.of(rows, metadata=table_metadata(encoder))
+
+
+def unusable_items(encoder: Encoder, items: Sequence[Any]) -> list[tuple[int, str]]:
+    """Return position and reason of each item that cannot be used: private, like the items."""
+    found = []
+    with quiet(encoder.modality):
+        for place, item in enumerate(items):
+            try:
+                _prepare(encoder, item)
+            except Unusable as reason:
+                found.append((place, str(reason)))
+    return found
+
+
+def _prepared(encoder: Encoder, items: Any) -> Iterator[tuple[int, Any]]:
+    for place, item in enumerate(items):
+        try:
+            yield place, _prepare(encoder, item)
+        except Unusable:
+            continue
+
+
+def _prepare(encoder: Encoder, item: Any) -> Any:
+    content = _text(item) if encoder.modality == "text" else _image(item)
+    try:
+        return encoder.prepare(content)
+    except MemoryError:
+        raise
+    except Exception:  # whatever an encoder says of an odd item may quote it
+        raise Unusable("the encoder cannot prepare it") from None
+
+
+def _text(item: Any) -> Any:
+    if not isinstance(item, str | bytes):
+        raise Unusable("it is no text")
+    return decode(item, "text")
+
+
+def _image(item: Any) -> Any:
+    if isinstance(item, bytes):
+        return decode(item, "image")
+    if isinstance(item, str | Path):
+        try:
+            content = Path(item).read_bytes()
+        except (OSError, ValueError):
+            raise Unusable("its file cannot be read") from None
+        return decode(content, "image")
+    pillow = optional("PIL.Image", "pillow", "vision")
+    try:
+        image = item if isinstance(item, pillow.Image) else pillow.fromarray(np.asarray(item, np.uint8))
+        return image.convert("RGB")
+    except Exception:  # Pillow raises whatever an odd array or image leads it to
+        raise Unusable("it is no image") from None
