@@ -1,12 +1,51 @@
-"""Run before NumPy is imported: one BLAS thread a process, since the tests run in several processes."""
+"""Run before NumPy is imported: one BLAS thread a process, since the tests run in several processes. And an encoder."""
 
 import os
+import sys
+from types import SimpleNamespace
 
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402 (NumPy comes with it)
 
 # Machines that run tests are shared, so no test may depend on how long an example takes.
 settings.register_profile("dppl", deadline=None)
 settings.load_profile("dppl")
+
+
+@pytest.fixture
+def letters(monkeypatch):
+    """Name a tiny text encoder "letters": how often each letter occurs, in whole numbers. Versions are its weights."""
+    from dppl.encoders import load as loading
+    from dppl.encoders.tokens import TextNetwork
+
+    def prepare(text):
+        if "odd" in text:
+            raise ValueError(text)
+        return {"input_ids": np.array([ord(letter) % 27 for letter in text.lower()[:64]], np.int64)}
+
+    def compute(arrays):
+        counts = arrays["input_ids"][:, :, None] == np.arange(27)
+        return (counts & (arrays["attention_mask"][:, :, None] == 1)).sum(axis=1).astype(np.float32)
+
+    def load(source, device, precision):
+        source.check({"version"})
+        return TextNetwork(
+            library="tests",
+            weights=f"version {source.number('version', 1)}",
+            preprocessing="none",
+            pooling="none",
+            versions="none",
+            prepare=prepare,
+            compute=compute,
+            batch_rows=4,
+            limit=64,
+        )
+
+    monkeypatch.setitem(sys.modules, "encoder_of_the_tests", SimpleNamespace(load=load))
+    monkeypatch.setitem(loading._MODULES, "letters", "encoder_of_the_tests")
+    monkeypatch.setattr(loading, "_NAMELESS", {*loading._NAMELESS, "letters"})
+    return loading.load_encoder("letters")

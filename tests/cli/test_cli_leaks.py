@@ -6,9 +6,12 @@ mode, size and content; what is released is masked, and nothing else.
 """
 
 import contextlib
+import csv
 import functools
 import itertools
+import json
 import logging
+import os
 import re
 import sqlite3
 import stat
@@ -25,9 +28,11 @@ import pyarrow.parquet as pq
 import pytest
 import safetensors.numpy
 import typer
+from PIL import Image
 
 import dppl
 from dppl.cli import main
+from dppl.cli import train as train_module
 from dppl.data import write_table
 from dppl.mechanisms import DiscreteGaussian, SymmetricDiscreteGaussian
 from dppl.privacy import ledger as ledger_module
@@ -79,6 +84,7 @@ FITS = {
 LEDGER = ["--ledger", "ledger.db", "--dataset", "wards"]
 
 HASH = r"\b[0-9a-f]{64}\b"
+IDS = rb'(?<="public_ids\\": )\[\[.*?\]\]'
 LABELS = rf"^({'|'.join(CLASSES)})$"
 # Commands that read a model, a ledger or public rows, and what of their output is released or the hash of it.
 AFTER = [
@@ -117,7 +123,7 @@ def commands(group, path=()):
 
 def test_every_command_is_compared_or_has_a_reason(cli):
     found = dict(commands(COMMAND))
-    assert set(found) == {"fit", *(command for command, *_ in AFTER), *OWNERS, *WITHOUT_RECORDS}
+    assert set(found) == {"fit", "train", *(command for command, *_ in AFTER), *OWNERS, *WITHOUT_RECORDS}
     for name, words in OWNERS.items():
         assert words in " ".join(cli(*name.split(), "--help").stdout.split())
     for name in WITHOUT_RECORDS:
@@ -230,7 +236,7 @@ def trace(cli, caplog, monkeypatch):
             stderr=result.stderr,
             warnings=[(warning.category, str(warning.message)) for warning in caught],
             log=[(record.name, record.levelname, record.getMessage()) for record in caplog.records],
-            files={str(path.relative_to(folder)): facts(path, folder) for path in sorted(folder.rglob("*"))},
+            files={str(path.relative_to(folder)): facts(path, folder) for path in files_in(folder)},
         )
 
     return run
@@ -240,11 +246,18 @@ def masked(text, released):
     return re.sub(released, "(released)", text, flags=re.MULTILINE) if released else text
 
 
+def files_in(folder):
+    """Return what lies in a folder, without the private images themselves, which are files each."""
+    return [path for path in sorted(folder.rglob("*")) if folder / "private" / "photos" not in path.parents]
+
+
 def facts(path, folder):
-    """Return mode, size and public content; of what lies beside the private table its name alone counts."""
+    """Return mode, size and public content; of private files, which stay with their owner, the name alone counts."""
     state = path.lstat()
-    if folder / "private" in path.parents or not stat.S_ISREG(state.st_mode):
+    if {folder / "private", folder / "out.safetensors.work"} & set(path.parents) or not stat.S_ISREG(state.st_mode):
         return stat.S_IFMT(state.st_mode)
+    if path.name == "out.safetensors.private.jsonl":
+        return state.st_mode
     if path.suffix == ".csv":
         return state.st_mode, masked(path.read_text(), LABELS)  # class names differ in length
     return state.st_mode, state.st_size, public_content(path)
@@ -253,7 +266,7 @@ def facts(path, folder):
 def public_content(path):
     content = path.read_bytes()
     if path.suffix == ".safetensors":
-        header = content[: 8 + int.from_bytes(content[:8], "little")]
+        header = re.sub(IDS, b"(released)", content[: 8 + int.from_bytes(content[:8], "little")])
         tensors = safetensors.numpy.load(content)
         return header, [tensors[name].tobytes() for name in sorted(tensors.keys() - {"prototypes", "public_indices"})]
     if path.suffix == ".db":
@@ -398,6 +411,188 @@ def test_a_label_of_another_type_among_integers_shows_only_what_is_released(opti
             (folder / "classes.txt").write_text("1\n2\n10\n")
         traces.append(assert_same(pair, fit(["--rho", "1", *options]), exit_code=0 if options else 4))
     assert traces[0] == traces[1]
+
+
+# Raw records
+
+TEXTS = ["abcab", "aab", "bca", "cabb", "ddab", "cba", "fgh", "ghif", "hhgi", "ffgg", "klm", "mmlk"]
+MARK = "not to be used"  # an image of these bytes is none, a line with a NUL is no text
+
+# As RECORDS: an item, its label, and the records that both of the neighbours have.
+ITEMS = {
+    "good": ("klaf", "gnu", EVERY),
+    "unusable": (f"{MARK}\0{SECRET}", "dog", EVERY),
+    "odd to the encoder": (f"odd {SECRET}", "dog", EVERY),
+    "empty": ("", "cat", EVERY),
+    "long": ("abc" * 3000, "cat", EVERY),
+    "duplicate": (TEXTS[0], "cat", EVERY),
+    "odd label": ("klaf", SECRET, EVERY),
+    "only one of its class": ("klaf", "gnu", NO_GNU),
+    "unusable and alone in its class": (f"{MARK}\0", "gnu", NO_GNU),
+    "only one of all": ("klaf", "dog", NONE),
+    "unusable and alone": (f"{MARK}\0", "dog", NONE),
+}
+
+
+def write_csv_texts(folder, items, labels):
+    with (folder / "mails.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *zip(items, labels, strict=True)])
+
+
+def write_json_texts(folder, items, labels):
+    lines = [json.dumps({"text": item, "label": label}) for item, label in zip(items, labels, strict=True)]
+    (folder / "mails.jsonl").write_text("".join(f"{line}\n" for line in lines))
+
+
+def write_line_texts(folder, items, labels):
+    for name, column in (("mails", items), ("labels", labels)):
+        (folder / f"{name}.txt").write_text("".join(f"{value}\n" for value in column))
+
+
+def write_parquet_texts(folder, items, labels):
+    columns = {"text": pa.array(items, pa.string()), "label": pa.array(list(labels), pa.string())}
+    pq.write_table(pa.table(columns), folder / "mails.parquet")
+
+
+def write_images(folder, items, labels):
+    for name in CLASSES:
+        (folder / "photos" / name).mkdir(parents=True)
+    for number, (item, label) in enumerate(zip(items, labels, strict=True)):
+        path = folder / "photos" / label / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        shades = np.frombuffer((item.encode() * 64)[:64].ljust(64, b"a"), np.uint8).reshape(8, 8)
+        if MARK in item or not item:
+            path.write_bytes(item.encode())
+        else:
+            Image.fromarray(shades).save(path)
+
+
+SOURCES = {
+    "csv": (write_csv_texts, "letters", ["private/mails.csv"]),
+    "jsonl": (write_json_texts, "letters", ["private/mails.jsonl"]),
+    "lines": (write_line_texts, "letters", ["private/mails.txt", "--labels", "private/labels.txt"]),
+    "parquet": (write_parquet_texts, "letters", ["private/mails.parquet"]),
+    "images": (write_images, "pixels", ["private/photos"]),
+}
+
+
+@pytest.fixture
+def raw_folders(tmp_path, letters):
+    """Write the sources of a pair, each into a folder of its own beside the same public files."""
+
+    def write(pair, source="csv"):
+        made = [Path(tempfile.mkdtemp(dir=tmp_path)) for _ in pair]
+        for folder, data in zip(made, pair, strict=True):
+            (folder / "private").mkdir()
+            SOURCES[source][0](folder / "private", *data)
+            (folder / "classes.txt").write_text("".join(f"{name}\n" for name in CLASSES))
+            # Ten public records, so that no id is longer than another.
+            (folder / "pool.txt").write_text("".join(f"{text}\n" for text in TEXTS[2:]))
+            SOURCES["images"][0](folder, TEXTS[2:], Y[2:])
+            (folder / "photos").rename(folder / "pool")
+        return made
+
+    return write
+
+
+def raw_neighbours(item, label, kept):
+    """Return the items and labels with and without one more in the middle."""
+    items, labels = [TEXTS[place] for place in np.flatnonzero(kept)], Y[kept].tolist()
+    middle = len(items) // 2
+    return ([*items[:middle], item, *items[middle:]], [*labels[:middle], label, *labels[middle:]]), (items, labels)
+
+
+def train(options, source="csv", label="cat"):
+    known = [] if label in CLASSES else ["--unknown-labels", "ignore"]
+    names = ["--classes", "classes.txt", "--out", "out.safetensors", "--seed", "3", "--encoder", SOURCES[source][1]]
+    return ["train", *SOURCES[source][2], *names, *known, *options]
+
+
+def pool_of(source):
+    return ["--public", "pool" if source == "images" else "pool.txt"]
+
+
+# JSON lines have no header: without a record there are no columns, which is the form of the file.
+WITHOUT_FORM = {("jsonl", "only one of all"), ("jsonl", "unusable and alone")}
+
+
+@pytest.mark.parametrize(("source", "item"), sorted({*itertools.product(SOURCES, ITEMS)} - WITHOUT_FORM))
+def test_training_shows_only_what_it_releases(source, item, raw_folders, assert_same):
+    pair = raw_folders(raw_neighbours(*ITEMS[item]), source)
+    trace = assert_same(pair, train(["--rho", "1", "--method", "mean"], source, ITEMS[item][1]))
+    assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
+    left = {name for name in trace.files if name.startswith("out.")}
+    assert left == {"out.safetensors", "out.safetensors.private.jsonl"}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_record_that_cannot_be_used_beside_one_that_can(source, raw_folders, assert_same):
+    (bad, labels), (_, _) = raw_neighbours(*ITEMS["unusable"])
+    (good, _), (_, _) = raw_neighbours("klaf", "dog", EVERY)
+    pair = raw_folders([(bad, labels), (good, labels)], source)
+    options = ["--epsilon", "1", "--prototypes", "2", *pool_of(source)]
+    trace = assert_same(pair, train(options, source))
+    assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
+
+
+@pytest.mark.usefixtures("replayed")
+@pytest.mark.parametrize("item", ITEMS)
+def test_training_by_the_automatic_method_shows_only_what_it_releases(item, raw_folders, assert_same):
+    pair = raw_folders(raw_neighbours(*ITEMS[item]))
+    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "2"])
+    trace = assert_same(pair, train(["--rho", "1", *pool_of("csv"), *LEDGER], label=ITEMS[item][1]))
+    assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
+    assert "DiscriminantPrototypes" in trace.stdout
+    for command, arguments, _ in AFTER:
+        if command != "predict":
+            assert_same(pair, [*command.split(), *arguments])
+    assert_same(pair, ["predict", "out.safetensors", "pool.txt"])
+
+
+UNKNOWN_ITEMS = [(TEXTS, ["Jane", *Y[1:].tolist()]), ([*TEXTS, f"{MARK}\0"], [SECRET, "x", *Y[2:].tolist(), "cat"])]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_label_outside_the_classes_stops_training_without_a_word_about_it(source, raw_folders, assert_same):
+    made = raw_folders(UNKNOWN_ITEMS, source)
+    assert_same(made, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "1"])
+    trace = assert_same(made, train(["--rho", "1", *LEDGER], source), exit_code=4)
+    assert (trace.stdout, trace.warnings, trace.log) == ("", [], [])
+    assert "at least one is not" in trace.stderr
+    assert trace.stderr.count("\n") == 1
+    assert "out.safetensors" not in trace.files
+    assert_same(made, ["ledger", "show", "ledger.db"])
+
+
+def test_the_items_are_read(raw_folders, trace):
+    """Or equal traces would mean nothing."""
+    released = []
+    for folder in raw_folders(raw_neighbours(*ITEMS["good"])):
+        trace(folder, *train(["--rho", "1e6", "--method", "mean"]))
+        released.append(safetensors.numpy.load_file(folder / "out.safetensors")["prototypes"])
+    assert (released[0] != released[1]).any()
+
+
+@pytest.mark.parametrize("way", ["a line of output", "a file beside the model", "the mode of the report"])
+def test_a_leak_of_the_left_out_is_noticed(way, raw_folders, assert_same, monkeypatch):
+    def embedded(*arguments, **options):
+        done = whole(*arguments, **options)
+        number = done.report.read_text().count("\n")
+        if way == "a line of output":
+            print(number)
+        elif way == "a file beside the model":
+            Path("left out").write_text(f"{number}")
+        else:
+            monkeypatch.setattr(
+                Path, "touch", lambda path, mode: os.close(os.open(path, os.O_CREAT, mode + number % 2))
+            )
+        return done
+
+    whole = train_module.embedded
+    monkeypatch.setattr(train_module, "embedded", embedded)
+    pair = raw_folders(raw_neighbours(*ITEMS["unusable"]))
+    with pytest.raises(AssertionError, match="Trace"):
+        assert_same(pair, train(["--rho", "1", "--method", "mean"]))
 
 
 # Failures

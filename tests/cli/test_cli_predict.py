@@ -123,7 +123,7 @@ def test_another_width_is_input(command, task, model, cli, error_line):
         (["predict", "{model}", "{table}", "--out", "{folder}/labels.txt"], 2, ".csv or .npy"),
         (["predict", "{model}", "{table}", "--out", "{folder}/no/labels.csv"], 2, "existing folder"),
         (["predict", "{model}", "{table}", "--out", "{folder}/taken.csv"], 2, "--force"),
-        (["predict", "{model}"], 2, "TABLE"),
+        (["predict", "{model}"], 2, "DATA"),
         (["evaluate", "{model}", "{folder}/public.npz"], 4, "no labels"),
         (["evaluate", "{model}", "{table}", "--labels", "no.txt"], 4, "no.txt"),
     ],

@@ -375,6 +375,50 @@ def test_shards_come_in_the_order_of_their_names(tmp_path):
     assert table.metadata == {"encoder": "e"}
 
 
+def test_what_one_shard_does_not_cover_the_table_does_not(tmp_path):
+    for name, metadata in (("a", {"encoder": "e"}), ("b", {"encoder": "e", "not_covered": "rounding"})):
+        write_table(tmp_path / f"{name}.parquet", rows_of(3, 2), metadata=metadata)
+    assert read_table(tmp_path).metadata == {"encoder": "e", "not_covered": "rounding"}
+
+
+def test_ids_are_those_of_the_rows_in_order(tmp_path):
+    for name, ids in (("b", ["x", "y"]), ("a", ["4711"])):
+        save_parquet(tmp_path / f"{name}.parquet", {"x": arrow_rows(rows_of(len(ids), 2)), "id": ids})
+    assert read_table(tmp_path).ids == ["4711", "x", "y"]
+    assert read_table(tmp_path / "a.parquet").ids == ["4711"]
+
+
+@pytest.mark.parametrize(
+    "column", [None, [1, 2, 3], ["a", None, "c"], [b"a", b"b", b"c"]], ids=["none", "integers", "null", "bytes"]
+)
+def test_rows_without_a_text_each_have_no_ids(column, tmp_path):
+    columns = {"x": arrow_rows(rows_of(3, 2))} | ({} if column is None else {"id": column})
+    assert read_table(save_parquet(tmp_path / "a.parquet", columns)).ids is None
+
+
+def test_ids_that_cannot_be_read_are_an_error_without_them(tmp_path):
+    columns = {"x": arrow_rows(rows_of(N, 2)), "id": [SECRET + str(number) for number in range(N)]}
+    path = save_parquet(tmp_path / "a.parquet", columns, compression="none", use_dictionary=False)
+    table = read_table(path)
+    content = path.read_bytes()
+    path.write_bytes(content.replace(SECRET.encode(), b"\xff" * len(SECRET)))
+    refused(lambda: table.ids, "column 'id' must be readable")
+
+
+def test_a_table_of_an_array():
+    rows = rows_of(3, 2)
+    table = EmbeddingTable.of(rows, metadata={"encoder": "e"})
+    assert (table.shape, table.dtype, table.y, table.ids) == ((3, 2), np.float32, None, None)
+    np.testing.assert_array_equal(np.asarray(table), rows)
+    np.testing.assert_array_equal(np.concatenate(list(table.blocks(2))), rows)
+    assert table.metadata == {"encoder": "e"}
+    assert EmbeddingTable.of(rows, np.arange(3)).y.tolist() == [0, 1, 2]
+    assert EmbeddingTable.of(rows).metadata == {}
+    for other in (rows[0], rows.astype(str), rows[None]):
+        with pytest.raises(InputError):
+            EmbeddingTable.of(other)
+
+
 # --- one odd label changes nothing about the others -----------------------------------------------------------------
 
 

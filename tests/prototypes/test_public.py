@@ -15,8 +15,8 @@ ALARM = 1e-6
 class Table:
     """A table that streams and is no array."""
 
-    def __init__(self, rows):
-        self._rows, self.shape = rows, rows.shape
+    def __init__(self, rows, ids=None):
+        self._rows, self.shape, self.ids = rows, rows.shape, ids
 
     def blocks(self, size):
         yield from iter_blocks(self._rows, size)
@@ -109,6 +109,15 @@ def test_streams_memory_limits_and_arrays_give_the_same_model(data, monkeypatch)
     assert (array.prototypes_ == stream.prototypes_).all()
     monkeypatch.setattr(public_module, "_UTILITY_BYTES", 1)
     assert (fitted(data, n_prototypes=2).public_indices_ == array.public_indices_).all()
+
+
+def test_ids_of_a_public_table_name_the_selected_rows(data):
+    X, y, public = data
+    ids = [f"photo {row}" for row in range(len(public))]
+    model = fitted((X, y, Table(public, ids)), n_prototypes=2)
+    assert model.public_ids_.tolist() == [[f"photo {row}" for row in rows] for rows in model.public_indices_]
+    assert model.to_bytes() != fitted(data, n_prototypes=2).to_bytes()
+    assert model.fit(X, y, X_public=public).public_ids_ is None
 
 
 @pytest.mark.parametrize(("budget", "epsilon"), [(PureDP(2.0), 2.0), (ApproxDP(2.0, 1e-6), 2.0), (ZCDP(0.5), 2.0)])

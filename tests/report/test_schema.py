@@ -80,6 +80,13 @@ def test_a_statement_with_a_ledger_entry_is_valid(tmp_path):
     VALIDATOR.validate(content)
 
 
+def test_ids_of_public_rows_are_valid_beside_public_rows_alone(statements):
+    ids = {"public_ids": [["p1"], ["p2"], ["p3"]]}
+    assert VALIDATOR.is_valid(statements["public-pure"] | ids)
+    assert not VALIDATOR.is_valid(statements["public-pure"] | {"public_ids": [[1], [2], [3]]})
+    assert not VALIDATOR.is_valid(statements["mean-zcdp"] | ids)
+
+
 def objects(content, path=()):
     """Yield the path of every object in a statement."""
     if isinstance(content, dict):

@@ -115,7 +115,7 @@ def working(message: str) -> Iterator[None]:
         yield
 
 
-def check_output(path: Path, inputs: Sequence[Path | None], *, force: bool) -> None:
+def check_output(path: Path, inputs: Sequence[Path | None], *, force: bool, option: str = "--out") -> None:
     """Refuse an output path before any work is done for it.
 
     Raises
@@ -126,13 +126,13 @@ def check_output(path: Path, inputs: Sequence[Path | None], *, force: bool) -> N
         If nothing can be written into its folder.
     """
     if not path.parent.is_dir():
-        raise ParameterError(f"--out must lie in an existing folder; {path.parent} is none; create it first.")
+        raise ParameterError(f"{option} must lie in an existing folder; {path.parent} is none; create it first.")
     if path.is_dir():
-        raise ParameterError(f"--out must name a file; {path} is a folder.")
+        raise ParameterError(f"{option} must name a file; {path} is a folder.")
     if path.exists() and any(source and source.exists() and path.samefile(source) for source in inputs):
-        raise ParameterError(f"--out must not be a file that is read; {path} is; choose another name.")
+        raise ParameterError(f"{option} must not be a file that is read; {path} is; choose another name.")
     if os.path.lexists(path) and not force:
-        raise ParameterError(f"--out must name a new file; {path} exists; choose another name, or add --force.")
+        raise ParameterError(f"{option} must name a new file; {path} exists; choose another name, or add --force.")
     if not os.access(path.parent, os.W_OK):
         raise PermissionError(f"{path.parent} cannot be written to.")
 

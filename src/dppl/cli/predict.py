@@ -86,15 +86,15 @@ def predict(
         check_output(out, (model, table), force=force)
     fitted = load(model)
     check_inputs(table)
+    if to_stdout and not all(is_one_line(str(name)) for name in fitted.classes_):
+        raise InputError(
+            "a class name of this model holds a line break or another control character; use --out FILE.csv."
+        )
     if not holds_embeddings(table, x=x):
         _predict_raw(fitted, table, None if x == "x" else x, encoder, out, force=force)
         return
     if encoder is not None:
         raise ParameterError(f"--encoder is for images and texts; {table} holds embeddings.")
-    if to_stdout and not all(is_one_line(str(name)) for name in fitted.classes_):
-        raise InputError(
-            "a class name of this model holds a line break or another control character; use --out FILE.csv."
-        )
     labels = _predicted(fitted, read_rows_for(fitted, table, x=x))
     if to_stdout:
         print_lines(labels.tolist())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,8 +22,9 @@ from dppl.cli._shared import (
     print_json,
     printable,
 )
-from dppl.embedding import open_source
+from dppl.embedding import Source, open_source
 from dppl.embedding.decoding import decode, quiet
+from dppl.embedding.records import Unusable
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
 from dppl.estimators.model_file import describe
@@ -30,6 +32,7 @@ from dppl.privacy import Release
 from dppl.privacy.guarantee import in_a_row
 from dppl.prototypes import PublicPrototypes
 from dppl.report import contact_sheet, model_card
+from dppl.report.contact_sheet import TILE
 
 _NAMES = 20
 
@@ -69,7 +72,9 @@ def show(
     if as_json and as_card:
         raise ParameterError("--json and --card are two forms of one text; choose one.")
     if public is not None:
-        _show_selected(load(model), public, sheet, as_text=not (as_json or as_card), force=force)
+        if as_json or as_card:
+            raise ParameterError("--public shows texts or images; leave --json and --card out.")
+        _show_selected(model, public, sheet, force=force)
         return
     if sheet is not None:
         raise ParameterError("--sheet shows images of --public POOL; name it too.")
@@ -91,11 +96,10 @@ def show(
         screen.print(_public_rows(fitted))
 
 
-def _show_selected(model: EmbeddingClassifier, public: Path, sheet: Path | None, *, as_text: bool, force: bool) -> None:
+def _show_selected(file: Path, public: Path, sheet: Path | None, *, force: bool) -> None:
     """Print the public texts that a model selected, or draw the images."""
+    model = load(file)
     check_inputs(public)
-    if not as_text:
-        raise ParameterError("--public shows texts or images; leave --json and --card out.")
     if not isinstance(model, PublicPrototypes) or model.public_ids_ is None:
         raise ParameterError(
             "--public is for models of public rows (PublicPrototypes) fitted on a table with ids, which `dppl embed` "
@@ -105,13 +109,8 @@ def _show_selected(model: EmbeddingClassifier, public: Path, sheet: Path | None,
     if (source.modality == "image") != (sheet is not None):
         raise ParameterError(f"{public} holds {source.modality}s; --sheet FILE.png is for images, and they need it.")
     if sheet is not None:
-        check_output(sheet, (public,), force=force)
-    wanted = set(model.public_ids_.flat)
-    found = {record.id: record for record in source if record.id in wanted}
-    if len(found) < len(wanted):
-        raise InputError(f"{public} must hold the public records that the model selected; some are missing.")
-    with quiet(source.modality):
-        content = {name: decode(record.load(), source.modality) for name, record in found.items()}
+        check_output(sheet, (file, public), force=force, option="--sheet")
+    content = _selected(source, set(model.public_ids_.ravel().tolist()), public)
     rows = [
         (str(name), [content[one] for one in ids]) for name, ids in zip(model.classes_, model.public_ids_, strict=True)
     ]
@@ -123,6 +122,29 @@ def _show_selected(model: EmbeddingClassifier, public: Path, sheet: Path | None,
     for name, texts in rows:
         table.add_row(printable(name), "\n".join(printable(text) for text in texts))
     console().print(table)
+
+
+def _selected(source: Source, wanted: set[str], path: Path) -> dict[str, Any]:
+    """Return the images or texts with these ids.
+
+    Raises
+    ------
+    InputError
+        If one is not there.
+    """
+    found: dict[str, Any] = {}
+    with quiet(source.modality):
+        for record in source:
+            if record.id in wanted:
+                with suppress(Unusable):
+                    found[record.id] = decode(record.load(), source.modality)
+                    if source.modality == "image":
+                        found[record.id].thumbnail((TILE, TILE))  # whole photographs of all classes may be too many
+    if len(found) < len(wanted):
+        raise InputError(
+            f"{path} must hold the public records that the model selected; some are missing or cannot be read."
+        )
+    return found
 
 
 def _hash(path: Path) -> str:

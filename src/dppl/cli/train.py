@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from dppl import _validate
+from dppl._fingerprint import same_encoder
 from dppl.cli._shared import (
     DATA,
     ForceOption,
@@ -42,13 +43,14 @@ from dppl.cli.fit import (
     required_classes,
     save,
 )
-from dppl.data import align_labels, read_classes, read_table
+from dppl.data import EmbeddingTable, align_labels, read_classes, read_table
 from dppl.embedding import KINDS, Columns, holds_embeddings, open_source
 from dppl.encoders import Encoder, load_encoder
-from dppl.errors import ParameterError
+from dppl.errors import InputError, ParameterError
 from dppl.prototypes import METHODS, method_for
 
 _ENCODER = "Encoder"
+_WORK = ("private", "private.report.jsonl", "public", "public.report.jsonl")
 
 
 def train(
@@ -124,9 +126,10 @@ def train(
         raise ParameterError(f"{data} has no labels; name their column with --y, or their file with --labels.")
     model = load_encoder(encoder, device=device, precision=precision)
     folder = out.with_name(f"{out.name}.work") if work is None else work
-    folder.mkdir(mode=0o700, parents=work is not None, exist_ok=True)
-    private = embedded(source, model, folder / "private", workers=workers)
+    _open_work(folder)
+    # The public rows first: what is wrong with them shows before the private records take their time.
     public_rows = None if public is None else _public_table(public, model, folder / "public", workers)
+    private = embedded(source, model, folder / "private", workers=workers)
     table = read_table(private.table)
     with working("fitting"):
         aligned, class_list = align_labels(require_labels(table, data), class_list)
@@ -134,20 +137,35 @@ def train(
         fitted.fit(
             table,
             aligned,
-            X_public=None if public_rows is None else read_table(public_rows, y=None),
+            X_public=public_rows,
             ledger=account,
             partition=partition,
         )
     save(fitted, out, force=force)
     report = out.with_name(f"{out.name}.private.jsonl")
-    shutil.copyfile(private.report, report)
-    report.chmod(0o600)
+    report.touch(0o600)
+    report.write_bytes(private.report.read_bytes())
     if work is None:
         shutil.rmtree(folder)
     typer.echo(f"Records left out, for their owner only: {printable(report)}")
 
 
-def _public_table(public: Path, encoder: Encoder, folder: Path, workers: int | None) -> Path:
-    if holds_embeddings(public):
-        return public
-    return embedded(open_source(public), encoder, folder, workers=workers).table
+def _open_work(folder: Path) -> None:
+    """Make the folder for the tables, or go on with one; it is removed at the end, so nothing else may be in it."""
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        if not folder.is_dir() or any(entry.name not in _WORK for entry in folder.iterdir()):
+            raise ParameterError(
+                f"{folder} must be a new folder, or one that this command left; choose another."
+            ) from None
+
+
+def _public_table(public: Path, encoder: Encoder, folder: Path, workers: int | None) -> EmbeddingTable:
+    if not holds_embeddings(public):
+        return read_table(embedded(open_source(public), encoder, folder, workers=workers).table, y=None)
+    table = read_table(public, y=None)
+    named = table.metadata.get("encoder")
+    if table.shape[1] != encoder.dimension or (named and not same_encoder(named, encoder.fingerprint.text())):
+        raise InputError(f"{public} must hold embeddings by the encoder that --encoder names; they are by another one.")
+    return table

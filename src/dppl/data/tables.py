@@ -35,6 +35,7 @@ _FALLBACKS = {"x": ("X", "embedding", "embeddings"), "y": ("label", "labels")}
 _MISSING_INTEGER = int(np.iinfo(np.int64).min)  # stands for a null or too large a number among integer labels
 _LARGEST_INTEGER = int(np.iinfo(np.int64).max)
 _ID = "id"
+_NOT_COVERED = "not_covered"
 _BATCH_ROWS = 4096  # rows decoded at a time from Parquet
 _GROUP_ROWS = 65536  # rows in a written row group
 _READ_BUFFER = 1 << 20  # bytes; makes Arrow read page after page instead of a whole row group at once
@@ -72,7 +73,7 @@ class EmbeddingTable:
 
     @property
     def ids(self) -> list[str] | None:
-        """Ids of the rows, read from the column ``id`` that `dppl embed` writes; None without it."""
+        """Ids of the rows, read from the column ``id`` that `dppl embed` writes; None if a row has none."""
         return self._rows.ids
 
     @property
@@ -166,10 +167,13 @@ class _ParquetRows:
         for file in self.files:
             with _open_parquet(file) as parquet:
                 schema = parquet.schema_arrow
-                if _ID not in schema.names or not pa.types.is_string(schema.field(_ID).type):
+                if schema.names.count(_ID) != 1 or not pa.types.is_string(schema.field(_ID).type):
                     return None
                 with converting(f"{file}: column {_ID!r} must be readable", "write the file again"):
-                    found += parquet.read(columns=[_ID]).column(_ID).to_pylist()
+                    column = parquet.read(columns=[_ID]).column(_ID)
+                    if column.null_count:
+                        return None
+                    found += column.to_pylist()
         return found
 
     def blocks(self, size: int) -> Iterator[Array]:
@@ -316,11 +320,13 @@ def _read_parquet(path: Path, x: str, y: str | None) -> EmbeddingTable:
         raise InputError(f"{path}: all shards must have the same columns and types; they differ; write one schema")
     column, dtype = rows[0].column, rows[0].dtype
     shape = (sum(part.shape[0] for part in rows), rows[0].shape[1] or _first_width(path, files, column))
-    shared = set.intersection(*(set(entries.items()) for entries in metadata))
+    shared = dict(set.intersection(*(set(entries.items()) for entries in metadata)))
+    for entries in metadata:  # what one shard does not promise, the table does not
+        shared |= {key: text for key, text in entries.items() if key == _NOT_COVERED}
     return EmbeddingTable(
         _ParquetRows(path, files, column, shape, dtype),
         None if labels[0] is None else np.concatenate(labels),
-        {key: text for key, text in metadata[0].items() if (key, text) in shared},
+        dict(sorted(shared.items())),
     )
 
 

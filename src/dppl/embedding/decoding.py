@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,7 +15,7 @@ import numpy as np
 from dppl._optional import optional
 from dppl.embedding.records import Payload, Unusable
 
-__all__ = ["MOST_BYTES", "MOST_PIXELS", "MOST_TEXT_BYTES", "decode", "described", "quiet"]
+__all__ = ["MOST_BYTES", "MOST_PIXELS", "MOST_TEXT_BYTES", "decode", "described", "quiet", "upright_rgb"]
 
 MOST_BYTES = 1 << 28  # of an image file
 MOST_TEXT_BYTES = 1 << 24
@@ -45,12 +46,18 @@ def described(modality: str) -> str:
 
 @contextmanager
 def quiet(modality: str) -> Iterator[None]:
-    """Keep warnings, which may quote a file, from showing, while those of huge images become errors."""
+    """Keep warnings and log records, which may quote a file, from showing; warnings of huge images become errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if modality == "image":
             warnings.simplefilter("error", _pillow("PIL.Image").DecompressionBombWarning)
-        yield
+        log = logging.getLogger("PIL")
+        level = log.level
+        log.setLevel(logging.CRITICAL + 1)
+        try:
+            yield
+        finally:
+            log.setLevel(level)
 
 
 def _pillow(module: str) -> Any:
@@ -83,9 +90,7 @@ def _image(content: bytes) -> Any:
             if image.width * image.height > MOST_PIXELS:
                 raise pillow.DecompressionBombError
             image.load()
-            with suppress(Exception):  # EXIF that cannot be read turns nothing
-                _pillow("PIL.ImageOps").exif_transpose(image, in_place=True)
-            return _rgb(image)
+            return upright_rgb(image)
     except (pillow.DecompressionBombError, pillow.DecompressionBombWarning):
         raise Unusable(f"it has more than {MOST_PIXELS} pixels") from None
     except _pillow("PIL").UnidentifiedImageError:
@@ -101,7 +106,10 @@ def _formats() -> list[str]:
     return [name for name in _FORMATS if name in pillow.OPEN]
 
 
-def _rgb(image: Any) -> Any:
+def upright_rgb(image: Any) -> Any:
+    """Return an image of Pillow as RGB, turned as its EXIF data say; it may be changed."""
+    with suppress(Exception):  # EXIF that cannot be read turns nothing
+        _pillow("PIL.ImageOps").exif_transpose(image, in_place=True)
     if image.mode.startswith("I;16"):  # Pillow would cut 16 bits off at 255 in the place of scaling them
         image = _pillow("PIL.Image").fromarray((np.asarray(image) >> 8).astype(np.uint8))
     return image.convert("RGB")

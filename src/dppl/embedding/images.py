@@ -18,7 +18,7 @@ from dppl.embedding.lines import CsvRows
 from dppl.embedding.records import Columns, Record, Source, Unusable, left_out, record_of
 from dppl.errors import InputError
 
-__all__ = ["open_images"]
+__all__ = ["open_images", "read_image"]
 
 _LOOP = "it is a loop of symbolic links"
 _REASONS = {errno.ELOOP: _LOOP, errno.ENOENT: "there is no such file, or its link leads nowhere"}
@@ -78,7 +78,7 @@ class ImageFolder(Source):
 
     def _record(self, parts: tuple[str, ...], file: Path) -> Record:
         reference = os.fsencode("/".join(parts)).decode("utf-8", "backslashreplace")
-        record = record_of(reference, reference, parts[0] if self.label_type else None, partial(_read, file))
+        record = record_of(reference, reference, parts[0] if self.label_type else None, partial(read_image, file))
         return left_out(record, "it lies in no class folder") if self.label_type and len(parts) == 1 else record
 
 
@@ -107,7 +107,7 @@ class ListedImages(Source):
         def load() -> bytes:
             if inside.is_absolute() or ".." in inside.parts:
                 raise Unusable("its path leads out of the folder")
-            return _read(self.path / inside)
+            return read_image(self.path / inside)
 
         return load
 
@@ -128,7 +128,14 @@ def _identity(state: os.stat_result) -> tuple[int, int]:
     return state.st_dev, state.st_ino
 
 
-def _read(path: Path) -> bytes:
+def read_image(path: Path) -> bytes:
+    """Return the content of a file, of a huge one no more than shows that it is.
+
+    Raises
+    ------
+    Unusable
+        If it cannot be read.
+    """
     try:
         state = os.stat(path)
         if not stat.S_ISREG(state.st_mode):  # a pipe would wait for ever

@@ -191,7 +191,7 @@ def _pass_over(records: _Stream, table: ShardedTable, progress: Callable[[int], 
     else:
         if not table.finished or next(records, None) is None:
             return
-    raise InputError(f"the source has changed since {table.folder} was begun; choose another --out.")
+    raise InputError(f"the source has changed since {table.folder} was begun; remove it, or choose another folder.")
 
 
 def _write_shards(

@@ -170,8 +170,8 @@ class ShardedTable:
         if (version, parameters) != (_VERSION, self._parameters):
             differ = sorted(key for key in self._parameters if self._parameters[key] != parameters.get(key))
             raise ParameterError(
-                f"{self.folder} was begun with another {', '.join(differ) or 'version of dppl'}; choose another --out, "
-                "or the options of that time."
+                f"{self.folder} was begun with another {', '.join(differ) or 'version of dppl'}; choose the "
+                "options of that time, or another folder, or remove this one."
             )
         if finished and all(_has(self.folder / shard.file, shard.size) for shard in shards):
             return shards, True  # whatever became of the report

@@ -148,6 +148,9 @@ class FixedShapeEncoder:
             row_independent=difference == 0,
         )
 
+    def __deepcopy__(self, memo: object) -> FixedShapeEncoder:
+        return self  # frozen, so that the copies which scikit-learn makes of parameters may share it
+
     @property
     def window(self) -> int:
         """Items to hand over in one call to keep all processors busy."""

@@ -197,9 +197,8 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Embedd
 
 def _set_public_ids(model: EmbeddingClassifier, ids: list[list[str]]) -> None:
     found = np.array(ids, object)
-    if found.shape != getattr(model, "public_indices_", np.empty(0)).shape or not all(
-        isinstance(name, str) for name in found.flat
-    ):
+    rows = getattr(model, "public_indices_", None)
+    if rows is None or found.shape != rows.shape or not all(isinstance(name, str) for name in found.flat):
         raise Misfit("its ids of public rows do not fit their positions")
     model.public_ids_ = found
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from dppl._optional import optional
 
-_TILE, _GAP, _NAME_WIDTH = 96, 6, 180
+TILE, GAP, NAME_WIDTH = 96, 6, 180
 _INK, _PAPER = (0, 0, 0), (255, 255, 255)
 
 
@@ -18,7 +18,7 @@ def contact_sheet(rows: Sequence[tuple[str, Sequence[Any]]]) -> bytes:
     Parameters
     ----------
     rows : sequence of (name, images)
-        Images are those of Pillow.
+        Images are those of Pillow. They are fitted into squares of `TILE` pixels.
 
     Raises
     ------
@@ -27,17 +27,17 @@ def contact_sheet(rows: Sequence[tuple[str, Sequence[Any]]]) -> bytes:
     """
     image, draw, ops, font = (optional(f"PIL.{name}", "pillow", "vision") for name in _MODULES)
     columns = max((len(images) for _, images in rows), default=0)
-    step = _TILE + _GAP
-    sheet = image.new("RGB", (_NAME_WIDTH + columns * step + _GAP, len(rows) * step + _GAP), _PAPER)
+    step = TILE + GAP
+    sheet = image.new("RGB", (NAME_WIDTH + columns * step + GAP, len(rows) * step + GAP), _PAPER)
     pen = draw.Draw(sheet)
     letters = font.load_default(14)
     for row, (name, images) in enumerate(rows):
-        top = _GAP + row * step
-        pen.text((_GAP, top + _TILE // 2), _fitting(name, pen, letters), _INK, letters, anchor="lm")
+        top = GAP + row * step
+        pen.text((GAP, top + TILE // 2), _fitting(name, pen, letters), _INK, letters, anchor="lm")
         for column, picture in enumerate(images):
-            tile = ops.contain(picture, (_TILE, _TILE))
-            left = _NAME_WIDTH + column * step
-            sheet.paste(tile, (left + (_TILE - tile.width) // 2, top + (_TILE - tile.height) // 2))
+            tile = ops.contain(picture, (TILE, TILE))
+            left = NAME_WIDTH + column * step
+            sheet.paste(tile, (left + (TILE - tile.width) // 2, top + (TILE - tile.height) // 2))
     buffer = io.BytesIO()
     sheet.save(buffer, "PNG")
     return buffer.getvalue()
@@ -47,8 +47,8 @@ _MODULES = ("Image", "ImageDraw", "ImageOps", "ImageFont")
 
 
 def _fitting(name: str, pen: Any, letters: Any) -> str:
-    """Cut a long name where the images begin."""
-    text = name
-    while len(text) > 1 and pen.textlength(text, letters) > _NAME_WIDTH - 2 * _GAP:
+    """Put a name on one line, and cut a long one where the images begin."""
+    text = " ".join(name.split())
+    while len(text) > 1 and pen.textlength(text, letters) > NAME_WIDTH - 2 * GAP:
         text = text[:-2] + "…"
     return text

@@ -72,6 +72,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     model_: EmbeddingClassifier
+    _kept: tuple[str, Encoder] | None = None  # what was loaded last, and by which name
 
     def __init__(
         self,
@@ -124,6 +125,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             If the encoder needs a package that is not installed.
         """
         model = self._estimator()
+        model._check_parameters()  # before hours of embedding
         if hasattr(self, "model_"):  # a fit that fails leaves an unfitted classifier
             del self.model_
         encoder = self._loaded()
@@ -143,7 +145,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         ndarray of shape (n,)
         """
-        return self.model_.predict(self._embedded(X))
+        rows = self._embedded(X)
+        return self.model_.predict(rows)
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Return the score of each class for each item.
@@ -156,7 +159,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         ndarray of shape (n, n_classes) or, for two classes, (n,)
         """
-        return self.model_.decision_function(self._embedded(X))
+        rows = self._embedded(X)
+        return self.model_.decision_function(rows)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy on (`X`, `y`). Measured on private records, it is not covered by the guarantee.
@@ -167,7 +171,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y : array-like of shape (n,)
         sample_weight : array-like of shape (n,), default=None
         """
-        return self.model_.score(self._embedded(X), y, sample_weight)
+        rows = self._embedded(X)
+        return self.model_.score(rows, y, sample_weight)
 
     def unusable(self, X: Sequence[Any]) -> list[tuple[int, str]]:
         """Return position and reason of each item that cannot be used. For the owner of private items only.
@@ -231,11 +236,18 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return kind(self.budget, self.classes, random_state=self.random_state, **options)
 
     def _loaded(self) -> Encoder:
-        return load_encoder(self.encoder) if isinstance(self.encoder, str) else self.encoder
+        if not isinstance(self.encoder, str):
+            return self.encoder
+        if self._kept is None or self._kept[0] != self.encoder:
+            self._kept = self.encoder, load_encoder(self.encoder)
+        return self._kept[1]
 
     def _embedded(self, X: Any) -> Any:
         check_is_fitted(self, "model_")
         return embed_items(self._loaded(), X, "X")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_kept"}
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -263,7 +275,7 @@ def encoder_of_model(model: EmbeddingClassifier, encoder: str | Encoder | None =
         raise InputError("the model does not name its encoder; embed the records first, and predict on the table.")
     named = Fingerprint.parse(model.encoder_)
     wanted = named.uri if encoder is None else encoder
-    found = load_encoder(wanted) if isinstance(wanted, str) else wanted
+    found = load_encoder(wanted, precision=named.dtype) if isinstance(wanted, str) else wanted
     if not found.fingerprint.same_function(named):
         raise InputError(
             f"the model was fitted on embeddings of {named.uri!r}; this is another encoder, or other weights or "

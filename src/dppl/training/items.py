@@ -11,11 +11,12 @@ import numpy as np
 
 from dppl._optional import optional
 from dppl.data import EmbeddingTable
-from dppl.embedding.decoding import decode, quiet
+from dppl.embedding.decoding import decode, quiet, upright_rgb
+from dppl.embedding.images import read_image
 from dppl.embedding.pipeline import table_metadata
 from dppl.embedding.records import Unusable
 from dppl.encoders import Encoder
-from dppl.errors import InputError
+from dppl.errors import DpplError, InputError
 
 
 def embed_items(encoder: Encoder, items: Any, name: str) -> EmbeddingTable:
@@ -41,17 +42,31 @@ def embed_items(encoder: Encoder, items: Any, name: str) -> EmbeddingTable:
     InputError
         If `items` is no sequence of items.
     """
-    if isinstance(items, str | bytes | Path) or not hasattr(items, "__len__") or getattr(items, "ndim", 1) == 2:
-        raise InputError(
-            f"{name} must be a sequence of {encoder.modality}s, one a record; for arrays of embeddings use an "
-            "estimator such as DiscriminantPrototypes."
-        )
+    _check_form(encoder, items, name)
     rows = np.full((len(items), encoder.dimension), np.nan, np.float32)
     with quiet(encoder.modality):
         places = iter(_prepared(encoder, items))
         while window := list(islice(places, encoder.window)):
             rows[[place for place, _ in window]] = encoder.encode_prepared([prepared for _, prepared in window])
     return EmbeddingTable.of(rows, metadata=table_metadata(encoder))
+
+
+def _check_form(encoder: Encoder, items: Any, name: str) -> None:
+    """Refuse what holds no items at all. Its form decides; of what is in it nothing is read."""
+    shape, dtype = tuple(getattr(items, "shape", ())), str(getattr(items, "dtype", "object"))
+    if isinstance(items, str | bytes | Path) or not hasattr(items, "__len__") or len(shape) == 2:
+        raise InputError(
+            f"{name} must be a sequence of {encoder.modality}s, one a record; for arrays of embeddings use an "
+            "estimator such as DiscriminantPrototypes."
+        )
+    if len(shape) > 2:
+        # An array of images. Floats may be on any scale, and channels first would be other images.
+        fits = encoder.modality == "image" and dtype.endswith("uint8") and (len(shape) == 3 or shape[3:] == (3,))
+    else:
+        fits = getattr(getattr(items, "dtype", None), "kind", "O") not in tuple("biufc")
+    if not fits:
+        wanted = "str" if encoder.modality == "text" else "uint8, shape (n, height, width) or (n, height, width, 3)"
+        raise InputError(f"{name} must hold {encoder.modality}s: {wanted}; got another kind of array ({dtype}).")
 
 
 def unusable_items(encoder: Encoder, items: Sequence[Any]) -> list[tuple[int, str]]:
@@ -78,7 +93,7 @@ def _prepare(encoder: Encoder, item: Any) -> Any:
     content = _text(item) if encoder.modality == "text" else _image(item)
     try:
         return encoder.prepare(content)
-    except MemoryError:
+    except (DpplError, MemoryError):
         raise
     except Exception:  # whatever an encoder says of an odd item may quote it
         raise Unusable("the encoder cannot prepare it") from None
@@ -91,17 +106,22 @@ def _text(item: Any) -> Any:
 
 
 def _image(item: Any) -> Any:
+    if isinstance(item, str | Path):
+        item = read_image(Path(item))
     if isinstance(item, bytes):
         return decode(item, "image")
-    if isinstance(item, str | Path):
-        try:
-            content = Path(item).read_bytes()
-        except (OSError, ValueError):
-            raise Unusable("its file cannot be read") from None
-        return decode(content, "image")
     pillow = optional("PIL.Image", "pillow", "vision")
     try:
-        image = item if isinstance(item, pillow.Image) else pillow.fromarray(np.asarray(item, np.uint8))
-        return image.convert("RGB")
+        # A copy, because turning an image upright changes it.
+        return upright_rgb(item.copy() if isinstance(item, pillow.Image) else pillow.fromarray(_pixels(item)))
+    except (MemoryError, Unusable):
+        raise
     except Exception:  # Pillow raises whatever an odd array or image leads it to
         raise Unusable("it is no image") from None
+
+
+def _pixels(item: Any) -> Any:
+    pixels = np.asarray(item)
+    if pixels.dtype != np.uint8 or not pixels.size:  # other numbers may be on any scale
+        raise Unusable("it has no uint8 pixels")
+    return pixels

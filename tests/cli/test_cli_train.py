@@ -1,0 +1,390 @@
+"""`dppl train`, `dppl predict` on images and texts, and `dppl show --public`. What they tell: test_cli_leaks.py."""
+
+import io
+import json
+import stat
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import dppl
+from dppl.cli import train as module
+from dppl.data import read_table, write_table
+from dppl.encoders.fixed import FixedShapeEncoder
+from dppl.report.contact_sheet import GAP, NAME_WIDTH, TILE
+
+ALPHABETS = {"cat": "abcde", "dog": "fghij", "gnu": "klmno"}
+CLASSES = list(ALPHABETS)
+Y = np.repeat(CLASSES, (20, 12, 5)).tolist()
+
+
+def texts_of(names, seed):
+    rng = np.random.default_rng(seed)
+    return ["".join(rng.choice(list(ALPHABETS[name]), rng.integers(3, 30))) for name in names]
+
+
+TEXTS, NEW, POOL = (texts_of(Y, seed) for seed in range(3))
+
+
+def write_csv(path, texts, labels=None):
+    lines = texts if labels is None else [f"{text},{label}" for text, label in zip(texts, labels, strict=True)]
+    path.write_text("\n".join(["text" if labels is None else "text,label", *lines, ""]))
+
+
+@pytest.fixture
+def mails(tmp_path, monkeypatch, letters):
+    """A folder with private, public and new texts, in which commands run."""
+    monkeypatch.chdir(tmp_path)
+    write_csv(tmp_path / "mails.csv", TEXTS, Y)
+    write_csv(tmp_path / "new.csv", NEW)
+    (tmp_path / "pool.txt").write_text("".join(f"{text}\n" for text in POOL))
+    (tmp_path / "classes.txt").write_text("".join(f"{name}\n" for name in CLASSES))
+    return tmp_path
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch):
+    """Folders with private images, dark, grey and bright, and with public ones in all shades and forms."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+
+    def write(path, shade, size=(20, 30)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.clip(shade + rng.integers(-20, 20, (*size, 3)), 0, 255).astype(np.uint8)
+        Image.fromarray(pixels).save(path)
+
+    for name, shade in zip(CLASSES, (20, 128, 235), strict=True):
+        for number in range(8):
+            write(tmp_path / "photos" / name / f"{number}.png", shade)
+    for number, shade in enumerate(range(0, 260, 15)):
+        write(tmp_path / "pool" / f"p{number:02}.jpg", shade, (20 + 3 * number, 60))
+    (tmp_path / "classes.txt").write_text("".join(f"{name}\n" for name in CLASSES))
+    return tmp_path
+
+
+TRAIN = ["train", "mails.csv", "--encoder", "letters", "--classes", "classes.txt", "--out", "m.safetensors"]
+EXACT = ["--rho", "1e4", "--seed", "3"]  # hardly any noise
+SELECT = ["--epsilon", "500", "--seed", "3", "--prototypes", "2"]
+
+
+def rows_of(result):
+    """Return the lines of a CSV file on stdout below its header."""
+    header, *rows = [line.split(",") for line in result.stdout.splitlines()]
+    assert header == ["id", "label"]
+    return rows
+
+
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_from_texts_to_predictions(mails, cli):
+    before = names_in(mails)
+    result = cli(*TRAIN, *EXACT, "--public", "pool.txt")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith("DiscriminantPrototypes: 3 classes, 27 features, rho = 10000, zCDP, add-remove.\n")
+    assert result.stdout.endswith("Records left out, for their owner only: m.safetensors.private.jsonl\n")
+    assert set(names_in(mails)) - set(before) == {"m.safetensors", "m.safetensors.private.jsonl"}
+    assert stat.S_IMODE((mails / "m.safetensors.private.jsonl").stat().st_mode) == 0o600
+    assert '"uri":"letters"' in "".join(line.strip() for line in cli("show", "m.safetensors").stdout.splitlines())
+
+    raw = cli("predict", "m.safetensors", "new.csv")
+    assert (raw.exit_code, raw.stderr) == (0, "")
+    assert rows_of(raw) == [[str(row), label] for row, label in enumerate(Y)]
+    assert cli("predict", "m.safetensors", "new.csv", "--out", "labels.csv").exit_code == 0
+    assert (mails / "labels.csv").read_text() == raw.stdout
+    assert cli("embed", "new.csv", "--encoder", "letters", "--out", "new").exit_code == 0
+    assert cli("predict", "m.safetensors", "new").stdout.splitlines() == Y
+
+
+def test_it_is_embed_and_fit_one_after_the_other(mails, cli):
+    assert cli(*TRAIN, *EXACT, "--public", "pool.txt").exit_code == 0
+    for source, out in (("mails.csv", "train"), ("pool.txt", "public")):
+        assert cli("embed", source, "--encoder", "letters", "--out", out).exit_code == 0
+    options = ["--classes", "classes.txt", "--public", "public", *EXACT]
+    assert cli("fit", "train", *options, "--out", "fit.safetensors").exit_code == 0
+    content = (mails / "m.safetensors").read_bytes()
+    assert (mails / "fit.safetensors").read_bytes() == content
+    # A table as the public pool does as well.
+    assert cli(*TRAIN, *EXACT, "--public", "public", "--force").exit_code == 0
+    assert (mails / "m.safetensors").read_bytes() == content
+
+
+def test_from_images_to_a_sheet_of_public_ones(photos, cli):
+    train = ["train", "photos", "--encoder", "pixels", "--classes", "classes.txt", "--out", "m.safetensors"]
+    assert cli(*train, "--public", "pool", *SELECT).exit_code == 0
+    model = dppl.load("m.safetensors")
+    assert "pure DP" in str(model.guarantee_)
+    assert rows_of(cli("predict", "m.safetensors", "photos"))[::8] == [[f"{name}/0.png", name] for name in CLASSES]
+
+    result = cli("show", "m.safetensors", "--public", "pool", "--sheet", "chosen.png")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "Selected images: chosen.png\n", "")
+    with Image.open("chosen.png") as sheet:
+        assert sheet.size == (NAME_WIDTH + 2 * (TILE + GAP) + GAP, 3 * (TILE + GAP) + GAP)
+        pixels = np.asarray(sheet.convert("RGB"), float)
+    for row, ids in enumerate(model.public_ids_.tolist()):
+        for column, name in enumerate(ids):
+            middle_y, middle_x = GAP + row * (TILE + GAP) + TILE // 2, NAME_WIDTH + column * (TILE + GAP) + TILE // 2
+            shown = pixels[middle_y - 5 : middle_y + 5, middle_x - 5 : middle_x + 5].mean()
+            with Image.open(photos / "pool" / name) as image:
+                assert shown == pytest.approx(np.asarray(image.convert("RGB")).mean(), abs=12)
+    dark, _, bright = pixels[GAP + TILE // 2 :: TILE + GAP, NAME_WIDTH + TILE // 2].mean(axis=1)[:3]
+    assert dark < 100 < bright
+    again = cli("show", "m.safetensors", "--public", "pool", "--sheet", "chosen.png")
+    assert (again.exit_code, "--sheet must name a new file" in again.stderr) == (2, True)
+    assert cli("show", "m.safetensors", "--public", "pool", "--sheet", "chosen.png", "--force").exit_code == 0
+
+
+def test_the_selected_texts_are_printed(mails, cli):
+    (mails / "pool.txt").write_text("".join(f"{text}\n" for text in ["", *POOL[:30], "beep\x07[red]", *POOL[30:]]))
+    assert cli(*TRAIN, *SELECT, "--public", "pool.txt").exit_code == 0
+    lines = (mails / "pool.txt").read_text().splitlines()
+    model = dppl.load("m.safetensors")
+    result = cli("show", "m.safetensors", "--public", "pool.txt")
+    assert (result.exit_code, result.stderr) == (0, "")
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in result.stdout.splitlines() if "│" in line]
+    assert [name for name, _ in cells if name] == CLASSES
+    chosen = [lines[int(number)] for ids in model.public_ids_ for number in ids]
+    assert [text for _, text in cells] == chosen
+    assert all(set(text) <= set(ALPHABETS[name]) for name, text in zip(np.repeat(CLASSES, 2), chosen, strict=True))
+
+
+def test_hostile_names_and_texts_cannot_steer_the_terminal(mails, cli):
+    names = [f"[red]{name}[/red]\x1b" for name in CLASSES]
+    (mails / "pool.txt").write_text("\x1b[2J:smile:\n" * 5)
+    model = dppl.PublicPrototypes(dppl.PureDP(1.0), names)
+    cli("embed", "pool.txt", "--encoder", "letters", "--out", "public")
+    model.fit(np.ones((3, 27)), names, X_public=read_table("public", y=None)).save("m.safetensors")
+    result = cli("show", "m.safetensors", "--public", "pool.txt")
+    assert "\\x1b[2J:smile:" in result.stdout
+    assert "[red]cat[/red]\\x1b" in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+# What cannot be used
+
+
+def test_records_that_cannot_be_used_are_left_out_and_listed(mails, cli):
+    assert cli(*TRAIN, *EXACT).exit_code == 0
+    content = (mails / "m.safetensors").read_bytes()
+    write_csv(mails / "mails.csv", ["", *TEXTS, "an odd one"], ["cat", *Y, "gnu"])
+    assert cli(*TRAIN, *EXACT, "--force").exit_code == 0
+    assert (mails / "m.safetensors").read_bytes() == content
+    notice, *left_out, totals = map(json.loads, (mails / "m.safetensors.private.jsonl").read_text().splitlines())
+    assert "For the owner of the records only" in notice["notice"]
+    assert [entry["reference"] for entry in left_out] == ["row 0", "row 38"]
+    assert totals["embedded"] == len(TEXTS)
+    write_csv(mails / "new.csv", ["abc", "odd", "klm"])
+    assert rows_of(cli("predict", "m.safetensors", "new.csv")) == [["0", "cat"], ["2", "gnu"]]
+
+
+def test_a_source_without_a_record_makes_a_model_of_noise(mails, cli):
+    write_csv(mails / "mails.csv", [""], ["cat"])
+    assert cli(*TRAIN, "--rho", "1").exit_code == 0
+    write_csv(mails / "new.csv", ["odd"])
+    assert rows_of(cli("predict", "m.safetensors", "new.csv")) == []
+
+
+# Interruptions
+
+
+@pytest.fixture
+def encoded(monkeypatch):
+    """Count the items that are encoded, and stop after `encoded.left` of them."""
+    whole, seen = FixedShapeEncoder.encode_prepared, []
+
+    def encode(self, batch):
+        seen.extend(batch)
+        if stop and len(seen) > stop[0]:
+            raise KeyboardInterrupt
+        return whole(self, batch)
+
+    stop = []
+    monkeypatch.setattr(FixedShapeEncoder, "encode_prepared", encode)
+    return seen, stop
+
+
+def test_after_an_interruption_it_goes_on(mails, cli, encoded, monkeypatch):
+    seen, stop = encoded
+    assert cli(*TRAIN, *EXACT, "--public", "pool.txt").exit_code == 0
+    content = (mails / "m.safetensors").read_bytes()
+    (mails / "m.safetensors").unlink()
+    needed = len(seen)
+    seen.clear()
+    stop.append(needed - 1)  # the public texts are done then, and the private ones are not
+    result = cli(*TRAIN, *EXACT, "--public", "pool.txt")
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", "dppl: error: interrupted.\n")
+    assert not (mails / "m.safetensors").exists()
+    assert stat.S_IMODE((mails / "m.safetensors.work").stat().st_mode) == 0o700
+    seen.clear()
+    stop.clear()
+    assert cli(*TRAIN, *EXACT, "--public", "pool.txt").exit_code == 0
+    assert len(seen) < needed
+    assert (mails / "m.safetensors").read_bytes() == content
+    assert not (mails / "m.safetensors.work").exists()
+
+
+def test_the_tables_can_be_kept_for_another_model(mails, cli, encoded):
+    seen, _ = encoded
+    assert cli(*TRAIN, *EXACT, "--work", "tables").exit_code == 0
+    assert names_in(mails / "tables") == ["private", "private.report.jsonl"]
+    checks = len(seen) - len(TEXTS)  # of the encoder, when it is loaded
+    seen.clear()
+    other = [*TRAIN[:-1], "other.safetensors", "--rho", "2", "--work", "tables"]
+    assert cli(*other).exit_code == 0
+    assert len(seen) == checks
+    assert (mails / "other.safetensors.private.jsonl").read_bytes() == (
+        mails / "m.safetensors.private.jsonl"
+    ).read_bytes()
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(mails, cli, error_line):
+    (mails / "m.safetensors.work").mkdir()
+    (mails / "m.safetensors.work" / "thesis.txt").write_text("precious")
+    (mails / "file").touch()
+    for options, name in ([[], "m.safetensors.work"], [["--work", "file"], "file"]):
+        result = cli(*TRAIN, *EXACT, *options)
+        assert result.exit_code == 2
+        assert error_line(result).startswith(f"{name} must be a new folder")
+    assert (mails / "m.safetensors.work" / "thesis.txt").read_text() == "precious"
+
+
+def test_mended_records_ask_for_a_new_start(mails, cli, error_line):
+    write_csv(mails / "mails.csv", TEXTS, ["Jane", *Y[1:]])
+    result = cli(*TRAIN, *EXACT)
+    assert result.exit_code == 4
+    assert "at least one is not" in error_line(result)
+    write_csv(mails / "mails.csv", TEXTS, Y)
+    result = cli(*TRAIN, *EXACT)
+    assert result.exit_code == 4
+    assert "has changed since m.safetensors.work/private was begun; remove it" in error_line(result)
+
+
+# Ledger and errors
+
+
+def test_a_ledger_pays_for_it(mails, cli, error_line):
+    cli("ledger", "create", "ledger.db", "--dataset", "mails", "--rho", "1")
+    account = ["--ledger", "ledger.db", "--dataset", "mails"]
+    result = cli(*TRAIN, "--rho", "0.75", *account)
+    assert result.exit_code == 0
+    assert dppl.load("m.safetensors").guarantee_.ledger_entry == "mails, release 1"
+    result = cli(*TRAIN[:-1], "n.safetensors", "--rho", "0.75", *account)
+    assert result.exit_code == 3
+    assert "0.25" in error_line(result)
+    assert not (mails / "n.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (["--rho", "1", "--encoder", "nothing"], 2, "nothing"),
+        (["--rho", "1", "--encoder", "pixels"], 2, "must be one for texts"),
+        (["--rho", "1", "--public", "mails.csv"], 2, "the private data itself"),
+        (["--rho", "1", "--public", "none.txt"], 4, "no file or folder none.txt"),
+        (["--rho", "1", "--public", "narrow.npz"], 4, "they are by another one"),
+        (["--rho", "1", "--public", "other.parquet"], 4, "they are by another one"),
+        (["--rho", "1", "--out", "none/m"], 2, "--out must lie in an existing folder"),
+        (["--rho", "1", "--out", "classes.txt", "--force"], 2, "--out must not be a file that is read"),
+        (["--rho", "1", "--out", "taken"], 2, "--force"),
+        (["--rho", "1", "--y", "animal"], 4, "must have the column 'animal' (--y)"),
+        (["--rho", "1", "--format", "text"], 2, "has no labels"),
+        (["--rho", "1", "--work", "none/work"], 4, "none/work"),
+        (["--rho", "1", "--method", "best"], 2, "method must be one of"),
+        (["--rho", "1", "--method", "mean", "--public", "pool.txt"], 2, "has no effect"),
+        (["--rho", "1", "--prototypes", "2"], 2, "--prototypes belongs to --method public"),
+        (["--rho", "1", "--ledger", "ledger.db"], 2, "--dataset NAME go together"),
+        (["--rho", "1", "--ledger", "ledger.db", "--dataset", "x"], 4, "ledger.db"),
+        (["--rho", "1", "--classes", "none.txt"], 4, "none.txt"),
+        (["--epsilon", "1"], 2, "need public rows"),
+        (["--epsilon", "1", "--method", "mean"], 3, "pure DP"),
+        ([], 2, "exactly one budget"),
+    ],
+)
+def test_a_mistake_gets_one_line_and_a_code(options, code, words, mails, cli, error_line):
+    (mails / "taken").write_text("precious")
+    write_table(mails / "narrow.npz", np.eye(5))
+    name = json.loads(module.load_encoder("letters?version=2").fingerprint.text())
+    write_table(mails / "other.parquet", np.eye(27), metadata={"encoder": json.dumps(name)})
+    result = cli(*TRAIN, *options)
+    assert result.exit_code == code
+    assert words in error_line(result)
+    assert (mails / "taken").read_text() == "precious"
+    assert not (mails / "m.safetensors").exists()
+    if "--work" not in options and words not in ("they are by another one", "must be one for texts"):
+        assert not (mails / "m.safetensors.work").exists()
+
+
+def test_classes_are_required(mails, cli, error_line):
+    result = cli("train", "mails.csv", "--encoder", "letters", "--rho", "1", "--out", "m.safetensors")
+    assert (result.exit_code, "--classes FILE is required" in error_line(result)) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (["predict", "m.safetensors", "new.csv", "--encoder", "letters?version=2"], 4, "another encoder"),
+        (["predict", "m.safetensors", "new.csv", "--encoder", "letters"], 0, None),
+        (["predict", "m.safetensors", "new.csv", "--out", "labels.npy"], 2, "must end in .csv"),
+        (["predict", "m.safetensors", "new.csv", "--x", "body"], 4, "'body' (--x)"),
+        (["predict", "m.safetensors", "table.npz", "--encoder", "letters"], 2, "holds embeddings"),
+        (["predict", "nameless.safetensors", "new.csv"], 4, "does not name its encoder"),
+        (["predict", "steering.safetensors", "new.csv"], 4, "use --out FILE.csv"),
+        (["predict", "m.safetensors", "photos"], 2, "for images, which the source holds"),
+        (["show", "m.safetensors", "--sheet", "s.png"], 2, "name it too"),
+        (["show", "m.safetensors", "--public", "none.txt"], 4, "none.txt"),
+        (["show", "m.safetensors", "--public", "pool.txt", "--json"], 2, "leave --json and --card out"),
+        (["show", "m.safetensors", "--public", "pool.txt", "--sheet", "s.png"], 2, "holds texts"),
+        (["show", "m.safetensors", "--public", "photos"], 2, "holds images; --sheet FILE.png"),
+        (["show", "m.safetensors", "--public", "photos", "--sheet", "m.safetensors", "--force"], 2, "that is read"),
+        (["show", "m.safetensors", "--public", "photos", "--sheet", "none/s.png"], 2, "existing folder"),
+        (["show", "m.safetensors", "--public", "short.txt"], 4, "some are missing"),
+        (["show", "m.safetensors", "--public", "blank.txt"], 4, "cannot be read"),
+        (["show", "nameless.safetensors", "--public", "pool.txt"], 2, "this model has no ids"),
+        (["show", "mean.safetensors", "--public", "pool.txt"], 2, "this model has no ids"),
+    ],
+)
+def test_mistakes_with_a_model(options, code, words, mails, photos, cli, error_line):
+    assert cli(*TRAIN, *SELECT, "--public", "pool.txt").exit_code == 0
+    y = np.array(CLASSES)
+    dppl.PublicPrototypes(dppl.PureDP(1.0), y).fit(np.eye(27)[:3], y, X_public=np.eye(27)).save("nameless.safetensors")
+    dppl.MeanPrototypes(dppl.ZCDP(1.0), y).fit(np.eye(27)[:3], y).save("mean.safetensors")
+    dppl.MeanPrototypes(dppl.ZCDP(1.0), ["\x1b"]).fit(np.eye(27)[:1], ["\x1b"]).save("steering.safetensors")
+    write_table("table.npz", np.eye(27))
+    (mails / "short.txt").write_text("abc\n")
+    (mails / "blank.txt").write_text("\n" * len(POOL))
+    result = cli(*options)
+    assert result.exit_code == code
+    if code:
+        assert words in error_line(result)
+
+
+def test_an_image_that_was_damaged_since_is_one_line(photos, cli, error_line):
+    train = ["train", "photos", "--encoder", "pixels", "--classes", "classes.txt", "--out", "m.safetensors"]
+    assert cli(*train, "--public", "pool", *SELECT).exit_code == 0
+    for path in (photos / "pool").iterdir():
+        path.write_bytes(b"no image")
+    result = cli("show", "m.safetensors", "--public", "pool", "--sheet", "chosen.png")
+    assert result.exit_code == 4
+    assert "cannot be read" in error_line(result)
+    assert not (photos / "chosen.png").exists()
+
+
+def test_large_images_on_a_sheet_do_not_fill_the_memory(photos, cli, monkeypatch):
+    train = ["train", "photos", "--encoder", "pixels", "--classes", "classes.txt", "--out", "m.safetensors"]
+    for path in (photos / "pool").iterdir():
+        with Image.open(io.BytesIO(path.read_bytes())) as image:
+            image.resize((800, 600)).save(path)
+    assert cli(*train, "--public", "pool", *SELECT).exit_code == 0
+    sizes = []
+    monkeypatch.setattr(
+        "dppl.cli.show.contact_sheet", lambda rows: sizes.extend(image.size for _, row in rows for image in row) or b""
+    )
+    assert cli("show", "m.safetensors", "--public", "pool", "--sheet", "chosen.png").exit_code == 0
+    assert sizes == [(96, 72)] * 6
+
+
+def test_the_help_says_whose_the_report_is(cli):
+    text = " ".join(cli("train", "--help").stdout.split())
+    assert "for the owner of the data only" in text

@@ -1,0 +1,463 @@
+"""`PrivateClassifier` does what its encoder and its estimator do one after the other, and is silent about items."""
+
+import contextlib
+import importlib
+import io
+import logging
+import os
+import pickle
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+import dppl
+from dppl import ZCDP, ApproxDP, Ledger, PrivateClassifier, PureDP
+from dppl.data import EmbeddingTable
+from dppl.encoders import load_encoder
+from dppl.errors import BudgetExceeded, InputError, LabelSetWarning, MissingExtra, ParameterError, UnknownLabelError
+from dppl.lattice import Lattice
+from dppl.prototypes import METHODS
+from dppl.training import encoder_of_model, items
+
+classifier = importlib.import_module("dppl.training.classifier")
+
+ALPHABETS = {"cat": "abcde", "dog": "fghij", "gnu": "klmno"}
+CLASSES = list(ALPHABETS)
+SECRET = "Jane Doe, 4711"
+
+
+def texts_of(names, seed):
+    rng = np.random.default_rng(seed)
+    return ["".join(rng.choice(list(ALPHABETS[name]), rng.integers(3, 30))) for name in names]
+
+
+Y = np.repeat(CLASSES, (20, 12, 5)).tolist()
+TEXTS, TEST, PUBLIC = (texts_of(Y, seed) for seed in range(3))
+
+
+def table(encoder, rows):
+    return EmbeddingTable.of(np.asarray(rows, np.float32), metadata={"encoder": encoder.fingerprint.text()})
+
+
+def make(encoder="letters", budget=None, **options):
+    return PrivateClassifier(encoder, budget or ZCDP(1e4), CLASSES, random_state=3, **options)
+
+
+def image_bytes(seed=0, mode="RGB", kind="PNG", **options):
+    pixels = np.random.default_rng(seed).integers(0, 256, (9, 14, 3), np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).convert(mode).save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+# What it does
+
+
+@pytest.mark.usefixtures("letters")
+def test_texts_from_fit_to_file_and_back(tmp_path):
+    model = make().fit(TEXTS, Y, X_public=PUBLIC)
+    assert isinstance(model.model_, dppl.DiscriminantPrototypes)
+    assert model.score(TEST, Y) == 1.0
+    predicted = model.predict(TEST)
+    assert predicted.tolist() == Y
+    assert model.decision_function(TEST).shape == (len(Y), 3)
+    assert model.classes_.tolist() == CLASSES
+    assert "rho = 10000" in str(model.guarantee_)
+    model.save(tmp_path / "m.safetensors")
+    with pytest.raises(FileExistsError):
+        model.save(tmp_path / "m.safetensors")
+    model.save(tmp_path / "m.safetensors", overwrite=True)
+    again = PrivateClassifier.load(tmp_path / "m.safetensors")
+    assert str(again.guarantee_) == str(model.guarantee_)
+    np.testing.assert_array_equal(again.predict(TEST), predicted)
+
+
+def test_images_with_pixels():
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], 40)
+    images = rng.integers(0, 40, (80, 12, 10, 3), np.uint8)
+    images[y == 1, :6] += 200  # bright above
+    images[y == 0, 6:] += 200
+    model = PrivateClassifier("pixels", ZCDP(10.0), [0, 1], method="mean", random_state=0).fit(images[::2], y[::2])
+    assert model.score(images[1::2], y[1::2]) == 1.0
+    assert model.decision_function(images).shape == (80,)
+
+
+@pytest.mark.parametrize(
+    ("method", "budget", "options"),
+    [
+        ("auto", ZCDP(1.0), None),
+        ("auto", PureDP(1.0), {"n_prototypes": 2}),
+        ("public", ZCDP(1.0), {"adjacency": "replace-one"}),
+        ("mean", ApproxDP(1.0, 1e-6), {"pool": 3}),
+        ("auto", ZCDP(1.0), {"adjacency": "replace-one", "unknown_labels": "ignore"}),
+    ],
+)
+def test_it_is_the_estimator_on_the_embeddings(method, budget, options, letters):
+    kind = {"auto": "public" if isinstance(budget, PureDP) else "discriminant"}.get(method, method)
+    kind = "mean" if options and options.get("adjacency") and method == "auto" else kind
+    public = None if kind == "mean" else PUBLIC
+    direct = METHODS[kind](budget, CLASSES, random_state=3, **(options or {}))
+    direct.fit(table(letters, letters.encode(TEXTS)), Y, X_public=None if public is None else letters.encode(public))
+    model = make(budget=budget, method=method, options=options).fit(TEXTS, Y, X_public=public)
+    assert model.model_.to_bytes() == direct.to_bytes()
+    np.testing.assert_array_equal(model.predict(TEST), direct.predict(letters.encode(TEST)))
+    assert model.score(TEST, Y) == direct.score(letters.encode(TEST), Y)
+
+
+def test_images_may_come_in_any_form(tmp_path):
+    encoder = load_encoder("pixels")
+    content = image_bytes()
+    (tmp_path / "image.png").write_bytes(content)
+    opened = Image.open(io.BytesIO(content))
+    pixels = np.asarray(opened)
+    forms = [content, opened, pixels, tmp_path / "image.png", str(tmp_path / "image.png")]
+    rows = np.asarray(items.embed_items(encoder, forms, "X"))
+    np.testing.assert_array_equal(rows, np.tile(encoder.encode([opened.convert("RGB")]), (5, 1)))
+    np.testing.assert_array_equal(np.asarray(items.embed_items(encoder, np.stack([pixels] * 2), "X")), rows[:2])
+    grey = pixels[..., 0]
+    rows = np.asarray(items.embed_items(encoder, [grey, np.repeat(grey[..., None], 3, axis=2)], "X"))
+    np.testing.assert_array_equal(rows[0], rows[1])
+
+
+def sixteen_bits():
+    buffer = io.BytesIO()
+    Image.fromarray(np.arange(0, 60000, 500, np.uint16).reshape(10, 12)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def turned():
+    exif = Image.Exif()
+    exif[0x0112] = 6  # orientation
+    return image_bytes(kind="JPEG", exif=exif.tobytes())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [turned(), sixteen_bits(), image_bytes(mode="RGBA"), image_bytes(mode="P"), image_bytes(mode="1")],
+    ids=["turned", "16 bits", "alpha", "palette", "black and white"],
+)
+def test_an_image_is_the_same_as_a_file_and_opened(content):
+    opened = Image.open(io.BytesIO(content))
+    size = opened.size
+    rows = np.asarray(items.embed_items(load_encoder("pixels"), [content, opened, opened], "X"))
+    np.testing.assert_array_equal(rows[0], rows[1])
+    np.testing.assert_array_equal(rows[0], rows[2])
+    assert len(np.unique(rows)) > 5
+    assert opened.size == size  # the caller's image stays as it is
+
+
+@pytest.mark.usefixtures("letters")
+def test_texts_may_come_in_any_form():
+    for form in (tuple, np.array, lambda texts: np.array(texts, object), lambda texts: [t.encode() for t in texts]):
+        assert make().fit(form(TEXTS), np.array(Y)).model_.to_bytes() == make().fit(TEXTS, Y).model_.to_bytes()
+
+
+# Items that cannot be used
+
+UNUSABLE_TEXTS = [None, 3, "", " \n", b"\xff", f"{SECRET}\0", f"odd {SECRET}", "\ud800", [SECRET], np.zeros(3)]
+
+
+def unusable_images(folder):
+    os.mkfifo(folder / "pipe")
+    return [
+        None,
+        b"",
+        SECRET.encode(),
+        SECRET,
+        "a\0b",
+        folder,
+        folder / "pipe",
+        folder / "none.png",
+        image_bytes()[:-30],
+        np.zeros((4, 4)),
+        np.full((4, 4), SECRET),
+        np.zeros((4, 4, 5), np.uint8),
+        np.zeros((0, 4), np.uint8),
+        object(),
+    ]
+
+
+@pytest.mark.usefixtures("letters")
+def test_texts_that_cannot_be_used_are_zero_rows(letters):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = make(method="mean").fit([*UNUSABLE_TEXTS, *TEXTS], ["cat"] * len(UNUSABLE_TEXTS) + Y)
+        rows = np.vstack([np.zeros((len(UNUSABLE_TEXTS), 27)), letters.encode(TEXTS)])
+        direct = dppl.MeanPrototypes(ZCDP(1e4), CLASSES, random_state=3)
+        direct.fit(table(letters, rows), ["cat"] * len(UNUSABLE_TEXTS) + Y)
+        assert model.model_.to_bytes() == direct.to_bytes()
+        assert set(model.predict(UNUSABLE_TEXTS)) == {"cat"}
+        found = model.unusable([*TEXTS[:2], *UNUSABLE_TEXTS])
+    assert [place for place, _ in found] == [*range(2, 2 + len(UNUSABLE_TEXTS))]
+    assert SECRET not in str(found)
+
+
+def test_images_that_cannot_be_used_are_zero_rows(tmp_path):
+    odd = unusable_images(tmp_path)
+    encoder = load_encoder("pixels")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rows = np.asarray(items.embed_items(encoder, [*odd, image_bytes()], "X"))
+        found = items.unusable_items(encoder, [image_bytes(), *odd])
+    assert np.isnan(rows[:-1]).all()
+    assert np.isfinite(rows[-1]).all()
+    assert [place for place, _ in found] == [*range(1, 1 + len(odd))]
+    assert SECRET not in str(found)
+
+
+def test_what_is_no_matter_of_an_item_stops_the_work(letters, monkeypatch):
+    monkeypatch.setattr(items, "decode", lambda *_: (_ for _ in ()).throw(MissingExtra("no Pillow")))
+    with pytest.raises(MissingExtra):
+        items.embed_items(letters, ["a"], "X")
+    monkeypatch.undo()
+    for error in (MemoryError, ParameterError):
+        monkeypatch.setattr(letters._network, "prepare", lambda *_, error=error: (_ for _ in ()).throw(error("no")))
+        with pytest.raises(error):
+            items.embed_items(letters, ["a"], "X")
+
+
+# Neighbours
+
+NEIGHBOURS = {
+    "good": ("abc", "gnu"),
+    "unusable": (None, "cat"),
+    "damaged": (b"\xff" + SECRET.encode(), "cat"),
+    "odd": (f"odd {SECRET}", "dog"),
+    "long": ("a" * 5000, "dog"),
+    "odd label": ("abc", SECRET),
+}
+
+
+def shown(value):
+    return repr(vars(value) if isinstance(value, Lattice) else value)
+
+
+def traces(X, y):
+    """Everything that a fit leaves behind but the released values."""
+    said, log = io.StringIO(), io.StringIO()
+    handler = logging.StreamHandler(log)
+    root, level = logging.getLogger(), logging.getLogger().level
+    root.addHandler(handler)
+    root.setLevel(logging.NOTSET)
+    try:
+        with (
+            contextlib.redirect_stdout(said),
+            contextlib.redirect_stderr(said),
+            warnings.catch_warnings(record=True) as caught,
+        ):
+            warnings.simplefilter("always")
+            model = make(method="mean", options={"unknown_labels": "ignore"}).fit(X, y)
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+    kept = {name: repr(value) for name, value in vars(model).items() if name not in ("_kept", "model_")}
+    inner = {name: shown(value) for name, value in vars(model.model_).items() if name != "prototypes_"}
+    words = said.getvalue(), log.getvalue(), [str(warning.message) for warning in caught]
+    return kept, inner, words, len(model.model_.to_bytes()), str(model.guarantee_)
+
+
+@pytest.mark.usefixtures("letters")
+@pytest.mark.parametrize("name", NEIGHBOURS)
+def test_neighbours_leave_the_same_traces(name):
+    item, label = NEIGHBOURS[name]
+    first, second = traces([*TEXTS, item], [*Y, label]), traces(TEXTS, Y)
+    assert first == second
+    assert first[2] == ("", "", [])
+
+
+def test_no_log_record_tells_of_an_image(caplog):
+    caplog.set_level(logging.NOTSET)
+    Image.open(io.BytesIO(image_bytes())).load()
+    assert caplog.records  # Pillow logs what it reads
+    caplog.clear()
+    items.embed_items(load_encoder("pixels"), [image_bytes(), image_bytes()[:-30]], "X")
+    assert not caplog.records
+
+
+@pytest.mark.usefixtures("letters")
+def test_a_word_about_an_unusable_item_is_noticed(monkeypatch):
+    def telling(encoder, item):
+        try:
+            return whole(encoder, item)
+        except items.Unusable:
+            warnings.warn("one item cannot be used", UserWarning, stacklevel=2)
+            raise
+
+    whole = items._prepare
+    monkeypatch.setattr(items, "_prepare", telling)
+    monkeypatch.setattr(items, "quiet", lambda _: contextlib.nullcontext())
+    assert traces([*TEXTS, None], [*Y, "cat"]) != traces(TEXTS, Y)
+
+
+@pytest.mark.usefixtures("letters")
+def test_one_item_moves_one_class_by_one_row():
+    first, second = (make(method="mean").fit(TEXTS[:n], Y[:n]).model_ for n in (37, 36))
+    steps = np.rint((first.prototypes_ - second.prototypes_) * first.lattice_.scale)
+    assert np.count_nonzero(steps.any(axis=1)) == 1
+    assert 0 < (steps**2).sum() <= first.lattice_.squared_norm
+
+
+# Encoders
+
+
+def test_the_guarantee_lists_an_encoder_that_cannot_promise(letters):
+    words = "an embedding may depend on the records embedded beside it"
+    assert words not in str(make(letters).fit(TEXTS, Y).guarantee_)
+    letters.fingerprint = replace(letters.fingerprint, row_independent=False)
+    assert words in " ".join(make(letters).fit(TEXTS, Y).guarantee_.not_covered)
+
+
+@pytest.mark.usefixtures("letters")
+def test_another_encoder_is_refused(tmp_path):
+    model = make().fit(TEXTS, Y)
+    model.save(tmp_path / "m.safetensors")
+    other = load_encoder("letters?version=2")
+    for encoder in ("letters?version=2", other, "pixels"):
+        with pytest.raises(InputError, match="another encoder"):
+            PrivateClassifier.load(tmp_path / "m.safetensors", encoder)
+    PrivateClassifier.load(tmp_path / "m.safetensors", load_encoder("letters"))
+    model.encoder = other
+    with pytest.raises(InputError, match="another encoder"):
+        model.predict(TEST)
+
+
+def test_a_model_without_an_encoder_is_refused(letters, tmp_path):
+    for name, words in ((None, "does not name its encoder"), ("minilm", "no fingerprint")):
+        estimator = dppl.MeanPrototypes(ZCDP(1.0), CLASSES).fit(letters.encode(TEXTS), Y)
+        estimator.encoder_ = name
+        with pytest.raises(InputError, match=words):
+            encoder_of_model(estimator)
+
+
+def test_a_model_is_read_with_the_precision_it_was_made_with(letters, monkeypatch):
+    estimator = make(letters).fit(TEXTS, Y).model_
+    estimator.encoder_ = replace(letters.fingerprint, dtype="float16").text()
+    asked = []
+    monkeypatch.setattr(classifier, "load_encoder", lambda uri, **options: asked.append((uri, options)) or letters)
+    with pytest.raises(InputError):
+        encoder_of_model(estimator)
+    assert asked == [("letters", {"precision": "float16"})]
+
+
+def test_an_encoder_is_loaded_once(letters, monkeypatch):
+    loaded = []
+    monkeypatch.setattr(classifier, "load_encoder", lambda uri: loaded.append(uri) or letters)
+    model = make().fit(TEXTS, Y, X_public=PUBLIC)
+    model.predict(TEST)
+    again = pickle.loads(pickle.dumps(model))
+    assert loaded == ["letters"]
+    np.testing.assert_array_equal(again.predict(TEST), model.predict(TEST))
+    assert loaded == ["letters"] * 2
+    model.encoder = "letters?version=2"
+    model.unusable([])
+    assert loaded[2:] == ["letters?version=2"]
+
+
+# scikit-learn
+
+
+def test_clones_share_the_encoder(letters):
+    model = make(letters, options={"adjacency": "add-remove"}, method="mean")
+    again = clone(model)
+    assert again.encoder is letters
+    assert again.get_params() == model.get_params()
+    assert not hasattr(again.fit(TEXTS, Y), "n_features_in_")
+    pixels = load_encoder("pixels")
+    assert clone(PrivateClassifier(pixels, ZCDP(1.0))).encoder is pixels
+
+
+@pytest.mark.usefixtures("letters")
+def test_in_a_pipeline():
+    def lower(texts):
+        return [text.lower() for text in texts]
+
+    steps = [("lower", FunctionTransformer(lower)), ("model", make())]
+    pipeline = Pipeline(steps).fit([text.upper() for text in TEXTS], Y, model__X_public=PUBLIC)
+    assert pipeline.score([text.upper() for text in TEST], Y) == 1.0
+    assert pipeline.predict(TEST).tolist() == Y
+    assert clone(pipeline).set_params(model__method="mean").fit(TEXTS, Y).predict(TEST).tolist() == Y
+
+
+@pytest.mark.usefixtures("letters")
+def test_a_ledger_pays(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.db", "mails", ZCDP(1.0))
+    model = make(budget=ZCDP(0.75)).fit(TEXTS, Y, ledger=ledger, partition="north")
+    assert model.guarantee_.ledger_entry == "mails, release 1"
+    with pytest.raises(BudgetExceeded):
+        make(budget=ZCDP(0.75)).fit(TEXTS, Y, ledger=ledger, partition="north")
+
+
+@pytest.mark.usefixtures("letters")
+def test_a_list_of_classes_read_off_the_labels_warns():
+    with pytest.warns(LabelSetWarning):
+        PrivateClassifier("letters", ZCDP(1.0)).fit(TEXTS, Y)
+
+
+# Errors
+
+
+@pytest.mark.usefixtures("letters")
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"budget": 1.0}, ParameterError, "budget must be"),
+        ({"method": "best"}, ParameterError, "method must be one of"),
+        ({"options": {"classes": CLASSES}}, ParameterError, "options must be parameters of Disc"),
+        ({"options": {"n_prototypes": 2}}, ParameterError, "got 'n_prototypes'"),
+        ({"method": "mean", "options": {"adjacency": "swap"}}, ParameterError, "adjacency"),
+        ({"encoder": "nothing"}, ParameterError, "nothing"),
+        ({"classes": ["a", "a"]}, ParameterError, "once"),
+        ({"classes": ["cat"]}, UnknownLabelError, "at least one is not"),
+    ],
+)
+def test_parameters_are_checked(changes, error, words):
+    with pytest.raises(error, match=words):
+        make().set_params(**changes).fit(TEXTS, Y)
+
+
+@pytest.mark.parametrize(
+    ("uri", "X"),
+    [
+        ("letters", "one text"),
+        ("letters", b"one text"),
+        ("letters", np.zeros((3, 27))),
+        ("letters", np.zeros((3, 4, 4), np.uint8)),
+        ("letters", np.zeros(3)),
+        ("letters", iter(TEXTS)),
+        ("pixels", np.zeros((3, 304))),
+        ("pixels", np.zeros((3, 4, 4))),
+        ("pixels", np.zeros((3, 3, 4, 4), np.uint8)),
+        ("pixels", np.zeros((3, 4, 4, 3, 1), np.uint8)),
+    ],
+)
+@pytest.mark.usefixtures("letters")
+def test_what_holds_no_items_is_refused(uri, X):
+    with pytest.raises(InputError, match="X must"):
+        make(uri).fit(X, CLASSES)
+    with pytest.raises(InputError, match="X_public must"):
+        make(uri).fit([], [], X_public=X)
+
+
+@pytest.mark.usefixtures("letters")
+def test_another_number_of_labels_is_refused():
+    with pytest.raises(InputError, match="same number of rows"):
+        make().fit(TEXTS, Y[1:])
+
+
+@pytest.mark.usefixtures("letters")
+def test_a_fit_that_fails_leaves_it_unfitted(tmp_path):
+    model = make().fit(TEXTS, Y)
+    with pytest.raises(UnknownLabelError):
+        model.fit(["abc"], ["Jane"])
+    for call in (model.predict, model.decision_function, lambda X: model.score(X, ["cat"]), lambda X: model.save(X[0])):
+        with pytest.raises(NotFittedError):
+            call([str(tmp_path / "m.safetensors")])
+    assert not hasattr(model, "guarantee_")
