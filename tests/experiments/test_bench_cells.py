@@ -78,7 +78,7 @@ def test_without_a_public_pool_the_discriminant_reads_no_public_rows(run):
 )
 def test_a_check_finds_bad_parameters_without_a_fit(experiment, monkeypatch, method, told):
     loaded = experiment(methods=["mean", method])
-    monkeypatch.setattr("dppl.estimators.base.PrivateClassifier.fit", None)
+    monkeypatch.setattr("dppl.estimators.base.EmbeddingClassifier.fit", None)
     with pytest.raises(ParameterError, match=told):
         check_cells(loaded.cells, loaded.datasets)
 
