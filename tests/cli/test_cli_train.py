@@ -210,6 +210,7 @@ def test_after_an_interruption_it_goes_on(mails, cli, encoded, monkeypatch):
     assert cli(*TRAIN, *EXACT, "--public", "pool.txt").exit_code == 0
     content = (mails / "m.safetensors").read_bytes()
     (mails / "m.safetensors").unlink()
+    (mails / "m.safetensors.private.jsonl").unlink()
     needed = len(seen)
     seen.clear()
     stop.append(needed - 1)  # the public texts are done then, and the private ones are not
@@ -388,3 +389,18 @@ def test_large_images_on_a_sheet_do_not_fill_the_memory(photos, cli, monkeypatch
 def test_the_help_says_whose_the_report_is(cli):
     text = " ".join(cli("train", "--help").stdout.split())
     assert "for the owner of the data only" in text
+
+
+def test_the_report_never_replaces_the_source_or_follows_a_link(mails, cli, error_line):
+    (mails / "mails.csv").rename(mails / "m.safetensors.private.jsonl")
+    content = (mails / "m.safetensors.private.jsonl").read_bytes()
+    result = cli("train", "m.safetensors.private.jsonl", *TRAIN[2:], *EXACT, "--format", "csv", "--force")
+    assert result.exit_code == 2
+    assert "must not be a file that is read" in error_line(result)
+    assert (mails / "m.safetensors.private.jsonl").read_bytes() == content
+    (mails / "m.safetensors.private.jsonl").rename(mails / "mails.csv")
+    (mails / "victim").write_text("kept")
+    (mails / "m.safetensors.private.jsonl").symlink_to(mails / "victim")
+    assert cli(*TRAIN, *EXACT, "--force").exit_code == 0
+    assert (mails / "victim").read_text() == "kept"
+    assert (mails / "m.safetensors.private.jsonl").stat().st_mode & 0o777 == 0o600

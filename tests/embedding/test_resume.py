@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dppl.data import read_table, write_table
 from dppl.embedding import embed, open_source
+from dppl.errors import InputError
 
 from .conftest import TinyTexts, outcome
 
@@ -120,3 +122,16 @@ def test_finished_shards_are_not_embedded_again(tmp_path):
     assert found.ids == [str(number) for number in range(N)]
     straight = outcome(embed(open_source(lines), TinyTexts(), tmp_path / "straight", shard_rows=6))
     assert straight.bytes == found.bytes
+
+
+def test_an_unfinished_table_is_no_table(tmp_path):
+    """Or a fit would spend its budget on the part of the records that came first."""
+    table = tmp_path / "table"
+    table.mkdir()
+    write_table(table / "part-000000.parquet", np.eye(3, dtype=np.float32), ["a", "b", "c"])
+    assert len(read_table(table)) == 3
+    (table / "_manifest.json").write_text('{"finished": false}')
+    with pytest.raises(InputError, match="is unfinished; run the same dppl embed again"):
+        read_table(table)
+    (table / "_manifest.json").write_text('{"finished": true}')
+    assert len(read_table(table)) == 3

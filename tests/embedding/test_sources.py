@@ -262,10 +262,9 @@ def test_the_kind_is_recognised_or_forced(tmp_path):
         ("t.txt", {"columns": Columns(x="text")}, "name columns"),
         ("photos", {"columns": Columns(y="label")}, "name columns"),
         ("t.csv", {"kind": "images"}, "must be a folder of images"),
-        ("t.csv", {"columns": Columns(y="kind")}, r"must have the column 'kind' \(--y\) once; it has 'text', 'label'"),
-        ("other.csv", {}, "name the column with the text or image with --x; it has 'a', 'b'"),
-        ("empty.csv", {}, "it has none"),
-        ("empty.jsonl", {}, "it has none"),
+        ("t.csv", {"columns": Columns(y="kind")}, r"must have the column 'kind' \(--y\) once; see its first line"),
+        ("other.csv", {}, "name the column with the text or image with --x; see its first line"),
+        ("empty.csv", {}, "see its first line"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(name, options, message, tmp_path, folder):
@@ -307,3 +306,36 @@ def test_ids_are_remembered_outside_memory_and_bound_to_no_other(tmp_path, run, 
     found = run(put(tmp_path / "t.jsonl", "\n".join(lines).encode()), texts, columns=Columns(id="id"), shard_rows=300)
     assert found.ids == [str(number) for number in range(700)]
     assert found.totals == {"records": 1000, "embedded": 700, "left_out": {"its id occurred before": 300}}
+
+
+def test_no_line_of_json_names_the_columns_of_others(tmp_path):
+    lines = [{"sentence": f"t{i}", "labels": "a", "text": f"u{i}", "label": "b"} for i in range(3)]
+    names = [json.dumps({key: line[key] for key in ("text", "label")}) for line in lines]
+    without = facts(open_source(put(tmp_path / "a.jsonl", "\n".join(names).encode())))
+    odd = json.dumps({"sentence": "x", "labels": "y"})
+    added = open_source(put(tmp_path / "b.jsonl", "\n".join([*names, odd]).encode()))
+    assert facts(added)[:3] == without
+    assert added.parameters == open_source(tmp_path / "a.jsonl").parameters
+    first = open_source(put(tmp_path / "c.jsonl", "\n".join([odd, *names]).encode()))
+    assert [label for *_, label in facts(first)] == [None, "b", "b", "b"]
+
+
+@pytest.mark.parametrize("name", ["upload.parquet", "a_x.npy", "dataset_info.json"])
+def test_one_file_does_not_turn_a_folder_of_images_into_something_else(folder, name, tmp_path):
+    flat = tmp_path / "flat"
+    for place in range(3):
+        put(flat / f"{place}.png", image_bytes(place))
+    put(flat / name, b"")
+    with pytest.raises(InputError, match="say what it is with --format"):
+        open_source(flat)
+    assert [record.id for record in open_source(flat, kind="images")][:3] == ["0.png", "1.png", "2.png"]
+    put(folder / name, b"")
+    with pytest.raises(InputError, match="say what it is with --format"):
+        open_source(folder)
+
+
+def test_a_file_without_a_header_is_not_quoted(tmp_path):
+    path = put(tmp_path / "mails.csv", b"Jane Doe is ill,spam\nhello,ham\n")
+    with pytest.raises(InputError, match="see its first line") as caught:
+        open_source(path)
+    assert "Jane" not in str(caught.value)

@@ -118,12 +118,13 @@ def convert(
 
     For the owner of the records only: the new file is as private as the table.
     int8 rows are those of the lattice, a quarter of the size of float32; only
-    their directions can be had back.
+    their directions can be had back. .npz and .npy keep neither ids nor the
+    encoder's name, which models are checked by.
 
     For example:
 
+      dppl table convert train train.parquet --rows int8
       dppl table convert train train.npz --rows float32
-      dppl table convert train.npz train.parquet --rows int8
     """
     check_output(out, (path,), force=force)
     check_inputs(path)

@@ -109,6 +109,8 @@ def train(
         --classes classes.txt --rho 0.5 --out my.safetensors
     """
     check_output(out, (data, classes, public, labels), force=force)
+    report = out.with_name(f"{out.name}.private.jsonl")
+    check_output(report, (data, classes, public, labels), force=force)
     options = {"n_prototypes": prototypes, "random_state": seed, "unknown_labels": unknown_labels}
     _validate.one_of(("auto", *METHODS), method=method)
     check_account(ledger, dataset, partition)
@@ -142,8 +144,8 @@ def train(
             partition=partition,
         )
     save(fitted, out, force=force)
-    report = out.with_name(f"{out.name}.private.jsonl")
-    report.touch(0o600)
+    report.unlink(missing_ok=True)  # a link there is not followed
+    report.touch(0o600, exist_ok=False)
     report.write_bytes(private.report.read_bytes())
     if work is None:
         shutil.rmtree(folder)

@@ -8,6 +8,7 @@ codecs may quote bytes that they could not read.
 """
 
 import itertools
+import json
 import os
 import stat
 import tempfile
@@ -35,6 +36,7 @@ _FALLBACKS = {"x": ("X", "embedding", "embeddings"), "y": ("label", "labels")}
 _MISSING_INTEGER = int(np.iinfo(np.int64).min)  # stands for a null or too large a number among integer labels
 _LARGEST_INTEGER = int(np.iinfo(np.int64).max)
 _ID = "id"
+MANIFEST = "_manifest.json"  # of a table that dppl embed writes; readers of Parquet pass over such names
 _NOT_COVERED = "not_covered"
 _BATCH_ROWS = 4096  # rows decoded at a time from Parquet
 _GROUP_ROWS = 65536  # rows in a written row group
@@ -313,6 +315,7 @@ def _read_npz(path: Path, x: str, y: str | None) -> EmbeddingTable:
 def _read_parquet(path: Path, x: str, y: str | None) -> EmbeddingTable:
     """Read the labels and the outline of a Parquet file or of a folder of shards."""
     files = _shards(path) if _is_folder(path) else (path,)
+    _check_finished(path)
     rows, labels, metadata = zip(*(_read_shard(file, x, y) for file in files), strict=True)
     kinds = [None if array is None else array.dtype.kind for array in labels]
     outlines = {(part.column, part.shape[1], part.dtype, kind) for part, kind in zip(rows, kinds, strict=True)}
@@ -348,6 +351,17 @@ def _shards(folder: Path) -> tuple[Path, ...]:
     if not files:
         raise InputError(f"{folder} must hold .parquet files; found none; name one file or the right folder")
     return tuple(files)
+
+
+def _check_finished(folder: Path) -> None:
+    """Refuse a folder that `dppl embed` has begun and not finished: it holds some of the records only."""
+    manifest = folder / MANIFEST
+    if not manifest.is_file():
+        return
+    with converting(f"{manifest} must be JSON", "run the same dppl embed again"):
+        finished = json.loads(manifest.read_text("utf-8"))["finished"]
+    if finished is not True:
+        raise InputError(f"{folder} is unfinished; run the same dppl embed again, which goes on where it stopped.")
 
 
 @contextmanager

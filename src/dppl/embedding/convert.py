@@ -18,6 +18,7 @@ from dppl.data import EmbeddingTable, read_table, write_table
 from dppl.data._reading import converting
 from dppl.embedding.rows import ROWS, as_rows, lattice_metadata
 from dppl.embedding.shards import dictionary_columns, schema_of
+from dppl.errors import ParameterError
 
 __all__ = ["SUFFIXES", "convert_table", "holds_embeddings", "parquet_files"]
 
@@ -51,10 +52,15 @@ def convert_table(source: str | os.PathLike[str], out: str | os.PathLike[str], *
     if rows is not None:
         _validate.one_of(ROWS, rows=rows)
     table = read_table(source)
+    if "not_covered" in table.metadata and target.suffix.lower() != ".parquet":
+        raise ParameterError(
+            f"{source} says what its embeddings do not cover, which only .parquet can keep; name such a file."
+        )
     # A hidden folder beside the target: on the same file system, and gone whatever happens.
     with TemporaryDirectory(prefix=".", dir=target.parent) as folder:
         part = Path(folder) / f"part{target.suffix.lower()}"
         _WRITERS[target.suffix.lower()](table, Path(source), part, table.dtype.name if rows is None else rows)
+        part.chmod(0o600)  # as private as the table
         os.replace(part, target)
 
 

@@ -95,6 +95,8 @@ def _image(content: bytes) -> Any:
         raise Unusable(f"it has more than {MOST_PIXELS} pixels") from None
     except _pillow("PIL").UnidentifiedImageError:
         raise Unusable("it is no image of a known format") from None
+    except MemoryError:  # says nothing of the image
+        raise
     except Exception:  # codecs raise whatever a damaged file leads them to
         raise Unusable("it is a damaged or truncated image") from None
 

@@ -23,7 +23,6 @@ from dppl.errors import InputError
 
 __all__ = ["CsvRows", "CsvTexts", "JsonTexts", "TextLines"]
 
-_LOOK_AT_LINES = 100
 _DELIMITERS = {".tsv": "\t"}
 
 
@@ -51,7 +50,7 @@ class CsvRows:
         csv.field_size_limit(max(csv.field_size_limit(), MOST_TEXT_BYTES))
         header = next(self._rows(), None)
         self._names = header or []
-        self.columns = columns.found_in(self._names, path, PATHS if are_paths else TEXTS)
+        self.columns = columns.found_in(self._names, path, PATHS if are_paths else TEXTS, secret=True)
         self.label_type = None if self.columns.y is None else pa.string()
 
     def records(self, loader: Callable[[str], Callable[[], Payload]]) -> Iterator[Record]:
@@ -112,19 +111,19 @@ class CsvTexts(Source):
 
 @dataclass
 class JsonTexts(Source):
-    """Texts in a file with one JSON object a line. Usual names of columns are looked for in the first lines."""
+    """Texts in a file with one JSON object a line.
+
+    Names of columns are fixed or given, never looked for in the lines: one record could else rename them for all.
+    """
 
     path: Path
     columns: Columns
 
     modality = "text"
+    label_type = pa.string()
 
     def __post_init__(self) -> None:
-        first = [entry for entry in islice(self._objects(), _LOOK_AT_LINES) if entry is not None]
-        self.columns = self.columns.found_in(
-            list(dict.fromkeys(name for entry in first for name in entry)), self.path, TEXTS
-        )
-        self.label_type = None if self.columns.y is None else pa.string()
+        self.columns = Columns(self.columns.x or "text", self.columns.y or "label", self.columns.id)
         self.unique_ids = self.columns.id is None
         self.parameters: dict[str, Any] = {"kind": "jsonl", **asdict(self.columns)}
 
@@ -135,7 +134,7 @@ class JsonTexts(Source):
             if entry is None:
                 yield left_out(Record(None, reference, None, bytes), "its line is no JSON object in UTF-8")
                 continue
-            label = None if y is None else entry.get(y)
+            label = entry.get(str(y))
             label = str(label) if type(label) is int else label
             yield record_of(reference, number if key is None else entry.get(key), label, _text_in(entry.get(str(x))))
 

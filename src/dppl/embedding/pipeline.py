@@ -131,7 +131,7 @@ def embed(
             table.refuse([])
         if not was_finished:
             store = None
-            if cache is not None:
+            if cache is not None and model.fingerprint is not None:
                 store = stack.enter_context(closing(Cache(Path(cache), repr(sorted(maker.items())), model.dimension)))
             stack.enter_context(quiet(model.modality))
             pool = ThreadPoolExecutor(workers)

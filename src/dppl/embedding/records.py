@@ -121,8 +121,10 @@ class Columns:
     y: str | None = None
     id: str | None = None
 
-    def found_in(self, names: Sequence[str], where: Path, usual: Sequence[str]) -> Columns:
+    def found_in(self, names: Sequence[str], where: Path, usual: Sequence[str], *, secret: bool = False) -> Columns:
         """Return the names with usual ones in the place of None; `y` and `id` stay None where there is none.
+
+        With `secret`, no message lists `names`: the first line of a file may be a record and no header.
 
         Raises
         ------
@@ -131,11 +133,12 @@ class Columns:
         """
         x = self.x or next((name for name in usual if name in names), None)
         y = self.y or next((name for name in _LABELS if name in names and name != x), None)
+        has = "see its first line" if secret else f"it has {_listed(names)}"
         for option, name in (("--x", x), ("--y", y), ("--id", self.id)):
             if name is None and option == "--x":
-                raise InputError(f"{where}: name the column with the text or image with --x; it has {_listed(names)}.")
+                raise InputError(f"{where}: name the column with the text or image with --x; {has}.")
             if name is not None and names.count(name) != 1:
-                raise InputError(f"{where} must have the column {name!r} ({option}) once; it has {_listed(names)}.")
+                raise InputError(f"{where} must have the column {name!r} ({option}) once; {has}.")
         return Columns(x, y, self.id)
 
 

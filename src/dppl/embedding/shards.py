@@ -108,7 +108,7 @@ class ShardedTable:
         self._schema = schema
         self._parameters = parameters
         self._stack = ExitStack()
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
         with ExitStack() as stack:
             _lock(folder, stack)
             self.done, self.finished = self._read_manifest()

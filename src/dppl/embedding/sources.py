@@ -55,9 +55,11 @@ def open_source(
 
     Notes
     -----
-    **Privacy.** Nothing is released here. Whether a record is read or left out depends on that record alone, with one
-    exception: of records that share an id the first is taken. The owner must mend repeated ids before relying on a
-    guarantee, because adding or removing one such record can bring another in or out.
+    **Privacy.** Nothing is released here. Whether a record is read or left out depends on that record alone, with two
+    exceptions that the owner must mend before relying on a guarantee. Of records that share an id the first is taken,
+    so adding or removing one such record can bring another in or out. And the form of the source (columns of a table,
+    class folders or a flat folder, the kind of a folder that `kind="auto"` recognises) is taken as given: a file of
+    another kind among the images would change it. Name `kind` where others can add files.
     """
     source = Path(path)
     _validate.one_of(KINDS, kind=kind)
@@ -93,6 +95,7 @@ _SUFFIXES = {
     ".parquet": "parquet",
     ".txt": "text",
 }
+_IMAGES = {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".avif", ".jp2", ".ppm"}
 # The first pattern that a folder holds decides.
 _CONTENTS = {
     "dataset_dict.json": "datasets",
@@ -104,8 +107,21 @@ _CONTENTS = {
 
 def _recognised(path: Path) -> str:
     if path.is_dir():
-        return next((kind for pattern, kind in _CONTENTS.items() if any(path.glob(pattern))), "images")
-    kind = _SUFFIXES.get(path.suffix.lower())
-    if kind is None:
+        kind = next((kind for pattern, kind in _CONTENTS.items() if any(path.glob(pattern))), "images")
+        if kind != "images" and any(map(_holds_images, path.iterdir())):
+            raise InputError(
+                f"{path} holds images beside other data, so one file would decide what it is; say what it is with "
+                "--format."
+            )
+        return kind
+    found = _SUFFIXES.get(path.suffix.lower())
+    if found is None:
         raise InputError(f"{path} must end in {', '.join(_SUFFIXES)}, or be a folder; or say what it is with --format.")
-    return kind
+    return found
+
+
+def _holds_images(entry: Path) -> bool:
+    if entry.name[0] in "._":
+        return False
+    files = entry.iterdir() if entry.is_dir() else [entry]
+    return any(file.suffix.lower() in _IMAGES for file in files)
