@@ -173,3 +173,21 @@ def test_the_weights_are_in_the_fingerprint(tmp_path):
     model.graph.initializer[0].name = "filters"
     onnx.save(model, path)
     assert not load_encoder(state(path, IMAGES), batch_rows=2).fingerprint.same_function(one)
+
+
+def test_tensors_in_a_file_of_any_name_belong_to_the_model(tmp_path):
+    found = []
+    for place, factor in (("a", 1.0), ("b", 2.0)):
+        folder = tmp_path / place
+        folder.mkdir()
+        path = image_model(folder / "model.onnx")
+        model = onnx.load(path)
+        for tensor in model.graph.initializer:
+            values = factor * onnx.numpy_helper.to_array(tensor)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+        path.unlink()
+        outside = {"save_as_external_data": True, "location": "weights.bin", "size_threshold": 0}
+        onnx.save_model(model, path, **outside)
+        found.append(load_encoder(state(path, IMAGES)).fingerprint)
+    assert (tmp_path / "a" / "model.onnx").read_bytes() == (tmp_path / "b" / "model.onnx").read_bytes()
+    assert not found[0].same_function(found[1])

@@ -1,6 +1,7 @@
 """The adapters to timm, transformers and sentence-transformers, on small models saved to disk and loaded back."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -372,3 +373,26 @@ def test_st_models_of_both(library, clip, models, images, texts, independent):
     independent(encoder, images)
     np.testing.assert_allclose(encoder.encode(images), model.encode(images), **CLOSE)
     independent(load_encoder(f"st:{models / 'st-clip'}", batch_rows=4), texts)
+
+
+def test_a_tokenizer_in_the_folder_of_a_module_decides_the_function(sentences, tmp_path):
+    """Older models of sentence-transformers keep it there."""
+    found = []
+    for place, lower in (("a", True), ("b", False)):
+        folder = tmp_path / place
+        shutil.copytree(sentences, folder)
+        modules = json.loads((folder / "modules.json").read_text())
+        (folder / "0_Transformer").mkdir()
+        for file in [*folder.glob("*.json"), *folder.glob("*.txt"), *folder.glob("model.*")]:
+            if file.name not in ("modules.json", "config_sentence_transformers.json"):
+                file.rename(folder / "0_Transformer" / file.name)
+        modules[0]["path"] = "0_Transformer"
+        (folder / "modules.json").write_text(json.dumps(modules))
+        tokenizer = folder / "0_Transformer" / "tokenizer.json"
+        if not lower:
+            content = json.loads(tokenizer.read_text())
+            content["normalizer"] = {"type": "Prepend", "prepend": "a "}
+            tokenizer.write_text(json.dumps(content))
+        found.append(load_encoder(f"st:{folder}", batch_rows=4).fingerprint)
+    assert found[0].weights == found[1].weights
+    assert not found[0].same_function(found[1])

@@ -77,15 +77,15 @@ class FrozenModel:
         self._model = model.float().eval().requires_grad_(False).to(self.device)
         _refuse_batch_statistics(torch, self._model)
 
-    def weights(self, description: str) -> str:
+    def weights(self, description: str, *, with_pooler: bool = False) -> str:
         """Return the SHA-256 of a description and of all parameters.
 
-        A module called "pooler" is left out. Libraries add one with random weights where the file has none, and no
-        embedding here uses it.
+        A module called "pooler" is left out unless `with_pooler`. Libraries add one with random weights where the file
+        has none, and only projections of models of images and texts use it.
         """
         digest = hashlib.sha256(description.encode())
         for name, tensor in sorted(self._model.state_dict().items()):
-            if "pooler" not in name.split("."):
+            if with_pooler or "pooler" not in name.split("."):
                 digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
                 digest.update(tensor.cpu().contiguous().reshape(-1).view(self._torch.uint8).numpy())
         return digest.hexdigest()

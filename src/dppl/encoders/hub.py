@@ -6,11 +6,12 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from dppl._optional import optional
 from dppl.errors import InputError
 
-__all__ = ["IMAGE_FILES", "TOKENIZER_FILES", "contents", "digest", "loading", "model_folder"]
+__all__ = ["IMAGE_FILES", "contents", "digest", "loading", "model_folder", "preprocessing_digest", "tokenizer_files"]
 
 IMAGE_FILES = ("preprocessor_config.json", "processor_config.json")
 TOKENIZER_FILES = (
@@ -55,6 +56,26 @@ def contents(folder: Path, names: Iterable[str]) -> Iterator[bytes]:
         if (folder / name).is_file():
             yield name.encode()
             yield (folder / name).read_bytes()
+
+
+def preprocessing_digest(folder: Path, names: Iterable[str], places: Iterable[str] = ("",)) -> str:
+    """Return the SHA-256 of the files that decide how inputs are prepared, in a folder or some folders in it.
+
+    Raises
+    ------
+    InputError
+        If there are none: nothing would then tell this preprocessing from another.
+    """
+    found = list(contents(folder, [str(Path(place) / name) for place in places for name in names]))
+    if not found:
+        raise InputError(f"{folder} holds no file that says how inputs are prepared, such as tokenizer.json.")
+    return digest(found)
+
+
+def tokenizer_files(tokenizer: Any) -> list[str]:
+    """Return the names of the files that a tokenizer of transformers may be made of."""
+    own = getattr(tokenizer, "vocab_files_names", {}).values()
+    return sorted({*TOKENIZER_FILES, *(name for name in own if isinstance(name, str))})
 
 
 def digest(parts: Iterable[bytes]) -> str:

@@ -122,7 +122,7 @@ def _without_folders(uri: str) -> str:
     """Leave the folders of local paths out: where someone's files lie is no business of a published model."""
     place, mark, query = uri.partition("?")
     scheme, colon, name = place.partition(":")
-    model, at, checkpoint = name.partition("@")
+    model, at, checkpoint = name.partition("@") if scheme == "timm" else (name, "", "")
     if model and Path(model).exists():
         model = Path(model).resolve().name
     return f"{scheme}{colon}{model}{at}{Path(checkpoint).name}{mark}{query}"

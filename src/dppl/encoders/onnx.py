@@ -23,6 +23,7 @@ rows; such a model is refused unless ``batch_rows=1``.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ def load(source: Source, device: str, precision: str) -> Network:
     model = _Model(session, stated.pop("output", None), pooling)
     shared: dict[str, Any] = {
         "library": "onnxruntime",
-        "weights": digest(contents(path.parent, (path.name, f"{path.name}.data", f"{path.name}_data"))),
+        "weights": digest(contents(path.parent, (path.name, *_external_files(path)))),
         "pooling": f"{pooling} of {model.output}",
         "versions": f"onnxruntime {runtime.__version__}",
         "dtype": model.dtype,
@@ -85,6 +86,19 @@ def load(source: Source, device: str, precision: str) -> Network:
         return _texts(path, **stated, shared=shared)
     preprocessing = Preprocessing.of(stated)
     return ImageNetwork(**shared, preprocessing=str(preprocessing), prepare=preprocessing, batch_rows=8)
+
+
+def _external_files(path: Path) -> list[str]:
+    """Return the names of files beside the model that hold its larger tensors, as the model's bytes tell them.
+
+    They are the values of the key "location" (ONNX, TensorProto.external_data). Whatever else looks like one and is a
+    file there is hashed too, which costs nothing but time.
+    """
+    found = set()
+    for match in re.finditer(rb"\x0a\x08location\x12([\x00-\x7f]|[\x80-\xff][\x00-\x7f])", path.read_bytes()):
+        size = match[1][0] & 0x7F | (match[1][1] << 7 if len(match[1]) > 1 else 0)
+        found.add(match.string[match.end() : match.end() + size].decode("utf-8", "replace"))
+    return sorted(name for name in found if "\0" not in name and (path.parent / name).is_file())
 
 
 def _session(runtime: Any, path: Path, device: str) -> Any:
@@ -167,7 +181,7 @@ def _texts(path: Path, tokenizer: str, max_tokens: int, shared: dict[str, Any], 
 
     return TextNetwork(
         **shared,
-        preprocessing=f"tokens {digest(contents(path.parent, [tokenizer]))}, at most {max_tokens}",
+        preprocessing=f"tokens {digest(contents(path.parent, [tokenizer]))}, at most {max_tokens}, padding {pad_id}",
         prepare=prepare,
         limit=max_tokens,
         padding={"input_ids": pad_id},

@@ -17,7 +17,15 @@ import numpy as np
 from dppl._optional import optional
 from dppl.encoders.fixed import Network
 from dppl.encoders.frozen import FrozenModel, load_torch
-from dppl.encoders.hub import IMAGE_FILES, TOKENIZER_FILES, contents, digest, loading, model_folder
+from dppl.encoders.hub import (
+    IMAGE_FILES,
+    contents,
+    digest,
+    loading,
+    model_folder,
+    preprocessing_digest,
+    tokenizer_files,
+)
 from dppl.encoders.images import ImageNetwork, pattern
 from dppl.encoders.load import Source
 from dppl.encoders.tokens import TextNetwork, Tokens, tokenise
@@ -65,12 +73,18 @@ def load(source: Source, device: str, precision: str) -> Network:
     return _texts(model, folder, prompt, shared) if modality == "text" else _images(model, folder, shared)
 
 
+def _places(folder: Path) -> list[str]:
+    """Return the folders that the model's files may lie in: its own, and those of its modules."""
+    modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+    return list(dict.fromkeys(["", *(module["path"] for module in modules)]))
+
+
 def _configurations(folder: Path) -> Iterator[str]:
     """Name the files that say what the modules do, in order."""
     yield "modules.json"
-    for module in json.loads((folder / "modules.json").read_text(encoding="utf-8")):
+    for place in _places(folder):
         for name in ("config.json", "sentence_bert_config.json"):
-            yield str(Path(module["path"]) / name)
+            yield str(Path(place) / name)
 
 
 def _features(model: Any, item: Any, prompt: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -86,7 +100,7 @@ def _images(model: Any, folder: Path, shared: dict[str, Any]) -> ImageNetwork:
     processor = getattr(model.processor, "image_processor", model.processor)
     return ImageNetwork(
         **shared,
-        preprocessing=f"{type(processor).__name__} {digest(contents(folder, IMAGE_FILES))}",
+        preprocessing=f"{type(processor).__name__} {preprocessing_digest(folder, IMAGE_FILES, _places(folder))}",
         prepare=lambda image: _features(model, image, None)[0]["pixel_values"],
         batch_rows=8 if shared["device"] == "cpu" else 256,
     )
@@ -98,9 +112,10 @@ def _texts(model: Any, folder: Path, prompt: str | None, shared: dict[str, Any])
     prepare = _preparation(model, prompt, limit)
     if not {"input_ids", "attention_mask"} <= set(_features(model, _PROBES[0], prompt)[0]):
         raise ParameterError(f"{folder.name} makes no rows of tokens of a text; dppl cannot batch its inputs.")
+    files = preprocessing_digest(folder, tokenizer_files(tokenizer), _places(folder))
     return TextNetwork(
         **shared,
-        preprocessing=f"tokens {digest(contents(folder, TOKENIZER_FILES))}, at most {limit}, prompt {prompt!r}",
+        preprocessing=f"tokens {files}, at most {limit}, prompt {prompt!r}",
         prepare=prepare,
         limit=limit,
         padding={"input_ids": tokenizer.pad_token_id or 0},

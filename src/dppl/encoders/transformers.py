@@ -22,7 +22,15 @@ from numpy.typing import NDArray
 from dppl._optional import optional
 from dppl.encoders.fixed import Network
 from dppl.encoders.frozen import FrozenModel, load_torch
-from dppl.encoders.hub import IMAGE_FILES, TOKENIZER_FILES, contents, digest, loading, model_folder
+from dppl.encoders.hub import (
+    IMAGE_FILES,
+    contents,
+    digest,
+    loading,
+    model_folder,
+    preprocessing_digest,
+    tokenizer_files,
+)
 from dppl.encoders.images import ImageNetwork
 from dppl.encoders.load import Source
 from dppl.encoders.tokens import TextNetwork, tokenise
@@ -48,19 +56,20 @@ def load(source: Source, device: str, precision: str) -> Network:
     folder = model_folder(source.name, source.options.get("revision"), "text")
     with loading(str(folder), "text"):
         model, report = transformers.AutoModel.from_pretrained(
-            folder, dtype=torch.float32, local_files_only=True, output_loading_info=True
+            folder, dtype=torch.float32, local_files_only=True, trust_remote_code=False, output_loading_info=True
         )
-    missing = sorted(key for key in report["missing_keys"] if "pooler" not in key.split("."))
+    both = hasattr(model, "get_image_features") and hasattr(model, "get_text_features")
+    # Projections of models of images and texts go through the pooler; other embeddings do not.
+    missing = sorted(key for key in report["missing_keys"] if both or "pooler" not in key.split("."))
     if missing:
         raise InputError(f"{folder} holds no weights for {missing[0]} and {len(missing) - 1} more parameters.")
-    both = hasattr(model, "get_image_features") and hasattr(model, "get_text_features")
     images = any((folder / name).is_file() for name in IMAGE_FILES)
     modality = source.choice("modality", ("image", "text"), "image" if images else "text")
     call, pooling = _projection(modality) if both else _pooling(source, model, modality)
     frozen = FrozenModel(torch, model, call, device, precision)
     shared = {
         "library": "transformers",
-        "weights": frozen.weights(digest(contents(folder, ["config.json"]))),
+        "weights": frozen.weights(digest(contents(folder, ["config.json"])), with_pooler=both),
         "pooling": pooling,
         "versions": f"transformers {transformers.__version__}, torch {torch.__version__}",
         "dtype": frozen.dtype,
@@ -101,14 +110,16 @@ def _pooling(source: Source, model: Any, modality: str) -> tuple[Callable[..., A
 def _images(transformers: Any, folder: Path, shared: dict[str, Any]) -> ImageNetwork:
     with loading(str(folder), "vision"):
         # Pillow's resampling, whether torchvision is installed or not.
-        processor = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil", local_files_only=True)
+        processor = transformers.AutoImageProcessor.from_pretrained(
+            folder, backend="pil", local_files_only=True, trust_remote_code=False
+        )
 
     def prepare(image: Any) -> NDArray[np.float32]:
         return np.asarray(processor(image, return_tensors="np")["pixel_values"][0], np.float32)
 
     return ImageNetwork(
         **shared,
-        preprocessing=f"{type(processor).__name__} {digest(contents(folder, IMAGE_FILES))}",
+        preprocessing=f"{type(processor).__name__} {preprocessing_digest(folder, IMAGE_FILES)}",
         prepare=prepare,
         batch_rows=8 if shared["device"] == "cpu" else 256,
     )
@@ -116,13 +127,13 @@ def _images(transformers: Any, folder: Path, shared: dict[str, Any]) -> ImageNet
 
 def _texts(transformers: Any, folder: Path, source: Source, config: Any, shared: dict[str, Any]) -> TextNetwork:
     with loading(str(folder), "text"):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     config = getattr(config, "text_config", config)
     positions = getattr(config, "max_position_embeddings", None) or _USUAL_LIMIT
     limit = source.number("max_tokens", min(tokenizer.model_max_length, positions))
     return TextNetwork(
         **shared,
-        preprocessing=f"tokens {digest(contents(folder, TOKENIZER_FILES))}, at most {limit}",
+        preprocessing=f"tokens {preprocessing_digest(folder, tokenizer_files(tokenizer))}, at most {limit}",
         prepare=lambda text: tokenise(tokenizer, text, limit),
         limit=limit,
         padding={"input_ids": tokenizer.pad_token_id or 0},
