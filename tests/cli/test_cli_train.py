@@ -404,3 +404,15 @@ def test_the_report_never_replaces_the_source_or_follows_a_link(mails, cli, erro
     assert cli(*TRAIN, *EXACT, "--force").exit_code == 0
     assert (mails / "victim").read_text() == "kept"
     assert (mails / "m.safetensors.private.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+def test_public_data_that_is_or_holds_the_private_is_refused(mails, photos, cli, error_line):
+    images = ["--encoder", "pixels", "--classes", "classes.txt", "--rho", "1", "--out", "n.safetensors"]
+    private = photos / "photos"
+    for public in (private, photos, private / "cat"):
+        result = cli("train", private, "--public", public, *images)
+        assert result.exit_code == 2
+        assert "--public must be public data" in error_line(result)
+    assert cli(*TRAIN, *EXACT, "--work", "kept").exit_code == 0
+    result = cli(*TRAIN, *EXACT, "--force", "--work", "kept", "--public", "kept/private")
+    assert (result.exit_code, "holds the table of private embeddings" in error_line(result)) == (2, True)

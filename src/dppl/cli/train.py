@@ -119,8 +119,8 @@ def train(
     check_method(method, budget, options, public)
     classes = required_classes(classes)
     check_inputs(data, classes, public, labels)
-    if public is not None and public.samefile(data):
-        raise ParameterError("--public must be public data; got the private data itself.")
+    if public is not None and _overlap(public, data):
+        raise ParameterError("--public must be public data; got the private data itself, or a part of it.")
     class_list = read_classes(classes)
     account = None if ledger is None or dataset is None else open_ledger(ledger, dataset)
     source = open_source(data, kind=kind, columns=Columns(x, y, identity), labels=labels, split=split)
@@ -128,6 +128,8 @@ def train(
         raise ParameterError(f"{data} has no labels; name their column with --y, or their file with --labels.")
     model = load_encoder(encoder, device=device, precision=precision)
     folder = out.with_name(f"{out.name}.work") if work is None else work
+    if public is not None and _overlap(public, folder / "private"):
+        raise ParameterError(f"--public must be public data; {public} holds the table of private embeddings.")
     _open_work(folder)
     # The public rows first: what is wrong with them shows before the private records take their time.
     public_rows = None if public is None else _public_table(public, model, folder / "public", workers)
@@ -161,6 +163,12 @@ def _open_work(folder: Path) -> None:
             raise ParameterError(
                 f"{folder} must be a new folder, or one that this command left; choose another."
             ) from None
+
+
+def _overlap(public: Path, private: Path) -> bool:
+    """Tell whether one path is or holds the other."""
+    one, other = public.resolve(), private.resolve()
+    return one == other or one in other.parents or other in one.parents
 
 
 def _public_table(public: Path, encoder: Encoder, folder: Path, workers: int | None) -> EmbeddingTable:

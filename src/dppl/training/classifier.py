@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -135,7 +136,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the class of each item; an item that cannot be used gets the first class.
+        """Return the class of each item; an item that cannot be used gets the first class, with a warning.
 
         Parameters
         ----------
@@ -244,7 +245,14 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _embedded(self, X: Any) -> Any:
         check_is_fitted(self, "model_")
-        return embed_items(self._loaded(), X, "X")
+        table = embed_items(self._loaded(), X, "X")
+        if np.isnan(np.asarray(table)).all(axis=1).any():
+            # Whoever predicts sees these items anyway, and a fit is no prediction.
+            warnings.warn(
+                "some items cannot be used and count as zero rows, which get the first class; unusable(X) tells which.",
+                stacklevel=3,
+            )
+        return table
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != "_kept"}
