@@ -33,6 +33,7 @@ check:
 bench:
     python benchmarks/kernels.py
 
-# Accuracy of the prototypes on the evaluation embeddings in FOLDER
-accuracy FOLDER:
-    python benchmarks/accuracy.py {{FOLDER}}
+# The results of docs/results.md again, from the embeddings in FOLDER
+results FOLDER:
+    for name in text images ablations; do dppl bench run $name --data {{FOLDER}} --out docs/results/$name.jsonl; done
+    python tools/results_page.py
