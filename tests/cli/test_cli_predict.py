@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -216,6 +217,39 @@ def test_the_real_command_predicts_into_a_pipe_that_closes(task, model):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")
+def test_a_command_that_is_told_to_end_leaves_no_embeddings_behind(tmp_path):
+    """The command embeds a text that lies in a pipe nobody writes to, so that it waits with its folder open."""
+    script = """
+import sys
+from pathlib import Path
+from dppl.cli import main, predict
+
+def wait(*_, **__):
+    print("waiting", flush=True)
+    sys.stdin.read()
+
+predict.load = lambda _: type("Model", (), {"classes_": [], "encoder_": None})
+predict.encoder_of_model = lambda *_, **__: None
+predict.embedded = wait
+main.run()
+"""
+    (tmp_path / "new.txt").write_text("a text\n")
+    (tmp_path / "m").touch()
+    (tmp_path / "temporary").mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-c", script, "predict", tmp_path / "m", tmp_path / "new.txt", "--out", tmp_path / "out.csv"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
+    ) as running:
+        assert running.stdout.readline() == b"waiting\n"
+        assert len(list((tmp_path / "temporary").iterdir())) == 1
+        running.terminate()
+        assert running.wait(30) == 128 + signal.SIGTERM
+    assert not list((tmp_path / "temporary").iterdir())
+
+
 def test_a_full_disk_is_one_line(task, model):
     command = [sys.executable, "-m", "dppl", "predict", str(model), str(task.table)]
     env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}

@@ -98,6 +98,45 @@ def test_from_texts_to_predictions(mails, cli):
     assert cli("predict", "m.safetensors", "new").stdout.splitlines() == Y
 
 
+def test_new_records_may_have_another_form_than_those_of_the_fit(mails, cli):
+    assert cli(*TRAIN, *EXACT).exit_code == 0
+    labels = [label for _, label in rows_of(cli("predict", "m.safetensors", "new.csv"))]
+    (mails / "new.csv").write_text("key,body\n" + "".join(f"k{row},{text}\n" for row, text in enumerate(NEW)))
+    found = cli(
+        "predict", "m.safetensors", "new.csv", "--x", "body", "--id", "key", "--workers", "1", "--device", "cpu"
+    )
+    assert rows_of(found) == [[f"k{row}", label] for row, label in enumerate(labels)]
+    (mails / "new").write_text("".join(f"{text}\n" for text in NEW))
+    assert rows_of(cli("predict", "m.safetensors", "new", "--format", "text")) == [
+        [str(row), label] for row, label in enumerate(labels)
+    ]
+
+
+def test_columns_of_the_public_pool(mails, cli):
+    """Their names are those of the pool, whatever those of the private records are."""
+    pool = [text for text in POOL if "," not in text]
+    (mails / "pool.csv").write_text("key,body\n" + "".join(f"k{row},{text}\n" for row, text in enumerate(pool)))
+    assert cli(*TRAIN, *SELECT, "--public", "pool.csv").exit_code == 4
+    assert cli(*TRAIN, *SELECT, "--public", "pool.csv", "--public-x", "body").exit_code == 0
+    shown = cli("show", "m.safetensors", "--public", "pool.csv", "--x", "body")
+    assert shown.exit_code == 0
+    chosen = [pool[int(row)] for row in dppl.load("m.safetensors").public_ids_.ravel()]
+    assert all(text in shown.stdout for text in chosen)
+
+
+def test_ids_of_a_column_lead_back_to_the_texts(mails, cli):
+    (mails / "pool.csv").write_text("key,text\n" + "".join(f"k{row},{text}\n" for row, text in enumerate(POOL)))
+    assert cli("embed", "mails.csv", "--encoder", "letters", "--out", "train").exit_code == 0
+    assert cli("embed", "pool.csv", "--id", "key", "--encoder", "letters", "--out", "public").exit_code == 0
+    fit = ["fit", "train", "--classes", "classes.txt", "--public", "public", *SELECT, "--out", "m.safetensors"]
+    assert cli(*fit).exit_code == 0
+    assert cli("show", "m.safetensors", "--public", "pool.csv").exit_code == 4
+    shown = cli("show", "m.safetensors", "--public", "pool.csv", "--id", "key")
+    chosen = [POOL[int(key[1:])] for key in dppl.load("m.safetensors").public_ids_.ravel()]
+    assert len(chosen) == 6
+    assert all(text in shown.stdout for text in chosen)
+
+
 def test_it_is_embed_and_fit_one_after_the_other(mails, cli):
     assert cli(*TRAIN, *EXACT, "--public", "pool.txt").exit_code == 0
     for source, out in (("mails.csv", "train"), ("pool.txt", "public")):
@@ -240,6 +279,15 @@ def test_the_tables_can_be_kept_for_another_model(mails, cli, encoded):
     ).read_bytes()
 
 
+def test_tables_in_a_folder_of_others_are_for_their_owner_only(mails, cli):
+    (mails / "kept").mkdir(mode=0o755)
+    (mails / "kept" / "private").mkdir(mode=0o755)
+    assert cli(*TRAIN, *EXACT, "--work", "kept").exit_code == 0
+    files = [path for path in (mails / "kept").rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} == {".parquet", ".json", ".jsonl"}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+
+
 def test_a_folder_with_something_else_in_it_is_left_alone(mails, cli, error_line):
     (mails / "m.safetensors.work").mkdir()
     (mails / "m.safetensors.work" / "thesis.txt").write_text("precious")
@@ -275,6 +323,8 @@ def test_a_ledger_pays_for_it(mails, cli, error_line):
     assert result.exit_code == 3
     assert "0.25" in error_line(result)
     assert not (mails / "n.safetensors").exists()
+    # Known before a private text is embedded.
+    assert not (mails / "n.safetensors.work" / "private").exists()
 
 
 @pytest.mark.parametrize(
@@ -284,6 +334,8 @@ def test_a_ledger_pays_for_it(mails, cli, error_line):
         (["--rho", "1", "--encoder", "pixels"], 2, "must be one for texts"),
         (["--rho", "1", "--public", "mails.csv"], 2, "the private data itself"),
         (["--rho", "1", "--public", "none.txt"], 4, "no file or folder none.txt"),
+        (["--rho", "1", "--public", "narrow.npz", "--public-x", "body"], 2, "--public-x names a column of texts"),
+        (["--rho", "1", "--public-x", "body"], 2, "--public-x names a column of texts"),
         (["--rho", "1", "--public", "narrow.npz"], 4, "they are by another one"),
         (["--rho", "1", "--public", "other.parquet"], 4, "they are by another one"),
         (["--rho", "1", "--out", "none/m"], 2, "--out must lie in an existing folder"),
@@ -330,6 +382,10 @@ def test_classes_are_required(mails, cli, error_line):
         (["predict", "m.safetensors", "new.csv", "--out", "labels.npy"], 2, "must end in .csv"),
         (["predict", "m.safetensors", "new.csv", "--x", "body"], 4, "'body' (--x)"),
         (["predict", "m.safetensors", "table.npz", "--encoder", "letters"], 2, "holds embeddings"),
+        (["predict", "m.safetensors", "table.npz", "--id", "key"], 2, "holds embeddings"),
+        (["predict", "m.safetensors", "new.csv", "--format", "text", "--id", "key"], 2, "read as text, which has none"),
+        (["predict", "m.safetensors", "new.csv", "--device", "tpu"], 2, "device must be one of"),
+        (["predict", "m.safetensors", "new.csv", "--split", "test"], 2, "--split goes with datasets"),
         (["predict", "nameless.safetensors", "new.csv"], 4, "does not name its encoder"),
         (["predict", "steering.safetensors", "new.csv"], 4, "use --out FILE.csv"),
         (["predict", "m.safetensors", "photos"], 2, "for images, which the source holds"),
@@ -342,8 +398,11 @@ def test_classes_are_required(mails, cli, error_line):
         (["show", "m.safetensors", "--public", "photos", "--sheet", "none/s.png"], 2, "existing folder"),
         (["show", "m.safetensors", "--public", "short.txt"], 4, "some are missing"),
         (["show", "m.safetensors", "--public", "blank.txt"], 4, "cannot be read"),
-        (["show", "nameless.safetensors", "--public", "pool.txt"], 2, "this model has no ids"),
-        (["show", "mean.safetensors", "--public", "pool.txt"], 2, "this model has no ids"),
+        (["show", "m.safetensors", "--public", "table.npz"], 2, "holds embeddings of them"),
+        (["show", "m.safetensors", "--public", "pool.txt", "--x", "body"], 2, "read as text, which has none"),
+        (["show", "m.safetensors", "--id", "key"], 2, "go with --public POOL"),
+        (["show", "nameless.safetensors", "--public", "pool.txt"], 2, "a model fitted on public rows with ids"),
+        (["show", "mean.safetensors", "--public", "pool.txt"], 2, "MeanPrototypes, which selects none"),
     ],
 )
 def test_mistakes_with_a_model(options, code, words, mails, photos, cli, error_line):

@@ -50,6 +50,7 @@ def test_without_a_folder_nothing_is_kept(lines, run, tmp_path):
 def test_the_folder_is_its_owners(lines, run, tmp_path):
     run(lines, TinyTexts(), cache=tmp_path / "a" / "cache")
     assert (tmp_path / "a" / "cache").stat().st_mode & 0o077 == 0
+    assert all(file.stat().st_mode & 0o077 == 0 for file in (tmp_path / "a" / "cache").iterdir())
 
 
 def test_a_row_of_another_length_counts_for_nothing(tmp_path):

@@ -340,6 +340,42 @@ def test_hf_models_of_both(torch, transformers, clip, images, texts, independent
     independent(words, texts)
 
 
+@pytest.fixture(scope="module")
+def two_towers(transformers, bert, vit, models):
+    """A model of images and texts whose embeddings go through the poolers of its towers."""
+    model = transformers.VisionTextDualEncoderModel(
+        vision_model=transformers.ViTModel.from_pretrained(vit, add_pooling_layer=True),
+        text_model=transformers.BertModel.from_pretrained(bert, add_pooling_layer=True),
+        config=transformers.VisionTextDualEncoderConfig.from_vision_text_configs(
+            transformers.ViTConfig.from_pretrained(vit),
+            transformers.BertConfig.from_pretrained(bert),
+            projection_dim=12,
+        ),
+    )
+    folder = models / "two-towers"
+    model.save_pretrained(folder)
+    for file in [*bert.glob("token*"), *vit.glob("preprocessor*")]:
+        shutil.copy(file, folder)
+    return folder
+
+
+def test_a_pooler_that_counts_is_in_the_fingerprint(transformers, two_towers, texts, tmp_path):
+    model = transformers.AutoModel.from_pretrained(two_towers)
+    model.text_model.pooler.dense.weight.data += 1
+    shutil.copytree(two_towers, tmp_path / "other")
+    model.save_pretrained(tmp_path / "other")
+    one, other = (
+        load_encoder(f"hf:{folder}?modality=text", batch_rows=4) for folder in (two_towers, tmp_path / "other")
+    )
+    assert not np.allclose(one.encode(texts), other.encode(texts))
+    assert not one.fingerprint.same_function(other.fingerprint)
+    # A file without it would leave it at its random start.
+    state = {key: value for key, value in model.state_dict().items() if "pooler" not in key}
+    model.save_pretrained(tmp_path / "other", state_dict=state)
+    with pytest.raises(InputError, match=r"holds no weights for \w+_model\.pooler"):
+        load_encoder(f"hf:{tmp_path / 'other'}?modality=text")
+
+
 def test_models_with_a_part_missing_are_refused(torch, transformers, bert, tmp_path):
     model = transformers.AutoModel.from_pretrained(bert, add_pooling_layer=False)
     state = {key: value for key, value in model.state_dict().items() if "layer.1.output.dense" not in key}
@@ -373,6 +409,29 @@ def test_st_models_of_both(library, clip, models, images, texts, independent):
     independent(encoder, images)
     np.testing.assert_allclose(encoder.encode(images), model.encode(images), **CLOSE)
     independent(load_encoder(f"st:{models / 'st-clip'}", batch_rows=4), texts)
+
+
+def test_code_in_a_model_is_not_run(sentences, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(sentences, folder)
+    (folder / "modeling_own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Own: ...\n")
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[-1]["type"] = "modeling_own.Own"
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(InputError, match="holds no model that can be loaded"):
+        load_encoder(f"st:{folder}")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_checkpoint_that_would_run_code_is_refused(torch, timm, tmp_path):
+    class Own:
+        def __reduce__(self):
+            return open, (str(tmp_path / "ran"), "w")
+
+    torch.save({"model": Own()}, tmp_path / "own.pth")
+    with pytest.raises(InputError, match="holds no weights for this model"):
+        load_encoder(f"timm:test_vit@{tmp_path / 'own.pth'}")
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_tokenizer_in_the_folder_of_a_module_decides_the_function(sentences, tmp_path):

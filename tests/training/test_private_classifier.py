@@ -345,7 +345,7 @@ def test_a_model_is_read_with_the_precision_it_was_made_with(letters, monkeypatc
     monkeypatch.setattr(classifier, "load_encoder", lambda uri, **options: asked.append((uri, options)) or letters)
     with pytest.raises(InputError):
         encoder_of_model(estimator)
-    assert asked == [("letters", {"precision": "float16"})]
+    assert asked == [("letters", {"device": "auto", "precision": "float16"})]
 
 
 def test_an_encoder_is_loaded_once(letters, monkeypatch):

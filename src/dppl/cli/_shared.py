@@ -14,14 +14,21 @@ import typer
 from rich.console import Console
 
 from dppl.data import EmbeddingTable, read_table
+from dppl.embedding import KINDS
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.privacy import ZCDP, ApproxDP, Budget, PureDP
 from dppl.privacy.ledger import Ledger, accounts
 
-DATA, BUDGET = "Data", "Budget (exactly one)"  # panels of the help
+DATA, ENCODER, BUDGET = "Data", "Encoder", "Budget (exactly one)"  # panels of the help
 
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="Model file that `dppl fit` wrote.")]
+
+def option(metavar: str, text: str, panel: str | None = None, *names: str, **limits: Any) -> Any:
+    """Return an option whose help says the default itself."""
+    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, show_default=False, **limits)
+
+
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="Model file of `dppl fit` or `dppl train`.")]
 TableArgument = Annotated[
     Path, typer.Argument(metavar="TABLE", help="Embeddings: .npy, .npz, .parquet, or a folder of .parquet files.")
 ]
@@ -40,6 +47,17 @@ XOption = Annotated[
 YOption = Annotated[
     str, typer.Option("--y", metavar="NAME", help="Array or column that holds the labels.", rich_help_panel=DATA)
 ]
+# How a source of raw records is read, and an encoder runs.
+KindOption = Annotated[str, option("|".join(KINDS), "What the source is. Default auto.", DATA, "--format")]
+ItemsOption = Annotated[str | None, option("NAME", "Column of texts or images. Default: text, image, ...", DATA, "--x")]
+ItemLabelsOption = Annotated[str | None, option("NAME", "Column of labels. Default: label, labels or y.", DATA, "--y")]
+IdOption = Annotated[str | None, option("NAME", "Column of ids. Default: the row, or the path.", DATA, "--id")]
+SplitOption = Annotated[str | None, option("NAME", "Split of a saved data set or of arrays.", DATA)]
+WorkersOption = Annotated[
+    int | None, option("N", "Threads that read and decode. Default: a core each, 8 at most.", ENCODER, min=1)
+]
+DeviceOption = Annotated[str, option("auto|cpu|cuda", "Where the encoder runs. Default auto.", ENCODER)]
+PrecisionOption = Annotated[str, option("auto|float32|float16", "Of the encoder's arithmetic. Default auto.", ENCODER)]
 MaxRecordsOption = Annotated[
     int | None,
     typer.Option(

@@ -14,20 +14,28 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.text import Text
 
 from dppl import _validate
-from dppl.cli._shared import check_inputs, console, printable
-from dppl.embedding import KINDS, ROWS, Columns, Embedded, Source, open_source
+from dppl.cli._shared import (
+    DATA,
+    ENCODER,
+    DeviceOption,
+    IdOption,
+    ItemLabelsOption,
+    ItemsOption,
+    KindOption,
+    PrecisionOption,
+    SplitOption,
+    WorkersOption,
+    check_inputs,
+    console,
+    option,
+    printable,
+)
+from dppl.embedding import ROWS, Columns, Embedded, Source, open_source
 from dppl.embedding import embed as embed_source
 from dppl.encoders import Encoder, load_encoder
 from dppl.errors import ParameterError
 
-_SOURCE, _TABLE, _SPEED = "Source", "Table", "Speed"
-
-
-def _option(metavar: str, text: str, panel: str, *names: str, **limits: Any) -> Any:
-    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, show_default=False, **limits)
-
-
-_Column = str | None
+_TABLE = "Table"
 
 
 def embed(
@@ -39,49 +47,41 @@ def embed(
             "Face data set, or of published arrays SPLIT_x.npy.",
         ),
     ],
-    out: Annotated[Path, _option("TABLE", "Folder to write: a new one, or one to go on with.", _TABLE)],
+    out: Annotated[Path, option("TABLE", "Folder to write: a new one, or one to go on with.", _TABLE)],
     encoder: Annotated[
-        str | None, _option("URI", "Frozen public encoder; not for arrays, which are embedded.", _TABLE)
+        str | None, option("URI", "Frozen public encoder; not for arrays, which are embedded.", ENCODER)
     ] = None,
     rows: Annotated[
         str,
-        _option("|".join(ROWS), "How embeddings are stored; int8 takes a quarter of float32. Default float16.", _TABLE),
+        option("|".join(ROWS), "How embeddings are stored; int8 takes a quarter of float32. Default float16.", _TABLE),
     ] = "float16",
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at a record that cannot be used.", rich_help_panel=_TABLE)
     ] = False,
-    kind: Annotated[str, _option("|".join(KINDS), "What SOURCE is. Default auto.", _SOURCE, "--format")] = "auto",
+    kind: KindOption = "auto",
     labels: Annotated[
         Path | None,
-        _option("FILE", "Images: CSV file that names files and labels. Text: a file with one label a line.", _SOURCE),
+        option("FILE", "Images: CSV file that names files and labels. Text: a file with one label a line.", DATA),
     ] = None,
-    x: Annotated[
-        _Column, _option("NAME", "Column of texts or images. Default: text, image, ...", _SOURCE, "--x")
-    ] = None,
-    y: Annotated[_Column, _option("NAME", "Column of labels. Default: label, labels or y.", _SOURCE, "--y")] = None,
-    identity: Annotated[
-        _Column, _option("NAME", "Column of ids. Default: the row, or the path.", _SOURCE, "--id")
-    ] = None,
-    split: Annotated[_Column, _option("NAME", "Split of a saved data set or of arrays.", _SOURCE)] = None,
-    workers: Annotated[
-        int | None, _option("N", "Threads that read and decode. Default: a core each, 8 at most.", _SPEED, min=1)
-    ] = None,
+    x: ItemsOption = None,
+    y: ItemLabelsOption = None,
+    identity: IdOption = None,
+    split: SplitOption = None,
+    workers: WorkersOption = None,
     shard_rows: Annotated[
-        int, _option("N", "Records in a shard; an interrupted run goes on after the last. Default 4096.", _SPEED, min=1)
+        int, option("N", "Records in a shard; an interrupted run goes on after the last. Default 4096.", _TABLE, min=1)
     ] = 4096,
     cache: Annotated[
         Path | None,
-        _option(
+        option(
             "FOLDER",
             "Keep embeddings by content, so that embedding the same data again is almost free. Off unless named, "
             "because it holds embeddings of private records, and outlives the table.",
-            _SPEED,
+            _TABLE,
         ),
     ] = None,
-    device: Annotated[str, _option("auto|cpu|cuda", "Where the encoder runs. Default auto.", _SPEED)] = "auto",
-    precision: Annotated[
-        str, _option("auto|float32|float16", "Of the encoder's arithmetic. Default auto.", _SPEED)
-    ] = "auto",
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
 ) -> None:
     r"""Embed raw images or texts with a frozen public encoder.
 

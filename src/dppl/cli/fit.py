@@ -22,6 +22,7 @@ from dppl.cli._shared import (
     check_output,
     console,
     open_ledger,
+    option,
     printable,
     require_labels,
     working,
@@ -44,11 +45,6 @@ _NOT_OF_DISCRIMINANT = {
     "center": ("--center-public", None),
     "rotation": ("--rotation", None),
 }
-
-
-def option(metavar: str, text: str, panel: str | None = None, *names: str, **limits: Any) -> Any:
-    """Return an option whose help says the default itself."""
-    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, show_default=False, **limits)
 
 
 ModelOption = Annotated[Path, option("MODEL", "Model file to write.")]

@@ -11,6 +11,7 @@ Exit codes::
     6    bench: some cells failed
     130  interrupted
     141  the reader of stdout went away
+    143  told to end (SIGTERM)
 
 No exception reaches the user as a traceback, because tracebacks can show private values; with DPPL_DEBUG=1 those of
 bugs do. Python warnings are not shown either: whether one appears may depend on private records.
@@ -19,6 +20,7 @@ bugs do. Python warnings are not shown either: whether one appears may depend on
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -54,6 +56,7 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
 )
 _BROKEN_PIPE = 128 + 13
 _INTERRUPTED = 128 + 2
+_TERMINATED = 128 + 15
 
 
 class _Commands(TyperGroup):
@@ -181,6 +184,8 @@ app.add_typer(bench)
 
 def run() -> None:
     """Entry point of the command `dppl`."""
+    # Leave by the way that removes temporary folders, which may hold embeddings of private records.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
     for stream in (sys.stdout, sys.stderr):
         # Class names may hold characters that the terminal's encoding lacks; an escape is better than a crash.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

@@ -17,11 +17,18 @@ from rich.table import Table
 
 from dppl._files import write_atomically
 from dppl.cli._shared import (
+    DATA,
+    ENCODER,
+    DeviceOption,
     ForceOption,
+    IdOption,
     JsonOption,
+    KindOption,
     LabelsOption,
     ModelArgument,
+    SplitOption,
     TableArgument,
+    WorkersOption,
     XOption,
     YOption,
     check_inputs,
@@ -29,6 +36,7 @@ from dppl.cli._shared import (
     console,
     is_one_line,
     note,
+    option,
     print_json,
     print_lines,
     printable,
@@ -38,7 +46,8 @@ from dppl.cli._shared import (
 )
 from dppl.cli.embed import embedded
 from dppl.data import EmbeddingTable, align_labels, read_table
-from dppl.embedding import Columns, holds_embeddings, open_source
+from dppl.embedding import Columns, Source, holds_embeddings, open_source
+from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
 from dppl.experiments import metrics
@@ -58,13 +67,17 @@ def predict(
         Path,
         typer.Option(metavar="FILE", help=".csv (with the header `label`), .npy, or - for one label a line on stdout."),
     ] = Path("-"),
-    x: XOption = "x",
-    encoder: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URI", help="Images or texts: where the model's encoder is. Default: as the model names it."
-        ),
+    x: Annotated[
+        str | None, option("NAME", "Column of embeddings (default x), or of texts or images.", DATA, "--x")
     ] = None,
+    identity: IdOption = None,
+    kind: KindOption = "auto",
+    split: SplitOption = None,
+    encoder: Annotated[
+        str | None, option("URI", "Where the model's encoder is. Default: as the model names it.", ENCODER)
+    ] = None,
+    workers: WorkersOption = None,
+    device: DeviceOption = "auto",
     force: ForceOption = False,
 ) -> None:
     """Label every row of a table, or every image or text of a source.
@@ -90,33 +103,31 @@ def predict(
         raise InputError(
             "a class name of this model holds a line break or another control character; use --out FILE.csv."
         )
-    if not holds_embeddings(table, x=x):
-        _predict_raw(fitted, table, None if x == "x" else x, encoder, out, force=force)
+    if kind != "auto" or not holds_embeddings(table, x=x or "x"):
+        if out.suffix.lower() == ".npy":
+            raise ParameterError("--out must end in .csv for images and texts, of which some may be left out.")
+        source = open_source(table, kind=kind, columns=Columns(x=x, id=identity), split=split)
+        lines = _raw_predicted(fitted, source, encoder_of_model(fitted, encoder, device=device), workers)
+        if to_stdout:
+            typer.echo(lines, nl=False)
+        else:
+            write_atomically(out, lines.encode("utf-8"), overwrite=force)
         return
-    if encoder is not None:
-        raise ParameterError(f"--encoder is for images and texts; {table} holds embeddings.")
-    labels = _predicted(fitted, read_rows_for(fitted, table, x=x))
+    if (encoder, identity, split) != (None, None, None):
+        raise ParameterError(f"--encoder, --id and --split are for images and texts; {table} holds embeddings.")
+    labels = _predicted(fitted, read_rows_for(fitted, table, x=x or "x"))
     if to_stdout:
         print_lines(labels.tolist())
     else:
         write_atomically(out, _as_npy(labels) if out.suffix.lower() == ".npy" else _as_csv(labels), overwrite=force)
 
 
-def _predict_raw(
-    model: EmbeddingClassifier, source: Path, x: str | None, encoder: str | None, out: Path, *, force: bool
-) -> None:
-    """Embed a source into a folder that does not outlive this call, and write id and label of each record."""
-    if out.suffix.lower() == ".npy":
-        raise ParameterError("--out must end in .csv for images and texts, of which some may be left out.")
-    records = open_source(source, columns=Columns(x=x))
-    found = encoder_of_model(model, encoder)
+def _raw_predicted(model: EmbeddingClassifier, source: Source, encoder: Encoder, workers: int | None) -> str:
+    """Embed a source into a folder that does not outlive this call; return id and label of each record as CSV."""
     with TemporaryDirectory(prefix="dppl-") as folder:
-        table = read_table(embedded(records, found, Path(folder) / "table", rows="float32").table, y=None)
-        lines = _csv(["id", "label"], zip(table.ids or [], _predicted(model, table).tolist(), strict=True))
-    if str(out) == "-":
-        typer.echo(lines, nl=False)
-    else:
-        write_atomically(out, lines.encode("utf-8"), overwrite=force)
+        found = embedded(source, encoder, Path(folder) / "table", rows="float32", workers=workers)
+        table = read_table(found.table, y=None)
+        return _csv(["id", "label"], zip(table.ids or [], _predicted(model, table).tolist(), strict=True))
 
 
 def evaluate(

@@ -19,10 +19,11 @@ from dppl.cli._shared import (
     check_inputs,
     check_output,
     console,
+    option,
     print_json,
     printable,
 )
-from dppl.embedding import Source, open_source
+from dppl.embedding import KINDS, Columns, Source, holds_embeddings, open_source
 from dppl.embedding.decoding import decode, quiet
 from dppl.embedding.records import Unusable
 from dppl.errors import InputError, ParameterError
@@ -35,6 +36,7 @@ from dppl.report import contact_sheet, model_card
 from dppl.report.contact_sheet import TILE
 
 _NAMES = 20
+_POOL = "Selected public rows"
 
 
 def show(
@@ -45,16 +47,21 @@ def show(
     ] = False,
     public: Annotated[
         Path | None,
-        typer.Option(
-            metavar="POOL",
-            help="The public images or texts that a model of public rows selected from: shows the selected ones.",
-            show_default=False,
+        option(
+            "POOL",
+            "The public images or texts that a model of public rows selected from: shows the selected ones.",
+            _POOL,
         ),
     ] = None,
-    sheet: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="PNG to write for --public images: one row a class.", show_default=False),
+    sheet: Annotated[Path | None, option("FILE", "PNG to write for --public images: one row a class.", _POOL)] = None,
+    x: Annotated[
+        str | None, option("NAME", "Column of texts or images. Default as for `dppl embed`.", _POOL, "--x")
     ] = None,
+    identity: Annotated[
+        str | None, option("NAME", "Column of ids, if they were taken from one.", _POOL, "--id")
+    ] = None,
+    kind: Annotated[str, option("|".join(KINDS), "What POOL is. Default auto.", _POOL, "--format")] = "auto",
+    split: Annotated[str | None, option("NAME", "Split of a saved data set.", _POOL)] = None,
     force: ForceOption = False,
 ) -> None:
     """Show a model: its classes, its guarantee in words, and every release behind it.
@@ -74,10 +81,14 @@ def show(
     if public is not None:
         if as_json or as_card:
             raise ParameterError("--public shows texts or images; leave --json and --card out.")
-        _show_selected(model, public, sheet, force=force)
+        check_inputs(public)
+        if kind == "auto" and holds_embeddings(public):
+            raise ParameterError(f"--public must be the images or texts themselves; {public} holds embeddings of them.")
+        pool = open_source(public, kind=kind, columns=Columns(x=x, id=identity), split=split)
+        _show_selected(model, pool, public, sheet, force=force)
         return
-    if sheet is not None:
-        raise ParameterError("--sheet shows images of --public POOL; name it too.")
+    if (sheet, x, identity, split, kind) != (None, None, None, None, "auto"):
+        raise ParameterError("--sheet, --x, --id, --format and --split go with --public POOL; name it too.")
     if as_card:
         typer.echo(model_card(describe(model), sha256=_hash(model)), nl=False)
         return
@@ -96,16 +107,19 @@ def show(
         screen.print(_public_rows(fitted))
 
 
-def _show_selected(file: Path, public: Path, sheet: Path | None, *, force: bool) -> None:
+def _show_selected(file: Path, source: Source, public: Path, sheet: Path | None, *, force: bool) -> None:
     """Print the public texts that a model selected, or draw the images."""
     model = load(file)
-    check_inputs(public)
-    if not isinstance(model, PublicPrototypes) or model.public_ids_ is None:
+    if not isinstance(model, PublicPrototypes):
         raise ParameterError(
-            "--public is for models of public rows (PublicPrototypes) fitted on a table with ids, which `dppl embed` "
-            "and `dppl train` write; this model has no ids."
+            f"--public is for models that select public rows (--method public); {file} is of {type(model).__name__}, "
+            "which selects none."
         )
-    source = open_source(public)
+    if model.public_ids_ is None:
+        raise ParameterError(
+            "--public needs a model fitted on public rows with ids, which `dppl embed` and `dppl train` write; this "
+            "model has only the numbers of the rows: leave --public out to see them."
+        )
     if (source.modality == "image") != (sheet is not None):
         raise ParameterError(f"{public} holds {source.modality}s; --sheet FILE.png is for images, and they need it.")
     if sheet is not None:

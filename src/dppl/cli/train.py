@@ -12,12 +12,22 @@ from dppl import _validate
 from dppl._fingerprint import same_encoder
 from dppl.cli._shared import (
     DATA,
+    ENCODER,
+    DeviceOption,
     ForceOption,
+    IdOption,
+    ItemLabelsOption,
+    ItemsOption,
+    KindOption,
     MaxRecordsOption,
+    PrecisionOption,
+    SplitOption,
+    WorkersOption,
     budget_from_options,
     check_inputs,
     check_output,
     open_ledger,
+    option,
     printable,
     require_labels,
     working,
@@ -39,17 +49,15 @@ from dppl.cli.fit import (
     build,
     check_account,
     check_method,
-    option,
     required_classes,
     save,
 )
 from dppl.data import EmbeddingTable, align_labels, read_classes, read_table
-from dppl.embedding import KINDS, Columns, holds_embeddings, open_source
+from dppl.embedding import Columns, holds_embeddings, open_source
 from dppl.encoders import Encoder, load_encoder
 from dppl.errors import InputError, ParameterError
 from dppl.prototypes import METHODS, method_for
 
-_ENCODER = "Encoder"
 _WORK = ("private", "private.report.jsonl", "public", "public.report.jsonl")
 
 
@@ -57,7 +65,7 @@ def train(
     data: Annotated[
         Path, typer.Argument(metavar="DATA", help="Labelled images or texts, as for `dppl embed`.", show_default=False)
     ],
-    encoder: Annotated[str, option("URI", "Frozen public encoder, as for `dppl embed`.", _ENCODER)],
+    encoder: Annotated[str, option("URI", "Frozen public encoder, as for `dppl embed`.", ENCODER)],
     out: ModelOption,
     classes: ClassesOption = None,
     public: Annotated[
@@ -65,11 +73,14 @@ def train(
         option("POOL", "Public images or texts, or a table of their embeddings by the same encoder.", DATA),
     ] = None,
     labels: Annotated[Path | None, option("FILE", "Labels of DATA in a file of their own.", DATA)] = None,
-    x: Annotated[str | None, option("NAME", "Column of texts or images.", DATA, "--x")] = None,
-    y: Annotated[str | None, option("NAME", "Column of labels.", DATA, "--y")] = None,
-    identity: Annotated[str | None, option("NAME", "Column of ids.", DATA, "--id")] = None,
-    kind: Annotated[str, option("|".join(KINDS), "What DATA is. Default auto.", DATA, "--format")] = "auto",
-    split: Annotated[str | None, option("NAME", "Split of a saved data set.", DATA)] = None,
+    x: ItemsOption = None,
+    y: ItemLabelsOption = None,
+    identity: IdOption = None,
+    kind: KindOption = "auto",
+    split: SplitOption = None,
+    public_x: Annotated[
+        str | None, option("NAME", "Column of texts or images in POOL. Default as for --x.", DATA)
+    ] = None,
     unknown_labels: UnknownLabelsOption = "error",
     rho: RhoOption = None,
     epsilon: EpsilonOption = None,
@@ -77,14 +88,12 @@ def train(
     max_records: MaxRecordsOption = None,
     method: MethodOption = "auto",
     prototypes: PrototypesOption = None,
-    workers: Annotated[int | None, option("N", "Threads that read and decode.", _ENCODER, min=1)] = None,
-    device: Annotated[str, option("auto|cpu|cuda", "Where the encoder runs. Default auto.", _ENCODER)] = "auto",
-    precision: Annotated[
-        str, option("auto|float32|float16", "Of the encoder's arithmetic. Default auto.", _ENCODER)
-    ] = "auto",
+    workers: WorkersOption = None,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
     work: Annotated[
         Path | None,
-        option("FOLDER", "Keep the tables of embeddings there. Default: MODEL.work, removed at the end.", _ENCODER),
+        option("FOLDER", "Keep the tables of embeddings there. Default: MODEL.work, removed at the end.", ENCODER),
     ] = None,
     ledger: LedgerOption = None,
     dataset: DatasetOption = None,
@@ -121,6 +130,10 @@ def train(
     check_inputs(data, classes, public, labels)
     if public is not None and _overlap(public, data):
         raise ParameterError("--public must be public data; got the private data itself, or a part of it.")
+    if public_x is not None and (public is None or holds_embeddings(public)):
+        raise ParameterError(
+            "--public-x names a column of texts or images in --public, which holds none; leave it out."
+        )
     class_list = read_classes(classes)
     account = None if ledger is None or dataset is None else open_ledger(ledger, dataset)
     source = open_source(data, kind=kind, columns=Columns(x, y, identity), labels=labels, split=split)
@@ -131,21 +144,19 @@ def train(
     if public is not None and _overlap(public, folder / "private"):
         raise ParameterError(f"--public must be public data; {public} holds the table of private embeddings.")
     _open_work(folder)
-    # The public rows first: what is wrong with them shows before the private records take their time.
-    public_rows = None if public is None else _public_table(public, model, folder / "public", workers)
+    estimator = build(method, budget, class_list, options)
+    # The public rows first: what is wrong with them, or with the account, shows before the private records take their
+    # time.
+    public_rows = None if public is None else _public_table(public, public_x, model, folder / "public", workers)
+    guarantee = estimator.guarantee_for(model.dimension, public_rows)
+    if account is not None:
+        account.check(guarantee, partition=partition)
     private = embedded(source, model, folder / "private", workers=workers)
     table = read_table(private.table)
     with working("fitting"):
-        aligned, class_list = align_labels(require_labels(table, data), class_list)
-        fitted = build(method, budget, class_list, options)
-        fitted.fit(
-            table,
-            aligned,
-            X_public=public_rows,
-            ledger=account,
-            partition=partition,
-        )
-    save(fitted, out, force=force)
+        aligned, _ = align_labels(require_labels(table, data), class_list)
+        estimator.fit(table, aligned, X_public=public_rows, ledger=account, partition=partition)
+    save(estimator, out, force=force)
     report.unlink(missing_ok=True)  # a link there is not followed
     report.touch(0o600, exist_ok=False)
     report.write_bytes(private.report.read_bytes())
@@ -171,9 +182,10 @@ def _overlap(public: Path, private: Path) -> bool:
     return one == other or one in other.parents or other in one.parents
 
 
-def _public_table(public: Path, encoder: Encoder, folder: Path, workers: int | None) -> EmbeddingTable:
+def _public_table(public: Path, x: str | None, encoder: Encoder, folder: Path, workers: int | None) -> EmbeddingTable:
     if not holds_embeddings(public):
-        return read_table(embedded(open_source(public), encoder, folder, workers=workers).table, y=None)
+        pool = open_source(public, columns=Columns(x))
+        return read_table(embedded(pool, encoder, folder, workers=workers).table, y=None)
     table = read_table(public, y=None)
     named = table.metadata.get("encoder")
     if table.shape[1] != encoder.dimension or (named and not same_encoder(named, encoder.fingerprint.text())):

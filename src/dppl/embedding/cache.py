@@ -28,7 +28,7 @@ class Cache:
     Parameters
     ----------
     folder : Path
-        Made if it is missing, for its owner alone: it holds embeddings of private records.
+        Made if it is missing. Folder and file are for their owner alone: they hold embeddings of private records.
     maker : str
         Everything that decides an embedding but the content: the encoder's fingerprint and the decoder.
     dimension : int
@@ -42,6 +42,7 @@ class Cache:
     def __init__(self, folder: Path, maker: str, dimension: int) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path = folder / _FILE
+        self._path.touch(0o600)  # SQLite gives its side files the same permissions
         self._maker = sha256(maker.encode()).digest()
         self._size = 4 * dimension
         self._lock = Lock()

@@ -126,7 +126,7 @@ class ShardedTable:
         """Write the next shard, which holds so many records of the source, less those left out."""
         content = shard.to_bytes(self._schema)
         name = f"part-{len(self.done):06}.parquet"
-        write_atomically(self.folder / name, content, overwrite=True)
+        write_atomically(self.folder / name, content, overwrite=True, private=True)
         reasons = Counter(record.reason for record in shard.left_out)
         size = self._report.add(shard.left_out)
         self.done.append(Done(name, len(content), len(shard.rows), records, dict(reasons), source, size))
@@ -193,7 +193,7 @@ class ShardedTable:
             "parameters": self._parameters,
             "shards": [asdict(shard) for shard in self.done],
         }
-        write_atomically(self.folder / _MANIFEST, json.dumps(content, indent=1).encode(), overwrite=True)
+        write_atomically(self.folder / _MANIFEST, json.dumps(content, indent=1).encode(), overwrite=True, private=True)
 
 
 def _has(path: Path, size: int) -> bool:

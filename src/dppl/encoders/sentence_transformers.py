@@ -51,7 +51,11 @@ def load(source: Source, device: str, precision: str) -> Network:
     folder = model_folder(source.name, source.options.get("revision"), "text")
     with loading(str(folder), "text"):
         model = library.SentenceTransformer(
-            str(folder), device="cpu", local_files_only=True, model_kwargs={"dtype": torch.float32}
+            str(folder),
+            device="cpu",
+            local_files_only=True,
+            trust_remote_code=False,
+            model_kwargs={"dtype": torch.float32},
         )
     offered = [modality for modality in ("text", "image") if modality in model.modalities]
     modality = source.choice("modality", offered, offered[0])

@@ -105,7 +105,7 @@ def _cached(config: Mapping[str, Any], name: str) -> Path:
 def _fill(timm: Any, model: Any, path: Path) -> None:
     """Load a checkpoint and see that no parameter was left at its random start."""
     try:
-        state = timm.models.load_state_dict(str(path))
+        state = timm.models.load_state_dict(str(path), weights_only=True)  # a pickle runs no code
         if "conv_proj.weight" in state:
             state = {_renamed(key): value for key, value in state.items()}
         convert = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)

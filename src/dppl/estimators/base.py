@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -160,6 +160,36 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scores = self._scores(X)
         truth = records.class_codes(records.as_labels(y, scores), self.classes_, "ignore")
         return float(np.average(scores.argmax(axis=1) == truth, weights=sample_weight))
+
+    def guarantee_for(self, n_features: int, X_public: Any = None) -> Guarantee:
+        """Return what a fit would promise and cost, from public things alone: nothing is fitted or charged.
+
+        Parameters
+        ----------
+        n_features : int
+            Width of the embeddings.
+        X_public : array-like, torch tensor or table of shape (n_public, n_features), default=None
+            Public embeddings that the fit would get.
+
+        Returns
+        -------
+        Guarantee
+            That of `fit` before it reads a record: without what a table of private embeddings says of itself, and
+            with one release where a method shares its budget by a noisy size.
+
+        Raises
+        ------
+        ParameterError, BudgetError, InputError
+            As `fit`; also if `classes` is None, because the labels then decide.
+        """
+        _validate.positive_integer(n_features=n_features)
+        trial: Self = clone(self)
+        trial._check_parameters()
+        if trial.classes is None:
+            raise ParameterError("classes must be the public list of classes; got None.")
+        source = randomness(trial.random_state)
+        _, labels, public = trial._inputs(np.empty((0, n_features)), np.empty(0, np.intp), X_public)
+        return trial._guarantee(trial._set_up(labels, public), source)
 
     def to_bytes(self) -> bytes:
         """Return the content of the model file that `save` writes."""

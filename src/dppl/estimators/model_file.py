@@ -95,7 +95,8 @@ def load(path: str | os.PathLike[str]) -> EmbeddingClassifier:
     Returns
     -------
     EmbeddingClassifier
-        An estimator of the class that was saved.
+        An estimator of the class that was saved. Of a `PrivateClassifier` this is what classifies the embeddings;
+        `PrivateClassifier.load` adds its encoder.
 
     Raises
     ------

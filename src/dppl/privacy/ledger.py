@@ -207,24 +207,11 @@ class Ledger:
         ParameterError
             If the guarantee is for another adjacency than the account, or `partition` is no name.
         """
-        if partition is not None:
-            _check_name(partition=partition)
-            if self.adjacency == "replace-one":
-                raise ParameterError(
-                    "partition needs an account under add-remove: under replace-one a record may leave one part and "
-                    "enter another, and so touch both."
-                )
-        if guarantee.adjacency != self.adjacency:
-            raise ParameterError(
-                f"data set {self.dataset!r} is accounted under {self.adjacency}, but this release is private under "
-                f"{guarantee.adjacency}; costs under different relations do not add."
-            )
-        cost = _cost_of(guarantee)
+        cost = self._cost(guarantee, partition)
         with _transaction(self._engine) as connection:
             row = _find(connection, self.dataset)
             assert row is not None
-            paid = _paid(connection, row.id)
-            self._refuse_overspending(paid, (partition, cost))
+            self._refuse_overspending(_paid(connection, row.id), (partition, cost))
             number = connection.execute(
                 _RELEASES.insert()
                 .values(
@@ -244,6 +231,27 @@ class Ledger:
                 .returning(_RELEASES.c.id)
             ).scalar_one()
         return LedgerEntry(self.dataset, int(number))
+
+    def check(self, guarantee: Guarantee, *, partition: str | None = None) -> None:
+        """Refuse what `charge` would refuse now, and charge nothing: for asking before long work.
+
+        Parameters
+        ----------
+        guarantee : Guarantee
+            For instance from `EmbeddingClassifier.guarantee_for`.
+        partition : str, default=None
+            As in `charge`.
+
+        Raises
+        ------
+        BudgetExceeded, BudgetError, ParameterError
+            As `charge`.
+        """
+        cost = self._cost(guarantee, partition)
+        with _transaction(self._engine) as connection:
+            row = _find(connection, self.dataset)
+            assert row is not None
+            self._refuse_overspending(_paid(connection, row.id), (partition, cost))
 
     def finish(self, entry: LedgerEntry, *, model_sha256: str | None = None, tell_time: bool = True) -> None:
         """Mark a charge as released, with the hash of the model file that it paid for.
@@ -291,6 +299,22 @@ class Ledger:
             "left": self.left(),
             "releases": self.releases(),
         }
+
+    def _cost(self, guarantee: Guarantee, partition: str | None) -> dict[str, Any]:
+        """Return what a release costs, if it is of a kind that this account adds up."""
+        if partition is not None:
+            _check_name(partition=partition)
+            if self.adjacency == "replace-one":
+                raise ParameterError(
+                    "partition needs an account under add-remove: under replace-one a record may leave one part and "
+                    "enter another, and so touch both."
+                )
+        if guarantee.adjacency != self.adjacency:
+            raise ParameterError(
+                f"data set {self.dataset!r} is accounted under {self.adjacency}, but this release is private under "
+                f"{guarantee.adjacency}; costs under different relations do not add."
+            )
+        return _cost_of(guarantee)
 
     def _refuse_overspending(self, paid: list[tuple[str | None, dict[str, Any]]], new: tuple[str | None, Any]) -> None:
         if not isinstance(self.budget, ApproxDP) and "mean_runs" in new[1]:

@@ -131,6 +131,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             del self.model_
         encoder = self._loaded()
         public = None if X_public is None else embed_items(encoder, X_public, "X_public")
+        if ledger is not None and self.classes is not None:
+            ledger.check(model.guarantee_for(encoder.dimension, public), partition=partition)
         private = embed_items(encoder, X, "X")
         self.model_ = model.fit(private, y, X_public=public, ledger=ledger, partition=partition)
         return self
@@ -265,7 +267,9 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def encoder_of_model(model: EmbeddingClassifier, encoder: str | Encoder | None = None) -> Encoder:
+def encoder_of_model(
+    model: EmbeddingClassifier, encoder: str | Encoder | None = None, *, device: str = "auto"
+) -> Encoder:
     """Return the encoder that a model was fitted with.
 
     Parameters
@@ -273,6 +277,8 @@ def encoder_of_model(model: EmbeddingClassifier, encoder: str | Encoder | None =
     model : EmbeddingClassifier
     encoder : str or Encoder, default=None
         Where to find it; None loads it by the URI that the model names.
+    device : {"auto", "cpu", "cuda"}
+        Where a loaded encoder runs.
 
     Raises
     ------
@@ -283,7 +289,7 @@ def encoder_of_model(model: EmbeddingClassifier, encoder: str | Encoder | None =
         raise InputError("the model does not name its encoder; embed the records first, and predict on the table.")
     named = Fingerprint.parse(model.encoder_)
     wanted = named.uri if encoder is None else encoder
-    found = load_encoder(wanted, precision=named.dtype) if isinstance(wanted, str) else wanted
+    found = load_encoder(wanted, device=device, precision=named.dtype) if isinstance(wanted, str) else wanted
     if not found.fingerprint.same_function(named):
         raise InputError(
             f"the model was fitted on embeddings of {named.uri!r}; this is another encoder, or other weights or "
