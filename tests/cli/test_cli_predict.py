@@ -13,7 +13,7 @@ from sklearn.metrics import recall_score
 
 import dppl
 from dppl.cli import predict as predict_module
-from dppl.data import write_table
+from dppl.data import read_table, write_table
 
 NOTE = "dppl: note: figures computed on private records are not covered by the model's guarantee.\n"
 
@@ -113,6 +113,19 @@ def test_another_width_is_input(command, task, model, cli, error_line):
     line = error_line(result)
     assert "5 features" in line
     assert "expects 8" in line
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_a_table_of_another_encoder_is_refused(command, task, cli, error_line):
+    for name in ("one", "other"):
+        write_table(task.folder / f"{name}.parquet", task.X, task.y, metadata={"encoder": name})
+    fitted = dppl.MeanPrototypes(dppl.ZCDP(1.0), task.y[[0, 20, 32]]).fit(
+        read_table(task.folder / "one.parquet"), task.y
+    )
+    fitted.save(task.out)
+    assert cli(command, task.out, task.folder / "one.parquet").exit_code == 0
+    result = cli(command, task.out, task.folder / "other.parquet")
+    assert (result.exit_code, "names another encoder" in error_line(result)) == (4, True)
 
 
 @pytest.mark.parametrize(

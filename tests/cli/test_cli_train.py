@@ -332,7 +332,8 @@ def test_a_ledger_pays_for_it(mails, cli, error_line):
     [
         (["--rho", "1", "--encoder", "nothing"], 2, "nothing"),
         (["--rho", "1", "--encoder", "pixels"], 2, "must be one for texts"),
-        (["--rho", "1", "--public", "mails.csv"], 2, "the private data itself"),
+        (["--rho", "1", "--public", "mails.csv"], 2, "got the private data or labels"),
+        (["--rho", "1", "--public", "pool.txt", "--labels", "pool.txt"], 2, "got the private data or labels"),
         (["--rho", "1", "--public", "none.txt"], 4, "no file or folder none.txt"),
         (["--rho", "1", "--public", "narrow.npz", "--public-x", "body"], 2, "--public-x names a column of texts"),
         (["--rho", "1", "--public-x", "body"], 2, "--public-x names a column of texts"),
@@ -443,6 +444,17 @@ def test_large_images_on_a_sheet_do_not_fill_the_memory(photos, cli, monkeypatch
     )
     assert cli("show", "m.safetensors", "--public", "pool", "--sheet", "chosen.png").exit_code == 0
     assert sizes == [(96, 72)] * 6
+
+
+def test_a_lost_report_is_noticed_before_the_charge(mails, cli, error_line):
+    assert cli(*TRAIN, *EXACT, "--work", "kept").exit_code == 0
+    (mails / "kept" / "private.report.jsonl").unlink()
+    cli("ledger", "create", "ledger.db", "--dataset", "mails", "--rho", "1e5")
+    account = ["--ledger", "ledger.db", "--dataset", "mails"]
+    result = cli(*TRAIN[:-1], "n.safetensors", *EXACT, "--work", "kept", *account)
+    assert (result.exit_code, "private.report.jsonl" in error_line(result)) == (4, True)
+    assert dppl.Ledger("ledger.db", "mails").releases() == []
+    assert not list(mails.glob("n.safetensors*"))
 
 
 def test_the_help_says_whose_the_report_is(cli):

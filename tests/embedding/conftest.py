@@ -66,11 +66,11 @@ class TinyTexts:
         return np.stack(batch).astype(np.float32) - 128
 
 
-def image_bytes(seed=0, size=(8, 6), kind="PNG", mode="RGB"):
+def image_bytes(seed=0, size=(8, 6), kind="PNG", mode="RGB", **options):
     """Return an encoded image of random pixels."""
     pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), np.uint8)
     buffer = io.BytesIO()
-    Image.fromarray(pixels).convert(mode).save(buffer, kind)
+    Image.fromarray(pixels).convert(mode).save(buffer, kind, **options)
     return buffer.getvalue()
 
 

@@ -4,11 +4,13 @@ import io
 import os
 import struct
 import zlib
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from dppl.embedding import decoding
 from dppl.embedding.decoding import MOST_PIXELS, decode, quiet
 from dppl.embedding.records import Unusable
 from dppl.errors import InputError
@@ -124,6 +126,27 @@ def saved(image, kind="PNG", **options):
     buffer = io.BytesIO()
     image.save(buffer, kind, **options)
     return buffer.getvalue()
+
+
+def test_libtiff_is_silent_while_images_are_decoded(capfd):
+    """It writes to the standard error of the process, past Python."""
+    damaged = flipped(image_bytes(0, (64, 64), "TIFF", compression="tiff_adobe_deflate"))
+    for kept_quiet in (True, False, True):
+        with quiet("image") if kept_quiet else nullcontext(), pytest.raises(Unusable, match="damaged"):
+            decode(damaged, "image")
+        # Once more without, to see that there is something to silence.
+        assert bool(capfd.readouterr().err) == (not kept_quiet)
+
+
+def test_without_a_way_to_silence_it_no_tiff_is_read(monkeypatch):
+    content = image_bytes(0, (8, 8), "TIFF")
+    assert decode(content, "image").size == (8, 8)
+    monkeypatch.setattr(decoding, "_tiff_handlers", list)
+    decoding._formats.cache_clear()
+    with pytest.raises(Unusable, match="no image of a known format"):
+        decode(content, "image")
+    monkeypatch.undo()
+    decoding._formats.cache_clear()
 
 
 def test_an_image_is_turned_upright(pixels):

@@ -88,6 +88,16 @@ def test_rows_of_another_encoder_are_refused(streams, tmp_path):
         dppl.load(tmp_path / "m.safetensors").predict(rows(X, OTHER))
 
 
+def test_shards_of_two_encoders_are_no_table(tmp_path):
+    for name, encoder in (("a", FIRST.text()), ("b", AGAIN)):
+        write_table(tmp_path / f"{name}.parquet", X, metadata={"encoder": encoder})
+    assert read_table(tmp_path).metadata == {"encoder": FIRST.text()}  # one function on two devices
+    for metadata in ({"encoder": OTHER}, {}):
+        write_table(tmp_path / "b.parquet", X, metadata=metadata)
+        with pytest.raises(InputError, match="all shards must name the same encoder"):
+            read_table(tmp_path)
+
+
 def test_without_a_name_on_both_sides_nothing_is_compared():
     mean(center="public").fit(X, Y, X_public=table(P, FIRST.text())).predict(table(X, OTHER))
     mean(center="public").fit(table(X, FIRST.text()), Y, X_public=P).predict(X)

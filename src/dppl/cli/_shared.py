@@ -17,6 +17,7 @@ from dppl.data import EmbeddingTable, read_table
 from dppl.embedding import KINDS
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
+from dppl.estimators.records import check_encoder
 from dppl.privacy import ZCDP, ApproxDP, Budget, PureDP
 from dppl.privacy.ledger import Ledger, accounts
 
@@ -243,4 +244,5 @@ def read_rows_for(
             f"{path} has {table.shape[1]} features, but the model expects {model.n_features_in_}; embed the records "
             "with the encoder that the model was fitted on."
         )
+    check_encoder(table, model.encoder_, str(path))
     return table

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from dppl import _validate
+from dppl._files import write_atomically
 from dppl._fingerprint import same_encoder
 from dppl.cli._shared import (
     DATA,
@@ -128,8 +129,8 @@ def train(
     check_method(method, budget, options, public)
     classes = required_classes(classes)
     check_inputs(data, classes, public, labels)
-    if public is not None and _overlap(public, data):
-        raise ParameterError("--public must be public data; got the private data itself, or a part of it.")
+    if public is not None and any(_overlap(public, private) for private in (data, labels) if private is not None):
+        raise ParameterError("--public must be public data; got the private data or labels, or a part of them.")
     if public_x is not None and (public is None or holds_embeddings(public)):
         raise ParameterError(
             "--public-x names a column of texts or images in --public, which holds none; leave it out."
@@ -152,14 +153,12 @@ def train(
     if account is not None:
         account.check(guarantee, partition=partition)
     private = embedded(source, model, folder / "private", workers=workers)
-    table = read_table(private.table)
+    table, left_out = read_table(private.table), private.report.read_bytes()
     with working("fitting"):
         aligned, _ = align_labels(require_labels(table, data), class_list)
         estimator.fit(table, aligned, X_public=public_rows, ledger=account, partition=partition)
     save(estimator, out, force=force)
-    report.unlink(missing_ok=True)  # a link there is not followed
-    report.touch(0o600, exist_ok=False)
-    report.write_bytes(private.report.read_bytes())
+    write_atomically(report, left_out, overwrite=True, private=True)
     if work is None:
         shutil.rmtree(folder)
     typer.echo(f"Records left out, for their owner only: {printable(report)}")

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from dppl._fingerprint import same_encoder
 from dppl.data._reading import Array, as_array, converting, load_npy, type_name
 from dppl.data.labels import LABEL_READERS, AnyPath, as_labels
 from dppl.errors import InputError, ParameterError
@@ -37,7 +38,7 @@ _MISSING_INTEGER = int(np.iinfo(np.int64).min)  # stands for a null or too large
 _LARGEST_INTEGER = int(np.iinfo(np.int64).max)
 _ID = "id"
 MANIFEST = "_manifest.json"  # of a table that dppl embed writes; readers of Parquet pass over such names
-_NOT_COVERED = "not_covered"
+_ENCODER, _NOT_COVERED = "encoder", "not_covered"
 _BATCH_ROWS = 4096  # rows decoded at a time from Parquet
 _GROUP_ROWS = 65536  # rows in a written row group
 _READ_BUFFER = 1 << 20  # bytes; makes Arrow read page after page instead of a whole row group at once
@@ -323,7 +324,11 @@ def _read_parquet(path: Path, x: str, y: str | None) -> EmbeddingTable:
         raise InputError(f"{path}: all shards must have the same columns and types; they differ; write one schema")
     column, dtype = rows[0].column, rows[0].dtype
     shape = (sum(part.shape[0] for part in rows), rows[0].shape[1] or _first_width(path, files, column))
+    encoders = [entries.get(_ENCODER) for entries in metadata]
+    if any(not _same(encoder, encoders[0]) for encoder in encoders):
+        raise InputError(f"{path}: all shards must name the same encoder; they differ; embed the records with one.")
     shared = dict(set.intersection(*(set(entries.items()) for entries in metadata)))
+    shared |= {} if encoders[0] is None else {_ENCODER: encoders[0]}
     for entries in metadata:  # what one shard does not promise, the table does not
         shared |= {key: text for key, text in entries.items() if key == _NOT_COVERED}
     return EmbeddingTable(
@@ -331,6 +336,10 @@ def _read_parquet(path: Path, x: str, y: str | None) -> EmbeddingTable:
         None if labels[0] is None else np.concatenate(labels),
         dict(sorted(shared.items())),
     )
+
+
+def _same(first: str | None, second: str | None) -> bool:
+    return first == second or (first is not None and second is not None and same_encoder(first, second))
 
 
 def _read_shard(path: Path, x: str, y: str | None) -> tuple[_ParquetRows, Array | None, dict[str, str]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from typing import Any
 
@@ -47,17 +48,32 @@ def described(modality: str) -> str:
 @contextmanager
 def quiet(modality: str) -> Iterator[None]:
     """Keep warnings and log records, which may quote a file, from showing; warnings of huge images become errors."""
-    with warnings.catch_warnings():
+    with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         if modality == "image":
             warnings.simplefilter("error", _pillow("PIL.Image").DecompressionBombWarning)
+            for set_handler in _tiff_handlers():
+                stack.callback(set_handler, set_handler(None))
         log = logging.getLogger("PIL")
         level = log.level
         log.setLevel(logging.CRITICAL + 1)
-        try:
-            yield
-        finally:
-            log.setLevel(level)
+        stack.callback(log.setLevel, level)
+        yield
+
+
+@cache
+def _tiff_handlers() -> list[Any]:
+    """Return the functions that choose where libtiff, which Pillow has for compressed TIFF, writes messages.
+
+    By itself it writes to the standard error of the process, beside all that Python can silence. There are none where
+    Pillow has no libtiff, or hides it.
+    """
+    library = ctypes.CDLL(_pillow("PIL._imaging").__file__)
+    setters = [getattr(library, f"TIFFSet{kind}Handler", None) for kind in ("Error", "Warning")]
+    for setter in filter(None, setters):
+        setter.argtypes, setter.restype = [ctypes.c_void_p], ctypes.c_void_p
+    return [setter for setter in setters if setter is not None]
 
 
 def _pillow(module: str) -> Any:
@@ -105,7 +121,8 @@ def _image(content: bytes) -> Any:
 def _formats() -> list[str]:
     pillow = _pillow("PIL.Image")
     pillow.init()
-    return [name for name in _FORMATS if name in pillow.OPEN]
+    # A TIFF file that is damaged would show where messages of libtiff cannot be silenced.
+    return [name for name in _FORMATS if name in pillow.OPEN and (name != "TIFF" or _tiff_handlers())]
 
 
 def upright_rgb(image: Any) -> Any:
