@@ -82,6 +82,15 @@ class Fingerprint:
         return function(self) == function(other)
 
 
+def in_short(name: str) -> str:
+    """Return what a reader needs of the name of an encoder, as tables and model files hold it."""
+    try:
+        one = Fingerprint.parse(name)
+    except InputError:
+        return name
+    return f"{one.uri} ({one.library}, pooling {one.pooling}, {one.dtype}, weights {one.weights[:12]})"
+
+
 def same_encoder(first: str, second: str) -> bool:
     """Return whether two names, as tables and model files hold them, stand for one function.
 

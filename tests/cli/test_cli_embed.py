@@ -42,7 +42,7 @@ def test_images_become_a_table_for_a_fit(photos, cli, tmp_path):
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.splitlines() == [
         f"Table: {out}",
-        f"Records left out, for their owner only: {out}.report.jsonl",
+        f"Records that cannot be used, if any, are listed for their owner only in {out}.report.jsonl",
         f"Next: dppl fit {out} --classes FILE ...",
     ]
     table = read_table(out)
@@ -174,6 +174,21 @@ def test_info(arrays, cli, tmp_path):
     ]
     np.save(tmp_path / "x.npy", np.eye(3))
     assert "classes    no labels" in cli("table", "info", tmp_path / "x.npy").stdout
+
+
+def test_labels_that_are_asked_for_and_not_there_are_an_error(photos, cli, error_line):
+    (photos / "found.csv").write_text("filename,diagnosis\n")
+    options = ["embed", photos, "--encoder", "pixels", "--labels", photos / "found.csv", "--out"]
+    result = cli(*options, photos.parent / "t")
+    assert (result.exit_code, "name that of the labels with --y" in error_line(result)) == (4, True)
+    assert not (photos.parent / "t").exists()
+    assert cli(*options, photos.parent / "t", "--y", "diagnosis").exit_code == 0
+
+
+def test_a_table_without_labels_says_so(cli, letters, tmp_path):
+    (tmp_path / "new.txt").write_text("a text\n")
+    lines = cli("embed", tmp_path / "new.txt", "--encoder", "letters", "--out", tmp_path / "t").stdout.splitlines()
+    assert lines[2].startswith("The table has no labels (--y names a column of them).")
 
 
 def test_head(arrays, cli, tmp_path):

@@ -99,7 +99,7 @@ def test_the_summary_names_what_is_public(task, cli):
     assert "NOT FOR RELEASE" in guarantee
     assert result.stdout == (
         f"MeanPrototypes: 3 classes, 8 features, {dppl.ZCDP(0.5)}, add-remove.\n"
-        f"Saved to {task.out}. Next: dppl show {task.out}\n\n{guarantee}\n"
+        f"Saved to {task.out}. Next: dppl show {task.out}, dppl predict {task.out} DATA\n\n{guarantee}\n"
     )
 
 
@@ -293,7 +293,6 @@ def fail_with(monkeypatch, error):
         (KeyError(SECRET), 1, "KeyError. This is a bug"),
         (ValueError(SECRET), 1, "ValueError. This is a bug"),
         (MemoryError("Unable to allocate an array with shape (4711, 8)"), 4, "not enough memory"),
-        (KeyboardInterrupt(), 130, "interrupted"),
         (PermissionError(13, "Permission denied", "some/file"), 4, "some/file: Permission denied"),
         (FileExistsError("x exists."), 2, "x exists."),
         (dppl.errors.BudgetError("too\nmuch\x1b[2J"), 3, "too much\\x1b[2J"),
@@ -307,6 +306,12 @@ def test_a_failure_in_the_library_becomes_one_line(error, code, words, task, cli
     line = error_line(result)
     assert words in line
     assert "4711" not in line
+
+
+def test_an_interruption_is_no_error(task, cli, monkeypatch):
+    fail_with(monkeypatch, KeyboardInterrupt())
+    result = cli(*fit_arguments(task, "--rho", 1))
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", "dppl: interrupted.\n")
 
 
 def test_a_traceback_of_a_bug_has_to_be_asked_for(task, cli, monkeypatch):
@@ -422,7 +427,7 @@ def test_a_killed_fit_leaves_a_whole_model_or_nothing(tmp_path):
     assert (codes["killed-0"], left["killed-0"]) == (-signal.SIGKILL, [])
     assert (codes["sync"], left["sync"]) == (-signal.SIGKILL, [])
     assert (codes["interrupt"], left["interrupt"]) == (130, [])
-    assert done.stderr == "dppl: error: interrupted.\n"
+    assert done.stderr == "dppl: interrupted.\n"
     for name, files in left.items():
         assert files in ([], ["m.safetensors"])
         if files:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import recall_score
 
@@ -88,6 +90,17 @@ def _labels(task, *names):
     path = task.folder / "labels.txt"
     path.write_text("".join(f"{name}\n" for name in np.resize(names, 50)))
     return path
+
+
+def test_ids_go_with_the_labels(task, model, cli):
+    ids = [f"r{row}" for row in range(len(task.X))]
+    path = task.folder / "rows.parquet"
+    rows = pa.array([*task.X], pa.list_(pa.float32()))
+    pq.write_table(pa.table({"id": ids, "x": rows}), path)
+    assert cli("predict", model, path).stdout.splitlines() == task.y.tolist()
+    assert cli("predict", model, path, "--out", task.folder / "labels.csv").exit_code == 0
+    with (task.folder / "labels.csv").open(newline="") as file:
+        assert list(csv.reader(file)) == [["id", "label"], *map(list, zip(ids, task.y.tolist(), strict=True))]
 
 
 def test_a_table_larger_than_a_block_is_predicted_whole(task, model, cli, monkeypatch):

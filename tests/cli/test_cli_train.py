@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 import dppl
-from dppl.cli import train as module
 from dppl.data import read_table, write_table
+from dppl.encoders import load_encoder
 from dppl.encoders.fixed import FixedShapeEncoder
 from dppl.report.contact_sheet import GAP, NAME_WIDTH, TILE
 
@@ -84,10 +84,12 @@ def test_from_texts_to_predictions(mails, cli):
     result = cli(*TRAIN, *EXACT, "--public", "pool.txt")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.startswith("DiscriminantPrototypes: 3 classes, 27 features, rho = 10000, zCDP, add-remove.\n")
-    assert result.stdout.endswith("Records left out, for their owner only: m.safetensors.private.jsonl\n")
+    assert result.stdout.endswith("listed for their owner only in m.safetensors.private.jsonl\n")
     assert set(names_in(mails)) - set(before) == {"m.safetensors", "m.safetensors.private.jsonl"}
     assert stat.S_IMODE((mails / "m.safetensors.private.jsonl").stat().st_mode) == 0o600
-    assert '"uri":"letters"' in "".join(line.strip() for line in cli("show", "m.safetensors").stdout.splitlines())
+    assert (
+        "encoder     letters (tests, pooling none, float32, weights version 1)" in cli("show", "m.safetensors").stdout
+    )
 
     raw = cli("predict", "m.safetensors", "new.csv")
     assert (raw.exit_code, raw.stderr) == (0, "")
@@ -110,6 +112,28 @@ def test_new_records_may_have_another_form_than_those_of_the_fit(mails, cli):
     assert rows_of(cli("predict", "m.safetensors", "new", "--format", "text")) == [
         [str(row), label] for row, label in enumerate(labels)
     ]
+
+
+def test_a_model_is_evaluated_on_raw_records(mails, photos, cli, error_line):
+    assert cli(*TRAIN, *EXACT).exit_code == 0
+    write_csv(mails / "test.csv", NEW, Y)
+    report = json.loads(cli("evaluate", "m.safetensors", "test.csv", "--json").stdout)
+    assert (report["accuracy"], report["n"]) == (1.0, len(Y))
+    write_csv(mails / "test.csv", NEW, ["gnu"] * 20 + Y[20:])
+    report = json.loads(cli("evaluate", "m.safetensors", "test.csv", "--json", "--encoder", "letters").stdout)
+    assert report["accuracy"] == pytest.approx(17 / 37)
+    (mails / "truth.txt").write_text("".join(f"{label}\n" for label in Y))
+    (mails / "lines.txt").write_text("".join(f"{text}\n" for text in NEW))
+    report = json.loads(cli("evaluate", "m.safetensors", "lines.txt", "--labels", "truth.txt", "--json").stdout)
+    assert report["accuracy"] == 1.0
+    for options, words in (
+        (["new.csv"], "has no labels"),
+        (["photos"], "for images"),
+        (["test.csv", "--y", "animal"], "'animal' (--y)"),
+    ):
+        result = cli("evaluate", "m.safetensors", *options)
+        assert result.exit_code
+        assert words in error_line(result)
 
 
 def test_columns_of_the_public_pool(mails, cli):
@@ -254,7 +278,8 @@ def test_after_an_interruption_it_goes_on(mails, cli, encoded, monkeypatch):
     seen.clear()
     stop.append(needed - 1)  # the public texts are done then, and the private ones are not
     result = cli(*TRAIN, *EXACT, "--public", "pool.txt")
-    assert (result.exit_code, result.stdout, result.stderr) == (130, "", "dppl: error: interrupted.\n")
+    goes_on = "The same command goes on; what is finished lies in m.safetensors.work."
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", f"dppl: interrupted. {goes_on}\n")
     assert not (mails / "m.safetensors").exists()
     assert stat.S_IMODE((mails / "m.safetensors.work").stat().st_mode) == 0o700
     seen.clear()
@@ -351,7 +376,7 @@ def test_a_ledger_pays_for_it(mails, cli, error_line):
         (["--rho", "1", "--ledger", "ledger.db"], 2, "--dataset NAME go together"),
         (["--rho", "1", "--ledger", "ledger.db", "--dataset", "x"], 4, "ledger.db"),
         (["--rho", "1", "--classes", "none.txt"], 4, "none.txt"),
-        (["--epsilon", "1"], 2, "need public rows"),
+        (["--epsilon", "1"], 2, "selects rows of public data; add --public POOL"),
         (["--epsilon", "1", "--method", "mean"], 3, "pure DP"),
         ([], 2, "exactly one budget"),
     ],
@@ -359,14 +384,29 @@ def test_a_ledger_pays_for_it(mails, cli, error_line):
 def test_a_mistake_gets_one_line_and_a_code(options, code, words, mails, cli, error_line):
     (mails / "taken").write_text("precious")
     write_table(mails / "narrow.npz", np.eye(5))
-    name = json.loads(module.load_encoder("letters?version=2").fingerprint.text())
+    name = json.loads(load_encoder("letters?version=2").fingerprint.text())
     write_table(mails / "other.parquet", np.eye(27), metadata={"encoder": json.dumps(name)})
     result = cli(*TRAIN, *options)
     assert result.exit_code == code
     assert words in error_line(result)
     assert (mails / "taken").read_text() == "precious"
     assert not (mails / "m.safetensors").exists()
-    if "--work" not in options and words not in ("they are by another one", "must be one for texts"):
+    if "--work" not in options:
+        assert not (mails / "m.safetensors.work").exists()
+
+
+def test_an_unknown_label_says_how_its_owner_finds_it(mails, cli, error_line):
+    write_csv(mails / "mails.csv", TEXTS, ["Jane", *Y[1:]])
+    line = error_line(cli(*TRAIN, *EXACT))
+    assert "Jane" not in line
+    command = line.partition("dppl check ")[2].split()
+    assert command == ["m.safetensors.work/private", "--classes", "classes.txt"]
+    assert "Jane" in cli("check", *command).stdout
+
+
+def test_what_fails_before_the_embedding_leaves_no_folder(mails, cli):
+    for options in (["--encoder", "pixels"], ["--public", "mails.csv"]):
+        assert cli(*TRAIN, "--rho", "1", *options).exit_code == 2
         assert not (mails / "m.safetensors.work").exists()
 
 
@@ -394,7 +434,7 @@ def test_classes_are_required(mails, cli, error_line):
         (["show", "m.safetensors", "--public", "none.txt"], 4, "none.txt"),
         (["show", "m.safetensors", "--public", "pool.txt", "--json"], 2, "leave --json and --card out"),
         (["show", "m.safetensors", "--public", "pool.txt", "--sheet", "s.png"], 2, "holds texts"),
-        (["show", "m.safetensors", "--public", "photos"], 2, "holds images; --sheet FILE.png"),
+        (["show", "m.safetensors", "--public", "photos"], 2, "holds images; add --sheet FILE.png"),
         (["show", "m.safetensors", "--public", "photos", "--sheet", "m.safetensors", "--force"], 2, "that is read"),
         (["show", "m.safetensors", "--public", "photos", "--sheet", "none/s.png"], 2, "existing folder"),
         (["show", "m.safetensors", "--public", "short.txt"], 4, "some are missing"),

@@ -26,9 +26,9 @@ from dppl.cli._shared import (
     SplitOption,
     WorkersOption,
     check_inputs,
-    console,
     option,
     printable,
+    working,
 )
 from dppl.embedding import ROWS, Columns, Embedded, Source, open_source
 from dppl.embedding import embed as embed_source
@@ -106,14 +106,39 @@ def embed(
     _check_out(out, source)
     _validate.one_of(ROWS, rows=rows)
     records = open_source(source, kind=kind, columns=Columns(x, y, identity), labels=labels, split=split)
-    model = None if encoder is None else load_encoder(encoder, device=device, precision=precision)
-    done = embedded(records, model, out, rows=rows, workers=workers, strict=strict, shard_rows=shard_rows, cache=cache)
-    screen = console()
-    screen.print(
-        f"Table: {printable(out)}" + ("" if done.is_new else ", finished before; nothing to do"), soft_wrap=True
-    )
-    screen.print(f"Records left out, for their owner only: {printable(done.report)}", soft_wrap=True)
-    screen.print(f"Next: dppl fit {printable(out)} --classes FILE ...", soft_wrap=True)
+    model = None if encoder is None else loaded(encoder, device, precision)
+    options = {"rows": rows, "workers": workers, "strict": strict, "shard_rows": shard_rows, "cache": cache}
+    with resumable(out):
+        done = embedded(records, model, out, **options)
+    typer.echo(f"Table: {printable(out)}" + ("" if done.is_new else ", finished before; nothing to do"))
+    tell_report(done.report)
+    if records.label_type is None:
+        typer.echo(
+            "The table has no labels (--y names a column of them). Next: dppl predict MODEL, or dppl fit --labels"
+        )
+    else:
+        typer.echo(f"Next: dppl fit {printable(out)} --classes FILE ...")
+
+
+def loaded(encoder: str, device: str, precision: str) -> Encoder:
+    """Load an encoder, and say so if a person is watching, because it takes a while."""
+    with working(f"loading {encoder}"):
+        return load_encoder(encoder, device=device, precision=precision)
+
+
+def tell_report(report: Path) -> None:
+    """Say where records are listed that were left out, whether there are any or not."""
+    typer.echo(f"Records that cannot be used, if any, are listed for their owner only in {printable(report)}")
+
+
+@contextmanager
+def resumable(folder: Path) -> Iterator[None]:
+    """Tell whoever interrupts the work how it goes on."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        stop.add_note(f"The same command goes on; what is finished lies in {folder}.")
+        raise
 
 
 def embedded(records: Source, encoder: Encoder | None, out: Path, **options: Any) -> Embedded:

@@ -237,8 +237,8 @@ def check_method(method: str, budget: Budget, options: dict[str, Any], public: P
     uses_public = method == "public" or options.get("center") is not None or options.get("rotation") == "auto"
     if uses_public and public is None:
         raise ParameterError(
-            "--method public (which pure DP needs), --center-public and --rotation auto need public rows; add --public "
-            "TABLE."
+            "--method public (which --epsilon without --delta needs), --center-public and --rotation auto need public "
+            "rows; add --public."
         )
     if public is not None and not uses_public:
         raise ParameterError(
@@ -281,6 +281,6 @@ def _print_summary(model: EmbeddingClassifier, out: Path) -> None:
     """Say what was released. Everything here is in the model file, or was public before."""
     kind, count = type(model).__name__, len(model.classes_)
     typer.echo(f"{kind}: {count} classes, {model.n_features_in_} features, {model.budget}, {model.adjacency}.")
-    typer.echo(f"Saved to {printable(out)}. Next: dppl show {printable(out)}")
+    typer.echo(f"Saved to {printable(out)}. Next: dppl show {printable(out)}, dppl predict {printable(out)} DATA")
     typer.echo()
     console().print(printable(model.guarantee_))

@@ -77,8 +77,9 @@ class _Commands(TyperGroup):
             sys.stdout.flush()  # here, so that a full disk or a closed pipe shows now and not after the last line
         except typer.Exit as stop:
             return stop.exit_code
-        except KeyboardInterrupt:
-            return _fail("interrupted.", _INTERRUPTED)
+        except KeyboardInterrupt as stop:
+            typer.echo(" ".join(["dppl: interrupted.", *getattr(stop, "__notes__", [])]), err=True)
+            return _INTERRUPTED
         except BrokenPipeError:
             _forget_stdout()
             return _BROKEN_PIPE

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -27,10 +28,7 @@ from dppl.cli._shared import (
     LabelsOption,
     ModelArgument,
     SplitOption,
-    TableArgument,
     WorkersOption,
-    XOption,
-    YOption,
     check_inputs,
     check_output,
     console,
@@ -47,13 +45,18 @@ from dppl.cli._shared import (
 from dppl.cli.embed import embedded
 from dppl.data import EmbeddingTable, align_labels, read_table
 from dppl.embedding import Columns, Source, holds_embeddings, open_source
-from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
 from dppl.experiments import metrics
 from dppl.training import encoder_of_model
 
 _ROWS = 8192
+_XOption = Annotated[
+    str | None, option("NAME", "Column of embeddings (default x), or of texts or images.", DATA, "--x")
+]
+_EncoderOption = Annotated[
+    str | None, option("URI", "Where the model's encoder is. Default: as the model names it.", ENCODER)
+]
 _SUFFIXES = (".csv", ".npy")
 
 
@@ -65,26 +68,23 @@ def predict(
     ],
     out: Annotated[
         Path,
-        typer.Option(metavar="FILE", help=".csv (with the header `label`), .npy, or - for one label a line on stdout."),
+        typer.Option(metavar="FILE", help=".csv (id, if there are any, and label), .npy, or - for stdout."),
     ] = Path("-"),
-    x: Annotated[
-        str | None, option("NAME", "Column of embeddings (default x), or of texts or images.", DATA, "--x")
-    ] = None,
+    x: _XOption = None,
     identity: IdOption = None,
     kind: KindOption = "auto",
     split: SplitOption = None,
-    encoder: Annotated[
-        str | None, option("URI", "Where the model's encoder is. Default: as the model names it.", ENCODER)
-    ] = None,
+    encoder: _EncoderOption = None,
     workers: WorkersOption = None,
     device: DeviceOption = "auto",
     force: ForceOption = False,
 ) -> None:
     """Label every row of a table, or every image or text of a source.
 
-    Predictions cost no further budget. Images and texts are embedded with the
-    encoder that the model names; of them the output names id and label, as CSV,
-    and those that cannot be used are missing.
+    Predictions cost no further budget. Of a table, stdout gets one label a
+    line. Images and texts are embedded with the encoder that the model names;
+    the output is CSV with id and label of each, on stdout too, and those that
+    cannot be used are missing.
 
     For example:
 
@@ -107,7 +107,8 @@ def predict(
         if out.suffix.lower() == ".npy":
             raise ParameterError("--out must end in .csv for images and texts, of which some may be left out.")
         source = open_source(table, kind=kind, columns=Columns(x=x, id=identity), split=split)
-        lines = _raw_predicted(fitted, source, encoder_of_model(fitted, encoder, device=device), workers)
+        with _embedded_rows(fitted, source, encoder, device, workers) as rows:
+            lines = _as_csv(_predicted(fitted, rows), rows.ids)
         if to_stdout:
             typer.echo(lines, nl=False)
         else:
@@ -115,30 +116,44 @@ def predict(
         return
     if (encoder, identity, split) != (None, None, None):
         raise ParameterError(f"--encoder, --id and --split are for images and texts; {table} holds embeddings.")
-    labels = _predicted(fitted, read_rows_for(fitted, table, x=x or "x"))
+    rows = read_rows_for(fitted, table, x=x or "x")
+    labels = _predicted(fitted, rows)
     if to_stdout:
         print_lines(labels.tolist())
     else:
-        write_atomically(out, _as_npy(labels) if out.suffix.lower() == ".npy" else _as_csv(labels), overwrite=force)
+        npy = out.suffix.lower() == ".npy"
+        write_atomically(out, _as_npy(labels) if npy else _as_csv(labels, rows.ids).encode("utf-8"), overwrite=force)
 
 
-def _raw_predicted(model: EmbeddingClassifier, source: Source, encoder: Encoder, workers: int | None) -> str:
-    """Embed a source into a folder that does not outlive this call; return id and label of each record as CSV."""
+@contextmanager
+def _embedded_rows(
+    model: EmbeddingClassifier, source: Source, encoder: str | None, device: str, workers: int | None
+) -> Iterator[EmbeddingTable]:
+    """Embed a source with the model's encoder into a folder that does not outlive the block."""
+    found = encoder_of_model(model, encoder, device=device)
     with TemporaryDirectory(prefix="dppl-") as folder:
-        found = embedded(source, encoder, Path(folder) / "table", rows="float32", workers=workers)
-        table = read_table(found.table, y=None)
-        return _csv(["id", "label"], zip(table.ids or [], _predicted(model, table).tolist(), strict=True))
+        yield read_table(embedded(source, found, Path(folder) / "table", rows="float32", workers=workers).table)
 
 
 def evaluate(
     model: ModelArgument,
-    table: TableArgument,
+    table: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DATA", help="Labelled embeddings (see `dppl fit`), or images or texts (see `dppl embed`)."
+        ),
+    ],
     labels: LabelsOption = None,
-    x: XOption = "x",
-    y: YOption = "y",
+    x: _XOption = None,
+    y: Annotated[str | None, option("NAME", "Column of labels. Default: y, or label or labels.", DATA, "--y")] = None,
+    kind: KindOption = "auto",
+    split: SplitOption = None,
+    encoder: _EncoderOption = None,
+    workers: WorkersOption = None,
+    device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    """Compare a model's predictions with the labels of a table.
+    """Compare a model's predictions with the labels of a table or source.
 
     Figures computed on private records are not covered by the guarantee:
     do not publish them with the model.
@@ -154,13 +169,22 @@ def evaluate(
 
       dppl evaluate my.safetensors test.npz
       dppl evaluate my.safetensors test.npy --labels y.npy --json
+      dppl evaluate my.safetensors scans/
     """
     fitted = load(model)
-    rows = read_rows_for(fitted, table, x=x, y=y, labels=labels)
-    truth, classes = align_labels(require_labels(rows, table), fitted.classes_)
-    if not len(truth):
-        raise InputError(f"{table} has no rows, so there is nothing to evaluate.")
-    report = _report(truth, _predicted(fitted, rows), classes)
+    check_inputs(table, labels)
+    with ExitStack() as stack:
+        if kind != "auto" or not holds_embeddings(table, x=x or "x"):
+            source = open_source(table, kind=kind, columns=Columns(x=x, y=y), labels=labels, split=split)
+            rows = stack.enter_context(_embedded_rows(fitted, source, encoder, device, workers))
+        elif (encoder, split) != (None, None):
+            raise ParameterError(f"--encoder and --split are for images and texts; {table} holds embeddings.")
+        else:
+            rows = read_rows_for(fitted, table, x=x or "x", y=y or "y", labels=labels)
+        truth, classes = align_labels(require_labels(rows, table), fitted.classes_)
+        if not len(truth):
+            raise InputError(f"{table} has no rows, so there is nothing to evaluate.")
+        report = _report(truth, _predicted(fitted, rows), classes)
     note("figures computed on private records are not covered by the model's guarantee.")
     if as_json:
         print_json(report)
@@ -180,15 +204,13 @@ def _as_npy(labels: NDArray[Any]) -> bytes:
     return buffer.getvalue()
 
 
-def _as_csv(labels: NDArray[Any]) -> bytes:
-    return _csv(["label"], ([label] for label in labels.tolist())).encode("utf-8")
-
-
-def _csv(header: list[str], rows: Iterable[Sequence[Any]]) -> str:
+def _as_csv(labels: NDArray[Any], ids: list[str] | None) -> str:
+    """Return the labels below a header, with their ids if there are any."""
+    columns = {"label": labels.tolist()} if ids is None else {"id": ids, "label": labels.tolist()}
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
     return buffer.getvalue()
 
 

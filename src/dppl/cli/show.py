@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 
 from dppl._files import write_atomically
+from dppl._fingerprint import in_short
 from dppl.cli._shared import (
     ForceOption,
     JsonOption,
@@ -121,7 +122,11 @@ def _show_selected(file: Path, source: Source, public: Path, sheet: Path | None,
             "model has only the numbers of the rows: leave --public out to see them."
         )
     if (source.modality == "image") != (sheet is not None):
-        raise ParameterError(f"{public} holds {source.modality}s; --sheet FILE.png is for images, and they need it.")
+        raise ParameterError(
+            f"{public} holds images; add --sheet FILE.png to draw those that were selected."
+            if sheet is None
+            else f"{public} holds texts, which are printed; leave --sheet out."
+        )
     if sheet is not None:
         check_output(sheet, (file, public), force=force, option="--sheet")
     content = _selected(source, set(model.public_ids_.ravel().tolist()), public)
@@ -177,7 +182,7 @@ def _facts(model: EmbeddingClassifier) -> list[tuple[str, Any]]:
         (model._RELEASED.rstrip("_"), " x ".join(map(str, getattr(model, model._RELEASED).shape))),
     ]
     encoder = getattr(model, "encoder_", None)
-    return facts if encoder is None else [*facts, ("encoder", encoder)]
+    return facts if encoder is None else [*facts, ("encoder", in_short(encoder))]
 
 
 def _releases(releases: tuple[Release, ...]) -> Table:

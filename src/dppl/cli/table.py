@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import typer
 from rich.table import Table
 
+from dppl._fingerprint import in_short
 from dppl.cli._shared import (
     ForceOption,
     JsonOption,
@@ -23,6 +24,8 @@ from dppl.cli._shared import (
 )
 from dppl.data import read_table
 from dppl.embedding import ROWS, convert_table, parquet_files
+from dppl.embedding.convert import SUFFIXES
+from dppl.errors import ParameterError
 
 OWNER = "For the owner of the records only: what this prints of a private table is not covered by any guarantee."
 _NUMBERS = 4
@@ -63,7 +66,8 @@ def info(path: TableArgument, as_json: JsonOption = False) -> None:
     shown = {**facts, "classes": "no labels" if rows.y is None else facts["classes"], **rows.metadata}
     for name, value in shown.items():
         if name != "metadata":
-            console().print(f"{printable(name):<10} {printable(value)}", soft_wrap=True)
+            text = in_short(str(value)) if name == "encoder" else value
+            console().print(f"{printable(name):<10} {printable(text)}", soft_wrap=True)
 
 
 @table.command()
@@ -126,6 +130,9 @@ def convert(
       dppl table convert train train.parquet --rows int8
       dppl table convert train train.npz --rows float32
     """
-    check_output(out, (path,), force=force)
+    if out.suffix.lower() not in SUFFIXES:
+        raise ParameterError(f"OUT must end in {', '.join(SUFFIXES)}; got {out}.")
+    check_output(out, (path,), force=force, option="OUT")
     check_inputs(path)
     convert_table(path, out, rows=rows)
+    typer.echo(f"Saved to {printable(out)}.")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -29,11 +31,10 @@ from dppl.cli._shared import (
     check_output,
     open_ledger,
     option,
-    printable,
     require_labels,
     working,
 )
-from dppl.cli.embed import embedded
+from dppl.cli.embed import embedded, loaded, resumable, tell_report
 from dppl.cli.fit import (
     ClassesOption,
     DatasetOption,
@@ -55,8 +56,9 @@ from dppl.cli.fit import (
 )
 from dppl.data import EmbeddingTable, align_labels, read_classes, read_table
 from dppl.embedding import Columns, holds_embeddings, open_source
-from dppl.encoders import Encoder, load_encoder
-from dppl.errors import InputError, ParameterError
+from dppl.encoders import Encoder
+from dppl.errors import InputError, ParameterError, UnknownLabelError
+from dppl.privacy import PureDP
 from dppl.prototypes import METHODS, method_for
 
 _WORK = ("private", "private.report.jsonl", "public", "public.report.jsonl")
@@ -125,6 +127,10 @@ def train(
     _validate.one_of(("auto", *METHODS), method=method)
     check_account(ledger, dataset, partition)
     budget = budget_from_options(rho, epsilon, delta, max_records)
+    if isinstance(budget, PureDP) and public is None and method in ("auto", "public"):
+        raise ParameterError(
+            "--epsilon alone is pure DP, which selects rows of public data; add --public POOL, or --delta D."
+        )
     method = method_for(budget) if method == "auto" else method
     check_method(method, budget, options, public)
     classes = required_classes(classes)
@@ -140,39 +146,58 @@ def train(
     source = open_source(data, kind=kind, columns=Columns(x, y, identity), labels=labels, split=split)
     if source.label_type is None:
         raise ParameterError(f"{data} has no labels; name their column with --y, or their file with --labels.")
-    model = load_encoder(encoder, device=device, precision=precision)
+    model = loaded(encoder, device, precision)
     folder = out.with_name(f"{out.name}.work") if work is None else work
     if public is not None and _overlap(public, folder / "private"):
         raise ParameterError(f"--public must be public data; {public} holds the table of private embeddings.")
-    _open_work(folder)
     estimator = build(method, budget, class_list, options)
-    # The public rows first: what is wrong with them, or with the account, shows before the private records take their
-    # time.
-    public_rows = None if public is None else _public_table(public, public_x, model, folder / "public", workers)
-    guarantee = estimator.guarantee_for(model.dimension, public_rows)
-    if account is not None:
-        account.check(guarantee, partition=partition)
-    private = embedded(source, model, folder / "private", workers=workers)
-    table, left_out = read_table(private.table), private.report.read_bytes()
-    with working("fitting"):
-        aligned, _ = align_labels(require_labels(table, data), class_list)
-        estimator.fit(table, aligned, X_public=public_rows, ledger=account, partition=partition)
-    save(estimator, out, force=force)
-    write_atomically(report, left_out, overwrite=True, private=True)
-    if work is None:
-        shutil.rmtree(folder)
-    typer.echo(f"Records left out, for their owner only: {printable(report)}")
+    with _work_in(folder, keep=work is not None):
+        # The public rows first: what is wrong with them, or with the account, shows before the private records take
+        # their time.
+        public_rows = None if public is None else _public_table(public, public_x, model, folder / "public", workers)
+        guarantee = estimator.guarantee_for(model.dimension, public_rows)
+        if account is not None:
+            account.check(guarantee, partition=partition)
+        private = embedded(source, model, folder / "private", workers=workers)
+        table, left_out = read_table(private.table), private.report.read_bytes()
+        with working("fitting"), _checkable(private.table, classes):
+            aligned, _ = align_labels(require_labels(table, data), class_list)
+            estimator.fit(table, aligned, X_public=public_rows, ledger=account, partition=partition)
+        save(estimator, out, force=force)
+        write_atomically(report, left_out, overwrite=True, private=True)
+    tell_report(report)
 
 
-def _open_work(folder: Path) -> None:
-    """Make the folder for the tables, or go on with one; it is removed at the end, so nothing else may be in it."""
+@contextmanager
+def _work_in(folder: Path, *, keep: bool) -> Iterator[None]:
+    """Make the folder for the tables, or go on with one; after success remove it unless it is to be kept."""
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
+        # It may be removed at the end, so nothing else may be in it.
         if not folder.is_dir() or any(entry.name not in _WORK for entry in folder.iterdir()):
             raise ParameterError(
                 f"{folder} must be a new folder, or one that this command left; choose another."
             ) from None
+    try:
+        with resumable(folder):
+            yield
+    except BaseException:
+        with suppress(OSError):
+            folder.rmdir()  # if nothing was begun
+        raise
+    if not keep:
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def _checkable(table: Path, classes: Path) -> Iterator[None]:
+    """Tell whoever meets a label outside the list where its owner can look."""
+    try:
+        yield
+    except UnknownLabelError as error:
+        error.add_note(f"Here that is: dppl check {table} --classes {classes}")
+        raise
 
 
 def _overlap(public: Path, private: Path) -> bool:

@@ -77,7 +77,7 @@ def _tiff_handlers() -> list[Any]:
 
 
 def _pillow(module: str) -> Any:
-    return optional(module, "pillow", "vision")
+    return optional(module, "pillow", "images")
 
 
 def _text(payload: bytes | str) -> str:

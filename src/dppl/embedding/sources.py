@@ -73,7 +73,10 @@ def open_source(
     names = columns or Columns()
     if names != Columns() and (found in ("text", "arrays") or (found == "images" and labels is None)):
         raise ParameterError(f"--x, --y and --id name columns; {source} is read as {found}, which has none.")
-    return _OPENERS[found](source, names, None if labels is None else Path(labels), split)
+    opened = _OPENERS[found](source, names, None if labels is None else Path(labels), split)
+    if labels is not None and opened.label_type is None:
+        raise InputError(f"{labels} has no column label, labels or y; name that of the labels with --y.")
+    return opened
 
 
 _Opener = Callable[[Path, Columns, Path | None, str | None], Source]

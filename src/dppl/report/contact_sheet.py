@@ -25,7 +25,7 @@ def contact_sheet(rows: Sequence[tuple[str, Sequence[Any]]]) -> bytes:
     MissingExtra
         If Pillow is not installed.
     """
-    image, draw, ops, font = (optional(f"PIL.{name}", "pillow", "vision") for name in _MODULES)
+    image, draw, ops, font = (optional(f"PIL.{name}", "pillow", "images") for name in _MODULES)
     columns = max((len(images) for _, images in rows), default=0)
     step = TILE + GAP
     sheet = image.new("RGB", (NAME_WIDTH + columns * step + GAP, len(rows) * step + GAP), _PAPER)

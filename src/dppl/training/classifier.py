@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -20,7 +21,7 @@ from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
 from dppl.privacy import Budget, Guarantee, Ledger
 from dppl.prototypes import METHODS, method_for
-from dppl.training.items import embed_items, unusable_items
+from dppl.training.items import check_items, embed_items, unusable_items
 
 
 class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -51,8 +52,16 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     model_ : EmbeddingClassifier
         The fitted estimator; `classes_` and `guarantee_` are its own.
 
+    See Also
+    --------
+    PrivateSearch : chooses hyper-parameters within the budget; it takes estimators of embeddings, so embed once (with
+        `dppl embed`, or an encoder's `encode`) and search on the rows.
+
     Notes
     -----
+    An encoder that is named by its URI is loaded once in a process. Scores of `decision_function` rank records; they
+    are no probabilities, and there is no `predict_proba`.
+
     **Privacy.** Unit: one record, which is one item and its label. Relation: that of `method`, add or remove one record
     by default. Released: what the estimator releases. Sensitivity: its own, because an embedding is a function of its
     item alone; where the encoder cannot promise that, the guarantee lists it as not covered. Public inputs: the
@@ -73,7 +82,6 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     model_: EmbeddingClassifier
-    _kept: tuple[str, Encoder] | None = None  # what was loaded last, and by which name
 
     def __init__(
         self,
@@ -130,9 +138,12 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if hasattr(self, "model_"):  # a fit that fails leaves an unfitted classifier
             del self.model_
         encoder = self._loaded()
+        check_items(encoder, X, "X")
         public = None if X_public is None else embed_items(encoder, X_public, "X_public")
-        if ledger is not None and self.classes is not None:
-            ledger.check(model.guarantee_for(encoder.dimension, public), partition=partition)
+        if self.classes is not None:
+            guarantee = model.guarantee_for(encoder.dimension, public)
+            if ledger is not None:
+                ledger.check(guarantee, partition=partition)
         private = embed_items(encoder, X, "X")
         self.model_ = model.fit(private, y, X_public=public, ledger=ledger, partition=partition)
         return self
@@ -193,7 +204,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], encoder: str | Encoder | None = None) -> PrivateClassifier:
-        """Read a model that `save` or `dppl train` wrote, ready to predict.
+        """Read a model that `save`, `dppl train` or `dppl fit` wrote, ready to predict on raw items.
 
         Parameters
         ----------
@@ -239,11 +250,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return kind(self.budget, self.classes, random_state=self.random_state, **options)
 
     def _loaded(self) -> Encoder:
-        if not isinstance(self.encoder, str):
-            return self.encoder
-        if self._kept is None or self._kept[0] != self.encoder:
-            self._kept = self.encoder, load_encoder(self.encoder)
-        return self._kept[1]
+        return _load_once(self.encoder) if isinstance(self.encoder, str) else self.encoder
 
     def _embedded(self, X: Any) -> Any:
         check_is_fitted(self, "model_")
@@ -256,15 +263,17 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return table
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_kept"}
-
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
         tags.input_tags.string = True
         tags.non_deterministic = self.random_state is None
         return tags
+
+
+@lru_cache(maxsize=1)  # loading takes seconds, and every clone of a search asks again
+def _load_once(uri: str) -> Encoder:
+    return load_encoder(uri)
 
 
 def encoder_of_model(

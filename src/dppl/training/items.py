@@ -42,7 +42,7 @@ def embed_items(encoder: Encoder, items: Any, name: str) -> EmbeddingTable:
     InputError
         If `items` is no sequence of items.
     """
-    _check_form(encoder, items, name)
+    check_items(encoder, items, name)
     rows = np.full((len(items), encoder.dimension), np.nan, np.float32)
     with quiet(encoder.modality):
         places = iter(_prepared(encoder, items))
@@ -51,13 +51,22 @@ def embed_items(encoder: Encoder, items: Any, name: str) -> EmbeddingTable:
     return EmbeddingTable.of(rows, metadata=table_metadata(encoder))
 
 
-def _check_form(encoder: Encoder, items: Any, name: str) -> None:
-    """Refuse what holds no items at all. Its form decides; of what is in it nothing is read."""
+def check_items(encoder: Encoder, items: Any, name: str) -> None:
+    """Refuse what holds no items at all: an array of another form, or a list of nothing but other things.
+
+    Of the items no more is looked at than their types, and one that may be an item is enough: a single odd one is
+    private, and counts as an item that cannot be used.
+
+    Raises
+    ------
+    InputError
+        If it does.
+    """
     shape, dtype = tuple(getattr(items, "shape", ())), str(getattr(items, "dtype", "object"))
     if isinstance(items, str | bytes | Path) or not hasattr(items, "__len__") or len(shape) == 2:
         raise InputError(
-            f"{name} must be a sequence of {encoder.modality}s, one a record; for arrays of embeddings use an "
-            "estimator such as DiscriminantPrototypes."
+            f"{name} must be a sequence of {encoder.modality}s, one a record, such as a list or one column of a table; "
+            "for arrays of embeddings use an estimator such as DiscriminantPrototypes."
         )
     if len(shape) > 2:
         # An array of images. Floats may be on any scale, and channels first would be other images.
@@ -67,6 +76,17 @@ def _check_form(encoder: Encoder, items: Any, name: str) -> None:
     if not fits:
         wanted = "str" if encoder.modality == "text" else "uint8, shape (n, height, width) or (n, height, width, 3)"
         raise InputError(f"{name} must hold {encoder.modality}s: {wanted}; got another kind of array ({dtype}).")
+    if not shape and len(items) and not any(_may_be_one(item, encoder.modality) for item in items):
+        wanted = "str" if encoder.modality == "text" else "Pillow images, uint8 arrays, paths or bytes of files"
+        raise InputError(f"{name} must hold {encoder.modality}s: {wanted}; got nothing of these types.")
+
+
+def _may_be_one(item: Any, modality: str) -> bool:
+    if item is None or (isinstance(item, float) and item != item):  # how tables mark a missing one
+        return True
+    if modality == "text":
+        return isinstance(item, str | bytes)
+    return isinstance(item, str | bytes | Path) or hasattr(item, "shape") or hasattr(item, "convert")
 
 
 def unusable_items(encoder: Encoder, items: Sequence[Any]) -> list[tuple[int, str]]:
@@ -110,7 +130,7 @@ def _image(item: Any) -> Any:
         item = read_image(Path(item))
     if isinstance(item, bytes):
         return decode(item, "image")
-    pillow = optional("PIL.Image", "pillow", "vision")
+    pillow = optional("PIL.Image", "pillow", "images")
     try:
         # A copy, because turning an image upright changes it.
         return upright_rgb(item.copy() if isinstance(item, pillow.Image) else pillow.fromarray(_pixels(item)))
