@@ -449,7 +449,6 @@ def test_what_holds_no_items_is_refused(uri, X):
         make(uri).fit([], [], X_public=X)
 
 
-@pytest.mark.usefixtures("letters")
 @pytest.mark.parametrize(
     ("uri", "X"),
     [

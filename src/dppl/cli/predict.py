@@ -130,7 +130,8 @@ def _embedded_rows(
     model: EmbeddingClassifier, source: Source, encoder: str | None, device: str, workers: int | None
 ) -> Iterator[EmbeddingTable]:
     """Embed a source with the model's encoder into a folder that does not outlive the block."""
-    found = encoder_of_model(model, encoder, device=device)
+    with working("loading the encoder"):
+        found = encoder_of_model(model, encoder, device=device)
     with TemporaryDirectory(prefix="dppl-") as folder:
         yield read_table(embedded(source, found, Path(folder) / "table", rows="float32", workers=workers).table)
 
