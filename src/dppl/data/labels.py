@@ -22,6 +22,7 @@ __all__ = ["LABEL_READERS", "align_labels", "as_labels", "read_classes"]
 AnyPath = str | os.PathLike[str]
 
 _INT64 = np.iinfo(np.int64)
+_BYTE_ORDER_MARK = "\ufeff"
 # An integer as `str` writes it, so that text -> integer -> text changes nothing ("01" stays text).
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
@@ -124,7 +125,7 @@ def _read_text_labels(path: Path) -> Array:
     """Read a label a line, always as text: whether all labels are integers is private."""
     with converting(f"{path} must be a readable file", "check the path and its permissions"):
         # Bytes that are no UTF-8 make a label that is no class, not an error.
-        text = path.read_bytes().decode("utf-8-sig", errors="replace")
+        text = path.read_bytes().decode("utf-8", errors="replace")
     return np.array(_split(text), dtype=object)
 
 
@@ -141,13 +142,16 @@ def _unquoted(line: str) -> str:
 def _lines(path: Path) -> list[str]:
     """Lines of a UTF-8 text, without the white space around them."""
     with converting(f"{path} must be a UTF-8 text file", "save it again as UTF-8"):
-        text = path.read_text(encoding="utf-8-sig")
+        text = path.read_text(encoding="utf-8")
     return _split(text)
 
 
 def _split(text: str) -> list[str]:
+    """Cut into lines; each may begin with a byte order mark, as where two files were joined."""
+    if text in ("", _BYTE_ORDER_MARK):
+        return []
     # Not splitlines: that also cuts at form feeds and other characters which may be part of a name.
-    return [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
+    return [line.removeprefix(_BYTE_ORDER_MARK).strip() for line in text.removesuffix("\n").split("\n")]
 
 
 def _label_array(texts: list[str]) -> Array:

@@ -16,7 +16,17 @@ import pyarrow.parquet as pq
 from dppl._optional import optional
 from dppl.data import EmbeddingTable, read_table
 from dppl.data._reading import converting
-from dppl.embedding.records import IMAGES, TEXTS, Columns, Payload, Record, Source, Unusable, record_of
+from dppl.embedding.records import (
+    IMAGES,
+    TEXTS,
+    Columns,
+    Payload,
+    Record,
+    Source,
+    Unusable,
+    record_of,
+    version_of,
+)
 from dppl.errors import InputError, ParameterError
 
 __all__ = ["Arrays", "ParquetRecords", "SavedDataset"]
@@ -57,18 +67,19 @@ class _ArrowRecords(Source):
             return pa.string()
         raise InputError(f"{self.path}: column {self.columns.y!r} must hold integers or texts; got {kind}; see --y.")
 
-    def _batches(self) -> Iterator[pa.RecordBatch]:
+    def _batches(self) -> Iterator[tuple[pa.RecordBatch, str]]:
+        """Yield batches, each with the version of the file that it comes from."""
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[Record]:
         number = 0
-        for batch in self._batches():
+        for batch, version in self._batches():
             labels = self._values(batch, self.columns.y)
             ids = self._values(batch, self.columns.id) or range(number, number + len(batch))
             payloads = batch.column(self.columns.x)
             for place, identity in enumerate(ids):
                 label = labels[place] if labels else None
-                yield record_of(f"row {number + place}", identity, label, partial(_payload, payloads, place))
+                yield record_of(f"row {number + place}", identity, label, partial(_payload, payloads, place), version)
             number += len(batch)
 
     def _values(self, batch: pa.RecordBatch, name: str | None) -> list[Any] | None:
@@ -97,14 +108,16 @@ class ParquetRecords(_ArrowRecords):
         with converting(f"{file} must be a Parquet file that Arrow can read", "write it again"):
             return pq.read_schema(file)
 
-    def _batches(self) -> Iterator[pa.RecordBatch]:
+    def _batches(self) -> Iterator[tuple[pa.RecordBatch, str]]:
         names = [name for name in (self.columns.x, self.columns.y, self.columns.id) if name is not None]
         for path in self._files:
             with (
                 converting(f"{path} must be a Parquet file that Arrow can read", "write it again"),
                 pq.ParquetFile(path, pre_buffer=False, buffer_size=_READ_BUFFER) as file,
             ):
-                yield from file.iter_batches(batch_size=_BATCH_ROWS[self.modality], columns=names)
+                version = version_of(path)
+                for batch in file.iter_batches(batch_size=_BATCH_ROWS[self.modality], columns=names):
+                    yield batch, version
 
     def count(self) -> int:
         """Return the number of records, which is private."""
@@ -122,7 +135,7 @@ class SavedDataset(_ArrowRecords):
     def __post_init__(self) -> None:
         datasets = optional("datasets", "datasets", "datasets")
         with converting(f"{self.path} must be a data set that `datasets` can load", "save it again with save_to_disk"):
-            loaded = datasets.load_from_disk(str(self.path))
+            loaded = datasets.load_from_disk(str(self.path), keep_in_memory=False)
         if isinstance(loaded, dict):
             if self.split not in loaded:
                 raise ParameterError(f"--split must be one of {', '.join(map(repr, loaded))}; got {self.split!r}.")
@@ -130,14 +143,16 @@ class SavedDataset(_ArrowRecords):
         elif self.split is not None:
             raise ParameterError(f"--split must be left out; {self.path} holds one split only.")
         self._data = loaded.with_format("arrow")
+        self._version = version_of(*(file["filename"] for file in loaded.cache_files))
         self._find(loaded.features.arrow_schema, "datasets", self.split)
         self._names = getattr(loaded.features[self.columns.y], "names", None) if self.columns.y else None
         if self._names is not None:
             self.label_type = pa.string()
 
-    def _batches(self) -> Iterator[pa.RecordBatch]:
+    def _batches(self) -> Iterator[tuple[pa.RecordBatch, str]]:
         for table in self._data.iter(batch_size=_BATCH_ROWS[self.modality]):
-            yield from table.combine_chunks().to_batches()
+            for batch in table.combine_chunks().to_batches():
+                yield batch, self._version
 
     def _values(self, batch: pa.RecordBatch, name: str | None) -> list[Any] | None:
         values = super()._values(batch, name)
@@ -167,10 +182,9 @@ class Arrays(Source):
         splits = sorted(file.name.removesuffix("_x.npy") for file in self.path.glob("*_x.npy"))
         if self.split not in splits:
             raise ParameterError(f"--split must be one of {', '.join(map(repr, splits))}; got {self.split!r}.")
-        labels = self.path / f"{self.split}_y.npy"
-        self._table: EmbeddingTable = read_table(
-            self.path / f"{self.split}_x.npy", labels=labels if labels.exists() else None
-        )
+        rows, labels = (self.path / f"{self.split}_{name}.npy" for name in "xy")
+        self._version = version_of(rows)
+        self._table: EmbeddingTable = read_table(rows, labels=labels if labels.exists() else None)
         self.parameters: dict[str, Any] = {"kind": "arrays", "split": self.split}
         y = self._table.y
         self.label_type = None if y is None else pa.int64() if y.dtype.kind == "i" else pa.string()
@@ -180,7 +194,7 @@ class Arrays(Source):
         for block in self._table.blocks(_BLOCK_ROWS):
             for row in block:
                 label = None if self._table.y is None else self._table.y[number : number + 1].tolist()[0]
-                yield record_of(f"row {number}", number, label, partial(np.asarray, row))
+                yield record_of(f"row {number}", number, label, partial(np.asarray, row), self._version)
                 number += 1
 
     @property

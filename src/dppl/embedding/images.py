@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from dppl.embedding.decoding import MOST_BYTES
 from dppl.embedding.lines import CsvRows
-from dppl.embedding.records import Columns, Record, Source, Unusable, left_out, record_of
+from dppl.embedding.records import Columns, Payload, Record, Source, Unusable, Version, left_out, record_of, version_of
 from dppl.errors import InputError
 
 __all__ = ["open_images", "read_image"]
@@ -78,7 +78,7 @@ class ImageFolder(Source):
 
     def _record(self, parts: tuple[str, ...], file: Path) -> Record:
         reference = os.fsencode("/".join(parts)).decode("utf-8", "backslashreplace")
-        record = record_of(reference, reference, parts[0] if self.label_type else None, partial(read_image, file))
+        record = record_of(reference, reference, parts[0] if self.label_type else None, *_image(file))
         return left_out(record, "it lies in no class folder") if self.label_type and len(parts) == 1 else record
 
 
@@ -99,17 +99,25 @@ class ListedImages(Source):
         self.parameters: dict[str, Any] = {"kind": "images", **asdict(self._rows.columns)}
 
     def __iter__(self) -> Iterator[Record]:
-        return self._rows.records(self._loader)
+        return self._rows.records(self._content)
 
-    def _loader(self, name: str) -> Callable[[], bytes]:
+    def _content(self, name: str) -> tuple[Callable[[], Payload], Version]:
         inside = PurePosixPath(name)
+        if inside.is_absolute() or ".." in inside.parts:
+            return _outside, None
+        return _image(self.path / inside)
 
-        def load() -> bytes:
-            if inside.is_absolute() or ".." in inside.parts:
-                raise Unusable("its path leads out of the folder")
-            return read_image(self.path / inside)
 
-        return load
+def _outside() -> NoReturn:
+    raise Unusable("its path leads out of the folder")
+
+
+def _image(file: Path) -> tuple[Callable[[], Payload], Version]:
+    """Return the way to read an image, and its version; a file that is gone has none, and reading it says why."""
+    try:
+        return partial(read_image, file), version_of(file)
+    except (OSError, ValueError):
+        return partial(read_image, file), None
 
 
 def _entries(folder: os.PathLike[str]) -> list[os.DirEntry[str]]:

@@ -1,14 +1,16 @@
 """Texts in files of lines: CSV, JSON lines, and a text a line.
 
 How a file falls into records is its own format: in CSV a quote that is never closed takes all that follows into one
-record, which is then left out.
+record, which is then left out. In the other two a byte order mark may begin any line, as where files were joined.
 """
 
 from __future__ import annotations
 
 import codecs
 import csv
+import io
 import json
+import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice, repeat
@@ -18,12 +20,24 @@ from typing import Any
 import pyarrow as pa
 
 from dppl.embedding.decoding import MOST_TEXT_BYTES
-from dppl.embedding.records import PATHS, TEXTS, Columns, Payload, Record, Source, Unusable, left_out, record_of
+from dppl.embedding.records import (
+    PATHS,
+    TEXTS,
+    Columns,
+    Payload,
+    Record,
+    Source,
+    Unusable,
+    Version,
+    record_of,
+    unusable,
+)
 from dppl.errors import InputError
 
 __all__ = ["CsvRows", "CsvTexts", "JsonTexts", "TextLines"]
 
 _DELIMITERS = {".tsv": "\t"}
+_LARGEST_LONG = (1 << 8 * struct.calcsize("l") - 1) - 1  # of the platform's C
 
 
 class CsvRows:
@@ -46,48 +60,88 @@ class CsvRows:
     def __init__(self, path: Path, columns: Columns, *, are_paths: bool = False) -> None:
         self._path = path
         self._are_paths = are_paths
-        # The module's own limit is 128 KiB, and a row beyond it would be read as several.
-        csv.field_size_limit(max(csv.field_size_limit(), MOST_TEXT_BYTES))
         header = next(self._rows(), None)
-        self._names = header or []
+        self._names = header if isinstance(header, list) else []
         self.columns = columns.found_in(self._names, path, PATHS if are_paths else TEXTS, secret=True)
         self.label_type = None if self.columns.y is None else pa.string()
 
-    def records(self, loader: Callable[[str], Callable[[], Payload]]) -> Iterator[Record]:
-        """Yield the records; `loader` makes the way to load one from what stands in the column `x`."""
+    def records(self, content: Callable[[str], tuple[Callable[[], Payload], Version]]) -> Iterator[Record]:
+        """Yield the records; `content` makes the way to load one, and its version, of what the column `x` holds."""
         x, y, identity = (
             None if name is None else self._names.index(name)
             for name in (self.columns.x, self.columns.y, self.columns.id)
         )
         assert x is not None
         for number, row in enumerate(islice(self._rows(), 1, None)):
-            if row is None or len(row) != len(self._names):
-                reason = (
-                    "its row has a misplaced or open quote" if row is None else "its row has not the header's length"
-                )
-                yield left_out(Record(None, f"row {number}", None, bytes), reason)
+            if isinstance(row, str):
+                yield unusable(f"row {number}", row)
+                continue
+            if len(row) != len(self._names):
+                yield unusable(f"row {number}", "its row has not the header's length")
                 continue
             # Surrogates stand for bytes that are no UTF-8.
             reference = row[x].encode("utf-8", "backslashreplace").decode() if self._are_paths else f"row {number}"
             default = row[x] if self._are_paths else number
             label = None if y is None else row[y]
-            yield record_of(reference, default if identity is None else row[identity], label, loader(row[x]))
+            yield record_of(reference, default if identity is None else row[identity], label, *content(row[x]))
 
-    def _rows(self) -> Iterator[list[str] | None]:
-        """Yield the rows that are not blank, and None for one that is damaged."""
+    def _rows(self) -> Iterator[list[str] | str]:
+        """Yield the rows that are not blank, and for one that is damaged the reason why it is left out.
+
+        What belongs to a row is as the lenient reader says. A strict one, or one with a limit, stops within a damaged
+        row and takes the lines that remain of it for other rows.
+        """
         delimiter = _DELIMITERS.get(self._path.suffix.lower(), ",")
+        csv.field_size_limit(_LARGEST_LONG)  # of the whole process; readers have none of their own
         with self._path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
-            rows = csv.reader(file, delimiter=delimiter, strict=True)
-            while True:
-                try:
-                    row = next(rows, None)
-                except csv.Error:
-                    yield None
-                    continue
-                if row is None:
-                    return
+            lines = _CsvLines(file, delimiter)
+            for row in csv.reader(lines, delimiter=delimiter):
+                damage = lines.end_row()
                 if row:
-                    yield row
+                    yield damage or row
+
+
+class _CsvLines:
+    """The lines of a CSV file for its reader, with a memory for those of one row.
+
+    The reader asks for another line of a row only where a quote is open. So if a row is too long already, the lines
+    that are left of it need not be read: one that closes the quote stands for them.
+    """
+
+    def __init__(self, file: Iterable[str], delimiter: str) -> None:
+        self._file = file
+        self._delimiter = delimiter
+        self._row = io.StringIO(newline="")
+        self._length = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self._file:
+            if self._length <= MOST_TEXT_BYTES:
+                self._row.write(line)
+                self._length += len(line.rstrip("\r\n")) + 1  # the same where the file ends without a line break
+                yield line
+            elif '"' in line and self._closes_row(line):
+                yield '"'
+
+    def end_row(self) -> str | None:
+        """Forget the row that was read; return what is wrong with it."""
+        row, length = self._row, self._length
+        self._row, self._length = io.StringIO(newline=""), 0
+        if length > MOST_TEXT_BYTES:
+            return "its row is too long"
+        try:
+            if '"' in row.getvalue():
+                row.seek(0)
+                next(csv.reader(row, delimiter=self._delimiter, strict=True))
+        except csv.Error:
+            return "its row has a misplaced or open quote"
+        return None
+
+    def _closes_row(self, line: str) -> bool:
+        """Tell whether a quote that is open before a line is open no more after it: else the reader wants another."""
+        reader = csv.reader([f'"{line}', '"'], delimiter=self._delimiter)
+        next(reader)
+        return reader.line_num == 1
 
 
 @dataclass
@@ -106,7 +160,7 @@ class CsvTexts(Source):
         self.parameters: dict[str, Any] = {"kind": "csv", **asdict(self._rows.columns)}
 
     def __iter__(self) -> Iterator[Record]:
-        return self._rows.records(lambda text: lambda: text)
+        return self._rows.records(lambda text: (lambda: text, text))
 
 
 @dataclass
@@ -132,11 +186,11 @@ class JsonTexts(Source):
         for number, entry in enumerate(self._objects()):
             reference = f"row {number}"
             if entry is None:
-                yield left_out(Record(None, reference, None, bytes), "its line is no JSON object in UTF-8")
+                yield unusable(reference, "its line is no JSON object in UTF-8")
                 continue
             label = entry.get(str(y))
             label = str(label) if type(label) is int else label
-            yield record_of(reference, number if key is None else entry.get(key), label, _text_in(entry.get(str(x))))
+            yield record_of(reference, number if key is None else entry.get(key), label, *_text_in(entry.get(str(x))))
 
     def _objects(self) -> Iterator[dict[str, Any] | None]:
         for line in _lines(self.path):
@@ -163,20 +217,20 @@ class TextLines(Source):
     def __iter__(self) -> Iterator[Record]:
         labels: Iterable[bytes | None] = repeat(None) if self.labels is None else _lines(self.labels)
         for number, (line, label) in enumerate(zip(_lines(self.path), labels, strict=False)):
-            yield record_of(f"line {number}", number, label, _text_in(line))
+            yield record_of(f"line {number}", number, label, *_text_in(line))
 
 
 def _length(path: Path) -> int:
     return sum(1 for _ in _lines(path))
 
 
-def _text_in(value: Any) -> Callable[[], Payload]:
+def _text_in(value: Any) -> tuple[Callable[[], Payload], Version]:
     def load() -> Payload:
         if not isinstance(value, str | bytes):
             raise Unusable("it has no text")
         return value
 
-    return load
+    return load, value if isinstance(value, str | bytes) else None
 
 
 def _object(line: bytes) -> dict[str, Any] | None:
@@ -188,11 +242,10 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file, those that are too long cut to one byte more than is allowed."""
+    """Yield the lines of a file, those that are too long cut, but too long still."""
+    most = len(codecs.BOM_UTF8) + MOST_TEXT_BYTES + len(b"\r\n")
     with path.open("rb") as file:
-        start = codecs.BOM_UTF8
-        while line := file.readline(MOST_TEXT_BYTES + 1):
-            yield line.removeprefix(start).rstrip(b"\r\n")
-            start = b""
+        while line := file.readline(most):
+            yield line.removeprefix(codecs.BOM_UTF8).removesuffix(b"\n").removesuffix(b"\r")
             while line and not line.endswith(b"\n"):
-                line = file.readline(MOST_TEXT_BYTES + 1)
+                line = file.readline(most)

@@ -221,7 +221,7 @@ class _Stream(Iterator[Record]):
     def __next__(self) -> Record:
         record = next(self._records)
         self.count += 1
-        seen = repr((record.id, record.reference, record.label))
+        seen = repr((record.id, record.reference, record.label, record.version))
         self._hash.update(seen.encode("utf-8", "backslashreplace"))
         if self._ids is not None and record.id is not None and not self._ids.add(record.id):
             return left_out(record, _REPEATED)
@@ -229,7 +229,7 @@ class _Stream(Iterator[Record]):
 
     @property
     def digest(self) -> str:
-        """Hash of ids, references and labels so far."""
+        """Hash of ids, references, labels and versions so far."""
         return self._hash.hexdigest()
 
     def close(self) -> None:

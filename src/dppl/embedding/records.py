@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
@@ -22,12 +24,16 @@ __all__ = [
     "Record",
     "Source",
     "Unusable",
+    "Version",
     "label_of",
     "left_out",
     "record_of",
+    "unusable",
+    "version_of",
 ]
 
 Payload: TypeAlias = bytes | str | NDArray[Any]
+Version: TypeAlias = str | bytes | None
 Label: TypeAlias = str | int | None
 
 _LARGEST_INTEGER = 2**63 - 1
@@ -56,29 +62,53 @@ class Record:
         None stands for a missing label.
     load : callable
         Returns the bytes of an image, a text (as str or bytes) or an embedding; raises `Unusable`.
+    version : str, bytes or None
+        Tells this content from another without loading it: a text itself, `version_of` a file, or why the record is
+        left out.
     """
 
     id: str | None
     reference: str
     label: Label
     load: Callable[[], Payload]
+    version: Version
 
 
-def record_of(reference: str, identity: Any, label: Any, load: Callable[[], Payload]) -> Record:
+def record_of(reference: str, identity: Any, label: Any, load: Callable[[], Payload], version: Version) -> Record:
     """Return the record with this id and label, or one that is left out where they are none."""
     try:
-        return Record(_id_of(identity), reference, label_of(label), load)
+        return Record(_id_of(identity), reference, label_of(label), load, version)
     except Unusable as reason:
-        return left_out(Record(None, reference, None, load), str(reason))
+        return unusable(reference, str(reason))
 
 
 def left_out(record: Record, reason: str) -> Record:
     """Return a record that gives `reason` when it is loaded."""
+    return replace(record, load=_refusal(reason), version=reason)
 
+
+def unusable(reference: str, reason: str) -> Record:
+    """Return a record of which nothing but its place is known, and that gives `reason` when it is loaded."""
+    return Record(None, reference, None, _refusal(reason), reason)
+
+
+def _refusal(reason: str) -> Callable[[], NoReturn]:
     def load() -> NoReturn:
         raise Unusable(reason)
 
-    return replace(record, load=load)
+    return load
+
+
+def version_of(*files: str | os.PathLike[str]) -> str:
+    """Return what changes when one of the files is written anew: a hash of their sizes and times.
+
+    Raises
+    ------
+    OSError
+        If there is no such file.
+    """
+    states = [os.stat(file) for file in files]
+    return sha256(repr([(state.st_size, state.st_mtime_ns) for state in states]).encode()).hexdigest()
 
 
 def label_of(value: Any) -> Label:

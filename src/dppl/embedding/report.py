@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
-__all__ = ["NOTICE", "LeftOut", "Report"]
+from dppl.errors import ParameterError
+
+__all__ = ["NOTICE", "LeftOut", "Report", "check_place"]
 
 NOTICE = (
     "For the owner of the records only: this report describes private records, and no guarantee protects it. Do not "
@@ -16,6 +19,7 @@ NOTICE = (
     "alone, but for a repeated id, where the first record is taken: mend repeated ids before you rely on a guarantee, "
     "because adding or removing one such record can bring another in or out."
 )
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
 
 
 class LeftOut(NamedTuple):
@@ -33,14 +37,23 @@ class Report:
     ----------
     path : Path
     size : int
-        Bytes that are worth keeping of an earlier run, 0 for a new report.
+        Bytes that are worth keeping of an earlier run, 0 for a new report, which takes the place of an old one.
+
+    Raises
+    ------
+    ParameterError
+        If something else lies there.
     """
 
     def __init__(self, path: Path, size: int) -> None:
-        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
-        self._file.truncate(size)
-        self._file.seek(size)
-        if not size:
+        check_place(path)
+        if size:
+            self._file = _opened(path, "r+b")
+            self._file.truncate(size)
+            self._file.seek(size)
+        else:
+            path.unlink(missing_ok=True)
+            self._file = _opened(path, "xb")
             self._write({"notice": NOTICE})
 
     def add(self, records: Iterable[LeftOut]) -> int:
@@ -59,9 +72,37 @@ class Report:
         self._file.close()
 
     def _write(self, entry: dict[str, Any]) -> None:
-        self._file.write(json.dumps(entry).encode() + b"\n")
+        self._file.write(_line(entry))
 
     def _saved(self) -> int:
         self._file.flush()
         os.fsync(self._file.fileno())
         return self._file.tell()
+
+
+def check_place(path: Path) -> None:
+    """See that there is nothing at this path, or a report, of which a killed process may have left the beginning only.
+
+    Raises
+    ------
+    ParameterError
+        If there is anything else.
+    """
+    notice = _line({"notice": NOTICE})
+    try:
+        if stat.S_ISREG(path.lstat().st_mode):
+            with _opened(path, "rb") as file:
+                if notice.startswith(file.read(len(notice))):
+                    return
+    except FileNotFoundError:
+        return
+    raise ParameterError(f"{path} is in the way of the report; choose another --out, or move it away.")
+
+
+def _line(entry: dict[str, Any]) -> bytes:
+    return json.dumps(entry).encode() + b"\n"
+
+
+def _opened(path: Path, mode: str) -> IO[bytes]:
+    """Open a file, but through no link; a new one is for its owner only."""
+    return open(path, mode, opener=lambda name, flags: os.open(name, flags | _NO_LINK, 0o600))

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dppl._files import write_atomically
-from dppl.embedding.report import LeftOut, Report
+from dppl.embedding.report import LeftOut, Report, check_place
 from dppl.errors import InputError, ParameterError
 
 try:
@@ -35,7 +35,7 @@ except ImportError:  # not on Windows
 __all__ = ["Done", "Shard", "ShardedTable", "dictionary_columns", "schema_of"]
 
 _MANIFEST = "_manifest.json"  # readers of Parquet folders pass over names that start with an underscore
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass
@@ -97,7 +97,7 @@ class ShardedTable:
     Raises
     ------
     ParameterError
-        If the folder holds something else, or a table with other parameters.
+        If the folder holds something else, or a table with other parameters, or the report has no place.
     InputError
         If another process writes to it, or its manifest is damaged.
     """
@@ -108,14 +108,16 @@ class ShardedTable:
         self._schema = schema
         self._parameters = parameters
         self._stack = ExitStack()
+        if not folder.exists():
+            check_place(self.report)
         folder.mkdir(mode=0o700, exist_ok=True)
         with ExitStack() as stack:
             _lock(folder, stack)
             self.done, self.finished = self._read_manifest()
             if not self.finished:
-                self._tidy()
                 kept = self.done[-1].report if self.done else 0
                 self._report = stack.enter_context(closing(Report(self.report, kept)))
+                self._tidy()
             self._stack = stack.pop_all()
 
     def close(self) -> None:
