@@ -278,6 +278,12 @@ def test_options_that_do_not_fit_are_refused(name, options, message, tmp_path, f
         open_source(tmp_path / name, **options)
 
 
+def test_one_image_is_a_source(folder, run, images):
+    found = run(folder / "cat" / "1.png", images)
+    assert (found.ids, found.reasons) == (["1.png"], {})
+    np.testing.assert_array_equal(np.asarray(found.table), np.asarray(run(folder, images, out="all").table)[:1])
+
+
 def test_a_linked_class_folder_is_followed_and_a_loop_is_not(folder, run, images):
     os.symlink(folder / "dog", folder / "wolf")
     os.symlink("..", folder / "cat" / "up")

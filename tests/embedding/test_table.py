@@ -126,14 +126,14 @@ def test_a_finished_table_is_nothing_to_do(lines, run, texts, tmp_path):
 @pytest.mark.parametrize(
     ("options", "encoder", "differs"),
     [
-        ({"rows": "int8"}, TinyTexts(), "rows"),
-        ({"shard_rows": 9}, TinyTexts(), "shard_rows"),
-        ({}, TinyTexts(fingerprint=TinyFingerprint("other")), "encoder"),
+        ({"rows": "int8"}, TinyTexts(), "--rows float16"),
+        ({"shard_rows": 9}, TinyTexts(), "--shard-rows 4096"),
+        ({}, TinyTexts(fingerprint=TinyFingerprint("other")), "another encoder"),
     ],
 )
 def test_a_table_of_other_parameters_is_an_error(options, encoder, differs, lines, run, texts):
     run(lines, texts)
-    with pytest.raises(ParameterError, match=f"begun with another {differs};"):
+    with pytest.raises(ParameterError, match=f"begun with {differs};"):
         run(lines, encoder, **options)
 
 

@@ -18,20 +18,23 @@ from dppl.embedding.lines import CsvRows
 from dppl.embedding.records import Columns, Payload, Record, Source, Unusable, Version, left_out, record_of, version_of
 from dppl.errors import InputError
 
-__all__ = ["open_images", "read_image"]
+__all__ = ["SUFFIXES", "open_images", "read_image"]
 
+SUFFIXES = {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".avif", ".jp2", ".ppm"}
 _LOOP = "it is a loop of symbolic links"
 _REASONS = {errno.ELOOP: _LOOP, errno.ENOENT: "there is no such file, or its link leads nowhere"}
 
 
 def open_images(path: Path, columns: Columns, labels: Path | None) -> Source:
-    """Return the images below a folder, or those that a CSV file lists.
+    """Return the images below a folder, or those of them that a CSV file lists, or a single image.
 
     Raises
     ------
     InputError
         If `path` is no folder, or the CSV file cannot be read.
     """
+    if path.suffix.lower() in SUFFIXES and path.is_file() and labels is None:
+        return OneImage(path)
     if not path.is_dir():
         raise InputError(f"{path} must be a folder of images; it is a file; its --format is another one.")
     return ImageFolder(path) if labels is None else ListedImages(path, labels, columns)
@@ -80,6 +83,24 @@ class ImageFolder(Source):
         reference = os.fsencode("/".join(parts)).decode("utf-8", "backslashreplace")
         record = record_of(reference, reference, parts[0] if self.label_type else None, *_image(file))
         return left_out(record, "it lies in no class folder") if self.label_type and len(parts) == 1 else record
+
+
+@dataclass
+class OneImage(Source):
+    """A file by itself, without a label."""
+
+    path: Path
+
+    modality = "image"
+    unique_ids = True
+
+    def __post_init__(self) -> None:
+        self.label_type = None
+        self.parameters: dict[str, Any] = {"kind": "images"}
+
+    def __iter__(self) -> Iterator[Record]:
+        name = os.fsencode(self.path.name).decode("utf-8", "backslashreplace")
+        yield record_of(name, name, None, *_image(self.path))
 
 
 @dataclass

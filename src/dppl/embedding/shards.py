@@ -170,10 +170,9 @@ class ShardedTable:
         except (ValueError, TypeError, KeyError):
             raise InputError(f"{path} is damaged; write the table anew into another folder.") from None
         if (version, parameters) != (_VERSION, self._parameters):
-            differ = sorted(key for key in self._parameters if self._parameters[key] != parameters.get(key))
             raise ParameterError(
-                f"{self.folder} was begun with another {', '.join(differ) or 'version of dppl'}; choose the "
-                "options of that time, or another folder, or remove this one."
+                f"{self.folder} was begun with {self._difference(parameters) or 'another version of dppl'}; choose "
+                "the options of that time, or another folder, or remove this one."
             )
         if finished and all(_has(self.folder / shard.file, shard.size) for shard in shards):
             return shards, True  # whatever became of the report
@@ -181,6 +180,15 @@ class ShardedTable:
             lambda shard: _has(self.folder / shard.file, shard.size) and _has(self.report, shard.report), shards
         )
         return list(whole), False
+
+    def _difference(self, before: dict[str, Any]) -> str:
+        """Name the parameters that are others now; what can be said in a word is."""
+        pairs = {key: (before.get(key), new) for key, new in sorted(self._parameters.items())}
+        return ", ".join(
+            f"--{key.replace('_', '-')} {old}" if key in ("rows", "shard_rows") else f"another {key}"
+            for key, (old, new) in pairs.items()
+            if old != new
+        )
 
     def _tidy(self) -> None:
         """Remove what a killed process may have left half-way, and mark the folder as a table."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dppl import _validate
 from dppl.embedding.arrow import Arrays, ParquetRecords, SavedDataset
-from dppl.embedding.images import open_images
+from dppl.embedding.images import SUFFIXES, open_images
 from dppl.embedding.lines import CsvTexts, JsonTexts, TextLines
 from dppl.embedding.records import Columns, Source
 from dppl.errors import InputError, ParameterError
@@ -28,8 +28,9 @@ def open_source(
     Parameters
     ----------
     path : path-like
-        A folder of images, a ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet`` or ``.txt`` file, a folder of Parquet files,
-        a data set saved by ``datasets``, or a folder with embeddings in ``SPLIT_x.npy`` and labels in ``SPLIT_y.npy``.
+        A folder of images or one image, a ``.csv``, ``.tsv``, ``.jsonl``, ``.parquet`` or ``.txt`` file, a folder of
+        Parquet files, a data set saved by ``datasets``, or a folder with embeddings in ``SPLIT_x.npy`` and labels in
+        ``SPLIT_y.npy``.
     kind : str, default="auto"
         One of images, csv, jsonl, parquet, text, datasets and arrays; auto recognises it by names of files.
     columns : Columns, default=None
@@ -98,7 +99,6 @@ _SUFFIXES = {
     ".parquet": "parquet",
     ".txt": "text",
 }
-_IMAGES = {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".avif", ".jp2", ".ppm"}
 # The first pattern that a folder holds decides.
 _CONTENTS = {
     "dataset_dict.json": "datasets",
@@ -117,9 +117,12 @@ def _recognised(path: Path) -> str:
                 "--format."
             )
         return kind
-    found = _SUFFIXES.get(path.suffix.lower())
+    suffix = path.suffix.lower()
+    found = "images" if suffix in SUFFIXES else _SUFFIXES.get(suffix)
     if found is None:
-        raise InputError(f"{path} must end in {', '.join(_SUFFIXES)}, or be a folder; or say what it is with --format.")
+        raise InputError(
+            f"{path} must end in {', '.join(_SUFFIXES)}, or be an image or a folder; or say what it is with --format."
+        )
     return found
 
 
@@ -127,4 +130,4 @@ def _holds_images(entry: Path) -> bool:
     if entry.name[0] in "._":
         return False
     files = entry.iterdir() if entry.is_dir() else [entry]
-    return any(file.suffix.lower() in _IMAGES for file in files)
+    return any(file.suffix.lower() in SUFFIXES for file in files)
