@@ -1,6 +1,9 @@
 """Fixed shapes and the check of row independence, on models of NumPy: what mixes rows is found."""
 
+import copy
+import pickle
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -45,11 +48,16 @@ def test_rows_are_independent(independent, images):
     independent(encoder(np.tanh, batch_rows=4), images)
 
 
-@pytest.mark.parametrize("compute", [by_place, by_company])
+def by_repetition(x):
+    """Round otherwise when some rows are alike and others are not, as a mixture of experts may."""
+    return np.nextafter(x, np.float32(np.inf)) if 1 < len(np.unique(x, axis=0)) < len(x) else x
+
+
+@pytest.mark.parametrize("compute", [by_place, by_company, by_repetition])
 def test_rounding_that_depends_on_place_or_company_is_found(compute, images):
     found = encoder(compute, batch_rows=4)
     assert not found.fingerprint.row_independent
-    rows = found.encode(images)
+    rows = found.encode(images + images[:1])[:-1]
     assert any((found.encode([image])[0] != row).any() for image, row in zip(images, rows, strict=True))
 
 
@@ -58,6 +66,72 @@ def test_models_that_mix_rows_are_refused(compute):
     with pytest.raises(ParameterError, match="mixes the rows of a batch"):
         encoder(compute, batch_rows=4)
     assert encoder(compute, batch_rows=1).fingerprint.row_independent
+
+
+def one_thread(_):
+    return ThreadPoolExecutor(1)  # what is remembered is the same in every run
+
+
+class Remembering:
+    """Move an embedding by a little of what was computed before."""
+
+    last = np.float32(0)
+
+    def __call__(self, x):
+        moved = x + np.float32(1e-6) * self.last
+        self.last = x.sum()
+        return moved
+
+
+@pytest.mark.parametrize("batch_rows", [1, 4])
+def test_models_that_remember_are_refused(batch_rows):
+    with pytest.raises(ParameterError, match="changes while it computes"):
+        encoder(Remembering(), batch_rows=batch_rows, pool=one_thread)
+
+
+def test_a_state_that_changes_is_refused_though_no_row_shows_it():
+    seen = []
+    with pytest.raises(ParameterError, match="changes while it computes"):
+        encoder(lambda x: seen.append(len(x)) or x, batch_rows=4, state=lambda: str(len(seen)))
+
+
+def by_shorter_side(image):
+    """Keep the form of an image, as a processor without a crop does."""
+    side = min(image.size)
+    return np.asarray(image.resize([4 * length // side for length in image.size]), np.float32)
+
+
+def test_a_preprocessing_that_keeps_the_form_of_images_is_refused():
+    with pytest.raises(ParameterError, match="set do_center_crop and a crop_size"):
+        network(np.tanh, prepare=by_shorter_side)
+
+
+@pytest.mark.parametrize("odd", [lambda x: x[:-1], lambda x: x.astype(np.float64)])
+def test_an_odd_image_raises_when_it_is_prepared(odd, images):
+    def prepare(image):
+        return odd(pixels(image)) if image.size == (5, 5) else pixels(image)
+
+    found = encoder(np.tanh, prepare=prepare)
+    [small] = [image for image in images if image.size == (5, 5)]
+    with pytest.raises(ValueError, match="another shape than others"):
+        found.prepare(small)
+    assert found.prepare(images[0]).shape == (48,)
+
+
+def test_forms_that_cannot_be_prepared_do_not_matter(independent, images):
+    def prepare(image):
+        if min(image.size) == 1:
+            raise ValueError("too thin")
+        return pixels(image)
+
+    independent(encoder(np.tanh, prepare=prepare), images)
+
+
+def test_an_encoder_that_was_not_loaded_cannot_be_pickled():
+    found = encoder(np.tanh)
+    with pytest.raises(pickle.PicklingError, match="only an encoder that load_encoder made"):
+        pickle.dumps(found)
+    assert copy.copy(found) is copy.deepcopy(found) is found
 
 
 def test_every_batch_has_the_same_rows_whatever_comes(images):
@@ -203,6 +277,35 @@ def test_one_row_means_one(texts):
 
     FixedShapeEncoder(text_network(compute=compute), "tests", 1).encode(texts)
     assert rows == {1}
+
+
+class LastLength:
+    """Move an embedding by the length of the batch before, as a rotary embedding that adapts does."""
+
+    last = np.float32(0)
+
+    def __call__(self, arrays):
+        moved = mean(arrays) + np.float32(1e-5) * self.last
+        self.last = np.float32(arrays["input_ids"].shape[1])
+        return moved
+
+
+@pytest.mark.parametrize("batch_rows", [1, 4])
+def test_a_model_that_remembers_a_length_is_refused(batch_rows):
+    with pytest.raises(ParameterError, match="changes while it computes"):
+        FixedShapeEncoder(text_network(compute=LastLength(), pool=one_thread), "tests", batch_rows)
+
+
+def test_synthetic_texts_differ_whatever_the_tokenizer_knows():
+    """One of another language makes the same token of all English words."""
+
+    def prepare(text):
+        return {"input_ids": np.array([1, *(0 for _ in text.split()), 2])[:40]}
+
+    found = text_network(prepare=prepare, vocabulary=np.arange(3, 30))
+    texts = [row["input_ids"] for row in found.synthetic(found.shapes()[0], 8)]
+    assert len({tuple(text) for text in texts}) == 8
+    assert set(np.concatenate(texts)) == {1, 2, *range(3, 30)}
 
 
 def test_padding_to_the_longest_text_is_found(texts):

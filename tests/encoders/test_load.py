@@ -1,6 +1,7 @@
 """URIs, fingerprints, presets, extras: what needs no model."""
 
 import dataclasses
+import pickle
 import re
 import subprocess
 import sys
@@ -140,6 +141,15 @@ def test_pixels(independent, images):
     assert (encoder.modality, encoder.dimension) == ("image", 304)
     assert encoder.fingerprint.uri == "pixels"
     independent(encoder, images)
+
+
+@pytest.mark.parametrize("batch_rows", [None, 4])
+def test_an_encoder_is_loaded_again_where_its_pickle_arrives(batch_rows, images, same_bits):
+    encoder = load_encoder("pixels", batch_rows=batch_rows)
+    again = pickle.loads(pickle.dumps(encoder))
+    assert again is not encoder
+    assert again.fingerprint == encoder.fingerprint
+    same_bits(again.encode(images), encoder.encode(images))
 
 
 def test_pixels_see_grey_and_colour():

@@ -1,6 +1,7 @@
 """The adapter to ONNX Runtime, on files made here."""
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -161,8 +162,21 @@ def test_files_are_checked(tmp_path):
     (tmp_path / "text.onnx").write_text("no model")
     with pytest.raises(InputError, match="no model that ONNX Runtime can open"):
         load_encoder(f"onnx:{tmp_path / 'text.onnx'}")
-    with pytest.raises(ParameterError, match="an ONNX file decides its own"):
-        load_encoder(f"onnx:{tmp_path / 'model.onnx'}", precision="float32")
+
+
+def test_the_precision_is_that_of_the_file(tmp_path):
+    uri = state(image_model(tmp_path / "model.onnx"), IMAGES)
+    assert load_encoder(uri, precision="float32").fingerprint == load_encoder(uri).fingerprint
+    with pytest.raises(ParameterError, match="precision must be 'auto' or 'float32', which the ONNX file decides"):
+        load_encoder(uri, precision="float16")
+
+
+def test_an_encoder_is_loaded_again_where_its_pickle_arrives(tmp_path, images, same_bits):
+    encoder = load_encoder(state(image_model(tmp_path / "model.onnx"), IMAGES), batch_rows=3)
+    again = pickle.loads(pickle.dumps(encoder))
+    assert again is not encoder
+    assert again.fingerprint == encoder.fingerprint
+    same_bits(again.encode(images), encoder.encode(images))
 
 
 def test_the_weights_are_in_the_fingerprint(tmp_path):

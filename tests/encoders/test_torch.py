@@ -1,12 +1,16 @@
 """The adapters to timm, transformers and sentence-transformers, on small models saved to disk and loaded back."""
 
+import builtins
 import json
+import pickle
 import shutil
+import socket
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from dppl.encoders import Encoder, Fingerprint, load_encoder
+from dppl.encoders import Encoder, Fingerprint, load_encoder, sentence_transformers
 from dppl.encoders import transformers as hf
 from dppl.encoders.fixed import FixedShapeEncoder
 from dppl.encoders.load import Source
@@ -14,7 +18,7 @@ from dppl.encoders.tokens import TextNetwork
 from dppl.errors import InputError, ParameterError
 
 pytest.importorskip("torch")
-pytest.importorskip("PIL")
+PIL = pytest.importorskip("PIL.Image")
 SIZES = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 40}
 SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
 SQUARE = {"do_resize": True, "size": {"height": 16, "width": 16}, "do_rescale": True, "rescale_factor": 1 / 255}
@@ -244,6 +248,30 @@ def test_statistics_of_the_batch_are_refused(torch):
     np.testing.assert_array_equal(kept({"pixel_values": pixels}), kept({"pixel_values": pixels}))
 
 
+def test_rotary_embeddings_that_change_are_refused(torch):
+    for kind in ("dynamic", "longrope", {"full_attention": "default", "sliding_attention": "dynamic"}):
+        layer = torch.nn.Linear(2, 2)
+        layer.rope_type = kind
+        with pytest.raises(ParameterError, match=r"layer '0' has a rotary embedding .* the lengths of the texts seen"):
+            frozen(torch, torch.nn.Sequential(layer))
+    for kind in ("default", "llama3", "yarn", {"full_attention": "linear"}, None):
+        layer.rope_type = kind
+        frozen(torch, layer)
+
+
+def test_mixtures_of_experts_get_one_row(torch):
+    for config, rows in (
+        ({"num_experts": 8}, 1),
+        ({"num_local_experts": 2}, 1),
+        ({"text_config": {"n_routed_experts": 4}}, 1),
+        ({"num_experts": 1, "num_experts_per_tok": 2, "n_routed_experts": None}, None),
+        ({"text_config": {"hidden_size": 8}}, None),
+    ):
+        layer = torch.nn.Linear(2, 2)
+        layer.config = SimpleNamespace(to_dict=lambda config=config: config)
+        assert frozen(torch, torch.nn.Sequential(layer)).only_rows == rows
+
+
 def test_precision_and_device(torch, monkeypatch):
     layer = torch.nn.Linear(2, 2)
     with pytest.raises(ParameterError, match="float16"):
@@ -307,6 +335,77 @@ def test_the_check_finds_a_naive_batch(bert, texts):
     assert any((encoder.encode([text])[0] != row).any() for text, row in zip(texts, together, strict=True))
 
 
+@pytest.fixture(scope="module")
+def mixtral(transformers, tokenizer, models):
+    """The folder of a tiny mixture of experts."""
+    config = transformers.MixtralConfig(
+        vocab_size=len(tokenizer), max_position_embeddings=48, num_key_value_heads=3, num_local_experts=4, **SIZES
+    )
+    transformers.MixtralModel(config).save_pretrained(models / "mixtral")
+    tokenizer.save_pretrained(models / "mixtral")
+    return models / "mixtral"
+
+
+def test_mixtures_of_experts_are_computed_one_row_at_a_time(library, mixtral, models, texts, independent):
+    modules = library.sentence_transformer.modules
+    model = library.SentenceTransformer(modules=[modules.Transformer(str(mixtral)), modules.Pooling(24)], device="cpu")
+    model.save(str(models / "st-mixtral"))
+    for uri in (f"hf:{mixtral}", f"st:{models / 'st-mixtral'}"):
+        encoder = load_encoder(uri)
+        assert encoder.batch_rows == 1
+        independent(encoder, texts)
+        with pytest.raises(ParameterError, match="batch_rows must be 1"):
+            load_encoder(uri, batch_rows=4)
+
+
+def test_a_rotary_embedding_that_adapts_is_refused(transformers, tokenizer, tmp_path, monkeypatch):
+    rope = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10000.0}
+    config = transformers.LlamaConfig(
+        vocab_size=len(tokenizer), max_position_embeddings=16, rope_parameters=rope, **{**SIZES, "hidden_size": 48}
+    )
+    transformers.LlamaModel(config).save_pretrained(tmp_path / "llama")
+    tokenizer.save_pretrained(tmp_path / "llama")
+    with pytest.raises(ParameterError, match="layer 'rotary_emb' has a rotary embedding"):
+        load_encoder(f"hf:{tmp_path / 'llama'}")
+    # The check on synthetic rows finds it too.
+    monkeypatch.setattr("dppl.encoders.frozen._refuse_changing_positions", lambda _: None)
+    for batch_rows in (1, 4):
+        with pytest.raises(ParameterError, match="changes while it computes"):
+            load_encoder(f"hf:{tmp_path / 'llama'}?max_tokens=40", batch_rows=batch_rows)
+
+
+def test_buffers_that_change_are_noticed(torch):
+    model = torch.nn.Linear(2, 2)
+    model.register_buffer("seen", torch.zeros(1), persistent=False)
+    found = frozen(torch, model)
+    before = found.state()
+    assert found.state() == before
+    model.seen += 1
+    assert found.state() != before
+
+
+def test_a_tokenizer_with_tokens_that_the_model_lacks_is_refused(library, transformers, tokenizer, tmp_path):
+    config = transformers.BertConfig(vocab_size=len(tokenizer) - 1, **SIZES)
+    transformers.BertModel(config, add_pooling_layer=False).save_pretrained(tmp_path / "bert")
+    tokenizer.save_pretrained(tmp_path / "bert")
+    modules = library.sentence_transformer.modules
+    start = modules.Transformer(str(tmp_path / "bert"))
+    library.SentenceTransformer(modules=[start, modules.Pooling(24)], device="cpu").save(str(tmp_path / "st"))
+    for uri in (f"hf:{tmp_path / 'bert'}", f"st:{tmp_path / 'st'}"):
+        with pytest.raises(
+            ParameterError, match=rf"tokens up to number {len(tokenizer) - 1}, and the model embeddings"
+        ):
+            load_encoder(uri)
+
+
+def test_an_encoder_is_loaded_again_where_its_pickle_arrives(bert, texts, same_bits):
+    encoder = load_encoder(f"hf:{bert}?max_tokens=20", batch_rows=4)
+    again = pickle.loads(pickle.dumps(encoder))
+    assert again is not encoder
+    assert again.fingerprint == encoder.fingerprint
+    same_bits(again.encode(texts), encoder.encode(texts))
+
+
 def test_hf_cuts_texts(bert):
     encoder = load_encoder(f"hf:{bert}?max_tokens=6")
     short, long = encoder.encode(["card payment not arrived", "card payment not arrived why"])
@@ -330,6 +429,17 @@ def test_hf_images(torch, transformers, vit, images, independent):
     assert not mean.fingerprint.same_function(encoder.fingerprint)
     with pytest.raises(ParameterError, match="pooling must be one of"):
         load_encoder(f"hf:{vit}?pooling=max")
+
+
+def test_a_processor_must_make_one_shape_of_all_images(vit, images, independent, tmp_path):
+    shutil.copytree(vit, tmp_path / "vit")
+    shortest = {"size": {"shortest_edge": 16}}
+    write_processor(tmp_path / "vit", "CLIPImageProcessor", do_center_crop=False, **shortest)
+    with pytest.raises(ParameterError, match="inputs of different shapes"):
+        load_encoder(f"hf:{tmp_path / 'vit'}")
+    crop = {"do_center_crop": True, "crop_size": {"height": 16, "width": 16}}
+    write_processor(tmp_path / "vit", "CLIPImageProcessor", **crop, **shortest)
+    independent(load_encoder(f"hf:{tmp_path / 'vit'}", batch_rows=4), images)
 
 
 def test_hf_models_of_both(torch, transformers, clip, images, texts, independent):
@@ -409,6 +519,103 @@ def test_st_models_of_both(library, clip, models, images, texts, independent):
     independent(encoder, images)
     np.testing.assert_allclose(encoder.encode(images), model.encode(images), **CLOSE)
     independent(load_encoder(f"st:{models / 'st-clip'}", batch_rows=4), texts)
+
+
+@pytest.fixture(scope="module")
+def pooled(library, transformers, bert, models):
+    """The folder of a model of sentence-transformers that embeds by BERT's pooler, and of its part."""
+    model = transformers.BertModel.from_pretrained(bert, add_pooling_layer=True)
+    model.save_pretrained(models / "pooled")
+    for file in bert.glob("token*"):
+        shutil.copy(file, models / "pooled")
+    options = {"modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}}}
+    start = library.sentence_transformer.modules.Transformer(
+        str(models / "pooled"), module_output_name="sentence_embedding", **options
+    )
+    library.SentenceTransformer(modules=[start], device="cpu").save(str(models / "st-pooled"))
+    return models / "st-pooled"
+
+
+def test_a_pooler_of_sentences_that_counts_is_in_the_fingerprint(transformers, pooled, texts, tmp_path):
+    one = load_encoder(f"st:{pooled}", batch_rows=4)
+    shutil.copytree(pooled, tmp_path / "other")
+    model = transformers.AutoModel.from_pretrained(pooled)
+    model.pooler.dense.weight.data *= -1
+    model.save_pretrained(tmp_path / "other")
+    other = load_encoder(f"st:{tmp_path / 'other'}", batch_rows=4)
+    assert not np.allclose(one.encode(texts), other.encode(texts))
+    assert not one.fingerprint.same_function(other.fingerprint)
+    assert load_encoder(f"st:{pooled}", batch_rows=4).fingerprint == one.fingerprint
+    # A file without it would leave it at its random start.
+    state = {key: value for key, value in model.state_dict().items() if "pooler" not in key}
+    model.save_pretrained(tmp_path / "other", state_dict=state)
+    with pytest.raises(InputError, match="holds no weights for a pooler"):
+        load_encoder(f"st:{tmp_path / 'other'}")
+
+
+def test_a_pooler_that_does_not_count_is_left_out(sentences, pooled, texts, tmp_path, same_bits):
+    found = []
+    for place in ("a", "b"):
+        shutil.copytree(sentences, tmp_path / place)
+        if place == "b":
+            shutil.copy(pooled / "model.safetensors", tmp_path / place)
+        found.append(load_encoder(f"st:{tmp_path / place}", batch_rows=4))
+    same_bits(*(encoder.encode(texts) for encoder in found))
+    assert found[0].fingerprint.weights == found[1].fingerprint.weights
+
+
+def test_what_a_router_holds_decides_the_function(library, bert, texts, tmp_path):
+    modules = library.sentence_transformer.modules
+    router = library.base.modules.Router
+
+    def saved(name, mode, default="query"):
+        routes = {
+            "query": [modules.Transformer(str(bert)), modules.Pooling(24, mode)],
+            "document": [modules.Transformer(str(bert)), modules.Pooling(24, "max")],
+        }
+        model = library.SentenceTransformer(modules=[router(routes, default_route=default)], device="cpu")
+        model.save(str(tmp_path / name))
+        return load_encoder(f"st:{tmp_path / name}", batch_rows=4)
+
+    one = saved("a", "mean")
+    for other in (saved("b", "cls"), saved("c", "mean", "document")):
+        assert not np.allclose(one.encode(texts), other.encode(texts))
+        assert not one.fingerprint.same_function(other.fingerprint)
+    assert saved("d", "mean").fingerprint.same_function(one.fingerprint)
+    tokenizer = tmp_path / "d" / "query_0_Transformer" / "tokenizer.json"
+    content = json.loads(tokenizer.read_text())
+    tokenizer.write_text(json.dumps({**content, "normalizer": {"type": "Prepend", "prepend": "a "}}))
+    changed = load_encoder(f"st:{tmp_path / 'd'}", batch_rows=4).fingerprint
+    assert changed.weights == one.fingerprint.weights
+    assert not changed.same_function(one.fingerprint)
+
+
+@pytest.fixture(scope="module")
+def st_clip(library, clip, models):
+    """The folder of a model of sentence-transformers for images and texts."""
+    start = library.sentence_transformer.modules.Transformer(str(clip))
+    library.SentenceTransformer(modules=[start], device="cpu").save(str(models / "st-of-both"))
+    return models / "st-of-both"
+
+
+def test_texts_that_name_images_stay_texts(st_clip, images, tmp_path, monkeypatch):
+    images[0].save(tmp_path / "card.png")
+    names = ["http://127.0.0.1:9/card.png", str(tmp_path / "card.png"), "data:image/png;base64,card"]
+    encoder = load_encoder(f"st:{st_clip}", batch_rows=4)
+    for place, name in ((socket.socket, "connect"), (builtins, "open"), (PIL, "open")):
+        monkeypatch.setattr(place, name, None)  # to use it would be an error
+    prepared = [encoder.prepare(name) for name in names]
+    assert all(set(tokens) == {"input_ids"} and len(tokens["input_ids"]) > 9 for tokens in prepared)
+    assert np.isfinite(encoder.encode_prepared(prepared)).all()
+
+
+def test_preprocessing_that_would_open_what_a_text_names_is_refused(st_clip, sentences, texts, same_bits, monkeypatch):
+    usual = load_encoder(f"st:{sentences}", batch_rows=4).encode(texts)
+    monkeypatch.setattr(sentence_transformers, "_same", lambda *_: False)
+    with pytest.raises(ParameterError, match="would open files and addresses that a text names"):
+        load_encoder(f"st:{st_clip}")
+    load_encoder(f"st:{st_clip}?modality=image", batch_rows=4)
+    same_bits(load_encoder(f"st:{sentences}", batch_rows=4).encode(texts), usual)  # texts only: nothing to open
 
 
 def test_code_in_a_model_is_not_run(sentences, tmp_path):

@@ -348,6 +348,34 @@ def test_a_model_is_read_with_the_precision_it_was_made_with(letters, monkeypatc
     assert asked == [("letters", {"device": "auto", "precision": "float16"})]
 
 
+def test_a_model_with_an_encoder_of_onnx_predicts_from_its_file(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    shapes = (("x", ["rows", 3, 4, 4]), ("y", ["rows", 48]))
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in shapes]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Flatten", ["x"], ["y"])], "flat", ends[:1], ends[1:])
+    file = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(file, tmp_path / "flat.onnx")
+    (tmp_path / "flat.json").write_text('{"modality": "image", "size": 4}')
+    uri = f"onnx:{tmp_path / 'flat.onnx'}"
+    images = np.repeat(np.arange(0, 250, 10, dtype=np.uint8), 8 * 8 * 3).reshape(-1, 8, 8, 3)
+    y = images[:, 0, 0, 0] > 120
+    model = PrivateClassifier(uri, ZCDP(1e4), [False, True], method="mean", random_state=1).fit(images, y)
+    model.save(tmp_path / "m.safetensors")
+    again = PrivateClassifier.load(tmp_path / "m.safetensors", uri)
+    np.testing.assert_array_equal(again.predict(images), model.predict(images))
+    assert len(set(again.predict(images))) == 2
+
+
+def test_a_model_with_an_encoder_can_be_pickled(letters, tmp_path):
+    make().fit(TEXTS, Y).save(tmp_path / "m.safetensors")
+    model = PrivateClassifier.load(tmp_path / "m.safetensors")
+    again = pickle.loads(pickle.dumps(model))
+    assert again.encoder is not model.encoder
+    assert again.encoder.fingerprint == letters.fingerprint
+    np.testing.assert_array_equal(again.predict(TEST), model.predict(TEST))
+
+
 def test_an_encoder_is_loaded_once(letters, monkeypatch):
     classifier._load_once.cache_clear()
     loaded = []

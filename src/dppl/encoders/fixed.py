@@ -8,14 +8,17 @@ guarantee rests on would not hold. Here an example alone decides the shape of th
 * the class of a text is its number of tokens, rounded up (`dppl.encoders.tokens`);
 * a batch is computed by one thread, and several batches at once, so the number of processors changes nothing.
 
-What is left is that a kernel might treat the places of a batch differently. `FixedShapeEncoder` tries that on
-synthetic rows when it is made: a row among copies of itself, among others, and in another place. Equal bits make it
-row independent. A difference in rounding makes it not so, which tables then say. A larger one means that the model
-mixes its rows, as batch normalisation in training mode or a quantisation of the whole batch does, and is refused.
+What is left is that a kernel might treat the places of a batch differently, or a model remember what it has seen.
+`FixedShapeEncoder` tries that on synthetic rows when it is made: a row among copies of itself, among several sets of
+others, in other places, and once more when all shapes have been computed. Equal bits make it row independent. A
+difference in rounding makes it not so, which tables then say. A larger one means that the model mixes its rows, as
+batch normalisation in training mode or a quantisation of the whole batch does, and is refused. So is a model that
+computes the same batch differently later.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -23,19 +26,22 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
+from pickle import PicklingError
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dppl import _validate
-from dppl.encoders.encoder import Fingerprint
+from dppl.encoders.encoder import Encoder, Fingerprint
 from dppl.errors import ParameterError
 
-__all__ = ["FixedShapeEncoder", "Network"]
+__all__ = ["FixedShapeEncoder", "Network", "drawn"]
 
 _ROUNDING = {"float32": 1e-4, "float16": 1e-2}  # it moves a row by no larger part of its largest coordinate
 _MOST_WORKERS = 16  # each holds the activations of one batch
+_COMPANIES = 2  # sets of rows, drawn with repetition, to try rows among
 
 
 @dataclass(kw_only=True)
@@ -56,6 +62,8 @@ class Network(ABC):
         The number of rows, of a model that takes no other.
     pool : callable
         Number of threads to a context of threads that compute batches.
+    state : callable
+        To a digest of what the model could remember by.
     """
 
     modality: ClassVar[str]
@@ -71,6 +79,7 @@ class Network(ABC):
     batch_rows: int
     only_rows: int | None = None
     pool: Callable[[int], AbstractContextManager[ThreadPoolExecutor]] = ThreadPoolExecutor
+    state: Callable[[], str] = str  # always ""
 
     @abstractmethod
     def shape_class(self, prepared: Any) -> Hashable:
@@ -87,6 +96,15 @@ class Network(ABC):
     @abstractmethod
     def synthetic(self, shape: Any, count: int) -> list[Any]:
         """Return inputs of one class that differ."""
+
+    def input(self, item: Any) -> Any:
+        """Prepare an item, and raise any error if what comes out fits no batch."""
+        return self.prepare(item)
+
+    def probe(self) -> NDArray[np.float32]:
+        """Embed one synthetic row."""
+        shape = self.shapes()[-1]
+        return self.forward(self.synthetic(shape, 1), shape)
 
     def rows(self, shape: Any, batch_rows: int) -> int:
         """Return the number of rows in a batch of a class."""
@@ -113,23 +131,37 @@ class FixedShapeEncoder:
         For the fingerprint.
     batch_rows : int, default=None
         By default what fits into memory, tried on synthetic rows.
+    loader : callable, default=None
+        Loads it again, given device, precision and batch_rows. A pickle consists of that; None refuses to be pickled.
 
     Raises
     ------
     ParameterError
-        If `batch_rows` breaks its rule or does not fit into memory, or the model mixes the rows of a batch or
-        overflows.
+        If `batch_rows` breaks its rule or does not fit into memory, or the model mixes the rows of a batch, changes
+        while it computes, or overflows.
     """
 
-    def __init__(self, network: Network, uri: str, batch_rows: int | None = None) -> None:
+    def __init__(
+        self,
+        network: Network,
+        uri: str,
+        batch_rows: int | None = None,
+        loader: Callable[..., Encoder] | None = None,
+    ) -> None:
         if batch_rows is not None:
             _validate.positive_integer(batch_rows=batch_rows)
         if network.only_rows and batch_rows not in (None, network.only_rows):
             raise ParameterError(f"batch_rows must be {network.only_rows}, the one number that {uri} takes.")
-        self._network = network
+        self._network, self._loader = network, loader
         self.modality = network.modality
+        state = network.state()
         self.batch_rows, self.dimension = _fit(network, batch_rows)
-        difference = max(self._difference(shape) for shape in network.shapes())
+        difference, steady = self._tried()
+        if not steady or network.state() != state:
+            raise ParameterError(
+                f"{uri} changes while it computes, so that an embedding would depend on what was embedded before it; "
+                "dppl refuses such a model."
+            )
         if difference > _ROUNDING[network.dtype]:
             raise ParameterError(
                 f"{uri} mixes the rows of a batch, so that one record would change the embeddings of others; "
@@ -148,8 +180,17 @@ class FixedShapeEncoder:
             row_independent=difference == 0,
         )
 
+    def __copy__(self) -> FixedShapeEncoder:
+        return self
+
     def __deepcopy__(self, memo: object) -> FixedShapeEncoder:
         return self  # frozen, so that the copies which scikit-learn makes of parameters may share it
+
+    def __reduce__(self) -> tuple[Callable[[], Encoder], tuple[()]]:
+        if self._loader is None:
+            raise PicklingError("only an encoder that load_encoder made can be pickled: it is loaded again elsewhere.")
+        device, precision = self.fingerprint.device, self.fingerprint.dtype
+        return partial(self._loader, device=device, precision=precision, batch_rows=self.batch_rows), ()
 
     @property
     def window(self) -> int:
@@ -159,7 +200,7 @@ class FixedShapeEncoder:
 
     def prepare(self, item: Any) -> Any:
         """Turn one RGB image of Pillow, or one str, into the model's input for it."""
-        return self._network.prepare(item)
+        return self._network.input(item)
 
     def encode(self, batch: Sequence[Any]) -> NDArray[np.float32]:
         """Embed images or texts.
@@ -197,18 +238,45 @@ class FixedShapeEncoder:
         missing = self._network.rows(shape, self.batch_rows) - len(inputs)
         return self._network.forward(inputs + inputs[-1:] * missing, shape)[: len(inputs)]
 
-    def _difference(self, shape: Hashable) -> float:
-        """Return by how much place and company move synthetic rows, relative to the largest coordinate."""
-        rows = self._network.rows(shape, self.batch_rows)
-        if rows == 1:
-            return 0.0  # no company, and one place
-        inputs = self._network.synthetic(shape, rows)
-        there = self.encode_prepared(inputs)
-        back = self.encode_prepared(inputs[::-1])[::-1]
-        middle = rows // 2
-        copies = self.encode_prepared([inputs[middle]] * rows)
-        moved = max(np.abs(there - back).max(), np.abs(copies - there[middle]).max())
-        return float(moved / np.abs(there).max()) if moved else 0.0
+    def _tried(self) -> tuple[float, bool]:
+        """Return by how much place and company move synthetic rows, and whether the model stays as it is.
+
+        The first is relative to the largest coordinate of the rows of one class.
+        """
+        inputs: list[Any] = []
+        classes, alone = [], []
+        for shape in self._network.shapes():
+            full = self._network.rows(shape, self.batch_rows)
+            count = max(2, full)
+            alone += [full == 1] * count  # neither company nor place: what moves them is memory
+            classes.append(np.arange(len(inputs), len(inputs) + count))
+            inputs += self._network.synthetic(shape, count)
+        order = np.stack([np.concatenate(trial) for trial in _trials(classes)])
+        rows = self.encode_prepared([inputs[i] for i in order.reshape(-1)]).reshape(*order.shape, -1)
+        moved = np.abs(rows - rows[0][order]).max(axis=2)
+        scale = np.concatenate([np.full(len(one), np.abs(rows[0][one]).max()) for one in classes])
+        difference = float((moved / np.maximum(scale, np.finfo(np.float32).tiny)).max())
+        later = np.concatenate(classes[::-1])  # other classes come before
+        again = self.encode_prepared([inputs[i] for i in later])
+        return difference, not (moved[:, alone] > 0).any() and again.tobytes() == rows[0][later].tobytes()
+
+
+def _trials(classes: list[NDArray[np.intp]]) -> Iterator[list[NDArray[np.intp]]]:
+    """Yield rows of each class to compute together: all of them first, then in other company and places.
+
+    A trial fills one batch of each class, so that several trials may be computed in one call.
+    """
+    yield classes
+    yield [np.full(len(one), one[len(one) // 2]) for one in classes]
+    for seed in range(_COMPANIES):  # every place gets another row than its own, so that two rows change places
+        steps = (1 + drawn(len(one), len(one) - 1, seed) for one in classes)
+        yield [one[(np.arange(len(one)) + step) % len(one)] for one, step in zip(classes, steps, strict=True)]
+
+
+def drawn(count: int, below: int, seed: int) -> NDArray[np.intp]:
+    """Return numbers below one, with repetition, and always the same ones: a generator is for noise."""
+    digits = np.frombuffer(hashlib.shake_128(seed.to_bytes(4)).digest(4 * count), "<u4")
+    return (digits % below).astype(np.intp)
 
 
 def _fit(network: Network, batch_rows: int | None) -> tuple[int, int]:

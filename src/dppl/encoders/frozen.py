@@ -1,9 +1,15 @@
-"""Models of torch: frozen, hashed, one thread a batch."""
+"""Models of torch: frozen, hashed, one thread a batch.
+
+Two kinds of models of transformers need more than batches of fixed shapes. One with a mixture of experts multiplies
+the tokens that a whole batch sends to an expert, so company decides the shape of that product; it gets one row a
+batch. One whose rotary embedding adapts to the length of what it has seen remembers other records, and is refused.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -17,7 +23,7 @@ from numpy.typing import NDArray
 from dppl._optional import optional
 from dppl.errors import ParameterError
 
-__all__ = ["FrozenModel", "load_torch"]
+__all__ = ["FrozenModel", "in_pooler", "load_torch"]
 
 
 def load_torch(extra: str) -> Any:
@@ -60,10 +66,16 @@ class FrozenModel:
     device : {"auto", "cpu", "cuda"}
     precision : {"auto", "float32", "float16"}
 
+    Attributes
+    ----------
+    only_rows : int or None
+        1 for a mixture of experts.
+
     Raises
     ------
     ParameterError
-        If there is no such device, it has no such precision, or the model uses statistics of the batch.
+        If there is no such device, it has no such precision, or the model uses statistics of the batch or has a rotary
+        embedding that changes with what was seen.
     """
 
     def __init__(
@@ -76,18 +88,44 @@ class FrozenModel:
         self._torch, self._call = torch, call
         self._model = model.float().eval().requires_grad_(False).to(self.device)
         _refuse_batch_statistics(torch, self._model)
+        _refuse_changing_positions(self._model)
+        self.only_rows = 1 if _has_experts(self._model) else None
 
-    def weights(self, description: str, *, with_pooler: bool = False) -> str:
-        """Return the SHA-256 of a description and of all parameters.
+    def poolers(self, probe: Callable[[], NDArray[np.float32]]) -> dict[str, bool]:
+        """Return for each parameter of a module called "pooler" whether embeddings depend on that module.
 
-        A module called "pooler" is left out unless `with_pooler`. Libraries add one with random weights where the file
-        has none, and only projections of models of images and texts use it.
+        Libraries add one with random weights where the file has none, and few models use it. NaN in it reaches the
+        embedding of a probe if it counts.
         """
+        modules: dict[str, dict[str, Any]] = defaultdict(dict)
+        for name, tensor in self._model.state_dict().items():
+            if in_pooler(name) and tensor.is_floating_point():
+                modules[f".{name}".partition(".pooler.")[0]][name] = tensor
+        counts: dict[str, bool] = {}
+        for parameters in modules.values():
+            kept = [tensor.clone() for tensor in parameters.values()]
+            for tensor in parameters.values():
+                tensor.fill_(float("nan"))
+            counts |= dict.fromkeys(parameters, bool(np.isnan(probe()).any()))
+            for tensor, values in zip(parameters.values(), kept, strict=True):
+                tensor.copy_(values)
+        return counts
+
+    def weights(self, description: str, poolers: Mapping[str, bool] | None = None) -> str:
+        """Return the SHA-256 of a description and of all parameters but those of `poolers` that do not count."""
+        counts = poolers or {}
+        state = self._model.state_dict().items()
+        return self._digest(description, ((name, tensor) for name, tensor in state if counts.get(name, True)))
+
+    def state(self) -> str:
+        """Return the SHA-256 of all buffers, those included that no file holds."""
+        return self._digest("", self._model.named_buffers())
+
+    def _digest(self, description: str, tensors: Iterable[tuple[str, Any]]) -> str:
         digest = hashlib.sha256(description.encode())
-        for name, tensor in sorted(self._model.state_dict().items()):
-            if with_pooler or "pooler" not in name.split("."):
-                digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-                digest.update(tensor.cpu().contiguous().reshape(-1).view(self._torch.uint8).numpy())
+        for name, tensor in sorted(tensors):
+            digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            digest.update(tensor.cpu().contiguous().reshape(-1).view(self._torch.uint8).numpy())
         return digest.hexdigest()
 
     def __call__(self, arrays: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
@@ -117,6 +155,11 @@ class FrozenModel:
             torch.set_num_threads(before)  # threads that others start later take over what was set last
 
 
+def in_pooler(name: str) -> bool:
+    """Return whether a parameter belongs to a module called "pooler"."""
+    return "pooler" in name.split(".")
+
+
 def _device(torch: Any, device: str) -> str:
     available = torch.cuda.is_available()
     if device == "cuda" and not available:
@@ -133,3 +176,31 @@ def _refuse_batch_statistics(torch: Any, model: Any) -> None:
                 f"layer {name!r} normalises with statistics of the batch, so that one record would change the "
                 "embeddings of others; dppl refuses such a model."
             )
+
+
+def _refuse_changing_positions(model: Any) -> None:
+    """Refuse rotary embeddings that transformers adapts to the longest text so far, or to the batch computed last."""
+    for name, module in model.named_modules():
+        kind = getattr(module, "rope_type", None)  # one, or one for each type of layer
+        kinds = list(kind.values()) if isinstance(kind, dict) else [kind]
+        if any("dynamic" in str(one) or one == "longrope" for one in kinds):
+            raise ParameterError(
+                f"layer {name!r} has a rotary embedding of the type 'dynamic' or 'longrope', which changes with the "
+                "lengths of the texts seen before, so that one record would change the embeddings of others; dppl "
+                "refuses such a model."
+            )
+
+
+def _has_experts(model: Any) -> bool:
+    """Return whether the configuration of any part, as transformers has them, tells of more than one expert."""
+    configurations = {id(module.config): module.config for module in model.modules() if hasattr(module, "config")}
+    return any(_tells_of_experts(one.to_dict()) for one in configurations.values() if hasattr(one, "to_dict"))
+
+
+def _tells_of_experts(config: Mapping[str, Any]) -> bool:
+    return any(
+        _tells_of_experts(value)
+        if isinstance(value, dict)
+        else str(name).endswith("experts") and isinstance(value, int) and value > 1
+        for name, value in config.items()
+    )

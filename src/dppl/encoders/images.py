@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from dppl.errors import ParameterError
 __all__ = ["OPTIONS", "ImageNetwork", "Preprocessing", "pattern"]
 
 _MOST_ASPECT = 8  # beyond, the middle is cut out first: a thread of one pixel would be enlarged to gigabytes
+_FORMS = ((16, 128), (128, 16), (96, 64), (64, 1))  # width and height of patterns beside the square
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +113,38 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 OPTIONS = tuple(_READERS)
 
 
+@dataclass(kw_only=True)
 class ImageNetwork(Network):
-    """Batches of images: the shape of its input is the class of an image."""
+    """Batches of images, which all become inputs of one shape.
+
+    Raises
+    ------
+    ParameterError
+        If images of different forms become inputs of different shapes.
+    """
 
     modality: ClassVar[str] = "image"
+    _form: tuple[Any, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._form = _form(self.prepare(pattern(0)))
+        forms = {self._form}
+        for size in _FORMS:
+            with suppress(Exception):  # an image that cannot be prepared is left out, whatever its form
+                forms.add(_form(self.prepare(pattern(0, *size))))
+        if len(forms) > 1:
+            raise ParameterError(
+                "the preprocessing makes inputs of different shapes of images that are not square, and one model takes "
+                "one shape; set do_center_crop and a crop_size, or a size of height and width, in "
+                "preprocessor_config.json."
+            )
+
+    def input(self, item: Any) -> Any:
+        """Prepare an image, and raise ValueError where an odd one becomes an input of another shape."""
+        prepared = self.prepare(item)
+        if _form(prepared) != self._form:
+            raise ValueError("the image becomes an input of another shape than others.")
+        return prepared
 
     def shape_class(self, prepared: Any) -> Hashable:
         """Return the shape of an input."""
@@ -133,9 +163,13 @@ class ImageNetwork(Network):
         return [self.prepare(pattern(seed)) for seed in range(count)]
 
 
-def pattern(seed: int) -> Any:
+def _form(prepared: NDArray[Any]) -> tuple[Any, ...]:
+    return prepared.shape, prepared.dtype
+
+
+def pattern(seed: int, width: int = 64, height: int = 64) -> Any:
     """Return a synthetic RGB image."""
-    x, y, colour = np.ogrid[:64, :64, :3]
+    x, y, colour = np.ogrid[:height, :width, :3]
     values = x * (3 + seed % 11) + y * (5 + seed % 7) + (x * y * (colour + 1)) // 7 + 31 * seed
     values = values % 256 // (1 + seed % 4)  # bright and dark ones
     return optional("PIL.Image", "pillow", "vision").fromarray(values.astype(np.uint8))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qsl
 
@@ -53,7 +54,7 @@ def load_encoder(uri: str, *, device: str = "auto", precision: str = "auto", bat
     ------
     ParameterError
         If a parameter breaks its rule, or the model has batch normalisation in training mode or otherwise mixes the
-        rows of a batch.
+        rows of a batch, changes while it computes, or may get an input that it cannot take.
     InputError
         If the weights are not on this machine, or cannot be loaded.
     MissingExtra
@@ -63,6 +64,8 @@ def load_encoder(uri: str, *, device: str = "auto", precision: str = "auto", bat
     -----
     The encoder knows no private data: its shapes, batch sizes and checks come from synthetic rows. An embedding is a
     function of its image or text alone if ``fingerprint.row_independent``; see `dppl.encoders.fixed`.
+
+    Pickled, an encoder is its URI, device, precision and `batch_rows`, and is loaded again on arrival.
     """
     _validate.one_of(("auto", "cpu", "cuda"), device=device)
     _validate.one_of(("auto", "float32", "float16"), precision=precision)
@@ -72,7 +75,8 @@ def load_encoder(uri: str, *, device: str = "auto", precision: str = "auto", bat
         network = importlib.import_module(_MODULES[scheme]).load(source, device, precision)
     except InputError as error:
         raise InputError(f"{error} {preset.weights}" if preset else str(error)) from None
-    return FixedShapeEncoder(network, uri if preset else _without_folders(uri), batch_rows)
+    name = uri if preset else _without_folders(uri)
+    return FixedShapeEncoder(network, name, batch_rows, partial(load_encoder, uri))
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,13 +57,11 @@ def load(source: Source, device: str, precision: str) -> Network:
     Raises
     ------
     ParameterError
-        If there is no such device, or a precision is asked for, which the file decides.
+        If there is no such device, or a precision is asked for that is not the file's own.
     InputError
         If the file or what states its preprocessing is missing or wrong.
     """
     source.check(())
-    if precision != "auto":
-        raise ParameterError("precision must be 'auto': an ONNX file decides its own.")
     runtime = optional("onnxruntime", "onnxruntime", "onnx")
     path = Path(source.name)
     if not path.is_file():
@@ -72,6 +70,8 @@ def load(source: Source, device: str, precision: str) -> Network:
     stated = _stated(session, path)
     modality, pooling = stated.pop("modality"), stated.pop("pooling", "none")
     model = _Model(session, stated.pop("output", None), pooling)
+    if precision not in ("auto", model.dtype):
+        raise ParameterError(f"precision must be 'auto' or {model.dtype!r}, which the ONNX file decides.")
     shared: dict[str, Any] = {
         "library": "onnxruntime",
         "weights": digest(contents(path.parent, (path.name, *_external_files(path)))),

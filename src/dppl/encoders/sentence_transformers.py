@@ -28,8 +28,8 @@ from dppl.encoders.hub import (
 )
 from dppl.encoders.images import ImageNetwork, pattern
 from dppl.encoders.load import Source
-from dppl.encoders.tokens import TextNetwork, Tokens, tokenise
-from dppl.errors import ParameterError
+from dppl.encoders.tokens import TextNetwork, Tokens, tokenise, vocabulary
+from dppl.errors import InputError, ParameterError
 
 __all__ = ["load"]
 
@@ -42,53 +42,85 @@ def load(source: Source, device: str, precision: str) -> Network:
     Raises
     ------
     ParameterError
-        If the model does not take the modality, or its inputs are no rows of tokens or pixels.
+        If the model does not take the modality, its inputs are no rows of tokens or pixels, its tokenizer does not fit,
+        or its own preprocessing would fetch what a text names.
     InputError
         If the model is not on this machine, or its files are not complete.
     """
     source.check(("modality", "revision"))
     torch, library = load_torch("text"), optional("sentence_transformers", "sentence-transformers", "text")
     folder = model_folder(source.name, source.options.get("revision"), "text")
+    model = _model(torch, library, folder)
+    offered = [modality for modality in ("text", "image") if modality in model.modalities]
+    modality = source.choice("modality", offered, offered[0])
+    prompt = model.prompts.get(model.default_prompt_name) if modality == "text" else None
+    _, constants = _features(model, _PROBES[0] if modality == "text" else pattern(0), prompt)
+
+    def call(model: Any, tensors: dict[str, Any]) -> Any:
+        return model({**tensors, **constants})["sentence_embedding"]
+
+    frozen = FrozenModel(torch, model, call, device, precision)
+    shared = {
+        "library": "sentence-transformers",
+        "weights": "",  # when it is known which of them count
+        "pooling": " > ".join(type(module).__name__ for module in model),
+        "versions": f"sentence-transformers {library.__version__}, torch {torch.__version__}",
+        "dtype": frozen.dtype,
+        "device": frozen.device,
+        "compute": frozen,
+        "only_rows": frozen.only_rows,
+        "pool": frozen.pool,
+        "state": frozen.state,
+    }
+    network: Network = _texts(model, folder, prompt, shared) if modality == "text" else _images(model, folder, shared)
+    poolers = frozen.poolers(network.probe)
+    description = digest(contents(folder, _configurations(folder, model)))
+    network.weights = frozen.weights(description, poolers)
+    if any(poolers.values()):  # with weights from the files, or at a random start, another one each time
+        again = FrozenModel(torch, _model(torch, library, folder), call, device, precision)
+        if again.weights(description, poolers) != network.weights:
+            raise InputError(f"{folder} holds no weights for a pooler that its embeddings depend on.")
+    return network
+
+
+def _model(torch: Any, library: Any, folder: Path) -> Any:
     with loading(str(folder), "text"):
-        model = library.SentenceTransformer(
+        return library.SentenceTransformer(
             str(folder),
             device="cpu",
             local_files_only=True,
             trust_remote_code=False,
             model_kwargs={"dtype": torch.float32},
         )
-    offered = [modality for modality in ("text", "image") if modality in model.modalities]
-    modality = source.choice("modality", offered, offered[0])
-    prompt = model.prompts.get(model.default_prompt_name) if modality == "text" else None
-    _, constants = _features(model, _PROBES[0] if modality == "text" else pattern(0), prompt)
-    frozen = FrozenModel(
-        torch, model, lambda model, tensors: model({**tensors, **constants})["sentence_embedding"], device, precision
-    )
-    shared = {
-        "library": "sentence-transformers",
-        "weights": frozen.weights(digest(contents(folder, _configurations(folder)))),
-        "pooling": " > ".join(type(module).__name__ for module in model),
-        "versions": f"sentence-transformers {library.__version__}, torch {torch.__version__}",
-        "dtype": frozen.dtype,
-        "device": frozen.device,
-        "compute": frozen,
-        "pool": frozen.pool,
-    }
-    return _texts(model, folder, prompt, shared) if modality == "text" else _images(model, folder, shared)
 
 
 def _places(folder: Path) -> list[str]:
-    """Return the folders that the model's files may lie in: its own, and those of its modules."""
-    modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
-    return list(dict.fromkeys(["", *(module["path"] for module in modules)]))
+    """Return the folders that the model's files may lie in: its own, and those of its modules with all in them."""
+    modules = [module["path"] for module in _read(folder / "modules.json")]
+    for router in ("router_config.json", "config.json"):  # in the model's own folder it keeps its modules beside it
+        modules += _read(folder / router).get("types", ()) if (folder / router).is_file() else ()
+    found = [""]
+    for place in filter(None, modules):
+        below = sorted(path for path in (folder / place).rglob("*") if path.is_dir())
+        found += [place, *(path.relative_to(folder).as_posix() for path in below)]
+    return list(dict.fromkeys(found))
 
 
-def _configurations(folder: Path) -> Iterator[str]:
-    """Name the files that say what the modules do, in order."""
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _configurations(folder: Path, model: Any) -> Iterator[str]:
+    """Name the files that say what the modules do, in order.
+
+    In the model's own folder they are known by name, for a copy from the hub may hold others.
+    """
     yield "modules.json"
+    own = ["config.json", "router_config.json", *sorted(path.name for path in folder.glob("sentence_*_config.json"))]
+    preparing = {*IMAGE_FILES, *tokenizer_files(getattr(model, "tokenizer", None))}
     for place in _places(folder):
-        for name in ("config.json", "sentence_bert_config.json"):
-            yield str(Path(place) / name)
+        names = sorted({path.name for path in (folder / place).glob("*.json")} - preparing) if place else own
+        yield from (str(Path(place) / name) for name in names)
 
 
 def _features(model: Any, item: Any, prompt: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -123,12 +155,16 @@ def _texts(model: Any, folder: Path, prompt: str | None, shared: dict[str, Any])
         prepare=prepare,
         limit=limit,
         padding={"input_ids": tokenizer.pad_token_id or 0},
+        vocabulary=vocabulary(tokenizer, model),
         batch_rows=32 if shared["device"] == "cpu" else 256,
     )
 
 
 def _preparation(model: Any, prompt: str | None, limit: int) -> Callable[[str], Tokens]:
-    """Return the model's own preprocessing of a text, or its tokenizer alone, which is faster, if both agree."""
+    """Return a model's tokenizer or, if that alone makes other tokens, its own preprocessing of a text.
+
+    That of a model of more than texts opens files and addresses that a text names, and is refused.
+    """
 
     def own(text: str) -> Tokens:
         arrays, _ = _features(model, text, prompt)
@@ -137,7 +173,14 @@ def _preparation(model: Any, prompt: str | None, limit: int) -> Callable[[str], 
     def direct(text: str) -> Tokens:
         return tokenise(model.tokenizer, (prompt or "") + text, limit)
 
-    return direct if all(_same(own(text), direct(text)) for text in _PROBES) else own
+    if all(_same(own(text), direct(text)) for text in _PROBES):
+        return direct
+    if set(model.modalities) - {"text", "message"}:
+        raise ParameterError(
+            "the model takes more than texts, and its own preprocessing, which differs from its tokenizer, would open "
+            "files and addresses that a text names; dppl refuses such a model."
+        )
+    return own
 
 
 def _same(one: Tokens, other: Tokens) -> bool:

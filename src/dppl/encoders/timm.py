@@ -74,8 +74,10 @@ def load(source: Source, device: str, precision: str) -> ImageNetwork:
         device=frozen.device,
         prepare=preprocessing,
         compute=frozen,
+        only_rows=frozen.only_rows,
         batch_rows=8 if frozen.device == "cpu" else 256,
         pool=frozen.pool,
+        state=frozen.state,
     )
 
 

@@ -15,9 +15,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.encoders.fixed import Network
+from dppl.encoders.fixed import Network, drawn
+from dppl.errors import ParameterError
 
-__all__ = ["TextNetwork", "Tokens", "padded_length", "tokenise"]
+__all__ = ["TextNetwork", "Tokens", "padded_length", "tokenise", "vocabulary"]
 
 Tokens = dict[str, NDArray[np.int64]]
 _USUAL = 16  # tokens of a text that batch_rows counts by
@@ -40,6 +41,29 @@ def tokenise(tokenizer: Any, text: str, limit: int) -> Tokens:
     return {name: np.array(row, np.int64) for name, row in encoded.items() if name != "attention_mask"}
 
 
+def vocabulary(tokenizer: Any, model: Any) -> NDArray[np.int64]:
+    """Return the ordinary tokens of a tokenizer of transformers, and see that the model has embeddings for all.
+
+    Raises
+    ------
+    ParameterError
+        If there is such a token: one text with it would stop the work on all.
+    """
+    tokens = set(tokenizer.get_vocab().values())
+    last = max(tokens)
+    for module in model.modules():
+        try:
+            rows = module.get_input_embeddings().num_embeddings
+        except (AttributeError, NotImplementedError):  # no model of transformers, or none of tokens
+            continue
+        if last >= rows:
+            raise ParameterError(
+                f"the tokenizer has tokens up to number {last}, and the model embeddings for {rows} tokens only; "
+                "resize_token_embeddings of transformers adds the others."
+            )
+    return np.array(sorted(tokens - set(tokenizer.added_tokens_decoder)), np.int64)
+
+
 @dataclass(kw_only=True)
 class TextNetwork(Network):
     """Batches of texts.
@@ -50,11 +74,14 @@ class TextNetwork(Network):
         Largest number of tokens; `prepare` cuts there.
     padding : mapping of str to int
         Values to pad with, by name of the array; 0 for others.
+    vocabulary : ndarray of int64, default=()
+        Tokens for synthetic texts. Without it they are those of an English sentence, if the tokenizer knows them.
     """
 
     modality: ClassVar[str] = "text"
     limit: int
     padding: Mapping[str, int] = field(default_factory=dict)
+    vocabulary: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     def shape_class(self, prepared: Any) -> Hashable:
         """Return the padded length and whether a row has any padding."""
@@ -90,10 +117,14 @@ class TextNetwork(Network):
         return list(dict.fromkeys(self._class(min(length, self.limit)) for length in (self.limit, 26, 13, 7)))
 
     def synthetic(self, shape: Any, count: int) -> list[Any]:
-        """Return rotations of the tokens of a public sentence, from the shortest to the longest of the class."""
+        """Return tokens of the vocabulary or of a public sentence, from the shortest to the longest of the class."""
         lengths = [length for length in range(1, self.limit + 1) if self._class(length) == shape]
         tokens = self.prepare(_PUBLIC)
-        return [
-            {name: np.resize(np.roll(row, i), lengths[i * len(lengths) // count]) for name, row in tokens.items()}
-            for i in range(count)
-        ]
+        return [self._synthetic(tokens, lengths[i * len(lengths) // count], i) for i in range(count)]
+
+    def _synthetic(self, tokens: Tokens, length: int, seed: int) -> Tokens:
+        row = {name: np.resize(np.roll(array, seed), length) for name, array in tokens.items()}
+        if self.vocabulary.size:
+            row["input_ids"] = self.vocabulary[drawn(length, self.vocabulary.size, seed)]
+            row["input_ids"][[0, -1]] = tokens["input_ids"][[0, -1]]
+        return row

@@ -12,7 +12,7 @@ NAME is a local folder or a model of the Hugging Face hub in its cache. Options:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dppl._optional import optional
 from dppl.encoders.fixed import Network
-from dppl.encoders.frozen import FrozenModel, load_torch
+from dppl.encoders.frozen import FrozenModel, in_pooler, load_torch
 from dppl.encoders.hub import (
     IMAGE_FILES,
     contents,
@@ -33,7 +33,7 @@ from dppl.encoders.hub import (
 )
 from dppl.encoders.images import ImageNetwork
 from dppl.encoders.load import Source
-from dppl.encoders.tokens import TextNetwork, tokenise
+from dppl.encoders.tokens import TextNetwork, tokenise, vocabulary
 from dppl.errors import InputError, ParameterError
 
 __all__ = ["load"]
@@ -47,7 +47,7 @@ def load(source: Source, device: str, precision: str) -> Network:
     Raises
     ------
     ParameterError
-        If an option does not fit the model.
+        If an option or the tokenizer does not fit the model.
     InputError
         If the model is not on this machine, or its files are not complete.
     """
@@ -58,28 +58,39 @@ def load(source: Source, device: str, precision: str) -> Network:
         model, report = transformers.AutoModel.from_pretrained(
             folder, dtype=torch.float32, local_files_only=True, trust_remote_code=False, output_loading_info=True
         )
+    _refuse_missing(folder, (key for key in report["missing_keys"] if not in_pooler(key)))
     both = hasattr(model, "get_image_features") and hasattr(model, "get_text_features")
-    # Projections of models of images and texts go through the pooler; other embeddings do not.
-    missing = sorted(key for key in report["missing_keys"] if both or "pooler" not in key.split("."))
-    if missing:
-        raise InputError(f"{folder} holds no weights for {missing[0]} and {len(missing) - 1} more parameters.")
     images = any((folder / name).is_file() for name in IMAGE_FILES)
     modality = source.choice("modality", ("image", "text"), "image" if images else "text")
     call, pooling = _projection(modality) if both else _pooling(source, model, modality)
     frozen = FrozenModel(torch, model, call, device, precision)
     shared = {
         "library": "transformers",
-        "weights": frozen.weights(digest(contents(folder, ["config.json"])), with_pooler=both),
+        "weights": "",  # when it is known which of them count
         "pooling": pooling,
         "versions": f"transformers {transformers.__version__}, torch {torch.__version__}",
         "dtype": frozen.dtype,
         "device": frozen.device,
         "compute": frozen,
+        "only_rows": frozen.only_rows,
         "pool": frozen.pool,
+        "state": frozen.state,
     }
+    network: Network
     if modality == "image":
-        return _images(transformers, folder, shared)
-    return _texts(transformers, folder, source, model.config, shared)
+        network = _images(transformers, folder, shared)
+    else:
+        network = _texts(transformers, folder, source, model, shared)
+    poolers = frozen.poolers(network.probe)
+    _refuse_missing(folder, (key for key in report["missing_keys"] if poolers.get(key, True)))
+    network.weights = frozen.weights(digest(contents(folder, ["config.json"])), poolers)
+    return network
+
+
+def _refuse_missing(folder: Path, keys: Iterable[str]) -> None:
+    """Refuse parameters that the files do not hold, which start at random."""
+    if missing := sorted(keys):
+        raise InputError(f"{folder} holds no weights for {missing[0]} and {len(missing) - 1} more parameters.")
 
 
 def _projection(modality: str) -> tuple[Callable[..., Any], str]:
@@ -125,10 +136,10 @@ def _images(transformers: Any, folder: Path, shared: dict[str, Any]) -> ImageNet
     )
 
 
-def _texts(transformers: Any, folder: Path, source: Source, config: Any, shared: dict[str, Any]) -> TextNetwork:
+def _texts(transformers: Any, folder: Path, source: Source, model: Any, shared: dict[str, Any]) -> TextNetwork:
     with loading(str(folder), "text"):
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    config = getattr(config, "text_config", config)
+    config = getattr(model.config, "text_config", model.config)
     positions = getattr(config, "max_position_embeddings", None) or _USUAL_LIMIT
     limit = source.number("max_tokens", min(tokenizer.model_max_length, positions))
     return TextNetwork(
@@ -137,5 +148,6 @@ def _texts(transformers: Any, folder: Path, source: Source, config: Any, shared:
         prepare=lambda text: tokenise(tokenizer, text, limit),
         limit=limit,
         padding={"input_ids": tokenizer.pad_token_id or 0},
+        vocabulary=vocabulary(tokenizer, model),
         batch_rows=32 if shared["device"] == "cpu" else 256,
     )
