@@ -257,11 +257,11 @@ def encoded(monkeypatch):
     """Count the items that are encoded, and stop after `encoded.left` of them."""
     whole, seen = FixedShapeEncoder.encode_prepared, []
 
-    def encode(self, batch):
+    def encode(self, batch, progress=None):
         seen.extend(batch)
         if stop and len(seen) > stop[0]:
             raise KeyboardInterrupt
-        return whole(self, batch)
+        return whole(self, batch, progress)
 
     stop = []
     monkeypatch.setattr(FixedShapeEncoder, "encode_prepared", encode)

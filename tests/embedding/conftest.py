@@ -40,7 +40,9 @@ class TinyImages:
         assert item.mode == "RGB"
         return np.asarray(item.resize((2, 2), Image.Resampling.BOX), np.float32).reshape(-1)
 
-    def encode_prepared(self, batch):
+    def encode_prepared(self, batch, progress=None):
+        if progress is not None:
+            progress(len(batch))
         self.encoded += len(batch)
         return np.stack(batch) / 255 + 0.125
 
@@ -61,7 +63,9 @@ class TinyTexts:
         self.prepared.append(item)
         return np.frombuffer(hashlib.sha256(item.encode()).digest()[:8], np.uint8)
 
-    def encode_prepared(self, batch):
+    def encode_prepared(self, batch, progress=None):
+        if progress is not None:
+            progress(len(batch))
         self.encoded += len(batch)
         return np.stack(batch).astype(np.float32) - 128
 

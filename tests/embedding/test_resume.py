@@ -109,10 +109,10 @@ def test_finished_shards_are_not_embedded_again(tmp_path):
     lines.write_text("\n".join(f"text {number}" for number in range(N)))
 
     class Stopping(TinyTexts):
-        def encode_prepared(self, batch):
+        def encode_prepared(self, batch, progress):
             if self.encoded >= 20:
                 raise KeyboardInterrupt
-            return super().encode_prepared(batch)
+            return super().encode_prepared(batch, progress)
 
     with pytest.raises(KeyboardInterrupt):
         embed(open_source(lines), Stopping(), tmp_path / "table", shard_rows=6)

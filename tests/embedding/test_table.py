@@ -178,10 +178,10 @@ def test_two_processes_do_not_write_one_table(lines, texts, tmp_path):
     source = open_source(lines)
 
     class Nosy(TinyTexts):
-        def encode_prepared(self, batch):
+        def encode_prepared(self, batch, progress):
             with pytest.raises(InputError, match="another process is writing"):
                 embed(source, texts, tmp_path / "table")
-            return super().encode_prepared(batch)
+            return super().encode_prepared(batch, progress)
 
     encoder = Nosy()
     embed(source, encoder, tmp_path / "table")

@@ -1,6 +1,7 @@
 """Fixed shapes and the check of row independence, on models of NumPy: what mixes rows is found."""
 
 import copy
+import itertools
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -87,6 +88,26 @@ class Remembering:
 def test_models_that_remember_are_refused(batch_rows):
     with pytest.raises(ParameterError, match="changes while it computes"):
         encoder(Remembering(), batch_rows=batch_rows, pool=one_thread)
+
+
+def test_a_device_that_rounds_differently_in_every_run_promises_nothing(images):
+    def restless(step):
+        calls = itertools.count()
+        return lambda x: x * np.float32(1 + step * next(calls))
+
+    assert not encoder(restless(1e-7), batch_rows=4, device="cuda").fingerprint.row_independent
+    for step, device in ((1e-7, "cpu"), (1e-2, "cuda")):
+        with pytest.raises(ParameterError, match="changes while it computes"):
+            encoder(restless(step), batch_rows=4, device=device)
+
+
+def test_progress_is_told_after_each_batch(images):
+    counts = []
+    made = encoder(np.tanh, batch_rows=4)
+    rows = made.encode_prepared([made.prepare(image) for image in images], counts.append)
+    np.testing.assert_array_equal(rows, made.encode(images))
+    assert sum(counts) == len(images)
+    assert max(counts) == 4 < len(images)
 
 
 def test_a_state_that_changes_is_refused_though_no_row_shows_it():

@@ -157,7 +157,8 @@ class _Given:
     def prepare(self, item: NDArray[Any]) -> NDArray[Any]:
         return item
 
-    def encode_prepared(self, batch: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    def encode_prepared(self, batch: Sequence[NDArray[Any]], progress: Callable[[int], object]) -> NDArray[Any]:
+        progress(len(batch))
         return np.stack(batch)
 
 
@@ -284,9 +285,10 @@ class _Work:
         shard = Shard()
         items = self._prepared(records)
         while window := list(islice(items, self.encoder.window)):
-            self._encode(window)
+            fresh = [item for item in window if item.x is None and item.reason is None]
+            self._encode(fresh, progress)
             self._store(window, shard)
-            progress(len(window))
+            progress(len(window) - len(fresh))
             if self.strict and shard.left_out:
                 break
         return shard
@@ -322,11 +324,11 @@ class _Work:
         except Exception:  # whatever an encoder says of an odd image or text may quote it
             raise Unusable("the encoder cannot prepare it") from None
 
-    def _encode(self, window: list[_Item]) -> None:
-        fresh = [item for item in window if item.x is None and item.reason is None]
+    def _encode(self, fresh: list[_Item], progress: Callable[[int], object]) -> None:
         if not fresh:
             return
-        for item, x in zip(fresh, self.encoder.encode_prepared([item.prepared for item in fresh]), strict=True):
+        embeddings = self.encoder.encode_prepared([item.prepared for item in fresh], progress)
+        for item, x in zip(fresh, embeddings, strict=True):
             item.x, item.prepared = x, None
         if self.cache is not None:
             self.cache.add((item.key, item.x) for item in fresh if item.key is not None and item.x is not None)

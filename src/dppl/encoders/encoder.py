@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -40,8 +40,13 @@ class Encoder(Protocol):
     def prepare(self, item: Any) -> Any:
         """Turn one decoded RGB image of Pillow, or one str, into the model's input for it; threads may do this."""
 
-    def encode_prepared(self, batch: Sequence[Any]) -> NDArray[np.float32]:
-        """Return the embeddings, shape (len(batch), dimension), of what `prepare` returned."""
+    def encode_prepared(
+        self, batch: Sequence[Any], progress: Callable[[int], object] | None = None
+    ) -> NDArray[np.float32]:
+        """Return the embeddings, shape (len(batch), dimension), of what `prepare` returned.
+
+        `progress`, if there is one, is called with the number of rows that were finished since the last call.
+        """
 
     def encode(self, batch: Sequence[Any]) -> NDArray[np.float32]:
         """Return the embeddings, shape (len(batch), dimension), of images or texts."""

@@ -96,6 +96,8 @@ def _model(torch: Any, library: Any, folder: Path) -> Any:
 
 def _places(folder: Path) -> list[str]:
     """Return the folders that the model's files may lie in: its own, and those of its modules with all in them."""
+    if not (folder / "modules.json").is_file():
+        raise InputError(f"{folder} must hold modules.json, as models of sentence-transformers do; hf: loads others.")
     modules = [module["path"] for module in _read(folder / "modules.json")]
     for router in ("router_config.json", "config.json"):  # in the model's own folder it keeps its modules beside it
         modules += _read(folder / router).get("types", ()) if (folder / router).is_file() else ()
