@@ -176,7 +176,7 @@ def test_prototypes_that_are_not_numbers_are_refused(tmp_path):
 @pytest.mark.parametrize("nameless", [True, False])
 def test_writing_is_all_or_nothing(tmp_path, monkeypatch, nameless):
     if not nameless:
-        monkeypatch.setattr(_files, "_link_nameless", lambda path, content: False)
+        monkeypatch.setattr(_files, "_link_nameless", lambda path, content, mode: False)
     path = tmp_path / "file"
     _files.write_atomically(path, b"old", overwrite=False)
     original = os.fsync
