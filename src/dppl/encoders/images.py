@@ -47,7 +47,7 @@ class Preprocessing:
     std: tuple[float, ...] = (1.0, 1.0, 1.0)
 
     def __post_init__(self) -> None:
-        filters = [one.name.lower() for one in optional("PIL.Image", "pillow", "vision").Resampling]
+        filters = [one.name.lower() for one in optional("PIL.Image", "pillow", "images").Resampling]
         _validate.one_of(filters, interpolation=self.interpolation)
         _validate.one_of(("center", "squash"), crop_mode=self.crop_mode)
         _validate.positive_integer(size=self.size)
@@ -86,7 +86,7 @@ class Preprocessing:
         if max(image.size) > _MOST_ASPECT * shorter:
             image = _centre(image, tuple(min(length, _MOST_ASPECT * shorter) for length in image.size))
         width, height = ((side * length // shorter) if self.crop_mode == "center" else side for length in image.size)
-        resample = optional("PIL.Image", "pillow", "vision").Resampling[self.interpolation.upper()]
+        resample = optional("PIL.Image", "pillow", "images").Resampling[self.interpolation.upper()]
         return image.resize((width, height), resample)
 
     def _cropped(self, image: Any) -> Any:
@@ -172,4 +172,4 @@ def pattern(seed: int, width: int = 64, height: int = 64) -> Any:
     x, y, colour = np.ogrid[:height, :width, :3]
     values = x * (3 + seed % 11) + y * (5 + seed % 7) + (x * y * (colour + 1)) // 7 + 31 * seed
     values = values % 256 // (1 + seed % 4)  # bright and dark ones
-    return optional("PIL.Image", "pillow", "vision").fromarray(values.astype(np.uint8))
+    return optional("PIL.Image", "pillow", "images").fromarray(values.astype(np.uint8))

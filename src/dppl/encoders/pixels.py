@@ -25,7 +25,7 @@ def load(source: Source, device: str, precision: str) -> ImageNetwork:
         weights="none",
         preprocessing="grey box 16 x 16, RGB box 4 x 4, value / 255 - 0.5",
         pooling="none",
-        versions=f"pillow {optional('PIL', 'pillow', 'vision').__version__}",
+        versions=f"pillow {optional('PIL', 'pillow', 'images').__version__}",
         prepare=_thumbnails,
         compute=lambda arrays: arrays["pixel_values"],
         batch_rows=64,
@@ -33,7 +33,7 @@ def load(source: Source, device: str, precision: str) -> ImageNetwork:
 
 
 def _thumbnails(image: Any) -> NDArray[np.float32]:
-    box = optional("PIL.Image", "pillow", "vision").Resampling.BOX
+    box = optional("PIL.Image", "pillow", "images").Resampling.BOX
     parts = (image.convert("L").resize((16, 16), box), image.resize((4, 4), box))
     pixels = np.concatenate([np.asarray(part, np.float32).reshape(-1) for part in parts])
     return np.asarray(pixels / 255 - 0.5, np.float32)
