@@ -244,7 +244,8 @@ def test_the_real_command_predicts_into_a_pipe_that_closes(task, model):
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")
-def test_a_command_that_is_told_to_end_leaves_no_embeddings_behind(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, getattr(signal, "SIGHUP", None)])
+def test_a_command_that_is_told_to_end_leaves_no_embeddings_behind(number, tmp_path):
     """The command embeds a text that lies in a pipe nobody writes to, so that it waits with its folder open."""
     script = """
 import sys
@@ -267,12 +268,15 @@ main.run()
         [sys.executable, "-c", script, "predict", tmp_path / "m", tmp_path / "new.txt", "--out", tmp_path / "out.csv"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
     ) as running:
         assert running.stdout.readline() == b"waiting\n"
         assert len(list((tmp_path / "temporary").iterdir())) == 1
-        running.terminate()
-        assert running.wait(30) == 128 + signal.SIGTERM
+        for _ in range(3):  # a repeated signal does not cut the cleaning short
+            running.send_signal(number)
+        assert running.wait(30) == 128 + number
+        assert running.stderr.read() == b"dppl: told to end.\n"
     assert not list((tmp_path / "temporary").iterdir())
 
 

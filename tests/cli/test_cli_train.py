@@ -278,7 +278,7 @@ def test_after_an_interruption_it_goes_on(mails, cli, encoded, monkeypatch):
     seen.clear()
     stop.append(needed - 1)  # the public texts are done then, and the private ones are not
     result = cli(*TRAIN, *EXACT, "--public", "pool.txt")
-    goes_on = "The same command goes on; what is finished lies in m.safetensors.work."
+    goes_on = "The same command goes on after the last whole part; parts are kept in m.safetensors.work."
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", f"dppl: interrupted. {goes_on}\n")
     assert not (mails / "m.safetensors").exists()
     assert stat.S_IMODE((mails / "m.safetensors.work").stat().st_mode) == 0o700
@@ -399,9 +399,35 @@ def test_an_unknown_label_says_how_its_owner_finds_it(mails, cli, error_line):
     write_csv(mails / "mails.csv", TEXTS, ["Jane", *Y[1:]])
     line = error_line(cli(*TRAIN, *EXACT))
     assert "Jane" not in line
-    command = line.partition("dppl check ")[2].split()
+    command = line.partition("dppl check ")[2].partition(" (private;")[0].split()
     assert command == ["m.safetensors.work/private", "--classes", "classes.txt"]
     assert "Jane" in cli("check", *command).stdout
+
+
+@pytest.mark.parametrize("what", ["data", "public"])
+def test_what_is_read_is_not_removed_with_the_tables(what, photos, cli, error_line):
+    work = photos / "m.safetensors.work"
+    work.mkdir()
+    source, public = (photos / "photos").rename(work / "public"), photos / "pool"
+    if what == "public":
+        (work / "public").rename(photos / "photos")
+        source, public = photos / "photos", public.rename(work / "public")
+    options = ["--encoder", "pixels", "--classes", "classes.txt", "--out", "m.safetensors", "--epsilon", "1"]
+    result = cli("train", source, "--public", public, *options)
+    assert (result.exit_code, "is removed at the end" in error_line(result)) == (2, True)
+    assert sum(path.is_file() for path in (work / "public").rglob("*")) > 10
+
+
+def test_an_interruption_after_the_charge_tells_of_it(mails, cli, monkeypatch):
+    def release(*_):
+        raise KeyboardInterrupt
+
+    cli("ledger", "create", "ledger.db", "--dataset", "mails", "--rho", "1")
+    monkeypatch.setattr(dppl.MeanPrototypes, "_release", release)
+    options = ["--rho", "0.5", "--method", "mean", "--ledger", "ledger.db", "--dataset", "mails"]
+    result = cli(*TRAIN, *options)
+    assert (result.exit_code, result.stdout) == (130, "")
+    assert result.stderr == "dppl: interrupted. The ledger keeps the charge: mails, release 1.\n"
 
 
 def test_what_fails_before_the_embedding_leaves_no_folder(mails, cli):
@@ -429,7 +455,7 @@ def test_classes_are_required(mails, cli, error_line):
         (["predict", "m.safetensors", "new.csv", "--split", "test"], 2, "--split goes with datasets"),
         (["predict", "nameless.safetensors", "new.csv"], 4, "does not name its encoder"),
         (["predict", "steering.safetensors", "new.csv"], 4, "use --out FILE.csv"),
-        (["predict", "m.safetensors", "photos"], 2, "for images, which the source holds"),
+        (["predict", "m.safetensors", "photos"], 2, "for images, as the source holds; letters is for texts"),
         (["show", "m.safetensors", "--sheet", "s.png"], 2, "name it too"),
         (["show", "m.safetensors", "--public", "none.txt"], 4, "none.txt"),
         (["show", "m.safetensors", "--public", "pool.txt", "--json"], 2, "leave --json and --card out"),

@@ -20,6 +20,7 @@ from dppl.embedding import embed, open_source
 @dataclass(frozen=True)
 class TinyFingerprint:
     name: str
+    uri: str = "tiny"
     row_independent: bool = True
 
     def text(self):

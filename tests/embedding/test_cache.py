@@ -50,6 +50,10 @@ def test_without_a_folder_nothing_is_kept(lines, run, tmp_path):
 def test_the_folder_is_its_owners(lines, run, tmp_path):
     run(lines, TinyTexts(), cache=tmp_path / "a" / "cache")
     assert (tmp_path / "a" / "cache").stat().st_mode & 0o077 == 0
+    for file in (tmp_path / "a" / "cache").iterdir():
+        assert file.stat().st_mode & 0o077 == 0
+        file.chmod(0o644)  # as an older version left it
+    Cache(tmp_path / "a" / "cache", "maker", 4).close()
     assert all(file.stat().st_mode & 0o077 == 0 for file in (tmp_path / "a" / "cache").iterdir())
 
 

@@ -1,8 +1,10 @@
 """A folder with fifty damaged files of ten kinds among good ones loses only those; so do single images of odd kinds."""
 
 import io
+import logging
 import os
 import struct
+import warnings
 import zlib
 from contextlib import nullcontext
 
@@ -116,7 +118,7 @@ def pixels():
     """Decode bytes and return their pixels."""
 
     def decoded(content):
-        with quiet("image"):
+        with quiet():
             return np.asarray(decode(content, "image"))
 
     return decoded
@@ -132,10 +134,29 @@ def test_libtiff_is_silent_while_images_are_decoded(capfd):
     """It writes to the standard error of the process, past Python."""
     damaged = flipped(image_bytes(0, (64, 64), "TIFF", compression="tiff_adobe_deflate"))
     for kept_quiet in (True, False, True):
-        with quiet("image") if kept_quiet else nullcontext(), pytest.raises(Unusable, match="damaged"):
+        with quiet() if kept_quiet else nullcontext(), pytest.raises(Unusable, match="damaged"):
             decode(damaged, "image")
         # Once more without, to see that there is something to silence.
         assert bool(capfd.readouterr().err) == (not kept_quiet)
+
+
+def test_the_last_to_leave_undoes_the_silence(capfd):
+    """Whichever of two threads came first."""
+    damaged = flipped(image_bytes(0, (64, 64), "TIFF", compression="tiff_adobe_deflate"))
+    log = logging.getLogger("PIL")
+    before, filters = log.level, list(warnings.filters)
+    first, second = quiet(), quiet()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    with pytest.raises(Unusable):
+        decode(damaged, "image")
+    assert (capfd.readouterr().err, log.level > logging.CRITICAL) == ("", True)
+    second.__exit__(None, None, None)
+    assert (log.level, warnings.filters) == (before, filters)
+    with pytest.raises(Unusable):
+        decode(damaged, "image")
+    assert capfd.readouterr().err
 
 
 def test_without_a_way_to_silence_it_no_tiff_is_read(monkeypatch):

@@ -62,7 +62,16 @@ def test_rounding_that_depends_on_place_or_company_is_found(compute, images):
     assert any((found.encode([image])[0] != row).any() for image, row in zip(images, rows, strict=True))
 
 
-@pytest.mark.parametrize("compute", [lambda x: x - x.mean(0), lambda x: x / x.sum(), lambda x: x[::-1].copy()])
+def saturated_scale(x):
+    """Quantise by a scale of the whole batch, which bright images all set to the same, as after a ReLU6."""
+    x = np.clip(60 * x, 0, 6)
+    scale = x.max() / np.float32(255)
+    return np.round(x / scale) * scale
+
+
+@pytest.mark.parametrize(
+    "compute", [lambda x: x - x.mean(0), lambda x: x / x.sum(), lambda x: x[::-1].copy(), saturated_scale]
+)
 def test_models_that_mix_rows_are_refused(compute):
     with pytest.raises(ParameterError, match="mixes the rows of a batch"):
         encoder(compute, batch_rows=4)
@@ -204,7 +213,7 @@ def test_one_row_that_does_not_fit_is_an_error():
 
 def test_a_model_that_overflows_is_refused():
     with pytest.raises(ParameterError, match="overflows in float16"):
-        encoder(lambda x: x * np.float32(np.inf), dtype="float16")
+        encoder(lambda x: np.full_like(x, np.inf), dtype="float16")
 
 
 def test_a_model_of_one_batch_size_gets_it():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dppl.encoders import load_encoder
+from dppl.encoders import onnx as module
 from dppl.errors import InputError, ParameterError
 
 onnx = pytest.importorskip("onnx")
@@ -107,17 +108,20 @@ def test_a_model_of_one_batch_size_gets_it(tmp_path, images, independent):
         load_encoder(uri, batch_rows=4)
 
 
-def test_scales_of_the_whole_batch_are_refused(tmp_path, images, independent):
-    """As the dynamic quantisation of ONNX Runtime makes them; one row at a time is fine."""
+def test_with_scales_of_the_whole_batch_a_row_is_computed_alone(tmp_path, images, independent, monkeypatch):
+    """As the dynamic quantisation of ONNX Runtime makes them."""
     node = onnx.helper.make_node
     between = [
         node("DynamicQuantizeLinear", ["x"], ["q", "scale", "zero"]),
         node("DequantizeLinear", ["q", "scale", "zero"], ["coarse"]),
     ]
     uri = state(image_model(tmp_path / "model.onnx", between=between, start="coarse"), {**IMAGES, "std": [0.01] * 3})
+    independent(load_encoder(uri), images)
+    with pytest.raises(ParameterError, match="batch_rows must be 1"):
+        load_encoder(uri, batch_rows=4)
+    monkeypatch.setattr(module, "_only_rows", lambda path, rows: rows)  # and the check would find it, too
     with pytest.raises(ParameterError, match="mixes the rows of a batch"):
         load_encoder(uri, batch_rows=4)
-    independent(load_encoder(uri, batch_rows=1), images)
 
 
 def test_normalisation_over_the_batch_is_refused(tmp_path):
@@ -205,3 +209,24 @@ def test_tensors_in_a_file_of_any_name_belong_to_the_model(tmp_path):
         found.append(load_encoder(state(path, IMAGES)).fingerprint)
     assert (tmp_path / "a" / "model.onnx").read_bytes() == (tmp_path / "b" / "model.onnx").read_bytes()
     assert not found[0].same_function(found[1])
+
+
+def test_tokens_beyond_the_model_are_refused(text_model, tokens, tmp_path):
+    model = onnx.load(text_model)
+    model.graph.initializer[0].CopyFrom(weights("table", tokens.get_vocab_size() - 1, 12))
+    onnx.save(model, text_model)
+    uri = state(text_model, TEXTS)
+    with pytest.raises(ParameterError, match=r"which texts\.onnx cannot take"):
+        load_encoder(uri)
+
+
+def test_another_encoder_where_a_pickle_arrives_is_refused(tmp_path):
+    path = tmp_path / "model.onnx"
+    content = pickle.dumps(load_encoder(state(image_model(path), IMAGES)))
+    assert pickle.loads(content).dimension
+    model = onnx.load(path)
+    model.graph.initializer[0].CopyFrom(weights("others", 11, 3, 4, 4))
+    model.graph.initializer[0].name = "filters"
+    onnx.save(model, path)
+    with pytest.raises(InputError, match="is not the encoder here that it was where it was pickled"):
+        pickle.loads(content)

@@ -294,7 +294,7 @@ def test_a_word_about_an_unusable_item_is_noticed(monkeypatch):
 
     whole = items._prepare
     monkeypatch.setattr(items, "_prepare", telling)
-    monkeypatch.setattr(items, "quiet", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(items, "quiet", lambda: contextlib.nullcontext())
     assert traces([*TEXTS, None], [*Y, "cat"]) != traces(TEXTS, Y)
 
 
@@ -491,7 +491,7 @@ def test_what_holds_no_items_is_refused(uri, X):
 def test_items_of_another_kind_are_refused_before_the_charge(uri, X, tmp_path):
     ledger = Ledger(tmp_path / "ledger.db", "mails", ZCDP(10.0))
     model = make(uri)
-    with pytest.raises(InputError, match=r"X must hold \w+s: .* got nothing of these types"):
+    with pytest.raises(InputError, match=r"X must hold \w+s: .* got only items of other types"):
         model.fit(X, Y[: len(X)], ledger=ledger)
     assert ledger.releases() == []
     # One that may be an item, or a missing one, and the others count as unusable.

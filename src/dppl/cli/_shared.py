@@ -49,7 +49,7 @@ YOption = Annotated[
     str, typer.Option("--y", metavar="NAME", help="Array or column that holds the labels.", rich_help_panel=DATA)
 ]
 # How a source of raw records is read, and an encoder runs.
-KindOption = Annotated[str, option("|".join(KINDS), "What the source is. Default auto.", DATA, "--format")]
+KindOption = Annotated[str, option("KIND", f"What the source is: {', '.join(KINDS)}.", DATA, "--format")]
 ItemsOption = Annotated[str | None, option("NAME", "Column of texts or images. Default: text, image, ...", DATA, "--x")]
 ItemLabelsOption = Annotated[str | None, option("NAME", "Column of labels. Default: label, labels or y.", DATA, "--y")]
 IdOption = Annotated[str | None, option("NAME", "Column of ids. Default: the row, or the path.", DATA, "--id")]

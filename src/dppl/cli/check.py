@@ -39,7 +39,9 @@ _MISSING = ("", int(np.iinfo(np.int64).min))
 
 def check(
     table: TableArgument,
-    classes: Annotated[Path, typer.Option(metavar="FILE", help="Public list of classes.", show_default=False)],
+    classes: Annotated[
+        Path, typer.Option(metavar="FILE", help="Public list of classes, one a line.", show_default=False)
+    ],
     labels: LabelsOption = None,
     x: XOption = "x",
     y: YOption = "y",

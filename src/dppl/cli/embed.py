@@ -69,8 +69,14 @@ def embed(
     split: SplitOption = None,
     workers: WorkersOption = None,
     shard_rows: Annotated[
-        int, option("N", "Records in a shard; an interrupted run goes on after the last. Default 4096.", _TABLE, min=1)
-    ] = 4096,
+        int | None,
+        option(
+            "N",
+            "Records in a shard; an interrupted run goes on after the last. Default 512 images, or 4096 others.",
+            _TABLE,
+            min=1,
+        ),
+    ] = None,
     cache: Annotated[
         Path | None,
         option(
@@ -113,9 +119,7 @@ def embed(
     typer.echo(f"Table: {printable(out)}" + ("" if done.is_new else ", finished before; nothing to do"))
     tell_report(done.report)
     if records.label_type is None:
-        typer.echo(
-            "The table has no labels (--y names a column of them). Next: dppl predict MODEL, or dppl fit --labels"
-        )
+        typer.echo(f"The table has no labels, which dppl predict does not need; for a fit {how_to_label(records)}.")
     else:
         typer.echo(f"Next: dppl fit {printable(out)} --classes FILE ...")
 
@@ -124,6 +128,14 @@ def loaded(encoder: str, device: str, precision: str) -> Encoder:
     """Load an encoder, and say so if a person is watching, because it takes a while."""
     with working(f"loading {encoder}"):
         return load_encoder(encoder, device=device, precision=precision)
+
+
+def how_to_label(records: Source) -> str:
+    """Say where labels of this kind of source come from."""
+    kind = records.parameters["kind"]
+    if kind == "images":
+        return "sort the images into a folder for each class, or name a CSV file with --labels"
+    return "name a file with one label a line with --labels" if kind == "text" else "name their column with --y"
 
 
 def tell_report(report: Path) -> None:
@@ -137,7 +149,7 @@ def resumable(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        stop.add_note(f"The same command goes on; what is finished lies in {folder}.")
+        stop.add_note(f"The same command goes on after the last whole part; parts are kept in {folder}.")
         raise
 
 

@@ -106,9 +106,9 @@ _Rotation = Annotated[
     ),
 ]
 LedgerOption = Annotated[str | None, option("FILE", "Ledger that pays for the release, see `dppl ledger`.", _ACCOUNT)]
-DatasetOption = Annotated[str | None, option("NAME", "Data set in the ledger that TABLE is.", _ACCOUNT)]
+DatasetOption = Annotated[str | None, option("NAME", "Data set in the ledger that is fitted.", _ACCOUNT)]
 PartitionOption = Annotated[
-    str | None, option("NAME", "Part of the data set that TABLE is, sharing no record with other parts.", _ACCOUNT)
+    str | None, option("NAME", "Part of the data set that is fitted, sharing no record with other parts.", _ACCOUNT)
 ]
 SeedOption = Annotated[
     int | None, option("INT", "Repeatable noise, for experiments only: the model must not be released.", min=0)

@@ -11,7 +11,7 @@ Exit codes::
     6    bench: some cells failed
     130  interrupted
     141  the reader of stdout went away
-    143  told to end (SIGTERM)
+    143  told to end by SIGTERM; 129 by SIGHUP
 
 No exception reaches the user as a traceback, because tracebacks can show private values; with DPPL_DEBUG=1 those of
 bugs do. Python warnings are not shown either: whether one appears may depend on private records.
@@ -56,7 +56,21 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
 )
 _BROKEN_PIPE = 128 + 13
 _INTERRUPTED = 128 + 2
-_TERMINATED = 128 + 15
+
+
+class _Ended(KeyboardInterrupt):
+    """A signal asked the process to end; it does so by the way that removes temporary folders."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.signal = number
+
+
+def _end(number: int, _: object) -> None:
+    # One more signal would cut the cleaning short, and leave embeddings of private records behind.
+    for other in (signal.SIGTERM, signal.SIGHUP) if hasattr(signal, "SIGHUP") else (signal.SIGTERM,):
+        signal.signal(other, signal.SIG_IGN)
+    raise _Ended(number)
 
 
 class _Commands(TyperGroup):
@@ -78,8 +92,9 @@ class _Commands(TyperGroup):
         except typer.Exit as stop:
             return stop.exit_code
         except KeyboardInterrupt as stop:
-            typer.echo(" ".join(["dppl: interrupted.", *getattr(stop, "__notes__", [])]), err=True)
-            return _INTERRUPTED
+            how = "told to end" if isinstance(stop, _Ended) else "interrupted"
+            typer.echo(printable(" ".join([f"dppl: {how}.", *getattr(stop, "__notes__", [])])), err=True)
+            return 128 + stop.signal if isinstance(stop, _Ended) else _INTERRUPTED
         except BrokenPipeError:
             _forget_stdout()
             return _BROKEN_PIPE
@@ -147,7 +162,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     epilog="Exit codes: 0 done; 1 a bug; 2 usage, or the output exists; 3 a budget that cannot be spent; "
     "4 a table, label, class list, model file or ledger that cannot be used; 5 an audit found a violation; "
-    "6 cells of an experiment failed; 130 interrupted.",
+    "6 cells of an experiment failed; 130 interrupted; 143 ended by SIGTERM.",
 )
 
 
@@ -185,8 +200,10 @@ app.add_typer(bench)
 
 def run() -> None:
     """Entry point of the command `dppl`."""
-    # Leave by the way that removes temporary folders, which may hold embeddings of private records.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
+    for name in ("SIGTERM", "SIGHUP"):  # told to end, or the terminal is gone
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _end)
     for stream in (sys.stdout, sys.stderr):
         # Class names may hold characters that the terminal's encoding lacks; an escape is better than a crash.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

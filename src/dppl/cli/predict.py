@@ -112,7 +112,7 @@ def predict(
         if to_stdout:
             typer.echo(lines, nl=False)
         else:
-            write_atomically(out, lines.encode("utf-8"), overwrite=force)
+            write_atomically(out, lines.encode("utf-8"), overwrite=force, private=True)
         return
     if (encoder, identity, split) != (None, None, None):
         raise ParameterError(f"--encoder, --id and --split are for images and texts; {table} holds embeddings.")

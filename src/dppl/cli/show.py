@@ -61,7 +61,7 @@ def show(
     identity: Annotated[
         str | None, option("NAME", "Column of ids, if they were taken from one.", _POOL, "--id")
     ] = None,
-    kind: Annotated[str, option("|".join(KINDS), "What POOL is. Default auto.", _POOL, "--format")] = "auto",
+    kind: Annotated[str, option("KIND", f"What POOL is: {', '.join(KINDS)}.", _POOL, "--format")] = "auto",
     split: Annotated[str | None, option("NAME", "Split of a saved data set.", _POOL)] = None,
     force: ForceOption = False,
 ) -> None:
@@ -152,7 +152,7 @@ def _selected(source: Source, wanted: set[str], path: Path) -> dict[str, Any]:
         If one is not there.
     """
     found: dict[str, Any] = {}
-    with quiet(source.modality):
+    with quiet():
         for record in source:
             if record.id in wanted:
                 with suppress(Unusable):

@@ -34,7 +34,7 @@ from dppl.cli._shared import (
     require_labels,
     working,
 )
-from dppl.cli.embed import embedded, loaded, resumable, tell_report
+from dppl.cli.embed import embedded, how_to_label, loaded, resumable, tell_report
 from dppl.cli.fit import (
     ClassesOption,
     DatasetOption,
@@ -145,20 +145,25 @@ def train(
     account = None if ledger is None or dataset is None else open_ledger(ledger, dataset)
     source = open_source(data, kind=kind, columns=Columns(x, y, identity), labels=labels, split=split)
     if source.label_type is None:
-        raise ParameterError(f"{data} has no labels; name their column with --y, or their file with --labels.")
+        raise ParameterError(f"{data} has no labels; {how_to_label(source)}.")
     model = loaded(encoder, device, precision)
     folder = out.with_name(f"{out.name}.work") if work is None else work
+    if work is None and any(_overlap(folder, path) for path in (data, classes, public, labels) if path is not None):
+        raise ParameterError(
+            f"{folder} is removed at the end, so nothing that is read may lie in it; choose another --out."
+        )
     if public is not None and _overlap(public, folder / "private"):
         raise ParameterError(f"--public must be public data; {public} holds the table of private embeddings.")
     estimator = build(method, budget, class_list, options)
     with _work_in(folder, keep=work is not None):
         # The public rows first: what is wrong with them, or with the account, shows before the private records take
         # their time.
-        public_rows = None if public is None else _public_table(public, public_x, model, folder / "public", workers)
-        guarantee = estimator.guarantee_for(model.dimension, public_rows)
-        if account is not None:
-            account.check(guarantee, partition=partition)
-        private = embedded(source, model, folder / "private", workers=workers)
+        with resumable(folder):
+            public_rows = None if public is None else _public_table(public, public_x, model, folder / "public", workers)
+            guarantee = estimator.guarantee_for(model.dimension, public_rows)
+            if account is not None:
+                account.check(guarantee, partition=partition)
+            private = embedded(source, model, folder / "private", workers=workers)
         table, left_out = read_table(private.table), private.report.read_bytes()
         with working("fitting"), _checkable(private.table, classes):
             aligned, _ = align_labels(require_labels(table, data), class_list)
@@ -180,8 +185,7 @@ def _work_in(folder: Path, *, keep: bool) -> Iterator[None]:
                 f"{folder} must be a new folder, or one that this command left; choose another."
             ) from None
     try:
-        with resumable(folder):
-            yield
+        yield
     except BaseException:
         with suppress(OSError):
             folder.rmdir()  # if nothing was begun
@@ -196,7 +200,7 @@ def _checkable(table: Path, classes: Path) -> Iterator[None]:
     try:
         yield
     except UnknownLabelError as error:
-        error.add_note(f"Here that is: dppl check {table} --classes {classes}")
+        error.add_note(f"Here that is: dppl check {table} --classes {classes} (private; remove it when you are done)")
         raise
 
 

@@ -358,7 +358,9 @@ def _shards(folder: Path) -> tuple[Path, ...]:
     with converting(f"{folder} must be a readable folder", "check its permissions"):
         files = sorted(file for file in folder.glob("*.parquet") if file.name[0] not in "._")
     if not files:
-        raise InputError(f"{folder} must hold .parquet files; found none; name one file or the right folder")
+        raise InputError(
+            f"{folder} must hold .parquet files; found none; name the right folder, or embed raw records first"
+        )
     return tuple(files)
 
 

@@ -42,7 +42,8 @@ class Cache:
     def __init__(self, folder: Path, maker: str, dimension: int) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path = folder / _FILE
-        self._path.touch(0o600)  # SQLite gives its side files the same permissions
+        self._path.touch(0o600)
+        self._path.chmod(0o600)  # SQLite gives its side files the same permissions
         self._maker = sha256(maker.encode()).digest()
         self._size = 4 * dimension
         self._lock = Lock()

@@ -9,6 +9,8 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
+from importlib.util import find_spec
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -45,21 +47,52 @@ def described(modality: str) -> str:
     return "UTF-8" if modality == "text" else "none"
 
 
-@contextmanager
-def quiet(modality: str) -> Iterator[None]:
-    """Keep warnings and log records, which may quote a file, from showing; warnings of huge images become errors."""
-    with ExitStack() as stack:
-        stack.enter_context(warnings.catch_warnings())
+class _Quiet:
+    """What is silent in the whole process while a thread is in here: the first to enter sets it, the last undoes it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._inside = 0
+        self._undo = ExitStack()
+
+    def enter(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._undo = _silenced()
+            self._inside += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._undo.close()
+
+
+def _silenced() -> ExitStack:
+    with ExitStack() as undo:
+        undo.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
-        if modality == "image":
+        log = logging.getLogger("PIL")
+        undo.callback(log.setLevel, log.level)
+        log.setLevel(logging.CRITICAL + 1)
+        if find_spec("PIL") is not None:
             warnings.simplefilter("error", _pillow("PIL.Image").DecompressionBombWarning)
             for set_handler in _tiff_handlers():
-                stack.callback(set_handler, set_handler(None))
-        log = logging.getLogger("PIL")
-        level = log.level
-        log.setLevel(logging.CRITICAL + 1)
-        stack.callback(log.setLevel, level)
+                undo.callback(set_handler, set_handler(None))
+        return undo.pop_all()
+
+
+_QUIET = _Quiet()
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep warnings and log records, which may quote a file, from showing; warnings of huge images become errors."""
+    _QUIET.enter()
+    try:
         yield
+    finally:
+        _QUIET.leave()
 
 
 @cache

@@ -30,7 +30,9 @@ from dppl.errors import DpplError, InputError, ParameterError
 
 __all__ = ["Embedded", "embed"]
 
-_SHARD_ROWS = 4096
+# An interrupted run begins a shard anew: images take long, and texts fill batches of many lengths.
+_SHARD_ROWS = {"image": 512}
+_OTHER_SHARD_ROWS = 4096
 _MOST_WORKERS = 8
 _REPEATED = "its id occurred before"
 _NOT_COVERED = "on this device an embedding may differ by rounding with the records that were embedded beside it"
@@ -63,7 +65,7 @@ def embed(
     rows: str = "float16",
     workers: int | None = None,
     strict: bool = False,
-    shard_rows: int = _SHARD_ROWS,
+    shard_rows: int | None = None,
     cache: str | os.PathLike[str] | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Embedded:
@@ -87,8 +89,8 @@ def embed(
         Threads that read, decode and prepare; None takes one a core, at most 8.
     strict : bool, default=False
         Whether a record that cannot be used stops the work.
-    shard_rows : int, default=4096
-        Records of the source that one shard stands for.
+    shard_rows : int, default=None
+        Records of the source that one shard stands for; None takes 512 of images and 4096 of others.
     cache : path-like, default=None
         Folder with embeddings of contents that were met before, for this and other tables. It holds private data as
         the table does, and outlives it.
@@ -116,6 +118,7 @@ def embed(
     """
     _validate.one_of(ROWS, rows=rows)
     workers = min(_MOST_WORKERS, os.cpu_count() or 1) if workers is None else workers
+    shard_rows = _SHARD_ROWS.get(source.modality, _OTHER_SHARD_ROWS) if shard_rows is None else shard_rows
     _validate.positive_integer(workers=workers, shard_rows=shard_rows)
     model = _encoder_for(source, encoder)
     maker = table_metadata(model)
@@ -133,7 +136,7 @@ def embed(
             store = None
             if cache is not None and model.fingerprint is not None:
                 store = stack.enter_context(closing(Cache(Path(cache), repr(sorted(maker.items())), model.dimension)))
-            stack.enter_context(quiet(model.modality))
+            stack.enter_context(quiet())
             pool = ThreadPoolExecutor(workers)
             stack.callback(pool.shutdown, cancel_futures=True)
             work = _Work(model, rows, store, pool, model.window + workers, strict)
@@ -170,7 +173,10 @@ def _encoder_for(source: Source, encoder: Encoder | None) -> Encoder | _Given:
     if encoder is None:
         raise ParameterError(f"--encoder URI is required: the source holds {source.modality}s.")
     if encoder.modality != source.modality:
-        raise ParameterError(f"--encoder must be one for {source.modality}s, which the source holds; this one is not.")
+        name = "it" if encoder.fingerprint is None else encoder.fingerprint.uri
+        raise ParameterError(
+            f"the encoder must be one for {source.modality}s, as the source holds; {name} is for {encoder.modality}s."
+        )
     return encoder
 
 

@@ -163,7 +163,9 @@ class Columns:
         """
         x = self.x or next((name for name in usual if name in names), None)
         y = self.y or next((name for name in _LABELS if name in names and name != x), None)
-        has = "see its first line (.csv has commas, .tsv tabs)" if secret else f"it has {_listed(names)}"
+        has = "see its first line" if secret else f"it has {_listed(names)}"
+        if secret and len(names) == 1:  # which is its form, and no name
+            has += ", which has one column only: columns of .csv have commas between them, those of .tsv tabs"
         for option, name in (("--x", x), ("--y", y), ("--id", self.id)):
             if name is None and option == "--x":
                 raise InputError(f"{where}: name the column with the text or image with --x; {has}.")

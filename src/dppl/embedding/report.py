@@ -49,6 +49,7 @@ class Report:
         check_place(path)
         if size:
             self._file = _opened(path, "r+b")
+            path.chmod(0o600)
             self._file.truncate(size)
             self._file.seek(size)
         else:

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from dppl import _validate
 from dppl.encoders.encoder import Encoder, Fingerprint
-from dppl.errors import ParameterError
+from dppl.errors import InputError, ParameterError
 
 __all__ = ["FixedShapeEncoder", "Network", "drawn"]
 
@@ -187,11 +187,12 @@ class FixedShapeEncoder:
     def __deepcopy__(self, memo: object) -> FixedShapeEncoder:
         return self  # frozen, so that the copies which scikit-learn makes of parameters may share it
 
-    def __reduce__(self) -> tuple[Callable[[], Encoder], tuple[()]]:
+    def __reduce__(self) -> tuple[Callable[..., Encoder], tuple[Callable[[], Encoder], str]]:
         if self._loader is None:
             raise PicklingError("only an encoder that load_encoder made can be pickled: it is loaded again elsewhere.")
         device, precision = self.fingerprint.device, self.fingerprint.dtype
-        return partial(self._loader, device=device, precision=precision, batch_rows=self.batch_rows), ()
+        again = partial(self._loader, device=device, precision=precision, batch_rows=self.batch_rows)
+        return _loaded_again, (again, self.fingerprint.text())
 
     @property
     def window(self) -> int:
@@ -269,13 +270,21 @@ class FixedShapeEncoder:
         return difference, not (moved[:, alone] > 0).any() and drift == 0
 
 
+def _loaded_again(loader: Callable[[], Encoder], fingerprint: str) -> Encoder:
+    encoder = loader()
+    if not encoder.fingerprint.same_function(Fingerprint.parse(fingerprint)):
+        raise InputError(f"{encoder.fingerprint.uri} is not the encoder here that it was where it was pickled.")
+    return encoder
+
+
 def _trials(classes: list[NDArray[np.intp]]) -> Iterator[list[NDArray[np.intp]]]:
     """Yield rows of each class to compute together: all of them first, then in other company and places.
 
     A trial fills one batch of each class, so that several trials may be computed in one call.
     """
     yield classes
-    yield [np.full(len(one), one[len(one) // 2]) for one in classes]
+    for parts in (2, 4):  # in the middle stands an image that is almost black: a scale that others set shows
+        yield [np.full(len(one), one[len(one) // parts]) for one in classes]
     for seed in range(_COMPANIES):  # every place gets another row than its own, so that two rows change places
         steps = (1 + drawn(len(one), len(one) - 1, seed) for one in classes)
         yield [one[(np.arange(len(one)) + step) % len(one)] for one, step in zip(classes, steps, strict=True)]

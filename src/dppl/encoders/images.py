@@ -159,8 +159,8 @@ class ImageNetwork(Network):
         return [self.shape_class(self.prepare(pattern(0)))]
 
     def synthetic(self, shape: Any, count: int) -> list[Any]:
-        """Return inputs made of patterns."""
-        return [self.prepare(pattern(seed)) for seed in range(count)]
+        """Return inputs made of patterns, in the middle one that is almost black."""
+        return [self.prepare(pattern(place - count // 2)) for place in range(count)]
 
 
 def _form(prepared: NDArray[Any]) -> tuple[Any, ...]:
@@ -172,4 +172,6 @@ def pattern(seed: int, width: int = 64, height: int = 64) -> Any:
     x, y, colour = np.ogrid[:height, :width, :3]
     values = x * (3 + seed % 11) + y * (5 + seed % 7) + (x * y * (colour + 1)) // 7 + 31 * seed
     values = values % 256 // (1 + seed % 4)  # bright and dark ones
+    if seed % 4 == 0:  # and ones that are almost black, or almost white
+        values = values // 16 if seed % 8 == 0 else 255 - values // 16
     return optional("PIL.Image", "pillow", "images").fromarray(values.astype(np.uint8))

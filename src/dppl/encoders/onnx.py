@@ -57,7 +57,7 @@ def load(source: Source, device: str, precision: str) -> Network:
     Raises
     ------
     ParameterError
-        If there is no such device, or a precision is asked for that is not the file's own.
+        If there is no such device, a precision is asked for that is not the file's own, or rows are quantised together.
     InputError
         If the file or what states its preprocessing is missing or wrong.
     """
@@ -80,12 +80,28 @@ def load(source: Source, device: str, precision: str) -> Network:
         "dtype": model.dtype,
         "device": "cuda" if session.get_providers()[0] == "CUDAExecutionProvider" else "cpu",
         "compute": model,
-        "only_rows": model.rows,
+        "only_rows": _only_rows(path, model.rows),
     }
     if modality == "text":
         return _texts(path, **stated, shared=shared)
     preprocessing = Preprocessing.of(stated)
     return ImageNetwork(**shared, preprocessing=str(preprocessing), prepare=preprocessing, batch_rows=8)
+
+
+def _only_rows(path: Path, rows: int | None) -> int | None:
+    """Return the one number of rows that a model takes, if there is one.
+
+    A dynamic quantisation takes its scale from the whole batch, so that one bright image would move all others; it gets
+    one row a batch. The names of operators stand in the file as they are.
+    """
+    if b"DynamicQuantize" not in path.read_bytes():
+        return rows
+    if rows not in (None, 1):
+        raise ParameterError(
+            f"{path.name} quantises a batch of {rows} rows at once, so that one record would change the embeddings of "
+            "others; export it with a free number of rows."
+        )
+    return 1
 
 
 def _external_files(path: Path) -> list[str]:
@@ -179,11 +195,24 @@ def _texts(path: Path, tokenizer: str, max_tokens: int, shared: dict[str, Any], 
         encoded = fast.encode(text)
         return {"input_ids": np.array(encoded.ids), "token_type_ids": np.array(encoded.type_ids)}
 
-    return TextNetwork(
+    network = TextNetwork(
         **shared,
         preprocessing=f"tokens {digest(contents(path.parent, [tokenizer]))}, at most {max_tokens}, padding {pad_id}",
         prepare=prepare,
         limit=max_tokens,
         padding={"input_ids": pad_id},
+        vocabulary=np.array(sorted(fast.get_vocab(with_added_tokens=False).values()), np.int64),
         batch_rows=32,
     )
+    _try_last_token(network, fast, path)
+    return network
+
+
+def _try_last_token(network: TextNetwork, tokenizer: Any, path: Path) -> None:
+    """See that the model has an embedding for the last token: one text with it would else stop the work on all."""
+    last = max(tokenizer.get_vocab().values())
+    row = {"input_ids": np.full(2, last), "token_type_ids": np.zeros(2, np.int64)}
+    try:
+        network.forward([row] * (network.only_rows or 1), network.shape_class(row))
+    except Exception:  # ONNX Runtime has a family of errors of its own
+        raise ParameterError(f"the tokenizer has tokens up to number {last}, which {path.name} cannot take.") from None

@@ -140,7 +140,8 @@ def _texts(transformers: Any, folder: Path, source: Source, model: Any, shared: 
     with loading(str(folder), "text"):
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     config = getattr(model.config, "text_config", model.config)
-    positions = getattr(config, "max_position_embeddings", None) or _USUAL_LIMIT
+    positions = getattr(config, "max_position_embeddings", None) or 0
+    positions = positions if positions > 0 else _USUAL_LIMIT  # some models without a limit say -1
     limit = source.number("max_tokens", min(tokenizer.model_max_length, positions))
     return TextNetwork(
         **shared,

@@ -364,10 +364,10 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 @contextmanager
 def charged(charge: LedgerEntry | None) -> Iterator[None]:
-    """Tell whoever meets an error in here that its release stays paid for."""
+    """Tell whoever meets an error in here, or interrupts it, that its release stays paid for."""
     try:
         yield
-    except Exception as error:
+    except BaseException as error:
         if charge is not None:
             error.add_note(f"The ledger keeps the charge: {charge.dataset}, release {charge.number}.")
         raise

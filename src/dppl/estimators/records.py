@@ -115,7 +115,7 @@ def _as_floats(X: Any, name: str) -> NDArray[Any]:
         # Raised here and not in the handler, so that no exception that quotes a value stays attached.
         raise TypeError(
             f"{name} must be a rectangle of numbers; argument must be no string or other object but a number. For "
-            "images and texts use PrivateClassifier."
+            "images and texts use PrivateClassifier (its load reads a model together with the encoder)."
         )
     return rows
 

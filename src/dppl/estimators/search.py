@@ -202,7 +202,9 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _checked(self) -> tuple[ApproxDP, list[dict[str, Any]]]:
         if not isinstance(self.estimator, EmbeddingClassifier):
-            raise ParameterError(f"estimator must be a dppl classifier; got {type(self.estimator).__name__}.")
+            raise ParameterError(
+                f"estimator must be a dppl classifier of embeddings; got {type(self.estimator).__name__}."
+            )
         budget = self.estimator.budget
         if not isinstance(budget, ApproxDP):
             raise BudgetError(

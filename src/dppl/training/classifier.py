@@ -258,7 +258,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if np.isnan(np.asarray(table)).all(axis=1).any():
             # Whoever predicts sees these items anyway, and a fit is no prediction.
             warnings.warn(
-                "some items cannot be used and count as zero rows, which get the first class; unusable(X) tells which.",
+                "some items cannot be used and count as zero rows, which get the first class, "
+                f"{self.classes_[0]!r}; unusable(X) tells which.",
                 stacklevel=3,
             )
         return table

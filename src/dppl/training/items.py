@@ -44,7 +44,7 @@ def embed_items(encoder: Encoder, items: Any, name: str) -> EmbeddingTable:
     """
     check_items(encoder, items, name)
     rows = np.full((len(items), encoder.dimension), np.nan, np.float32)
-    with quiet(encoder.modality):
+    with quiet():
         places = iter(_prepared(encoder, items))
         while window := list(islice(places, encoder.window)):
             rows[[place for place, _ in window]] = encoder.encode_prepared([prepared for _, prepared in window])
@@ -76,9 +76,10 @@ def check_items(encoder: Encoder, items: Any, name: str) -> None:
     if not fits:
         wanted = "str" if encoder.modality == "text" else "uint8, shape (n, height, width) or (n, height, width, 3)"
         raise InputError(f"{name} must hold {encoder.modality}s: {wanted}; got another kind of array ({dtype}).")
-    if not shape and len(items) and not any(_may_be_one(item, encoder.modality) for item in items):
+    if dtype == "object" and len(items) and not any(_may_be_one(item, encoder.modality) for item in items):
         wanted = "str" if encoder.modality == "text" else "Pillow images, uint8 arrays, paths or bytes of files"
-        raise InputError(f"{name} must hold {encoder.modality}s: {wanted}; got nothing of these types.")
+        kinds = ", ".join(sorted({type(item).__name__ for item in items})[:3])
+        raise InputError(f"{name} must hold {encoder.modality}s: {wanted}; got only items of other types ({kinds}).")
 
 
 def _may_be_one(item: Any, modality: str) -> bool:
@@ -92,7 +93,7 @@ def _may_be_one(item: Any, modality: str) -> bool:
 def unusable_items(encoder: Encoder, items: Sequence[Any]) -> list[tuple[int, str]]:
     """Return position and reason of each item that cannot be used: private, like the items."""
     found = []
-    with quiet(encoder.modality):
+    with quiet():
         for place, item in enumerate(items):
             try:
                 _prepare(encoder, item)
