@@ -414,8 +414,26 @@ def test_what_is_read_is_not_removed_with_the_tables(what, photos, cli, error_li
         source, public = photos / "photos", public.rename(work / "public")
     options = ["--encoder", "pixels", "--classes", "classes.txt", "--out", "m.safetensors", "--epsilon", "1"]
     result = cli("train", source, "--public", public, *options)
-    assert (result.exit_code, "is removed at the end" in error_line(result)) == (2, True)
+    assert (result.exit_code, "must neither hold what is read nor lie in it" in error_line(result)) == (2, True)
     assert sum(path.is_file() for path in (work / "public").rglob("*")) > 10
+
+
+@pytest.mark.parametrize("options", [["--out", "photos/m.safetensors"], ["--work", "photos/tables"]])
+def test_the_tables_are_no_part_of_the_images(options, photos, cli, error_line):
+    train = [
+        "train",
+        "photos",
+        "--encoder",
+        "pixels",
+        "--classes",
+        "classes.txt",
+        "--rho",
+        "1",
+        "--out",
+        "m.safetensors",
+    ]
+    assert "nor lie in it" in error_line(cli(*train, *options))
+    assert sorted(path.name for path in (photos / "photos").iterdir()) == sorted(CLASSES)
 
 
 def test_an_interruption_after_the_charge_tells_of_it(mails, cli, monkeypatch):

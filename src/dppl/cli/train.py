@@ -148,9 +148,11 @@ def train(
         raise ParameterError(f"{data} has no labels; {how_to_label(source)}.")
     model = loaded(encoder, device, precision)
     folder = out.with_name(f"{out.name}.work") if work is None else work
-    if work is None and any(_overlap(folder, path) for path in (data, classes, public, labels) if path is not None):
+    read = (data, labels) if work is not None else (data, labels, classes, public)
+    if any(_overlap(folder, path) for path in read if path is not None):
         raise ParameterError(
-            f"{folder} is removed at the end, so nothing that is read may lie in it; choose another --out."
+            f"{folder}, the folder for the tables, must neither hold what is read nor lie in it; choose another with "
+            "--work, or another --out."
         )
     if public is not None and _overlap(public, folder / "private"):
         raise ParameterError(f"--public must be public data; {public} holds the table of private embeddings.")
