@@ -6,6 +6,8 @@ import sys
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from rich.progress import Task
@@ -214,6 +216,20 @@ def test_convert(arrays, cli, tmp_path):
     assert cli("table", "convert", tmp_path / "t", tmp_path / "t.npz", "--force").exit_code == 0
     assert np.load(tmp_path / "t.npz")["x"].dtype == np.float16
     assert cli("table", "convert", tmp_path / "t", tmp_path / "t.txt").exit_code == 2
+
+
+def test_columns_of_other_names(cli, error_line, tmp_path):
+    rows = pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_(pa.float32()))
+    pq.write_table(pa.table({"v": rows, "ward": ["a", "b"], "id": ["p", "q"]}), tmp_path / "t.parquet")
+    assert "name the right one" in error_line(cli("table", "head", tmp_path / "t.parquet"))
+    columns = ["--x", "v", "--y", "ward"]
+    assert "classes    2" in cli("table", "info", tmp_path / "t.parquet", *columns).stdout
+    assert "│ 1   │ q  │ b     │ 3 4 ..." in cli("table", "head", tmp_path / "t.parquet", *columns).stdout
+    for name in ("u.parquet", "u.npz"):
+        assert cli("table", "convert", tmp_path / "t.parquet", tmp_path / name, *columns).exit_code == 0
+        found = read_table(tmp_path / name)
+        assert (np.asarray(found).tolist(), found.y.tolist()) == ([[1, 2], [3, 4]], ["a", "b"])
+    assert read_table(tmp_path / "u.parquet").ids == ["p", "q"]
 
 
 @pytest.mark.parametrize("command", ["info", "head", "convert"])

@@ -16,6 +16,8 @@ from dppl.cli._shared import (
     ForceOption,
     JsonOption,
     TableArgument,
+    XOption,
+    YOption,
     check_inputs,
     check_output,
     console,
@@ -39,7 +41,7 @@ table = typer.Typer(
 
 
 @table.command()
-def info(path: TableArgument, as_json: JsonOption = False) -> None:
+def info(path: TableArgument, x: XOption = "x", y: YOption = "y", as_json: JsonOption = False) -> None:
     """Print the shape, type, labels and encoder of a table.
 
     For the owner of the records only: the number of rows and the classes that
@@ -50,7 +52,7 @@ def info(path: TableArgument, as_json: JsonOption = False) -> None:
       dppl table info train
     """
     check_inputs(path)
-    rows = read_table(path)
+    rows = read_table(path, x=x, y=y)
     facts = {
         "rows": rows.shape[0],
         "dimension": rows.shape[1],
@@ -74,6 +76,8 @@ def info(path: TableArgument, as_json: JsonOption = False) -> None:
 def head(
     path: TableArgument,
     n: Annotated[int, typer.Option("-n", metavar="N", min=1, help="How many rows.")] = 10,
+    x: XOption = "x",
+    y: YOption = "y",
 ) -> None:
     """Print ids, labels and the first numbers of the first rows.
 
@@ -85,7 +89,7 @@ def head(
       dppl table head train -n 5
     """
     check_inputs(path)
-    rows = read_table(path)
+    rows = read_table(path, x=x, y=y)
     typer.echo(OWNER)
     view = Table("row", "id", "label", "embedding")
     ids, start = _ids(path), 0
@@ -116,6 +120,8 @@ def convert(
             metavar="|".join(ROWS), help="How embeddings are stored. Default: as they are.", show_default=False
         ),
     ] = None,
+    x: XOption = "x",
+    y: YOption = "y",
     force: ForceOption = False,
 ) -> None:
     """Write a table as another file, or with embeddings in another form.
@@ -134,5 +140,5 @@ def convert(
         raise ParameterError(f"OUT must end in {', '.join(SUFFIXES)}; got {out}.")
     check_output(out, (path,), force=force, option="OUT")
     check_inputs(path)
-    convert_table(path, out, rows=rows)
+    convert_table(path, out, rows=rows, x=x, y=y)
     typer.echo(f"Saved to {printable(out)}.")

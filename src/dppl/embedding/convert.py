@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,7 +28,14 @@ _TEXTS = ("id", "reference")
 _EMBEDDINGS = ("X", "embedding", "embeddings")
 
 
-def convert_table(source: str | os.PathLike[str], out: str | os.PathLike[str], *, rows: str | None = None) -> None:
+def convert_table(
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    rows: str | None = None,
+    x: str = "x",
+    y: str = "y",
+) -> None:
     """Write a table as another file, whole or not at all.
 
     Parameters
@@ -39,6 +47,8 @@ def convert_table(source: str | os.PathLike[str], out: str | os.PathLike[str], *
         existing file is replaced.
     rows : {"float16", "int8", "float32"}, default=None
         None keeps the form. Of int8 rows only the directions can be had back.
+    x, y : str
+        Names of the columns of embeddings and labels; in the new file they are x and y.
 
     Raises
     ------
@@ -51,7 +61,8 @@ def convert_table(source: str | os.PathLike[str], out: str | os.PathLike[str], *
     _validate.one_of(SUFFIXES, suffix=target.suffix.lower())
     if rows is not None:
         _validate.one_of(ROWS, rows=rows)
-    table = read_table(source)
+    read = partial(read_table, x=x, y=y)
+    table = read(source)
     if "not_covered" in table.metadata and target.suffix.lower() != ".parquet":
         raise ParameterError(
             f"{source} says what its embeddings do not cover, which only .parquet can keep; name such a file."
@@ -59,7 +70,11 @@ def convert_table(source: str | os.PathLike[str], out: str | os.PathLike[str], *
     # A hidden folder beside the target: on the same file system, and gone whatever happens.
     with TemporaryDirectory(prefix=".", dir=target.parent) as folder:
         part = Path(folder) / f"part{target.suffix.lower()}"
-        _WRITERS[target.suffix.lower()](table, Path(source), part, table.dtype.name if rows is None else rows)
+        kind = table.dtype.name if rows is None else rows
+        if target.suffix.lower() == ".parquet":
+            _write_parquet(table, parquet_files(Path(source)) or [Path(source)], read, part, kind)
+        else:
+            _WRITERS[target.suffix.lower()](table, part, kind)
         part.chmod(0o600)  # as private as the table
         os.replace(part, target)
 
@@ -105,7 +120,7 @@ def _converted(table: EmbeddingTable, rows: str) -> Iterator[NDArray[Any]]:
         yield block if rows == table.dtype.name else as_rows(block, rows)
 
 
-def _write_npy(table: EmbeddingTable, _: Path, out: Path, rows: str) -> None:
+def _write_npy(table: EmbeddingTable, out: Path, rows: str) -> None:
     array = np.lib.format.open_memmap(out, mode="w+", dtype=np.dtype(rows), shape=table.shape)
     start = 0
     for block in _converted(table, rows):
@@ -114,21 +129,22 @@ def _write_npy(table: EmbeddingTable, _: Path, out: Path, rows: str) -> None:
     array.flush()
 
 
-def _write_npz(table: EmbeddingTable, _: Path, out: Path, rows: str) -> None:
+def _write_npz(table: EmbeddingTable, out: Path, rows: str) -> None:
     write_table(out, np.concatenate([np.empty((0, table.shape[1]), rows), *_converted(table, rows)]), table.y)
 
 
-def _write_parquet(table: EmbeddingTable, source: Path, out: Path, rows: str) -> None:
-    parts = parquet_files(source)
-    present = pq.read_schema(parts[0]).names if parts else []
+def _write_parquet(
+    table: EmbeddingTable, parts: list[Path], read: Callable[[Path], EmbeddingTable], out: Path, rows: str
+) -> None:
+    present = pq.read_schema(parts[0]).names if parts[0].suffix.lower() == ".parquet" else []
     texts = [name for name in _TEXTS if name in present]
     labels = None if table.y is None else pa.int64() if table.y.dtype.kind == "i" else pa.string()
     metadata = {key: text for key, text in table.metadata.items() if key != "lattice"}
     metadata |= lattice_metadata(table.shape[1], rows)
     schema = schema_of(labels, table.shape[1], rows, metadata, texts)
     with pq.ParquetWriter(out, schema, use_dictionary=dictionary_columns(schema)) as writer:
-        for part in parts or [source]:
-            _write_part(writer, read_table(part), pq.read_table(part, columns=texts) if texts else None, rows, schema)
+        for part in parts:
+            _write_part(writer, read(part), pq.read_table(part, columns=texts) if texts else None, rows, schema)
 
 
 def _write_part(writer: Any, table: EmbeddingTable, texts: Any, rows: str, schema: pa.Schema) -> None:
@@ -144,9 +160,5 @@ def _write_part(writer: Any, table: EmbeddingTable, texts: Any, rows: str, schem
         start = stop
 
 
-_WRITERS: dict[str, Callable[[EmbeddingTable, Path, Path, str], None]] = {
-    ".parquet": _write_parquet,
-    ".npz": _write_npz,
-    ".npy": _write_npy,
-}
-SUFFIXES = tuple(_WRITERS)
+_WRITERS: dict[str, Callable[[EmbeddingTable, Path, str], None]] = {".npz": _write_npz, ".npy": _write_npy}
+SUFFIXES = (".parquet", *_WRITERS)
