@@ -273,7 +273,7 @@ def test_an_audit_finds_a_quarter_of_the_noise_planted(monkeypatch):
         return float(coef[0, 0] - coef[1, 0])
 
     def violation():
-        return audit_release(release, ZCDP(2.0), runs=250, gaussian=True, confidence=1 - 1e-6).violation
+        return audit_release(release, ZCDP(2.0), runs=500, gaussian=True, confidence=1 - 1e-6).violation
 
     monkeypatch.setattr("dppl.baselines.global_adapt.release_size", lambda *_: 10.0)
     assert not violation()
