@@ -436,6 +436,17 @@ def test_the_tables_are_no_part_of_the_images(options, photos, cli, error_line):
     assert sorted(path.name for path in (photos / "photos").iterdir()) == sorted(CLASSES)
 
 
+def test_a_reader_that_goes_away_leaves_nothing_undone(mails, cli, monkeypatch):
+    def gone(*_):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("dppl.cli.train.print_summary", gone)
+    monkeypatch.setattr("dppl.cli.main._forget_stdout", lambda: None)
+    before = names_in(mails)
+    assert cli(*TRAIN, *EXACT).exit_code == 141
+    assert set(names_in(mails)) - set(before) == {"m.safetensors", "m.safetensors.private.jsonl"}
+
+
 def test_an_interruption_after_the_charge_tells_of_it(mails, cli, monkeypatch):
     def release(*_):
         raise KeyboardInterrupt

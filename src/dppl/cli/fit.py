@@ -191,6 +191,7 @@ def fit(
         model = build(method, budget, class_list, options)
         model.fit(private, aligned, X_public=public_rows, ledger=account, partition=partition)
     save(model, out, force=force)
+    print_summary(model, out)
 
 
 def build(method: str, budget: Budget, classes: Any, options: dict[str, Any]) -> EmbeddingClassifier:
@@ -201,14 +202,13 @@ def build(method: str, budget: Budget, classes: Any, options: dict[str, Any]) ->
 
 
 def save(model: EmbeddingClassifier, out: Path, *, force: bool) -> None:
-    """Write the model and say what was released."""
+    """Write the model; an error says whether its charge stays."""
     try:
         model.save(out, overwrite=force)
     except OSError as error:
         if model.guarantee_.ledger_entry is not None:
             error.add_note(f"The ledger keeps the charge: {model.guarantee_.ledger_entry}.")
         raise
-    _print_summary(model, out)
 
 
 def check_account(ledger: str | None, dataset: str | None, partition: str | None) -> None:
@@ -277,7 +277,7 @@ def _parsed_rotation(text: str | None) -> str | int | None:
         raise ParameterError(f"--rotation must be auto or an integer; got {text!r}.") from None
 
 
-def _print_summary(model: EmbeddingClassifier, out: Path) -> None:
+def print_summary(model: EmbeddingClassifier, out: Path) -> None:
     """Say what was released. Everything here is in the model file, or was public before."""
     kind, count = type(model).__name__, len(model.classes_)
     typer.echo(f"{kind}: {count} classes, {model.n_features_in_} features, {model.budget}, {model.adjacency}.")

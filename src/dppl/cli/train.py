@@ -51,6 +51,7 @@ from dppl.cli.fit import (
     build,
     check_account,
     check_method,
+    print_summary,
     required_classes,
     save,
 )
@@ -172,6 +173,7 @@ def train(
             estimator.fit(table, aligned, X_public=public_rows, ledger=account, partition=partition)
         save(estimator, out, force=force)
         write_atomically(report, left_out, overwrite=True, private=True)
+    print_summary(estimator, out)  # when all is done, for whoever reads it may go away
     tell_report(report)
 
 
