@@ -18,12 +18,21 @@ from pathlib import Path
 
 import numpy as np
 
-from dppl import ZCDP, ApproxDP, DiscriminantPrototypes, MeanPrototypes, PublicPrototypes, PureDP, __version__
+from dppl import (
+    ZCDP,
+    ApproxDP,
+    DiscriminantPrototypes,
+    GaussianDP,
+    MeanPrototypes,
+    PublicPrototypes,
+    PureDP,
+    __version__,
+)
 from dppl._files import write_atomically
 from dppl.audit import AuditResult, Records, audit, audit_in_one_run, audit_release, orthogonal_canaries, worst_case
 from dppl.audit.canaries import Estimator
 from dppl.baselines import FeatureCovariance, GlobalAdapt, LeastSquares, LinearProbe, Newton
-from dppl.mechanisms import DiscreteGaussian, ExponentialMechanism, randomness
+from dppl.mechanisms import ExponentialMechanism, RoundedGaussian, randomness
 from dppl.privacy import Budget
 
 PAGE = Path(__file__).parents[1] / "docs" / "guarantees.md"
@@ -69,7 +78,8 @@ def fitted(estimator: Estimator) -> Configuration:
 
     def run(runs: int) -> AuditResult:
         data, canary = worst_case(estimator, runs=runs, confidence=CONFIDENCE)
-        return audit(estimator, data, canary, runs=runs, confidence=CONFIDENCE)
+        delta = getattr(estimator.budget, "delta", None)
+        return audit(estimator, data, canary, runs=runs, confidence=CONFIDENCE, delta=delta)
 
     fast = isinstance(estimator, MeanPrototypes | PublicPrototypes)
     return _of_estimator(estimator, _FIT_RUNS if fast else _SLOW_FIT_RUNS, run)
@@ -87,16 +97,16 @@ def in_one_run(estimator: MeanPrototypes) -> Configuration:
 
 def gaussian(claim: Budget) -> Configuration:
     """Audit the bare noise on one integer of sensitivity 127."""
-    mechanism = DiscreteGaussian.within(claim, Fraction(127**2))
+    mechanism = RoundedGaussian.within(claim, Fraction(127**2))
     source = randomness(None)
 
     def release(include: bool) -> float:
         return float(mechanism.release(np.array([127 * include]), source)[0])
 
     def run(runs: int) -> AuditResult:
-        return audit_release(release, claim, runs=runs, gaussian=True, confidence=CONFIDENCE)
+        return audit_release(release, claim, runs=runs, confidence=CONFIDENCE)
 
-    return Configuration(method="`DiscreteGaussian`", adjacency=_ADD_REMOVE, claim=claim, runs=_RELEASE_RUNS, audit=run)
+    return Configuration(method="`RoundedGaussian`", adjacency=_ADD_REMOVE, claim=claim, runs=_RELEASE_RUNS, audit=run)
 
 
 def selection(claim: Budget, size: int, n_others: int) -> Configuration:
@@ -138,18 +148,19 @@ _ONE, _TWO, _MANY = ["a"], ["a", "b"], list(range(64))
 # Few steps, so short that the canary's gradient is as long as the clipping norm in all of them.
 _STEPS = {"steps": 2, "learning_rate": 1e-6}
 CONFIGURATIONS = (
-    gaussian(ZCDP(2.0)),
+    gaussian(GaussianDP(2.0)),
     selection(PureDP(3.0), 1, 36),
     selection(PureDP(3.0), 3, 4),
     selection(ZCDP(2.0), 1, 13),
-    fitted(MeanPrototypes(ZCDP(2.0), _ONE)),
+    fitted(MeanPrototypes(GaussianDP(2.0), _ONE)),
     fitted(MeanPrototypes(ApproxDP(4.0, 1e-5), _ONE)),
-    fitted(MeanPrototypes(ZCDP(2.0), _ONE, adjacency=_REPLACE_ONE)),
+    fitted(MeanPrototypes(GaussianDP(2.0), _ONE, adjacency=_REPLACE_ONE)),
     fitted(MeanPrototypes(ApproxDP(4.0, 1e-5), _ONE, adjacency=_REPLACE_ONE)),
-    fitted(MeanPrototypes(ZCDP(2.0), _ONE, adjacency=_REPLACE_ONE, mechanism="coinpress")),
+    fitted(MeanPrototypes(GaussianDP(2.0), _ONE, adjacency=_REPLACE_ONE, mechanism="coinpress")),
     in_one_run(MeanPrototypes(ApproxDP(4.0, 1e-5), _MANY)),
     in_one_run(MeanPrototypes(ApproxDP(4.0, 1e-5), _MANY, adjacency=_REPLACE_ONE)),
     fitted(PublicPrototypes(PureDP(3.0), _ONE)),
+    fitted(PublicPrototypes(GaussianDP(2.0), _ONE)),
     fitted(PublicPrototypes(PureDP(3.0), _ONE, 3)),
     fitted(PublicPrototypes(ZCDP(2.0), _ONE)),
     fitted(PublicPrototypes(ZCDP(2.0), _ONE, 3)),
@@ -157,15 +168,15 @@ CONFIGURATIONS = (
     fitted(PublicPrototypes(PureDP(3.0), _ONE, 3, adjacency=_REPLACE_ONE)),
     fitted(PublicPrototypes(ZCDP(2.0), _ONE, adjacency=_REPLACE_ONE)),
     fitted(PublicPrototypes(ZCDP(2.0), _ONE, 3, adjacency=_REPLACE_ONE)),
-    fitted(DiscriminantPrototypes(ZCDP(2.0), _TWO)),
-    fitted(LinearProbe(ZCDP(2.0), _TWO, clip=0.5, **_STEPS)),
-    fitted(LinearProbe(ZCDP(2.0), _TWO, clip=0.5, **_STEPS, adjacency=_REPLACE_ONE)),
-    fitted(GlobalAdapt(ZCDP(2.0), _TWO, upper_bound=0.01, **_STEPS)),
-    fitted(LeastSquares(ZCDP(2.0), _TWO)),
-    fitted(LeastSquares(ZCDP(2.0), _TWO, class_grams=True)),
-    fitted(LeastSquares(ZCDP(2.0), _TWO, adjacency=_REPLACE_ONE)),
-    fitted(FeatureCovariance(ZCDP(2.0), _TWO, clip=0.5, **_STEPS)),
-    fitted(Newton(ZCDP(2.0), _TWO, clip=0.5, **_STEPS)),
+    fitted(DiscriminantPrototypes(GaussianDP(2.0), _TWO)),
+    fitted(LinearProbe(GaussianDP(2.0), _TWO, clip=0.5, **_STEPS)),
+    fitted(LinearProbe(GaussianDP(2.0), _TWO, clip=0.5, **_STEPS, adjacency=_REPLACE_ONE)),
+    fitted(GlobalAdapt(GaussianDP(2.0), _TWO, upper_bound=0.01, **_STEPS)),
+    fitted(LeastSquares(GaussianDP(2.0), _TWO)),
+    fitted(LeastSquares(GaussianDP(2.0), _TWO, class_grams=True)),
+    fitted(LeastSquares(GaussianDP(2.0), _TWO, adjacency=_REPLACE_ONE)),
+    fitted(FeatureCovariance(GaussianDP(2.0), _TWO, clip=0.5, **_STEPS)),
+    fitted(Newton(GaussianDP(2.0), _TWO, clip=0.5, **_STEPS)),
 )
 
 

@@ -2,7 +2,7 @@
 
 from dppl._version import __version__
 from dppl.estimators import PrivateSearch, load
-from dppl.privacy import ZCDP, ApproxDP, Guarantee, Ledger, PureDP
+from dppl.privacy import ZCDP, ApproxDP, GaussianDP, Guarantee, Ledger, PureDP
 from dppl.prototypes import DiscriminantPrototypes, MeanPrototypes, PublicPrototypes
 from dppl.training import PrivateClassifier
 
@@ -10,6 +10,7 @@ __all__ = [
     "ZCDP",
     "ApproxDP",
     "DiscriminantPrototypes",
+    "GaussianDP",
     "Guarantee",
     "Ledger",
     "MeanPrototypes",

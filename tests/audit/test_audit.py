@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dppl import ZCDP, ApproxDP, MeanPrototypes, PublicPrototypes, PureDP
+from dppl import ZCDP, ApproxDP, GaussianDP, MeanPrototypes, PublicPrototypes, PureDP
 from dppl.audit import (
     Canary,
     Records,
@@ -26,26 +26,28 @@ from dppl.audit import (
 from dppl.audit.canaries import _target_probabilities
 from dppl.errors import ParameterError
 from dppl.lattice import Lattice
-from dppl.mechanisms import CoinPress, DiscreteGaussian, ExponentialMechanism
+from dppl.mechanisms import CoinPress, ExponentialMechanism, RoundedGaussian
 from dppl.mechanisms.randomness import SystemRandomness
 
 ALARM = 1e-6
 SHARE, TIGHT_CONFIDENCE = 0.6, 0.8
+# Of a claimed mu: that of a fit, and that of the bare noise, which allows more runs.
+SHARE_OF_MU, SHARE_OF_BARE_MU = 0.77, 0.85
 SYSTEM = SystemRandomness()
 
 
-def check(result, *, tight=False):
+def check(result, *, tight=False, share=None):
     assert result.lower_bound <= result.claimed
     assert not result.violation
     assert result.confidence == 1 - ALARM
     if tight:  # a bound of less confidence on the same runs: how near it comes needs no tiny error
         if result.bound == "gaussian":
-            found = bounds.rho_of_gdp(bounds.gdp_lower_bound(*result.samples, confidence=TIGHT_CONFIDENCE))
+            found = bounds.gdp_lower_bound(*result.samples, confidence=TIGHT_CONFIDENCE)
         elif result.parameter == "rho":
             found = bounds.zcdp_lower_bound(*result.samples, confidence=TIGHT_CONFIDENCE)
         else:
             found = bounds.epsilon_lower_bound(*result.samples, confidence=TIGHT_CONFIDENCE)
-        assert found >= SHARE * result.claimed
+        assert found >= (share or SHARE) * result.claimed
 
 
 def run(estimator, runs, **options):
@@ -54,9 +56,20 @@ def run(estimator, runs, **options):
 
 
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
-def test_mean_prototypes_keep_their_rho(adjacency):
-    # Below SHARE with probability 2e-7.
-    check(run(MeanPrototypes(ZCDP(2.0), ["a"], adjacency=adjacency), 2500), tight=True)
+def test_mean_prototypes_keep_their_mu(adjacency):
+    result = run(MeanPrototypes(GaussianDP(2.0), ["a"], adjacency=adjacency), 2500)
+    assert (result.parameter, result.notion, result.bound) == ("mu", "Gaussian DP", "gaussian")
+    # Below the share with probability 4e-7.
+    check(result, tight=True, share=SHARE_OF_MU)
+
+
+@pytest.mark.parametrize("budget", [ZCDP(2.0), ApproxDP(4.0, 1e-5)])
+def test_gaussian_noise_is_audited_in_mu_whatever_the_budget(budget):
+    estimator = MeanPrototypes(budget, ["a"])
+    result = run(estimator, 50)
+    check(result)
+    assert result.parameter == "mu"
+    assert 0.999 * budget.gaussian_allowance().mu <= result.claimed <= budget.gaussian_allowance().mu
 
 
 def test_public_prototypes_keep_their_epsilon():
@@ -82,18 +95,23 @@ def test_other_estimators_keep_their_claims(estimator):
 
 
 def test_mean_prototypes_keep_their_epsilon_at_delta():
-    # Few runs: each fit searches the noise for its budget anew.
-    check(run(MeanPrototypes(ApproxDP(4.0, 1e-5), ["a", "b"]), 20))
+    result = run(MeanPrototypes(ApproxDP(4.0, 1e-5), ["a", "b"]), 300, delta=1e-5)
+    check(result)
+    assert (result.parameter, result.delta, result.bound) == ("epsilon", 1e-5, "gaussian")
+    assert 3.999 < result.claimed <= 4.0
 
 
-def test_the_discrete_gaussian_keeps_its_rho():
-    mechanism = DiscreteGaussian.within(ZCDP(2.0), Fraction(127**2))
+@pytest.mark.parametrize("sensitivity", [1, 127])
+def test_the_rounded_gaussian_keeps_its_mu(sensitivity):
+    """Also where noise of half a step is rounded: rounding can only hide."""
+    mechanism = RoundedGaussian.within(GaussianDP(2.0), Fraction(sensitivity**2))
 
     def release(include):
-        return float(mechanism.release(np.array([127 * include]), SYSTEM)[0])
+        return float(mechanism.release(np.array([sensitivity * include]), SYSTEM)[0])
 
-    # Below SHARE with probability 2e-7.
-    check(audit_release(release, ZCDP(2.0), runs=2500, gaussian=True, confidence=1 - ALARM), tight=True)
+    # Of wide noise below the share with probability 1e-10.
+    result = audit_release(release, GaussianDP(2.0), runs=8000, confidence=1 - ALARM)
+    check(result, tight=sensitivity > 1, share=SHARE_OF_BARE_MU)
 
 
 @pytest.mark.parametrize(("size", "n_others"), [(1, 36), (3, 4)])
@@ -119,18 +137,27 @@ def test_one_selection_keeps_its_bounded_range_rho():
     # Below SHARE with probability 7e-7.
     result = audit_release(release, ZCDP(2.0), runs=3500, confidence=1 - ALARM)
     check(result, tight=True)
-    assert bounds.rho_of_gdp(bounds.gdp_lower_bound(*result.samples)) > 2.0  # why it is no Gaussian bound
+    assert bounds.gdp_lower_bound(*result.samples) > 2.0  # more than Gaussian noise of that rho shows ...
+    own = GaussianDP(mechanism.describe("rows", adjacency="add-remove").cost["mu"])
+    check(audit_release(release, own, runs=3500, confidence=1 - ALARM))  # ... and no more than its own mu
 
 
-def test_coinpress_keeps_its_rho():
-    lattice, mechanism = Lattice(16), CoinPress(rho=2.0)
+def test_a_selection_is_audited_against_its_mu():
+    budget = GaussianDP(1.0)
+    result = run(PublicPrototypes(budget, ["a"]), 300)
+    check(result)
+    assert (result.parameter, result.claimed) == ("mu", 1.0)
+
+
+def test_coinpress_keeps_its_mu():
+    lattice, mechanism = Lattice(16), CoinPress(mu=2.0)
     rows = {side: np.zeros((200, 16), np.int8) for side in (True, False)}
     rows[True][0, 0], rows[False][0, 0] = 127, -127
 
     def release(include):
         return float(mechanism.release(rows[include], lattice, SYSTEM)[0])
 
-    check(audit_release(release, ZCDP(2.0), runs=300, gaussian=True, confidence=1 - ALARM))
+    check(audit_release(release, GaussianDP(2.0), runs=300, confidence=1 - ALARM))
 
 
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
@@ -183,7 +210,7 @@ def test_a_delta_turns_the_claim_into_one_about_epsilon():
     result = run(MeanPrototypes(ZCDP(2.0), ["a"]), 100, delta=1e-5)
     check(result)
     assert (result.parameter, result.notion, result.delta) == ("epsilon", "approximate DP", 1e-5)
-    assert result.claimed == ZCDP(2.0).to_approx(1e-5).epsilon
+    assert result.claimed == GaussianDP(2.0).to_approx(1e-5).epsilon < ZCDP(2.0).to_approx(1e-5).epsilon
 
 
 def test_results_speak_for_themselves():

@@ -14,7 +14,6 @@ from dppl.audit import (
     epsilon_of_gdp,
     gdp_lower_bound,
     one_run_lower_bound,
-    rho_of_gdp,
     zcdp_lower_bound,
 )
 from dppl.audit.bounds import clopper_pearson, event_epsilon, event_mu, event_rho, one_run_p_value
@@ -143,7 +142,6 @@ def test_no_event_proves_more_than_a_gaussian_has(mu, threshold):
 def test_epsilon_of_gdp_is_that_of_dp_accounting(mu, delta):
     theirs = dp_accounting.get_epsilon_gaussian(1 / mu, delta)
     assert epsilon_of_gdp(mu, delta) == pytest.approx(theirs, rel=1e-6, abs=1e-6)
-    assert rho_of_gdp(mu) == mu * mu / 2
     assert epsilon_of_gdp(0.0, delta) == 0.0
 
 

@@ -6,14 +6,17 @@ approximation). That the same audits find nothing in the code as it is stands in
 
 import math
 import random
+from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from dppl import ZCDP, ApproxDP, MeanPrototypes, PublicPrototypes, PureDP
+from dppl import ZCDP, ApproxDP, GaussianDP, MeanPrototypes, PublicPrototypes, PureDP
 from dppl.audit import Canary, Records, audit, audit_in_one_run, audit_release, orthogonal_canaries, worst_case
+from dppl.baselines import LinearProbe
 from dppl.lattice import Lattice, class_sums, sum_blocks
-from dppl.mechanisms import DiscreteGaussian, ExponentialMechanism
+from dppl.mechanisms import ExponentialMechanism, RoundedGaussian
 from dppl.mechanisms.randomness import SystemRandomness
 
 CONFIDENCE = 1 - 1e-6
@@ -28,15 +31,84 @@ def audited(estimator, runs, case=None):
 
 @pytest.fixture
 def weaken_noise(monkeypatch):
-    original = SystemRandomness.discrete_gaussian
+    original = SystemRandomness.rounded_gaussian
 
     def weaken(factor):
         def weak(self, noise_std, shape):
             return original(self, noise_std * factor, shape)
 
-        monkeypatch.setattr(SystemRandomness, "discrete_gaussian", weak)
+        monkeypatch.setattr(SystemRandomness, "rounded_gaussian", weak)
 
     return weaken
+
+
+def audited_noise(mechanism, runs, claim):
+    """Audit bare noise on a value that one record moves from 64 to 191, by the whole sensitivity of 127."""
+
+    def release(include):
+        return float(mechanism.release(np.array([64 + 127 * include]), SYSTEM)[0])
+
+    return audit_release(release, claim, runs=runs, confidence=CONFIDENCE)
+
+
+def test_a_tenth_less_noise_than_planned(weaken_noise):
+    """Missed with probability below 1e-6: the bound lies 6 of its standard deviations above the claim."""
+    mechanism = RoundedGaussian.within(GaussianDP(2.0), Fraction(127**2))
+    assert not audited_noise(mechanism, 40_000, GaussianDP(2.0)).violation
+    weaken_noise(0.9)
+    assert audited_noise(mechanism, 40_000, GaussianDP(2.0)).violation
+
+
+class RoundsFirst(RoundedGaussian):
+    """Rounds values to a coarse grid before the noise, which can double what one record changes."""
+
+    def release(self, exact, source):
+        return super().release(np.rint(exact / 254).astype(np.int64) * 254, source)
+
+
+def test_a_rounding_before_the_noise():
+    assert audited_noise(RoundsFirst.within(GaussianDP(1.0), Fraction(127**2)), 2000, GaussianDP(1.0)).violation
+
+
+class SameBits(SystemRandomness):
+    """Draws the bits of every release again."""
+
+    def __init__(self):
+        self.seen = {}
+
+    def _bytes(self, count):
+        return self.seen.setdefault(count, super()._bytes(count))
+
+
+def test_bits_that_are_used_again():
+    """The difference of two releases with equal bits has no noise."""
+    mechanism, source = RoundedGaussian.within(GaussianDP(1.0), Fraction(127**2)), SameBits()
+
+    def release(include):
+        first, second = (mechanism.release(np.array([127 * value]), source)[0] for value in (include, 0))
+        return float(first - second)
+
+    # What both cost together, if their noise were independent: only one of them sees the record.
+    assert audit_release(release, GaussianDP(1.0), runs=200, confidence=CONFIDENCE).violation
+
+
+class ForgetsItsSize(LinearProbe):
+    """States the gradients, and leaves the number of records out of the sum of costs."""
+
+    def _plan(self, public):
+        plan = super()._plan(public)
+        return replace(plan, size=RoundedGaussian.within(GaussianDP(5.0), plan.size.squared_sensitivity))
+
+    def _guarantee(self, mechanism, source):
+        full = super()._guarantee(mechanism, source)
+        return replace(full, releases=full.releases[:1])
+
+
+def test_a_release_that_is_left_out_of_the_sum():
+    estimator = ForgetsItsSize(GaussianDP(1.0), ["a", "b"], steps=1, clip=0.5)
+    result = audited(estimator, 300)
+    assert result.claimed <= 1.0
+    assert result.violation
 
 
 def test_half_the_noise(weaken_noise):
@@ -57,7 +129,7 @@ class HalfSensitivity(MeanPrototypes):
     """Forgets that a replaced record moves a sum twice as far."""
 
     def _plan(self, public):
-        return DiscreteGaussian.within(self.budget, self.lattice_.squared_norm)
+        return RoundedGaussian.within(self.budget, self.lattice_.squared_norm)
 
 
 def test_half_the_sensitivity_of_a_sum():
@@ -136,7 +208,7 @@ class SharedGenerator(MeanPrototypes):
 
     def _release(self, mechanism, rows, codes, public, source):
         exact = class_sums(sum_blocks(self.lattice_, rows), codes, len(self.classes_), self.lattice_.dim)
-        noise = source.discrete_gaussian(mechanism.noise_std, (1, self.lattice_.dim))
+        noise = source.rounded_gaussian(mechanism.noise_std, (1, self.lattice_.dim))
         self.prototypes_ = (exact + noise) / self.lattice_.scale
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dppl
-from dppl import ZCDP, ApproxDP, PureDP
+from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.audit import audit_release
 from dppl.baselines import GlobalAdapt, LinearProbe
 from dppl.baselines._descent import RepeatedGaussian
@@ -16,7 +16,7 @@ from dppl.data import load_sample
 from dppl.errors import BudgetError, ParameterError
 from dppl.estimators.model_file import to_bytes
 from dppl.lattice import RESOLUTION, Lattice, SoftmaxGradient
-from dppl.mechanisms import DiscreteGaussian
+from dppl.mechanisms import RoundedGaussian
 from dppl.mechanisms.randomness import SeededRandomness, SystemRandomness
 from dppl.privacy import Ledger
 
@@ -147,27 +147,28 @@ def test_it_learns_the_sample():
 
 
 @pytest.mark.parametrize("options", [{}, {"adjacency": "replace-one"}, {"intercept_scaling": 0.7}])
-@pytest.mark.parametrize("budget", [ZCDP(0.37), ApproxDP(1.3, 1e-6)])
+@pytest.mark.parametrize("budget", [GaussianDP(0.83), ZCDP(0.37), ApproxDP(1.3, 1e-6)])
 @pytest.mark.parametrize("steps", [1, 7])
 def test_all_releases_together_cost_the_budget_and_no_more(options, budget, steps):
     model = make(budget, steps=steps, **options).fit(*problem(n=9))
-    allowance = Fraction(budget.zcdp_allowance().rho)
+    allowance = Fraction(budget.gaussian_allowance().mu) ** 2
     bias = round(options.get("intercept_scaling", 0) * model.lattice_.scale)
     squared = RESOLUTION**2 * (model.lattice_.squared_norm + bias**2) * (4 if "adjacency" in options else 1)
     gradients, longer, size = model.guarantee_.releases
+    # Exactly: squares of mu, each sensitivity² / sigma².
     cost = sum(
-        times * sensitivity / (2 * Fraction(release.parameters["noise_std"]) ** 2)
+        times * sensitivity / Fraction(release.parameters["noise_std"]) ** 2
         for release, times, sensitivity in ((gradients, steps, squared), (longer, steps, 1), (size, 1, 1))
     )
     assert gradients.sensitivity == pytest.approx(math.sqrt(squared), rel=1e-12)
     assert longer.sensitivity == size.sensitivity == 1
-    assert 0.999999 * allowance < cost <= allowance
+    assert 0.999999 * allowance < cost <= Fraction(model.guarantee_.mu) ** 2 <= allowance
     assert model.guarantee_.stays_within_budget()
 
 
 def test_the_test_of_costs_notices_steps_that_are_not_paid_for(monkeypatch):
     def within(cls, budget, squared_sensitivity, times):
-        return cls(together=DiscreteGaussian.within(budget, squared_sensitivity), times=times)
+        return cls(together=RoundedGaussian.within(budget, squared_sensitivity), times=times)
 
     monkeypatch.setattr(RepeatedGaussian, "within", classmethod(within))
     with pytest.raises(AssertionError):
@@ -176,13 +177,13 @@ def test_the_test_of_costs_notices_steps_that_are_not_paid_for(monkeypatch):
 
 def test_every_step_draws_noise_of_the_stated_width(monkeypatch):
     draws = []
-    original = SeededRandomness.discrete_gaussian
+    original = SeededRandomness.rounded_gaussian
 
     def spy(self, noise_std, shape):
         draws.append((noise_std, shape))
         return original(self, noise_std, shape)
 
-    monkeypatch.setattr(SeededRandomness, "discrete_gaussian", spy)
+    monkeypatch.setattr(SeededRandomness, "rounded_gaussian", spy)
     model = make(ZCDP(1.0), steps=5).fit(*problem())
     gradients, longer, size = (release.parameters["noise_std"] for release in model.guarantee_.releases)
     assert draws == [(size, (1,))] + [(gradients, (3, DIM)), (longer, (1,))] * 5
@@ -273,12 +274,12 @@ def test_an_audit_finds_a_quarter_of_the_noise_planted(monkeypatch):
         return float(coef[0, 0] - coef[1, 0])
 
     def violation():
-        return audit_release(release, ZCDP(2.0), runs=500, gaussian=True, confidence=1 - 1e-6).violation
+        return audit_release(release, GaussianDP(2.0), runs=500, confidence=1 - 1e-6).violation
 
     monkeypatch.setattr("dppl.baselines.global_adapt.release_size", lambda *_: 10.0)
     assert not violation()
-    original = SystemRandomness.discrete_gaussian
-    monkeypatch.setattr(SystemRandomness, "discrete_gaussian", lambda self, std, shape: original(self, std / 4, shape))
+    original = SystemRandomness.rounded_gaussian
+    monkeypatch.setattr(SystemRandomness, "rounded_gaussian", lambda self, std, shape: original(self, std / 4, shape))
     assert violation()
 
 

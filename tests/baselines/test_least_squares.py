@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from dppl import ZCDP, ApproxDP, PureDP
+from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.baselines import LeastSquares
 from dppl.baselines.least_squares import noise_radius, solve_ridge
 from dppl.errors import BudgetError, ParameterError
 from dppl.lattice import Lattice
-from dppl.mechanisms import SymmetricDiscreteGaussian, randomness
+from dppl.mechanisms import SymmetricRoundedGaussian, randomness
 from dppl.privacy import Cost
 from dppl.privacy.composition import covers
 
@@ -81,20 +81,20 @@ def test_the_default_ridge_is_half_the_noise_radius_and_public(data):
 
 def test_the_noise_radius_is_about_the_largest_eigenvalue_of_the_noise():
     dim = 200
-    mechanism = SymmetricDiscreteGaussian.within(ZCDP(0.5), Fraction(10**8))
+    mechanism = SymmetricRoundedGaussian.within(ZCDP(0.5), Fraction(10**8))
     noise = mechanism.release(np.zeros((dim, dim), np.int64), randomness(0))
     assert np.linalg.eigvalsh(noise)[-1] == pytest.approx(noise_radius(mechanism.noise_std, dim), rel=0.05)
 
 
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
 @pytest.mark.parametrize("class_grams", [False, True])
-@pytest.mark.parametrize("budget", [ZCDP(0.3), ApproxDP(1.0, 1e-6)])
+@pytest.mark.parametrize("budget", [GaussianDP(0.8), ZCDP(0.3), ApproxDP(1.0, 1e-6)])
 def test_the_statement_lists_every_release_within_the_budget(data, adjacency, class_grams, budget):
     X, y = data
     model = LeastSquares(budget, CLASSES, class_grams=class_grams, adjacency=adjacency, random_state=0).fit(X, y)
     releases = model.guarantee_.releases
     assert [release.norm for release in releases] == ["L2", "Frobenius", "Frobenius"][: 2 + class_grams]
-    assert covers(budget, [Cost(rho=release.cost["rho"]) for release in releases])
+    assert covers(budget, [Cost.from_dict(release.cost) for release in releases])
     s, replaces = model.lattice_.scale, adjacency == "replace-one"
     assert releases[0].sensitivity == pytest.approx(2 * s if replaces else s)
     assert releases[1].sensitivity == pytest.approx(np.sqrt(2) * s**2 if replaces else s**2)

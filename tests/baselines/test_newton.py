@@ -9,7 +9,7 @@ from dppl.errors import ParameterError
 from dppl.lattice import Lattice
 
 CLASSES = list("abcd")
-NO_NOISE = ZCDP(1e24)
+NO_NOISE = ZCDP(4e15)
 
 
 @pytest.fixture(scope="module")

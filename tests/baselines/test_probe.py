@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dppl
-from dppl import ZCDP, ApproxDP, PureDP, baselines
+from dppl import ZCDP, ApproxDP, GaussianDP, PureDP, baselines
 from dppl.audit import audit_release
 from dppl.baselines import LinearProbe
 from dppl.baselines import probe as module
@@ -22,7 +22,7 @@ from dppl.data import load_sample
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.estimators.model_file import to_bytes
 from dppl.lattice import RESOLUTION, Lattice, SoftmaxGradient, iter_blocks
-from dppl.mechanisms import DiscreteGaussian
+from dppl.mechanisms import RoundedGaussian
 from dppl.mechanisms.randomness import SeededRandomness, SystemRandomness
 from dppl.privacy import Ledger
 from dppl.privacy.accounting import sampled_gaussian_multiplier
@@ -34,7 +34,7 @@ ROUGH = ApproxDP(5.0, 1e-5)
 # One setting for all tests, since calibrating takes a second or more.
 SAMPLED = {"sampling_rate": 0.5, "batch_size": 60.0, "steps": 5}
 
-# Generous budgets and few steps: the checks compare predictions with labels, and exact noise is slow to draw.
+# Generous budgets and few steps: the checks compare predictions with labels.
 ESTIMATORS = [
     LinearProbe(ZCDP(1e4), steps=10),
     LinearProbe(ZCDP(1e4), steps=10, intercept_scaling=0.5, adjacency="replace-one", random_state=0),
@@ -128,30 +128,30 @@ def test_scores_of_the_sample_and_of_a_streamed_table():
 @pytest.mark.parametrize(
     "options", [{}, {"adjacency": "replace-one"}, {"intercept_scaling": 0.7}, {"batch_size": 50.0}]
 )
-@pytest.mark.parametrize("budget", [ZCDP(0.37), ApproxDP(1.3, 1e-6)])
+@pytest.mark.parametrize("budget", [GaussianDP(0.83), ZCDP(0.37), ApproxDP(1.3, 1e-6)])
 @pytest.mark.parametrize("steps", [1, 3, 40])
 def test_all_releases_together_cost_the_budget_and_no_more(options, budget, steps):
     model = make(budget, steps=steps, **options).fit(*problem(n=9))
-    allowance = Fraction(budget.zcdp_allowance().rho)
+    allowance = Fraction(budget.gaussian_allowance().mu) ** 2
     gradients, *size = model.guarantee_.releases
-    # Exactly: T releases of sensitivity² / (2 sigma²), and the number of records.
+    # Exactly, in squares of mu: T releases of sensitivity² / sigma², and the number of records.
     bias = round(options.get("intercept_scaling", 0) * model.lattice_.scale)
     squared = RESOLUTION**2 * (model.lattice_.squared_norm + bias**2) * (4 if "adjacency" in options else 1)
     assert gradients.sensitivity == pytest.approx(math.sqrt(squared), rel=1e-12)
-    cost = steps * squared / (2 * Fraction(gradients.parameters["noise_std"]) ** 2)
+    cost = steps * squared / Fraction(gradients.parameters["noise_std"]) ** 2
     for one in size:
         assert one.sensitivity == 1
-        cost += 1 / (2 * Fraction(one.parameters["noise_std"]) ** 2)
+        cost += 1 / Fraction(one.parameters["noise_std"]) ** 2
     assert len(size) == ("batch_size" not in options)
-    assert 0.999999 * allowance < cost <= allowance
+    assert 0.999999 * allowance < cost <= Fraction(model.guarantee_.mu) ** 2 <= allowance
     assert model.guarantee_.stays_within_budget()
     assert model.guarantee_.exact
-    assert f"discrete Gaussian, {steps} times" in str(model.guarantee_)
+    assert f"rounded Gaussian, {steps} times" in str(model.guarantee_)
 
 
 def test_the_test_of_costs_notices_steps_that_are_not_paid_for(monkeypatch):
     def within(cls, budget, squared_sensitivity, times):
-        return cls(together=DiscreteGaussian.within(budget, squared_sensitivity), times=times)
+        return cls(together=RoundedGaussian.within(budget, squared_sensitivity), times=times)
 
     monkeypatch.setattr(RepeatedGaussian, "within", classmethod(within))
     with pytest.raises(AssertionError):
@@ -160,16 +160,19 @@ def test_the_test_of_costs_notices_steps_that_are_not_paid_for(monkeypatch):
 
 def test_every_step_draws_noise_of_the_stated_width(monkeypatch):
     draws = []
-    original = SeededRandomness.discrete_gaussian
+    original = SeededRandomness.rounded_gaussian
 
     def spy(self, noise_std, shape):
         draws.append((noise_std, shape))
         return original(self, noise_std, shape)
 
-    monkeypatch.setattr(SeededRandomness, "discrete_gaussian", spy)
+    monkeypatch.setattr(SeededRandomness, "rounded_gaussian", spy)
     model = make(ZCDP(1.0), steps=7, intercept_scaling=0.5).fit(*problem())
     gradients, size = model.guarantee_.releases
     assert draws == [(size.parameters["noise_std"], (1,))] + [(gradients.parameters["noise_std"], (3, DIM + 1))] * 7
+    draws.clear()
+    (sampled,) = make(ROUGH, **SAMPLED).fit(*problem()).guarantee_.releases
+    assert draws == [(sampled.parameters["noise_std"], (3, DIM))] * 5
 
 
 values = st.one_of(st.floats(-2, 2), st.sampled_from([0.0, 1e-320, 1e300, np.nan, np.inf, -np.inf]))
@@ -316,13 +319,13 @@ def audited():
         coef = probe.fit(rows, labels).coef_
         return float(coef[0, 0] - coef[1, 0])
 
-    return audit_release(release, ZCDP(2.0), runs=500, gaussian=True, confidence=1 - 1e-6)
+    return audit_release(release, GaussianDP(2.0), runs=500, confidence=1 - 1e-6)
 
 
 def test_an_audit_finds_nothing_but_a_quarter_of_the_noise_planted(monkeypatch):
     assert not audited().violation
-    original = SystemRandomness.discrete_gaussian
-    monkeypatch.setattr(SystemRandomness, "discrete_gaussian", lambda self, std, shape: original(self, std / 4, shape))
+    original = SystemRandomness.rounded_gaussian
+    monkeypatch.setattr(SystemRandomness, "rounded_gaussian", lambda self, std, shape: original(self, std / 4, shape))
     assert audited().violation
 
 
@@ -332,7 +335,7 @@ def test_an_audit_finds_nothing_but_a_quarter_of_the_noise_planted(monkeypatch):
 def test_samples_are_of_the_stated_rate():
     """False alarms: 1e-6 a source, by the exact binomial distribution; a rate off by a tenth is always found."""
     noise = SampledGaussian(
-        each=DiscreteGaussian(squared_sensitivity=Fraction(1), noise_std=1.0),
+        each=RoundedGaussian(squared_sensitivity=Fraction(1), noise_std=1.0),
         times=1,
         threshold=round(0.3 * 2**32),
         budget=ROUGH,
@@ -368,7 +371,7 @@ def test_a_step_sums_the_sample_and_nothing_else(monkeypatch):
         assert (some_codes == codes[mask]).all()
 
 
-def test_sampling_needs_less_noise_and_says_that_its_accounting_is_for_other_noise(tmp_path):
+def test_sampling_needs_less_noise_and_keeps_its_promise(tmp_path):
     X, y = problem()
     model = make(ROUGH, **SAMPLED).fit(X, y)
     (release,) = model.guarantee_.releases
@@ -376,9 +379,15 @@ def test_sampling_needs_less_noise_and_says_that_its_accounting_is_for_other_noi
     assert release.parameters["sampling_rate"] == 0.5
     full = make(ROUGH, steps=5, batch_size=60.0).fit(X, y).guarantee_.releases[0]
     assert release.parameters["noise_std"] < 0.7 * full.parameters["noise_std"]
-    assert not model.guarantee_.exact
-    assert "RESEARCH USE" in str(model.guarantee_)
-    assert "continuous noise" in str(model.guarantee_)
+    # The accounting is for continuous noise; what was drawn is that noise, rounded.
+    assert model.guarantee_.exact
+    assert "RESEARCH USE" not in str(model.guarantee_)
+    assert release.mechanism == "rounded Gaussian, 5 times on Poisson samples"
+    # It has no cost in Gaussian DP, and says nothing at a smaller delta.
+    assert model.guarantee_.mu is None
+    assert model.guarantee_.epsilon(1e-5) == model.guarantee_.epsilon(1e-3) == 5.0
+    with pytest.raises(BudgetError, match="smaller delta"):
+        model.guarantee_.epsilon(9e-6)
     model.save(tmp_path / "model.safetensors")
     again = dppl.load(tmp_path / "model.safetensors")
     assert (again.predict(X) == model.predict(X)).all()
@@ -406,8 +415,16 @@ def test_the_noise_of_samples_is_as_accounted(epsilon, rate, steps):
     by_renyi = rdp.RdpAccountant().compose(dp_accounting.SelfComposedDpEvent(step, steps)).get_epsilon(1e-5)
     # Rényi accounting, computed another way, is looser; much looser or tighter would be a mistake here.
     assert epsilon < by_renyi < 1.5 * epsilon
-    unsampled = math.sqrt(steps / (2 * ApproxDP(epsilon, 1e-5).zcdp_allowance().rho))
+    unsampled = math.sqrt(steps) / ApproxDP(epsilon, 1e-5).gaussian_allowance().mu
     assert rate * unsampled / 2 < multiplier < unsampled
+
+
+@pytest.mark.parametrize("sensitivity", [1, 127, 10**6])
+def test_the_noise_of_samples_is_never_less_than_accounted(sensitivity):
+    squared = Fraction(sensitivity**2 + 1)  # its root is no float
+    noise = SampledGaussian.within(ROUGH, squared, 5, 0.5)
+    least = Fraction(sampled_gaussian_multiplier(5.0, 1e-5, 0.5, 5)) ** 2 * squared
+    assert least <= Fraction(noise.noise_std) ** 2 < least * (1 + Fraction(1, 10**15))
 
 
 def test_samples_so_rare_that_delta_covers_them_still_get_noise():

@@ -16,12 +16,12 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dppl
-from dppl import ZCDP, ApproxDP, PureDP
+from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.baselines import FeatureCovariance, LeastSquares, Newton
 from dppl.errors import BudgetError, BudgetExceeded
 from dppl.estimators.model_file import to_bytes
 from dppl.lattice import Lattice
-from dppl.mechanisms import DiscreteGaussian, SymmetricDiscreteGaussian
+from dppl.mechanisms import RoundedGaussian, SymmetricRoundedGaussian
 from dppl.privacy import Cost, Ledger
 from dppl.privacy.composition import covers
 
@@ -76,8 +76,8 @@ def exact_values(make, X, y):
         return np.rint(fixed + np.swapaxes(fixed, -1, -2) if exact.shape[-1] == exact.shape[-2] else fixed).astype(int)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DiscreteGaussian, "release", record)
-        patch.setattr(SymmetricDiscreteGaussian, "release", record)
+        patch.setattr(RoundedGaussian, "release", record)
+        patch.setattr(SymmetricRoundedGaussian, "release", record)
         make().fit(X, y)
     return seen
 
@@ -193,7 +193,9 @@ def test_the_trace_test_notices_a_kept_sum_and_a_logged_count(kind, monkeypatch)
 
 
 @every
-@pytest.mark.parametrize("budget", [ZCDP(0.3), ApproxDP(1.0, 1e-6)], ids=["zCDP", "approximate"])
+@pytest.mark.parametrize(
+    "budget", [GaussianDP(0.8), ZCDP(0.3), ApproxDP(1.0, 1e-6)], ids=["Gaussian", "zCDP", "approximate"]
+)
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
 def test_the_statement_covers_every_release_within_the_budget(kind, budget, adjacency):
     mechanisms = [
@@ -204,15 +206,16 @@ def test_the_statement_covers_every_release_within_the_budget(kind, budget, adja
     ]
     model = MAKERS[kind](budget, CLASSES, adjacency=adjacency, random_state=0).fit(np.eye(DIM), ["a", "b", "c", "a"])
     releases = model.guarantee_.releases
-    assert covers(budget, [Cost(rho=release.cost["rho"]) for release in releases])
+    assert covers(budget, [Cost.from_dict(release.cost) for release in releases])
     # Every use has an entry with its noise; an entry for several uses says so.
     stated = []
     for release in releases:
         times = 2 if "2 times" in release.mechanism else 1
         stated += [release.parameters["noise_std"]] * times
     assert sorted(stated) == sorted(mechanism.noise_std for mechanism in mechanisms)
-    spent = sum(Fraction(release.cost["rho"]) for release in releases)
-    assert spent >= Fraction(budget.zcdp_allowance().rho) * (1 - Fraction(1, 10**9))
+    allowance = Fraction(budget.gaussian_allowance().mu) ** 2
+    spent = sum(Fraction(release.cost["mu"]) ** 2 for release in releases)
+    assert allowance * (1 - Fraction(1, 10**9)) <= spent <= allowance
 
 
 @every

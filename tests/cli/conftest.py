@@ -15,6 +15,8 @@ from dppl.cli.main import app
 from dppl.data import write_table
 
 CLASSES = ("cat", "dog", "gnu")
+# Model files and a ledger that the release before Gaussian DP wrote.
+BEFORE = Path(__file__).parents[1] / "privacy" / "before"
 
 
 @pytest.fixture
@@ -69,6 +71,12 @@ def model(task: SimpleNamespace) -> Path:
     path: Path = task.folder / "model.safetensors"
     dppl.MeanPrototypes(dppl.ZCDP(1e4), classes=CLASSES, random_state=0).fit(task.X, task.y).save(path)
     return path
+
+
+@pytest.fixture
+def before() -> Path:
+    """Return the folder of what an earlier dppl wrote. Nothing may be written there: a ledger is read from a copy."""
+    return BEFORE
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from dppl.mechanisms.randomness import SystemRandomness
+from dppl.privacy import GaussianDP
 
 
 def test_an_audit_prints_the_claim_and_what_was_measured(cli):
@@ -17,9 +18,24 @@ def test_an_audit_prints_the_claim_and_what_was_measured(cli):
     assert "no violation found" in table
 
 
+def test_a_claim_in_gaussian_dp_is_audited_as_such_or_as_the_epsilon_that_it_implies(cli):
+    # A true claim is refuted with probability 1e-9 at most; the bound lies 8 standard deviations above 0.
+    result = cli("audit", "mean", "--mu", 2, "--runs", 600, "--confidence", 1 - 1e-9, "--json")
+    assert result.exit_code == 0
+    content = json.loads(result.stdout)
+    assert (content["notion"], content["parameter"], content["claimed"]) == ("Gaussian DP", "mu", 2.0)
+    assert (content["bound"], content["delta"]) == ("gaussian", 0.0)
+    assert 0 < content["lower_bound"] <= 2.0
+    assert "mu = 2, Gaussian DP" in cli("audit", "mean", "--mu", 2, "--runs", 60, "--confidence", 1 - 1e-9).stdout
+    options = ["--delta", 1e-5, "--runs", 60, "--confidence", 1 - 1e-9]
+    content = json.loads(cli("audit", "mean", "--mu", 2, *options, "--json").stdout)
+    assert (content["parameter"], content["delta"]) == ("epsilon", 1e-5)
+    assert content["claimed"] == GaussianDP(2.0).to_approx(1e-5).epsilon
+
+
 def test_half_of_the_noise_is_found_and_has_its_own_exit_code(cli, monkeypatch):
-    original = SystemRandomness.discrete_gaussian
-    monkeypatch.setattr(SystemRandomness, "discrete_gaussian", lambda self, std, shape: original(self, std / 4, shape))
+    original = SystemRandomness.rounded_gaussian
+    monkeypatch.setattr(SystemRandomness, "rounded_gaussian", lambda self, std, shape: original(self, std / 4, shape))
     # A quarter of the noise makes rho = 2 into 32; 150 runs on each side show more than 2 practically always.
     result = cli("audit", "mean", "--rho", 2, "--runs", 150, "--json")
     assert result.exit_code == 5
@@ -35,6 +51,9 @@ def test_half_of_the_noise_is_found_and_has_its_own_exit_code(cli, monkeypatch):
         (("discriminant", "--rho", 1, "--one-run"), 2),
         (("mean",), 2),
         (("mean", "--rho", 1, "--epsilon", 1), 2),
+        (("mean", "--mu", 1, "--rho", 1), 2),
+        (("mean", "--mu", 1, "--epsilon", 1, "--delta", 1e-6), 2),
+        (("mean", "--mu", 0), 2),
         (("mean", "--epsilon", 1), 3),
         (("mean", "--rho", 1, "--runs", 1), 2),
         (("mean", "--rho", 1, "--mechanism", "coinpress"), 2),

@@ -54,6 +54,23 @@ def test_run_and_report(cli, config, tmp_path):
     assert (folder / "accuracy-blobs-none.png").exists()
 
 
+def test_budgets_of_mu_run_and_are_reported(cli, config, tmp_path):
+    out, folder, path = tmp_path / "r.jsonl", tmp_path / "report", config()
+    path.write_text(path.read_text().replace("budgets: {e: [1, 4]}", "budgets: {mu: [1, 4]}"))
+    result = cli("bench", "run", path, "--out", out, "--jobs", 1)
+    assert result.exit_code == 0
+    assert "4/4  DPPL-Mean (pool 2)  blobs  IR 1  mu 4  seed 0  balanced accuracy" in result.stderr
+    assert cli("bench", "report", out, "--out", folder).exit_code == 0
+    text = (folder / "report.md").read_text("utf-8")
+    assert "| method | guarantee | public rows | mu 1 (epsilon 4.89) | mu 4 (epsilon 26.4) |" in text
+    assert "| DPPL-Mean | Gaussian DP, add-remove, exact | none |" in text
+
+
+def test_the_help_names_all_kinds_of_budgets(cli):
+    told = cli("bench", "run", "--help").stdout
+    assert all(f"{{{kind}: " in told for kind in ("mu", "e", "rho", "epsilon"))
+
+
 def test_a_dry_run_finds_bad_parameters(cli, config, tmp_path, error_line):
     result = cli("bench", "run", config(pool=-2), "--out", tmp_path / "r.jsonl", "--dry-run")
     assert result.exit_code == 2

@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import warnings
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +30,7 @@ def fit_arguments(task, *options, table=None):
 
 SAME = {
     "mean": (["--rho", "0.5"], lambda task: dppl.MeanPrototypes(dppl.ZCDP(0.5))),
+    "Gaussian DP": (["--mu", "0.7"], lambda task: dppl.MeanPrototypes(dppl.GaussianDP(0.7))),
     "approximate": (
         ["--epsilon", "2", "--delta", "1e-6"],
         lambda task: dppl.MeanPrototypes(dppl.ApproxDP(2.0, 1e-6)),
@@ -93,18 +96,77 @@ def test_without_a_seed_two_fits_differ_and_are_fit_for_release(task, cli):
     assert "NOT FOR RELEASE" not in result.stdout
 
 
-def test_the_summary_names_what_is_public(task, cli):
+def numbers_in(lines):
+    """Read the table of numbers: a name, and its value after two blanks."""
+    return [tuple(re.split(" {2,}", line.strip())) for line in lines]
+
+
+def test_what_is_printed_names_what_is_public_and_where_the_rest_is(task, cli):
     result = cli(*fit_arguments(task, "--rho", 0.5, "--seed", 3), COLUMNS="10000")
-    guarantee = str(dppl.load(task.out).guarantee_)
-    assert "NOT FOR RELEASE" in guarantee
-    assert result.stdout == (
-        f"MeanPrototypes: 3 classes, 8 features, {dppl.ZCDP(0.5)}, add-remove.\n"
-        f"Saved to {task.out}. Next: dppl show {task.out}, dppl predict {task.out} DATA\n\n{guarantee}\n"
-    )
+    guarantee = dppl.load(task.out).guarantee_
+    assert guarantee.summary().startswith("NOT FOR RELEASE")
+    first, second, blank, paragraph, *table, last = result.stdout.splitlines()
+    assert first == f"MeanPrototypes: 3 classes, 8 features, {dppl.ZCDP(0.5)}, add-remove."
+    assert second == f"Saved to {task.out}. Next: dppl show {task.out}, dppl predict {task.out} DATA"
+    assert (blank, paragraph) == ("", guarantee.summary())
+    assert numbers_in(table) == guarantee.table()
+    assert last == f"All else: dppl show {task.out}, dppl show {task.out} --json"
+
+
+BUDGETS = {
+    "mu": ["--mu", "0.8"],
+    "rho": ["--rho", "0.32"],
+    "epsilon and delta": ["--epsilon", "1.7", "--delta", "1e-6"],
+    "replace-one": ["--mu", "0.8", "--adjacency", "replace-one"],
+    "discriminant": ["--mu", "0.8", "--method", "discriminant"],
+    "pure": ["--epsilon", "0.7", "--method", "public", "--public", "{public}"],
+    "public rows": ["--mu", "0.8", "--method", "public", "--public", "{public}"],
+}
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+def test_what_is_printed_is_short_and_says_the_numbers(name, task, cli):
+    result = cli(*fit_arguments(task, *(option.format(public=task.public) for option in BUDGETS[name])))
+    assert (result.exit_code, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert len([line for line in lines if line]) <= 14
+    shown = dict(numbers_in(lines[-8:-1]))
+    assert list(shown) == [
+        "mu, Gaussian DP",
+        "epsilon at delta = 1e-5",
+        "epsilon at delta = 1e-6",
+        "epsilon at delta = 1e-8",
+        "a guess at even odds is right",
+        "wrongly suspecting 10 of 1,000 outsiders finds",
+        "wrongly suspecting 1 of 1,000 outsiders finds",
+    ]
+    implied = dppl.load(task.out).guarantee_.implied()
+    exact = [implied["mu"], *(at["epsilon"] for at in implied["epsilon"])]
+    for text, value in zip(list(shown.values())[:4], exact, strict=True):
+        assert value <= float(text) < value * 1.001
+    shares = [(100, implied["best_guess"]), *((1000, test["true_positive_rate"]) for test in implied["tests"])]
+    for text, (whole, value) in zip(list(shown.values())[4:], shares, strict=True):
+        (share,) = re.findall(r"^at most (\d+) (?:%|of 1,000 members)$", text)
+        assert Fraction(value) * whole <= int(share) < Fraction(value) * whole + 1
+
+
+def test_gaussian_dp_from_the_fit_to_the_statement(task, cli):
+    result = cli(*fit_arguments(task, "--mu", 0.8))
+    assert result.stdout.startswith("MeanPrototypes: 3 classes, 8 features, mu = 0.8, Gaussian DP, add-remove.\n")
+    shown = " ".join(cli("show", task.out).stdout.split())
+    assert "(mu = 0.8, Gaussian DP; this implies epsilon = " in shown
+    content = json.loads(cli("show", task.out, "--json").stdout)
+    assert content["guarantee"]["notion"] == "Gaussian DP"
+    assert content["guarantee"]["budget"] == {"mu": 0.8}
+    (release,) = content["guarantee"]["releases"]
+    assert 0.8 * (1 - 1e-12) < release["cost"]["mu"] <= 0.8
+    assert content["implied"]["mu"] == release["cost"]["mu"]
+    at = dict(dppl.GaussianDP(release["cost"]["mu"]).to_approx(1e-6).to_dict())
+    assert at in content["implied"]["epsilon"]
 
 
 @pytest.mark.parametrize("record", ["good", "bad"])
-@pytest.mark.parametrize("options", [["--rho", "5"], ["--epsilon", "50", "--method", "public"]])
+@pytest.mark.parametrize("options", [["--rho", "5"], ["--mu", "3"], ["--epsilon", "50", "--method", "public"]])
 def test_neighbours_print_the_same(options, record, task, cli):
     extra = np.full((1, 8), np.nan) if record == "bad" else 100 * task.X[:1]
     neighbour = task.folder / "train-more.npz"
@@ -117,7 +179,7 @@ def test_neighbours_print_the_same(options, record, task, cli):
         outputs.append((result.stdout, result.stderr))
         files.append(task.out.read_bytes())
     assert outputs[0] == outputs[1]
-    if record == "good" and options[0] == "--rho":
+    if record == "good" and options[0] != "--epsilon":
         assert files[0] != files[1]  # the record was read, so the equal outputs mean something
 
 
@@ -147,6 +209,14 @@ def test_an_unknown_label_can_be_left_out(task, cli):
     [
         ([], 2, "exactly one budget"),
         (["--rho", "1", "--epsilon", "1"], 2, "exactly one budget"),
+        (["--mu", "1", "--rho", "0.5"], 2, "exactly one budget"),
+        (["--mu", "1", "--epsilon", "1"], 2, "exactly one budget"),
+        (["--mu", "1", "--rho", "0.5", "--epsilon", "1", "--delta", "1e-6"], 2, "exactly one budget"),
+        (["--mu", "1", "--delta", "1e-6"], 2, "--delta belongs to --epsilon; --mu and --rho need none"),
+        (["--mu", "1", "--max-records", "100"], 2, "--max-records is there to check --delta"),
+        (["--mu", "0"], 2, "mu must be"),
+        (["--mu", "inf"], 2, "mu must be"),
+        (["--mu", "much"], 2, "--mu"),
         (["--rho", "1", "--delta", "1e-6"], 2, "--delta belongs to --epsilon"),
         (["--delta", "1e-6"], 2, "exactly one budget"),
         (["--rho", "-1"], 2, "rho must be"),

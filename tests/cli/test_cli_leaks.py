@@ -34,7 +34,7 @@ import dppl
 from dppl.cli import main
 from dppl.cli import train as train_module
 from dppl.data import write_table
-from dppl.mechanisms import DiscreteGaussian, SymmetricDiscreteGaussian
+from dppl.mechanisms import RoundedGaussian, SymmetricRoundedGaussian
 from dppl.privacy import ledger as ledger_module
 from dppl.prototypes import METHODS
 from dppl.prototypes._discriminant import Discriminant
@@ -71,6 +71,7 @@ RECORDS = {
 
 FITS = {
     "sums": ["--rho", "1"],
+    "sums in mu": ["--mu", "1"],
     "sums in epsilon": ["--epsilon", "2", "--delta", "1e-6"],
     "mapped sums": ["--rho", "1", "--pool", "2", "--rotation", "auto", "--center-public", "--public", "public.npz"],
     "cosine means": ["--rho", "1", "--adjacency", "replace-one"],
@@ -345,7 +346,7 @@ def test_the_record_is_read(method, folders, trace):
 def test_what_is_published_after_a_fit_shows_only_what_was_released(method, folders, assert_same):
     pair = folders(neighbours("good", FITS[method]))
     relation = FITS[method][FITS[method].index("--adjacency") :][:2] if "--adjacency" in FITS[method] else []
-    budget = ["--epsilon", "9", "--delta", "1e-6"]
+    budget = ["--mu", "3"] if "--mu" in FITS[method] else ["--epsilon", "10", "--delta", "1e-6"]
     assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", *budget, *relation])
     trace = assert_same(pair, fit([*FITS[method], *LEDGER]))
     assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
@@ -364,7 +365,7 @@ def replayed(monkeypatch):
         generator = np.random.default_rng(exact.shape)
         return np.rint(12 + generator.normal(0, 2 * mechanism.noise_std, exact.shape)).astype(np.int64)
 
-    for kind in (DiscreteGaussian, SymmetricDiscreteGaussian):
+    for kind in (RoundedGaussian, SymmetricRoundedGaussian):
         monkeypatch.setattr(kind, "release", release)
 
 

@@ -4,6 +4,7 @@ import csv
 import hashlib
 import io
 import json
+import shutil
 import sqlite3
 import sys
 
@@ -12,6 +13,8 @@ import pytest
 import dppl
 from dppl.data import write_table
 from dppl.privacy.ledger import CHARGED, RELEASED, Ledger, accounts
+
+CLASSES = ("cat", "dog", "gnu")
 
 
 @pytest.fixture
@@ -40,25 +43,35 @@ def show(cli, file):
 
 
 @pytest.mark.parametrize(
-    ("options", "budget", "relation"),
+    ("options", "budget", "relation", "accounting"),
     [
-        (["--rho", "0.1"], dppl.ZCDP(0.1), "add-remove"),
-        (["--epsilon", "2"], dppl.PureDP(2.0), "add-remove"),
+        (["--mu", "0.3"], dppl.GaussianDP(0.3), "add-remove", "gdp"),
+        (["--rho", "0.1"], dppl.ZCDP(0.1), "add-remove", "zcdp"),
+        (["--epsilon", "2"], dppl.PureDP(2.0), "add-remove", "pure"),
         (
             ["--epsilon", "4", "--delta", "1e-6", "--adjacency", "replace-one"],
             dppl.ApproxDP(4.0, 1e-6),
             "replace-one",
+            "gdp",
+        ),
+        (
+            ["--epsilon", "4", "--delta", "1e-6", "--accounting", "renyi"],
+            dppl.ApproxDP(4.0, 1e-6),
+            "add-remove",
+            "renyi",
         ),
     ],
 )
-def test_create_opens_an_account_and_says_how_to_go_on(options, budget, relation, file, cli):
+def test_create_opens_an_account_and_says_how_to_go_on(options, budget, relation, accounting, file, cli):
     result = cli("ledger", "create", file, "--dataset", "wards", *options)
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == (
-        f"Data set wards: {budget}, {relation}.\nNext: dppl fit TABLE ... --ledger {file} --dataset wards\n"
+        f"Data set wards: {budget}, {relation}, accounting {accounting}.\n"
+        f"Next: dppl fit TABLE ... --ledger {file} --dataset wards\n"
     )
     (account,) = accounts(file)
     assert (account.dataset, account.budget, account.adjacency) == ("wards", budget, relation)
+    assert account.accounting == accounting
 
 
 def test_create_adds_a_data_set_to_a_ledger_but_never_changes_one(wards, cli, error_line):
@@ -77,7 +90,17 @@ def test_create_adds_a_data_set_to_a_ledger_but_never_changes_one(wards, cli, er
     [
         (["--dataset", "wards"], "exactly one budget"),
         (["--dataset", "wards", "--rho", "1", "--epsilon", "1"], "exactly one budget"),
+        (["--dataset", "wards", "--mu", "1", "--rho", "1"], "exactly one budget"),
         (["--dataset", "wards", "--rho", "1", "--delta", "1e-6"], "--delta belongs"),
+        (["--dataset", "wards", "--mu", "1", "--delta", "1e-6"], "--delta belongs"),
+        (["--dataset", "wards", "--mu", "1", "--accounting", "gdp"], "--accounting belongs to --epsilon with --delta"),
+        (["--dataset", "wards", "--rho", "1", "--accounting", "renyi"], "--accounting belongs"),
+        (["--dataset", "wards", "--epsilon", "1", "--accounting", "renyi"], "--accounting belongs"),
+        (
+            ["--dataset", "wards", "--epsilon", "1", "--delta", "1e-6", "--accounting", "zcdp"],
+            "accounting must be one of 'gdp', 'renyi'",
+        ),
+        (["--dataset", "wards", "--mu", "0"], "mu must be"),
         (["--dataset", "wards", "--rho", "0"], "rho must be"),
         (["--dataset", "wards", "--rho", "inf"], "rho must be"),
         (["--dataset", "wards", "--rho", "1", "--adjacency", "near"], "adjacency must be one of"),
@@ -111,9 +134,9 @@ def test_create_by_url_does_not_repeat_the_url(file, cli):
 
 def test_a_fit_is_charged_and_its_model_is_on_record(task, wards, cli):
     plain = cli(*fit(task, "--rho", 0.5, out=task.folder / "plain.safetensors"))
-    result = cli(*fit(task, "--rho", 0.5, *charged(wards, "--partition", "north")), COLUMNS="10000")
+    result = cli(*fit(task, "--rho", 0.5, *charged(wards, "--partition", "north")))
     assert (plain.exit_code, result.exit_code, result.stderr) == (0, 0, "")
-    assert "Charged to the ledger: wards, release 1." in result.stdout
+    assert "Charged to the ledger: wards, release 1." in cli("show", task.out, COLUMNS="10000").stdout
     model = dppl.load(task.out)
     assert model.guarantee_.ledger_entry == "wards, release 1"
     (book,) = show(cli, wards)
@@ -123,12 +146,13 @@ def test_a_fit_is_charged_and_its_model_is_on_record(task, wards, cli):
         "dataset": "wards",
         "adjacency": "add-remove",
         "budget": {"rho": 1.0},
-        "spent": cost,
+        "accounting": "zcdp",
+        "spent": {"rho": cost["rho"]},
         "left": Ledger(wards, "wards").left(),
     }
     assert {name: release[name] for name in ("number", "mechanism", "cost", "status", "partition", "estimator")} == {
         "number": 1,
-        "mechanism": "discrete Gaussian",
+        "mechanism": "rounded Gaussian",
         "cost": cost,
         "status": RELEASED,
         "partition": "north",
@@ -240,12 +264,109 @@ def test_show_prints_accounts_and_releases(task, wards, cli):
     result = cli("ledger", "show", wards, COLUMNS="200")
     assert (result.exit_code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
-    assert lines[0] == "wards (add-remove): budget rho 1; spent rho 0.5; left rho 0.5"
-    assert "trial[red] (add-remove): budget epsilon 3; spent epsilon 0; left epsilon 3" in lines
-    row = next(line for line in lines if "discrete Gaussian" in line)
-    for cell in ("released", "rho 0.5", "[bold]north", "MeanPrototypes"):
-        assert cell in row
+    assert lines[0] == "wards (add-remove, accounting zcdp): budget rho 1; spent rho 0.5; left rho 0.5"
+    assert "trial[red] (add-remove, accounting pure): budget epsilon 3; spent epsilon 0; left epsilon 3" in lines
+    ((number, what, cost, status),) = rows_of(result.stdout)
+    assert (number, what) == (["1"], ["MeanPrototypes", "rounded Gaussian", "part [bold]north"])
+    assert cost == ["rho 0.5", "mu 1"]
+    assert status[0] == "released"
+    assert len(status) == 3  # and the date and the time
     assert "unfinished" not in result.stdout
+
+
+def rows_of(shown):
+    """Return the cells of each release, each as its lines; a row begins with a number."""
+    rows = []
+    for line in shown.splitlines():
+        if line.startswith("│"):
+            cells = [cell.strip() for cell in line.strip("│").split("│")]
+            if cells[0]:
+                rows.append([[] for _ in cells])
+            for lines, cell in zip(rows[-1], cells, strict=True):
+                lines += [cell] * bool(cell)
+    return rows
+
+
+def test_show_fits_into_80_columns_and_cuts_nothing(task, file, cli):
+    assert cli("ledger", "create", file, "--dataset", "wards", "--mu", 5).exit_code == 0
+    ledger = Ledger(file, "wards")
+    dppl.DiscriminantPrototypes(dppl.GaussianDP(1 / 3), classes=CLASSES).fit(task.X, task.y, ledger=ledger)
+    public = dppl.PublicPrototypes(dppl.GaussianDP(1 / 7), classes=CLASSES)
+    public.fit(task.X, task.y, X_public=task.X_public, ledger=ledger, partition="the north wing")
+    shown = cli("ledger", "show", file, COLUMNS="80").stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "…" not in shown
+    (_, first, paid, _), (_, second, less, _) = rows_of(shown)
+    assert "DiscriminantPrototypes" in first
+    assert (second[0], second[-1]) == ("PublicPrototypes", "part the north wing")
+    assert [cost.split()[0] for cost in paid] == ["rho", "mu"]
+    assert [cost.split()[0] for cost in less] == ["rho", "mu", "epsilon"]
+
+
+def test_an_account_in_gaussian_dp_adds_squares_and_says_the_epsilon(task, file, cli, error_line):
+    assert cli("ledger", "create", file, "--dataset", "wards", "--mu", 1).exit_code == 0
+    empty = cli("ledger", "show", file, COLUMNS="200").stdout.splitlines()
+    head = "wards (add-remove, accounting gdp): budget mu 1 (epsilon 4.887 at delta 1e-6); "
+    assert empty[0] == f"{head}spent mu 0; left mu 1"
+    assert cli(*fit(task, "--mu", 0.6, *charged(file))).exit_code == 0
+    shown = cli("ledger", "show", file, COLUMNS="200").stdout
+    assert shown.startswith(f"{head}spent mu 0.6 (epsilon 2.756 at delta 1e-6); left mu 0.8\n")
+    assert "mu 0.6" in rows_of(shown)[0][2]
+    (book,) = show(cli, file)
+    assert (book["accounting"], book["budget"]) == ("gdp", {"mu": 1.0})
+    assert 0.6 * (1 - 1e-12) < book["spent"]["mu"] <= 0.6
+    result = cli(*fit(task, "--mu", 0.81, *charged(file), out=task.folder / "more.safetensors"))
+    assert result.exit_code == 3
+    assert "left of 1. Nothing was drawn" in error_line(result)
+    assert cli(*fit(task, "--mu", 0.8, *charged(file), out=task.folder / "rest.safetensors")).exit_code == 0
+
+
+def test_what_is_spent_is_shown_rounded_up_and_what_is_left_down(task, file, cli):
+    assert cli("ledger", "create", file, "--dataset", "wards", "--rho", 1).exit_code == 0
+    assert cli(*fit(task, "--rho", 1 / 7, *charged(file))).exit_code == 0
+    line, *_ = cli("ledger", "show", file, COLUMNS="200").stdout.splitlines()
+    assert line.endswith("spent rho 0.142858; left rho 0.857142")  # 0.1428571..., 0.8571428...
+
+
+def test_the_two_accountings_in_approximate_dp_are_named_and_add_up_each_in_its_way(task, file, cli):
+    budget = dppl.ApproxDP(4.0, 1e-6)
+    for accounting in ("gdp", "renyi"):
+        options = ["--epsilon", 4, "--delta", 1e-6, "--accounting", accounting]
+        assert cli("ledger", "create", file, "--dataset", accounting, *options).exit_code == 0
+        account = Ledger(file, accounting)
+        dppl.MeanPrototypes(dppl.ZCDP(0.125), classes=CLASSES).fit(task.X, task.y, ledger=account)
+    books = show(cli, file)
+    assert [book["accounting"] for book in books] == ["gdp", "renyi"]
+    ((cost,),) = {(json.dumps(release["cost"]),) for book in books for release in book["releases"]}
+    exact = dppl.GaussianDP(json.loads(cost)["mu"]).to_approx(1e-6)
+    looser = dppl.ZCDP(json.loads(cost)["rho"]).to_approx(1e-6)
+    assert [book["spent"] for book in books] == [exact.to_dict(), looser.to_dict()]
+    assert exact < looser < budget
+    shown = cli("ledger", "show", file).stdout
+    assert "gdp (add-remove, accounting gdp): " in shown
+    assert "renyi (add-remove, accounting renyi): " in shown
+
+
+def test_the_ledger_of_an_earlier_dppl_is_shown_with_its_old_meaning_and_goes_on(task, file, before, cli):
+    shutil.copyfile(before / "ledger.db", file)
+    shown = cli("ledger", "show", file, COLUMNS="200").stdout
+    for line in (
+        "zcdp (add-remove, accounting zcdp): budget rho 1; spent rho 0.5; left rho 0.5",
+        "approx (add-remove, accounting renyi): budget epsilon 4, delta 1e-06; spent epsilon 2, delta 1e-06; "
+        "left epsilon 2",
+        "searched (add-remove, accounting renyi): budget epsilon 8, delta 1e-06; spent epsilon 3.13249, delta 1e-06; "
+        "left epsilon 4.86751",
+        "pure (add-remove, accounting pure): budget epsilon 2; spent epsilon 1; left epsilon 1",
+    ):
+        assert line in shown.splitlines()
+    assert "discrete Gaussian" in shown
+    assert "mu " not in shown
+    books = {book["dataset"]: book for book in show(cli, file)}
+    (old,) = books["approx"]["releases"]
+    assert old["cost"] == {"rho": 0.08815266076992666}
+    assert books["approx"]["spent"] == dppl.ZCDP(old["cost"]["rho"]).to_approx(1e-6).to_dict()
+    assert cli(*fit(task, "--mu", 0.5, "--ledger", file, "--dataset", "zcdp")).exit_code == 0
+    assert 0.624999 < show(cli, file)[0]["spent"]["rho"] <= 0.625
 
 
 def test_show_of_a_database_without_accounts_says_so_and_changes_nothing(file, cli):
@@ -273,8 +394,8 @@ def test_export_is_csv_with_a_line_for_each_release(task, wards, cli, error_line
     for place, row in enumerate(rows):
         content = (task.folder / f"{place}.safetensors").read_bytes()
         assert row["model_sha256"] == hashlib.sha256(content).hexdigest()
-        assert (row["status"], row["cost"], row["partition"]) == (RELEASED, "rho 0.25", 'a "b", c')
-        assert (row["mechanism"], row["dppl_version"]) == ("discrete Gaussian", dppl.__version__)
+        assert (row["status"], row["cost"], row["partition"]) == (RELEASED, "rho 0.25, mu 0.707107", 'a "b", c')
+        assert (row["mechanism"], row["dppl_version"]) == ("rounded Gaussian", dppl.__version__)
     only = list(csv.DictReader(io.StringIO(cli("ledger", "export", wards, "--dataset", "trial").stdout)))
     assert only == rows[1:]
     result = cli("ledger", "export", wards, "--dataset", "ward")
@@ -294,7 +415,7 @@ def test_looking_at_no_ledger_is_input(command, task, cli, error_line):
 
 def test_a_ledger_of_a_later_schema_is_input(task, wards, cli, error_line):
     with sqlite3.connect(wards) as connection:
-        connection.execute("UPDATE dppl_schema SET version = 2")
+        connection.execute("UPDATE dppl_schema SET version = 3")
     connection.close()
     before = wards.read_bytes()
     for arguments in (

@@ -2,12 +2,15 @@
 
 import hashlib
 import json
+import re
 
 import numpy as np
 import pytest
 
 import dppl
 from dppl.estimators.model_file import describe
+from dppl.privacy.budgets import rounded_up
+from dppl.privacy.guarantee import in_a_row
 
 
 def words(text):
@@ -26,14 +29,82 @@ def test_people_see_the_facts_and_the_whole_guarantee(model, cli):
     release = loaded.guarantee_.releases[0]
     assert f"noise_std = {release.parameters['noise_std']:.6g}" in shown
     assert "rho = 10000" in shown
+    assert f"mu = {rounded_up(release.cost['mu'])}" in shown
     assert release.mechanism in result.stdout
 
 
 def test_machines_get_the_description(model, cli):
     result = cli("show", model, "--json")
     assert (result.exit_code, result.stderr) == (0, "")
-    file_hash = hashlib.sha256(model.read_bytes()).hexdigest()
-    assert json.loads(result.stdout) == {**describe(model), "file_sha256": file_hash}
+    computed = {
+        "implied": dppl.load(model).guarantee_.implied(),
+        "file_sha256": hashlib.sha256(model.read_bytes()).hexdigest(),
+    }
+    assert json.loads(result.stdout) == {**describe(model), **computed}
+
+
+def test_the_numbers_of_the_guarantee_stand_in_a_table(model, cli):
+    shown = [line.strip() for line in cli("show", model).stdout.splitlines()]
+    for name, value in dppl.load(model).guarantee_.table():
+        assert [line for line in shown if line.startswith(f"{name}  ") and line.endswith(f"  {value}")]
+
+
+@pytest.fixture
+def many_releases(task):
+    dppl.DiscriminantPrototypes(dppl.GaussianDP(0.7), classes=["cat", "dog", "gnu"]).fit(task.X, task.y).save(task.out)
+    return task.out
+
+
+def cells_of(shown):
+    """Return the rows of the table of releases, each cell as its lines."""
+    rows = []
+    for line in shown.splitlines():
+        if line.startswith("│"):
+            cells = [cell.strip() for cell in line.strip("│").split("│")]
+            if re.match(r"\d+( to \d+, each)?: ", cells[0]):
+                rows.append([[] for _ in cells])
+            for lines, cell in zip(rows[-1], cells, strict=True):
+                lines += [cell] * bool(cell)
+    return rows
+
+
+def test_every_release_is_readable_in_80_columns(many_releases, cli):
+    shown = cli("show", many_releases, COLUMNS="80").stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "…" not in shown
+    rows, releases = cells_of(shown), in_a_row(dppl.load(many_releases).guarantee_.releases)
+    assert len(rows) == len(releases) > 3
+    assert rows[-1][0][0].startswith("5 to 9, each: ")
+    for (what, noise, cost), (release, _) in zip(rows, releases, strict=True):
+        assert f"{release.statistic}, by the {release.mechanism}" in " ".join(what)
+        assert f"noise_std = {release.parameters['noise_std']:.6g}" in " ".join(noise)
+        assert cost == [f"{name} = {rounded_up(release.cost[name])}" for name in ("mu", "rho")]
+        assert all(float(line.split()[-1]) >= release.cost[line.split()[0]] for line in cost)
+
+
+@pytest.mark.parametrize("name", ["mean", "discriminant", "public"])
+def test_a_model_of_an_earlier_dppl_is_shown_with_its_old_meaning(name, before, cli):
+    path = before / f"{name}.safetensors"
+    result = cli("show", path, COLUMNS="80")
+    assert (result.exit_code, result.stderr) == (0, "")
+    shown = words(result.stdout)
+    assert ("exponential mechanism" if name == "public" else "discrete Gaussian") in shown
+    assert "rounded" not in shown
+    assert "mu = " not in shown
+    assert "mu, Gaussian DP" not in shown
+    content = json.loads(cli("show", path, "--json").stdout)
+    assert content["format"] == 1
+    assert content["implied"]["mu"] is None
+    card = cli("show", path, "--card").stdout
+    assert "implied_mu" not in card
+    assert content["guarantee"]["releases"][0]["mechanism"] in card
+
+
+def test_an_old_model_in_zcdp_implies_the_epsilon_of_zcdp_and_not_that_of_gaussian_noise(before, cli):
+    content = json.loads(cli("show", before / "mean.safetensors", "--json").stdout)
+    assert content["guarantee"]["budget"] == {"rho": 0.5}
+    assert dppl.ZCDP(0.5).to_approx(1e-6).to_dict() in content["implied"]["epsilon"]
+    assert "this implies epsilon = 5.222 at delta = 1e-6" in words(cli("show", before / "mean.safetensors").stdout)
 
 
 def test_long_class_lists_are_cut(task, cli):
@@ -105,6 +176,18 @@ def test_bytes_changed_anywhere_never_end_in_a_bug(model, cli):
         changed[place] ^= int(rng.integers(1, 256))
         model.write_bytes(changed)
         assert cli("show", model).exit_code in (0, 4)
+
+
+def test_the_epsilon_at_a_delta_that_is_asked_for(model, cli):
+    guarantee = dppl.load(model).guarantee_
+    assert f"epsilon at delta = 1e-7 {rounded_up(guarantee.epsilon(1e-7), 4)}" in words(
+        cli("show", model, "--delta", 1e-7).stdout
+    )
+    implied = json.loads(cli("show", model, "--delta", 1e-7, "--json").stdout)["implied"]["epsilon"]
+    assert [at["delta"] for at in implied] == [1e-5, 1e-6, 1e-7, 1e-8]
+    assert implied[2]["epsilon"] == guarantee.epsilon(1e-7)
+    assert cli("show", model, "--delta", 1e-7, "--card").exit_code == 2
+    assert cli("show", model, "--delta", 2).exit_code == 2
 
 
 def test_the_card_carries_the_hash_of_the_file(tmp_path, cli):

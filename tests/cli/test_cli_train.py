@@ -225,6 +225,17 @@ def test_hostile_names_and_texts_cannot_steer_the_terminal(mails, cli):
     assert "\x1b" not in result.stdout
 
 
+def test_a_budget_in_gaussian_dp_is_spent_and_mixes_with_no_other(mails, cli, error_line):
+    result = cli(*TRAIN, "--mu", "2", "--seed", "3")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith(
+        "DiscriminantPrototypes: 3 classes, 27 features, mu = 2, Gaussian DP, add-remove.\n"
+    )
+    assert dppl.load("m.safetensors").guarantee_.budget == dppl.GaussianDP(2.0)
+    mixed = cli(*TRAIN, "--force", "--mu", "2", "--rho", "1")
+    assert (mixed.exit_code, "exactly one budget" in error_line(mixed)) == (2, True)
+
+
 # What cannot be used
 
 

@@ -11,7 +11,7 @@ from scipy import stats
 from sklearn.base import clone
 
 import dppl
-from dppl import ZCDP, ApproxDP, Ledger, MeanPrototypes, PrivateSearch, PublicPrototypes, PureDP
+from dppl import ZCDP, ApproxDP, GaussianDP, Ledger, MeanPrototypes, PrivateSearch, PublicPrototypes, PureDP
 from dppl.audit import audit_release
 from dppl.errors import BudgetError, BudgetExceeded, InputError, ParameterError, UnknownLabelError
 from dppl.estimators import search as search_module
@@ -190,7 +190,8 @@ def test_a_search_whose_runs_spend_the_whole_budget_each_is_caught(monkeypatch):
 
 @pytest.fixture
 def ledger(tmp_path):
-    return partial(Ledger, tmp_path / "ledger.db", "wards")
+    """An account that adds Rényi divergences, which is what takes searches."""
+    return partial(Ledger, tmp_path / "ledger.db", "wards", accounting="renyi")
 
 
 def test_a_search_fits_into_an_account_of_its_own_budget(ledger):
@@ -241,10 +242,11 @@ def test_the_order_of_an_account_is_settled_by_its_first_release(ledger):
     assert len(alone) == 3
 
 
-@pytest.mark.parametrize("budget", [ZCDP(100.0), PureDP(100.0)])
-def test_an_account_in_another_notion_refuses_a_search(ledger, budget):
-    account = ledger(budget)
-    with pytest.raises(BudgetExceeded, match="approximate DP only"):
+@pytest.mark.parametrize("budget", [ZCDP(100.0), PureDP(100.0), GaussianDP(100.0), ApproxDP(100.0, 1e-6)])
+def test_an_account_that_adds_up_otherwise_refuses_a_search_and_says_which_takes_it(ledger, budget, monkeypatch):
+    account = ledger(budget, accounting=None)
+    monkeypatch.setattr(search_module.records, "class_codes", lambda *_: pytest.fail("private labels were read"))
+    with pytest.raises(BudgetExceeded, match=r"Rényi divergences only.*accounting='renyi'"):
         searching().fit(X, Y, ledger=account)
     assert account.releases() == []
 

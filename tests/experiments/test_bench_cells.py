@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dppl import PureDP
 from dppl.data import long_tailed
 from dppl.errors import InputError, ParameterError
 from dppl.experiments import cells as cells_module
@@ -16,7 +15,7 @@ from dppl.experiments.datasets import Pool, load_dataset
 from dppl.experiments.methods import METHODS, Choice, Method
 from dppl.experiments.splits import random_rows, validation_split
 from dppl.mechanisms import CoinPress
-from dppl.privacy import ZCDP, ApproxDP
+from dppl.privacy import ZCDP, ApproxDP, GaussianDP, PureDP
 
 VOLATILE = {"seconds", "peak_memory_mib", "finished"}
 
@@ -131,6 +130,15 @@ def test_the_registry_says_the_truth_about_exact_noise(run, name):
     assert record["exact"] is METHODS[name].exact
 
 
+def test_every_private_method_spends_budgets_of_mu(run):
+    methods = [name for name, method in METHODS.items() if method.private]
+    records = run(methods=methods, budgets={"mu": [0.7]})
+    assert [record["cell"]["method"] for record in records] == methods
+    for record in records:
+        assert record["status"] == "done"
+        assert (record["cell"]["budget"], record["e"], record["notion"]) == ({"mu": 0.7}, 0.7, "Gaussian DP")
+
+
 def test_a_reference_without_privacy_promises_nothing(run):
     (record,) = run(methods=["ncm"])
     assert (record["e"], record["notion"], record["adjacency"], record["covered"]) == (None, "none", None, None)
@@ -216,11 +224,20 @@ def test_without_optuna_a_tuned_cell_fails_and_says_what_to_install(run, monkeyp
     assert "dppl[bench]" in tuned["message"]
 
 
-def test_budgets_stand_where_the_papers_put_them():
-    assert paper_epsilon(ZCDP.from_paper_epsilon(0.5)) == pytest.approx(0.5)
-    assert paper_epsilon(PureDP(0.5)) == pytest.approx(0.5)
-    approx = ApproxDP(1.0, 1e-6)
-    assert ZCDP.from_paper_epsilon(paper_epsilon(approx)).to_approx(1e-6).epsilon == pytest.approx(1.0)
+def test_budgets_stand_at_the_mu_of_the_gaussian_noise_that_they_allow():
+    for mu in (0.01, 0.5, 0.7, 64.0):
+        assert paper_epsilon(GaussianDP(mu)) == mu
+        # As the papers have it: sqrt(2 rho), up to its rounding.
+        assert paper_epsilon(ZCDP(mu**2 / 2)) == pytest.approx(mu, rel=1e-15)
+    approx = paper_epsilon(ApproxDP(1.0, 1e-6))
+    assert GaussianDP(approx).to_approx(1e-6).epsilon <= 1.0
+    assert GaussianDP(math.nextafter(approx, 1.0)).to_approx(1e-6).epsilon > 1.0
+
+
+def test_a_pure_budget_stands_at_the_zcdp_that_it_implies():
+    for epsilon in (0.01, 0.5, 8.0):
+        assert paper_epsilon(PureDP(epsilon)) == pytest.approx(epsilon, rel=1e-15)
+        assert PureDP(epsilon).to_zcdp().paper_epsilon == paper_epsilon(PureDP(epsilon))
 
 
 def test_pools_give_their_first_rows_or_a_repeatable_draw(experiment, data):

@@ -9,6 +9,7 @@ from dppl.experiments import config as config_module
 from dppl.experiments.config import Cell, built_in_names, load_experiment
 from dppl.experiments.datasets import Pool
 from dppl.experiments.methods import METHODS, Method
+from dppl.privacy import ZCDP, GaussianDP
 
 POOL = {"name": "near", "file": "blobs/public_x.npy"}
 
@@ -21,19 +22,29 @@ def test_the_grid_is_complete_and_methods_without_public_rows_are_not_repeated_o
     cells = experiment(
         datasets=blobs(public=[{**POOL, "rows": [10, 20]}, {**POOL, "name": "again"}]),
         methods=["mean", "public", {"method": "mean", "center": "public"}],
-        budgets=[{"e": [0.5, 1]}, {"epsilon": [2], "delta": "1e-6"}],
+        budgets=[{"e": [0.5, 1]}, {"mu": [0.5]}, {"epsilon": [2], "delta": "1e-6"}],
         ir=["natural", 1, 10],
         seeds=[4, 7],
     ).cells
-    assert len(cells) == len({cell.key for cell in cells}) == 3 * 3 * 2 * (1 + 3 + 3)
+    assert len(cells) == len({cell.key for cell in cells}) == 4 * 3 * 2 * (1 + 3 + 3)
     assert {cell.pool for cell in cells if cell.method == "public"} == {
         Pool("near", None, 10),
         Pool("near", None, 20),
         Pool("again"),
     }
     assert {cell.seed for cell in cells} == {4, 7}
-    assert {tuple(cell.budget) for cell in cells} == {("rho",), ("epsilon", "delta")}
+    assert {tuple(cell.budget) for cell in cells} == {("rho",), ("mu",), ("epsilon", "delta")}
     assert cells[0].budget == {"rho": 0.125}
+
+
+def test_mu_is_gaussian_dp_and_e_the_zcdp_of_as_much_noise_with_selections_of_range_2e(experiment):
+    by_mu, by_e = (experiment(methods=["mean"], budgets={name: [0.5, 2]}).cells for name in ("mu", "e"))
+    assert [cell.budget for cell in by_mu] == [{"mu": 0.5}, {"mu": 2.0}]
+    assert [cell.make_budget() for cell in by_mu] == [GaussianDP(0.5), GaussianDP(2.0)]
+    assert [cell.make_budget() for cell in by_e] == [ZCDP(0.125), ZCDP(2.0)]
+    for one, other in zip(by_mu, by_e, strict=True):
+        assert one.make_budget().gaussian_allowance() == other.make_budget().gaussian_allowance()
+    assert [cell.make_budget().selection_epsilon() for cell in by_e] == [1.0, 4.0]
 
 
 def test_tuning_adds_a_cell_beside_the_untuned_one(experiment):
@@ -120,8 +131,18 @@ def test_the_configuration_is_remembered_as_typed(write_config, data):
         ({"budgets": {"e": ["much"]}}, r"budgets\[0\]\.e\[0\] must be a finite number; got 'much'"),
         ({"budgets": {"e": [1, -1]}}, r"budgets\[0\]\.e\[1\]: e must be .* greater than 0; got -1"),
         ({"budgets": {"e": [True]}}, r"budgets\[0\]\.e\[0\] must be a finite number; got True"),
-        ({"budgets": {"rho": [1], "delta": 0.1}}, r"budgets\[0\] must name one of e .* got delta, rho"),
-        ({"budgets": {"epsilon": [1]}}, r"methods\[0\] is mean, which cannot spend pure DP"),
+        ({"budgets": {"rho": [1], "delta": 0.1}}, r"budgets\[0\] must name one of mu .* got delta, rho"),
+        (
+            {"budgets": {"mu": [1], "delta": 0.1}},
+            r"budgets\[0\] must name one of mu \(Gaussian DP\), e \(sqrt\(2 rho\) in zCDP, .* got delta, mu",
+        ),
+        ({"budgets": {"mu": [1], "e": [1]}}, r"budgets\[0\] must name one of mu .* got e, mu"),
+        ({"budgets": {"mu": [1, 0]}}, r"budgets\[0\]\.mu\[1\]: mu must be .* greater than 0; got 0"),
+        ({"budgets": {"mu": ["much"]}}, r"budgets\[0\]\.mu\[0\] must be a finite number; got 'much'"),
+        (
+            {"budgets": {"epsilon": [1]}},
+            r"methods\[0\] is mean, which cannot spend pure DP .* give delta, mu, e or rho",
+        ),
         ({"ir": [0.5]}, r"ir\[0\] must be 'natural' or a number of at least 1; got 0.5"),
         ({"ir": 10}, r"ir must be a list; got 10"),
         ({"seeds": 0}, r"seeds must be an integer of at least 1; got 0"),

@@ -1,22 +1,29 @@
 """The report: every figure that results allow, marks for what was tuned, and no word that the results do not carry."""
 
+import json
 import math
 import re
 import sys
+from pathlib import Path
 
 import pytest
+from scipy.stats import norm
 
 from dppl.errors import InputError, MissingExtra
 from dppl.experiments import figures
 from dppl.experiments.ablations import VARIANTS
+from dppl.experiments.cells import paper_epsilon
 from dppl.experiments.config import Cell
 from dppl.experiments.datasets import Pool
 from dppl.experiments.figures import _styles
 from dppl.experiments.methods import METHODS
 from dppl.experiments.report import write_report
 from dppl.experiments.results import ResultsFile
-from dppl.experiments.summary import TUNED, default_settings, series
+from dppl.experiments.summary import TUNED, budget_name, default_settings, gaussian_epsilon, position, series
+from dppl.privacy import GaussianDP
+from dppl.privacy.guarantee import budget_from_dict
 
+COMMITTED = Path(__file__).parents[2] / "docs" / "results"
 NEAR, FAR = Pool("near"), Pool("far")
 SIZES = {1: [9] * 8, 100.0: [100, 52, 27, 14, 7, 4, 2, 1], "natural": [9, 8, 7, 6, 5, 4, 3, 2]}
 
@@ -26,7 +33,8 @@ def record(
 ):
     """A finished cell whose metrics are made up."""
     private = method not in ("ncm", "lda", "logistic")
-    budget = {"rho": e * e / 2} if private else None
+    budget = more.pop("budget", {"rho": e * e / 2}) if private else None
+    spent = budget_from_dict(budget) if private else None
     cell = Cell(method, more.pop("parameters", {}), data, encoder, pool, budget, ir, seed, trials)
     return {
         "schema": 1,
@@ -35,8 +43,8 @@ def record(
         "config": "mine",
         "cell": cell.to_dict(),
         "software": {"dppl": "0.1.0"},
-        "e": e if private else None,
-        "notion": "zCDP" if private else "none",
+        "e": paper_epsilon(spent) if private else None,
+        "notion": spent.notion if private else "none",
         "adjacency": "add-remove" if private else None,
         "exact": True if private else None,
         "tuned": trials > 0,
@@ -110,7 +118,10 @@ def test_every_figure_that_the_results_allow_is_drawn(report):
     assert set(re.findall(r"\]\(([^)]+)\.png\)", text)) == stems
     assert page.count("data:image/png;base64,") == len(stems)
     assert not re.search(r'(src|href)="(?!data:)', page)  # one file with everything inside
-    assert "sqrt(2ρ)" in (folder / "accuracy-blobs-one.svg").read_text("utf-8")
+    for stem in ("accuracy-blobs-one", "best-k-blobs-one"):
+        figure = (folder / f"{stem}.svg").read_text("utf-8")
+        assert all(f">{label}<" in figure for label in ("mu (Gaussian DP)", "(epsilon at delta = 1e-6)", "(4.89)"))
+    assert "sqrt(2ρ)" in text
 
 
 def test_steps_of_coinpress_are_drawn_for_the_largest_classes_from_old_results_too(report, monkeypatch):
@@ -127,8 +138,8 @@ def test_steps_of_coinpress_are_drawn_for_the_largest_classes_from_old_results_t
         [*cells, record("coinpress", 0.5, ir=100.0, coinpress={"radius": [9.0] * 3, "norm": [9.0] * 2})]
     )
     ((radius, norm),) = [panels for panels in drawn if "radius" in panels[0][0]]
-    assert radius[1] == {"e 1": {0.0: 4.0, 1.0: 3.0, 2.0: 1.0}}
-    assert norm[1] == {"e 1": {1.0: 2.0, 2.0: 1.2}}
+    assert radius[1] == {"mu 1 (epsilon 4.89)": {0.0: 4.0, 1.0: 3.0, 2.0: 1.0}}
+    assert norm[1] == {"mu 1 (epsilon 4.89)": {1.0: 2.0, 2.0: 1.2}}
     assert "Means over classes and seeds (IR = 1)" in text
 
 
@@ -174,7 +185,7 @@ def test_tables_say_how_many_public_rows_were_read(report):
         ]
     )
     promise = "zCDP, add-remove, exact"
-    assert "| method | guarantee | public rows | e 1 |" in text
+    assert "| method | guarantee | public rows | mu 1 (epsilon 4.89) |" in text
     assert f"| DPPL-Mean | {promise} | none |" in text
     assert f"| DPPL-Public, near | {promise} | 500 |" in text
     assert f"| Discriminant prototypes, near, 1,500 rows | {promise} | 1,500 |" in text
@@ -191,10 +202,88 @@ def test_the_first_table_names_winners_margins_and_ties(report):
     table = text[text.index("Best private method") :].split("\n\n")[1].splitlines()
     assert table[0] == "| data set | encoder | budget | IR = 1 | IR = 100 |"
     assert table[2:] == [
-        "| blobs | one | e 1 | DP-LS 0.520 (+0.020) | DPPL-Mean 0.500 (+0.009, tie with DP-LS) |",
-        "| blobs | one | e 4 | DPPL-Mean 0.700 | – |",
+        "| blobs | one | mu 1 (epsilon 4.89) | DP-LS 0.520 (+0.020) | DPPL-Mean 0.500 (+0.009, tie with DP-LS) |",
+        "| blobs | one | mu 4 (epsilon 26.4) | DPPL-Mean 0.700 | – |",
     ]
     assert page.index("Best private method") < page.index("<img")
+
+
+@pytest.mark.parametrize("mu", [0.05, 0.1, 0.25, 1.0, 8.0])
+def test_the_epsilon_beside_mu_is_the_exact_one_rounded_up(mu):
+    exact = GaussianDP(mu).to_approx(1e-6).epsilon
+    scale = 10.0 ** (2 - math.floor(math.log10(exact)))
+    shown = float(gaussian_epsilon(mu))
+    assert shown >= exact
+    assert shown == pytest.approx(math.ceil(exact * scale) / scale, rel=1e-12)
+
+    def delta(epsilon):
+        return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+
+    assert delta(shown) <= 1e-6 < delta(0.99 * shown)
+
+
+def test_an_epsilon_beyond_all_use_is_infinite():
+    assert gaussian_epsilon(64.0) == "2,360"
+    assert gaussian_epsilon(1e9) == "∞"
+
+
+def test_budgets_are_named_by_mu_and_each_notion_keeps_its_own_numbers():
+    pairs = [
+        ({"mu": 0.5}, "mu 0.5 (epsilon 2.26)"),
+        ({"rho": 0.125}, "mu 0.5 (epsilon 2.26)"),
+        ({"rho": 0.25}, "mu 0.707107 (epsilon 3.31)"),
+        ({"epsilon": 2.0, "delta": 1e-6}, "epsilon 2 at delta 1e-6 (mu 0.449)"),
+        ({"epsilon": 0.5}, "pure epsilon 0.5 (at mu 0.5)"),
+    ]
+    assert [budget_name(record("public", budget=budget)) for budget, _ in pairs] == [name for _, name in pairs]
+
+
+def test_notions_with_one_position_share_a_column_and_no_row(report):
+    cells = [record("public", 0.5, pool=NEAR, budget={name: 1.0 if name == "mu" else 0.5}) for name in ("mu", "rho")]
+    cells += [record("public", 0.7, pool=NEAR, budget={"epsilon": 1.0}), record("ncm", 0.9)]
+    _, text, _ = report(cells)
+    assert "| method | guarantee | public rows | mu 1 (epsilon 4.89) or pure epsilon 1 (at mu 1) |" in text
+    assert "| DPPL-Public, Gaussian DP | Gaussian DP, add-remove, exact | 500 | 0.500 |" in text
+    assert "| DPPL-Public, zCDP | zCDP, add-remove, exact | 500 | 0.500 |" in text
+    assert "| DPPL-Public, pure DP | pure DP, add-remove, exact | 500 | **0.700** |" in text
+    assert "| Nearest class mean (not private) | none |" in text
+
+
+def test_figures_of_several_notions_have_a_line_for_each(report, monkeypatch):
+    drawn, lines = [], figures.lines
+    monkeypatch.setattr(figures, "lines", lambda panels, *a, **k: drawn.append(panels) or lines(panels, *a, **k))
+    steps = {"norm": [1.0, 2.0]}
+    cells = [record("coinpress", budget=budget, coinpress=steps) for budget in ({"mu": 2.0}, {"rho": 2.0})]
+    cells += [
+        record("public-topk", accuracy, pool=Pool("near", rows=rows), budget=budget, parameters={"n_prototypes": k})
+        for budget, better in (({"mu": 2.0}, 2), ({"rho": 2.0}, 5))
+        for k, rows in ((2, None), (5, None), (5, 50))
+        for accuracy in [0.6 if k == better else 0.4]
+    ]
+    report(cells)
+    labels = {"mu 2 (epsilon 11), Gaussian DP", "mu 2 (epsilon 11), zCDP"}
+    found = [panels[0][1] for panels in drawn]
+    assert sum(set(values) == labels for values in found) == 2
+    assert {"IR = 1, Gaussian DP": {2.0: 2.0}, "IR = 1, zCDP": {2.0: 5.0}} in found
+
+
+@pytest.mark.parametrize("e", [0.01, 0.05, 0.1, 0.25, 0.7, 1.0, 3.0, 64.0])
+def test_results_of_earlier_versions_stand_where_new_ones_of_the_same_noise_do(e):
+    earlier = {**record(e=e), "e": math.sqrt(2 * (e**2 / 2))}
+    new = [record(e=e), record(budget={"mu": e})]
+    assert {position(one) for one in (earlier, *new)} == {e}
+    assert len({budget_name(one) for one in (earlier, *new)}) == 1
+
+
+@pytest.mark.parametrize("name", ["ablations", "images", "text"])
+def test_committed_results_keep_their_positions(name):
+    records = [json.loads(line) for line in (COMMITTED / f"{name}.jsonl").read_text("utf-8").splitlines()]
+    private = [one for one in records if one["e"] is not None]
+    assert len(private) > 100
+    for one in private:
+        budget = budget_from_dict(one["cell"]["budget"])
+        assert position(one) == position({"e": paper_epsilon(budget)})
+        assert budget_name(one).startswith(f"mu {one['e']:g} (epsilon ")
 
 
 def test_titles_name_an_imbalance_ratio_that_was_not_reached(report):
@@ -234,7 +323,7 @@ def test_tables_hold_means_and_deviations_over_seeds_and_say_how_many(report):
     cells = [record(accuracy=a, seed=s) for s, a in enumerate((0.4, 0.5, 0.6))]
     cells += [record(accuracy=0.7, e=4.0), record("ncm", 0.9)]
     _, text, _ = report(cells)
-    assert "| method | guarantee | public rows | e 1 | e 4 |" in text
+    assert "| method | guarantee | public rows | mu 1 (epsilon 4.89) | mu 4 (epsilon 26.4) |" in text
     assert "| DPPL-Mean | zCDP, add-remove, exact | none | **0.500 ± 0.100** | **0.700** (1) |" in text
     assert "| Nearest class mean (not private) | none | none | 0.900 (1) | 0.900 (1) |" in text
     assert "| blobs | DPPL-Mean | – | 0.25 (0.125) | 0.01 (0.01) | 100 |" in text

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dppl import ZCDP
+from dppl import ZCDP, ApproxDP, GaussianDP
 from dppl.errors import ParameterError
 from dppl.lattice import Lattice
 from dppl.mechanisms import COINPRESS_SPLIT, DPPL_SPLIT, CoinPress, coinpress, randomness
@@ -28,9 +28,9 @@ def test_with_a_large_budget_it_finds_the_mean():
     q = rows_around(rng.normal(size=64), 500, rng, lattice)
     exact = q.mean(axis=0) / lattice.scale
     for split in (DPPL_SPLIT, COINPRESS_SPLIT):
-        found = CoinPress(200.0, split=split).release(q, lattice, randomness(1))
+        found = CoinPress(20.0, split=split).release(q, lattice, randomness(1))
         assert np.linalg.norm(found - exact) < 0.02
-    coarse = CoinPress(0.01).release(q, lattice, randomness(1))
+    coarse = CoinPress(0.14).release(q, lattice, randomness(1))
     assert np.linalg.norm(coarse - exact) > 0.1
 
 
@@ -43,7 +43,7 @@ def test_the_first_radius_and_centre_matter_as_published():
     error = {
         name: np.mean(
             [
-                np.linalg.norm(CoinPress(0.3, split=(1.0,), **options).release(q, lattice, randomness(s)) - exact)
+                np.linalg.norm(CoinPress(0.77, split=(1.0,), **options).release(q, lattice, randomness(s)) - exact)
                 for s in range(30)
             ]
         )
@@ -73,7 +73,7 @@ def test_one_record_moves_a_clipped_sum_by_at_most_the_ball(data):
 def test_tiny_budgets_diverge_without_leaving_exact_arithmetic():
     lattice = Lattice(16)
     q = lattice.transform(np.random.default_rng(2).normal(size=(3, 16)))
-    found = CoinPress(1e-12).release(q, lattice, randomness(3))
+    found = CoinPress(1e-6).release(q, lattice, randomness(3))
     assert np.isfinite(found).all()
     assert np.abs(found).max() > 1e3
 
@@ -87,32 +87,45 @@ def test_a_class_without_records_gets_noise_around_the_centre():
 def test_the_shares_never_cost_more_than_the_budget():
     spent = []
 
-    class Watched(coinpress.DiscreteGaussian):
+    class Watched(coinpress.RoundedGaussian):
         @classmethod
         def within(cls, budget, squared_sensitivity):
-            spent.append(Fraction(budget.rho))
-            return super().within(budget, squared_sensitivity)
+            mechanism = super().within(budget, squared_sensitivity)
+            spent.append(mechanism.squared_mu)
+            return mechanism
 
-    original, coinpress.DiscreteGaussian = coinpress.DiscreteGaussian, Watched
+    original, coinpress.RoundedGaussian = coinpress.RoundedGaussian, Watched
     try:
-        for rho in (0.1, 1 / 3, 7.3):
+        for budget in (ZCDP(0.1), GaussianDP(1 / 3), ApproxDP(7.3, 1e-6)):
             spent.clear()
-            CoinPress.within(ZCDP(rho), 8, split=(0.1, 0.2, 0.7)).release(
-                np.zeros((5, 8), np.int8), Lattice(8), randomness(5)
-            )
+            mechanism = CoinPress.within(budget, 8, split=(0.1, 0.2, 0.7))
+            mechanism.release(np.zeros((5, 8), np.int8), Lattice(8), randomness(5))
+            allowance = Fraction(budget.gaussian_allowance().mu) ** 2
             assert len(spent) == 3
-            assert Fraction(rho) * (1 - Fraction(1, 10**12)) < sum(spent) <= Fraction(rho)
+            assert allowance * (1 - Fraction(1, 10**12)) < sum(spent) <= allowance
+            assert [float(part / allowance) for part in spent] == pytest.approx([0.1, 0.2, 0.7], rel=1e-12)
+            stated = mechanism.describe("means").cost
+            assert sum(spent) <= Fraction(stated["mu"]) ** 2 <= allowance
+            assert sum(spent) <= 2 * Fraction(stated["rho"])
     finally:
-        coinpress.DiscreteGaussian = original
+        coinpress.RoundedGaussian = original
 
 
 @pytest.mark.parametrize(
     "options",
-    [{"split": ()}, {"split": (0.5, 0.6)}, {"split": (1.0, -0.5)}, {"radius": 0.0}, {"radius": math.inf}],
+    [
+        {"split": ()},
+        {"split": (0.5, 0.6)},
+        {"split": (1.0, -0.5)},
+        {"radius": 0.0},
+        {"radius": math.inf},
+        {"mu": 0.0},
+        {"mu": math.nan},
+    ],
 )
 def test_options_are_checked(options):
     with pytest.raises(ParameterError):
-        CoinPress(1.0, **options)
+        CoinPress(**{"mu": 1.0} | options)
 
 
 def test_a_centre_of_another_width_is_refused():
@@ -120,7 +133,7 @@ def test_a_centre_of_another_width_is_refused():
         CoinPress(1.0, center=[0.0, 1.0]).release(np.zeros((1, 8), np.int8), Lattice(8), randomness(0))
 
 
-class Spy(coinpress.DiscreteGaussian):
+class Spy(coinpress.RoundedGaussian):
     """Records the exact value and the mechanism of every step."""
 
     steps: ClassVar[list] = []
@@ -130,15 +143,15 @@ class Spy(coinpress.DiscreteGaussian):
         return super().release(exact, source)
 
 
-def steps_of(q, monkeypatch, rho=1.0):
-    monkeypatch.setattr(coinpress, "DiscreteGaussian", Spy)
+def steps_of(q, monkeypatch, mu=1.0):
+    monkeypatch.setattr(coinpress, "RoundedGaussian", Spy)
     Spy.steps = []
-    CoinPress(rho).release(q, Lattice(q.shape[1]), randomness(0))
+    CoinPress(mu).release(q, Lattice(q.shape[1]), randomness(0))
     return Spy.steps
 
 
-@pytest.mark.parametrize("rho", [1e-3, 1.0, 100.0])
-def test_every_step_stays_within_its_stated_sensitivity(monkeypatch, rho):
+@pytest.mark.parametrize("mu", [0.04, 1.4, 14.0])
+def test_every_step_stays_within_its_stated_sensitivity(monkeypatch, mu):
     """One record replaced, far away and back again: each step's exact sum moves by at most what its noise is for."""
     rng = np.random.default_rng(6)
     lattice = Lattice(12)
@@ -147,7 +160,7 @@ def test_every_step_stays_within_its_stated_sensitivity(monkeypatch, rho):
     for other_row in (lattice.transform(-base[None]), lattice.transform(rng.normal(size=(1, 12)))):
         other = q.copy()
         other[3] = other_row
-        first, second = steps_of(q, monkeypatch, rho), steps_of(other, monkeypatch, rho)
+        first, second = steps_of(q, monkeypatch, mu), steps_of(other, monkeypatch, mu)
         assert len(first) == len(second) == 3
         # Same noise for both, so the second step's centres may differ already: compare the first step's sums, and the
         # scales of all, which must not depend on the records at all.
@@ -162,10 +175,10 @@ def test_later_steps_clip_to_the_ball_that_their_noise_is_for(monkeypatch):
     lattice = Lattice(12)
     base = rng.normal(size=12)
     q = np.concatenate([rows_around(base, 400, rng, lattice), rows_around(-base, 1, rng, lattice)])
-    for mechanism, exact in steps_of(q, monkeypatch, 1e4):
+    for mechanism, exact in steps_of(q, monkeypatch, 141.0):
         assert int((exact**2).sum()) * 4 <= mechanism.squared_sensitivity * len(q) ** 2
     alone = rows_around(-base, 1, rng, lattice)
-    bound = steps_of(q, monkeypatch, 1e4)[2][0].squared_sensitivity / 4
+    bound = steps_of(q, monkeypatch, 141.0)[2][0].squared_sensitivity / 4
     center = np.rint(q[:400].mean(axis=0))
     near = coinpress._clipped_sum(alone, center, Fraction(math.floor(bound)))
     assert (near**2).sum() <= bound
@@ -205,7 +218,7 @@ def test_centres_stay_where_floats_hold_squared_norms():
 
 def test_a_row_on_the_other_side_moves_the_sum_by_almost_the_stated_sensitivity(monkeypatch):
     """The default ball is so wide that no replaced row crosses it; a small first radius makes the bound tight."""
-    monkeypatch.setattr(coinpress, "DiscreteGaussian", Spy)
+    monkeypatch.setattr(coinpress, "RoundedGaussian", Spy)
     lattice = Lattice(4096)
     row = lattice.transform(np.random.default_rng(10).normal(size=(1, 4096)))
     firsts = []

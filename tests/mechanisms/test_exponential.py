@@ -5,19 +5,22 @@ import mpmath
 import numpy as np
 import opendp.prelude as dp
 import pytest
+from flint import arb, ctx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dppl import ZCDP, ApproxDP, PureDP
+from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.errors import InputError
 from dppl.mechanisms import ExponentialMechanism, exponential
 from dppl.mechanisms.randomness import Randomness, SeededRandomness, SystemRandomness
+from dppl.privacy.tradeoff import gaussian_power, selection_power
 
 # Each statistical test here raises a false alarm with at most this probability.
 ALARM = 1e-6
 SYSTEM = SystemRandomness()
 UTILITIES = np.array([0, 3, 5, 5, 9, 20, 19, -40])
+dp.enable_features("contrib")  # the oracle's proven but not yet audited constructors
 
 
 def probabilities(utilities, epsilon, sensitivity):
@@ -106,6 +109,49 @@ def test_no_set_tells_neighbours_apart_by_more_than_epsilon(case):
     assert max(ratios) - min(ratios) <= epsilon * (1 + 1e-9)  # bounded range, which the zCDP cost rests on
 
 
+def enclosed_set_probabilities(utilities, size, epsilon, sensitivity):
+    """`set_probabilities` as balls."""
+    worst = [min(chosen) for chosen in itertools.combinations(utilities.tolist(), size)]
+    weights = [(arb(epsilon) * utility / sensitivity).exp() for utility in worst]
+    return [weight / sum(weights) for weight in weights]
+
+
+def best_tests(before, after):
+    """Yield levels, rounded up, and powers of the best tests of two laws: sets in the order of their ratios."""
+    order = sorted(range(len(before)), key=lambda place: float(after[place] / before[place]), reverse=True)
+    for count in range(1, len(order)):
+        level, power = (sum(law[place] for place in order[:count]) for law in (before, after))
+        if (rounded := float(np.nextafter(float(level.upper()), 1))) < 1:
+            yield rounded, power
+
+
+@given(neighbours)
+def test_no_test_for_a_record_is_better_than_the_stated_curves(case):
+    """Every set, in balls; between these tests both curves are concave, and randomised tests straight."""
+    utilities, added, size, epsilon = case
+    stated = ExponentialMechanism(epsilon=epsilon, sensitivity=4, size=size).describe("rows", adjacency="add-remove")
+    with ctx.workprec(160):
+        before, after = (
+            enclosed_set_probabilities(np.array(u), size, epsilon, 4)
+            for u in (utilities, np.array(utilities) + np.array(added))
+        )
+        for level, power in [*best_tests(before, after), *best_tests(after, before)]:
+            assert power <= selection_power(stated.cost["epsilon"], level)
+            assert power <= gaussian_power(stated.cost["mu"], level)
+
+
+def test_the_stated_curves_are_met_and_smaller_ones_would_not_hold():
+    """Of two candidates one grows, from half the sensitivity below the other to as much above it."""
+    stated = ExponentialMechanism(epsilon=1.0, sensitivity=4).describe("rows", adjacency="add-remove")
+    with ctx.workprec(160):
+        laws = (enclosed_set_probabilities(np.array(u), 1, 1.0, 4) for u in ([0, 2], [4, 2]))
+        ((level, power),) = best_tests(*laws)
+        assert selection_power(1.0, level) - 1e-15 < power <= selection_power(1.0, level)
+        assert gaussian_power(stated.cost["mu"], level) - 1e-15 < power <= gaussian_power(stated.cost["mu"], level)
+        assert power > gaussian_power(0.999 * stated.cost["mu"], level)
+        assert power > selection_power(0.999, level)
+
+
 def test_the_published_weighting_fails_the_same_test():
     utilities, added = np.array([5, 4, 3, 1]), np.array([0, 0, 4, 0])
     before = published_set_probabilities(utilities, 2, 1.0, 4)
@@ -164,7 +210,7 @@ class Scripted(Randomness):
     def bits(self, count):
         return next(self.served)
 
-    def discrete_gaussian(self, noise_std, shape):
+    def rounded_gaussian(self, noise_std, shape):
         raise NotImplementedError
 
 
@@ -198,13 +244,19 @@ def test_budgets_buy_their_epsilon():
     assert ExponentialMechanism.within(ApproxDP(2.0, 1e-6), 5).epsilon == 2.0
     mechanism = ExponentialMechanism.within(ZCDP(0.5), 5)
     assert mechanism.epsilon == pytest.approx(2.0)
-    assert mechanism.rho <= 0.5 * (1 + 1e-15)
+    assert mechanism.rho <= 0.5
+    mechanism = ExponentialMechanism.within(GaussianDP(1.0), 5)
+    assert mechanism.epsilon == pytest.approx(2 * np.log(stats.norm.cdf(0.5) / stats.norm.cdf(-0.5)))
+    assert 1 - 1e-12 < mechanism.describe("rows", adjacency="add-remove").cost["mu"] <= 1.0
 
 
 def test_the_entry_of_the_guarantee_knows_the_adjacency():
     mechanism = ExponentialMechanism(epsilon=1.0, sensitivity=5, size=3)
-    assert mechanism.describe("rows", adjacency="add-remove").cost == {"epsilon": 1.0, "rho": 0.125}
-    assert mechanism.describe("rows", adjacency="replace-one").cost == {"epsilon": 2.0, "rho": 0.5}
+    # mu = 2·Phi⁻¹(1/(1 + e^(-epsilon/2))), which scipy knows to many digits.
+    mu = [2 * stats.norm.ppf(1 / (1 + np.exp(-epsilon / 2))) for epsilon in (1.0, 2.0)]
+    once, twice = (mechanism.describe("rows", adjacency=name).cost for name in ("add-remove", "replace-one"))
+    assert once == {"epsilon": 1.0, "mu": pytest.approx(mu[0], rel=1e-14), "rho": 0.125}
+    assert twice == {"epsilon": 2.0, "mu": pytest.approx(mu[1], rel=1e-14), "rho": 0.5}
 
 
 def test_more_prototypes_than_candidates_are_refused():

@@ -61,7 +61,7 @@ def test_a_table_is_rendered_and_replaces_what_stood_there():
     assert page.endswith("after\n")
     assert "outdated" not in page
     assert [row[:3] for row in rows(page)] == [configuration.key for configuration in tool.CONFIGURATIONS]
-    assert rows(page)[0][3:] == ("rho ≥ 1.35", "67 %", "event", "1,234", "5.7")  # rounded down
+    assert rows(page)[0][3:] == ("mu ≥ 1.35", "67 %", "event", "1,234", "5.7")  # rounded down
     assert tool.placed(page, tool.rendered(results)) == page
     assert "confidence 0.999, so all 19 hold at once with at least 0.98." in tool.rendered([results[0]] * 19)
 
@@ -89,5 +89,7 @@ def test_a_row_is_named_by_what_is_not_the_default():
 @pytest.mark.parametrize("configuration", tool.CONFIGURATIONS, ids=lambda configuration: " ".join(configuration.key))
 def test_every_configuration_runs_and_claims_what_its_row_says(configuration):
     found = configuration.audit(2)
-    assert found.claimed == configuration.claim.to_dict()[found.parameter]
+    claimed = configuration.claim.to_dict()[found.parameter]
+    # Noise is rounded up to a float, and its cost down from there.
+    assert claimed * (1 - 1e-9) <= found.claimed <= claimed
     assert found.confidence == tool.CONFIDENCE

@@ -2,15 +2,17 @@
 
 import re
 import shlex
+from functools import partial
 from pathlib import Path
 
 import pytest
 import typer.main
 
-from dppl import ZCDP, PureDP  # noqa: F401 (named in the page)
+from dppl import ZCDP, GaussianDP, PureDP  # noqa: F401 (named in the page)
 from dppl.cli.main import app
+from dppl.privacy import tradeoff
 from dppl.privacy.budgets import rounded_up
-from dppl.privacy.guarantee import _best_guess, _percent
+from dppl.privacy.guarantee import DELTAS, FALSE_POSITIVE_RATES, _of_a_thousand, _percent
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
@@ -57,12 +59,39 @@ def test_recipes_exist():
     assert set(named) <= set(recipes)
 
 
-def test_numbers_in_words_are_those_of_the_code():
-    found = re.findall(r"^\| `((?:ZCDP|PureDP)\([\d.]+\))` \| (\S+) \| (\S+) \| (\S+ %) \|$", PAGE, re.MULTILINE)
-    assert len(found) == 8
-    for text, paper_epsilon, epsilon, guess in found:
-        budget = eval(text)
-        if isinstance(budget, ZCDP):
-            assert float(paper_epsilon) == pytest.approx(budget.paper_epsilon)
-        assert epsilon == rounded_up(budget.to_approx(1e-6).epsilon, 3)
-        assert guess == _percent(_best_guess(budget))
+def in_words(guess, power):
+    return [_percent(guess), *(_of_a_thousand(power(level)) for level in FALSE_POSITIVE_RATES)]
+
+
+def test_numbers_of_gaussian_noise_are_those_of_the_code():
+    found = re.findall(r"^\| `(GaussianDP\([\d.]+\))` \| `(ZCDP\([\d.]+\))` \| (.*) \|$", PAGE, re.MULTILINE)
+    assert len(found) == 4
+    for text, concentrated, numbers in found:
+        mu = eval(text).mu
+        assert eval(concentrated).rho == pytest.approx(mu**2 / 2)
+        *epsilons, guess, at_hundredth, at_thousandth = numbers.split(" | ")
+        assert [float(epsilon) for epsilon in epsilons] == [
+            float(rounded_up(tradeoff.gaussian_epsilon(mu, delta), 3)) for delta in DELTAS
+        ]
+        expected = in_words(tradeoff.gaussian_best_guess(mu), lambda level, mu=mu: tradeoff.gaussian_power(mu, level))
+        assert [guess, at_hundredth, at_thousandth] == expected
+
+
+def test_numbers_of_a_selection_are_those_of_the_code():
+    found = re.findall(r"^\| `(PureDP\([\d.]+\))` \| (.*) \|$", PAGE, re.MULTILINE)
+    assert len(found) == 4
+    for text, numbers in found:
+        epsilon = eval(text).epsilon
+        power = partial(tradeoff.selection_power, epsilon)
+        assert numbers.split(" | ") == in_words(tradeoff.selection_best_guess(epsilon), power)
+
+
+def test_the_table_of_the_readme_has_the_same_numbers():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = re.findall(r"^\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| (\S+ %) \| (\d+) of 1,000 \|$", text, re.MULTILINE)
+    assert len(found) == 4
+    for mu, rho, epsilon, guess, members in found:
+        assert float(rho) == pytest.approx(float(mu) ** 2 / 2)
+        assert float(epsilon) == float(rounded_up(tradeoff.gaussian_epsilon(float(mu), 1e-6), 3))
+        power = partial(tradeoff.gaussian_power, float(mu))
+        assert [guess, members] == in_words(tradeoff.gaussian_best_guess(float(mu)), power)[:2]

@@ -67,6 +67,12 @@ def test_the_core_imports_neither_torch_nor_a_web_framework():
     assert not {name.split(".")[0] for path in MODULES for name in imports(path)} & heavy
 
 
+def test_no_module_needs_what_only_the_tests_install():
+    """OpenDP above all, which is an oracle of the tests: where they run, importing it would not fail."""
+    only_tests = {"opendp", "pytest", "hypothesis", "jsonschema", "onnx", "duckdb"}
+    assert not {name.split(".")[0] for path in MODULES for name in imports(path)} & only_tests
+
+
 def test_only_one_module_draws_noise():
     """Generators elsewhere are for experiments' splits and public choices, listed here with a reason."""
     allowed = {

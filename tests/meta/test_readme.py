@@ -26,10 +26,12 @@ def test_the_python_example_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     example, _, _, search = PYTHON
     exec(compile(example, "README.md", "exec"), {})
-    accuracy, guarantee = capsys.readouterr().out.strip().split("\n")
-    # 10 classes of about 64 records at rho = 0.5: 0.97 in many runs; below 0.8 would need a broken release.
+    accuracy, guarantee, epsilon = capsys.readouterr().out.strip().split("\n")
+    # 10 classes of about 64 records at mu = 1: 0.97 in many runs; below 0.8 would need a broken release.
     assert float(accuracy) > 0.8
-    assert guarantee.startswith("Differentially private (rho = 0.5, zCDP")
+    assert guarantee.startswith("Differentially private (mu = 1, Gaussian DP")
+    assert 4.886 < float(epsilon) < 4.887
+    assert "# 4.887: exact" in example
     assert (tmp_path / "model.safetensors").stat().st_size > 1000
     exec(compile(search, "README.md", "exec"), {})
     assert "repeat and select" in capsys.readouterr().out

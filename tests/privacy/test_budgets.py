@@ -1,22 +1,31 @@
+import math
 from fractions import Fraction
 
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dppl import ZCDP, ApproxDP, PureDP
+from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.errors import BudgetError, ParameterError
 from dppl.privacy import accounting
-from dppl.privacy.accounting import bounded_range_of_zcdp, gaussian_noise_std, rho_of_bounded_range, rho_of_gaussian
+from dppl.privacy.accounting import (
+    bounded_range_of_zcdp,
+    cost_of_gaussian,
+    gaussian_noise_std,
+    mu_below,
+    rho_of_bounded_range,
+    zcdp_within,
+)
+from dppl.privacy.guarantee import budget_from_dict
 
 sizes = st.floats(1e-6, 1e3)
 deltas = st.floats(1e-12, 0.4)
 
 
 @pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf"), "1", None, True])
-@pytest.mark.parametrize("make", [PureDP, ZCDP, lambda value: ApproxDP(value, 1e-5)])
+@pytest.mark.parametrize("make", [PureDP, GaussianDP, ZCDP, lambda value: ApproxDP(value, 1e-5)])
 def test_a_budget_refuses_what_is_no_positive_number(make, value):
     with pytest.raises(ParameterError, match="greater than 0"):
         make(value)
@@ -31,15 +40,38 @@ def test_delta_lies_strictly_between_0_and_1(delta):
 def test_budgets_are_frozen_and_compare_within_their_notion():
     assert ZCDP(0.5) < ZCDP(1.0) <= ZCDP(1.0)
     assert PureDP(2.0) > PureDP(1.0)
+    assert GaussianDP(0.5) < GaussianDP(1.0) <= GaussianDP(1.0) >= GaussianDP(0.5)
+    assert not GaussianDP(1.0) > GaussianDP(1.0)
     assert not ApproxDP(1.0, 1e-5) <= ApproxDP(2.0, 1e-6)
     assert not ApproxDP(1.0, 1e-5) >= ApproxDP(2.0, 1e-6)
+    for other in (ZCDP(1.0), GaussianDP(1.0), ApproxDP(1.0, 1e-5)):
+        with pytest.raises(BudgetError, match="different notions"):
+            _ = PureDP(1.0) <= other
     with pytest.raises(BudgetError, match="different notions"):
-        _ = PureDP(1.0) <= ZCDP(1.0)
+        _ = GaussianDP(1.0) > ZCDP(0.5)
     with pytest.raises(TypeError):
         _ = ZCDP(1.0) < 2.0
     with pytest.raises(AttributeError):
         ZCDP(1.0).rho = 2.0
-    assert ZCDP(1.0) != PureDP(1.0)
+    assert ZCDP(1.0) != PureDP(1.0) != GaussianDP(1.0)
+
+
+@pytest.mark.parametrize("mu", [1e-16, 1.1e8, 1e300])
+def test_a_mu_beyond_all_use_is_refused(mu):
+    with pytest.raises(BudgetError, match="beyond all use; it must be from 1e-15 to 1e"):
+        GaussianDP(mu)
+    with pytest.raises(BudgetError, match="beyond all use"):
+        ZCDP(mu**2 / 2 if mu < 1 else 1e16).gaussian_allowance()
+    assert GaussianDP(1e-15).mu == 1e-15
+    assert GaussianDP(1e8).to_approx(1e-5).epsilon > 1e15
+
+
+def test_a_gaussian_budget_says_what_it_is():
+    assert str(GaussianDP(0.12345601)) == "mu = 0.123457, Gaussian DP"
+    assert GaussianDP(0.5).notion == "Gaussian DP"
+    assert GaussianDP(0.5).to_dict() == {"mu": 0.5}
+    assert budget_from_dict({"mu": 0.5}) == GaussianDP(0.5)
+    assert GaussianDP(0.5).to_gdp() == GaussianDP(0.5).gaussian_allowance() == GaussianDP(0.5)
 
 
 def test_paper_epsilon_is_the_axis_of_the_figures():
@@ -50,11 +82,16 @@ def test_paper_epsilon_is_the_axis_of_the_figures():
 @pytest.mark.parametrize(
     "convert",
     [
+        lambda: GaussianDP(1.0).to_pure(),
+        lambda: ZCDP(1.0).to_gdp(),
+        lambda: ApproxDP(1.0, 1e-5).to_gdp(),
+        lambda: ApproxDP(1e18, 1e-5).gaussian_allowance(),
+        lambda: PureDP(1e9).to_gdp(),
         lambda: ZCDP(1.0).to_pure(),
         lambda: ApproxDP(1.0, 1e-5).to_pure(),
         lambda: ApproxDP(1.0, 1e-5).to_zcdp(),
         lambda: ApproxDP(1.0, 1e-5).to_approx(1e-6),
-        lambda: PureDP(1.0).zcdp_allowance(),
+        lambda: PureDP(1.0).gaussian_allowance(),
     ],
 )
 def test_conversions_that_do_not_exist_say_so(convert):
@@ -93,9 +130,91 @@ def test_zcdp_converts_to_the_best_order_and_never_below_it(rho, delta):
 
 @given(sizes, deltas)
 def test_the_zcdp_within_an_approximate_budget_stays_within_it(epsilon, delta):
-    allowance = ApproxDP(epsilon, delta).zcdp_allowance()
-    assert allowance.to_approx(delta).epsilon <= epsilon
-    assert ZCDP(allowance.rho * (1 + 1e-6)).to_approx(delta).epsilon > epsilon
+    rho = zcdp_within(epsilon, delta)
+    assert ZCDP(rho).to_approx(delta).epsilon <= epsilon
+    assert ZCDP(rho * (1 + 1e-6)).to_approx(delta).epsilon > epsilon
+
+
+def exact_delta(mu, epsilon):
+    """Balle, Wang (2018), arXiv:1805.06530, Theorem 8, in the digits at work."""
+    mu, epsilon = mpmath.mpf(mu), mpmath.mpf(epsilon)
+    return mpmath.ncdf(mu / 2 - epsilon / mu) - mpmath.exp(epsilon) * mpmath.ncdf(-mu / 2 - epsilon / mu)
+
+
+def next_below(value):
+    return math.nextafter(value, 0.0)
+
+
+def test_gaussian_noise_converts_as_published():
+    assert GaussianDP(1.0).to_approx(1e-6).epsilon == pytest.approx(4.887, abs=5e-4)
+    assert ApproxDP(1.0, 1e-6).gaussian_allowance().mu == pytest.approx(0.2367, abs=5e-5)
+    assert ApproxDP(8.0, 1e-5).gaussian_allowance().mu == pytest.approx(1.666, abs=5e-4)
+    assert GaussianDP(2.0).to_zcdp() == ZCDP(2.0)
+    assert ZCDP(2.0).gaussian_allowance() == GaussianDP(2.0)
+
+
+@given(st.floats(0.01, 20.0), st.sampled_from([1e-12, 1e-6, 1e-3, 0.1]))
+@settings(max_examples=60)
+def test_gaussian_dp_converts_to_the_smallest_epsilon(mu, delta):
+    """To the last bit; where delta covers everything a token epsilon is left."""
+    epsilon = GaussianDP(mu).to_approx(delta).epsilon
+    with mpmath.workdps(60):
+        assert exact_delta(mu, epsilon) <= mpmath.mpf(delta)
+        assert epsilon == 1e-12 or exact_delta(mu, next_below(epsilon)) > mpmath.mpf(delta)
+
+
+@given(st.floats(1e-3, 100.0), st.sampled_from([1e-12, 1e-6, 1e-3, 0.1]))
+@settings(max_examples=60)
+def test_an_approximate_budget_allows_the_largest_mu_that_stays_within_it(epsilon, delta):
+    budget = ApproxDP(epsilon, delta)
+    mu = budget.gaussian_allowance().mu
+    with mpmath.workdps(60):
+        assert exact_delta(mu, epsilon) <= mpmath.mpf(delta) < exact_delta(math.nextafter(mu, math.inf), epsilon)
+    # There and back again: what the allowance implies is within the budget, and more noise was needed by zCDP.
+    assert GaussianDP(mu).to_approx(delta) <= budget
+    assert GaussianDP(mu).to_zcdp().rho > zcdp_within(epsilon, delta)
+
+
+@given(st.fractions(Fraction(1, 10**9), Fraction(10**9)))
+def test_costs_of_noise_round_up_and_allowances_down(squared_mu):
+    cost, allowed = cost_of_gaussian(squared_mu), mu_below(squared_mu)
+    assert Fraction(next_below(cost["mu"])) ** 2 < squared_mu <= Fraction(cost["mu"]) ** 2
+    assert 2 * Fraction(next_below(cost["rho"])) < squared_mu <= 2 * Fraction(cost["rho"])
+    assert Fraction(allowed) ** 2 <= squared_mu < Fraction(math.nextafter(allowed, math.inf)) ** 2
+
+
+@given(sizes)
+def test_gaussian_dp_and_zcdp_convert_on_the_safe_side(value):
+    assert 2 * Fraction(GaussianDP(value).to_zcdp().rho) >= Fraction(value) ** 2
+    mu = ZCDP(value).gaussian_allowance().mu
+    assert Fraction(mu) ** 2 <= 2 * Fraction(value) < Fraction(math.nextafter(mu, math.inf)) ** 2
+    assert GaussianDP(mu).to_zcdp() <= ZCDP(value)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 3.0, 20.0])
+def test_pure_dp_implies_the_gaussian_dp_of_randomized_response(epsilon):
+    """Its best tests find e^epsilon times as many members as others: no more than mu allows, and just so many once."""
+    mu = PureDP(epsilon).to_gdp().mu
+    with mpmath.workdps(40):
+        kept = 1 / (1 + mpmath.exp(-epsilon))
+
+        def spare(level):
+            """Return what mu allows beyond what randomized response finds."""
+            power = mpmath.mpf(level) * mpmath.exp(epsilon)
+            allowed = mpmath.ncdf(mpmath.mpf(mu) + mpmath.sqrt(2) * mpmath.erfinv(2 * mpmath.mpf(level) - 1))
+            return allowed - min(power, 1 - mpmath.exp(-epsilon) * (1 - mpmath.mpf(level)))
+
+        assert 0 <= spare(1 - kept) < mpmath.mpf("1e-15")
+        assert all(spare((1 - kept) * share) > 0 for share in (0.01, 0.5, 0.99, 1.01, 1.5))
+
+
+@given(st.floats(1e-3, 20.0))
+@settings(max_examples=40)
+def test_a_selection_spends_a_gaussian_budget_and_no_more(mu):
+    epsilon = GaussianDP(mu).selection_epsilon()
+    with mpmath.workdps(40):
+        exact = 2 * mpmath.log(mpmath.ncdf(mpmath.mpf(mu) / 2) / mpmath.ncdf(-mpmath.mpf(mu) / 2))
+        assert exact * (1 - mpmath.mpf(2) ** -45) < epsilon <= exact
 
 
 @given(sizes)
@@ -109,11 +228,11 @@ def test_closed_forms_round_to_the_safe_side(value):
 
 
 @given(st.fractions(Fraction(1, 16), Fraction(10**9)), sizes)
-def test_gaussian_noise_is_the_least_that_stays_within_rho(squared_sensitivity, rho):
-    std = gaussian_noise_std(squared_sensitivity, rho)
-    assert squared_sensitivity / (2 * Fraction(std) ** 2) <= Fraction(rho)
-    assert squared_sensitivity / (2 * Fraction(std * (1 - 1e-15)) ** 2) > Fraction(rho)
-    assert Fraction(rho_of_gaussian(squared_sensitivity, std)) * 2 * Fraction(std) ** 2 >= squared_sensitivity
+def test_gaussian_noise_is_the_least_that_stays_within_mu(squared_sensitivity, mu):
+    std = gaussian_noise_std(squared_sensitivity, mu)
+    assert squared_sensitivity / Fraction(std) ** 2 <= Fraction(mu) ** 2
+    assert squared_sensitivity / Fraction(next_below(std)) ** 2 > Fraction(mu) ** 2
+    assert Fraction(cost_of_gaussian(squared_sensitivity / Fraction(std) ** 2)["mu"]) <= Fraction(mu)
 
 
 def test_a_selection_uses_an_approximate_budget_as_pure():
@@ -151,7 +270,13 @@ def test_the_bound_on_records_is_checked_and_not_kept():
 
 @pytest.mark.parametrize(
     ("budget", "weak"),
-    [(ApproxDP(10.0, 1e-6), False), (ApproxDP(10.1, 1e-6), True), (PureDP(11.0), True), (ZCDP(1000.0), False)],
+    [
+        (ApproxDP(10.0, 1e-6), False),
+        (ApproxDP(10.1, 1e-6), True),
+        (PureDP(11.0), True),
+        (ZCDP(1000.0), False),
+        (GaussianDP(50.0), False),
+    ],
 )
 def test_an_epsilon_above_ten_is_called_weak(budget, weak):
     assert budget.is_weak == weak
@@ -164,7 +289,8 @@ def test_numbers_of_other_types_become_floats(kind):
     budget = ApproxDP(kind(4), kind(2.0**-12))
     assert [type(value) for value in budget.to_dict().values()] == [float, float]
     assert type(budget.epsilon) is type(budget.delta) is float
-    assert budget.zcdp_allowance() == ApproxDP(4.0, 2.0**-12).zcdp_allowance()
-    assert type(ZCDP(kind(2)).rho) is float
+    assert budget.gaussian_allowance() == ApproxDP(4.0, 2.0**-12).gaussian_allowance()
+    assert type(ZCDP(kind(2)).rho) is type(GaussianDP(kind(2)).mu) is float
+    assert GaussianDP(kind(2)).to_approx(kind(2.0**-12)) == GaussianDP(2.0).to_approx(2.0**-12)
     with pytest.raises(ParameterError):
         ZCDP(10**400)

@@ -13,33 +13,50 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import dppl
-from dppl import ZCDP, ApproxDP, Ledger, PureDP
+from dppl import ZCDP, ApproxDP, GaussianDP, Ledger, PureDP
 from dppl.errors import BudgetError, ParameterError
-from dppl.mechanisms import CoinPress, DiscreteGaussian, ExponentialMechanism
+from dppl.mechanisms import CoinPress, ExponentialMechanism, RoundedGaussian
 from dppl.privacy import Cost, Guarantee, compose, composition
-from dppl.privacy.accounting import epsilon_at_order, epsilon_of_zcdp, zcdp_within
+from dppl.privacy.accounting import cost_of_gaussian, epsilon_at_order, epsilon_of_zcdp, zcdp_within
 from dppl.privacy.budgets import rounded_up
-from dppl.privacy.composition import covers, split, total_epsilon, total_rho
+from dppl.privacy.composition import covers, split, total_epsilon, total_mu, total_rho
+from dppl.privacy.tradeoff import gaussian_epsilon
 
+
+def noise(squared_mu):
+    """Return the cost of Gaussian noise."""
+    return Cost.from_dict(cost_of_gaussian(Fraction(squared_mu)))
+
+
+def selecting(epsilon):
+    """Return the cost of a selection."""
+    mechanism = ExponentialMechanism(epsilon=epsilon, sensitivity=1)
+    return Cost.from_dict(mechanism.describe("rows", adjacency="add-remove").cost)
+
+
+# Without a mu, as dppl stated costs before Gaussian DP; and with it.
 SELECTION = Cost(rho=0.125, epsilon=1.0)
-KINDS = [Cost(rho=0.5), SELECTION, Cost(rho=1e-3), Cost(rho=0.1**2 / 8, epsilon=0.1), Cost(rho=50.0, epsilon=20.0)]
+EARLIER = [Cost(rho=0.5), SELECTION, Cost(rho=1e-3), Cost(rho=0.1**2 / 8, epsilon=0.1), Cost(rho=50.0, epsilon=20.0)]
+KINDS = [noise(1), selecting(1.0), noise(Fraction(1, 300)), selecting(0.1), selecting(20.0)]
 
 
-@pytest.mark.parametrize("cost", KINDS, ids=str)
+@pytest.mark.parametrize("cost", EARLIER + KINDS, ids=str)
 @pytest.mark.parametrize("count", [1, 2, 10])
 def test_k_at_once_cost_what_k_single_ones_do(cost, count):
-    together = compose([Cost(rho=cost.rho, epsilon=cost.epsilon, count=count)], 1e-6).epsilon
+    together = compose([replace(cost, count=count)], 1e-6).epsilon
     singly = compose([cost] * count, 1e-6).epsilon
     assert together == pytest.approx(singly, rel=1e-6)
     if count > 1:
         assert together > compose([cost], 1e-6).epsilon
 
 
-@given(st.permutations(KINDS[:4]), st.integers(0, 3))
+@pytest.mark.parametrize("kinds", [EARLIER[:4], KINDS[:4], EARLIER[:2] + KINDS[2:4]])
+@given(st.data(), st.integers(0, 3))
 @settings(max_examples=20)
-def test_order_does_not_matter_and_more_never_costs_less(costs, removed):
+def test_order_does_not_matter_and_more_never_costs_less(kinds, data, removed):
+    costs = data.draw(st.permutations(kinds))
     everything = compose(costs, 1e-5).epsilon
-    assert everything == pytest.approx(compose(KINDS[:4], 1e-5).epsilon, rel=1e-9)
+    assert everything == pytest.approx(compose(kinds, 1e-5).epsilon, rel=1e-9)
     assert compose(costs[:removed] + costs[removed + 1 :], 1e-5).epsilon <= everything
 
 
@@ -69,6 +86,68 @@ def test_pure_releases_never_get_below_the_exact_composition_of_randomized_respo
     assert exact <= compose([cost], 1e-6).epsilon <= exact + count * 2e-4
 
 
+def gaussian_delta(mu, epsilon):
+    """Balle, Wang (2018), arXiv:1805.06530, Theorem 8, in the digits at work; for any real epsilon."""
+    mu, epsilon = mpmath.mpf(mu), mpmath.mpf(epsilon)
+    return mpmath.ncdf(mu / 2 - epsilon / mu) - mpmath.exp(epsilon) * mpmath.ncdf(-mu / 2 - epsilon / mu)
+
+
+def exact_delta(squared_mu, ranges, epsilon, where):
+    """Delta at `epsilon` of Gaussian noise of mu² beside selections of these ranges, enumerated.
+
+    Each selection is the binary one whose losses are where·range and (where - 1)·range; no other is louder, for some
+    share between 0 and 1 (Dong, Durfee, Rogers 2020, arXiv:1909.13830).
+    """
+    laws = []
+    for size in map(mpmath.mpf, ranges):
+        # p/q = e^(where·size) and (1 - p)/(1 - q) = e^((where - 1)·size).
+        up, down = mpmath.exp(where * size), mpmath.exp((where - 1) * size)
+        q = (1 - down) / (up - down)
+        laws.append([(up * q, where * size), (1 - up * q, (where - 1) * size)])
+    total = mpmath.mpf(0)
+    for outcome in itertools.product(*laws):
+        mass = mpmath.fprod(p for p, _ in outcome)
+        rest = epsilon - mpmath.fsum(loss for _, loss in outcome)
+        total += (
+            mass * gaussian_delta(mpmath.sqrt(squared_mu), rest) if squared_mu else mass * max(0, 1 - mpmath.exp(rest))
+        )
+    return total
+
+
+@pytest.mark.parametrize(
+    ("squared", "ranges"),
+    [
+        ((1,), ()),
+        ((Fraction(1, 3), Fraction(2, 7), Fraction(1, 900)), ()),
+        ((Fraction(1, 3),), (1.0,)),
+        ((1, Fraction(1, 3)), (0.3, 2.0)),
+        ((), (1.0,)),
+        ((), (0.3, 2.0, 5.0)),
+        ((), (0.7,) * 8),
+        ((Fraction(1, 10**4),), (6.0,)),
+    ],
+)
+@pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-10])
+def test_what_is_composed_covers_the_exact_privacy_loss(squared, ranges, delta):
+    costs = [noise(share) for share in squared] + [selecting(size) for size in ranges]
+    epsilon = compose(costs, delta).epsilon
+    with mpmath.workdps(40):
+        together = mpmath.mpf(sum(squared, Fraction(0)).numerator) / sum(squared, Fraction(0)).denominator
+        deltas = [exact_delta(together, ranges, epsilon, share) for share in (0.02, 0.25, 0.5, 0.75, 0.98)]
+        assert max(deltas) <= mpmath.mpf(delta)
+        if not ranges:  # and the conversion of Gaussian noise alone is exact but for the rounding of each mu
+            assert gaussian_delta(mpmath.sqrt(together), epsilon * (1 - 2.0**-49)) > mpmath.mpf(delta)
+
+
+@pytest.mark.parametrize("lost", range(4))
+def test_a_release_left_out_of_the_sum_is_noticed(lost):
+    """The negative control of the test above: what three of four releases cost does not cover all of them."""
+    costs = [noise(Fraction(1, 2)), noise(Fraction(1, 3)), noise(Fraction(1, 4)), selecting(1.0)]
+    epsilon = compose([*costs[:lost], *costs[lost + 1 :]], 1e-3).epsilon
+    with mpmath.workdps(40):
+        assert exact_delta(mpmath.mpf(13) / 12, [1.0], epsilon, 0.5) > mpmath.mpf(1e-3)
+
+
 def test_the_smallest_route_wins_and_is_named():
     assert compose([Cost(rho=0.5)], 1e-5).epsilon == ZCDP(0.5).to_approx(1e-5).epsilon
     assert "zCDP" in compose([Cost(rho=0.5)], 1e-5).route
@@ -79,11 +158,22 @@ def test_the_smallest_route_wins_and_is_named():
     mixed = compose([Cost(rho=0.0625, epsilon=0.7), Cost(rho=1e-5)], 1e-5)
     assert "pure epsilons added to converted zCDP" in mixed.route
     assert mixed.epsilon < compose([Cost(rho=0.0625), Cost(rho=1e-5)], 1e-5).epsilon
+    # With a mu they are others.
+    gaussian = compose([noise(9), noise(16)], 1e-6)
+    assert gaussian == compose([noise(25)], 1e-6)
+    assert gaussian.route == "squares of mu added and converted exactly"
+    assert gaussian.epsilon == GaussianDP(5.0).to_approx(1e-6).epsilon < ZCDP(12.5).to_approx(1e-6).epsilon
+    alone = compose([selecting(1.0)], 1e-6)
+    assert alone.route == "the trade-off function of one selection"
+    assert alone.epsilon < 1.0 < compose([selecting(1.0)] * 2, 1e-6).epsilon
+    assert "pure epsilons added" in compose([selecting(0.5)] * 2, 1e-12).route
+    # One release of an earlier dppl among them, and there is no total in Gaussian DP.
+    assert "zCDP" in compose([noise(4), Cost(rho=1e-9)], 1e-6).route
 
 
 def test_nothing_costs_nothing():
     assert compose([], 1e-5).epsilon == 0.0
-    assert total_rho([]) == total_epsilon([]) == 0.0
+    assert total_rho([]) == total_epsilon([]) == total_mu([]) == 0.0
 
 
 @given(st.lists(st.floats(1e-9, 10), min_size=1, max_size=20))
@@ -93,12 +183,48 @@ def test_totals_round_up(values):
         assert exact <= Fraction(total) <= exact * (1 + Fraction(1, 2**51))
 
 
+@given(st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=20), st.integers(1, 5))
+def test_squares_of_mu_add_exactly_and_their_root_is_the_next_float(values, count):
+    exact = count * sum(Fraction(mu) ** 2 for mu in values)
+    total = total_mu([Cost(rho=1.0, mu=mu, count=count) for mu in values])
+    assert Fraction(float(np.nextafter(total, 0))) ** 2 < exact <= Fraction(total) ** 2
+    assert total_mu([Cost(rho=1.0, mu=3.0), Cost(rho=1.0, mu=4.0)]) == 5.0
+
+
+def test_costs_rounded_up_in_two_notions_do_not_refuse_what_fits():
+    """A zCDP budget is shared in squares of mu, whose halves are rounded up again: the smaller of both is the cost."""
+    parts = [noise(Fraction(part.mu) ** 2) for part in split(ZCDP(3.9), (1, 1, 1))]
+    assert sum(Fraction(part.rho) for part in parts) > Fraction(3.9) >= sum(part.exact_rho for part in parts)
+    assert covers(ZCDP(3.9), parts)
+    for part in parts:
+        assert part.exact_rho == Fraction(part.mu) ** 2 / 2
+    assert Cost(rho=0.5).exact_rho == Cost(rho=0.5, mu=2.0).exact_rho == Fraction(1, 2)
+
+
 def test_gaussian_noise_has_no_pure_total():
     with pytest.raises(BudgetError, match="no pure-DP"):
         total_epsilon([SELECTION, Cost(rho=1.0)])
+    with pytest.raises(BudgetError, match="no pure-DP"):
+        total_epsilon([selecting(1.0), noise(1)])
 
 
-@pytest.mark.parametrize("fields", [{"rho": 0}, {"rho": 1, "epsilon": -1}, {"rho": 1, "count": 0}, {"rho": math.nan}])
+def test_costs_without_a_mu_have_no_total_in_gaussian_dp():
+    with pytest.raises(BudgetError, match="no total in it"):
+        total_mu([noise(1), Cost(rho=1e-9)])
+    assert not covers(GaussianDP(1e6), [noise(1), Cost(rho=1e-9)])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"rho": 0},
+        {"rho": 1, "epsilon": -1},
+        {"rho": 1, "mu": 0.0},
+        {"rho": 1, "mu": math.inf},
+        {"rho": 1, "count": 0},
+        {"rho": math.nan},
+    ],
+)
 def test_costs_are_checked(fields):
     with pytest.raises(ParameterError):
         Cost(**fields)
@@ -110,7 +236,7 @@ def test_costs_are_checked(fields):
 def test_replace_one_is_not_left_to_the_accountant():
     """Trap: dp-accounting's RDP accountant gives Gaussians the same epsilon for both relations; PLD shows the true one.
 
-    dppl doubles the sensitivity itself and converts zCDP, where the relation has no part.
+    dppl doubles the sensitivity itself, which is what sets mu; the relation has no other part.
     """
     one, event = dp_accounting.NeighboringRelation, dp_accounting.GaussianDpEvent(4)
 
@@ -121,19 +247,22 @@ def test_replace_one_is_not_left_to_the_accountant():
     correct = epsilon(dp_accounting.pld.PLDAccountant, one.REPLACE_ONE, event)
     assert naive == epsilon(dp_accounting.rdp.RdpAccountant, one.ADD_OR_REMOVE_ONE, event)
     assert naive < correct
-    # Ours for the same noise: a replaced record moves the sum by 2, and so costs 2²/(2·4²), four times as much.
-    replaced = DiscreteGaussian(squared_sensitivity=Fraction(4), noise_std=4.0)
-    assert replaced.rho == 4 / 32 == 4 * DiscreteGaussian(squared_sensitivity=Fraction(1), noise_std=4.0).rho
-    ours = compose([Cost(rho=replaced.rho)], 1e-5).epsilon
-    doubled = epsilon(dp_accounting.rdp.RdpAccountant, one.ADD_OR_REMOVE_ONE, dp_accounting.GaussianDpEvent(2))
-    assert correct < ours
-    assert ours == pytest.approx(doubled, rel=0.01)
+    # Ours for the same noise: a replaced record moves the sum by 2, and so costs mu = 2/4, twice as much.
+    costs = [RoundedGaussian(squared_sensitivity=Fraction(n), noise_std=4.0).cost for n in (1, 4)]
+    assert costs == [{"mu": 0.25, "rho": 1 / 32}, {"mu": 0.5, "rho": 4 / 32}]
+    removed, ours = (compose([Cost.from_dict(cost)], 1e-5).epsilon for cost in costs)
+    assert removed < naive < ours
+    # Exact, where theirs is rounded up on a grid; and theirs again, for twice the sensitivity.
+    doubled = epsilon(dp_accounting.pld.PLDAccountant, one.ADD_OR_REMOVE_ONE, dp_accounting.GaussianDpEvent(2))
+    for theirs in (correct, doubled):
+        assert theirs * (1 - 1e-3) < ours < theirs
+    assert ours < epsilon(dp_accounting.rdp.RdpAccountant, one.ADD_OR_REMOVE_ONE, dp_accounting.GaussianDpEvent(2))
 
 
 # Every kind of release, as its mechanism states it.
 RELEASES = {
-    "discrete Gaussian": DiscreteGaussian.within(ZCDP(0.3), Fraction(5)).describe("sums"),
-    "CoinPress": CoinPress(0.2).describe("means"),
+    "rounded Gaussian": RoundedGaussian.within(ZCDP(0.3), Fraction(5)).describe("sums"),
+    "CoinPress": CoinPress(0.6).describe("means"),
     "selection": ExponentialMechanism(epsilon=0.7, sensitivity=4).describe("rows", adjacency="add-remove"),
     "replaced selection": ExponentialMechanism(epsilon=0.3, sensitivity=4, size=3).describe(
         "sets of rows", adjacency="replace-one"
@@ -141,6 +270,7 @@ RELEASES = {
 }
 COSTS = {name: Cost.from_dict(release.cost) for name, release in RELEASES.items()}
 COSTS["search"] = Cost(rho=0.01, mean_runs=5)
+COSTS["Gaussian noise of an earlier dppl"] = Cost(rho=0.3)
 
 
 def assert_that_k_cost_k_times(cost, k):
@@ -148,7 +278,11 @@ def assert_that_k_cost_k_times(cost, k):
     epsilons = [composition.compose(costs, 1e-6).epsilon for costs in (together, singly)]
     assert epsilons[0] == pytest.approx(epsilons[1], rel=1e-6)
     if cost.mean_runs is None:
-        assert composition.total_rho(together) == composition.total_rho(singly) >= k * Fraction(cost.rho)
+        assert composition.total_rho(together) == composition.total_rho(singly) >= k * cost.exact_rho
+    if cost.mu is not None:
+        total = composition.total_mu(together)
+        assert total == composition.total_mu(singly)
+        assert Fraction(total) ** 2 >= k * Fraction(cost.mu) ** 2
     if cost.epsilon is not None:
         assert composition.total_epsilon(together) == composition.total_epsilon(singly) >= k * Fraction(cost.epsilon)
 
@@ -162,7 +296,7 @@ def test_no_count_is_lost(kind, k):
 
 @pytest.mark.parametrize("kind", COSTS)
 def test_a_lost_count_would_be_noticed(kind, monkeypatch):
-    for name in ("total_rho", "total_epsilon", "epsilon_at", "_by_loss_distribution"):
+    for name in ("total_mu", "total_rho", "total_epsilon", "epsilon_at", "_by_loss_distribution"):
         whole = getattr(composition, name)
 
         def losing(costs, *others, whole=whole):
@@ -194,15 +328,24 @@ def test_what_is_used_of_dp_accounting_keeps_the_count():
 
 
 @pytest.mark.parametrize(
-    ("kind", "budget"),
-    [(kind, budget) for kind in RELEASES for budget in (ZCDP(9.0), ApproxDP(20.0, 1e-6))]
-    + [(kind, PureDP(9.0)) for kind in RELEASES if "epsilon" in RELEASES[kind].cost],
+    ("kind", "budget", "accounting"),
+    [
+        (kind, budget, accounting)
+        for kind in RELEASES
+        for budget, accounting in (
+            (GaussianDP(5.0), "gdp"),
+            (ZCDP(9.0), "zcdp"),
+            (ApproxDP(20.0, 1e-6), "gdp"),
+            (ApproxDP(20.0, 1e-6), "renyi"),
+        )
+    ]
+    + [(kind, PureDP(9.0), "pure") for kind in RELEASES if "epsilon" in RELEASES[kind].cost],
 )
-def test_a_ledger_adds_k_fits_and_k_releases_of_one_fit_alike(kind, budget, tmp_path):
+def test_a_ledger_adds_k_fits_and_k_releases_of_one_fit_alike(kind, budget, accounting, tmp_path):
     release = RELEASES[kind]
     spent = []
     for place, charges in enumerate([(1,) * 5, (5,), (2, 3)]):
-        ledger = Ledger(tmp_path / f"{place}.db", "wards", budget)
+        ledger = Ledger(tmp_path / f"{place}.db", "wards", budget, accounting=accounting)
         for count in charges:
             promise = {"public_inputs": (), "not_covered": (), "fit_for_release": True, "adjacency": "add-remove"}
             ledger.charge(Guarantee(budget=budget, releases=(release,) * count, **promise))
@@ -212,6 +355,10 @@ def test_a_ledger_adds_k_fits_and_k_releases_of_one_fit_alike(kind, budget, tmp_
         expected = {"epsilon": total_epsilon(costs)}
     elif isinstance(budget, ZCDP):
         expected = {"rho": total_rho(costs)}
+    elif isinstance(budget, GaussianDP):
+        expected = {"mu": total_mu(costs)}
+    elif accounting == "gdp":
+        expected = {"epsilon": gaussian_epsilon(total_mu(costs), 1e-6), "delta": 1e-6}
     else:
         expected = {"epsilon": epsilon_of_zcdp(total_rho(costs), 1e-6), "delta": 1e-6}
     for account in spent:
@@ -353,21 +500,71 @@ def test_fourier_errors_of_loss_distributions_do_not_round_down(epsilon, count, 
 SHARES = st.lists(st.one_of(st.floats(1e-6, 1e6), st.integers(1, 100)), min_size=1, max_size=12)
 
 
-@given(st.floats(1e-9, 1e9), SHARES)
-def test_parts_of_a_budget_never_exceed_it_and_keep_their_proportions(rho, shares):
-    parts = split(ZCDP(rho), shares)
-    assert covers(ZCDP(rho), [Cost(rho=part.rho) for part in parts])
-    assert [part.rho for part in parts] == pytest.approx([rho * share / sum(shares) for share in shares], rel=1e-12)
+@given(st.floats(1e-6, 1e7), SHARES)
+def test_parts_of_a_budget_never_exceed_it_and_keep_their_proportions(mu, shares):
+    parts = split(GaussianDP(mu), shares)
+    squares = [Fraction(part.mu) ** 2 for part in parts]
+    assert sum(squares) <= Fraction(mu) ** 2
+    total = sum(Fraction(share) for share in shares)
+    for square, share in zip(squares, shares, strict=True):
+        exact = Fraction(mu) ** 2 * Fraction(share) / total
+        assert square <= exact < Fraction(float(np.nextafter(square**0.5, math.inf)) * (1 + 2**-52)) ** 2
+    # Twice the shares are the same shares; and the parts of a zCDP budget are those of its noise.
+    assert split(GaussianDP(mu), [2 * share for share in shares]) == parts
+    assert split(ZCDP(mu), shares) == split(ZCDP(mu).gaussian_allowance(), shares)
 
 
-@given(st.floats(0.01, 20.0), SHARES)
-@settings(max_examples=20)
-def test_parts_of_an_approximate_budget_convert_back_into_it(epsilon, shares):
-    budget = ApproxDP(epsilon, 1e-6)
-    assert covers(budget, [Cost(rho=part.rho) for part in split(budget, shares)])
+BUDGETS = st.one_of(
+    st.builds(GaussianDP, st.floats(1e-3, 50.0)),
+    st.builds(ZCDP, st.floats(1e-6, 1e3)),
+    st.builds(ApproxDP, st.floats(0.01, 20.0), st.sampled_from([1e-9, 1e-6, 1e-3])),
+)
 
 
-def test_a_split_needs_a_zcdp_allowance_and_positive_shares():
+@given(BUDGETS, SHARES, st.integers(1, 10**6))
+@settings(max_examples=60)
+def test_noise_bought_with_the_parts_of_a_budget_stays_within_it_and_fills_it(budget, shares, sensitivity):
+    """Neither the parts nor their squares are floats, nor are the costs that their noise states."""
+    costs = [Cost.from_dict(RoundedGaussian.within(part, Fraction(sensitivity)).cost) for part in split(budget, shares)]
+    assert covers(budget, costs)
+    assert not covers(budget, [*costs, noise(Fraction(budget.gaussian_allowance().mu) ** 2 / 10**9)])
+    # A release left out of the sum would be noticed: with its cost doubled, or once more, the sum is too large.
+    for place, cost in enumerate(costs):
+        assert not covers(budget, [*costs, cost]) or shares[place] < 1e-9 * sum(shares)
+
+
+@given(st.floats(1e-3, 10.0), st.lists(st.floats(1e-3, 1.0), min_size=1, max_size=8))
+def test_selections_are_covered_if_their_exact_sum_is(total, epsilons):
+    parts = [float(Fraction(total) * Fraction(share) / sum(map(Fraction, epsilons))) for share in epsilons]
+    costs = [selecting(part) for part in parts]
+    assert covers(PureDP(total), costs) == (sum(map(Fraction, parts)) <= Fraction(total))
+    assert covers(PureDP(total), [selecting(float(np.nextafter(part * (1 - 2**-50), 0))) for part in parts])
+    assert not covers(PureDP(total), [*costs, selecting(1e-9 * total)])
+    assert not covers(PureDP(total), [*costs[1:], noise(1e-18)])  # Gaussian noise has no pure cost
+
+
+@given(st.lists(st.floats(1e-3, 2.0), min_size=1, max_size=8), st.integers(-3, 3))
+def test_what_is_covered_is_decided_to_the_last_bit(values, bits):
+    """Budgets a few floats around the exact sum."""
+
+    def near(exact):
+        return float(exact) * (1 + bits * 2.0**-52)
+
+    squares = sum(Fraction(mu) ** 2 for mu in values)
+    costs = [noise(Fraction(mu) ** 2) for mu in values]
+    mu, rho = near(math.sqrt(squares)), near(squares / 2)
+    assert covers(GaussianDP(mu), costs) == (squares <= Fraction(mu) ** 2)
+    assert covers(ZCDP(rho), costs) == (squares / 2 <= Fraction(rho))
+    epsilon = near(sum(map(Fraction, values)))
+    assert covers(PureDP(epsilon), [selecting(size) for size in values]) == (
+        sum(map(Fraction, values)) <= Fraction(epsilon)
+    )
+    budget = ApproxDP(GaussianDP(mu).to_approx(1e-6).epsilon, 1e-6)
+    # Where both are the same to the last bit of epsilon, either mu may be the larger.
+    assert covers(budget, costs) == (total_mu(costs) <= budget.gaussian_allowance().mu)
+
+
+def test_a_split_needs_gaussian_noise_and_positive_shares():
     with pytest.raises(BudgetError, match="no pure-DP guarantee"):
         split(PureDP(1.0), (1, 1))
     with pytest.raises(ParameterError, match="greater than 0"):

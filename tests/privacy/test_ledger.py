@@ -3,13 +3,16 @@
 import contextlib
 import hashlib
 import json
+import math
 import os
+import shutil
 import sqlite3
 import sys
 import tempfile
 import threading
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,16 +21,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dppl
-from dppl.errors import BudgetExceeded, InputError, LedgerError, ParameterError, UnknownLabelError
+from dppl.errors import BudgetError, BudgetExceeded, InputError, LedgerError, ParameterError, UnknownLabelError
 from dppl.estimators import records
 from dppl.lattice import Lattice
-from dppl.mechanisms.gaussian import DiscreteGaussian
+from dppl.mechanisms import ExponentialMechanism
+from dppl.mechanisms.gaussian import RoundedGaussian
 from dppl.mechanisms.randomness import SeededRandomness, SystemRandomness
-from dppl.privacy import ZCDP, ApproxDP, PureDP
+from dppl.privacy import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.privacy import ledger as module
-from dppl.privacy.composition import Cost, compose, total_rho
+from dppl.privacy.accounting import cost_of_gaussian, epsilon_of_zcdp, zcdp_within
+from dppl.privacy.composition import Cost, compose, epsilon_at, total_mu, total_rho
 from dppl.privacy.guarantee import Guarantee, Release
-from dppl.privacy.ledger import CHARGED, RELEASED, Ledger, accounts
+from dppl.privacy.ledger import CHARGED, RELEASED, SCHEMA_VERSION, Ledger, accounts
+from dppl.privacy.tradeoff import gaussian_epsilon, gaussian_mu_within
+from dppl.privacy.tuning import best_order
 
 X = np.vstack([np.eye(4), -np.eye(4)]).astype(np.float32)
 Y = np.repeat(["a", "b"], 4)
@@ -50,15 +57,25 @@ def promise(*costs, adjacency="add-remove"):
 
 
 def gaussian(rho, **more):
+    """Return what a release of an earlier dppl promises, which stated no mu."""
     return promise({"rho": rho}, **more)
+
+
+def noise(mu, **more):
+    return promise(cost_of_gaussian(Fraction(mu) ** 2), **more)
 
 
 def pure(epsilon):
     return promise({"rho": epsilon**2 / 2, "epsilon": epsilon})
 
 
-def mean(rho, **parameters):
-    return dppl.MeanPrototypes(ZCDP(rho), classes=["a", "b"], **parameters)
+def searched(rho=0.01, mean_runs=3):
+    return promise({"rho_per_run": rho, "mean_runs": float(mean_runs)})
+
+
+def mean(budget, **parameters):
+    budget = budget if isinstance(budget, GaussianDP) else ZCDP(budget)
+    return dppl.MeanPrototypes(budget, classes=["a", "b"], **parameters)
 
 
 @pytest.fixture
@@ -84,14 +101,14 @@ def test_a_new_account_is_empty_and_opens_again(file):
     assert [account.dataset for account in accounts(file)] == ["wards"]
 
 
-@pytest.mark.parametrize("budget", [ZCDP(2.0), ZCDP(0.5), PureDP(1.0), ApproxDP(1.0, 1e-6)])
+@pytest.mark.parametrize("budget", [ZCDP(2.0), ZCDP(0.5), PureDP(1.0), GaussianDP(1.0), ApproxDP(1.0, 1e-6)])
 def test_the_budget_of_an_account_is_fixed(budget, file, ledger):
     with pytest.raises(ParameterError, match=r"has the budget ZCDP\(rho=1.0\)"):
         Ledger(file, "wards", budget)
     assert Ledger(file, "wards").budget == ZCDP(1.0)
 
 
-@pytest.mark.parametrize("budget", [ZCDP(0.1), PureDP(1 / 3), ApproxDP(np.float64(0.7), 1e-300)])
+@pytest.mark.parametrize("budget", [ZCDP(0.1), PureDP(1 / 3), GaussianDP(0.7), ApproxDP(np.float64(0.7), 1e-300)])
 def test_every_notion_of_budget_comes_back_to_the_last_bit(budget, file):
     Ledger(file, "wards", budget)
     assert Ledger(file, "wards").budget == budget
@@ -105,6 +122,34 @@ def test_the_relation_of_an_account_is_fixed(file, ledger):
     with pytest.raises(ParameterError, match="do not add"):
         mean(0.1, adjacency="replace-one").fit(X, Y, ledger=ledger)
     assert ledger.releases() == []
+
+
+ROUTES = [(GaussianDP(1.0), "gdp"), (ZCDP(1.0), "zcdp"), (PureDP(1.0), "pure"), (ApproxDP(1.0, 1e-6), "gdp")]
+
+
+@pytest.mark.parametrize(("budget", "route"), ROUTES)
+def test_every_notion_has_its_way_of_adding_up(budget, route, file):
+    account = Ledger(file, "wards", budget)
+    assert account.accounting == account.to_dict()["accounting"] == route
+    assert Ledger(file, "wards").accounting == Ledger(file, "wards", budget, accounting=route).accounting == route
+    own = {route, "renyi"} if isinstance(budget, ApproxDP) else {route}
+    for other in {"gdp", "zcdp", "renyi", "pure", "rdp"} - own:
+        with pytest.raises(ParameterError, match="accounting must be one of"):
+            Ledger(file, "trial", budget, accounting=other)
+    assert [account.dataset for account in accounts(file)] == ["wards"]
+
+
+@pytest.mark.parametrize("route", ["gdp", "renyi"])
+def test_how_an_account_adds_up_is_fixed(route, file):
+    """A route chosen later could be chosen by what earlier releases showed."""
+    Ledger(file, "wards", ApproxDP(1.0, 1e-6), accounting=route)
+    other = {"gdp": "renyi", "renyi": "gdp"}[route]
+    for budget in (None, ApproxDP(1.0, 1e-6)):
+        with pytest.raises(ParameterError, match=f"has the accounting '{route}'; got '{other}'"):
+            Ledger(file, "wards", budget, accounting=other)
+        assert Ledger(file, "wards", budget).accounting == route
+        assert Ledger(file, "wards", budget, accounting=route).accounting == route
+    assert [account.accounting for account in accounts(file)] == [route]
 
 
 def test_a_new_data_set_needs_a_budget_and_leaves_no_account_without(file, ledger):
@@ -125,6 +170,8 @@ def test_a_new_data_set_needs_a_budget_and_leaves_no_account_without(file, ledge
         {"dataset": "\udc80"},
         {"budget": 1.0},
         {"adjacency": "near"},
+        {"accounting": "renyi"},
+        {"accounting": 5},
     ],
 )
 def test_bad_arguments_make_no_file(arguments, file):
@@ -204,10 +251,10 @@ def test_a_pure_account_adds_epsilons_and_refuses_gaussian_noise(file):
     assert ledger.spent() == {"epsilon": 1.0}
 
 
-def test_an_approximate_account_adds_in_zcdp_by_one_route(file):
+def test_a_renyi_account_adds_in_zcdp_by_one_route(file):
     """Costs chosen by what came before are proven to add up in zCDP, not in the best of several routes."""
     delta = 1e-6
-    ledger = Ledger(file, "wards", ApproxDP(4.5, delta))
+    ledger = Ledger(file, "wards", ApproxDP(4.5, delta), accounting="renyi")
     for _ in range(60):
         ledger.charge(pure(0.1))
     costs = [Cost(rho=0.1**2 / 2, epsilon=0.1, count=60)]
@@ -223,6 +270,170 @@ def test_an_approximate_account_adds_in_zcdp_by_one_route(file):
     with pytest.raises(BudgetExceeded):
         ledger.charge(gaussian(0.5))
     assert len(ledger.releases()) == 61
+
+
+# Gaussian DP
+
+
+def test_squares_of_mu_fill_an_account_to_the_last_bit(file):
+    ledger = Ledger(file, "wards", GaussianDP(5.0))
+    assert (ledger.spent(), ledger.left()) == ({"mu": 0.0}, {"mu": 5.0})
+    ledger.charge(noise(3.0))
+    assert (ledger.spent(), ledger.left()) == ({"mu": 3.0}, {"mu": 4.0})
+    with pytest.raises(BudgetExceeded) as caught:
+        ledger.charge(noise(4.5))
+    assert "needs mu = 4.5 of data set 'wards', which has 4 left of 5. Nothing was drawn" in str(caught.value)
+    with pytest.raises(BudgetExceeded):
+        ledger.charge(noise(math.nextafter(4.0, 5.0)))
+    ledger.charge(noise(4.0))
+    assert (ledger.spent(), ledger.left()) == ({"mu": 5.0}, {"mu": 0.0})
+    for mu in (5e-154, 1e-100, 1e-9):
+        with pytest.raises(BudgetExceeded):
+            ledger.charge(noise(mu))
+    assert [release["cost"] for release in ledger.releases()] == [{"mu": 3.0, "rho": 4.5}, {"mu": 4.0, "rho": 8.0}]
+
+
+def test_what_is_left_is_the_root_of_the_squares_rounded_down(file):
+    """The floats 0.6 and 0.8 have squares that add up to a little more than 1; 0.6 and the float below 0.8 have not."""
+    ledger = Ledger(file, "wards", GaussianDP(1.0))
+    ledger.charge(noise(0.6))
+    rest = 1 - Fraction(0.6) ** 2
+    left = ledger.left()["mu"]
+    assert Fraction(left) ** 2 <= rest < Fraction(math.nextafter(left, 1.0)) ** 2
+    assert left < 0.8
+    with pytest.raises(BudgetExceeded):
+        ledger.charge(noise(0.8))
+    ledger.charge(noise(left))
+    exact = Fraction(0.6) ** 2 + Fraction(left) ** 2
+    assert exact <= Fraction(ledger.spent()["mu"]) ** 2 <= 1
+    assert Fraction(ledger.left()["mu"]) ** 2 <= 1 - exact
+
+
+def test_fits_are_charged_in_gaussian_dp(file):
+    ledger = Ledger(file, "wards", GaussianDP(1.0))
+    for mu in (0.6, 0.75):
+        model = mean(GaussianDP(mu)).fit(X, Y, ledger=ledger)
+        assert ledger.releases()[-1]["cost"] == model.guarantee_.releases[0].cost
+        assert mu * (1 - 1e-15) < ledger.releases()[-1]["cost"]["mu"] <= mu
+    assert ledger.spent()["mu"] == pytest.approx(math.hypot(0.6, 0.75), rel=1e-14)
+    # Every notion of budget fits, as long as its noise has a mu; a selection has one too.
+    mean(0.001).fit(X, Y, ledger=ledger)
+    dppl.PublicPrototypes(PureDP(0.1), classes=["a", "b"]).fit(X, Y, X_public=X_PUBLIC, ledger=ledger)
+    squared = sum(Fraction(release["cost"]["mu"]) ** 2 for release in ledger.releases())
+    assert Fraction(math.nextafter(ledger.spent()["mu"], 0)) ** 2 < squared <= Fraction(ledger.spent()["mu"]) ** 2
+    with pytest.raises(BudgetExceeded):
+        mean(GaussianDP(0.4)).fit(X, Y, ledger=ledger)
+    assert len(ledger.releases()) == 4
+
+
+def test_an_account_in_gaussian_dp_takes_more_fits_than_one_in_zcdp(tmp_path):
+    """As many as the exact totals allow: the sum of squares against the mu that converts, or of rho against the rho."""
+    budget, taken, spent = ApproxDP(2.0, 1e-6), {}, {}
+    for route in ("gdp", "renyi"):
+        ledger = Ledger(tmp_path / f"{route}.db", "wards", budget, accounting=route)
+        for _ in range(25):
+            with contextlib.suppress(BudgetExceeded):
+                mean(GaussianDP(0.1)).fit(X, Y, ledger=ledger)
+        taken[route], spent[route] = len(ledger.releases()), ledger.spent()["epsilon"]
+        cost = Cost.from_dict(ledger.releases()[0]["cost"])
+    assert taken == {
+        "gdp": math.floor(Fraction(gaussian_mu_within(2.0, 1e-6)) ** 2 / Fraction(cost.mu) ** 2),
+        "renyi": math.floor(Fraction(zcdp_within(2.0, 1e-6)) / cost.exact_rho),
+    }
+    assert taken == {"gdp": 20, "renyi": 17}
+    assert spent == {
+        "gdp": gaussian_epsilon(total_mu([replace(cost, count=20)]), 1e-6),
+        "renyi": epsilon_of_zcdp(total_rho([replace(cost, count=17)]), 1e-6),
+    }
+    assert max(spent.values()) <= 2.0
+
+
+def test_selections_in_gaussian_dp_are_added_by_one_route_too(tmp_path):
+    """Though another route proves less for them: a sum of zCDP costs, which an account can have from the start."""
+    selection = ExponentialMechanism(epsilon=0.5, sensitivity=1).describe("rows", adjacency="add-remove")
+    guarantee, spent = replace(noise(1.0), releases=(selection,)), {}
+    costs = [Cost.from_dict(selection.cost)] * 10
+    for route in ("gdp", "renyi"):
+        ledger = Ledger(tmp_path / f"{route}.db", "wards", ApproxDP(9.0, 1e-6), accounting=route)
+        for _ in costs:
+            ledger.charge(guarantee)
+        spent[route] = ledger.spent()["epsilon"]
+    assert spent == {
+        "gdp": gaussian_epsilon(total_mu(costs), 1e-6),
+        "renyi": epsilon_of_zcdp(total_rho(costs), 1e-6),
+    }
+    assert compose(costs, 1e-6).epsilon <= spent["renyi"] < spent["gdp"]
+
+
+def test_the_noise_that_an_approximate_budget_buys_fills_an_account_of_it(file):
+    budget = ApproxDP(2.0, 1e-6)
+    ledger = Ledger(file, "wards", budget)
+    dppl.MeanPrototypes(budget, classes=["a", "b"]).fit(X, Y, ledger=ledger)
+    assert 2.0 * (1 - 1e-12) < ledger.spent()["epsilon"] <= 2.0
+    with pytest.raises(BudgetExceeded):
+        ledger.charge(noise(1e-3))
+    # By zCDP the same noise would not be covered.
+    other = Ledger(file, "trial", budget, accounting="renyi")
+    with pytest.raises(BudgetExceeded, match=r"needs epsilon = 2\.1\d+ .* has 2 left of 2"):
+        dppl.MeanPrototypes(budget, classes=["a", "b"]).fit(X, Y, ledger=other)
+
+
+@pytest.mark.parametrize("budget", [GaussianDP(1e8), ApproxDP(1e16, 1e-6)])
+def test_costs_beyond_all_use_are_refused_and_change_nothing(budget, file):
+    ledger = Ledger(file, "wards", budget)
+    ledger.charge(noise(1e8))
+    before = ledger.to_dict()
+    for cost in (1e8, 1.1e8, 1e300):
+        with pytest.raises(BudgetError):
+            ledger.charge(promise({"mu": cost, "rho": 1.0}))
+    assert ledger.to_dict() == before
+
+
+@pytest.mark.parametrize("budget", [GaussianDP(100.0), ApproxDP(100.0, 1e-6), ZCDP(100.0), PureDP(100.0)])
+def test_a_search_needs_an_account_in_renyi_divergences_and_is_told_so(budget, file):
+    ledger = Ledger(file, "wards", budget)
+    with pytest.raises(BudgetExceeded, match=rf"has the accounting '{ledger.accounting}'.*accounting='renyi'"):
+        ledger.charge(searched())
+    with pytest.raises(BudgetExceeded):
+        ledger.check(searched())
+    assert ledger.releases() == []
+    account = Ledger(file, "trial", ApproxDP(100.0, 1e-6), accounting="renyi")
+    account.charge(searched())
+    assert len(account.releases()) == 1
+
+
+@pytest.mark.parametrize("budget", [GaussianDP(100.0), ApproxDP(100.0, 1e-6)])
+def test_a_release_of_an_earlier_dppl_is_refused_where_mu_is_added(budget, file):
+    """Its noise was discrete, for which no mu is proven; one such release among others is one too many."""
+    ledger = Ledger(file, "wards", budget)
+    for guarantee in (gaussian(1e-9), pure(1e-9), promise({"rho": 0.5, "mu": 1.0}, {"rho": 1e-9})):
+        with pytest.raises(BudgetExceeded, match="stated no cost; charge it to an account in zCDP"):
+            ledger.charge(guarantee)
+    assert ledger.releases() == []
+    ledger.charge(noise(1.0))
+    Ledger(file, "trial", ZCDP(1.0)).charge(gaussian(0.5))
+
+
+def test_parts_of_an_account_in_gaussian_dp_cost_what_the_dearest_does(file):
+    for name, budget in (("wards", GaussianDP(5.0)), ("trial", ApproxDP(40.0, 1e-6))):
+        ledger = Ledger(file, name, budget)
+
+        def spent(mu, ledger=ledger):
+            value = mu if ledger.dataset == "wards" else gaussian_epsilon(mu, 1e-6)
+            return next(iter(ledger.spent().values())) == value
+
+        ledger.charge(noise(3.0), partition="north")
+        ledger.charge(noise(2.0), partition="south")
+        assert spent(3.0)
+        ledger.charge(noise(1.5), partition="south")  # 2² + 1.5² = 2.5²
+        assert spent(3.0)
+        ledger.charge(noise(4.0))  # for all parts
+        assert spent(5.0)
+        ledger.charge(noise(1.5), partition="south")
+        assert spent(5.0)
+    with pytest.raises(BudgetExceeded):
+        Ledger(file, "wards").charge(noise(0.01), partition="north")
+    Ledger(file, "wards").charge(noise(3.0), partition="east")
 
 
 def test_parts_are_refused_where_a_record_may_move_between_them(file):
@@ -284,6 +495,35 @@ def exact_total(charges):
     shared = sum((Fraction(rho) for part, rho in charges if part is None), Fraction(0))
     parts = {part for part, _ in charges} - {None}
     return shared + max((sum(Fraction(rho) for p, rho in charges if p == part) for part in parts), default=Fraction(0))
+
+
+@settings(max_examples=40)
+@given(CHARGES, st.sampled_from([GaussianDP(1.0), ApproxDP(4.0, 1e-6)]))
+def test_no_sequence_of_charges_overspends_in_gaussian_dp_and_none_is_refused_without_need(charges, budget):
+    """Against the largest mu that the account's budget allows, with sums of squares as exact fractions."""
+    allowed = Fraction(budget.gaussian_allowance().mu) ** 2
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = Ledger(os.path.join(folder, "ledger.db"), "wards", budget)
+        taken = []
+        for part, mu in charges:
+            # The cost may be a float above mu²/2; what counts is mu.
+            fits = exact_total([*taken, (part, Fraction(mu) ** 2)]) <= allowed
+            try:
+                ledger.charge(noise(mu), partition=part)
+            except BudgetExceeded:
+                assert not fits
+            else:
+                assert fits
+                taken.append((part, Fraction(mu) ** 2))
+        assert [(r["partition"], Fraction(r["cost"]["mu"]) ** 2) for r in ledger.releases()] == taken
+        (name, budgeted), *_ = budget.to_dict().items()
+        spent, left = ledger.spent()[name], ledger.left()[name]
+        if name == "mu":
+            assert exact_total(taken) <= Fraction(spent) ** 2 <= 1
+            assert Fraction(left) ** 2 + Fraction(spent) ** 2 <= 1
+        else:
+            assert spent <= budgeted
+            assert Fraction(left) + Fraction(spent) <= Fraction(budgeted)
 
 
 @settings(max_examples=40)
@@ -359,7 +599,7 @@ def spy_on(monkeypatch, owner, name, before):
 
 READING = [(records, "class_codes"), (Lattice, "transform"), (Lattice, "_quantise"), (Lattice, "_map")]
 DRAWING = [
-    (source, name) for source in (SystemRandomness, SeededRandomness) for name in ("below", "bits", "discrete_gaussian")
+    (source, name) for source in (SystemRandomness, SeededRandomness) for name in ("below", "bits", "rounded_gaussian")
 ]
 
 
@@ -390,7 +630,7 @@ def test_the_charge_is_on_record_before_anything_private_is_looked_at_or_drawn(n
         spy_on(monkeypatch, owner, method, look)
     estimator.fit(X, Y, **more, ledger=Ledger(file, "wards"))
     assert seen[0][0] == "class_codes"
-    assert {what for what, _ in seen} & {"below", "bits", "discrete_gaussian"}
+    assert {what for what, _ in seen} & {"below", "bits", "rounded_gaussian"}
     for what, rows in seen:
         assert [status for status, _ in rows] == [CHARGED], what
         assert json.loads(rows[0][1])["rho"] > 0
@@ -442,7 +682,7 @@ def test_a_fit_that_dies_in_its_mechanism_has_paid(error, ledger, monkeypatch):
     def release(self, exact, source):
         raise error
 
-    monkeypatch.setattr(DiscreteGaussian, "release", release)
+    monkeypatch.setattr(RoundedGaussian, "release", release)
     for count in range(1, 4):
         with pytest.raises(type(error)):
             mean(0.25).fit(X, Y, ledger=ledger)
@@ -557,11 +797,11 @@ def test_a_table_of_the_same_name_but_other_columns_is_refused(file):
 
 def test_a_ledger_of_a_later_schema_is_left_alone(file, ledger):
     with sqlite3.connect(file) as connection:
-        connection.execute("UPDATE dppl_schema SET version = 2")
+        connection.execute(f"UPDATE dppl_schema SET version = {SCHEMA_VERSION + 1}")
     connection.close()
     before = file.read_bytes()
     for use in (lambda: Ledger(file, "wards"), lambda: Ledger(file, "new", ZCDP(1.0)), lambda: accounts(file)):
-        with pytest.raises(LedgerError, match=r"schema 2.*Update dppl"):
+        with pytest.raises(LedgerError, match=rf"schema {SCHEMA_VERSION + 1}.*Update dppl"):
             use()
     assert file.read_bytes() == before
 
@@ -649,6 +889,159 @@ def test_postgresql_without_its_driver_names_the_extra(monkeypatch):
         assert "psycopg" in one_line(caught)
 
 
+# Ledgers of dppl before it knew Gaussian DP
+
+BEFORE = Path(__file__).parent / "before" / "ledger.db"
+# What that release said was spent, and how its accounts added up.
+SPENT = {
+    "zcdp": ({"rho": 0.5}, "zcdp"),
+    "approx": ({"epsilon": 1.9999999999989675, "delta": 1e-6}, "renyi"),
+    "searched": ({"epsilon": 3.1324814016891374, "delta": 1e-6}, "renyi"),
+    "pure": ({"epsilon": 1.0}, "pure"),
+}
+
+
+@pytest.fixture
+def before(file):
+    shutil.copy(BEFORE, file)
+    file.chmod(0o600)
+    return file
+
+
+def raw(path):
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        versions = [version for (version,) in connection.execute("SELECT version FROM dppl_schema")]
+        datasets = connection.execute("SELECT id, name, budget, adjacency, created FROM dppl_datasets").fetchall()
+        return versions, datasets, connection.execute("SELECT * FROM dppl_releases").fetchall()
+
+
+def test_the_kept_ledger_is_one_of_the_first_schema():
+    versions, datasets, _ = raw(BEFORE)
+    assert versions == [1]
+    assert {name for _, name, *_ in datasets} == set(SPENT)
+
+
+@pytest.mark.parametrize("dataset", SPENT)
+def test_an_earlier_ledger_opens_with_the_same_total_and_goes_on_adding_up_as_it_did(dataset, before):
+    account = Ledger(before, dataset)
+    spent, route = SPENT[dataset]
+    assert account.spent() == pytest.approx(spent, rel=1e-12)
+    assert account.accounting == route
+    versions, datasets, releases = raw(before)
+    assert versions == [SCHEMA_VERSION]
+    assert (datasets, releases) == raw(BEFORE)[1:]
+    assert {account.dataset: account.accounting for account in accounts(before)} == {
+        name: route for name, (_, route) in SPENT.items()
+    }
+
+
+def test_earlier_releases_are_shown_as_they_were(before):
+    shown = {account.dataset: account.releases() for account in accounts(before)}
+    with contextlib.closing(sqlite3.connect(BEFORE)) as connection:
+        connection.row_factory = sqlite3.Row
+        kept = connection.execute("SELECT * FROM dppl_releases ORDER BY id").fetchall()
+    told = sorted((release for releases in shown.values() for release in releases), key=lambda r: r["number"])
+    assert [release["cost"] for release in told] == [json.loads(row["cost"]) for row in kept]
+    for name in ("status", "mechanism", "estimator", "dppl_version", "charged_at", "released_at", "model_sha256"):
+        assert [release[name] for release in told] == [row[name] for row in kept]
+    assert all("mu" not in release["cost"] for release in told)
+
+
+def test_an_earlier_ledger_is_upgraded_once(before, monkeypatch):
+    upgrades = []
+    spy_on(monkeypatch, module, "_upgrade", upgrades.append)
+    for _ in range(3):
+        accounts(before)
+        Ledger(before, "zcdp")
+    Ledger(before, "new", ApproxDP(1.0, 1e-6))
+    assert upgrades == ["_upgrade"]
+    assert Ledger(before, "new").accounting == "gdp"
+
+
+def test_an_upgrade_that_fails_leaves_the_ledger_as_it_was(before, monkeypatch):
+    whole, content = module._routes, before.read_bytes()
+    calls = []
+
+    def failing(budget):
+        calls.append(budget)
+        if len(calls) == 3:  # some accounts have their route already
+            raise KeyboardInterrupt
+        return whole(budget)
+
+    monkeypatch.setattr(module, "_routes", failing)
+    with pytest.raises(KeyboardInterrupt):
+        Ledger(before, "zcdp")
+    assert before.read_bytes() == content
+    monkeypatch.undo()
+    assert Ledger(before, "approx").accounting == "renyi"
+
+
+def test_many_who_open_an_earlier_ledger_at_once_upgrade_it_once(before):
+    found, barrier = [], threading.Barrier(8)
+
+    def work():
+        barrier.wait(timeout=30)
+        found.append(Ledger(before, "approx").accounting)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == ["renyi"] * 8
+    assert raw(before)[0] == [SCHEMA_VERSION]
+
+
+def test_fits_in_an_earlier_zcdp_account_add_in_zcdp(before):
+    account = Ledger(before, "zcdp")
+    mean(GaussianDP(0.3)).fit(X, Y, ledger=account)
+    cost = Cost.from_dict(account.releases()[-1]["cost"])
+    assert account.spent() == {"rho": total_rho([Cost(rho=0.5), cost])}
+    assert account.spent()["rho"] == pytest.approx(0.545)
+    with pytest.raises(BudgetExceeded):
+        mean(0.46).fit(X, Y, ledger=account)
+
+
+def test_fits_in_an_earlier_approximate_account_are_added_in_zcdp_and_converted(before):
+    account = Ledger(before, "approx")
+    (old,) = [Cost.from_dict(release["cost"]) for release in account.releases()]
+    mean(GaussianDP(0.3)).fit(X, Y, ledger=account)
+    new = Cost.from_dict(account.releases()[-1]["cost"])
+    spent = account.spent()["epsilon"]
+    assert spent == epsilon_of_zcdp(total_rho([old, new]), 1e-6)
+    assert spent > SPENT["approx"][0]["epsilon"]
+    # By squares of mu it would be less, which is not proven for the noise that was drawn before.
+    assert spent > 1.03 * gaussian_epsilon(math.sqrt(2 * old.rho + new.mu**2), 1e-6)
+    # The account takes what its rule allows and no more.
+    rest = Fraction(zcdp_within(4.0, 1e-6)) - old.exact_rho - new.exact_rho
+    with pytest.raises(BudgetExceeded):
+        mean(float(rest) * (1 + 1e-9)).fit(X, Y, ledger=account)
+    mean(float(rest) * (1 - 1e-9)).fit(X, Y, ledger=account)
+    assert account.spent()["epsilon"] == pytest.approx(4.0, rel=1e-8)
+
+
+def test_fits_and_searches_in_an_earlier_account_with_a_search_are_added_at_its_order(before):
+    account = Ledger(before, "searched")
+    mean(GaussianDP(0.1)).fit(X, Y, ledger=account)
+    account.charge(searched())
+    costs = [Cost.from_dict(release["cost"]) for release in account.releases()]
+    first = costs[0]
+    assert len(costs) == 4
+    order = best_order(first.rho, first.mean_runs, 1e-6)
+    assert account.spent()["epsilon"] == pytest.approx(epsilon_at(costs, 1e-6, order), rel=1e-12)
+    assert SPENT["searched"][0]["epsilon"] < account.spent()["epsilon"] <= 8.0
+
+
+def test_an_earlier_pure_account_takes_selections_and_no_noise(before):
+    account = Ledger(before, "pure")
+    dppl.PublicPrototypes(PureDP(1.0), classes=["a", "b"]).fit(X, Y, X_public=X_PUBLIC, ledger=account)
+    assert account.spent() == {"epsilon": 2.0}
+    assert set(account.releases()[-1]["cost"]) == {"epsilon", "mu", "rho"}
+    for refused in (noise(1e-9), pure(1e-9)):
+        with pytest.raises(BudgetExceeded):
+            account.charge(refused)
+
+
 # Two at once
 
 
@@ -722,7 +1115,9 @@ def test_whoever_meets_an_error_after_the_charge_is_told_that_it_stays(ledger):
     with pytest.raises(UnknownLabelError) as caught:
         mean(0.25).fit(np.eye(2), ["a", "c"], ledger=ledger)
     assert caught.value.__notes__ == ["The ledger keeps the charge: wards, release 1."]
-    assert ledger.spent() == {"rho": 0.25}
+    (release,) = mean(0.25).guarantee_for(2).releases
+    assert ledger.spent() == {"rho": release.cost["rho"]}
+    assert 0.25 * (1 - 1e-15) < release.cost["rho"] <= 0.25  # the root of 2·rho, which sets the noise, is rounded down
     with pytest.raises(BudgetExceeded) as caught:
         mean(0.8).fit(np.eye(2), ["a", "b"], ledger=ledger)
     assert not hasattr(caught.value, "__notes__")

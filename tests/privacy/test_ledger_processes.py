@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 import dppl
 from dppl.errors import BudgetExceeded, LedgerError
-from dppl.privacy import ZCDP
+from dppl.privacy import ZCDP, ApproxDP, Cost
 from dppl.privacy import ledger as module
 from dppl.privacy.ledger import CHARGED, RELEASED, Ledger, accounts
 
@@ -34,7 +34,7 @@ import json, os, random, signal, sys, time
 import numpy as np
 import dppl
 from dppl.errors import BudgetExceeded
-from dppl.mechanisms.gaussian import DiscreteGaussian
+from dppl.mechanisms.gaussian import RoundedGaussian
 from dppl.privacy.ledger import Ledger
 
 url, processes, killed, at_once = sys.argv[1], *map(int, sys.argv[2:])
@@ -85,7 +85,7 @@ def child(i):
     global calls
     calls = 0
     if i in at_draw:
-        DiscreteGaussian.release = die
+        RoundedGaussian.release = die
     if i in call_of:
         sys.setprofile(die_at_call)
     try:
@@ -150,12 +150,12 @@ def check_the_books(url, folder, outcome):
     assert len(booked) == len(releases)
     files = {int(path.stem.removeprefix("wards-")): path for path in Path(folder).glob("wards-*")}
 
-    total = sum((Fraction(release["cost"]["rho"]) for release in releases), Fraction(0))
+    total = sum((Cost.from_dict(release["cost"]).exact_rho for release in releases), Fraction(0))
     spent = ledger.spent()["rho"]
     assert total <= Fraction(spent) <= ledger.budget.rho  # never overspent
     models = {i: dppl.load(path) for i, path in files.items()}
-    costs = {i: Fraction(model.guarantee_.releases[0].cost["rho"]) for i, model in models.items()}
-    assert sum(costs.values()) <= total  # never under-counted
+    costs = {i: model.guarantee_.releases[0].cost for i, model in models.items()}
+    assert sum(Cost.from_dict(cost).exact_rho for cost in costs.values()) <= total  # never under-counted
 
     # Every model is on record, with its hash; every record of a whole fit has its model.
     assert finished <= set(files) <= finished | killed
@@ -164,7 +164,7 @@ def check_the_books(url, folder, outcome):
         assert models[i].guarantee_.ledger_entry == f"wards, release {booked[i]['number']}"
         assert booked[i]["status"] == RELEASED
         assert booked[i]["model_sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
-        assert costs[i] == Fraction(booked[i]["cost"]["rho"])
+        assert costs[i] == booked[i]["cost"]
     for release in releases:
         assert release["status"] in (RELEASED, CHARGED)
         assert (release["status"] == RELEASED) == (release["model_sha256"] is not None)
@@ -352,6 +352,26 @@ def test_postgresql_keeps_the_rules_of_the_file(monkeypatch):
     with pytest.raises(LedgerError) as caught:
         ledger.spent()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.postgresql
+def test_an_earlier_ledger_on_postgresql_is_upgraded_once_by_many(monkeypatch):
+    if not has_postgresql():
+        assert_the_error_of_a_missing_database(monkeypatch)
+        return
+    with server() as url:
+        budgets = {"approx": ApproxDP(4.0, 1e-6), "zcdp": ZCDP(1.0)}
+        for name, budget in budgets.items():
+            Ledger(url, name, budget)
+        with sa.create_engine(url, poolclass=sa.pool.NullPool).begin() as connection:  # as the first schema had it
+            connection.exec_driver_sql("ALTER TABLE dppl_datasets DROP COLUMN accounting")
+            connection.exec_driver_sql("UPDATE dppl_schema SET version = 1")
+        whole, upgrades = module._upgrade, []
+        monkeypatch.setattr(module, "_upgrade", lambda connection: upgrades.append(1) or whole(connection))
+        names = ["approx", "zcdp"] * 4
+        assert at_once(8, lambda i: Ledger(url, names[i]).accounting) == ["renyi", "zcdp"] * 4
+        assert upgrades == [1]
+        assert Ledger(url, "new", ApproxDP(4.0, 1e-6)).accounting == "gdp"
 
 
 BEGIN_POSTGRESQL = module._BEGIN["postgresql"]

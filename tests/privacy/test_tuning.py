@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special
 
-from dppl import ZCDP, ApproxDP, PureDP
+from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.errors import BudgetError, ParameterError
 from dppl.privacy import Cost, compose
-from dppl.privacy.composition import covers, epsilon_at, total_epsilon, total_rho
+from dppl.privacy.composition import covers, epsilon_at, total_epsilon, total_mu, total_rho
 from dppl.privacy.tuning import ORDERS, best_order, renyi_of_best, rho_per_run_within
 
 GEOMETRIC = 1.0  # the shape parameter of dp-accounting's family of distributions
@@ -80,17 +80,21 @@ def test_a_calibrated_search_stays_within_its_budget_and_uses_it(epsilon, delta,
 
 
 def test_searches_and_fits_add_up_at_each_order():
-    costs = [Cost(rho=0.01, mean_runs=10), Cost(rho=0.02), Cost(rho=0.01, mean_runs=10)]
+    costs = [Cost(rho=0.01, mean_runs=10), Cost(rho=0.02, mu=0.2), Cost(rho=0.01, mean_runs=10)]
     for order in (1.5, 4.0, 30.0):
         alone = [cost.renyi(order) for cost in costs]
         assert alone[0] == renyi_of_best(0.01, 10, order)
         assert alone[1] == 0.02 * order
+    # A fit costs what it does in zCDP, whether it states a mu or not.
     assert compose(costs, 1e-6) == compose([Cost(rho=0.01, mean_runs=10, count=2), Cost(rho=0.02)], 1e-6)
     assert compose(costs, 1e-6).epsilon > compose(costs[:2], 1e-6).epsilon > compose(costs[:1], 1e-6).epsilon
 
 
-def test_a_search_has_no_pure_and_no_concentrated_cost():
+def test_a_search_has_no_pure_no_concentrated_and_no_gaussian_cost():
     cost = Cost(rho=0.01, mean_runs=10)
+    with pytest.raises(BudgetError, match="no total in it"):
+        total_mu([cost])
+    assert not covers(GaussianDP(1e6), [cost])
     with pytest.raises(BudgetError, match="no zCDP cost"):
         total_rho([cost])
     with pytest.raises(BudgetError):
@@ -100,12 +104,21 @@ def test_a_search_has_no_pure_and_no_concentrated_cost():
 
 
 def test_costs_survive_json():
-    for cost in (Cost(rho=0.5), Cost(rho=0.5, epsilon=2.0)):
-        fields = {"rho": cost.rho} | ({} if cost.epsilon is None else {"epsilon": cost.epsilon})
-        assert Cost.from_dict(fields) == cost
+    for cost in (
+        {"rho": 0.5},
+        {"rho": 0.5, "mu": 1.0},
+        {"rho": 0.5, "epsilon": 2.0},
+        {"rho": 0.5, "mu": 1.5, "epsilon": 2.0},
+    ):
+        read = Cost.from_dict(cost)
+        assert {name: getattr(read, name) for name in cost} == cost
+        assert (read.mu is None) == ("mu" not in cost)
+        assert (read.epsilon is None) == ("epsilon" not in cost)
+        assert read.mean_runs is None
     assert Cost.from_dict({"rho_per_run": 0.1, "mean_runs": 10.0}) == Cost(rho=0.1, mean_runs=10)
-    with pytest.raises(KeyError):
-        Cost.from_dict({"epsilon": 1.0})
+    for incomplete in ({"epsilon": 1.0}, {"mu": 1.0}, {"mu": 1.0, "epsilon": 1.0}):
+        with pytest.raises(KeyError):
+            Cost.from_dict(incomplete)
 
 
 @pytest.mark.parametrize(
@@ -114,6 +127,9 @@ def test_costs_survive_json():
         {"rho_per_run": 0.1, "mean_runs": 3.999},
         {"rho_per_run": 0.1, "mean_runs": 1.0},
         {"rho_per_run": 50.0, "rho": 1e-3},
+        {"rho_per_run": 50.0, "mu": 1e-3},
+        {"rho_per_run": 0.1, "mean_runs": 3.0, "mu": 5.0},
+        {"rho": 0.1, "mu": 0.0},
         {"rho_per_run": 0.1, "mean_runs": 3.0, "rho": 5.0},
         {"rho": 0.1, "sigma": 3.0},
         {},

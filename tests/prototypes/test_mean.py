@@ -1,11 +1,12 @@
 import warnings
 
+import mpmath
 import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.metrics.pairwise import cosine_similarity
 
-from dppl import ZCDP, ApproxDP, MeanPrototypes, PureDP
+from dppl import ZCDP, ApproxDP, GaussianDP, MeanPrototypes, PureDP
 from dppl.errors import BudgetError, InputError, LabelSetWarning, ParameterError, UnknownLabelError, WeakBudgetWarning
 from dppl.lattice import Lattice, iter_blocks
 
@@ -151,11 +152,28 @@ def test_pure_dp_is_refused_with_the_way_out(data):
         fitted(data, PureDP(1.0))
 
 
+def gaussian_delta(mu, epsilon):
+    """Balle, Wang (2018), arXiv:1805.06530, Theorem 8, in the digits at work."""
+    middle, half = epsilon / mpmath.mpf(mu), mpmath.mpf(mu) / 2
+    return mpmath.ncdf(half - middle) - mpmath.exp(epsilon) * mpmath.ncdf(-half - middle)
+
+
 def test_approximate_budgets_are_kept(data):
     model = fitted(data, ApproxDP(2.0, 1e-6))
-    rho = model.guarantee_.releases[0].cost["rho"]
-    assert ZCDP(rho).to_approx(1e-6).epsilon <= 2.0 * (1 + 1e-9)
-    assert ZCDP(rho * 1.001).to_approx(1e-6).epsilon > 2.0
+    (release,) = model.guarantee_.releases
+    with mpmath.workdps(40):
+        mu = mpmath.sqrt(mpmath.mpf(float(model.lattice_.squared_norm))) / release.parameters["noise_std"]
+        assert gaussian_delta(mu, 2) <= gaussian_delta(release.cost["mu"], 2) <= mpmath.mpf(1e-6)
+        assert gaussian_delta(mu * (1 + mpmath.mpf("1e-12")), 2) > 1e-6  # and no noise is wasted
+    assert model.guarantee_.epsilon(1e-6) <= 2.0
+    # What zCDP alone would allow is less.
+    assert ZCDP(release.cost["rho"]).to_approx(1e-6).epsilon > 2.1
+
+
+def test_a_gaussian_budget_is_spent_to_the_last_bit(data):
+    (release,) = fitted(data, GaussianDP(0.7)).guarantee_.releases
+    assert 0.7 * (1 - 1e-15) < release.cost["mu"] <= 0.7
+    assert release.sensitivity / release.parameters["noise_std"] == pytest.approx(0.7, rel=1e-15)
 
 
 def test_classes_read_from_the_labels_warn_and_are_not_covered(data):

@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 from sklearn.metrics.pairwise import cosine_similarity
 
-from dppl import ZCDP, ApproxDP, PublicPrototypes, PureDP
+from dppl import ZCDP, ApproxDP, GaussianDP, PublicPrototypes, PureDP
 from dppl.errors import InputError, ParameterError
 from dppl.lattice import iter_blocks
 from dppl.prototypes import public as public_module
@@ -120,20 +120,27 @@ def test_ids_of_a_public_table_name_the_selected_rows(data):
     assert model.fit(X, y, X_public=public).public_ids_ is None
 
 
-@pytest.mark.parametrize(("budget", "epsilon"), [(PureDP(2.0), 2.0), (ApproxDP(2.0, 1e-6), 2.0), (ZCDP(0.5), 2.0)])
+# What one selection of range 2 costs in Gaussian DP.
+MU = float(2 * stats.norm.ppf(1 / (1 + np.exp(-1))))
+
+
+@pytest.mark.parametrize(
+    ("budget", "epsilon"),
+    [(PureDP(2.0), 2.0), (ApproxDP(2.0, 1e-6), 2.0), (ZCDP(0.5), 2.0), (GaussianDP(MU), 2.0)],
+)
 def test_every_notion_buys_its_selection(data, budget, epsilon):
     release = fitted(data, budget).guarantee_.releases[0]
     assert release.parameters["epsilon_per_selection"] == pytest.approx(epsilon)
     assert release.cost["epsilon"] == pytest.approx(epsilon)
     assert release.cost["rho"] == pytest.approx(epsilon**2 / 8)
+    assert release.cost["mu"] == pytest.approx(MU)
 
 
-@pytest.mark.parametrize("budget", [PureDP(2.0), ZCDP(0.5)])
+@pytest.mark.parametrize("budget", [PureDP(2.0), ZCDP(0.5), GaussianDP(MU)])
 def test_replace_one_pays_for_two_selections(data, budget):
     release = fitted(data, budget, adjacency="replace-one").guarantee_.releases[0]
     assert release.parameters["epsilon_per_selection"] == pytest.approx(1.0)
-    assert release.cost["epsilon"] == pytest.approx(2.0)
-    assert release.cost["rho"] == pytest.approx(0.5)
+    assert release.cost == pytest.approx({"epsilon": 2.0, "mu": MU, "rho": 0.5})
 
 
 def test_automatic_bounds_depend_on_public_rows_alone(data):

@@ -1,10 +1,13 @@
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 import dppl
 from dppl.estimators.model_file import describe
+from dppl.privacy import Guarantee
 from dppl.report import model_card
 
 
@@ -17,9 +20,11 @@ def description(request, tmp_path):
 
 
 def front_matter(card):
-    """Read the YAML header; its values are JSON, which YAML contains."""
+    """Read the YAML header, whose values are JSON, which YAML contains: both readers must see the same."""
     header = card.split("---\n")[1]
-    return {name: json.loads(value) for name, value in (line.split(": ", 1) for line in header.splitlines())}
+    fields = {name: json.loads(value) for name, value in (line.split(": ", 1) for line in header.splitlines())}
+    assert yaml.safe_load(header) == fields
+    return fields
 
 
 def test_the_header_names_the_budget_for_machines(description):
@@ -37,17 +42,56 @@ def test_numbers_are_numbers_for_readers_of_old_yaml(description):
     assert '"delta": 1.0e-06' in line
 
 
-def test_a_concentrated_budget_is_put_in_epsilon_too(tmp_path):
-    dppl.MeanPrototypes(dppl.ZCDP(0.5), classes=[0]).fit(np.eye(2), [0, 0]).save(tmp_path / "m.safetensors")
+@pytest.mark.parametrize("budget", [dppl.GaussianDP(1.0), dppl.ZCDP(0.5), dppl.ApproxDP(1.0, 1e-5)], ids=str)
+def test_budgets_of_all_notions_are_put_in_mu_and_one_epsilon(budget, tmp_path):
+    model = dppl.MeanPrototypes(budget, classes=[0]).fit(np.eye(2), [0, 0])
+    model.save(tmp_path / "m.safetensors")
     privacy = front_matter(model_card(describe(tmp_path / "m.safetensors")))["differential_privacy"]
-    assert privacy["implied_epsilon"] == dppl.ZCDP(0.5).to_approx(1e-6).epsilon
+    assert {name: privacy[name] for name in budget.to_dict()} == budget.to_dict()
+    (release,) = model.guarantee_.releases
+    assert privacy["implied_mu"] == release.cost["mu"]
+    assert privacy["implied_epsilon"] == dppl.GaussianDP(release.cost["mu"]).to_approx(1e-6).epsilon
     assert privacy["implied_delta"] == 1e-6
+
+
+@pytest.mark.parametrize(("delta", "names"), [(1e-7, {"implied_epsilon", "implied_delta"}), (1e-5, set())])
+def test_releases_in_approximate_dp_alone_imply_no_mu_and_no_smaller_delta(delta, names, tmp_path):
+    model = dppl.baselines.LinearProbe(
+        dppl.ApproxDP(1.0, delta), [0, 1], sampling_rate=0.1, batch_size=3, steps=3, random_state=0
+    )
+    model.fit(np.eye(4), [0, 1, 0, 1]).save(tmp_path / "m.safetensors")
+    privacy = front_matter(model_card(describe(tmp_path / "m.safetensors")))["differential_privacy"]
+    assert {name for name in privacy if name.startswith("implied")} == names
+    if names:
+        assert privacy["implied_epsilon"] == model.guarantee_.epsilon(1e-6)
+
+
+@pytest.mark.parametrize("name", ["mean", "discriminant", "public"])
+def test_the_card_of_an_older_file_names_no_mu(name):
+    description = describe(Path(__file__).parents[1] / "privacy" / "before" / f"{name}.safetensors")
+    card = model_card(description)
+    privacy = front_matter(card)["differential_privacy"]
+    assert "implied_mu" not in privacy
+    assert privacy["implied_epsilon"] == Guarantee.from_dict(description["guarantee"]).epsilon(1e-6)
+    assert "mu, Gaussian DP" not in card
+    assert "rounded" not in card
+
+
+def test_the_numbers_stand_in_a_table(description):
+    card = model_card(description)
+    guarantee = Guarantee.from_dict(description["guarantee"])
+    rows = "\n".join(f"| {name} | {value} |" for name, value in guarantee.table())
+    assert f"| | |\n|---|---|\n{rows}\n" in card
+    assert "| mu, Gaussian DP | " in rows
+    assert guarantee.summary() in card
 
 
 def test_the_card_says_everything_a_reviewer_asks(description):
     card = model_card(description)
     release = description["guarantee"]["releases"][0]
-    wanted = [release["mechanism"], release["statistic"], str(release["sensitivity"]), str(release["cost"]["rho"])]
+    wanted = [release["mechanism"], release["statistic"], str(release["sensitivity"])]
+    wanted += [f"cost {name} | {value}" for name, value in release["cost"].items()]
+    wanted += [description["guarantee"]["neighbours"], *description["guarantee"]["assumptions"]]
     wanted += description["guarantee"]["public_inputs"] + description["guarantee"]["not_covered"]
     for text in wanted:
         assert text in card

@@ -1,17 +1,20 @@
 """docs/statement.schema.json accepts what `dppl show --json` prints of every model, and no damaged statement."""
 
 import copy
+import hashlib
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
+from typer.testing import CliRunner
 
 from dppl import (
     ZCDP,
     ApproxDP,
     DiscriminantPrototypes,
+    GaussianDP,
     Ledger,
     MeanPrototypes,
     PrivateSearch,
@@ -19,14 +22,18 @@ from dppl import (
     PureDP,
     baselines,
 )
+from dppl.cli.main import app
 from dppl.estimators.model_file import describe
+from dppl.privacy import Guarantee
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "statement.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = Draft202012Validator(SCHEMA)
 RNG = np.random.default_rng(0)
 X, P, Y = RNG.normal(size=(30, 8)), RNG.normal(size=(20, 8)), RNG.integers(0, 3, 30)
 REPLACE = {"adjacency": "replace-one"}
+BEFORE = Path(__file__).parents[1] / "privacy" / "before"
 MODELS = {
+    "mean-gaussian": MeanPrototypes(GaussianDP(1.0), [0, 1, 2]),
     "mean-zcdp": MeanPrototypes(ZCDP(1.0), [0, 1, 2]),
     "mean-approx": MeanPrototypes(ApproxDP(1.0, 1e-6), [0.0, 1.0, 2.0], center="public", pool=2, rotation=9),
     "mean-replace-one": MeanPrototypes(ZCDP(1.0), ["0", "1", "2", "é"], metric="euclidean", **REPLACE),
@@ -34,10 +41,14 @@ MODELS = {
     "coinpress-approx": MeanPrototypes(
         ApproxDP(1.0, 1e-6), [0, 1, 2], mechanism="coinpress", coinpress_split=(0.25, 0.75), **REPLACE
     ),
+    "coinpress-gaussian": MeanPrototypes(GaussianDP(1.0), [0, 1, 2], mechanism="coinpress", **REPLACE),
+    "public-gaussian": PublicPrototypes(GaussianDP(1.0), [0, 1, 2], 2),
     "public-pure": PublicPrototypes(PureDP(1.0), [0, 1, 2], random_state=0),
     "public-zcdp": PublicPrototypes(ZCDP(1.0), [0, 1, 2], 3, clip=(0.5, 1.5), unknown_labels="ignore"),
     "public-approx": PublicPrototypes(ApproxDP(1.0, 1e-6), [0, 1, 2], **REPLACE),
     "discriminant": DiscriminantPrototypes(ZCDP(1.0), [0, 1, 2]),
+    "discriminant-gaussian": DiscriminantPrototypes(GaussianDP(1.0), [0, 1, 2]),
+    "hardly private": MeanPrototypes(GaussianDP(1000.0), [0, 1, 2]),
     "probe": baselines.LinearProbe(ZCDP(1.0), [0, 1, 2]),
     "sampled-probe": baselines.LinearProbe(ApproxDP(1.0, 1e-6), [0, 1, 2], sampling_rate=0.1, batch_size=3, steps=3),
     "global-adapt": baselines.GlobalAdapt(ZCDP(1.0), [0, 1, 2]),
@@ -55,7 +66,14 @@ def statement(estimator, folder, **options):
     """Fit and save, and return what `dppl show --json` prints, as a reader gets it."""
     path = folder / "model.safetensors"
     estimator.fit(X, Y, X_public=P, **options).save(path, overwrite=True)
-    return json.loads(json.dumps(describe(path)))
+    return shown(path)
+
+
+def shown(path):
+    content = describe(path)
+    content["implied"] = Guarantee.from_dict(content["guarantee"]).implied()
+    content["file_sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return json.loads(json.dumps(content))
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +89,38 @@ def test_the_schema_is_one():
 @pytest.mark.parametrize("name", MODELS)
 def test_statements_of_all_models_are_valid(name, statements):
     VALIDATOR.validate(statements[name])
+
+
+@pytest.fixture(params=sorted(path.stem for path in BEFORE.glob("*.safetensors")))
+def older(request):
+    return shown(BEFORE / f"{request.param}.safetensors")
+
+
+def test_statements_of_older_files_are_valid_and_state_no_mu(older):
+    assert older["format"] == 1
+    assert older["implied"]["mu"] is None
+    VALIDATOR.validate(older)
+
+
+def test_a_file_of_the_older_format_can_state_no_mu(older):
+    release(older)["cost"]["mu"] = 1.0
+    assert not VALIDATOR.is_valid(older)
+    for one in older["guarantee"]["releases"]:
+        one["cost"]["mu"] = 1.0
+    VALIDATOR.validate(older | {"format": 2})
+
+
+def test_what_the_command_prints_is_valid(tmp_path):
+    MeanPrototypes(GaussianDP(1.0), [0, 1, 2]).fit(X, Y).save(tmp_path / "model.safetensors")
+    result = CliRunner().invoke(app, ["show", str(tmp_path / "model.safetensors"), "--json"])
+    content = json.loads(result.stdout)
+    assert content == shown(tmp_path / "model.safetensors")
+    VALIDATOR.validate(content)
+
+
+def test_the_file_itself_holds_nothing_that_is_computed_anew(statements):
+    for name in ("implied", "file_sha256"):
+        VALIDATOR.validate({field: value for field, value in statements["mean-zcdp"].items() if field != name})
 
 
 def test_a_statement_with_a_ledger_entry_is_valid(tmp_path):
@@ -102,7 +152,7 @@ def at(content, path):
     return content
 
 
-@pytest.mark.parametrize("name", ["public-zcdp", "mean-approx", "search-mean"])
+@pytest.mark.parametrize("name", ["public-zcdp", "mean-approx", "mean-gaussian", "search-mean"])
 def test_every_field_must_be_there_and_no_other_may(name, statements):
     content = statements[name]
     closed = [path for path in objects(content) if path[-1:] not in [("parameters",), ("software",)]]
@@ -114,7 +164,12 @@ def test_every_field_must_be_there_and_no_other_may(name, statements):
         for field in at(content, path):
             missing = copy.deepcopy(content)
             del at(missing, path)[field]
-            optional = (*path, field) == ("guarantee", "releases", 0, "cost", "epsilon")  # Gaussian noise has none
+            # Gaussian noise has no epsilon, and what is computed anew is not in the file.
+            optional = (*path, field) in [
+                ("guarantee", "releases", 0, "cost", "epsilon"),
+                ("implied",),
+                ("file_sha256",),
+            ]
             assert VALIDATOR.is_valid(missing) == optional, (path, field)
 
 
@@ -141,7 +196,8 @@ def release(content):
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
-        ("mean-zcdp", lambda d: d.update(format=2)),
+        ("mean-zcdp", lambda d: d.update(format=1)),  # it states mu
+        ("mean-zcdp", lambda d: d.update(format=3)),
         ("mean-zcdp", lambda d: d.update(estimator="os.system")),
         ("mean-zcdp", lambda d: d.update(classes=[])),
         ("mean-zcdp", lambda d: d.update(classes=[1, 1])),
@@ -155,6 +211,28 @@ def release(content):
         ("mean-zcdp", lambda d: d["guarantee"]["budget"].update(rho="1.0")),
         ("mean-zcdp", lambda d: d["guarantee"]["budget"].update(epsilon=1.0)),
         ("mean-zcdp", lambda d: d["guarantee"].update(notion="pure DP", budget={"epsilon": 1.0})),  # Gaussian noise
+        ("mean-gaussian", lambda d: d["guarantee"]["budget"].update(mu=0)),
+        ("mean-gaussian", lambda d: d["guarantee"]["budget"].update(mu=-1.0)),
+        ("mean-gaussian", lambda d: d["guarantee"]["budget"].update(rho=0.5)),
+        ("mean-gaussian", lambda d: d["guarantee"]["budget"].update(epsilon=1.0)),
+        ("mean-gaussian", lambda d: d["guarantee"].update(budget={"rho": 0.5})),
+        ("mean-gaussian", lambda d: d["guarantee"].update(notion="zCDP")),
+        ("mean-gaussian", lambda d: release(d)["cost"].pop("mu")),
+        ("mean-gaussian", lambda d: release(d)["cost"].pop("rho")),
+        ("mean-gaussian", lambda d: release(d)["cost"].update(mu=0)),
+        ("mean-gaussian", lambda d: d.update(format=1)),
+        ("mean-zcdp", lambda d: d["guarantee"]["budget"].update(mu=1.0)),
+        ("mean-zcdp", lambda d: release(d)["cost"].pop("mu")),
+        ("mean-approx", lambda d: d["guarantee"]["budget"].update(mu=1.0)),
+        ("public-pure", lambda d: d["guarantee"]["budget"].update(mu=1.0)),
+        ("search-mean", lambda d: d["guarantee"].update(notion="Gaussian DP", budget={"mu": 1.0})),
+        ("mean-gaussian", lambda d: d["implied"].update(mu=0)),
+        ("mean-gaussian", lambda d: d["implied"].update(best_guess=1.01)),
+        ("mean-gaussian", lambda d: d["implied"].update(best_guess=0.4)),
+        ("mean-gaussian", lambda d: d["implied"].update(epsilon=4.887)),
+        ("mean-gaussian", lambda d: d["implied"]["epsilon"][0].update(delta=0)),
+        ("mean-gaussian", lambda d: d["implied"]["tests"][0].update(true_positive_rate=1.01)),
+        ("mean-gaussian", lambda d: d["implied"].update(tests=[])),
         ("mean-approx", lambda d: d["guarantee"]["budget"].pop("delta")),
         ("mean-approx", lambda d: d["guarantee"]["budget"].update(delta=1.0)),
         ("public-pure", lambda d: d["guarantee"]["budget"].update(delta=1e-6)),

@@ -6,7 +6,6 @@ from dppl.audit.bounds import (
     epsilon_of_gdp,
     gdp_lower_bound,
     one_run_lower_bound,
-    rho_of_gdp,
     zcdp_lower_bound,
 )
 from dppl.audit.canaries import Canary, Records, orthogonal_canaries, worst_case
@@ -23,7 +22,6 @@ __all__ = [
     "gdp_lower_bound",
     "one_run_lower_bound",
     "orthogonal_canaries",
-    "rho_of_gdp",
     "worst_case",
     "zcdp_lower_bound",
 ]

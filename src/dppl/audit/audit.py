@@ -14,10 +14,10 @@ from sklearn.base import clone
 
 from dppl import _validate
 from dppl.audit import bounds
-from dppl.audit.canaries import WIDE, Canary, Estimator, Likelihood, Records, Released
+from dppl.audit.canaries import Canary, Estimator, Likelihood, Records, Released
 from dppl.errors import ParameterError
 from dppl.mechanisms import overheard, randomness
-from dppl.privacy import ZCDP, ApproxDP, Budget, Guarantee
+from dppl.privacy import ZCDP, ApproxDP, Budget, GaussianDP, Guarantee, PureDP
 
 Float: TypeAlias = NDArray[np.float64]
 Advance: TypeAlias = Callable[[], None]
@@ -36,18 +36,17 @@ class AuditResult:
     method : str
         What was audited.
     notion : str
-        Notion of the claim that is tested: ``"pure DP"``, ``"zCDP"`` or ``"approximate DP"``.
-    parameter : {"epsilon", "rho"}
+        Notion of the claim that is tested: ``"Gaussian DP"``, ``"pure DP"``, ``"zCDP"`` or ``"approximate DP"``.
+    parameter : {"mu", "epsilon", "rho"}
         What `claimed` and `lower_bound` are values of.
     claimed : float
     lower_bound : float
         At most the true value, with the stated confidence.
     delta : float
-        Where epsilon is compared; 0 for zCDP.
+        Where epsilon is compared; 0 for Gaussian DP and zCDP.
     bound : {"gaussian", "event", "one-run"}
-        How the bound was found. ``"event"`` and ``"one-run"`` hold for every mechanism. ``"gaussian"`` tests the claim
-        that the release is a Gaussian mechanism of that cost, which sees far more. For discrete noise that holds
-        nearly: from 32 steps on, what thresholds can see exceeds rho by less than 1e-4 of it.
+        How the bound was found. ``"gaussian"`` tests the claim of a mu, by the error rates of one event; at a delta it
+        is the epsilon that this mu implies. ``"event"`` and ``"one-run"`` test a rho or an epsilon for itself.
     confidence : float
     runs : int
         Fits with the canary, and as many without; 1 for an audit in one run.
@@ -113,14 +112,15 @@ def audit(
     confidence : float, default=0.95
         Probability with which the bound holds. An audit of a true claim finds a violation with at most 1 - confidence.
     delta : float, default=None
-        Compare epsilon at this delta. None compares what the budget names: rho, epsilon, or epsilon at its delta.
+        Compare epsilon at this delta. None compares mu if all releases are Gaussian, and else what the budget names:
+        rho, epsilon, or epsilon at its delta.
     progress : callable, default=None
         Called after every fit.
 
     Returns
     -------
     AuditResult
-        The claim is the budget of `guarantee_`.
+        The claim is that of `guarantee_`.
 
     Raises
     ------
@@ -143,25 +143,21 @@ def audit(
     template = _fresh(estimator)
     _check_canary(estimator, canary)
     models = {include: _neighbour(data, [canary], [include]) for include in (True, False)}
-    claims: list[tuple[Budget, bool]] = []
+    claims: list[Budget] = []
 
     def release(include: bool) -> float:
         # A copy of the unfitted template: no run sees what another left behind.
         with overheard() as released:
             model = copy(template).fit(*models[include], X_public=data.X_public)
-        if isinstance(canary.statistic, Likelihood):
-            claims[:] = [(model.guarantee_.budget, canary.statistic.is_gaussian(released))]
-        else:
-            claims[:] = [(model.guarantee_.budget, _has_wide_gaussian_noise(model.guarantee_))]
+        claims[:] = [_claim(model.guarantee_)]
         return _statistic(canary, model, released)
 
     started = time.perf_counter()
     samples = _samples(release, runs, progress)
     return _compared(
         samples,
-        claims[0][0],
+        claims[0],
         method=type(estimator).__name__,
-        gaussian=claims[0][1],
         delta=delta,
         confidence=confidence,
         seconds=time.perf_counter() - started,
@@ -173,7 +169,6 @@ def audit_release(
     claim: Budget,
     *,
     runs: int,
-    gaussian: bool = False,
     confidence: float = 0.95,
     delta: float | None = None,
     method: str = "release",
@@ -185,11 +180,8 @@ def audit_release(
     ----------
     release : callable
     claim : Budget
-        What it promises.
+        What it promises. One in Gaussian DP lets an audit see most.
     runs : int
-    gaussian : bool, default=False
-        Whether the claim is one of a Gaussian mechanism. Its noise must be continuous, or wide against the grid: a true
-        claim about narrow discrete noise would be refuted.
     confidence, delta, progress
         As in `audit`.
     method : str, default="release"
@@ -198,9 +190,7 @@ def audit_release(
     started = time.perf_counter()
     samples = _samples(release, runs, progress)
     seconds = time.perf_counter() - started
-    return _compared(
-        samples, claim, method=method, gaussian=gaussian, delta=delta, confidence=confidence, seconds=seconds
-    )
+    return _compared(samples, claim, method=method, delta=delta, confidence=confidence, seconds=seconds)
 
 
 def audit_in_one_run(
@@ -224,7 +214,7 @@ def audit_in_one_run(
         Under add-remove those out are left out; under replace-one their `other` stands in their place.
     confidence : float, default=0.95
     delta : float, default=None
-        None takes that of the budget, 0 for pure DP and 1e-5 for zCDP.
+        None takes that of the budget, 0 for pure DP, and 1e-5 for zCDP and Gaussian DP.
     n_guesses : int, default=None
         Even number of guesses, half of them in. None guesses an eighth of the canaries.
 
@@ -253,7 +243,7 @@ def audit_in_one_run(
     scores = np.array([_statistic(canary, model, released) for canary in canaries])
     order = np.argsort(scores, kind="stable")
     right = int(included[order[-each_side:]].sum() + (~included[order[:each_side]]).sum())
-    claim = _approximate(model.guarantee_.budget, delta)
+    claim = _approximate(model.guarantee_, delta)
     lower = bounds.one_run_lower_bound(
         right, 2 * each_side, len(canaries), delta=_delta_of(claim), confidence=confidence
     )
@@ -290,23 +280,21 @@ def _compared(
     claim: Budget,
     *,
     method: str,
-    gaussian: bool,
     delta: float | None,
     confidence: float,
     seconds: float,
 ) -> AuditResult:
+    gaussian = isinstance(claim, GaussianDP)
     if delta is not None:
         claim = claim.to_approx(delta)
-    ((parameter, claimed),) = ((name, value) for name, value in claim.to_dict().items() if name != "delta")
-    at = _delta_of(claim)
-    gaussian = gaussian and (isinstance(claim, ZCDP) or at > 0)  # no Gaussian has an epsilon at delta = 0
+    parameter, claimed = next(iter(claim.to_dict().items()))
     return AuditResult(
         method=method,
         notion=claim.notion,
         parameter=parameter,
         claimed=claimed,
         lower_bound=_proved(samples, claim, gaussian=gaussian, confidence=confidence),
-        delta=at,
+        delta=_delta_of(claim),
         bound="gaussian" if gaussian else "event",
         confidence=confidence,
         runs=len(samples[0]),
@@ -318,7 +306,7 @@ def _compared(
 def _proved(samples: tuple[Float, Float], claim: Budget, *, gaussian: bool, confidence: float) -> float:
     if gaussian:
         mu = bounds.gdp_lower_bound(*samples, confidence=confidence)
-        return bounds.rho_of_gdp(mu) if isinstance(claim, ZCDP) else bounds.epsilon_of_gdp(mu, _delta_of(claim))
+        return mu if isinstance(claim, GaussianDP) else bounds.epsilon_of_gdp(mu, _delta_of(claim))
     if isinstance(claim, ZCDP):
         return bounds.zcdp_lower_bound(*samples, confidence=confidence)
     return bounds.epsilon_lower_bound(*samples, delta=_delta_of(claim), confidence=confidence)
@@ -328,27 +316,27 @@ def _delta_of(claim: Budget) -> float:
     return claim.delta if isinstance(claim, ApproxDP) else 0.0
 
 
-def _approximate(claim: Budget, delta: float | None) -> Budget:
+def _claim(guarantee: Guarantee) -> Budget:
+    """Return the sharpest claim: the mu of Gaussian releases, and else the budget."""
+    mu = guarantee.mu
+    if mu is None or any("epsilon" in release.cost for release in guarantee.releases):
+        return guarantee.budget
+    return GaussianDP(mu)
+
+
+def _approximate(guarantee: Guarantee, delta: float | None) -> Budget:
     """Return the claim as one about epsilon."""
-    if isinstance(claim, ZCDP):
-        return claim.to_approx(_ONE_RUN_DELTA if delta is None else delta)
-    return claim if delta is None else claim.to_approx(delta)
+    if delta is None and isinstance(guarantee.budget, PureDP):
+        return guarantee.budget
+    if delta is None:
+        delta = _delta_of(guarantee.budget) or _ONE_RUN_DELTA
+    return ApproxDP(guarantee.epsilon(delta), delta)
 
 
 def _statistic(canary: Canary, model: Estimator, released: Released) -> float:
     if isinstance(canary.statistic, Likelihood):
         return canary.statistic(released)
     return canary.statistic(model)
-
-
-def _has_wide_gaussian_noise(guarantee: Guarantee) -> bool:
-    stds = [
-        value
-        for release in guarantee.releases
-        for name, value in release.parameters.items()
-        if name.startswith("noise_std")
-    ]
-    return bool(stds) and min(stds) >= WIDE
 
 
 def _fresh(estimator: Estimator) -> Estimator:

@@ -84,7 +84,7 @@ def gdp_lower_bound(with_canary: ArrayLike, without_canary: ArrayLike, *, confid
     -------
     float
         Phi^-1(p) - Phi^-1(q), or 0 if that is negative. For a *Gaussian* mechanism one mu describes the whole privacy
-        loss, so this converts by `rho_of_gdp` and `epsilon_of_gdp`; for others it does not.
+        loss, so this converts by `epsilon_of_gdp`; for others it does not.
 
     References
     ----------
@@ -173,11 +173,6 @@ def one_run_p_value(n_correct: int, n_guesses: int, n_canaries: int, epsilon: fl
     shifts = np.arange(1, n_correct + 1)
     gain = (_binomial_tail(n_correct - shifts, n_guesses, accuracy) - tail) / shifts
     return min(1.0, tail + 2 * n_canaries * delta * float(gain.max()))
-
-
-def rho_of_gdp(mu: float) -> float:
-    """Return the zCDP cost of a Gaussian mechanism with parameter `mu`, mu²/2 (Bun and Steinke 2016, Lemma 2.4)."""
-    return mu * mu / 2
 
 
 def epsilon_of_gdp(mu: float, delta: float) -> float:

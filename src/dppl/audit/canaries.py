@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -14,12 +14,12 @@ from sklearn.base import clone
 from dppl.audit.bounds import CAUTION, clopper_pearson, event_epsilon, event_rho
 from dppl.baselines._linear import LinearClassifier
 from dppl.errors import ParameterError
-from dppl.mechanisms import DiscreteGaussian, overheard
+from dppl.mechanisms import RoundedGaussian, overheard
 from dppl.privacy import ZCDP, ApproxDP, Budget
 from dppl.prototypes import DiscriminantPrototypes, MeanPrototypes, PublicPrototypes
 
 Estimator: TypeAlias = MeanPrototypes | PublicPrototypes | DiscriminantPrototypes | LinearClassifier
-Released: TypeAlias = Sequence[tuple[DiscreteGaussian, NDArray[np.int64]]]
+Released: TypeAlias = Sequence[tuple[RoundedGaussian, NDArray[np.int64]]]
 Row: TypeAlias = NDArray[np.float64]
 Statistic: TypeAlias = Callable[[Any], float]
 
@@ -33,8 +33,6 @@ _COINPRESS_ROWS = 300
 _MOST_OTHERS = 400
 # At this budget noise is far below what one record adds.
 _HARDLY_ANY_NOISE = ZCDP(1e13)
-# Discrete noise of this many steps or more is, to thresholds, that of a continuous Gaussian.
-WIDE = 32.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +117,8 @@ class Similarity:
 class Likelihood:
     """The log-likelihood ratio of all Gaussian releases of a fit: the most powerful statistic (Neyman, Pearson).
 
-    It takes the place of statistics of a model that hides a part of what was released, for instance a Gram matrix.
-    Releases that the canary changes by a few steps, such as numbers of records, are left out: they have little of the
-    budget, and their narrow noise is no Gaussian.
+    It takes the place of statistics of a model that hides a part of what was released, for instance a Gram matrix. Of
+    rounded noise it is the ratio of what was rounded, nearly.
 
     Parameters
     ----------
@@ -137,16 +134,10 @@ class Likelihood:
     def __call__(self, released: Released) -> float:
         """Return the ratio's logarithm, up to a constant."""
         # Noise off the diagonal of symmetric matrices is narrower, but its entries stand there twice.
-        return sum(float(np.vdot(added / std, over / std)) for std, over, added in self._seen(released))
-
-    def is_gaussian(self, released: Released) -> bool:
-        """Tell whether, to thresholds, the noise of all that is seen is that of a continuous Gaussian."""
-        return all(std >= WIDE for std, _, _ in self._seen(released))
-
-    def _seen(self, released: Released) -> Iterator[tuple[float, NDArray[np.int64], NDArray[np.int64]]]:
-        for (mechanism, noisy), before, added in zip(released, self.without, self.differences, strict=False):
-            if np.square(added, dtype=np.float64).sum() >= WIDE**2:
-                yield mechanism.noise_std, noisy - before, added
+        return sum(
+            float(np.vdot(added / mechanism.noise_std, (noisy - before) / mechanism.noise_std))
+            for (mechanism, noisy), before, added in zip(released, self.without, self.differences, strict=False)
+        )
 
 
 def worst_case(estimator: Estimator, *, runs: int = 1000, confidence: float = 0.95) -> tuple[Records, Canary]:

@@ -15,7 +15,7 @@ from dppl import _validate
 from dppl.baselines._linear import LinearClassifier
 from dppl.estimators.records import Codes
 from dppl.lattice import SoftmaxGradient
-from dppl.mechanisms import DiscreteGaussian, Randomness
+from dppl.mechanisms import Randomness, RoundedGaussian
 from dppl.privacy import Budget, Release
 
 Float = NDArray[np.float64]
@@ -29,25 +29,25 @@ _LARGEST_STEP = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatedGaussian:
-    """The discrete Gaussian mechanism, used `times` times on values that may depend on what it released before.
+    """The Gaussian mechanism, used `times` times on values that may depend on what it released before.
 
-    ZCDP costs add under such composition (Bun, Steinke 2016, arXiv:1605.02065v1, Lemma 1.7), so the total is that of
-    one release whose squared sensitivity is the sum of theirs.
+    Squares of mu add under such composition (Dong, Roth, Su 2022, arXiv:1905.02383v3, Corollary 3.3), so the total is
+    that of one release whose squared sensitivity is the sum of theirs.
 
     Parameters
     ----------
-    together : DiscreteGaussian
+    together : RoundedGaussian
         All releases as one.
     times : int
     """
 
-    together: DiscreteGaussian
+    together: RoundedGaussian
     times: int
 
     @classmethod
     def within(cls, budget: Budget, squared_sensitivity: Fraction, times: int) -> RepeatedGaussian:
         """Return the least noise with which all releases together stay within `budget`."""
-        return cls(together=DiscreteGaussian.within(budget, times * squared_sensitivity), times=times)
+        return cls(together=RoundedGaussian.within(budget, times * squared_sensitivity), times=times)
 
     @property
     def noise_std(self) -> float:
@@ -62,7 +62,7 @@ class RepeatedGaussian:
         """Return the entry of the guarantee: the sensitivity of one release, the cost of all."""
         return replace(
             self.together.describe(statistic),
-            mechanism=f"discrete Gaussian, {self.times} times",
+            mechanism=f"rounded Gaussian, {self.times} times",
             sensitivity=math.sqrt(self.together.squared_sensitivity / self.times),
         )
 
@@ -157,7 +157,7 @@ class Descent:
             self.intercept = self.intercept + step * self._constant * self._velocity[:, dim]
 
 
-def release_size(mechanism: DiscreteGaussian, codes: Codes, n_classes: int, source: Randomness) -> float:
+def release_size(mechanism: RoundedGaussian, codes: Codes, n_classes: int, source: Randomness) -> float:
     """Release the number of records, raised to the width of its noise and to one record a class, to divide by."""
     exact = np.array([np.count_nonzero(codes >= 0)], np.int64)
     return max(float(mechanism.release(exact, source)[0]), mechanism.noise_std, float(n_classes))

@@ -14,7 +14,7 @@ from dppl.baselines.least_squares import noise_radius, solve_ridge
 from dppl.estimators.records import Codes
 from dppl.lattice import RowSource, SoftmaxGradient, gradient_blocks, sums_and_grams
 from dppl.lattice.residuals import check_clip
-from dppl.mechanisms import Randomness, SymmetricDiscreteGaussian
+from dppl.mechanisms import Randomness, SymmetricRoundedGaussian
 from dppl.privacy import Budget, Guarantee
 from dppl.privacy.composition import split
 
@@ -25,7 +25,7 @@ Float = NDArray[np.float64]
 class _Plan:
     """One mechanism for the Gram matrix, and one for the gradients."""
 
-    gram: SymmetricDiscreteGaussian
+    gram: SymmetricRoundedGaussian
     gradients: RepeatedGaussian
 
 
@@ -38,7 +38,7 @@ class FeatureCovariance(LinearClassifier):
 
     Parameters
     ----------
-    budget : ZCDP or ApproxDP
+    budget : GaussianDP, ZCDP or ApproxDP
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
         Public list of classes. None reads the list from `y`, which is not private, and warns.
@@ -157,7 +157,7 @@ class FeatureCovariance(LinearClassifier):
         squared = SoftmaxGradient(self.lattice_).squared_sensitivity
         return _Plan(
             # q qᵀ and p pᵀ have the product (q·p)² ≥ 0, so their difference is no longer than √2·s².
-            gram=SymmetricDiscreteGaussian.within(for_gram, self.lattice_.squared_norm**2 * (2 if replaces else 1)),
+            gram=SymmetricRoundedGaussian.within(for_gram, self.lattice_.squared_norm**2 * (2 if replaces else 1)),
             gradients=RepeatedGaussian.within(for_gradients, squared * (4 if replaces else 1), self.steps),
         )
 

@@ -14,7 +14,7 @@ from dppl.baselines._descent import Descent, GradientClassifier, RepeatedGaussia
 from dppl.errors import ParameterError
 from dppl.estimators.records import Codes
 from dppl.lattice import RowSource, SoftmaxGradient, gradient_blocks
-from dppl.mechanisms import DiscreteGaussian, Randomness
+from dppl.mechanisms import Randomness, RoundedGaussian
 from dppl.privacy import Budget, Guarantee, composition
 
 # Both counts need to be known roughly only: one sets the length of a step, the other whether the bound rises or falls.
@@ -30,7 +30,7 @@ class _Plan:
     gradient: SoftmaxGradient
     noise: RepeatedGaussian
     longer: RepeatedGaussian
-    size: DiscreteGaussian
+    size: RoundedGaussian
 
 
 class GlobalAdapt(GradientClassifier):
@@ -43,7 +43,7 @@ class GlobalAdapt(GradientClassifier):
 
     Parameters
     ----------
-    budget : ZCDP or ApproxDP
+    budget : GaussianDP, ZCDP or ApproxDP
         What the whole fit may spend: a hundredth on the number of records, a hundredth on the counts of long gradients,
         the rest on the gradients.
     classes : array-like of shape (n_classes,), default=None
@@ -109,9 +109,9 @@ class GlobalAdapt(GradientClassifier):
     gradients of all steps, the counts of long gradients and the number of records; `coef_` and `intercept_` are
     computed from those. Sensitivity: 2²⁰·√(s² + b²) in L2 over the whole gradient of a step, where s = 127·√dim/4
     lattice steps and b is the constant coordinate (twice that under replace-one); 1 for every count. A step depends on
-    earlier ones only through what they released, so costs add. Public inputs: `classes`, all parameters, `X_public`,
-    `n_features`. Not covered: choice of parameters by private data, timing, a changed label under add/remove (two
-    steps).
+    earlier ones only through what they released, so squares of mu add. Public inputs: `classes`, all parameters,
+    `X_public`, `n_features`. Not covered: choice of parameters by private data, timing, a changed label under
+    add/remove (two steps).
 
     References
     ----------
@@ -186,7 +186,7 @@ class GlobalAdapt(GradientClassifier):
             gradient=gradient,
             noise=RepeatedGaussian.within(noise, squared, self.steps),
             longer=RepeatedGaussian.within(longer, Fraction(1), self.steps),
-            size=DiscreteGaussian.within(size, Fraction(1)),
+            size=RoundedGaussian.within(size, Fraction(1)),
         )
 
     def _guarantee(self, mechanism: _Plan, source: Randomness) -> Guarantee:

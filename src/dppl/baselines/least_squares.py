@@ -15,7 +15,7 @@ from dppl.baselines._linear import LinearClassifier
 from dppl.errors import ParameterError
 from dppl.estimators.records import Codes
 from dppl.lattice import RowSource, sum_blocks, sums_and_grams
-from dppl.mechanisms import DiscreteGaussian, Randomness, SymmetricDiscreteGaussian
+from dppl.mechanisms import Randomness, RoundedGaussian, SymmetricRoundedGaussian
 from dppl.privacy import Budget, Guarantee, composition
 
 Float = NDArray[np.float64]
@@ -25,9 +25,9 @@ Float = NDArray[np.float64]
 class _Plan:
     """One mechanism for each release."""
 
-    sums: DiscreteGaussian
-    gram: SymmetricDiscreteGaussian
-    class_grams: SymmetricDiscreteGaussian | None
+    sums: RoundedGaussian
+    gram: SymmetricRoundedGaussian
+    class_grams: SymmetricRoundedGaussian | None
 
 
 class LeastSquares(LinearClassifier):
@@ -39,7 +39,7 @@ class LeastSquares(LinearClassifier):
 
     Parameters
     ----------
-    budget : ZCDP or ApproxDP
+    budget : GaussianDP, ZCDP or ApproxDP
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
         Public list of classes. None reads the list from `y`, which is not private, and warns.
@@ -161,9 +161,9 @@ class LeastSquares(LinearClassifier):
         equal = [1.0] * self._n_releases
         parts = composition.split(self.budget, equal if self.split is None else self.split)
         return _Plan(
-            sums=DiscreteGaussian.within(parts[0], squared * (4 if replaces else 1)),
-            gram=SymmetricDiscreteGaussian.within(parts[1], grams),
-            class_grams=SymmetricDiscreteGaussian.within(parts[2], grams) if self.class_grams else None,
+            sums=RoundedGaussian.within(parts[0], squared * (4 if replaces else 1)),
+            gram=SymmetricRoundedGaussian.within(parts[1], grams),
+            class_grams=SymmetricRoundedGaussian.within(parts[2], grams) if self.class_grams else None,
         )
 
     def _guarantee(self, mechanism: _Plan, source: Randomness) -> Guarantee:

@@ -14,7 +14,7 @@ from dppl.baselines.least_squares import noise_radius, solve_ridge
 from dppl.estimators.records import Codes
 from dppl.lattice import RowSource, SoftmaxCurvature, SoftmaxGradient, gradient_blocks
 from dppl.lattice.residuals import check_clip
-from dppl.mechanisms import Randomness, SymmetricDiscreteGaussian
+from dppl.mechanisms import Randomness, SymmetricRoundedGaussian
 from dppl.privacy import Budget, Guarantee
 from dppl.privacy.composition import split
 
@@ -39,7 +39,7 @@ class Newton(LinearClassifier):
 
     Parameters
     ----------
-    budget : ZCDP or ApproxDP
+    budget : GaussianDP, ZCDP or ApproxDP
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
         Public list of classes. None reads the list from `y`, which is not private, and warns.
@@ -159,7 +159,7 @@ class Newton(LinearClassifier):
         gradient = SoftmaxGradient(self.lattice_).squared_sensitivity * (4 if replaces else 1)
         return _Plan(
             hessians=RepeatedGaussian(
-                together=SymmetricDiscreteGaussian.within(for_hessians, self.steps * hessian), times=self.steps
+                together=SymmetricRoundedGaussian.within(for_hessians, self.steps * hessian), times=self.steps
             ),
             gradients=RepeatedGaussian.within(for_gradients, gradient, self.steps),
         )

@@ -16,9 +16,9 @@ from dppl.errors import BudgetError, ParameterError
 from dppl.estimators.records import Codes
 from dppl.lattice import RowSource, SoftmaxGradient, gradient_blocks
 from dppl.lattice.residuals import check_clip
-from dppl.mechanisms import DiscreteGaussian, Randomness
+from dppl.mechanisms import Randomness, RoundedGaussian
 from dppl.privacy import ApproxDP, Budget, Guarantee, Release, composition
-from dppl.privacy.accounting import sampled_gaussian_multiplier
+from dppl.privacy.accounting import gaussian_noise_std, sampled_gaussian_multiplier
 
 # The number of records decides only the length of a step, so little is paid for it.
 _SIZE_SHARE = 0.01
@@ -32,7 +32,7 @@ class SampledGaussian:
 
     Parameters
     ----------
-    each : DiscreteGaussian
+    each : RoundedGaussian
         The noise of one release.
     times : int
     threshold : int
@@ -41,14 +41,14 @@ class SampledGaussian:
         What all releases together cost at most.
     """
 
-    each: DiscreteGaussian
+    each: RoundedGaussian
     times: int
     threshold: int
     budget: ApproxDP
 
     @classmethod
     def within(cls, budget: Budget, squared_sensitivity: Fraction, times: int, rate: float) -> SampledGaussian:
-        """Return the least noise that stays within `budget` by the accounting for continuous noise.
+        """Return the least noise that stays within `budget`; rounding it is post-processing.
 
         Raises
         ------
@@ -61,8 +61,8 @@ class SampledGaussian:
             )
         threshold = max(1, math.floor(rate * 2**_RATE_BITS))
         multiplier = sampled_gaussian_multiplier(budget.epsilon, budget.delta, threshold / 2**_RATE_BITS, times)
-        noise_std = multiplier * math.sqrt(squared_sensitivity)
-        each = DiscreteGaussian(squared_sensitivity=squared_sensitivity, noise_std=noise_std)
+        noise_std = gaussian_noise_std(squared_sensitivity, math.nextafter(1 / multiplier, 0.0))
+        each = RoundedGaussian(squared_sensitivity=squared_sensitivity, noise_std=noise_std)
         return cls(each=each, times=times, threshold=threshold, budget=budget)
 
     @property
@@ -82,7 +82,7 @@ class SampledGaussian:
     def describe(self, statistic: str) -> Release:
         """Return the entry of the guarantee."""
         return Release(
-            mechanism=f"discrete Gaussian, {self.times} times on Poisson samples",
+            mechanism=f"rounded Gaussian, {self.times} times on Poisson samples",
             statistic=statistic,
             sensitivity=math.sqrt(self.each.squared_sensitivity),
             norm="L2",
@@ -97,19 +97,19 @@ class _Plan:
 
     gradient: SoftmaxGradient
     noise: RepeatedGaussian | SampledGaussian
-    size: DiscreteGaussian | None
+    size: RoundedGaussian | None
 
 
 class LinearProbe(GradientClassifier):
     r"""Softmax regression by differentially private gradient descent.
 
-    Every step sums the records' gradients, their residuals clipped, adds discrete Gaussian noise, and moves the weights
+    Every step sums the records' gradients, their residuals clipped, adds Gaussian noise, and moves the weights
     with momentum. By default all records take part in every step and the sums are exact integers; that is the
     comparison of the DPPL papers. With `sampling_rate` below 1 each step sees a Poisson sample (DP-SGD).
 
     Parameters
     ----------
-    budget : ZCDP or ApproxDP
+    budget : GaussianDP, ZCDP or ApproxDP
         What the whole fit may spend. ApproxDP with `sampling_rate` below 1.
     classes : array-like of shape (n_classes,), default=None
         Public list of classes. None reads the list from `y`, which is not private, and warns.
@@ -172,16 +172,16 @@ class LinearProbe(GradientClassifier):
     gradients of all steps and, without `batch_size`, the number of records; `coef_` and `intercept_` are computed from
     those. Sensitivity: 2²⁰·√(s² + b²) in L2 over the whole gradient of a step, where s = 127·√dim/4 lattice steps and b
     is the constant coordinate (twice that under replace-one); 1 for the number of records. A step's gradient depends on
-    earlier ones only through what they released, so costs add. Public inputs: `classes`, all parameters, `X_public`,
-    `n_features`. Not covered: choice of parameters by private data, timing, a changed label under add/remove (two
-    steps). With `sampling_rate` below 1 the cost is accounted for continuous noise, while the noise drawn is discrete:
-    for research.
+    earlier ones only through what they released, so squares of mu add. Public inputs: `classes`, all parameters,
+    `X_public`, `n_features`. Not covered: choice of parameters by private data, timing, a changed label under
+    add/remove (two steps). With `sampling_rate` below 1 the cost is accounted by privacy loss distributions, in
+    (epsilon, delta) only.
 
     References
     ----------
     .. [1] Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang (2016), arXiv:1607.00133, Algorithm 1.
     .. [2] DPPL-v1 (arXiv:2406.08039), section 5 and appendix D.2: full-batch linear probing as comparison.
-    .. [3] Canonne, Kamath, Steinke (2020), arXiv:2004.00010v5.
+    .. [3] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollary 3.3 (composition).
 
     Examples
     --------
@@ -262,22 +262,20 @@ class LinearProbe(GradientClassifier):
         return _Plan(
             gradient=gradient,
             noise=RepeatedGaussian.within(parts[1], squared, self.steps),
-            size=DiscreteGaussian.within(parts[0], Fraction(1)),
+            size=RoundedGaussian.within(parts[0], Fraction(1)),
         )
 
     def _guarantee(self, mechanism: _Plan, source: Randomness) -> Guarantee:
         releases = [mechanism.noise.describe(f"sum of clipped gradients ({self._shape()})")]
         if mechanism.size is not None:
             releases.append(mechanism.size.describe("number of records"))
-        sampled = isinstance(mechanism.noise, SampledGaussian)
         return Guarantee(
             budget=self.budget,
             adjacency=self.adjacency,
             releases=tuple(releases),
             public_inputs=self._public_inputs(),
-            not_covered=self._not_covered() + ((_NOT_PROVEN,) if sampled else ()),
+            not_covered=self._not_covered(),
             fit_for_release=source.fit_for_release,
-            exact=not sampled,
         )
 
     def _release(
@@ -297,12 +295,6 @@ class LinearProbe(GradientClassifier):
             exact = gradient.sum(part, part_codes, descent.coef, descent.intercept, clip=self.clip)
             descent.move(noise.release(exact, source) * (scale / size), step)
         self.coef_, self.intercept_ = descent.coef, descent.intercept
-
-
-_NOT_PROVEN = (
-    "the difference between the discrete noise that was drawn and the continuous noise that the accounting of Poisson "
-    "samples (privacy loss distributions) is for"
-)
 
 
 def _taking_part(

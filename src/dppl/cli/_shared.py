@@ -12,13 +12,15 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
 
 from dppl.data import EmbeddingTable, read_table
 from dppl.embedding import KINDS
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.records import check_encoder
-from dppl.privacy import ZCDP, ApproxDP, Budget, PureDP
+from dppl.privacy import ZCDP, ApproxDP, Budget, GaussianDP, Guarantee, PureDP
 from dppl.privacy.ledger import Ledger, accounts
 
 DATA, ENCODER, BUDGET = "Data", "Encoder", "Budget (exactly one)"  # panels of the help
@@ -48,6 +50,9 @@ XOption = Annotated[
 YOption = Annotated[
     str, typer.Option("--y", metavar="NAME", help="Array or column that holds the labels.", rich_help_panel=DATA)
 ]
+# Half of the options that name a budget; what epsilon and delta mean beside them, each command says itself.
+MuOption = Annotated[float | None, option("M", "Gaussian DP.", BUDGET)]
+RhoOption = Annotated[float | None, option("R", "zCDP; of Gaussian noise rho = mu²/2.", BUDGET)]
 # How a source of raw records is read, and an encoder runs.
 KindOption = Annotated[str, option("KIND", f"What the source is: {', '.join(KINDS)}.", DATA, "--format")]
 ItemsOption = Annotated[str | None, option("NAME", "Column of texts or images. Default: text, image, ...", DATA, "--x")]
@@ -157,9 +162,9 @@ def check_output(path: Path, inputs: Sequence[Path | None], *, force: bool, opti
 
 
 def budget_from_options(
-    rho: float | None, epsilon: float | None, delta: float | None, max_records: int | None = None
+    mu: float | None, rho: float | None, epsilon: float | None, delta: float | None, max_records: int | None = None
 ) -> Budget:
-    """Return the budget that ``--rho``, ``--epsilon`` and ``--delta`` name, and say so if it is weak.
+    """Return the budget that ``--mu``, ``--rho``, ``--epsilon`` and ``--delta`` name, and say so if it is weak.
 
     Raises
     ------
@@ -168,19 +173,29 @@ def budget_from_options(
     BudgetError
         If delta is too large for `max_records`.
     """
-    if (rho is None) == (epsilon is None):
-        raise ParameterError("name exactly one budget: --rho R, --epsilon E --delta D, or --epsilon E.")
+    if sum(value is not None for value in (mu, rho, epsilon)) != 1:
+        raise ParameterError("name exactly one budget: --mu M, --rho R, --epsilon E --delta D, or --epsilon E.")
     if max_records is not None and delta is None:
         raise ParameterError("--max-records is there to check --delta; without that it has no effect.")
+    if epsilon is None and delta is not None:
+        raise ParameterError("--delta belongs to --epsilon; --mu and --rho need none.")
+    if mu is not None:
+        return GaussianDP(mu)
     if rho is not None:
-        if delta is not None:
-            raise ParameterError("--delta belongs to --epsilon; --rho needs none.")
         return ZCDP(rho)
     assert epsilon is not None
     budget = PureDP(epsilon) if delta is None else ApproxDP(epsilon, delta, max_records)
     if budget.is_weak:
         note(budget.weakness)
     return budget
+
+
+def numbers(guarantee: Guarantee, delta: float | None = None) -> Padding:
+    """Return what a guarantee promises in numbers, as a small table without lines."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for row in guarantee.table(delta):
+        table.add_row(*row)
+    return Padding.indent(table, 2)
 
 
 def open_ledger(file: str, dataset: str) -> Ledger:

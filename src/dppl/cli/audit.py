@@ -15,7 +15,7 @@ from rich.table import Table
 from dppl import _validate
 from dppl.audit import AuditResult, Records, audit_in_one_run, orthogonal_canaries, worst_case
 from dppl.audit import audit as run_audit
-from dppl.cli._shared import BUDGET, JsonOption, budget_from_options, console, print_json
+from dppl.cli._shared import BUDGET, JsonOption, MuOption, RhoOption, budget_from_options, console, print_json
 from dppl.errors import BudgetError, ParameterError
 from dppl.privacy import Budget, PureDP
 from dppl.prototypes import METHODS, DiscriminantPrototypes, MeanPrototypes, PublicPrototypes
@@ -34,12 +34,13 @@ def _option(metavar: str, text: str, panel: str | None = None, **limits: Any) ->
 
 def audit(
     method: Annotated[str, typer.Argument(metavar="METHOD", help="discriminant, public or mean.", show_default=False)],
-    rho: Annotated[float | None, _option("R", "zCDP.", BUDGET)] = None,
+    mu: MuOption = None,
+    rho: RhoOption = None,
     epsilon: Annotated[
         float | None, _option("E", "With --delta: approximate DP. Alone: pure DP, for public.", BUDGET)
     ] = None,
     delta: Annotated[
-        float | None, _option("D", "With --rho: audit the epsilon that R implies at this delta.", BUDGET)
+        float | None, _option("D", "With --mu or --rho: audit the epsilon that it implies at this delta.", BUDGET)
     ] = None,
     runs: Annotated[int | None, _option("N", "Fits with the canary, and as many without. Default 1000.", min=2)] = None,
     confidence: Annotated[float, _option("C", "Probability with which the measured bound holds. Default 0.95.")] = 0.95,
@@ -64,18 +65,19 @@ def audit(
 
     For example:
 
-      dppl audit discriminant --rho 2
+      dppl audit discriminant --mu 2
       dppl audit public --epsilon 3 --prototypes 3 --runs 5000
       dppl audit mean --epsilon 4 --delta 1e-5 --one-run --json
     """
-    budget = _budget(method, rho, epsilon, delta)
+    # Beside --mu or --rho, --delta is where the audit looks, and no part of the budget.
+    at = delta if epsilon is None else None
+    budget = _budget(method, mu, rho, epsilon, None if epsilon is None else delta)
     estimator = _estimator(
         method,
         budget,
         range(_ONE_RUN_CLASSES if one_run else 2),
         {"adjacency": adjacency, "n_prototypes": prototypes, "mechanism": mechanism},
     )
-    at = delta if rho is not None else None
     if one_run:
         if runs is not None:
             raise ParameterError("--runs has no effect with --one-run; leave one of them out.")
@@ -115,14 +117,13 @@ def _bar(total: int) -> Iterator[Callable[[], None] | None]:
         yield lambda: progress.advance(task)
 
 
-def _budget(method: str, rho: float | None, epsilon: float | None, delta: float | None) -> Budget:
+def _budget(method: str, mu: float | None, rho: float | None, epsilon: float | None, delta: float | None) -> Budget:
     _validate.one_of(tuple(METHODS), METHOD=method)
-    # Beside --rho, --delta is where the audit looks, and no part of the budget.
-    budget = budget_from_options(rho, epsilon, None if rho is not None else delta)
+    budget = budget_from_options(mu, rho, epsilon, delta)
     if isinstance(budget, PureDP) and method != "public":
         raise BudgetError(
             f"--epsilon without --delta is pure DP, which the Gaussian noise of {method} cannot give at any scale; add "
-            "--delta, give --rho, or audit public."
+            "--delta, give --mu or --rho instead, or audit public."
         )
     return budget
 

@@ -73,17 +73,19 @@ def run(
           encoder: MiniLM                # train_y.npy, test_x.npy, test_y.npy
           public: \[{name: text, file: public_text/x.npy, first: 20000}]
       methods: \[mean, {method: public-topk, n_prototypes: \[1, 5], tune: 20}]
-      budgets: {e: \[0.25, 1, 8]}         # e = sqrt(2 rho)
+      budgets: {mu: \[0.25, 1, 8]}        # Gaussian DP
       ir: \[natural, 1, 100]              # largest class over smallest
       seeds: 3
       data: ../embeddings
 
-    Budgets may also be {rho: ...}, {epsilon: ..., delta: 1e-6}, {epsilon: ...},
-    or a list of those; a method with budgets of its own has only those. A list
-    as a parameter's value means each of its entries. Of a public pool, first
-    takes the first rows, and rows draws some at random (a list: pools of
-    several sizes). Methods that can do without public rows (discriminant) read
-    them where a data set names some.
+    Budgets may also be {e: ...}, {rho: ...}, {epsilon: ..., delta: 1e-6},
+    {epsilon: ...}, or a list of those; a method with budgets of its own has only
+    those. e is sqrt(2 rho) in zCDP, as in the DPPL papers: as much Gaussian noise
+    as at the same mu, but selections of public rows differ. A list as a
+    parameter's value means each of its entries. Of a public pool, first takes
+    the first rows, and rows draws some at random (a list: pools of several
+    sizes). Methods that can do without public rows (discriminant) read them
+    where a data set names some.
 
     tune: N adds a cell beside the untuned one, with hyper-parameters searched
     in N trials on private records. No guarantee covers that choice, and all

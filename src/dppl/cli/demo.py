@@ -10,15 +10,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from dppl.cli._shared import console
+from dppl.cli._shared import console, numbers
 from dppl.data import Sample, load_sample, write_table
 from dppl.errors import ParameterError
 from dppl.experiments.demo import IMBALANCE_RATIOS, METHODS, PAPER_EPSILONS, REFERENCE, SEEDS, Cell, compare, n_fits
-from dppl.privacy import ZCDP
+from dppl.privacy import GaussianDP
+from dppl.privacy.budgets import rounded_up
 from dppl.prototypes import DiscriminantPrototypes
 
 _DEFAULT_FOLDER = "dppl-demo"
-_RELEASED = ZCDP(0.5)
+_RELEASED = GaussianDP(1.0)
 _DELTA = 1e-6
 
 
@@ -48,7 +49,8 @@ def demo(
         f"\n[bold]One model for release[/bold], {_RELEASED}; noise from the operating system: test accuracy "
         f"{accuracy:.3f}.\n"
     )
-    screen.print(str(model.guarantee_), markup=False)
+    screen.print(model.guarantee_.summary(), markup=False)
+    screen.print(numbers(model.guarantee_))
     screen.print(f"\n[bold]Saved[/bold] in {folder}/. Type next:\n")
     for line in _next_steps(folder):
         screen.print(f"  {line}", soft_wrap=True)
@@ -81,10 +83,9 @@ def _table(cells: list[Cell], ratio: int) -> Table:
     sizes = "equal class sizes" if ratio == 1 else f"largest class {ratio} x the smallest (minority classes)"
     table = Table(title=f"Balanced test accuracy, {sizes}", title_justify="left", title_style="bold")
     table.add_column("method", no_wrap=True)
-    for paper_epsilon in PAPER_EPSILONS:
-        budget = ZCDP.from_paper_epsilon(paper_epsilon)
-        epsilon = budget.to_approx(_DELTA).epsilon
-        table.add_column(f"rho {budget.rho:.3g}\n(epsilon {epsilon:.3g})", justify="right", no_wrap=True)
+    for mu in PAPER_EPSILONS:
+        epsilon = rounded_up(GaussianDP(mu).to_approx(_DELTA).epsilon, 4)
+        table.add_column(f"mu {mu:g}\nepsilon {epsilon}", justify="right", no_wrap=True)
     for method in METHODS:
         row = {cell.paper_epsilon: cell for cell in cells if cell.method == method}
         table.add_row(method, *[_figures(row[paper_epsilon]) for paper_epsilon in PAPER_EPSILONS])
@@ -100,9 +101,9 @@ def _figures(cell: Cell) -> str:
 
 def _legend() -> str:
     return (
-        f"Means over {SEEDS} seeded runs. Budgets are zCDP (rho), with the epsilon that they imply at delta = "
-        f"{_DELTA:.0e}. Minority: the smallest quarter of the classes. Indented rows change the row above; the two as "
-        "published take the class sizes as public."
+        f"Means over {SEEDS} seeded runs. Budgets: Gaussian noise of that mu, with its exact epsilon at delta = 1e-6; "
+        "PublicPrototypes spends the same in zCDP, rho = mu²/2. Minority: the smallest quarter of the classes. "
+        "Indented rows change the row above; the two as published take the class sizes as public."
     )
 
 

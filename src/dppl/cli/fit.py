@@ -14,6 +14,8 @@ from dppl.cli._shared import (
     ForceOption,
     LabelsOption,
     MaxRecordsOption,
+    MuOption,
+    RhoOption,
     TableArgument,
     XOption,
     YOption,
@@ -21,6 +23,7 @@ from dppl.cli._shared import (
     check_inputs,
     check_output,
     console,
+    numbers,
     open_ledger,
     option,
     printable,
@@ -61,7 +64,6 @@ UnknownLabelsOption = Annotated[
         DATA,
     ),
 ]
-RhoOption = Annotated[float | None, option("R", "zCDP.", BUDGET)]
 EpsilonOption = Annotated[
     float | None,
     option("E", "With --delta: approximate DP. Alone: pure DP, which selects rows of --public.", BUDGET),
@@ -124,6 +126,7 @@ def fit(
     x: XOption = "x",
     y: YOption = "y",
     unknown_labels: UnknownLabelsOption = "error",
+    mu: MuOption = None,
     rho: RhoOption = None,
     epsilon: EpsilonOption = None,
     delta: DeltaOption = None,
@@ -152,7 +155,7 @@ def fit(
     For example:
 
       dppl fit train.npz --classes classes.txt --public web.npz \
-        --rho 0.5 --out my.safetensors
+        --mu 1 --out my.safetensors
 
       dppl fit train.npy --labels y.txt --classes classes.txt \
         --epsilon 1 --delta 1e-6 --out my.safetensors
@@ -175,7 +178,7 @@ def fit(
     }
     _validate.one_of(("auto", *METHODS), method=method)
     check_account(ledger, dataset, partition)
-    budget = budget_from_options(rho, epsilon, delta, max_records)
+    budget = budget_from_options(mu, rho, epsilon, delta, max_records)
     method = method_for(budget, adjacency) if method == "auto" else method
     check_method(method, budget, options, public)
     classes = required_classes(classes)
@@ -222,7 +225,7 @@ def check_method(method: str, budget: Budget, options: dict[str, Any], public: P
     if isinstance(budget, PureDP) and method != "public":
         raise BudgetError(
             f"--epsilon without --delta is pure DP, which the Gaussian noise of --method {method} cannot give at any "
-            "scale; add --delta (far below 1 / number of records), give --rho, or use --method public."
+            "scale; add --delta (far below 1 / number of records), give --mu or --rho instead, or use --method public."
         )
     for name, (flag, owner) in _ONLY.items():
         if options.get(name) is not None and method != owner:
@@ -283,4 +286,6 @@ def print_summary(model: EmbeddingClassifier, out: Path) -> None:
     typer.echo(f"{kind}: {count} classes, {model.n_features_in_} features, {model.budget}, {model.adjacency}.")
     typer.echo(f"Saved to {printable(out)}. Next: dppl show {printable(out)}, dppl predict {printable(out)} DATA")
     typer.echo()
-    console().print(printable(model.guarantee_))
+    console().print(printable(model.guarantee_.summary()))
+    console().print(numbers(model.guarantee_))
+    typer.echo(f"All else: dppl show {printable(out)}, dppl show {printable(out)} --json")

@@ -11,9 +11,22 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from dppl.cli._shared import BUDGET, JsonOption, MaxRecordsOption, budget_from_options, console, print_json, printable
+from dppl.cli._shared import (
+    BUDGET,
+    JsonOption,
+    MaxRecordsOption,
+    MuOption,
+    RhoOption,
+    budget_from_options,
+    console,
+    option,
+    print_json,
+    printable,
+)
 from dppl.errors import LedgerError, ParameterError
-from dppl.privacy.ledger import Ledger, accounts
+from dppl.privacy import ApproxDP, GaussianDP
+from dppl.privacy.budgets import rounded_up
+from dppl.privacy.ledger import RELEASED, Ledger, accounts
 
 ledger = typer.Typer(
     name="ledger",
@@ -26,42 +39,52 @@ _File = Annotated[
     str, typer.Argument(metavar="FILE", help="SQLite file, or a database URL (postgresql+psycopg://...).")
 ]
 _COLUMNS = ("number", "status", "mechanism", "cost", "partition", "estimator", "charged_at", "model_sha256")
-
-
-def _budget_option(metavar: str, text: str) -> Any:
-    return typer.Option(metavar=metavar, help=text, rich_help_panel=BUDGET, show_default=False)
+_DELTA = 1e-6  # where the epsilon of a mu is shown
 
 
 @ledger.command()
 def create(
     file: _File,
     dataset: Annotated[str, typer.Option(metavar="NAME", help="Name of the private data set.", show_default=False)],
-    rho: Annotated[float | None, _budget_option("R", "Total budget in zCDP.")] = None,
-    epsilon: Annotated[float | None, _budget_option("E", "With --delta: approximate DP. Alone: pure DP.")] = None,
-    delta: Annotated[float | None, _budget_option("D", "Far below 1 / number of records.")] = None,
+    mu: MuOption = None,
+    rho: RhoOption = None,
+    epsilon: Annotated[float | None, option("E", "With --delta: approximate DP. Alone: pure DP.", BUDGET)] = None,
+    delta: Annotated[float | None, option("D", "Far below 1 / number of records.", BUDGET)] = None,
     max_records: MaxRecordsOption = None,
     adjacency: Annotated[
         str, typer.Option(metavar="add-remove|replace-one", help="Relation in which the account is kept.")
     ] = "add-remove",
+    accounting: Annotated[
+        str | None,
+        option(
+            "gdp|renyi",
+            "How an account with --epsilon and --delta adds up, for good. gdp: by mu, exact for Gaussian noise. renyi: "
+            "also takes searches for hyper-parameters. Default gdp.",
+        ),
+    ] = None,
 ) -> None:
     r"""Open an account for a data set, in a new or an existing ledger.
 
     For example:
 
-      dppl ledger create ledger.db --dataset wards --rho 1
+      dppl ledger create ledger.db --dataset wards --mu 2
 
       dppl ledger create ledger.db --dataset trial --epsilon 4 --delta 1e-6
     """
     if "://" not in file and not Path(file).resolve().parent.is_dir():
         raise ParameterError(f"FILE must lie in an existing folder; {Path(file).parent} is none; create it first.")
-    budget = budget_from_options(rho, epsilon, delta, max_records)
+    budget = budget_from_options(mu, rho, epsilon, delta, max_records)
+    if accounting is not None and not isinstance(budget, ApproxDP):
+        raise ParameterError(
+            "--accounting belongs to --epsilon with --delta; an account with another budget adds up in one way only."
+        )
     taken: list[str] = []
     with suppress(LedgerError):  # there is none yet, or opening it below says what is wrong
         taken = [account.dataset for account in accounts(file)]
     if dataset in taken:
         raise ParameterError(f"data set {dataset!r} already has an account here; its budget is fixed.")
-    Ledger(file, dataset, budget, adjacency=adjacency)
-    typer.echo(f"Data set {printable(dataset)}: {budget}, {adjacency}.")
+    account = Ledger(file, dataset, budget, adjacency=adjacency, accounting=accounting)
+    typer.echo(f"Data set {printable(dataset)}: {budget}, {adjacency}, accounting {account.accounting}.")
     where = "URL" if "://" in file else printable(file)  # a URL may hold a password
     typer.echo(f"Next: dppl fit TABLE ... --ledger {where} --dataset {printable(dataset)}")
 
@@ -82,8 +105,8 @@ def show(file: _File, as_json: JsonOption = False) -> None:
         typer.echo("No data set has an account here. Next: dppl ledger create")
     for book in books:
         console().print(
-            f"{printable(book['dataset'])} ({book['adjacency']}): budget {_figures(book['budget'])}; "
-            f"spent {_figures(book['spent'])}; left {_figures(book['left'])}"
+            f"{printable(book['dataset'])} ({book['adjacency']}, accounting {book['accounting']}): "
+            f"budget {_in_words(book['budget'])}; spent {_in_words(book['spent'])}; left {_rounded_down(book['left'])}"
         )
         if book["releases"]:
             console().print(_table(book["releases"]))
@@ -108,20 +131,37 @@ def export(
     for account in books:
         for release in account.releases():
             cells = [release[name] for name in (*_COLUMNS, "adjacency", "released_at", "dppl_version")]
-            writer.writerow([account.dataset, *[_figures(c) if isinstance(c, dict) else c for c in cells]])
+            writer.writerow(
+                [account.dataset, *[", ".join(_figures(cell)) if isinstance(cell, dict) else cell for cell in cells]]
+            )
 
 
 def _table(releases: list[dict[str, Any]]) -> Table:
+    """Return a table that fits into 80 columns: what belongs together is in one cell, on lines of its own."""
     table = Table()
-    for column in ("no.", "status", "mechanism", "cost", "part", "estimator", "charged (UTC)"):
-        table.add_column(column)
+    for heading in ("no.", "release", "cost", "status (UTC)"):
+        table.add_column(heading, overflow="fold")
     for release in releases:
-        status = release["status"] if release["status"] == "released" else "charged, unfinished"
-        cells = (release["mechanism"], _figures(release["cost"]), release["partition"] or "", release["estimator"])
-        when = release["charged_at"].removesuffix("+00:00")
-        table.add_row(str(release["number"]), status, *map(printable, cells), when)
+        part = [] if release["partition"] is None else [f"part {release['partition']}"]
+        what = [release["estimator"], release["mechanism"], *part]
+        status = release["status"] if release["status"] == RELEASED else "charged, unfinished"
+        when = release["charged_at"].removesuffix("+00:00").split("T")
+        cells = ("\n".join(map(printable, lines)) for lines in (what, _figures(release["cost"]), [status, *when]))
+        table.add_row(str(release["number"]), *cells)
     return table
 
 
-def _figures(cost: dict[str, float]) -> str:
-    return ", ".join(f"{name} {value:.6g}" for name, value in cost.items())
+def _in_words(budget: dict[str, float]) -> str:
+    """Write a budget, or what is spent of one; a mu with the epsilon that it implies."""
+    text = ", ".join(_figures(budget))
+    if not budget.get("mu"):  # another notion, or nothing spent
+        return text
+    return f"{text} (epsilon {rounded_up(GaussianDP(**budget).to_approx(_DELTA).epsilon, 4)} at delta 1e-6)"
+
+
+def _figures(cost: dict[str, float]) -> list[str]:
+    return [f"{name} {rounded_up(value)}" for name, value in cost.items()]
+
+
+def _rounded_down(left: dict[str, float]) -> str:
+    return ", ".join(f"{name} {rounded_up(-value).removeprefix('-')}" for name, value in left.items())

@@ -185,7 +185,7 @@ def _main(
     For example:
 
       dppl demo
-      dppl fit train.npz --classes classes.txt --rho 0.5 --out my.safetensors
+      dppl fit train.npz --classes classes.txt --mu 1 --out my.safetensors
       dppl show my.safetensors
       dppl predict my.safetensors new.npz > labels.txt
     """

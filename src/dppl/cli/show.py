@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +20,7 @@ from dppl.cli._shared import (
     check_inputs,
     check_output,
     console,
+    numbers,
     option,
     print_json,
     printable,
@@ -30,7 +31,8 @@ from dppl.embedding.records import Unusable
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
 from dppl.estimators.model_file import describe
-from dppl.privacy import Release
+from dppl.privacy import Guarantee, Release
+from dppl.privacy.budgets import rounded_up
 from dppl.privacy.guarantee import in_a_row
 from dppl.prototypes import PublicPrototypes
 from dppl.report import contact_sheet, model_card
@@ -46,6 +48,7 @@ def show(
     as_card: Annotated[
         bool, typer.Option("--card", help="Print a model card: Markdown with YAML front matter, for a model hub.")
     ] = False,
+    delta: Annotated[float | None, option("D", "One more delta to give the epsilon at.")] = None,
     public: Annotated[
         Path | None,
         option(
@@ -65,13 +68,14 @@ def show(
     split: Annotated[str | None, option("NAME", "Split of a saved data set.", _POOL)] = None,
     force: ForceOption = False,
 ) -> None:
-    """Show a model: its classes, its guarantee in words, and every release behind it.
+    """Show a model: its classes, its guarantee in words and numbers, and every release behind it.
 
     Reading a model file runs no code from it.
 
     For example:
 
       dppl show my.safetensors
+      dppl show my.safetensors --delta 1e-7
       dppl show my.safetensors --json
       dppl show my.safetensors --card > README.md
       dppl show my.safetensors --public sentences.txt
@@ -79,6 +83,8 @@ def show(
     """
     if as_json and as_card:
         raise ParameterError("--json and --card are two forms of one text; choose one.")
+    if delta is not None and (as_card or public is not None):
+        raise ParameterError("--delta adds a number to the statement or to --json; leave --card and --public out.")
     if public is not None:
         if as_json or as_card:
             raise ParameterError("--public shows texts or images; leave --json and --card out.")
@@ -94,7 +100,9 @@ def show(
         typer.echo(model_card(describe(model), sha256=_hash(model)), nl=False)
         return
     if as_json:
-        print_json({**describe(model), "file_sha256": _hash(model)})
+        content = describe(model)
+        implied = Guarantee.from_dict(content["guarantee"]).implied(delta)
+        print_json({**content, "implied": implied, "file_sha256": _hash(model)})
         return
     fitted = load(model)
     screen = console()
@@ -102,6 +110,8 @@ def show(
         screen.print(f"{name:<11} {printable(value)}")
     screen.print()
     screen.print(printable(fitted.guarantee_))
+    screen.print()
+    screen.print(numbers(fitted.guarantee_, delta))
     screen.print()
     screen.print(_releases(fitted.guarantee_.releases))
     if isinstance(fitted, PublicPrototypes):
@@ -186,29 +196,24 @@ def _facts(model: EmbeddingClassifier) -> list[tuple[str, Any]]:
 
 
 def _releases(releases: tuple[Release, ...]) -> Table:
-    """Return a table with a column for each release; there are few, and their texts are long."""
-    grouped = in_a_row(releases)
-    releases = tuple(release for release, _ in grouped)
-    table = Table("release", *_numbers(times for _, times in grouped))
-    table.add_row("mechanism", *(printable(release.mechanism) for release in releases))
-    table.add_row("statistic", *(printable(release.statistic.rstrip(",")) for release in releases))
-    table.add_row("sensitivity", *(f"{release.sensitivity:.6g}" for release in releases))
-    table.add_row("in the norm", *(printable(release.norm.rstrip(",")) for release in releases))
-    table.add_row("parameters", *(printable(_named(release.parameters)) for release in releases))
-    table.add_row("cost", *(printable(_named(release.cost)) for release in releases))
+    """Return a table with a row for each release, or for several equal ones; it fits into 80 columns."""
+    table = Table()
+    for heading in ("release", "sensitivity and parameters", "cost"):
+        table.add_column(heading, overflow="fold")
+    last = 0
+    for release, times in in_a_row(releases):
+        first, last = last + 1, last + times
+        number = str(first) if times == 1 else f"{first} to {last}, each"
+        what = f"{number}: {release.statistic.rstrip(',')}, by the {release.mechanism}"
+        sensitivity = f"{release.norm.rstrip(',')} sensitivity {rounded_up(release.sensitivity)}"
+        parameters = (f"{name} = {value:.6g}" for name, value in release.parameters.items())
+        costs = (f"{name} = {rounded_up(value)}" for name, value in release.cost.items())
+        table.add_row(*(_lines(cell) for cell in ([what], [sensitivity, *parameters], costs)))
     return table
 
 
-def _numbers(times: Iterable[int]) -> Iterator[str]:
-    """Yield the headings of releases, counted from 1; equal ones share a column."""
-    last = 0
-    for many in times:
-        first, last = last + 1, last + many
-        yield str(first) if many == 1 else f"{first} to {last}, each"
-
-
-def _named(values: dict[str, float]) -> str:
-    return ", ".join(f"{name} = {value:.6g}" for name, value in values.items())
+def _lines(texts: Iterable[str]) -> str:
+    return "\n".join(map(printable, texts))
 
 
 def _public_rows(model: PublicPrototypes) -> Table:

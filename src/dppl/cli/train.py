@@ -23,7 +23,9 @@ from dppl.cli._shared import (
     ItemsOption,
     KindOption,
     MaxRecordsOption,
+    MuOption,
     PrecisionOption,
+    RhoOption,
     SplitOption,
     WorkersOption,
     budget_from_options,
@@ -45,7 +47,6 @@ from dppl.cli.fit import (
     ModelOption,
     PartitionOption,
     PrototypesOption,
-    RhoOption,
     SeedOption,
     UnknownLabelsOption,
     build,
@@ -86,6 +87,7 @@ def train(
         str | None, option("NAME", "Column of texts or images in POOL. Default as for --x.", DATA)
     ] = None,
     unknown_labels: UnknownLabelsOption = "error",
+    mu: MuOption = None,
     rho: RhoOption = None,
     epsilon: EpsilonOption = None,
     delta: DeltaOption = None,
@@ -119,7 +121,7 @@ def train(
         --epsilon 1 --delta 1e-6 --out my.safetensors
 
       dppl train scans/ --encoder vit-b-16 --public photos/ \
-        --classes classes.txt --rho 0.5 --out my.safetensors
+        --classes classes.txt --mu 1 --out my.safetensors
     """
     check_output(out, (data, classes, public, labels), force=force)
     report = out.with_name(f"{out.name}.private.jsonl")
@@ -127,7 +129,7 @@ def train(
     options = {"n_prototypes": prototypes, "random_state": seed, "unknown_labels": unknown_labels}
     _validate.one_of(("auto", *METHODS), method=method)
     check_account(ledger, dataset, partition)
-    budget = budget_from_options(rho, epsilon, delta, max_records)
+    budget = budget_from_options(mu, rho, epsilon, delta, max_records)
     if isinstance(budget, PureDP) and public is None and method in ("auto", "public"):
         raise ParameterError(
             "--epsilon alone is pure DP, which selects rows of public data; add --public POOL, or --delta D."

@@ -298,8 +298,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _check_parameters(self) -> None:
         if not isinstance(self.budget, Budget):
             raise ParameterError(
-                "budget must be PureDP(epsilon), ZCDP(rho) or ApproxDP(epsilon, delta), since a number means nothing "
-                f"without its notion; got {self.budget!r}."
+                "budget must be GaussianDP(mu), ZCDP(rho), ApproxDP(epsilon, delta) or PureDP(epsilon), since a number "
+                f"means nothing without its notion; got {self.budget!r}."
             )
         _validate.one_of(ADJACENCIES, adjacency=self.adjacency)
         _validate.one_of(records.UNKNOWN_LABELS, unknown_labels=self.unknown_labels)

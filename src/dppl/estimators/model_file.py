@@ -27,7 +27,8 @@ from dppl.privacy import Guarantee
 if TYPE_CHECKING:
     from dppl.estimators.base import EmbeddingClassifier
 
-FORMAT = 1
+# Format 1 is that of dppl before Gaussian DP: its releases state no mu, and its noise was discrete. It is still read.
+FORMAT, _READABLE = 2, (1, 2)
 _KEY = "dppl"
 # Where the estimators live that a file may name; imported when one does.
 _ESTIMATORS = {
@@ -164,8 +165,8 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArr
         else:
             if text is None:
                 problem = "is a safetensors file, but not a dppl model."
-            elif version != FORMAT:
-                problem = f"has format {version!r}; this version of dppl reads format {FORMAT}. Update dppl."
+            elif version not in _READABLE:
+                problem = f"has format {version!r}; this version of dppl reads formats up to {FORMAT}. Update dppl."
     if problem is not None:
         raise ModelFileError(f"{name} {problem}")
     return description, tensors

@@ -22,7 +22,7 @@ from dppl.estimators import records
 from dppl.estimators.base import EmbeddingClassifier, as_json, charged
 from dppl.estimators.records import Codes
 from dppl.lattice import RowSource, iter_blocks, take_rows
-from dppl.mechanisms import DiscreteGaussian, Randomness, randomness
+from dppl.mechanisms import Randomness, RoundedGaussian, randomness
 from dppl.privacy import ZCDP, ApproxDP, Guarantee, Release
 from dppl.privacy.guarantee import TUNED_ELSEWHERE
 from dppl.privacy.ledger import Ledger, LedgerEntry
@@ -37,7 +37,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Fit the best of several candidates, found by a private score on held-out records.
 
     Each record goes by the toss of a coin into a training or a validation part. A run draws a candidate at random, fits
-    it on the one and scores it on the other with discrete Gaussian noise. The number of runs is random and stays
+    it on the one and scores it on the other with Gaussian noise. The number of runs is random and stays
     secret; the model of the best score is released with that score, and nothing else.
 
     Parameters
@@ -124,7 +124,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X, y, X_public, ledger, partition
-            As in the estimator's own `fit`. The ledger needs an account in approximate DP.
+            As in the estimator's own `fit`. The ledger needs an account in approximate DP with ``accounting="renyi"``.
 
         Returns
         -------
@@ -146,7 +146,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             warnings.warn(budget.weakness, WeakBudgetWarning, stacklevel=2)
         source = randomness(self.random_state)
         rho = rho_per_run_within(budget.epsilon, budget.delta, int(self.mean_runs))
-        scores = DiscreteGaussian.within(ZCDP(rho), self._squared_sensitivity())
+        scores = RoundedGaussian.within(ZCDP(rho), self._squared_sensitivity())
         # A candidate whose parameters do not fit each other, the width or the public rows shows before it is paid for.
         plans = [self._candidate(candidate, rho, source) for candidate in candidates]
         for plan in plans:
@@ -242,7 +242,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return Fraction(4 if self.estimator.adjacency == "replace-one" else 2)
 
     def _score(
-        self, model: EmbeddingClassifier, rows: RowSource, codes: Codes, mechanism: DiscreteGaussian, source: Randomness
+        self, model: EmbeddingClassifier, rows: RowSource, codes: Codes, mechanism: RoundedGaussian, source: Randomness
     ) -> float:
         exact = _counts(model, rows, codes)
         if self.scoring == "accuracy":
@@ -252,7 +252,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return float(np.clip(right / np.maximum(size, max(1.0, mechanism.noise_std)), 0.0, 1.0).mean())
 
     def _guarantee(
-        self, inner: list[Guarantee], budget: ApproxDP, rho: float, scores: DiscreteGaussian, source: Randomness
+        self, inner: list[Guarantee], budget: ApproxDP, rho: float, scores: RoundedGaussian, source: Randomness
     ) -> Guarantee:
         release = Release(
             mechanism="repeat and select, a geometric number of times",

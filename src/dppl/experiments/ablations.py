@@ -32,7 +32,7 @@ class DiscriminantAblation(DiscriminantPrototypes):
 
     Parameters
     ----------
-    budget : ZCDP or ApproxDP
+    budget : GaussianDP, ZCDP or ApproxDP
     classes : array-like of shape (n_classes,), default=None
     variant : str, default="no gradient steps"
         A key of `VARIANTS`.

@@ -26,7 +26,7 @@ from dppl.experiments.methods import METHODS
 from dppl.experiments.results import DONE, FAILED, Record
 from dppl.experiments.tuning import search
 from dppl.mechanisms import CoinPress
-from dppl.privacy import ZCDP, ApproxDP, Budget
+from dppl.privacy import Budget, PureDP
 from dppl.privacy.guarantee import software_versions
 
 __all__ = ["check_cells", "failure", "paper_epsilon", "run_cell"]
@@ -103,12 +103,14 @@ def failure(cell: Cell, error: str, message: str) -> Record:
 
 
 def paper_epsilon(budget: Budget) -> float:
-    """Return the position on the x-axis of the DPPL papers' figures, sqrt(2·rho).
+    """Return the position on the x-axis: mu of the Gaussian noise that the budget allows.
 
-    For pure DP rho is what it implies, for approximate DP what fits into it.
+    In zCDP that is sqrt(2·rho), the x-axis of the DPPL papers' figures. Pure DP allows no Gaussian noise and stands at
+    sqrt(2·rho) for the rho that it implies.
     """
-    zcdp: ZCDP = budget.zcdp_allowance() if isinstance(budget, ApproxDP) else budget.to_zcdp()
-    return zcdp.paper_epsilon
+    if isinstance(budget, PureDP):
+        return budget.to_zcdp().paper_epsilon
+    return budget.gaussian_allowance().mu
 
 
 def _measure(cell: Cell, dataset: Dataset) -> Record:
@@ -190,7 +192,7 @@ def _coinpress_radii(model: Any, sizes: NDArray[np.int64]) -> list[float]:
     """Return the mean radius of the classes' balls, first and after each step of CoinPress, in the same units."""
     (release,) = model.guarantee_.releases
     split = tuple(release.parameters.values())
-    mechanism = CoinPress(release.cost["rho"], split=split, radius=model.coinpress_radius)
+    mechanism = CoinPress(release.cost["mu"], split=split, radius=model.coinpress_radius)
     return [fmean(radii) for radii in zip(*(mechanism.radii(int(n), model.lattice_) for n in sizes), strict=True)]
 
 

@@ -29,7 +29,7 @@ NATURAL = "natural"
 _KEYS = ("about", "source", "data", "datasets", "methods", "budgets", "ir", "seeds")
 _DATASET_KEYS = ("name", "encoder", "folder", "files", "public")
 _POOL_KEYS = ("name", "file", "first", "rows")
-_BUDGET_KEYS = ("e", "rho", "epsilon", "delta")
+_BUDGET_KEYS = ("mu", "e", "rho", "epsilon", "delta")
 _METHOD_KEYS = ("method", "tune", "budgets")
 
 
@@ -230,7 +230,7 @@ def _cells(
         if budget is not None and tuple(budget) == ("epsilon",) and not method.pure:
             raise ParameterError(
                 f"budgets: {choice.where} is {choice.name}, which cannot spend pure DP (epsilon {budget['epsilon']:g} "
-                "without delta); give delta, e or rho."
+                "without delta); give delta, mu, e or rho."
             )
         for pool in read:
             for trials in dict.fromkeys((0, choice.trials)):
@@ -294,11 +294,11 @@ def _budgets(entry: Any, where: str) -> list[dict[str, float]]:
 
 def _one_notion(entry: Any, where: str) -> Iterator[dict[str, float]]:
     fields = _mapping(entry, where, _BUDGET_KEYS)
-    named = [key for key in ("e", "rho", "epsilon") if key in fields]
+    named = [key for key in ("mu", "e", "rho", "epsilon") if key in fields]
     if len(named) != 1 or ("delta" in fields and named != ["epsilon"]):
         raise ParameterError(
-            f"{where} must name one of e (sqrt(2 rho) in zCDP, as in the DPPL papers), rho, or epsilon with or without "
-            f"delta; got {', '.join(fields) or 'nothing'}."
+            f"{where} must name one of mu (Gaussian DP), e (sqrt(2 rho) in zCDP, as in the DPPL papers), rho, or "
+            f"epsilon with or without delta; got {', '.join(fields) or 'nothing'}."
         )
     (kind,) = named
     for place, value in _items(_values(fields[kind]), f"{where}.{kind}"):

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, ParamSpec, TypeAlias
 
 from dppl._optional import optional
 from dppl.experiments.methods import METHODS
-from dppl.experiments.summary import TUNED, Series
+from dppl.experiments.summary import AT_DELTA, TUNED, Series, gaussian_epsilon
 
-__all__ = ["BAND", "E_LABEL", "Panel", "budget_panels", "lines", "save"]
+__all__ = ["BAND", "MU_LABEL", "Panel", "budget_panels", "lines", "save"]
 
 LineStyle: TypeAlias = str | tuple[int, tuple[float, ...]]
 
@@ -40,7 +40,8 @@ _SETTINGS = {
     "svg.hashsalt": "dppl",
     "svg.fonttype": "none",
 }
-E_LABEL = "e = sqrt(2ρ), zCDP budget ρ"
+# As its ticks: epsilons stand in brackets below.
+MU_LABEL = f"mu (Gaussian DP)\n({AT_DELTA})"
 BAND = (0.25, 0.75)
 
 
@@ -67,13 +68,13 @@ def _styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
 
 @_styled
-def budget_panels(panels: Sequence[Panel], y_label: str, *, x_label: str = E_LABEL) -> Figure:
+def budget_panels(panels: Sequence[Panel], y_label: str) -> Figure:
     """Draw values over the budget: a panel each, a line for every series, the median of the seeds with a band.
 
     Parameters
     ----------
     panels : sequence of (title, series)
-    y_label, x_label : str
+    y_label : str
     """
     styles = _styles(one for _, several in panels for one in several)
     figure, axes = _axes(len(panels), styles)
@@ -81,17 +82,16 @@ def budget_panels(panels: Sequence[Panel], y_label: str, *, x_label: str = E_LAB
         for one in several:
             _draw(axis, one, styles[one.label])
         axis.set_title(title)
-        axis.set_xscale("log")
-        _plain_ticks(axis.xaxis)
+        _budget_axis(axis)
         axis.set_ylim(0, 1.02)
-    _label(figure, axes, x_label, y_label)
+    _label(figure, axes, MU_LABEL, y_label)
     return figure
 
 
 @_styled
 def lines(
     panels: Sequence[tuple[str, Mapping[str, Mapping[float, float]]]],
-    x_label: str,
+    x_label: str | None,
     y_label: str,
     *,
     log_x: bool = False,
@@ -102,7 +102,9 @@ def lines(
     Parameters
     ----------
     panels : sequence of (title, mapping of label to mapping of x to y)
-    x_label, y_label : str
+    x_label : str or None
+        None where x is the budget.
+    y_label : str
     log_x, log_y : bool, default=False
     """
     names = list(dict.fromkeys(name for _, several in panels for name in several))
@@ -113,7 +115,9 @@ def lines(
             places = sorted(values)
             axis.plot(places, [values[x] for x in places], label=name, markersize=4, **looks[name]._asdict())
         axis.set_title(title)
-        if log_x:
+        if x_label is None:
+            _budget_axis(axis)
+        elif log_x:
             axis.set_xscale("log")
             _plain_ticks(axis.xaxis)
         else:
@@ -121,7 +125,7 @@ def lines(
         if log_y:
             axis.set_yscale("log")
             _plain_ticks(axis.yaxis)
-    _label(figure, axes, x_label, y_label)
+    _label(figure, axes, MU_LABEL if x_label is None else x_label, y_label)
     return figure
 
 
@@ -138,7 +142,7 @@ def _axes(n_panels: int, labels: Collection[str]) -> tuple[Figure, list[Any]]:
     columns = min(n_panels, 4 if n_panels != 5 else 3)
     rows = math.ceil(n_panels / columns)
     width = max(3.2 * columns, 4.8, _entry_width(labels))
-    height = 2.6 * rows + 0.7 + 0.18 * math.ceil(len(labels) / _per_row(width, labels))
+    height = 2.85 * rows + 0.7 + 0.18 * math.ceil(len(labels) / _per_row(width, labels))
     figure = module.Figure(figsize=(width, height), layout="constrained")
     grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
     axes = list(grid.ravel())
@@ -234,11 +238,17 @@ def _draw(axis: Any, one: Series, style: dict[str, Any]) -> None:
     axis.fill_between(places, low, high, color=style["color"], alpha=0.13, linewidth=0)
 
 
-def _plain_ticks(axis: Any) -> None:
+def _budget_axis(axis: Any) -> None:
+    """Make x a logarithmic scale of mu, each label with its epsilon below."""
+    axis.set_xscale("log")
+    _plain_ticks(axis.xaxis, lambda mu: f"{mu:,g}\n({gaussian_epsilon(mu)})")
+
+
+def _plain_ticks(axis: Any, text: Callable[[float], str] = lambda value: f"{value:,g}") -> None:
     """Label powers of ten as plain numbers, and more of a short scale."""
     ticker = optional("matplotlib.ticker", "Matplotlib", "bench")
     low, high = axis.get_view_interval()
     short = low > 0 and high / low < 60
     axis.set_major_locator(ticker.LogLocator(base=10, subs=(1, 2, 5) if short else (1,)))
-    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,g}"))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: text(value)))
     axis.set_minor_formatter(ticker.NullFormatter())

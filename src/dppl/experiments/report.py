@@ -25,10 +25,12 @@ from dppl.experiments.config import NATURAL
 from dppl.experiments.rendering import Heading, Part, Picture, Table, Text, to_html, to_markdown
 from dppl.experiments.results import DONE, FAILED, Record, read_results
 from dppl.experiments.summary import (
+    AT_DELTA,
     TUNED,
     Series,
     best,
     budget_name,
+    by_notion,
     by_task,
     default_settings,
     grouped,
@@ -47,6 +49,7 @@ _BALANCED, _MINORITY = "balanced_accuracy", "minority_accuracy"
 _BALANCED_LABEL, _MINORITY_LABEL = "balanced test accuracy", "test accuracy, smallest 25 % of classes"
 _BAND = "Lines are medians over seeds, bands their quartiles."
 _MEANS = "Means over seeds, ± their standard deviation."
+_BUDGETS = f"Budgets: mu, and in brackets its {AT_DELTA}."
 # Differences of mean accuracies that are no lead: in bold print, and among winners.
 _ALIKE, _TIE = 0.005, 0.01
 _BOLD = f"Bold: the best private method of a column, not counting tuned ones, and all within {_ALIKE:g} of it."
@@ -149,10 +152,12 @@ def _head(results: Path, folder: Path, records: Sequence[Record]) -> Iterator[Pa
         "references without any guarantee."
     )
     yield Text(
-        "Budgets are positions on the x-axis of the DPPL papers' figures: e = sqrt(2ρ) for ρ-zCDP. That is not a pure "
-        "epsilon. A pure-DP budget stands at the ρ that it implies, an approximate one at the ρ that fits into it. "
-        "Methods with adjacency replace-one protect against another change of the data than those with add-remove; "
-        "DPPL-Mean as published then takes class sizes as public."
+        f"Budgets are mu of Gaussian DP, in brackets the {AT_DELTA} of Gaussian noise, exact and rounded up. In ρ-zCDP "
+        "mu = sqrt(2ρ), which is e on the x-axis of the DPPL papers' figures. An approximate budget stands at the mu "
+        "of the Gaussian noise that it allows; a pure one allows none and stands at the sqrt(2ρ) that it implies. "
+        "DPPL-Public selects rows without Gaussian noise: within the same ρ its own mu is up to 1.26 times as large, "
+        "and its own epsilon another. Methods with adjacency replace-one protect against another change of the data "
+        "than those with add-remove; DPPL-Mean as published then takes class sizes as public."
     )
     yield Text(f"Software: {'; '.join(versions)}.")
 
@@ -163,21 +168,21 @@ def _winners(done: list[Record]) -> Iterator[Part]:
     yield Heading("Winner per setting and budget")
     yield Table(
         f"Best private method by mean {_BALANCED_LABEL}.",
-        "Among methods under add-remove with nothing tuned on private records. In brackets the margin to the next one; "
-        f"a tie where it is below {_TIE:g}. Chosen by looking at test records, so no guarantee covers a choice by this "
-        "table.",
+        f"Among methods under add-remove with nothing tuned on private records. {_BUDGETS} After each name the mean, "
+        f"in brackets the margin to the next one; a tie where it is below {_TIE:g}. Chosen by looking at test records, "
+        "so no guarantee covers a choice by this table.",
         ("data set", "encoder", "budget", *map(ratio_name, names)),
         [
-            (dataset, encoder, budget, *(_winner(ratios(records).get(ratio, []), e) for ratio in names))
+            (dataset, encoder, budget, *(_winner(ratios(records).get(ratio, []), mu) for ratio in names))
             for (dataset, encoder), records in by_task(done).items()
-            for e, budget in _budgets(records).items()
+            for mu, budget in _budgets(records).items()
         ],
     )
 
 
-def _winner(records: list[Record], e: float) -> str:
+def _winner(records: list[Record], mu: float) -> str:
     name = _label_with_pool if _has_pools(records) else None
-    ranked = best((one for one in series(records, name=name) if one.adjacency == "add-remove"), e)
+    ranked = best((one for one in series(records, name=name) if one.adjacency == "add-remove"), mu)
     if not ranked:
         return "–"
     (first, value), *others = ranked
@@ -191,9 +196,18 @@ def _winner(records: list[Record], e: float) -> str:
 
 
 def _budgets(records: Iterable[Record]) -> dict[float, str]:
-    """Return the budgets by their position, ascending."""
-    names = {position(record): budget_name(record) for record in records if record["e"] is not None}
-    return dict(sorted(names.items()))
+    """Return the names of the budgets by their position, ascending."""
+    groups = grouped((record for record in records if record["e"] is not None), position)
+    return {mu: " or ".join(dict.fromkeys(map(budget_name, groups[mu]))) for mu in sorted(groups)}
+
+
+def _by_budget(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """Group by the budgets' names, in ascending order of position."""
+    return {
+        name + notion: several
+        for notion, group in by_notion(records).items()
+        for name, several in grouped(sorted(group, key=position), budget_name).items()
+    }
 
 
 def _tasks(done: list[Record]) -> Iterator[Part]:
@@ -314,8 +328,8 @@ def _pool_sizes(done: list[Record]) -> Iterator[Part]:
                 (
                     ratio_name(ratio),
                     {
-                        f"e {e:g}": _mean_by(several, lambda record: float(record["data"]["n_public"]))
-                        for e, several in sorted(grouped(one, position).items())
+                        name: _mean_by(several, lambda record: float(record["data"]["n_public"]))
+                        for name, several in _by_budget(one).items()
                     },
                 )
                 for ratio, one in ratios(group).items()
@@ -346,14 +360,15 @@ def _top_k(done: list[Record]) -> Iterator[Part]:
             figures.budget_panels(_by_ratio(shown, _BALANCED), _BALANCED_LABEL),
         )
         ks = {
-            ratio_name(ratio): {e: _best_k(several) for e, several in grouped(group, position).items()}
+            ratio_name(ratio) + notion: {mu: _best_k(several) for mu, several in grouped(one, position).items()}
             for ratio, group in ratios([*ones, *chosen]).items()
+            for notion, one in by_notion(group).items()
         }
         yield Picture(
             f"best-k-{_stem(dataset, encoder)}",
             f"The K with the best mean balanced test accuracy: {dataset}, {encoder}.",
             "K = 1 is DPPL-Public. Chosen by looking at test records, so no guarantee covers this choice.",
-            figures.lines([("", ks)], figures.E_LABEL, "best K", log_x=True, log_y=True),
+            figures.lines([("", ks)], None, "best K", log_y=True),
         )
 
 
@@ -369,11 +384,11 @@ def _coinpress(done: list[Record]) -> Iterator[Part]:
         panels = []
         for kind, title in kinds.items():
             values: dict[str, dict[float, float]] = {}
-            for e, group in sorted(grouped(records, position).items()):
+            for name, group in _by_budget(records).items():
                 steps = [record["coinpress"][kind] for record in group if kind in record["coinpress"]]
                 if steps:
                     means = enumerate((fmean(step) for step in zip(*steps, strict=True)), start=int(kind == "norm"))
-                    values[f"e {e:g}"] = {float(step): mean for step, mean in means}
+                    values[name] = {float(step): mean for step, mean in means}
             if values:
                 panels.append((title, values))
         if panels:
@@ -454,15 +469,15 @@ def _accuracy_tables(records: list[Record], dataset: str, encoder: str, metric: 
     for group in ratios(records).values():
         budgets = _budgets(group)
         several = series(group, metric, name=_label_with_pool if _has_pools(group) else None)
-        leading = {(label, e) for e in budgets for label in _leading(several, e)}
+        leading = {(label, mu) for mu in budgets for label in _leading(several, mu)}
         rows = [
             (
                 one.label,
                 one.promise,
                 " or ".join(f"{n:,}" if n else "none" for n in sorted(one.n_public)),
                 *(
-                    _mean_sd(one.values.get(e, []) if one.private else one.reference, (one.label, e) in leading)
-                    for e in budgets
+                    _mean_sd(one.values.get(mu, []) if one.private else one.reference, (one.label, mu) in leading)
+                    for mu in budgets
                 ),
             )
             for one in several
@@ -471,7 +486,7 @@ def _accuracy_tables(records: list[Record], dataset: str, encoder: str, metric: 
             seeds = sorted({record["cell"]["seed"] for record in group})
             yield Table(
                 f"{title}: {dataset}, {encoder}, {setting_name(group[0])}.",
-                f"{_MEANS} Seeds: {', '.join(map(str, seeds))}; (n) where only n of them are done. {_BOLD}",
+                f"{_MEANS} Seeds: {', '.join(map(str, seeds))}; (n) where only n of them are done. {_BUDGETS} {_BOLD}",
                 ("method", "guarantee", "public rows", *budgets.values()),
                 _count_seeds(rows, len(seeds)),
             )
@@ -490,9 +505,9 @@ def _mean_sd(values: list[float], bold: bool) -> str:
     return f"{f'**{text}**' if bold else text} ({len(values)})"
 
 
-def _leading(several: Iterable[Series], e: float) -> list[str]:
+def _leading(several: Iterable[Series], mu: float) -> list[str]:
     """Return the labels of the best private methods."""
-    ranked = best(several, e)
+    ranked = best(several, mu)
     return [one.label for one, value in ranked if round(ranked[0][1] - value, 3) <= _ALIKE]
 
 

@@ -9,18 +9,25 @@ from typing import Any
 
 import numpy as np
 
+from dppl.errors import BudgetError
 from dppl.experiments.ablations import NO_PUBLIC_ROWS
 from dppl.experiments.config import NATURAL
 from dppl.experiments.methods import METHODS, label
 from dppl.experiments.results import Record
+from dppl.privacy import GaussianDP
+from dppl.privacy.budgets import rounded_up
 
 __all__ = [
+    "AT_DELTA",
+    "DELTA",
     "TUNED",
     "Series",
     "best",
     "budget_name",
+    "by_notion",
     "by_task",
     "default_settings",
+    "gaussian_epsilon",
     "grouped",
     "main_pool",
     "pool_name",
@@ -32,6 +39,9 @@ __all__ = [
 ]
 
 TUNED = "tuned on private data, not covered"
+# Where figures and tables give an epsilon beside mu.
+DELTA = 1e-6
+AT_DELTA = f"epsilon at delta = {DELTA:.0e}".replace("e-0", "e-")
 # The K that stands for all in figures that compare methods.
 _MAIN_K = 5
 
@@ -55,7 +65,7 @@ class Series:
     n_public : set of int
         Numbers of public rows read; 0 for none.
     values : dict of float to list of float
-        Values of the seeds by e, the position on the x-axis; by 0 for references.
+        Values of the seeds by mu, the position on the x-axis; by 0 for references.
     """
 
     label: str
@@ -73,7 +83,7 @@ class Series:
         return self.values.get(0.0, [])
 
     def quantile(self, share: float) -> tuple[list[float], list[float]]:
-        """Return all e, ascending, and the quantile of the seeds' values at each."""
+        """Return all mu, ascending, and the quantile of the seeds' values at each."""
         places = sorted(self.values)
         return places, [float(np.quantile(self.values[place], share)) for place in places]
 
@@ -93,15 +103,16 @@ def series(
     metric : str or callable
         Name among the record's ``metrics``, or a function; cells where it is None are left out.
     name : callable, default=None
-        Label of a record; None takes the method's and its parameters'. Tuned ones are marked in any case.
+        Label of a record; None takes the method's and its parameters'. Tuned ones are marked in any case, and so is
+        the notion where there are several.
     """
     found: dict[str, Series] = {}
-    for record in records:
+    for notion, record in [(notion, record) for notion, group in by_notion(records).items() for record in group]:
         value = record["metrics"][metric] if isinstance(metric, str) else metric(record)
         if value is None:
             continue
         cell, private = record["cell"], record["e"] is not None
-        text = (name or _label)(record)
+        text = (name or _label)(record) + notion
         if record["tuned"]:
             text += f" ({TUNED})"
         if not private:
@@ -115,7 +126,10 @@ def series(
 
 
 def position(record: Record) -> float:
-    """Return e of a record, freed from the last digits of its way through rho; 0 for references."""
+    """Return mu of a record, freed from the last digits of its way through rho; 0 for references.
+
+    Records name it e, as the DPPL papers do.
+    """
     return 0.0 if record["e"] is None else float(f"{record['e']:.9g}")
 
 
@@ -125,6 +139,16 @@ def grouped(records: Iterable[Record], key: Callable[[Record], Any]) -> dict[Any
     for record in records:
         groups.setdefault(key(record), []).append(record)
     return groups
+
+
+def by_notion(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """Group by notion of privacy, named as labels end: not at all for references, and where there is only one.
+
+    Budgets of different notions may have one position, and allow selections of different sharpness there.
+    """
+    records = list(records)
+    notions = {record["notion"] for record in records if record["e"] is not None}
+    return grouped(records, lambda record: "" if record["e"] is None or len(notions) == 1 else f", {record['notion']}")
 
 
 def by_task(records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
@@ -138,13 +162,15 @@ def ratios(records: Iterable[Record]) -> dict[float | str, list[Record]]:
     return dict(sorted(groups.items(), key=lambda item: 0.0 if item[0] == NATURAL else float(item[0])))
 
 
-def best(several: Iterable[Series], e: float) -> list[tuple[Series, float]]:
-    """Return the private series that have a value at e, with their means to three digits, the best first.
+def best(several: Iterable[Series], mu: float) -> list[tuple[Series, float]]:
+    """Return the private series that have a value at mu, with their means to three digits, the best first.
 
     Tuned ones are left out: they saw the private data once more than their budget says.
     """
     means = [
-        (one, round(fmean(one.values[e]), 3)) for one in several if one.private and not one.tuned and one.values.get(e)
+        (one, round(fmean(one.values[mu]), 3))
+        for one in several
+        if one.private and not one.tuned and one.values.get(mu)
     ]
     return sorted(means, key=lambda item: -item[1])
 
@@ -174,19 +200,39 @@ def main_pool(records: list[Record]) -> list[Record]:
 
 
 def budget_name(record: Record) -> str:
-    """Say the budget of a record with its notion.
+    """Say the budget of a record: mu of Gaussian noise with its epsilon at `DELTA`, or an epsilon with its mu.
 
     Examples
     --------
     >>> budget_name({"cell": {"budget": {"rho": 0.5}}, "e": 1.0})
-    'e 1'
-    >>> budget_name({"cell": {"budget": {"epsilon": 2.0, "delta": 1e-6}}, "e": 0.3754})
-    'epsilon 2, delta 1e-06 (e 0.375)'
+    'mu 1 (epsilon 4.89)'
+    >>> budget_name({"cell": {"budget": {"epsilon": 2.0, "delta": 1e-6}}, "e": 0.4483})
+    'epsilon 2 at delta 1e-6 (mu 0.449)'
+    >>> budget_name({"cell": {"budget": {"epsilon": 2.0}}, "e": 2.0})
+    'pure epsilon 2 (at mu 2)'
     """
-    budget = record["cell"]["budget"]
-    if "rho" in budget:
-        return f"e {position(record):g}"
-    return ", ".join(f"{name} {value:g}" for name, value in budget.items()) + f" (e {record['e']:.3g})"
+    budget, mu = record["cell"]["budget"], position(record)
+    if "epsilon" not in budget:
+        return f"mu {rounded_up(mu)} (epsilon {gaussian_epsilon(mu)})"
+    if "delta" in budget:
+        delta = f"{budget['delta']:g}".replace("e-0", "e-")
+        return f"epsilon {budget['epsilon']:g} at delta {delta} (mu {rounded_up(mu, 3)})"
+    return f"pure epsilon {budget['epsilon']:g} (at mu {rounded_up(mu, 3)})"
+
+
+def gaussian_epsilon(mu: float) -> str:
+    """Say the exact epsilon of mu-GDP at `DELTA`, rounded up to three digits; infinity where it is beyond all use.
+
+    Examples
+    --------
+    >>> [gaussian_epsilon(mu) for mu in (0.05, 1, 64, 1e9)]
+    ['0.19', '4.89', '2,360', '∞']
+    """
+    try:
+        epsilon = GaussianDP(mu).to_approx(DELTA).epsilon
+    except BudgetError:
+        return "∞"
+    return f"{float(rounded_up(epsilon, 3)):,g}"
 
 
 def pool_name(pool: Record) -> str:

@@ -14,9 +14,10 @@ from dppl import _validate
 from dppl.errors import ParameterError
 from dppl.lattice import Lattice
 from dppl.lattice.rounding import round_within
-from dppl.mechanisms.gaussian import DiscreteGaussian
+from dppl.mechanisms.gaussian import RoundedGaussian
 from dppl.mechanisms.randomness import Randomness
-from dppl.privacy import ZCDP, Budget, Release
+from dppl.privacy import Budget, GaussianDP, Release
+from dppl.privacy.accounting import cost_of_gaussian, mu_below
 
 Float = NDArray[np.float64]
 
@@ -34,7 +35,7 @@ class _Step:
     """The squared norm to which differences from the centre are clipped, their sum's noise, and the radius after it."""
 
     bound: Fraction
-    noise: DiscreteGaussian
+    noise: RoundedGaussian
     radius: float
 
 
@@ -47,10 +48,10 @@ class CoinPress:
 
     Parameters
     ----------
-    rho : float
-        ZCDP cost of all steps together.
+    mu : float
+        Cost of all steps together, in Gaussian DP.
     split : tuple of float
-        Shares of `rho` per step, which must not sum to more than 1.
+        Shares of mu² (and so of rho = mu²/2) per step, which must not sum to more than 1.
     radius : float, default=None
         Radius of the ball in which the mean is sought first, in units. None is √dim.
     center : array-like of shape (dim,), default=None
@@ -60,21 +61,22 @@ class CoinPress:
     -----
     **Privacy.** Unit: one record. Relation: one record replaced by another of the same class; the class sizes are
     public, as published. In each step rows lie within R of the current centre, so their sum moves by at most 2R. Radii
-    and centres depend on earlier releases only, so the steps compose to `rho`.
+    and centres depend on earlier releases only, so the squares of the steps' mu add up to at most mu² [3]_.
 
     References
     ----------
     .. [1] Biswas, Dong, Kamath, Ullman (2020), arXiv:2006.06618, Algorithm 1 and 2.
     .. [2] DPPL-v1 (arXiv:2406.08039), section 4.1 and A.4.
+    .. [3] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollary 3.3.
     """
 
-    rho: float
+    mu: float
     split: tuple[float, ...] = DPPL_SPLIT
     radius: float | None = None
     center: ArrayLike | None = None
 
     def __post_init__(self) -> None:
-        _validate.positive(rho=self.rho, **{f"split[{i}]": share for i, share in enumerate(self.split)})
+        _validate.positive(mu=self.mu, **{f"split[{i}]": share for i, share in enumerate(self.split)})
         if not self.split or sum(map(Fraction, self.split)) > 1:
             raise ParameterError(f"split must hold shares that sum to at most 1; got {self.split!r}.")
         if self.radius is not None:
@@ -82,8 +84,8 @@ class CoinPress:
 
     @classmethod
     def within(cls, budget: Budget, dim: int, **options: object) -> CoinPress:
-        """Return the estimator that spends what `budget` allows in zCDP, checked for rows of width `dim`."""
-        mechanism = cls(budget.zcdp_allowance().rho, **options)  # type: ignore[arg-type]
+        """Return the estimator that spends what `budget` allows, checked for rows of width `dim`."""
+        mechanism = cls(budget.gaussian_allowance().mu, **options)  # type: ignore[arg-type]
         mechanism._first_center(dim)
         return mechanism
 
@@ -122,7 +124,7 @@ class CoinPress:
 
         Examples
         --------
-        >>> [round(radius, 2) for radius in CoinPress(1.0).radii(1000, Lattice(16))]
+        >>> [round(radius, 2) for radius in CoinPress(2**0.5).radii(1000, Lattice(16))]
         [4.0, 0.4, 0.28, 0.22]
         """
         return [self._first_radius(lattice), *(step.radius for step in self._steps(max(size, 1), lattice))]
@@ -130,12 +132,12 @@ class CoinPress:
     def describe(self, statistic: str) -> Release:
         """Return the entry of the guarantee."""
         return Release(
-            mechanism=f"CoinPress mechanism ({len(self.split)} steps of discrete Gaussian noise)",
+            mechanism=f"CoinPress mechanism ({len(self.split)} steps of rounded Gaussian noise)",
             statistic=statistic,
             sensitivity=2.0,
             norm="L2, in radii of each step's ball,",
             parameters={f"share_{i + 1}": share for i, share in enumerate(self.split)},
-            cost={"rho": self.rho},
+            cost=cost_of_gaussian(Fraction(self.mu) ** 2),
         )
 
     def _steps(self, size: int, lattice: Lattice) -> Iterator[_Step]:
@@ -143,8 +145,8 @@ class CoinPress:
         radius = self._first_radius(lattice)
         for share in self.split:
             bound = Fraction(math.floor(min(((radius + tail) * unit) ** 2, _EXACT)))
-            # Rounded down, so that the shares never add up to more than rho.
-            noise = DiscreteGaussian.within(ZCDP(math.nextafter(self.rho * share, 0)), 4 * bound)
+            each = GaussianDP(mu_below(Fraction(self.mu) ** 2 * Fraction(share)))
+            noise = RoundedGaussian.within(each, 4 * bound)
             spread = noise.noise_std / (size * unit)
             radius = tail * math.sqrt(1 / size + spread**2)
             yield _Step(bound, noise, radius)

@@ -16,6 +16,7 @@ from dppl.errors import InputError
 from dppl.mechanisms.randomness import Randomness
 from dppl.privacy import Budget, Release
 from dppl.privacy.accounting import rho_of_bounded_range
+from dppl.privacy.tradeoff import selection_mu
 
 Int64 = NDArray[np.int64]
 
@@ -43,9 +44,10 @@ class ExponentialMechanism:
     Notes
     -----
     **Privacy.** Unit: one record. Relation: add or remove one. The exponent carries no factor 1/2 because the utilities
-    are monotone (McSherry, Talwar 2007; DPPL-v1 Lemma 2): epsilon in pure DP and, by bounded range, epsilon²/8 in
-    zCDP [2]_. The smallest utility in a set is monotone as well, with the same sensitivity, so selecting a set costs
-    the same. Sampling is exact: no float rounding enters the probabilities.
+    are monotone (McSherry, Talwar 2007; DPPL-v1 Lemma 2): epsilon in pure DP and, by bounded range, epsilon²/8 in zCDP
+    [2]_ and the trade-off function of a logistic variable moved by epsilon (`dppl.privacy.tradeoff`). The smallest
+    utility in a set is monotone as well, with the same sensitivity, so selecting a set costs the same. Sampling is
+    exact: no float rounding enters the probabilities.
 
     DPPL-v1 eq. (6) counts binom(y, K) sets whose worst member has rank y (from 0 in the released code). The number is
     binom(y-1, K-1) with ranks from 1; with the published count the best set has probability zero, and positive
@@ -123,7 +125,7 @@ class ExponentialMechanism:
             sensitivity=float(self.sensitivity),
             norm="monotone utility",
             parameters={"epsilon_per_selection": self.epsilon},
-            cost={"epsilon": epsilon, "rho": rho_of_bounded_range(epsilon)},
+            cost={"epsilon": epsilon, "mu": selection_mu(epsilon), "rho": rho_of_bounded_range(epsilon)},
         )
 
     def _draw(self, utilities: Int64, source: Randomness) -> int:

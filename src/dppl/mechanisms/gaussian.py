@@ -1,4 +1,4 @@
-"""The discrete Gaussian mechanism on integer vectors."""
+"""The Gaussian mechanism on integer vectors, its noise exactly rounded."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from numpy.typing import NDArray
 from dppl.errors import BudgetError
 from dppl.mechanisms.randomness import Randomness
 from dppl.privacy import Budget, Release
-from dppl.privacy.accounting import gaussian_noise_std, rho_of_gaussian
+from dppl.privacy.accounting import cost_of_gaussian, gaussian_noise_std
 
 Int64 = NDArray[np.int64]
 
 # Noise that saturates at the ends of int64 would show the value it is added to. At this width that takes 2¹⁰ standard
 # deviations.
 _WIDEST = 2.0**52
-_HEARD: ContextVar[list[tuple[DiscreteGaussian, Int64]] | None] = ContextVar("heard", default=None)
+_HEARD: ContextVar[list[tuple[RoundedGaussian, Int64]] | None] = ContextVar("heard", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiscreteGaussian:
-    r"""Add discrete Gaussian noise to integers of bounded L2 sensitivity.
+class RoundedGaussian:
+    r"""Add Gaussian noise, rounded to integers, to integers of bounded L2 sensitivity.
 
     Parameters
     ----------
@@ -35,15 +35,18 @@ class DiscreteGaussian:
         Square of the L2 distance between the values of neighbours, over the whole array. Squares of integer distances
         are rational, so nothing is rounded here.
     noise_std : float
-        Parameter sigma of the noise, P(k) proportional to exp(-k²/(2σ²)), in units of the array.
+        Standard deviation sigma of the noise before it is rounded, in units of the array.
 
     Notes
     -----
-    **Privacy.** Costs rho = sensitivity²/(2σ²) in zCDP, exactly. It has no pure-DP guarantee.
+    **Privacy.** Costs mu = sensitivity/sigma in Gaussian DP, exactly. An integer plus round(sigma·Z) is the integer
+    plus sigma·Z, rounded: the release is post-processing of the continuous Gaussian mechanism, and all that is proven
+    for that holds, in any number of dimensions [1]_ (Theorem 2.7): rho = mu²/2 in zCDP, and the exact
+    (epsilon, delta) of `dppl.privacy.tradeoff`. It has no pure-DP guarantee.
 
     References
     ----------
-    .. [1] Canonne, Kamath, Steinke (2020), arXiv:2004.00010v5, Definition 1 and Theorem 14.
+    .. [1] Dong, Roth, Su (2022), Gaussian differential privacy, arXiv:1905.02383v3.
     """
 
     squared_sensitivity: Fraction
@@ -60,26 +63,27 @@ class DiscreteGaussian:
     def within(cls, budget: Budget, squared_sensitivity: Fraction) -> Self:
         """Return the least noise that stays within `budget`.
 
-        A ZCDP budget is met exactly. For ApproxDP the noise is the one of the largest zCDP cost that converts into it
-        [1]_ (Proposition 12): conversions tighter for the continuous Gaussian are not proven for several discrete
-        coordinates.
-
         Raises
         ------
         BudgetError
             For a PureDP budget, or one so small that its noise would not fit into 64-bit integers.
         """
-        rho = budget.zcdp_allowance().rho
-        return cls(squared_sensitivity=squared_sensitivity, noise_std=gaussian_noise_std(squared_sensitivity, rho))
+        mu = budget.gaussian_allowance().mu
+        return cls(squared_sensitivity=squared_sensitivity, noise_std=gaussian_noise_std(squared_sensitivity, mu))
 
     @property
-    def rho(self) -> float:
-        """ZCDP cost, rounded up."""
-        return rho_of_gaussian(self.squared_sensitivity, self.noise_std)
+    def cost(self) -> dict[str, float]:
+        """What one release costs, in Gaussian DP and in zCDP, rounded up."""
+        return cost_of_gaussian(self.squared_sensitivity / Fraction(self.noise_std) ** 2)
+
+    @property
+    def squared_mu(self) -> Fraction:
+        """Square of the stated cost in Gaussian DP; squares add up under composition."""
+        return Fraction(self.cost["mu"]) ** 2
 
     def release(self, exact: Int64, source: Randomness) -> Int64:
         """Return `exact` plus noise of the same shape; the sum of two int64 arrays is exact."""
-        return self._told(exact + source.discrete_gaussian(self.noise_std, exact.shape))
+        return self._told(exact + source.rounded_gaussian(self.noise_std, exact.shape))
 
     def _told(self, released: Int64) -> Int64:
         """Let an audit hear what was released."""
@@ -91,23 +95,23 @@ class DiscreteGaussian:
     def describe(self, statistic: str) -> Release:
         """Return the entry of the guarantee."""
         return Release(
-            mechanism="discrete Gaussian",
+            mechanism="rounded Gaussian",
             statistic=statistic,
             sensitivity=float(self.squared_sensitivity) ** 0.5,
             norm="L2",
             parameters={"noise_std": self.noise_std},
-            cost={"rho": self.rho},
+            cost=self.cost,
         )
 
 
 @contextmanager
-def overheard() -> Iterator[list[tuple[DiscreteGaussian, Int64]]]:
+def overheard() -> Iterator[list[tuple[RoundedGaussian, Int64]]]:
     """Collect what Gaussian mechanisms release inside the block, each with its mechanism, for audits.
 
     That is all that a fit lets out of its records, and what a guarantee speaks of, before any post-processing. A search
     for hyper-parameters makes many fits of which it publishes one: what is heard of it must stay secret.
     """
-    heard: list[tuple[DiscreteGaussian, Int64]] = []
+    heard: list[tuple[RoundedGaussian, Int64]] = []
     token = _HEARD.set(heard)
     try:
         yield heard

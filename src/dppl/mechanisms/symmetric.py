@@ -1,4 +1,4 @@
-"""The discrete Gaussian mechanism on symmetric integer matrices."""
+"""The Gaussian mechanism on symmetric integer matrices, its noise exactly rounded."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from fractions import Fraction
 
 import numpy as np
 
-from dppl.mechanisms.gaussian import DiscreteGaussian, Int64
+from dppl.mechanisms.gaussian import Int64, RoundedGaussian
 from dppl.mechanisms.randomness import Randomness
 from dppl.privacy import Release
 from dppl.privacy.accounting import round_up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SymmetricDiscreteGaussian(DiscreteGaussian):
-    r"""Add symmetric discrete Gaussian noise to symmetric integer matrices of bounded Frobenius norm.
+class SymmetricRoundedGaussian(RoundedGaussian):
+    r"""Add symmetric Gaussian noise, rounded to integers, to symmetric integer matrices of bounded Frobenius norm.
 
     A Frobenius norm counts every entry off the diagonal twice, so those get noise narrower by √2: on and above the
     diagonal the noise is then as wide as the norm is long, in every direction.
@@ -26,17 +26,18 @@ class SymmetricDiscreteGaussian(DiscreteGaussian):
     squared_sensitivity : Fraction
         Square of the Frobenius distance between the values of neighbours, over all matrices together.
     noise_std : float
-        Parameter sigma of the noise on the diagonal, in units of the matrices.
+        Standard deviation sigma of the noise on the diagonal before it is rounded, in units of the matrices.
 
     Notes
     -----
-    **Privacy.** Let neighbours differ by D. Independent noise on the diagonal and above it costs
-    Σ_i D_ii²/(2σ²) + Σ_{i<j} D_ij²/(2τ²) in zCDP [1]_, where τ is `off_diagonal_noise_std`. As 2τ² ≥ σ², that is at
-    most ‖D‖²/(2σ²) in the Frobenius norm: `rho`. The part below the diagonal is a copy.
+    **Privacy.** Let neighbours differ by D. Divided by their standard deviations, sigma on the diagonal and tau
+    (`off_diagonal_noise_std`) above it, their entries there lie mu² = Σ_i D_ii²/σ² + Σ_{i<j} D_ij²/τ² apart, squared,
+    and the noise is standard normal: mu in Gaussian DP [1]_. As 2τ² ≥ σ², that is at most ‖D‖²/σ² in the Frobenius
+    norm. The part below the diagonal is a copy.
 
     References
     ----------
-    .. [1] Canonne, Kamath, Steinke (2020), arXiv:2004.00010v5, Theorem 14, which allows each coordinate its own width.
+    .. [1] Dong, Roth, Su (2022), arXiv:1905.02383v3, Theorem 2.7; rounding is post-processing, see `RoundedGaussian`.
     """
 
     @property
@@ -62,10 +63,10 @@ class SymmetricDiscreteGaussian(DiscreteGaussian):
         diagonal = np.arange(d)
         rows, columns = np.triu_indices(d, 1)
         noisy = np.empty_like(exact)
-        noisy[..., diagonal, diagonal] = exact[..., diagonal, diagonal] + source.discrete_gaussian(
+        noisy[..., diagonal, diagonal] = exact[..., diagonal, diagonal] + source.rounded_gaussian(
             self.noise_std, (*stack, d)
         )
-        above = exact[..., rows, columns] + source.discrete_gaussian(self.off_diagonal_noise_std, (*stack, len(rows)))
+        above = exact[..., rows, columns] + source.rounded_gaussian(self.off_diagonal_noise_std, (*stack, len(rows)))
         noisy[..., rows, columns] = above
         noisy[..., columns, rows] = above
         return self._told(noisy)
@@ -73,10 +74,10 @@ class SymmetricDiscreteGaussian(DiscreteGaussian):
     def describe(self, statistic: str) -> Release:
         """Return the entry of the guarantee."""
         return Release(
-            mechanism="discrete Gaussian on symmetric matrices",
+            mechanism="rounded Gaussian on symmetric matrices",
             statistic=statistic,
             sensitivity=float(self.squared_sensitivity) ** 0.5,
             norm="Frobenius",
             parameters={"noise_std": self.noise_std, "off_diagonal_noise_std": self.off_diagonal_noise_std},
-            cost={"rho": self.rho},
+            cost=self.cost,
         )

@@ -1,4 +1,4 @@
-"""Conversions between notions, on plain floats, always rounded to the safe side.
+"""Conversions between notions, on plain floats, always rounded to the safe side; those of Gaussian DP are `tradeoff`'s.
 
 The arithmetic of Rényi orders is dp-accounting's; this module chooses the orders, searches the inverse and checks the
 side on which the result lies. Closed forms are decided in exact rational arithmetic.
@@ -16,6 +16,7 @@ from scipy.optimize import bisect
 
 from dppl import _validate
 from dppl.errors import BudgetError
+from dppl.privacy.tradeoff import gaussian_mu_within
 
 # Rényi orders minus 1: a coarse sweep, then a fine one around its best. The optimum lies near sqrt(log(1/delta)/rho).
 _COARSE = np.geomspace(1e-5, 1e8, 261)
@@ -129,22 +130,31 @@ def bounded_range_of_zcdp(rho: float) -> float:
     return round_down(math.sqrt(8 * rho), lambda epsilon: epsilon**2 <= 8 * Fraction(rho))
 
 
-def gaussian_noise_std(squared_sensitivity: Fraction, rho: float) -> float:
-    """Return the smallest float sigma with sensitivity²/(2·sigma²) ≤ rho, decided in rationals.
+def gaussian_noise_std(squared_sensitivity: Fraction, mu: float) -> float:
+    """Return the smallest float sigma with sensitivity/sigma ≤ mu, decided in rationals.
 
-    Canonne, Kamath, Steinke (2020), arXiv:2004.00010v5, Theorem 14: the multivariate discrete Gaussian has the same
-    concentrated cost as the continuous one.
+    Dong, Roth, Su (2022), arXiv:1905.02383v3, Theorem 2.7.
     """
     if squared_sensitivity <= 0:
         raise BudgetError("a release needs a positive sensitivity.")
-    needed = squared_sensitivity / (2 * Fraction(rho))
+    needed = squared_sensitivity / Fraction(mu) ** 2
     return round_up(math.sqrt(needed), lambda std: std**2 >= needed)
 
 
-def rho_of_gaussian(squared_sensitivity: Fraction, noise_std: float) -> float:
-    """Return a rho ≥ sensitivity²/(2·sigma²)."""
-    cost = squared_sensitivity / (2 * Fraction(noise_std) ** 2)
-    return round_up(float(cost), lambda rho: rho >= cost)
+def cost_of_gaussian(squared_mu: Fraction) -> dict[str, float]:
+    """Return what Gaussian noise costs in Gaussian DP and in zCDP, each rounded up.
+
+    Rho = mu²/2: Bun and Steinke (2016), arXiv:1605.02065v1, Proposition 1.6.
+    """
+    return {
+        "mu": round_up(math.sqrt(squared_mu), lambda mu: mu**2 >= squared_mu),
+        "rho": round_up(float(squared_mu) / 2, lambda rho: 2 * rho >= squared_mu),
+    }
+
+
+def mu_below(squared_mu: Fraction) -> float:
+    """Return the largest float mu, or the one before it, whose square is at most `squared_mu`."""
+    return round_down(math.sqrt(squared_mu), lambda mu: mu**2 <= squared_mu)
 
 
 @lru_cache(maxsize=64)
@@ -152,7 +162,7 @@ def sampled_gaussian_multiplier(epsilon: float, delta: float, sampling_rate: flo
     """Return the noise, in sensitivities, with which Gaussian sums over Poisson samples stay within (epsilon, delta).
 
     Calibrated by dp-accounting with privacy loss distributions, on the safe side, for adding or removing one record.
-    The noise is continuous, the tolerance a thousandth.
+    The tolerance is a thousandth.
 
     Raises
     ------
@@ -173,8 +183,9 @@ def sampled_gaussian_multiplier(epsilon: float, delta: float, sampling_rate: flo
     def suffices(multiplier: float) -> bool:
         return bool(fresh().compose(event(multiplier)).get_epsilon(delta) <= epsilon)
 
-    # Without sampling this is enough. Little noise makes long distributions, so the search goes down from there.
-    high = math.sqrt(steps / (2 * zcdp_within(epsilon, delta)))
+    # Without sampling this is enough, but for the rounding of distributions, which the factor covers. Little noise
+    # makes them long, so the search goes down from there.
+    high = 1.5 * math.sqrt(steps) / gaussian_mu_within(epsilon, delta)
     if not suffices(high):
         raise BudgetError(f"{steps} steps on samples are too many to account for; take fewer.")
     low = high / 2

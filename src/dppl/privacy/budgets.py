@@ -1,4 +1,4 @@
-"""Privacy budgets with their notion: pure, zero-concentrated and approximate differential privacy.
+"""Privacy budgets with their notion: pure, Gaussian, zero-concentrated and approximate differential privacy.
 
 A number such as 1.0 means nothing without its notion, so budgets of different notions neither compare nor mix; the
 conversions that exist are methods, and those that do not raise `BudgetError` and say why.
@@ -10,18 +10,19 @@ import decimal
 import math
 from abc import ABC, abstractmethod
 from dataclasses import InitVar, asdict, dataclass
+from fractions import Fraction
 from typing import ClassVar
 
 from dppl import _validate
 from dppl.errors import BudgetError
-from dppl.privacy import accounting
+from dppl.privacy import accounting, tradeoff
 
 # Above this an epsilon promises little in words: a guess of membership may be right in 99.995 % of all cases.
 LARGEST_MEANINGFUL_EPSILON = 10.0
 
 
 class Budget(ABC):
-    """Common face of the three notions."""
+    """Common face of the four notions."""
 
     notion: ClassVar[str]
 
@@ -32,7 +33,7 @@ class Budget(ABC):
 
     @property
     def is_weak(self) -> bool:
-        """Whether its epsilon is so large (above 10) that the guarantee says little; never for zCDP, which has none."""
+        """Whether its epsilon is so large (above 10) that the guarantee says little; never for notions without one."""
         return self.to_dict().get("epsilon", 0.0) > LARGEST_MEANINGFUL_EPSILON
 
     @property
@@ -48,6 +49,10 @@ class Budget(ABC):
         return {name: float(value) for name, value in asdict(self).items()}  # type: ignore[call-overload]
 
     @abstractmethod
+    def to_gdp(self) -> GaussianDP:
+        """Return the Gaussian-DP guarantee that this budget implies."""
+
+    @abstractmethod
     def to_zcdp(self) -> ZCDP:
         """Return the zCDP guarantee that this budget implies."""
 
@@ -56,8 +61,8 @@ class Budget(ABC):
         """Return the (epsilon, delta) guarantee that this budget implies at `delta`."""
 
     @abstractmethod
-    def zcdp_allowance(self) -> ZCDP:
-        """Return the largest zCDP cost that stays within this budget, rounded down."""
+    def gaussian_allowance(self) -> GaussianDP:
+        """Return the largest cost of Gaussian noise that stays within this budget, rounded down."""
 
     @abstractmethod
     def selection_epsilon(self) -> float:
@@ -115,6 +120,10 @@ class PureDP(Budget):
     def __str__(self) -> str:
         return f"epsilon = {rounded_up(self.epsilon)}, pure DP"
 
+    def to_gdp(self) -> GaussianDP:
+        """Return mu = 2·Phi⁻¹(e^epsilon/(1 + e^epsilon)), rounded up: a selection of range 2·epsilon is as loud."""
+        return GaussianDP(tradeoff.selection_mu(2 * self.epsilon))
+
     def to_zcdp(self) -> ZCDP:
         """Return rho = epsilon²/2 (Bun and Steinke 2016, arXiv:1605.02065v1, Proposition 1.4), rounded up."""
         return ZCDP(accounting.rho_of_pure(self.epsilon))
@@ -123,16 +132,79 @@ class PureDP(Budget):
         """Return the same epsilon: pure DP implies (epsilon, delta) for every delta."""
         return ApproxDP(self.epsilon, delta)
 
-    def zcdp_allowance(self) -> ZCDP:
-        """Raise `BudgetError`: no amount of zCDP implies pure DP."""
+    def gaussian_allowance(self) -> GaussianDP:
+        """Raise `BudgetError`: no Gaussian noise implies pure DP."""
         raise BudgetError(
-            "Gaussian noise gives no pure-DP guarantee, at any scale; use a ZCDP or ApproxDP budget, or a method "
-            "built on the exponential mechanism (PublicPrototypes)."
+            "Gaussian noise gives no pure-DP guarantee, at any scale; use a GaussianDP, ZCDP or ApproxDP budget, or a "
+            "method built on the exponential mechanism (PublicPrototypes)."
         )
 
     def selection_epsilon(self) -> float:
         """Return epsilon itself."""
         return self.epsilon
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianDP(Budget):
+    r"""Gaussian differential privacy, the notion of Gaussian noise: it loses nothing in composition or conversion.
+
+    Parameters
+    ----------
+    mu : float
+        No test tells neighbours apart better than it tells N(0, 1) from N(mu, 1). Greater than 0. It is the x-axis of
+        the DPPL papers' figures, sqrt(2·rho).
+
+    Raises
+    ------
+    BudgetError
+        If mu is so small or large that nothing can be done with it.
+
+    References
+    ----------
+    .. [1] Dong, Roth, Su (2022), arXiv:1905.02383v3, Definition 2.6.
+
+    Examples
+    --------
+    >>> round(GaussianDP(1.0).to_approx(1e-6).epsilon, 3)
+    4.887
+    >>> GaussianDP(2.0).to_zcdp()
+    ZCDP(rho=2.0)
+    """
+
+    mu: float
+    notion: ClassVar[str] = "Gaussian DP"
+
+    def __post_init__(self) -> None:
+        _validate.positive(mu=self.mu)
+        self._store_floats()
+        tradeoff.check_mu(self.mu, least=tradeoff.SMALLEST_MU)
+
+    def __str__(self) -> str:
+        return f"mu = {rounded_up(self.mu)}, Gaussian DP"
+
+    def to_gdp(self) -> GaussianDP:
+        """Return the budget itself."""
+        return self
+
+    def to_zcdp(self) -> ZCDP:
+        """Return rho = mu²/2 (Bun and Steinke 2016, arXiv:1605.02065v1, Proposition 1.6), rounded up."""
+        return ZCDP(accounting.cost_of_gaussian(Fraction(self.mu) ** 2)["rho"])
+
+    def to_pure(self) -> PureDP:
+        """Raise `BudgetError`: Gaussian DP implies no pure-DP guarantee."""
+        raise BudgetError(f"{self!r} implies no pure-DP guarantee: rare outcomes may show any amount.")
+
+    def to_approx(self, delta: float) -> ApproxDP:
+        """Return the exact epsilon at `delta`, rounded up (Dong, Roth, Su 2022, arXiv:1905.02383v3, Corollary 2.13)."""
+        return ApproxDP(tradeoff.gaussian_epsilon(self.mu, float(delta)), delta)
+
+    def gaussian_allowance(self) -> GaussianDP:
+        """Return the budget itself."""
+        return self
+
+    def selection_epsilon(self) -> float:
+        """Return the largest range of one selection that is mu-GDP, rounded down (`dppl.privacy.tradeoff`)."""
+        return tradeoff.selection_range_within(self.mu)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +249,12 @@ class ZCDP(Budget):
         """Position on the x-axis of the DPPL papers' figures, sqrt(2·rho); it is not an epsilon of any notion."""
         return math.sqrt(2 * self.rho)
 
+    def to_gdp(self) -> GaussianDP:
+        """Raise `BudgetError`: zCDP implies no Gaussian-DP guarantee."""
+        raise BudgetError(
+            f"{self!r} implies no Gaussian-DP guarantee; gaussian_allowance() gives the noise that fits into it."
+        )
+
     def to_zcdp(self) -> ZCDP:
         """Return the budget itself."""
         return self
@@ -193,9 +271,9 @@ class ZCDP(Budget):
         _validate.open_unit(delta=delta)
         return ApproxDP(accounting.epsilon_of_zcdp(self.rho, delta), delta)
 
-    def zcdp_allowance(self) -> ZCDP:
-        """Return the budget itself."""
-        return self
+    def gaussian_allowance(self) -> GaussianDP:
+        """Return mu = sqrt(2·rho), rounded down: Gaussian noise costs rho = mu²/2."""
+        return GaussianDP(accounting.mu_below(2 * Fraction(self.rho)))
 
     def selection_epsilon(self) -> float:
         """Return sqrt(8·rho), rounded down: epsilon-bounded range is epsilon²/8-zCDP (Cesar, Rogers 2021)."""
@@ -246,10 +324,16 @@ class ApproxDP(Budget):
         """Raise `BudgetError`: a positive delta allows outcomes that pure DP forbids."""
         raise BudgetError(f"{self!r} implies no pure-DP guarantee: delta allows outcomes that pure DP forbids.")
 
+    def to_gdp(self) -> GaussianDP:
+        """Raise `BudgetError`: one (epsilon, delta) pair says nothing about other false-positive rates."""
+        raise BudgetError(
+            f"{self!r} implies no Gaussian-DP guarantee; gaussian_allowance() gives the noise that fits into it."
+        )
+
     def to_zcdp(self) -> ZCDP:
         """Raise `BudgetError`: one (epsilon, delta) pair says nothing about other orders."""
         raise BudgetError(
-            f"{self!r} implies no zCDP guarantee; zcdp_allowance() gives the zCDP cost that fits into it."
+            f"{self!r} implies no zCDP guarantee; gaussian_allowance() gives the noise that fits into it."
         )
 
     def to_approx(self, delta: float) -> ApproxDP:
@@ -265,12 +349,12 @@ class ApproxDP(Budget):
             raise BudgetError(f"{self!r} implies nothing at the smaller delta={delta!r}.")
         return ApproxDP(self.epsilon, delta)
 
-    def zcdp_allowance(self) -> ZCDP:
-        """Return the largest rho whose conversion at this delta stays within epsilon (`ZCDP.to_approx`)."""
-        return ZCDP(accounting.zcdp_within(self.epsilon, self.delta))
+    def gaussian_allowance(self) -> GaussianDP:
+        """Return the largest mu whose exact epsilon at this delta stays within this one (`GaussianDP.to_approx`)."""
+        return GaussianDP(tradeoff.gaussian_mu_within(self.epsilon, self.delta))
 
     def selection_epsilon(self) -> float:
-        """Return epsilon: one pure-DP selection spends it with delta = 0, which beats the route through zCDP."""
+        """Return epsilon: one pure-DP selection spends it with delta = 0."""
         return self.epsilon
 
 

@@ -9,8 +9,9 @@ from fractions import Fraction
 
 from dppl import _validate
 from dppl.errors import BudgetError
-from dppl.privacy.accounting import epsilon_at_order, epsilon_of_zcdp, float_below, round_up
-from dppl.privacy.budgets import ZCDP, ApproxDP, Budget, PureDP
+from dppl.privacy.accounting import cost_of_gaussian, epsilon_at_order, epsilon_of_zcdp, mu_below, round_up
+from dppl.privacy.budgets import ApproxDP, Budget, GaussianDP, PureDP
+from dppl.privacy.tradeoff import check_mu, gaussian_epsilon, selection_epsilon
 from dppl.privacy.tuning import ORDERS, check_mean_runs, renyi_of_best
 
 # Shares of delta tried for the pure part when pure and concentrated costs are accounted apart.
@@ -31,8 +32,11 @@ class Cost:
     ----------
     rho : float
         ZCDP cost, greater than 0.
+    mu : float, default=None
+        Cost in Gaussian DP; None if none was stated (releases of dppl before it knew the notion).
     epsilon : float, default=None
-        Pure-DP cost; None if it has none (Gaussian noise).
+        Pure-DP cost; None if it has none (Gaussian noise). With a `mu` beside it the release is one selection by the
+        exponential mechanism, of range epsilon.
     count : int, default=1
         Number of such releases.
     mean_runs : int, default=None
@@ -41,6 +45,7 @@ class Cost:
     """
 
     rho: float
+    mu: float | None = None
     epsilon: float | None = None
     count: int = 1
     mean_runs: int | None = None
@@ -48,14 +53,19 @@ class Cost:
     def __post_init__(self) -> None:
         _validate.positive(rho=self.rho)
         _validate.positive_integer(count=self.count)
-        if self.epsilon is not None:
-            _validate.positive(epsilon=self.epsilon)
+        for name in ("mu", "epsilon"):
+            if getattr(self, name) is not None:
+                _validate.positive(**{name: getattr(self, name)})
+        if self.mu is not None:
+            check_mu(self.mu)
         if self.mean_runs is not None:
             check_mean_runs(self.mean_runs)
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, float]) -> Cost:
-        """Read the cost that a release states: ``rho`` and perhaps ``epsilon``, or ``rho_per_run`` and ``mean_runs``.
+        """Read the cost that a release states: ``rho``, perhaps ``mu`` and ``epsilon``; or that of a search.
+
+        The latter has ``rho_per_run`` and ``mean_runs``.
 
         Raises
         ------
@@ -68,9 +78,15 @@ class Cost:
         if names == {"rho_per_run", "mean_runs"}:
             runs = fields["mean_runs"]
             return cls(rho=fields["rho_per_run"], mean_runs=int(runs) if runs == int(runs) else 0)
-        if not {"rho"} <= names <= {"rho", "epsilon"}:
+        if not {"rho"} <= names <= {"rho", "mu", "epsilon"}:
             raise KeyError(f"no cost has the parts {sorted(names)}")
-        return cls(rho=fields["rho"], epsilon=fields.get("epsilon"))
+        return cls(rho=fields["rho"], mu=fields.get("mu"), epsilon=fields.get("epsilon"))
+
+    @property
+    def exact_rho(self) -> Fraction:
+        """ZCDP cost, or mu²/2 where that is smaller: both were rounded up, but a budget is shared in squares of mu."""
+        rho = Fraction(self.rho)
+        return rho if self.mu is None else min(rho, Fraction(self.mu) ** 2 / 2)
 
     def renyi(self, order: float) -> float:
         """Bound the Rényi divergence of this order between neighbours, up to float rounding."""
@@ -94,18 +110,20 @@ class Composed:
     route: str
 
 
-def split(budget: Budget, shares: Sequence[float]) -> list[ZCDP]:
-    """Share what a budget allows in zCDP among releases that together never cost more.
+def split(budget: Budget, shares: Sequence[float]) -> list[GaussianDP]:
+    """Share what a budget allows in Gaussian noise among releases that together never cost more.
+
+    Squares of mu add up (Dong, Roth, Su 2022, arXiv:1905.02383v3, Corollary 3.3), so it is these that are shared.
 
     Parameters
     ----------
-    budget : ZCDP or ApproxDP
+    budget : GaussianDP, ZCDP or ApproxDP
     shares : sequence of float
         What each release gets in proportion to the others; (1, 1) and (0.5, 0.5) are the same.
 
     Returns
     -------
-    list of ZCDP
+    list of GaussianDP
         One for each share, rounded down.
 
     Raises
@@ -117,13 +135,32 @@ def split(budget: Budget, shares: Sequence[float]) -> list[ZCDP]:
 
     Examples
     --------
-    >>> split(ZCDP(1.0), (3, 1))
-    [ZCDP(rho=0.75), ZCDP(rho=0.25)]
+    >>> split(GaussianDP(5.0), (9, 16))
+    [GaussianDP(mu=3.0), GaussianDP(mu=4.0)]
     """
     _validate.positive(**{f"shares[{i}]": share for i, share in enumerate(shares)})
-    rho = Fraction(budget.zcdp_allowance().rho)
+    squared_mu = Fraction(budget.gaussian_allowance().mu) ** 2
     total = sum((Fraction(float(share)) for share in shares), Fraction(0))
-    return [ZCDP(float_below(rho * Fraction(float(share)) / total)) for share in shares]
+    return [GaussianDP(mu_below(squared_mu * Fraction(float(share)) / total)) for share in shares]
+
+
+def total_mu(costs: Iterable[Cost]) -> float:
+    """Add squares of Gaussian-DP costs exactly and round their root up once.
+
+    The total holds also where costs are chosen by what earlier releases showed (Smith, Thakurta 2022, arXiv:2210.17520;
+    Koskela, Tobaben, Honkela 2023, arXiv:2209.15596).
+
+    Raises
+    ------
+    BudgetError
+        If a release has no such cost.
+    """
+    squared_mu = Fraction(0)
+    for cost in costs:
+        if cost.mu is None:
+            raise BudgetError("a release without a cost in Gaussian DP is among these, so they have no total in it.")
+        squared_mu += cost.count * Fraction(cost.mu) ** 2
+    return cost_of_gaussian(squared_mu)["mu"] if squared_mu else 0.0
 
 
 def total_rho(costs: Iterable[Cost]) -> float:
@@ -137,7 +174,7 @@ def total_rho(costs: Iterable[Cost]) -> float:
     costs = list(costs)
     if any(cost.mean_runs is not None for cost in costs):
         raise BudgetError("a search for hyper-parameters has no zCDP cost of use; account it in approximate DP.")
-    return _rounded_up(sum((cost.count * Fraction(cost.rho) for cost in costs), Fraction(0)))
+    return _rounded_up(sum((cost.count * cost.exact_rho for cost in costs), Fraction(0)))
 
 
 def total_epsilon(costs: Iterable[Cost]) -> float:
@@ -168,10 +205,11 @@ def epsilon_at(costs: Iterable[Cost], delta: float, order: float) -> float:
 def compose(costs: Sequence[Cost], delta: float) -> Composed:
     """Return the smallest epsilon that some route proves for all releases together at `delta`.
 
-    Routes: pure epsilons added; zCDP costs added and converted; privacy loss distributions of the pure releases
-    (dp-accounting, with randomized response as dominating pair), beside converted zCDP of the others where there are
-    any, delta shared between the two; with a search among them, Rényi divergences added at the best of many orders. All
-    hold for releases that are chosen adaptively, as long as their costs were fixed in advance.
+    Routes: squares of mu added and converted exactly; the trade-off function of a single selection; pure epsilons
+    added; zCDP costs added and converted; privacy loss distributions of the pure releases (dp-accounting, with
+    randomized response as dominating pair), beside converted zCDP of the others where there are any, delta shared
+    between the two; with a search among them, Rényi divergences added at the best of many orders. All hold for releases
+    that are chosen adaptively, as long as their costs were fixed in advance.
 
     Parameters
     ----------
@@ -187,6 +225,7 @@ def compose(costs: Sequence[Cost], delta: float) -> Composed:
     ----------
     .. [1] Kairouz, Oh, Viswanath (2015), arXiv:1311.0776: randomized response dominates every pure mechanism.
     .. [2] Canonne, Kamath, Steinke (2020), arXiv:2004.00010v5, Proposition 12.
+    .. [3] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollaries 2.13 and 3.3.
     """
     _validate.open_unit(delta=delta)
     if not costs:
@@ -200,6 +239,8 @@ def covers(budget: Budget, costs: Sequence[Cost]) -> bool:
         return compose(costs, budget.delta).epsilon <= budget.epsilon
     if isinstance(budget, PureDP):
         return all(cost.epsilon is not None for cost in costs) and total_epsilon(costs) <= budget.epsilon
+    if isinstance(budget, GaussianDP):
+        return all(cost.mu is not None for cost in costs) and total_mu(costs) <= budget.mu
     return all(cost.mean_runs is None for cost in costs) and total_rho(costs) <= budget.to_dict()["rho"]
 
 
@@ -209,6 +250,12 @@ def _routes(costs: Sequence[Cost], delta: float) -> Iterator[Composed]:
             min(epsilon_at(costs, delta, order) for order in ORDERS.tolist()), delta, "Rényi divergences added"
         )
         return
+    if all(cost.mu is not None for cost in costs):
+        yield Composed(gaussian_epsilon(total_mu(costs), delta), delta, "squares of mu added and converted exactly")
+        if all(cost.epsilon is None for cost in costs):
+            return  # for Gaussian noise nothing is smaller
+    if len(costs) == 1 and costs[0].count == 1 and costs[0].mu is not None and costs[0].epsilon is not None:
+        yield Composed(selection_epsilon(costs[0].epsilon, delta), delta, "the trade-off function of one selection")
     yield Composed(epsilon_of_zcdp(total_rho(costs), delta), delta, "zCDP costs added and converted")
     pure = [cost for cost in costs if cost.epsilon is not None]
     if not pure:

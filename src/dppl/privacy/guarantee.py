@@ -11,10 +11,12 @@ from importlib import metadata
 from itertools import groupby
 from typing import Any
 
+from dppl import _validate
 from dppl._version import __version__
 from dppl.errors import BudgetError
-from dppl.privacy.budgets import ZCDP, ApproxDP, Budget, PureDP, rounded_up
-from dppl.privacy.composition import Cost, covers
+from dppl.privacy import tradeoff
+from dppl.privacy.budgets import ZCDP, ApproxDP, Budget, GaussianDP, PureDP, rounded_up
+from dppl.privacy.composition import Cost, compose, covers, total_mu
 
 ADJACENCIES = ("add-remove", "replace-one")
 _NEIGHBOURS = {
@@ -22,9 +24,12 @@ _NEIGHBOURS = {
     "replace-one": "two data sets are neighbours when one record is replaced by another",
 }
 # The packages that noise, arithmetic and accounting rest on.
-_SOFTWARE = ("numpy", "scipy", "opendp", "dp-accounting")
-# Where a zCDP cost is put in words, at this delta.
+_SOFTWARE = ("numpy", "scipy", "python-flint", "dp-accounting")
+# Where statements give an epsilon, and the one that stands in their first sentence.
+DELTAS = (1e-5, 1e-6, 1e-8)
 _DELTA_IN_WORDS = 1e-6
+# Shares of outsiders wrongly suspected at which statements say how many members are found.
+FALSE_POSITIVE_RATES = (0.01, 0.001)
 
 ASSUMPTIONS = (
     "each embedding is a function of its record alone",
@@ -47,7 +52,7 @@ class Release:
     Parameters
     ----------
     mechanism : str
-        Name of the mechanism, for example ``"discrete Gaussian"``.
+        Name of the mechanism, for example ``"rounded Gaussian"``.
     statistic : str
         What it was applied to.
     sensitivity : float
@@ -57,8 +62,8 @@ class Release:
     parameters : dict of str to float
         Parameters of the noise, for example ``{"noise_std": 12.5}``.
     cost : dict of str to float
-        What it costs under the adjacency of the guarantee: ``rho`` (zCDP) and, where it has one, pure ``epsilon``. A
-        release that was accounted in approximate DP only has ``epsilon`` and ``delta``.
+        What it costs under the adjacency of the guarantee: ``rho`` (zCDP), ``mu`` (Gaussian DP) and, where it has one,
+        pure ``epsilon``. A release that was accounted in approximate DP only has ``epsilon`` and ``delta``.
     """
 
     mechanism: str
@@ -70,7 +75,8 @@ class Release:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as a JSON-ready dictionary; `from_dict` reads it back."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return fields | {name: dict(fields[name]) for name in ("parameters", "cost")}
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Release:
@@ -127,8 +133,8 @@ class Guarantee:
     ledger_entry : str, default=None
         Data set and number of the charge that paid for the releases.
     exact : bool, default=True
-        Whether what was drawn is exactly what the accounting speaks of. Where it is not (continuous noise in the proof,
-        discrete noise in the program), the model is for research, and `not_covered` says why.
+        Whether what was drawn is exactly what the accounting speaks of. Where it is not, the model is for research, and
+        `not_covered` says why.
     assumptions : tuple of str
         What the promise rests on and no program can check.
     software : dict of str to str
@@ -163,11 +169,107 @@ class Guarantee:
             )
         return [Cost.from_dict(release.cost) for release in self.releases]
 
+    @property
+    def mu(self) -> float | None:
+        """What all releases cost together in Gaussian DP, rounded up; None if one was not accounted in it."""
+        if any("mu" not in release.cost for release in self.releases):
+            return None
+        return total_mu(self.costs())
+
+    def epsilon(self, delta: float) -> float:
+        """Return the smallest epsilon that is proven for all releases together at `delta`, rounded up.
+
+        For Gaussian noise it is the exact one.
+
+        Raises
+        ------
+        ParameterError
+            If `delta` is not strictly between 0 and 1.
+        BudgetError
+            If the releases were accounted in approximate DP only, at a larger delta.
+        """
+        sampled = self._approximate()
+        if sampled is not None:
+            return sampled.to_approx(delta).epsilon
+        return compose(self.costs(), delta).epsilon
+
+    def best_guess(self) -> float:
+        """Return how often a guess of membership is right at most, when either was as likely, rounded up."""
+        selection = self._selection()
+        if selection is not None:
+            return tradeoff.selection_best_guess(selection)
+        return _best_guess(self.budget) if self.mu is None else tradeoff.gaussian_best_guess(self.mu)
+
+    def true_positive_rate(self, false_positive_rate: float) -> float:
+        """Return the share of members that tests find at most which wrongly suspect this share of others, rounded up.
+
+        That is 1 minus the trade-off function of the releases: of N(0, 1) and N(mu, 1) for Gaussian noise (Dong, Roth,
+        Su 2022, arXiv:1905.02383v3, Definition 2.6).
+
+        Raises
+        ------
+        ParameterError
+            If `false_positive_rate` is not strictly between 0 and 1.
+        """
+        _validate.open_unit(false_positive_rate=false_positive_rate)
+        selection = self._selection()
+        if selection is not None:
+            return tradeoff.selection_power(selection, false_positive_rate)
+        if self.mu is not None:
+            return tradeoff.gaussian_power(self.mu, false_positive_rate)
+        sampled = self._approximate()
+        pairs = self._epsilons() if sampled is None else [(sampled.delta, sampled.epsilon)]
+        # The largest difference of the two rates is what a guess at even odds gains, twice.
+        gained = math.nextafter(2 * self.best_guess() - 1 + false_positive_rate, math.inf)
+        return min(
+            gained, *(tradeoff.approximate_power(epsilon, delta, false_positive_rate) for delta, epsilon in pairs)
+        )
+
+    def implied(self, delta: float | None = None) -> dict[str, Any]:
+        """Return what follows from the releases, JSON-ready: mu, epsilons, and what tests for a record can reach.
+
+        It is computed anew and never read from a file.
+
+        Parameters
+        ----------
+        delta : float, default=None
+            One more delta to give the epsilon at.
+        """
+        return {
+            "mu": self.mu,
+            "epsilon": [{"delta": at, "epsilon": epsilon} for at, epsilon in self._epsilons(delta)],
+            "best_guess": self.best_guess(),
+            "tests": [
+                {"false_positive_rate": rate, "true_positive_rate": self.true_positive_rate(rate)}
+                for rate in FALSE_POSITIVE_RATES
+            ],
+        }
+
+    def table(self, delta: float | None = None) -> list[tuple[str, str]]:
+        """Return the numbers of the promise as pairs of texts, for people; with one more `delta` if it is given."""
+        mu = [] if self.mu is None else [("mu, Gaussian DP", rounded_up(self.mu, 4))]
+        return [
+            *mu,
+            *((f"epsilon at delta = {_short(at)}", rounded_up(epsilon, 4)) for at, epsilon in self._epsilons(delta)),
+            ("a guess at even odds is right", f"at most {_percent(self.best_guess())}"),
+            *(
+                (
+                    f"wrongly suspecting {_of_a_thousand(rate)} of 1,000 outsiders finds",
+                    f"at most {_of_a_thousand(self.true_positive_rate(rate))} of 1,000 members",
+                )
+                for rate in FALSE_POSITIVE_RATES
+            ),
+        ]
+
+    def summary(self) -> str:
+        """Return the promise in one short paragraph; `str` says everything."""
+        return " ".join([*self._warnings(), self._headline()])
+
     def stays_within_budget(self) -> bool:
         """Tell whether the stated costs of the releases together are what the budget allows."""
-        if len(self.releases) == 1 and "delta" in self.releases[0].cost:
-            cost = self.releases[0].cost
-            return isinstance(self.budget, ApproxDP) and ApproxDP(cost["epsilon"], cost["delta"]) <= self.budget
+        sampled = self._approximate()
+        if sampled is not None:
+            return isinstance(self.budget, ApproxDP) and sampled <= self.budget
         return bool(self.releases) and covers(self.budget, self.costs())
 
     def to_dict(self) -> dict[str, Any]:
@@ -220,7 +322,7 @@ class Guarantee:
     def __str__(self) -> str:
         released = "; ".join(_release_in_words(release, times) for release, times in in_a_row(self.releases))
         sentences = [
-            _headline(self.budget, self.unit, self.adjacency),
+            self.summary(),
             f"Here {self.neighbours or _NEIGHBOURS[self.adjacency]} ({self.adjacency}).",
             f"Released: {released}.",
             f"Treated as public: {', '.join(self.public_inputs)}.",
@@ -232,22 +334,59 @@ class Guarantee:
         sentences.append(
             f"Made with {', '.join(f'{name} {version}' for name, version in sorted(self.software.items()))}."
         )
-        if not self.exact:
-            sentences.insert(
-                0,
-                "RESEARCH USE: what was drawn is not exactly what the accounting speaks of; see what is not covered.",
-            )
-        if not self.fit_for_release:
-            sentences.insert(
-                0,
-                "NOT FOR RELEASE: the noise came from a seed (random_state), so anyone who guesses the seed can take "
-                "it out again. Fit once more with random_state=None before publishing.",
-            )
         return " ".join(sentences)
+
+    def _warnings(self) -> list[str]:
+        seeded = (
+            "NOT FOR RELEASE: the noise came from a seed (random_state), so anyone who guesses the seed can take it "
+            "out again. Fit once more with random_state=None before publishing."
+        )
+        research = "RESEARCH USE: what was drawn is not exactly what the accounting speaks of; see what is not covered."
+        return [seeded] * (not self.fit_for_release) + [research] * (not self.exact)
+
+    def _headline(self) -> str:
+        implied = [] if self.mu is None or isinstance(self.budget, GaussianDP) else [f"mu = {rounded_up(self.mu, 4)}"]
+        implied += [
+            f"epsilon = {rounded_up(epsilon, 4)} at delta = {_short(delta)}"
+            for delta, epsilon in self._epsilons()
+            if delta == _DELTA_IN_WORDS and not isinstance(self.budget, ApproxDP | PureDP)
+        ]
+        also = f"; this implies {' and '.join(implied)}" if implied else ""
+        which = (
+            f"whether {self.unit} was among"
+            if self.adjacency == "add-remove"
+            else f"which of two choices for {self.unit} was among"
+        )
+        return (
+            f"Differentially private ({self.budget}{also}): whoever sees the released model can tell only to a bounded "
+            f"degree {which} the training data. Someone who guesses that, when either was as likely, is right in at "
+            f"most {_percent(self.best_guess())} of all cases, whatever else they know."
+        )
+
+    def _epsilons(self, more: float | None = None) -> list[tuple[float, float]]:
+        """Return each delta of statements, where an epsilon is proven, and one more, with their epsilons."""
+        sampled = self._approximate()
+        deltas = {delta for delta in DELTAS if sampled is None or delta >= sampled.delta}
+        if more is not None:
+            deltas.add(more)
+        return [(delta, self.epsilon(delta)) for delta in sorted(deltas, reverse=True)]
+
+    def _approximate(self) -> ApproxDP | None:
+        """Return the cost of releases that were accounted in approximate DP only."""
+        if len(self.releases) != 1 or "delta" not in self.releases[0].cost:
+            return None
+        cost = self.releases[0].cost
+        return ApproxDP(cost["epsilon"], cost["delta"])
+
+    def _selection(self) -> float | None:
+        """Return the range of the one selection that was released, if that is all."""
+        if len(self.releases) != 1 or not {"mu", "epsilon"} <= set(self.releases[0].cost):
+            return None
+        return self.releases[0].cost["epsilon"]
 
 
 def budget_from_dict(fields: dict[str, float]) -> Budget:
-    """Return the budget with these parameters: ``rho``, ``epsilon``, or ``epsilon`` and ``delta``.
+    """Return the budget with these parameters: ``mu``, ``rho``, ``epsilon``, or ``epsilon`` and ``delta``.
 
     Raises
     ------
@@ -255,6 +394,7 @@ def budget_from_dict(fields: dict[str, float]) -> Budget:
         If the names are those of no notion.
     """
     kinds: dict[tuple[str, ...], Callable[..., Budget]] = {
+        ("mu",): GaussianDP,
         ("rho",): ZCDP,
         ("epsilon",): PureDP,
         ("delta", "epsilon"): ApproxDP,
@@ -283,30 +423,16 @@ def _number(value: Any) -> float:
     return float(value)
 
 
-def _headline(budget: Budget, unit: str, adjacency: str) -> str:
-    implied = ""
-    if isinstance(budget, ZCDP):
-        approx = in_words(budget)
-        implied = f"; this implies epsilon = {rounded_up(approx.epsilon, 3)} at delta = {approx.delta:.0e}"
-    secret = f"whether {unit} was among" if adjacency == "add-remove" else f"which of two choices for {unit} was among"
-    return (
-        f"Differentially private ({budget}{implied}): whoever sees the released model can tell only to a bounded "
-        f"degree {secret} the training data. Someone who guesses that, when either was as likely, "
-        f"is right in at most {_percent(_best_guess(budget))} of all cases, whatever else they know."
-    )
-
-
-def in_words(budget: Budget) -> ApproxDP:
-    """Return the (epsilon, delta) in which statements put a zCDP budget, at delta = 1e-6."""
-    return budget.to_approx(_DELTA_IN_WORDS)
-
-
 def _best_guess(budget: Budget) -> float:
     """Bound the probability of guessing membership right at even odds: 1/2 plus half the total variation.
+
+    For budgets of releases whose trade-off function is not known.
 
     Pure and approximate DP: Kairouz, Oh, Viswanath (2015), arXiv:1311.0776, Theorem 2.1. ZCDP: the divergence of order
     1 is at most rho, so total variation is at most sqrt(rho/2) (Pinsker) and sqrt(1 - exp(-rho)) (Bretagnolle, Huber).
     """
+    if isinstance(budget, GaussianDP):
+        return tradeoff.gaussian_best_guess(budget.mu)
     if isinstance(budget, ZCDP):
         return 0.5 + 0.5 * min(math.sqrt(budget.rho / 2), math.sqrt(-math.expm1(-budget.rho)))
     delta = budget.delta if isinstance(budget, ApproxDP) else 0.0
@@ -321,6 +447,15 @@ def _percent(probability: float) -> str:
         if value < 100:
             return f"{value:.{digits}f} %"
     return "100 %"
+
+
+def _of_a_thousand(rate: float) -> str:
+    """Round up to a thousandth."""
+    return f"{min(math.ceil(1000 * rate), 1000):,}"
+
+
+def _short(delta: float) -> str:
+    return rounded_up(delta).replace("e-0", "e-")
 
 
 def in_a_row(releases: Iterable[Release]) -> list[tuple[Release, int]]:

@@ -8,7 +8,6 @@ up, and one transaction reads the total and adds to it, so that processes that c
 from __future__ import annotations
 
 import json
-import math
 import os
 import unicodedata
 from collections import Counter
@@ -24,13 +23,17 @@ import sqlalchemy as sa
 from dppl import _validate
 from dppl._version import __version__
 from dppl.errors import BudgetExceeded, LedgerError, ParameterError
-from dppl.privacy.accounting import epsilon_of_zcdp, order_of_zcdp_within
-from dppl.privacy.budgets import ZCDP, ApproxDP, Budget, PureDP
-from dppl.privacy.composition import Cost, epsilon_at, total_epsilon, total_rho
+from dppl.privacy.accounting import epsilon_of_zcdp, float_below, mu_below, order_of_zcdp_within
+from dppl.privacy.budgets import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
+from dppl.privacy.composition import Cost, epsilon_at, total_epsilon, total_mu, total_rho
 from dppl.privacy.guarantee import ADJACENCIES, Guarantee, budget_from_dict
+from dppl.privacy.tradeoff import gaussian_epsilon
 from dppl.privacy.tuning import best_order
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+# Routes by which an account adds up, fixed when it is made. `tests/privacy/before` holds a ledger of schema 1, which
+# had no column for them: accounts in approximate DP then counted as "renyi" does.
+_ROUTES = {"mu": ("gdp",), "rho": ("zcdp",), "epsilon": ("pure",), "epsilon, delta": ("gdp", "renyi")}
 CHARGED, RELEASED = "charged", "released"
 _PATIENCE_S = 120  # how long a charge waits for others to finish theirs
 # Every transaction takes the one write lock first, so that nobody charges between its read and its write. PostgreSQL
@@ -56,6 +59,7 @@ _DATASETS = sa.Table(
     sa.Column("budget", sa.Text, nullable=False),
     sa.Column("adjacency", sa.String(32), nullable=False),
     sa.Column("created", sa.String(40), nullable=False),
+    sa.Column("accounting", sa.String(16)),
 )
 _RELEASES = sa.Table(
     "dppl_releases",
@@ -103,10 +107,14 @@ class Ledger:
         Name of the private data set. Whoever adds records to it later keeps the name and the account.
     budget : Budget, default=None
         Total that all releases may spend. Needed when the data set is new; afterwards None, or the same budget.
-        ApproxDP is accounted in zCDP and converted; with searches for hyper-parameters in it, at one Rényi order.
     adjacency : {"add-remove", "replace-one"}, default=None
         Relation in which the account is kept. None is add-remove for a new data set. Releases under another relation
         are refused, because costs under different relations do not add.
+    accounting : {"gdp", "renyi"}, default=None
+        How a new account in ApproxDP adds up; it stays so, because a route chosen later could be chosen by what earlier
+        releases showed. ``"gdp"``, the default, adds squares of mu and converts exactly, which allows the most Gaussian
+        noise. ``"renyi"`` adds zCDP costs, which allows more selections of public rows, or, with searches for
+        hyper-parameters among them, which have no mu, Rényi divergences at one order.
 
     Raises
     ------
@@ -140,10 +148,13 @@ class Ledger:
         budget: Budget | None = None,
         *,
         adjacency: str | None = None,
+        accounting: str | None = None,
     ) -> None:
         _check_name(dataset=dataset)
         if budget is not None and not isinstance(budget, Budget):
-            raise ParameterError(f"budget must be PureDP, ZCDP or ApproxDP; got {budget!r}.")
+            raise ParameterError(f"budget must be GaussianDP, ZCDP, ApproxDP or PureDP; got {budget!r}.")
+        if budget is not None and accounting is not None:
+            _validate.one_of(_routes(budget), accounting=accounting)
         if adjacency is not None:
             _validate.one_of(ADJACENCIES, adjacency=adjacency)
         # Without a budget the account must be there already, and so must its file.
@@ -161,16 +172,20 @@ class Ledger:
                         budget=json.dumps(budget.to_dict()),
                         adjacency=adjacency or "add-remove",
                         created=_now(),
+                        accounting=accounting or _routes(budget)[0],
                     )
                 )
                 row = _find(connection, dataset)
         assert row is not None
         self.budget = budget_from_dict(json.loads(row.budget))
         self.adjacency: str = row.adjacency
+        self.accounting: str = row.accounting
         if budget not in (None, self.budget):
             raise ParameterError(f"data set {dataset!r} has the budget {self.budget!r} in this ledger; got {budget!r}.")
         if adjacency not in (None, self.adjacency):
             raise ParameterError(f"data set {dataset!r} is accounted under {self.adjacency}; got {adjacency!r}.")
+        if accounting not in (None, self.accounting):
+            raise ParameterError(f"data set {dataset!r} has the accounting {self.accounting!r}; got {accounting!r}.")
 
     def charge(
         self,
@@ -274,12 +289,8 @@ class Ledger:
 
     def left(self) -> dict[str, float]:
         """Return what is left, rounded down; for ApproxDP the difference of epsilons, a rough guide to what fits."""
-        spent = self.spent()
-        budget = self.budget.to_dict()
         name = _main_parameter(self.budget)
-        rest = max(Fraction(budget[name]) - Fraction(spent[name]), Fraction(0))
-        rounded = float(rest)
-        return {name: rounded if rounded <= rest else math.nextafter(rounded, 0.0)}
+        return {name: self._rest(self.budget.to_dict()[name], self.spent()[name])}
 
     def releases(self) -> list[dict[str, Any]]:
         """Return all charges of the data set in order, JSON-ready."""
@@ -295,6 +306,7 @@ class Ledger:
             "dataset": self.dataset,
             "adjacency": self.adjacency,
             "budget": self.budget.to_dict(),
+            "accounting": self.accounting,
             "spent": self.spent(),
             "left": self.left(),
             "releases": self.releases(),
@@ -317,12 +329,18 @@ class Ledger:
         return _cost_of(guarantee)
 
     def _refuse_overspending(self, paid: list[tuple[str | None, dict[str, Any]]], new: tuple[str | None, Any]) -> None:
-        if not isinstance(self.budget, ApproxDP) and "mean_runs" in new[1]:
+        if self.accounting != "renyi" and "mean_runs" in new[1]:
             raise BudgetExceeded(
-                f"data set {self.dataset!r} has a budget in {self.budget.notion}, but a search for hyper-parameters is "
-                "accounted in approximate DP only; keep its account with epsilon and delta."
+                f"data set {self.dataset!r} has the accounting {self.accounting!r}, but a search for hyper-parameters "
+                "is accounted in Rényi divergences only; its account must be made with epsilon, delta and "
+                "accounting='renyi' (--accounting renyi)."
             )
-        if isinstance(self.budget, PureDP) and "epsilon" not in new[1]:
+        if self.accounting == "gdp" and "mu" not in new[1]:
+            raise BudgetExceeded(
+                f"data set {self.dataset!r} is accounted in Gaussian DP, in which this release, of an earlier dppl, "
+                "stated no cost; charge it to an account in zCDP."
+            )
+        if self.accounting == "pure" and "epsilon" not in new[1]:
             raise BudgetExceeded(
                 f"data set {self.dataset!r} has a pure-DP budget, but this release (Gaussian noise) has no such cost; "
                 "PublicPrototypes (--method public) has one."
@@ -333,9 +351,16 @@ class Ledger:
         if total[name] > budget:
             spent = self._total(paid)[name]
             raise BudgetExceeded(
-                f"this release needs {name} = {total[name] - spent:.6g} of data set {self.dataset!r}, which has "
-                f"{max(budget - spent, 0.0):.6g} left of {budget:.6g}. Nothing was drawn and nothing charged."
+                f"this release needs {name} = {self._rest(total[name], spent):.6g} of data set {self.dataset!r}, which "
+                f"has {self._rest(budget, spent):.6g} left of {budget:.6g}. Nothing was drawn and nothing charged."
             )
+
+    def _rest(self, whole: float, part: float) -> float:
+        """Return what `whole` has beyond `part`, rounded down; of mu it is squares that add up."""
+        if isinstance(self.budget, GaussianDP):
+            squared = Fraction(whole) ** 2 - Fraction(part) ** 2
+            return mu_below(squared) if squared > 0 else 0.0
+        return float_below(Fraction(whole) - Fraction(part)) if whole > part else 0.0
 
     def _total(self, paid: Sequence[tuple[str | None, dict[str, Any]]]) -> dict[str, float]:
         """Compose: parts of different names by maximum, everything else by sum."""
@@ -353,8 +378,9 @@ class Ledger:
         It is that of the first release if this was a search, else the one at which the budget itself converts. An order
         chosen later could be chosen by what earlier releases showed.
         """
-        if not isinstance(self.budget, ApproxDP) or all(cost.mean_runs is None for cost in costs):
+        if self.accounting != "renyi" or all(cost.mean_runs is None for cost in costs):
             return None
+        assert isinstance(self.budget, ApproxDP)
         first = costs[0]
         if first.mean_runs is None:
             return order_of_zcdp_within(self.budget.epsilon, self.budget.delta)
@@ -366,11 +392,18 @@ class Ledger:
             return {"rho": total_rho(costs)}
         if isinstance(self.budget, PureDP):
             return {"epsilon": total_epsilon(costs)}
+        if isinstance(self.budget, GaussianDP):
+            return {"mu": total_mu(costs)}
         assert isinstance(self.budget, ApproxDP)
         # One route for good: costs are chosen by what came before, and only sums of fixed kinds of cost are proven to
-        # hold then (Feldman, Zrnic 2021, arXiv:2008.11193), not the best of several routes.
-        if order is None:
-            epsilon = epsilon_of_zcdp(total_rho(costs), self.budget.delta) if costs else 0.0
+        # hold then (Feldman, Zrnic 2021, arXiv:2008.11193; Smith, Thakurta 2022, arXiv:2210.17520), not the best of
+        # several routes.
+        if not costs:
+            epsilon = 0.0
+        elif self.accounting == "gdp":
+            epsilon = gaussian_epsilon(total_mu(costs), self.budget.delta)
+        elif order is None:
+            epsilon = epsilon_of_zcdp(total_rho(costs), self.budget.delta)
         else:
             epsilon = epsilon_at(costs, self.budget.delta, order)
         return {"epsilon": epsilon, "delta": self.budget.delta}
@@ -406,6 +439,8 @@ def _cost_of(guarantee: Guarantee) -> dict[str, Any]:
             raise ParameterError("a search is charged alone; charge each guarantee that holds one by itself.")
         return dict(guarantee.releases[0].cost)
     total: dict[str, Any] = {"rho": total_rho(costs)}
+    if all(cost.mu is not None for cost in costs):
+        total["mu"] = total_mu(costs)
     if all(cost.epsilon is not None for cost in costs):
         total["epsilon"] = total_epsilon(costs)
     return total
@@ -417,7 +452,11 @@ def _grouped(paid: list[dict[str, Any]]) -> list[Cost]:
 
 
 def _main_parameter(budget: Budget) -> str:
-    return "rho" if isinstance(budget, ZCDP) else "epsilon"
+    return next(iter(budget.to_dict()))
+
+
+def _routes(budget: Budget) -> tuple[str, ...]:
+    return _ROUTES[", ".join(budget.to_dict())]
 
 
 def _check_name(**named: object) -> None:
@@ -491,10 +530,21 @@ def _prepare_schema(connection: sa.Connection) -> None:
     version = connection.execute(sa.select(_SCHEMA.c.version)).scalar_one_or_none()
     if version is None:
         connection.execute(_SCHEMA.insert().values(version=SCHEMA_VERSION))
+    elif version == 1:
+        _upgrade(connection)
     elif version != SCHEMA_VERSION:
         raise LedgerError(
             f"the ledger has schema {version}; this version of dppl knows schema {SCHEMA_VERSION}. Update dppl."
         )
+
+
+def _upgrade(connection: sa.Connection) -> None:
+    """Turn a ledger of schema 1 into one of schema 2, whose accounts add up as they did."""
+    connection.exec_driver_sql(f"ALTER TABLE {_DATASETS.name} ADD COLUMN accounting VARCHAR(16)")
+    for row in connection.execute(_DATASETS.select()).all():
+        route = _routes(budget_from_dict(json.loads(row.budget)))[-1]
+        connection.execute(_DATASETS.update().where(_DATASETS.c.id == row.id).values(accounting=route))
+    connection.execute(_SCHEMA.update().values(version=SCHEMA_VERSION))
 
 
 def _find(connection: sa.Connection, dataset: str) -> Any:

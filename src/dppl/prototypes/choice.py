@@ -20,7 +20,7 @@ def method_for(budget: Budget, adjacency: str = "add-remove") -> str:
 
     Parameters
     ----------
-    budget : PureDP, ZCDP or ApproxDP
+    budget : GaussianDP, ZCDP, ApproxDP or PureDP
     adjacency : {"add-remove", "replace-one"}, default="add-remove"
 
     Returns

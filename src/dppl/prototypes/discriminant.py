@@ -19,16 +19,16 @@ from dppl.estimators.records import Codes
 from dppl.lattice import Lattice, RowSource, sums_and_grams
 from dppl.lattice.residuals import SoftmaxGradient, gradient_blocks
 from dppl.lattice.rotation import rotate
-from dppl.mechanisms import DiscreteGaussian, Randomness, SymmetricDiscreteGaussian
-from dppl.privacy import ZCDP, Budget, Guarantee, PureDP, Release
-from dppl.privacy.accounting import float_below
+from dppl.mechanisms import Randomness, RoundedGaussian, SymmetricRoundedGaussian
+from dppl.privacy import Budget, GaussianDP, Guarantee, PureDP, Release
+from dppl.privacy.accounting import cost_of_gaussian, mu_below
 from dppl.prototypes._discriminant import Discriminant, PublicMap, Released, Rule, gram_share, signal, temperature
 from dppl.prototypes._shared import unit_directions
 
 Float = NDArray[np.float64]
 
-# Shares of rho for the number of records and for the class counts. What is left after these, the Gram matrix and the
-# gradients goes to the class sums.
+# Shares of mu², and so of rho = mu²/2, for the number of records and for the class counts. What is left after these,
+# the Gram matrix and the gradients goes to the class sums.
 _SIZE_SHARE, _COUNTS_SHARE = 0.01, 0.02
 _ROTATION = 0
 # The least rho of a gradient: below, its noise would be a hundred thousand times as long as a record.
@@ -41,14 +41,22 @@ class _Plan:
     """What is settled before any record is read; the noisy number of records shares out the rest of the budget."""
 
     public_map: PublicMap
-    size: DiscreteGaussian
-    counts: DiscreteGaussian
-    rho: Fraction
+    size: RoundedGaussian
+    counts: RoundedGaussian
+    squared_mu: Fraction
+
+    @property
+    def rho(self) -> float:
+        """The whole budget in zCDP, in which the rule is stated."""
+        return float(self.squared_mu) / 2
 
     @property
     def rest(self) -> Fraction:
-        """What is left for the Gram matrix, the class sums and the gradients."""
-        return self.rho - Fraction(self.size.rho) - Fraction(self.counts.rho)
+        """What of mu² is left for the Gram matrix, the class sums and the gradients: the square of a float.
+
+        So the plan, which is what a ledger charges, states it exactly.
+        """
+        return Fraction(mu_below(self.squared_mu - self.size.squared_mu - self.counts.squared_mu)) ** 2
 
 
 class DiscriminantPrototypes(EmbeddingClassifier):
@@ -61,7 +69,7 @@ class DiscriminantPrototypes(EmbeddingClassifier):
 
     Parameters
     ----------
-    budget : ZCDP or ApproxDP
+    budget : GaussianDP, ZCDP or ApproxDP
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
         Public list of classes. None reads the list from `y`, which is not private, and warns.
@@ -85,18 +93,18 @@ class DiscriminantPrototypes(EmbeddingClassifier):
     Notes
     -----
     **Privacy.** Unit: one record. Relation: add or remove one record. Released: the five statistics above, through the
-    discrete Gaussian. Sensitivity: 1 of the number of records and, with s the largest norm of a lattice row q, 1 of the
-    counts, because a record is in one class; s² of the Gram matrix in the Frobenius norm, because ‖q qᵀ‖ = ‖q‖²;
-    s of the class sums; r·s of each gradient, because it adds an outer product of the record's residual, whose norm is
-    at most r grid steps, and q. Later releases depend on the data through the earlier ones only, so their costs add up
-    to rho [2]_. Public inputs: `classes`, `X_public`, all parameters, `n_features`. Not covered: choice of parameters
-    by private data, timing, a changed label (two steps).
+    rounded Gaussian. Sensitivity: 1 of the number of records and, with s the largest norm of a lattice row q, 1 of the
+    counts, because a record is in one class; s² of the Gram matrix in the Frobenius norm, because ‖q qᵀ‖ = ‖q‖²; s of
+    the class sums; r·s of each gradient, because it adds an outer product of the record's residual, whose norm is at
+    most r grid steps, and q. Later releases depend on the data through the earlier ones only, and so do their shares of
+    the budget, so the squares of mu add up to the budget's [2]_. Public inputs: `classes`, `X_public`, all parameters,
+    `n_features`. Not covered: choice of parameters by private data, timing, a changed label (two steps).
 
     References
     ----------
     .. [1] The rule combines the class sums of DPPL (arXiv:2406.08039) with the Gram matrix of DP-LS (Mehta et al.,
        arXiv:2211.13403), empirical Bayes shrinkage and preconditioned gradients.
-    .. [2] Bun, Steinke (2016), arXiv:1605.02065v1, Lemma 1.7 (composition).
+    .. [2] Smith, Thakurta (2022), arXiv:2210.17520 (fully adaptive composition of Gaussian DP).
 
     Examples
     --------
@@ -135,7 +143,8 @@ class DiscriminantPrototypes(EmbeddingClassifier):
         if isinstance(self.budget, PureDP):
             raise BudgetError(
                 "DiscriminantPrototypes releases sums with Gaussian noise, which gives no pure-DP guarantee at any "
-                "scale; use a ZCDP or ApproxDP budget, or PublicPrototypes, which selects public rows under pure DP."
+                "scale; use a GaussianDP, ZCDP or ApproxDP budget, or PublicPrototypes, which selects public rows "
+                "under pure DP."
             )
 
     @property
@@ -148,18 +157,18 @@ class DiscriminantPrototypes(EmbeddingClassifier):
     def _plan(self, public: RowSource | None) -> _Plan:
         public_map = PublicMap.of(public, self.n_features_in_)
         self.lattice_ = Lattice(self.n_features_in_, center=public_map.mean)
-        rho = Fraction(self.budget.zcdp_allowance().rho)
+        squared_mu = Fraction(self.budget.gaussian_allowance().mu) ** 2
         # Beyond, noise or sums would leave 64-bit integers, which would show only after the first releases.
-        if not _BUDGETS[0] <= rho <= _BUDGETS[1]:
+        if not _BUDGETS[0] <= squared_mu / 2 <= _BUDGETS[1]:
             raise BudgetError(
                 f"DiscriminantPrototypes needs a budget of rho from {_BUDGETS[0]:g} to {_BUDGETS[1]:g}; got "
                 f"{self.budget!r}."
             )
         return _Plan(
             public_map=public_map,
-            size=DiscreteGaussian.within(_share(rho, _SIZE_SHARE), Fraction(1)),
-            counts=DiscreteGaussian.within(_share(rho, _COUNTS_SHARE), Fraction(1)),
-            rho=rho,
+            size=RoundedGaussian.within(_share(squared_mu, _SIZE_SHARE), Fraction(1)),
+            counts=RoundedGaussian.within(_share(squared_mu, _COUNTS_SHARE), Fraction(1)),
+            squared_mu=squared_mu,
         )
 
     def predict_proba(self, X: Any) -> Float:
@@ -192,12 +201,12 @@ class DiscriminantPrototypes(EmbeddingClassifier):
 
     def _guarantee(self, mechanism: _Plan, source: Randomness) -> Guarantee:
         rest = Release(
-            mechanism="discrete Gaussian, on symmetric matrices and on sums",
+            mechanism="rounded Gaussian, on symmetric matrices and on sums",
             statistic=f"Gram matrix, class sums and {self._rule.steps} gradients at most, sharing by noisy size",
             sensitivity=1.0,
             norm="L2, in units of each statistic,",
             parameters={},
-            cost={"rho": float_below(mechanism.rest)},
+            cost=cost_of_gaussian(mechanism.rest),
         )
         return Guarantee(
             budget=self.budget,
@@ -215,7 +224,7 @@ class DiscriminantPrototypes(EmbeddingClassifier):
         size = int(mechanism.size.release(np.array([len(known)]), source)[0])
         size = max(size, 2 * n_classes)
         counts = mechanism.counts.release(np.bincount(known, minlength=n_classes), source)
-        h = signal(size, n_classes, self.n_features_in_, float(mechanism.rho))
+        h = signal(size, n_classes, self.n_features_in_, mechanism.rho)
         features = _Features.of(self._rule, mechanism.public_map, public, h)
         shares = _Shares.of(self._rule, mechanism, features, size, h)
         blocks = gradient_blocks(features.lattice, rows)
@@ -311,22 +320,22 @@ class _Features:
 class _Shares:
     """How the rest of the budget is spent, by public values and the noisy number of records."""
 
-    gram: SymmetricDiscreteGaussian
-    sums: DiscreteGaussian
-    gradient: DiscreteGaussian
+    gram: SymmetricRoundedGaussian
+    sums: RoundedGaussian
+    gradient: RoundedGaussian
     steps: int
 
     @classmethod
     def of(cls, rule: Rule, plan: _Plan, features: _Features, size: int, h: float) -> _Shares:
-        rho, norm = float(plan.rho), features.lattice.squared_norm
+        rho, norm = plan.rho, features.lattice.squared_norm
         for_gram = gram_share(rule.gram_share, features.moments, size, rho)
-        gram = SymmetricDiscreteGaussian.within(_share(plan.rho, for_gram), norm**2)
-        each = _share(plan.rho, max(rule.gradients_share * h / max(rule.steps, 1), _LEAST / rho))
-        gradient = DiscreteGaussian.within(each, features.gradient.squared_sensitivity)
+        gram = SymmetricRoundedGaussian.within(_share(plan.squared_mu, for_gram), norm**2)
+        each = _share(plan.squared_mu, max(rule.gradients_share * h / max(rule.steps, 1), _LEAST / rho))
+        gradient = RoundedGaussian.within(each, features.gradient.squared_sensitivity)
         # Below that, noise leaves nothing of a gradient.
-        steps = rule.steps if each.rho > _LEAST else 0
-        left = plan.rest - Fraction(gram.rho) - steps * Fraction(gradient.rho)
-        return cls(gram, DiscreteGaussian.within(ZCDP(float_below(left)), norm), gradient, steps)
+        steps = rule.steps if each.mu**2 / 2 > _LEAST else 0
+        left = plan.rest - gram.squared_mu - steps * gradient.squared_mu
+        return cls(gram, RoundedGaussian.within(GaussianDP(mu_below(left)), norm), gradient, steps)
 
     def releases(self, n_classes: int, dim: int) -> list[Release]:
         """Return the entries of the guarantee."""
@@ -342,5 +351,5 @@ def _first_releases(plan: _Plan) -> tuple[Release, Release]:
     return plan.size.describe("number of records"), plan.counts.describe("number of records in each class")
 
 
-def _share(rho: Fraction, share: float) -> ZCDP:
-    return ZCDP(float_below(rho * Fraction(share)))
+def _share(squared_mu: Fraction, share: float) -> GaussianDP:
+    return GaussianDP(mu_below(squared_mu * Fraction(share)))

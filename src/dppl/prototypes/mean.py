@@ -13,7 +13,7 @@ from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.records import Codes
 from dppl.lattice import RowSource, class_sums, sum_blocks
-from dppl.mechanisms import COINPRESS_SPLIT, DPPL_SPLIT, CoinPress, DiscreteGaussian, Randomness
+from dppl.mechanisms import COINPRESS_SPLIT, DPPL_SPLIT, CoinPress, Randomness, RoundedGaussian
 from dppl.privacy import Budget, Guarantee
 from dppl.prototypes._shared import unit_directions
 
@@ -24,14 +24,14 @@ _SPLITS = {"dppl": DPPL_SPLIT, "original": COINPRESS_SPLIT}
 
 
 class MeanPrototypes(EmbeddingClassifier):
-    r"""One prototype per class: the sum of its embeddings with discrete Gaussian noise.
+    r"""One prototype per class: the sum of its embeddings with Gaussian noise.
 
     Rows become integers of bounded norm (`dppl.lattice.Lattice`); the exact integer sums of all classes are released in
     one Gaussian query. Cosine similarity ignores the length of a sum, so no private count is needed.
 
     Parameters
     ----------
-    budget : ZCDP or ApproxDP
+    budget : GaussianDP, ZCDP or ApproxDP
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
         Public list of classes. A class without records gets a prototype of pure noise. None reads the list from `y`,
@@ -88,7 +88,7 @@ class MeanPrototypes(EmbeddingClassifier):
     ----------
     .. [1] Wahdany, Jagielski, Dziedzic, Boenisch, DPPL-AAAI (AAAI 2025), eq. (1), and DPPL-v1 (arXiv:2406.08039),
        section 4.1.
-    .. [2] Canonne, Kamath, Steinke (2020), arXiv:2004.00010v5.
+    .. [2] Dong, Roth, Su (2022), Gaussian differential privacy, arXiv:1905.02383v3.
 
     Examples
     --------
@@ -146,7 +146,7 @@ class MeanPrototypes(EmbeddingClassifier):
                     f"got adjacency={self.adjacency!r}."
                 )
 
-    def _plan(self, public: RowSource | None) -> DiscreteGaussian | CoinPress:
+    def _plan(self, public: RowSource | None) -> RoundedGaussian | CoinPress:
         if self.mechanism == "coinpress":
             return CoinPress.within(
                 self.budget,
@@ -156,9 +156,9 @@ class MeanPrototypes(EmbeddingClassifier):
                 center=self.coinpress_center,
             )
         replaces = self.adjacency == "replace-one"
-        return DiscreteGaussian.within(self.budget, self.lattice_.squared_norm * (4 if replaces else 1))
+        return RoundedGaussian.within(self.budget, self.lattice_.squared_norm * (4 if replaces else 1))
 
-    def _guarantee(self, mechanism: DiscreteGaussian | CoinPress, source: Randomness) -> Guarantee:
+    def _guarantee(self, mechanism: RoundedGaussian | CoinPress, source: Randomness) -> Guarantee:
         replaces = self.adjacency == "replace-one"
         shape = f"{len(self.classes_)} x {self.lattice_.dim}"
         means = isinstance(mechanism, CoinPress)
@@ -174,7 +174,7 @@ class MeanPrototypes(EmbeddingClassifier):
 
     def _release(
         self,
-        mechanism: DiscreteGaussian | CoinPress,
+        mechanism: RoundedGaussian | CoinPress,
         rows: RowSource,
         codes: Codes,
         public: RowSource | None,
@@ -183,7 +183,7 @@ class MeanPrototypes(EmbeddingClassifier):
         self.prototypes_ = self._prototypes(mechanism, rows, codes, source)
 
     def _prototypes(
-        self, mechanism: DiscreteGaussian | CoinPress, rows: RowSource, codes: Codes, source: Randomness
+        self, mechanism: RoundedGaussian | CoinPress, rows: RowSource, codes: Codes, source: Randomness
     ) -> NDArray[np.float64]:
         if isinstance(mechanism, CoinPress):
             private = np.concatenate([np.empty((0, self.lattice_.dim), np.int8), *sum_blocks(self.lattice_, rows)])

@@ -37,8 +37,9 @@ class PublicPrototypes(EmbeddingClassifier):
 
     Parameters
     ----------
-    budget : PureDP, ZCDP or ApproxDP
-        What the whole fit may spend. Of ZCDP(rho) a selection uses epsilon = sqrt(8·rho).
+    budget : GaussianDP, ZCDP, ApproxDP or PureDP
+        What the whole fit may spend. Of ZCDP(rho) a selection uses epsilon = sqrt(8·rho), of GaussianDP(mu)
+        epsilon = 2·log(Phi(mu/2)/Phi(-mu/2)).
     classes : array-like of shape (n_classes,), default=None
         Public list of classes. A class without records gets a uniform draw. None reads the list from `y`, which is not
         private, and warns.

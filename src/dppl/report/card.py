@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from dppl.privacy import Guarantee
-from dppl.privacy.guarantee import budget_from_dict, in_words
 
 _MOST_CLASSES = 50
+_DELTA = 1e-6  # where the front matter gives an epsilon
 
 
 def model_card(description: dict[str, Any], *, sha256: str | None = None) -> str:
@@ -28,10 +28,12 @@ def model_card(description: dict[str, Any], *, sha256: str | None = None) -> str
         Markdown. Depends on the model file alone, so it may be published with it.
     """
     guarantee = description["guarantee"]
+    promise = Guarantee.from_dict(guarantee)
     sections = [
-        _front_matter(description, sha256),
+        _front_matter(description, promise, sha256),
         f"# {description['estimator']} with differential privacy\n",
-        _cell(Guarantee.from_dict(guarantee)) + "\n",
+        _cell(promise.summary()) + "\n",
+        _table(promise.table()),
         "## Guarantee\n",
         _table(
             [
@@ -69,7 +71,7 @@ def model_card(description: dict[str, Any], *, sha256: str | None = None) -> str
     return "\n".join(sections)
 
 
-def _front_matter(description: dict[str, Any], sha256: str | None) -> str:
+def _front_matter(description: dict[str, Any], promise: Guarantee, sha256: str | None) -> str:
     guarantee = description["guarantee"]
     fields: dict[str, Any] = {
         "library_name": "dppl",
@@ -78,7 +80,7 @@ def _front_matter(description: dict[str, Any], sha256: str | None) -> str:
         "differential_privacy": {
             "notion": guarantee["notion"],
             **guarantee["budget"],
-            **_implied(guarantee),
+            **_implied(promise),
             "unit": guarantee["unit"],
             "adjacency": guarantee["adjacency"],
             "fit_for_release": guarantee["fit_for_release"],
@@ -90,14 +92,12 @@ def _front_matter(description: dict[str, Any], sha256: str | None) -> str:
     return "\n".join(["---", *lines, "---", ""])
 
 
-def _implied(guarantee: dict[str, Any]) -> dict[str, float]:
-    """Return the epsilon that a zCDP budget implies, so that machines can compare models."""
-    budget = budget_from_dict(guarantee["budget"])
-    return (
-        {"implied_" + name: value for name, value in in_words(budget).to_dict().items()}
-        if budget.notion == "zCDP"
-        else {}
-    )
+def _implied(promise: Guarantee) -> dict[str, float]:
+    """Return mu and one epsilon that the releases imply, where they do, so that machines can compare models."""
+    implied = promise.implied()
+    mu = {} if implied["mu"] is None else {"implied_mu": implied["mu"]}
+    epsilons = {at["delta"]: at["epsilon"] for at in implied["epsilon"]}
+    return mu | ({"implied_epsilon": epsilons[_DELTA], "implied_delta": _DELTA} if _DELTA in epsilons else {})
 
 
 def _yaml(value: Any) -> str:

@@ -35,7 +35,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     encoder : str or Encoder
         URI for `dppl.encoders.load_encoder`, such as ``"minilm"``, or an encoder.
-    budget : PureDP, ZCDP or ApproxDP
+    budget : GaussianDP, ZCDP, ApproxDP or PureDP
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
         Public list of classes. None reads the list from `y`, which is not private, and warns.
@@ -235,7 +235,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _estimator(self) -> EmbeddingClassifier:
         if not isinstance(self.budget, Budget):
             raise ParameterError(
-                f"budget must be PureDP(epsilon), ZCDP(rho) or ApproxDP(epsilon, delta); got {self.budget!r}."
+                "budget must be GaussianDP(mu), ZCDP(rho), ApproxDP(epsilon, delta) or PureDP(epsilon); got "
+                f"{self.budget!r}."
             )
         options = dict(self.options or {})
         _validate.one_of(("auto", *METHODS), method=self.method)
