@@ -155,8 +155,8 @@ MUTANTS = (
     Mutant(
         name="gdp-conversion-forgets-the-second-term",
         file="privacy/tradeoff.py",
-        old="_phi(half - middle) - arb(epsilon).exp() * _phi(-half - middle)",
-        new="_phi(half - middle) - 2 * arb(epsilon).exp() * _phi(-half - middle)",
+        old="_phi(half - middle) - _ball(epsilon).exp() * _phi(-half - middle)",
+        new="_phi(half - middle) - 2 * _ball(epsilon).exp() * _phi(-half - middle)",
         tests=("tests/privacy/test_tradeoff.py",),
     ),
     Mutant(
@@ -169,8 +169,8 @@ MUTANTS = (
     Mutant(
         name="selection-claims-the-mu-of-half-its-range",
         file="privacy/tradeoff.py",
-        old="-2 * _quantile(1 / (1 + (arb(epsilon) / 2).exp()))",
-        new="-2 * _quantile(1 / (1 + (arb(epsilon) / 4).exp()))",
+        old="-2 * _quantile(1 / (1 + (_ball(epsilon) / 2).exp()))",
+        new="-2 * _quantile(1 / (1 + (_ball(epsilon) / 4).exp()))",
         tests=("tests/privacy/test_tradeoff.py",),
     ),
     Mutant(

@@ -149,6 +149,15 @@ def test_a_selection_is_audited_against_its_mu():
     assert (result.parameter, result.claimed) == ("mu", 1.0)
 
 
+def test_at_a_delta_a_selection_is_audited_against_its_own_epsilon():
+    """Through the curve of Gaussian noise its mu would show an epsilon above the true one."""
+    result = run(PublicPrototypes(GaussianDP(2.0), ["a"], clip=(0.0, 2.0)), 2000, delta=1e-5)
+    check(result)
+    assert (result.parameter, result.bound) == ("epsilon", "event")
+    pure = GaussianDP(2.0).selection_epsilon()
+    assert result.lower_bound <= result.claimed < pure < GaussianDP(2.0).to_approx(1e-5).epsilon
+
+
 def test_coinpress_keeps_its_mu():
     lattice, mechanism = Lattice(16), CoinPress(mu=2.0)
     rows = {side: np.zeros((200, 16), np.int8) for side in (True, False)}

@@ -62,7 +62,7 @@ def test_budgets_of_mu_run_and_are_reported(cli, config, tmp_path):
     assert "4/4  DPPL-Mean (pool 2)  blobs  IR 1  mu 4  seed 0  balanced accuracy" in result.stderr
     assert cli("bench", "report", out, "--out", folder).exit_code == 0
     text = (folder / "report.md").read_text("utf-8")
-    assert "| method | guarantee | public rows | mu 1 (epsilon 4.89) | mu 4 (epsilon 26.4) |" in text
+    assert "| method | guarantee | public rows | mu 1 (epsilon 4.887) | mu 4 (epsilon 26.36) |" in text
     assert "| DPPL-Mean | Gaussian DP, add-remove, exact | none |" in text
 
 

@@ -107,7 +107,7 @@ def test_what_is_printed_names_what_is_public_and_where_the_rest_is(task, cli):
     assert guarantee.summary().startswith("NOT FOR RELEASE")
     first, second, blank, paragraph, *table, last = result.stdout.splitlines()
     assert first == f"MeanPrototypes: 3 classes, 8 features, {dppl.ZCDP(0.5)}, add-remove."
-    assert second == f"Saved to {task.out}. Next: dppl show {task.out}, dppl predict {task.out} DATA"
+    assert second == f"Saved to {task.out}. Next: dppl predict {task.out} DATA"
     assert (blank, paragraph) == ("", guarantee.summary())
     assert numbers_in(table) == guarantee.table()
     assert last == f"All else: dppl show {task.out}, dppl show {task.out} --json"
@@ -137,8 +137,8 @@ def test_what_is_printed_is_short_and_says_the_numbers(name, task, cli):
         "epsilon at delta = 1e-6",
         "epsilon at delta = 1e-8",
         "a guess at even odds is right",
-        "wrongly suspecting 10 of 1,000 outsiders finds",
-        "wrongly suspecting 1 of 1,000 outsiders finds",
+        "members found, wrongly suspecting 10 of 1,000 others",
+        "members found, wrongly suspecting 1 of 1,000 others",
     ]
     implied = dppl.load(task.out).guarantee_.implied()
     exact = [implied["mu"], *(at["epsilon"] for at in implied["epsilon"])]
@@ -146,7 +146,7 @@ def test_what_is_printed_is_short_and_says_the_numbers(name, task, cli):
         assert value <= float(text) < value * 1.001
     shares = [(100, implied["best_guess"]), *((1000, test["true_positive_rate"]) for test in implied["tests"])]
     for text, (whole, value) in zip(list(shown.values())[4:], shares, strict=True):
-        (share,) = re.findall(r"^at most (\d+) (?:%|of 1,000 members)$", text)
+        (share,) = re.findall(r"^at most (\d+) (?:%|of 1,000)$", text)
         assert Fraction(value) * whole <= int(share) < Fraction(value) * whole + 1
 
 

@@ -4,6 +4,7 @@ import csv
 import hashlib
 import io
 import json
+import re
 import shutil
 import sqlite3
 import sys
@@ -46,6 +47,7 @@ def show(cli, file):
     ("options", "budget", "relation", "accounting"),
     [
         (["--mu", "0.3"], dppl.GaussianDP(0.3), "add-remove", "gdp"),
+        (["--mu", "0.3", "--accounting", "gdp"], dppl.GaussianDP(0.3), "add-remove", "gdp"),
         (["--rho", "0.1"], dppl.ZCDP(0.1), "add-remove", "zcdp"),
         (["--epsilon", "2"], dppl.PureDP(2.0), "add-remove", "pure"),
         (
@@ -93,9 +95,13 @@ def test_create_adds_a_data_set_to_a_ledger_but_never_changes_one(wards, cli, er
         (["--dataset", "wards", "--mu", "1", "--rho", "1"], "exactly one budget"),
         (["--dataset", "wards", "--rho", "1", "--delta", "1e-6"], "--delta belongs"),
         (["--dataset", "wards", "--mu", "1", "--delta", "1e-6"], "--delta belongs"),
-        (["--dataset", "wards", "--mu", "1", "--accounting", "gdp"], "--accounting belongs to --epsilon with --delta"),
-        (["--dataset", "wards", "--rho", "1", "--accounting", "renyi"], "--accounting belongs"),
-        (["--dataset", "wards", "--epsilon", "1", "--accounting", "renyi"], "--accounting belongs"),
+        (["--dataset", "wards", "--mu", "1", "--accounting", "renyi"], "accounting must be one of 'gdp'; got 'renyi'"),
+        (
+            ["--dataset", "wards", "--rho", "1", "--accounting", "renyi"],
+            "accounting must be one of 'zcdp'; got 'renyi'",
+        ),
+        (["--dataset", "wards", "--epsilon", "1", "--accounting", "renyi"], "accounting must be one of 'pure'; got"),
+        (["--dataset", "wards", "--rho", "1", "--accounting", "gdp"], "accounting must be one of 'zcdp'; got 'gdp'"),
         (
             ["--dataset", "wards", "--epsilon", "1", "--delta", "1e-6", "--accounting", "zcdp"],
             "accounting must be one of 'gdp', 'renyi'",
@@ -136,7 +142,9 @@ def test_a_fit_is_charged_and_its_model_is_on_record(task, wards, cli):
     plain = cli(*fit(task, "--rho", 0.5, out=task.folder / "plain.safetensors"))
     result = cli(*fit(task, "--rho", 0.5, *charged(wards, "--partition", "north")))
     assert (plain.exit_code, result.exit_code, result.stderr) == (0, 0, "")
-    assert "Charged to the ledger: wards, release 1." in cli("show", task.out, COLUMNS="10000").stdout
+    shown = cli("show", task.out).stdout
+    assert "\nCharged to the ledger\n  - wards, release 1\n" in shown
+    assert "Charged to the ledger" not in cli("show", task.folder / "plain.safetensors").stdout
     model = dppl.load(task.out)
     assert model.guarantee_.ledger_entry == "wards, release 1"
     (book,) = show(cli, wards)
@@ -321,6 +329,67 @@ def test_an_account_in_gaussian_dp_adds_squares_and_says_the_epsilon(task, file,
     assert cli(*fit(task, "--mu", 0.8, *charged(file), out=task.folder / "rest.safetensors")).exit_code == 0
 
 
+def test_the_three_commands_of_the_readme_fit_to_the_last_bit(task, file, cli, error_line):
+    assert cli("ledger", "create", file, "--dataset", "wards", "--mu", 1).exit_code == 0
+    for mu in (0.6, 0.8):
+        command = ["fit", task.table, "--classes", task.classes, "--mu", mu, "--out", task.folder / f"{mu}.safetensors"]
+        result = cli(*command, *charged(file))  # by the default method, which has many releases
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert result.stdout.startswith("DiscriminantPrototypes: ")
+    (book,) = show(cli, file)
+    assert 1 - 1e-9 < book["spent"]["mu"] <= 1
+    assert book["left"]["mu"] < 1e-4
+    before = file.read_bytes()
+    result = cli(*fit(task, "--mu", 1e-3, *charged(file)))
+    assert result.exit_code == 3
+    assert "Nothing was drawn and nothing charged" in error_line(result)
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("delta", [1e-6, 1e-3])
+@pytest.mark.parametrize(("whole", "first"), [(2.0, 0.5), (4.0, 3.9), (1.0, 0.01), (8.0, 1 / 3)])
+def test_what_is_left_of_an_approximate_account_is_the_largest_gaussian_release_that_fits(
+    whole, first, delta, task, file
+):
+    account = Ledger(file, "wards", dppl.ApproxDP(whole, delta))
+
+    def spend(epsilon):
+        dppl.MeanPrototypes(dppl.ApproxDP(epsilon, delta), classes=CLASSES).fit(task.X, task.y, ledger=account)
+
+    assert account.left() == {"epsilon": whole}
+    spend(first)
+    (left,) = account.left().values()
+    assert whole - first < left < whole  # squares of mu add up, so more fits than the difference
+    charges = account.to_dict()
+    with pytest.raises(dppl.errors.BudgetExceeded) as refusal:
+        spend(left * (1 + 1e-9))
+    needed, rest, of = re.search(r"needs epsilon = (\S+) of .* has (\S+) left of (\S+)\. ", str(refusal.value)).groups()
+    assert (float(of), float(needed) > float(rest)) == (whole, True)
+    assert float(rest) == left  # all digits, since few would look the same
+    assert account.to_dict() == charges
+    spend(left)
+    assert whole * (1 - 1e-6) < account.spent()["epsilon"] <= whole
+    assert account.left()["epsilon"] < 1e-3 * whole
+
+
+def test_what_is_shown_as_left_of_an_approximate_account_can_be_spent(task, file, cli, error_line):
+    options = ["--epsilon", 4, "--delta", 1e-6]
+    assert cli("ledger", "create", file, "--dataset", "wards", *options).exit_code == 0
+    assert cli(*fit(task, "--epsilon", 2, "--delta", 1e-6, *charged(file))).exit_code == 0
+    shown = cli("ledger", "show", file, COLUMNS="200").stdout.splitlines()[0]
+    spent, left = re.search(r"spent epsilon (\S+), delta 1e-6; left epsilon (\S+)$", shown).groups()
+    assert spent == "2"
+    (exact,) = show(cli, file)[0]["left"].values()
+    assert 2 < float(left) <= exact < float(left) + 1e-5
+    more = f"{float(left) + 1e-5:.6g}"
+    for epsilon, code in ((more, 3), (left, 0)):
+        command = fit(task, "--epsilon", epsilon, "--delta", 1e-6, *charged(file), out=task.folder / "rest.safetensors")
+        result = cli(*command)
+        assert result.exit_code == code
+        if code:
+            assert "Nothing was drawn" in error_line(result)
+
+
 def test_what_is_spent_is_shown_rounded_up_and_what_is_left_down(task, file, cli):
     assert cli("ledger", "create", file, "--dataset", "wards", "--rho", 1).exit_code == 0
     assert cli(*fit(task, "--rho", 1 / 7, *charged(file))).exit_code == 0
@@ -352,9 +421,9 @@ def test_the_ledger_of_an_earlier_dppl_is_shown_with_its_old_meaning_and_goes_on
     shown = cli("ledger", "show", file, COLUMNS="200").stdout
     for line in (
         "zcdp (add-remove, accounting zcdp): budget rho 1; spent rho 0.5; left rho 0.5",
-        "approx (add-remove, accounting renyi): budget epsilon 4, delta 1e-06; spent epsilon 2, delta 1e-06; "
+        "approx (add-remove, accounting renyi): budget epsilon 4, delta 1e-6; spent epsilon 2, delta 1e-6; "
         "left epsilon 2",
-        "searched (add-remove, accounting renyi): budget epsilon 8, delta 1e-06; spent epsilon 3.13249, delta 1e-06; "
+        "searched (add-remove, accounting renyi): budget epsilon 8, delta 1e-6; spent epsilon 3.13249, delta 1e-6; "
         "left epsilon 4.86751",
         "pure (add-remove, accounting pure): budget epsilon 2; spent epsilon 1; left epsilon 1",
     ):

@@ -12,6 +12,9 @@ from dppl.estimators.model_file import describe
 from dppl.privacy.budgets import rounded_up
 from dppl.privacy.guarantee import in_a_row
 
+HEADINGS = ["Neighbours", "Treated as public", "Assumed", "Not covered", "Made with"]
+EARLIER = "The file is from before dppl accounted in Gaussian DP"
+
 
 def words(text):
     """Join what was wrapped for the terminal."""
@@ -25,7 +28,11 @@ def test_people_see_the_facts_and_the_whole_guarantee(model, cli):
     for fact in ("estimator MeanPrototypes", "classes 3: cat, dog, gnu", "features 8, 8 after", "prototypes 3 x 8"):
         assert fact in shown
     loaded = dppl.load(model)
-    assert words(str(loaded.guarantee_)) in shown
+    assert words(loaded.guarantee_.summary()) in shown
+    assert EARLIER not in shown
+    details = loaded.guarantee_.details()
+    assert [heading for heading, _ in details] == HEADINGS
+    assert words(" ".join(" ".join([heading, *(f"- {item}" for item in items)]) for heading, items in details)) in shown
     release = loaded.guarantee_.releases[0]
     assert f"noise_std = {release.parameters['noise_std']:.6g}" in shown
     assert "rho = 10000" in shown
@@ -92,6 +99,7 @@ def test_a_model_of_an_earlier_dppl_is_shown_with_its_old_meaning(name, before, 
     assert "rounded" not in shown
     assert "mu = " not in shown
     assert "mu, Gaussian DP" not in shown
+    assert (EARLIER in shown) or name == "public"
     content = json.loads(cli("show", path, "--json").stdout)
     assert content["format"] == 1
     assert content["implied"]["mu"] is None

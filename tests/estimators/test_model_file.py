@@ -193,6 +193,27 @@ def test_releases_that_a_gaussian_budget_does_not_cover_are_refused(tmp_path, da
         dppl.load(path)
 
 
+@pytest.mark.parametrize(
+    "cost",
+    [
+        {"mu": 1.0, "rho": 500.0},
+        {"mu": 0.001, "rho": 0.5},
+        {"mu": 1.0, "rho": 0.5, "epsilon": 1e-6},
+        {"mu": 2.0, "rho": 0.125, "epsilon": 1.0},
+    ],
+)
+def test_costs_that_contradict_each_other_are_refused(tmp_path, cost):
+    """Each alone might fit into the budget; a mu beside an epsilon is that of one selection."""
+    model = MeanPrototypes(ZCDP(0.5), list("abc")).fit(X, TEXT)
+    path = tmp_path / "m.safetensors"
+    model.save(path)
+    description = describe(path)
+    description["guarantee"]["releases"][0]["cost"] = cost
+    save_file({"prototypes": model.prototypes_}, path, {"dppl": json.dumps(description)})
+    with pytest.raises(ModelFileError, match="is not a complete dppl model"):
+        dppl.load(path)
+
+
 # Files of dppl before it knew Gaussian DP
 
 BEFORE = Path(__file__).parents[1] / "privacy" / "before"

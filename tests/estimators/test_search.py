@@ -61,7 +61,7 @@ def test_the_released_model_carries_the_guarantee_of_the_whole_search(estimator,
     (release,) = model.guarantee_.releases
     assert release.cost["mean_runs"] == 3
     words = str(model.guarantee_)
-    assert "repeat and select" in words
+    assert "repeat-and-select" in words
     assert "which its running time tells" in words
     assert "hyper-parameters and models chosen by looking at private data" not in words
     assert (model.predict(X) == search.predict(X)).all()

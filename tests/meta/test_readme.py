@@ -34,7 +34,7 @@ def test_the_python_example_runs(tmp_path, monkeypatch, capsys):
     assert "# 4.887: exact" in example
     assert (tmp_path / "model.safetensors").stat().st_size > 1000
     exec(compile(search, "README.md", "exec"), {})
-    assert "repeat and select" in capsys.readouterr().out
+    assert "repeat-and-select" in capsys.readouterr().out
 
 
 def test_the_text_example_runs(tmp_path, monkeypatch, capsys):

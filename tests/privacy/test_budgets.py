@@ -58,9 +58,9 @@ def test_budgets_are_frozen_and_compare_within_their_notion():
 
 @pytest.mark.parametrize("mu", [1e-16, 1.1e8, 1e300])
 def test_a_mu_beyond_all_use_is_refused(mu):
-    with pytest.raises(BudgetError, match="beyond all use; it must be from 1e-15 to 1e"):
+    with pytest.raises(BudgetError, match="mu must be from 1e-15 to 1e"):
         GaussianDP(mu)
-    with pytest.raises(BudgetError, match="beyond all use"):
+    with pytest.raises(BudgetError, match="mu must be from 1e-15 to 1e"):
         ZCDP(mu**2 / 2 if mu < 1 else 1e16).gaussian_allowance()
     assert GaussianDP(1e-15).mu == 1e-15
     assert GaussianDP(1e8).to_approx(1e-5).epsilon > 1e15
@@ -187,8 +187,21 @@ def test_costs_of_noise_round_up_and_allowances_down(squared_mu):
 def test_gaussian_dp_and_zcdp_convert_on_the_safe_side(value):
     assert 2 * Fraction(GaussianDP(value).to_zcdp().rho) >= Fraction(value) ** 2
     mu = ZCDP(value).gaussian_allowance().mu
-    assert Fraction(mu) ** 2 <= 2 * Fraction(value) < Fraction(math.nextafter(mu, math.inf)) ** 2
+    decimal = min(Fraction(repr(value)), Fraction(value))
+    assert Fraction(mu) ** 2 <= 2 * decimal < Fraction(math.nextafter(mu, math.inf)) ** 2
     assert GaussianDP(mu).to_zcdp() <= ZCDP(value)
+
+
+@given(st.lists(st.integers(1, 999), min_size=1, max_size=6))
+def test_budgets_that_add_up_in_decimals_do_so_in_floats(thousandths):
+    """What is typed is a decimal number, whose float may lie above it."""
+    parts, total = [number / 1000 for number in thousandths], sum(thousandths) / 1000
+    # The float of a total may lie below its decimal number by half a step.
+    allowed = Fraction(total) * (1 + Fraction(1, 2**53))
+    assert sum(Fraction(PureDP(part).selection_epsilon()) for part in parts) <= allowed
+    assert sum(Fraction(ZCDP(part).gaussian_allowance().mu) ** 2 / 2 for part in parts) <= allowed
+    mus = [GaussianDP(part).gaussian_allowance().mu for part in parts]
+    assert sum(Fraction(mu) ** 2 for mu in mus) <= sum(Fraction(number, 1000) ** 2 for number in thousandths)
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 3.0, 20.0])

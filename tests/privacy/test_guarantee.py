@@ -240,8 +240,8 @@ def test_what_is_implied_is_said_once_for_machines_and_once_for_people(releases)
     for name, value in stated:
         assert value <= float(table.pop(name)) < value * 1.001
     for rate, at in zip((10, 1), implied["tests"], strict=True):
-        words = table.pop(f"wrongly suspecting {rate} of 1,000 outsiders finds")
-        members = float(re.fullmatch(r"at most ([0-9,]+) of 1,000 members", words)[1].replace(",", ""))
+        words = table.pop(f"members found, wrongly suspecting {rate} of 1,000 others")
+        members = float(re.fullmatch(r"at most ([0-9,]+) of 1,000", words)[1].replace(",", ""))
         assert 1000 * at["true_positive_rate"] <= members < 1000 * at["true_positive_rate"] + 1
     # One more delta is put in its place.
     assert promise.implied(1e-4)["epsilon"] == [

@@ -523,7 +523,9 @@ def test_no_sequence_of_charges_overspends_in_gaussian_dp_and_none_is_refused_wi
             assert Fraction(left) ** 2 + Fraction(spent) ** 2 <= 1
         else:
             assert spent <= budgeted
-            assert Fraction(left) + Fraction(spent) <= Fraction(budgeted)
+            used = exact_total(taken)
+            assert used + Fraction(gaussian_mu_within(left, 1e-6)) ** 2 <= allowed if left else True
+            assert used + Fraction(gaussian_mu_within(left * (1 + 1e-9) + 1e-12, 1e-6)) ** 2 > allowed
 
 
 @settings(max_examples=40)

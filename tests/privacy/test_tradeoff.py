@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dppl.errors import BudgetError, ParameterError
-from dppl.privacy import ZCDP, ApproxDP, GaussianDP, PureDP
+from dppl.privacy import ZCDP, ApproxDP, Cost, GaussianDP, PureDP, compose
 from dppl.privacy.tradeoff import (
     approximate_power,
     gaussian_best_guess,
@@ -130,7 +130,7 @@ def test_what_is_beyond_all_use_is_refused():
         lambda: ApproxDP(1e-200, 1e-300).gaussian_allowance(),
         lambda: ZCDP(1e20).gaussian_allowance(),
     ):
-        with pytest.raises(BudgetError, match="beyond all use"):
+        with pytest.raises(BudgetError, match=r"must be (from|at most)"):
             call()
     with pytest.raises(ParameterError):
         gaussian_epsilon(1.0, 0.0)
@@ -273,6 +273,24 @@ def test_what_tests_reach_under_an_approximate_budget_is_rounded_up(epsilon, del
     many = 1 - mpmath.exp(-mpmath.mpf(epsilon)) * (1 - mpmath.mpf(delta) - mpmath.mpf(level))
     exact = min(few, many, mpmath.mpf(1))
     assert exact <= approximate_power(epsilon, delta, level) <= exact * (1 + mpmath.mpf(2) ** -50)
+
+
+def test_narrow_floats_are_taken_for_what_they_are():
+    """NumPy's float32 is no type of flint, and its own arithmetic would be as narrow."""
+    mu, delta, level = np.float32(0.7), np.float32(1e-5), np.float32(0.01)
+    wide = float(mu), float(delta), float(level)
+    assert gaussian_epsilon(mu, delta) == gaussian_epsilon(*wide[:2])
+    assert gaussian_power(mu, level) == gaussian_power(wide[0], wide[2])
+    assert selection_epsilon(mu, delta) == selection_epsilon(*wide[:2])
+    costs = [Cost(rho=0.5, mu=1.0), Cost(rho=0.125, mu=selection_mu(1.0), epsilon=1.0)]
+    assert compose(costs, delta) == compose(costs, wide[1])
+
+
+@pytest.mark.parametrize("epsilon", [700.0, 1e3, 1e7])
+def test_selections_of_large_epsilon_compose(epsilon):
+    one = Cost(rho=epsilon**2 / 8, mu=selection_mu(epsilon), epsilon=epsilon)
+    assert compose([one], 1e-6).epsilon <= epsilon
+    assert compose([one, one], 1e-6).epsilon <= 2 * epsilon
 
 
 @given(mu=st.floats(1e-3, 20), delta=st.floats(1e-12, 0.1))

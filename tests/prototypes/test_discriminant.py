@@ -364,13 +364,13 @@ def test_the_system_draws_new_noise_every_time(data):
 @pytest.mark.parametrize(
     ("budget", "words"),
     [
-        (ZCDP(1e-17), "needs a budget of rho from 1e-12 to 1e"),
-        (ZCDP(1e-13), "needs a budget of rho from 1e-12 to 1e"),
-        (ZCDP(2e15), "needs a budget of rho from 1e-12 to 1e"),
-        (GaussianDP(1e-7), "needs a budget of rho from 1e-12 to 1e"),
-        (GaussianDP(9e7), "needs a budget of rho from 1e-12 to 1e"),
-        (ZCDP(1e16), "beyond all use"),
-        (ZCDP(1e290), "beyond all use"),
+        (ZCDP(1e-17), "needs a budget of mu from 2e-06 to 4e"),
+        (ZCDP(1e-13), "needs a budget of mu from 2e-06 to 4e"),
+        (ZCDP(2e15), "needs a budget of mu from 2e-06 to 4e"),
+        (GaussianDP(1e-7), "needs a budget of mu from 2e-06 to 4e"),
+        (GaussianDP(9e7), "needs a budget of mu from 2e-06 to 4e"),
+        (ZCDP(1e16), "mu must be from 1e-15 to 1e"),
+        (ZCDP(1e290), "mu must be from 1e-15 to 1e"),
     ],
 )
 def test_budgets_that_cannot_be_spent_are_refused_before_anything_is_paid(budget, words, data, tmp_path):

@@ -149,7 +149,7 @@ def audit(
         # A copy of the unfitted template: no run sees what another left behind.
         with overheard() as released:
             model = copy(template).fit(*models[include], X_public=data.X_public)
-        claims[:] = [_claim(model.guarantee_)]
+        claims[:] = [_claim(model.guarantee_, delta)]
         return _statistic(canary, model, released)
 
     started = time.perf_counter()
@@ -158,7 +158,7 @@ def audit(
         samples,
         claims[0],
         method=type(estimator).__name__,
-        delta=delta,
+        delta=delta if isinstance(claims[0], GaussianDP) else None,
         confidence=confidence,
         seconds=time.perf_counter() - started,
     )
@@ -180,7 +180,7 @@ def audit_release(
     ----------
     release : callable
     claim : Budget
-        What it promises. One in Gaussian DP lets an audit see most.
+        What it promises. One in Gaussian DP lets an audit see most; at a `delta` it is taken for one of Gaussian noise.
     runs : int
     confidence, delta, progress
         As in `audit`.
@@ -316,12 +316,12 @@ def _delta_of(claim: Budget) -> float:
     return claim.delta if isinstance(claim, ApproxDP) else 0.0
 
 
-def _claim(guarantee: Guarantee) -> Budget:
-    """Return the sharpest claim: the mu of Gaussian releases, and else the budget."""
+def _claim(guarantee: Guarantee, delta: float | None) -> Budget:
+    """Return the sharpest claim: the mu of Gaussian releases, and else the budget, or the epsilon at `delta`."""
     mu = guarantee.mu
-    if mu is None or any("epsilon" in release.cost for release in guarantee.releases):
-        return guarantee.budget
-    return GaussianDP(mu)
+    if mu is not None and not any("epsilon" in release.cost for release in guarantee.releases):
+        return GaussianDP(mu)
+    return guarantee.budget if delta is None else _approximate(guarantee, delta)
 
 
 def _approximate(guarantee: Guarantee, delta: float | None) -> Budget:

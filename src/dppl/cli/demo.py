@@ -101,8 +101,8 @@ def _figures(cell: Cell) -> str:
 
 def _legend() -> str:
     return (
-        f"Means over {SEEDS} seeded runs. Budgets: Gaussian noise of that mu, with its exact epsilon at delta = 1e-6; "
-        "PublicPrototypes spends the same in zCDP, rho = mu²/2. Minority: the smallest quarter of the classes. "
+        f"Means over {SEEDS} seeded runs. Budgets are in Gaussian DP (mu), with the epsilon at delta = 1e-6 that mu "
+        "implies. Minority: the smallest quarter of the classes. "
         "Indented rows change the row above; the two as published take the class sizes as public."
     )
 
@@ -121,5 +121,5 @@ def _next_steps(folder: Path) -> list[str]:
         f"dppl evaluate {folder}/model.safetensors {folder}/test.npz",
         f"dppl check {folder}/private.npz --classes {folder}/classes.txt",
         f"dppl fit {folder}/private.npz --classes {folder}/classes.txt --public {folder}/public.npz "
-        f"--epsilon 1 --delta 1e-6 --out {folder}/mine.safetensors",
+        f"--mu 1 --out {folder}/mine.safetensors",
     ]

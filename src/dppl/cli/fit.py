@@ -284,7 +284,7 @@ def print_summary(model: EmbeddingClassifier, out: Path) -> None:
     """Say what was released. Everything here is in the model file, or was public before."""
     kind, count = type(model).__name__, len(model.classes_)
     typer.echo(f"{kind}: {count} classes, {model.n_features_in_} features, {model.budget}, {model.adjacency}.")
-    typer.echo(f"Saved to {printable(out)}. Next: dppl show {printable(out)}, dppl predict {printable(out)} DATA")
+    typer.echo(f"Saved to {printable(out)}. Next: dppl predict {printable(out)} DATA")
     typer.echo()
     console().print(printable(model.guarantee_.summary()))
     console().print(numbers(model.guarantee_))

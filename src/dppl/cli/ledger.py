@@ -24,7 +24,7 @@ from dppl.cli._shared import (
     printable,
 )
 from dppl.errors import LedgerError, ParameterError
-from dppl.privacy import ApproxDP, GaussianDP
+from dppl.privacy import GaussianDP
 from dppl.privacy.budgets import rounded_up
 from dppl.privacy.ledger import RELEASED, Ledger, accounts
 
@@ -74,10 +74,6 @@ def create(
     if "://" not in file and not Path(file).resolve().parent.is_dir():
         raise ParameterError(f"FILE must lie in an existing folder; {Path(file).parent} is none; create it first.")
     budget = budget_from_options(mu, rho, epsilon, delta, max_records)
-    if accounting is not None and not isinstance(budget, ApproxDP):
-        raise ParameterError(
-            "--accounting belongs to --epsilon with --delta; an account with another budget adds up in one way only."
-        )
     taken: list[str] = []
     with suppress(LedgerError):  # there is none yet, or opening it below says what is wrong
         taken = [account.dataset for account in accounts(file)]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.padding import Padding
 from rich.table import Table
 
 from dppl._files import write_atomically
@@ -40,6 +41,7 @@ from dppl.report.contact_sheet import TILE
 
 _NAMES = 20
 _POOL = "Selected public rows"
+_EARLIER = "The file is from before dppl accounted in Gaussian DP: its numbers go through zCDP and are less tight."
 
 
 def show(
@@ -109,12 +111,20 @@ def show(
     for name, value in [*_facts(fitted), ("unit", fitted.guarantee_.unit), ("sha256", _hash(model))]:
         screen.print(f"{name:<11} {printable(value)}")
     screen.print()
-    screen.print(printable(fitted.guarantee_))
+    guarantee = fitted.guarantee_
+    screen.print(printable(guarantee.summary()))
     screen.print()
-    screen.print(numbers(fitted.guarantee_, delta))
+    screen.print(numbers(guarantee, delta))
+    if all(set(release.cost) == {"rho"} for release in guarantee.releases):
+        screen.print(_EARLIER)
     screen.print()
-    screen.print(_releases(fitted.guarantee_.releases))
+    screen.print(_releases(guarantee.releases))
+    for heading, items in guarantee.details():
+        screen.print(f"\n{heading}")
+        for item in items:
+            screen.print(Padding.indent(f"- {printable(item)}", 2))
     if isinstance(fitted, PublicPrototypes):
+        screen.print()
         screen.print(_public_rows(fitted))
 
 

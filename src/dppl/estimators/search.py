@@ -255,7 +255,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self, inner: list[Guarantee], budget: ApproxDP, rho: float, scores: RoundedGaussian, source: Randomness
     ) -> Guarantee:
         release = Release(
-            mechanism="repeat and select, a geometric number of times",
+            mechanism="repeat-and-select mechanism (a geometric number of runs)",
             statistic=(
                 f"the best of {len(inner)} candidates of {type(self.estimator).__name__}, each run at the same rho for "
                 f"its fit and for its noisy held-out score ({self.scoring}),"

@@ -26,7 +26,7 @@ from dppl.experiments.methods import METHODS
 from dppl.experiments.results import DONE, FAILED, Record
 from dppl.experiments.tuning import search
 from dppl.mechanisms import CoinPress
-from dppl.privacy import Budget, PureDP
+from dppl.privacy import Budget, GaussianDP, PureDP
 from dppl.privacy.guarantee import software_versions
 
 __all__ = ["check_cells", "failure", "paper_epsilon", "run_cell"]
@@ -110,6 +110,8 @@ def paper_epsilon(budget: Budget) -> float:
     """
     if isinstance(budget, PureDP):
         return budget.to_zcdp().paper_epsilon
+    if isinstance(budget, GaussianDP):
+        return budget.mu  # its allowance may be a rounding below, which is no place of its own
     return budget.gaussian_allowance().mu
 
 

@@ -14,7 +14,7 @@ from sklearn.preprocessing import normalize
 
 from dppl.data import Sample, long_tailed
 from dppl.experiments.metrics import class_accuracies, class_sizes, minority_classes
-from dppl.privacy import ZCDP
+from dppl.privacy import GaussianDP
 from dppl.prototypes import DiscriminantPrototypes, MeanPrototypes, PublicPrototypes
 
 Rows: TypeAlias = NDArray[np.int64]
@@ -81,7 +81,7 @@ def compare(sample: Sample, advance: Callable[[], None]) -> list[Cell]:
             for paper_epsilon in PAPER_EPSILONS:
                 runs = []
                 for seed, rows in enumerate(subsets):
-                    budget = ZCDP.from_paper_epsilon(paper_epsilon)
+                    budget = GaussianDP(paper_epsilon)
                     model = build(budget, classes=sample.classes, random_state=seed)
                     model.fit(sample.X[rows], sample.y[rows], X_public=sample.X_public)
                     runs.append(_accuracies(model.predict(sample.X_test), sample, rows, ratio))

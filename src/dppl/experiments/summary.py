@@ -205,9 +205,9 @@ def budget_name(record: Record) -> str:
     Examples
     --------
     >>> budget_name({"cell": {"budget": {"rho": 0.5}}, "e": 1.0})
-    'mu 1 (epsilon 4.89)'
+    'mu 1 (epsilon 4.887)'
     >>> budget_name({"cell": {"budget": {"epsilon": 2.0, "delta": 1e-6}}, "e": 0.4483})
-    'epsilon 2 at delta 1e-6 (mu 0.449)'
+    'epsilon 2 at delta 1e-6 (mu 0.4483)'
     >>> budget_name({"cell": {"budget": {"epsilon": 2.0}}, "e": 2.0})
     'pure epsilon 2 (at mu 2)'
     """
@@ -216,23 +216,23 @@ def budget_name(record: Record) -> str:
         return f"mu {rounded_up(mu)} (epsilon {gaussian_epsilon(mu)})"
     if "delta" in budget:
         delta = f"{budget['delta']:g}".replace("e-0", "e-")
-        return f"epsilon {budget['epsilon']:g} at delta {delta} (mu {rounded_up(mu, 3)})"
-    return f"pure epsilon {budget['epsilon']:g} (at mu {rounded_up(mu, 3)})"
+        return f"epsilon {budget['epsilon']:g} at delta {delta} (mu {rounded_up(mu, 4)})"
+    return f"pure epsilon {budget['epsilon']:g} (at mu {rounded_up(mu, 4)})"
 
 
 def gaussian_epsilon(mu: float) -> str:
-    """Say the exact epsilon of mu-GDP at `DELTA`, rounded up to three digits; infinity where it is beyond all use.
+    """Say the exact epsilon of mu-GDP at `DELTA`, rounded up to four digits; infinity where it is beyond all use.
 
     Examples
     --------
     >>> [gaussian_epsilon(mu) for mu in (0.05, 1, 64, 1e9)]
-    ['0.19', '4.89', '2,360', '∞']
+    ['0.1893', '4.887', '2,352', '∞']
     """
     try:
         epsilon = GaussianDP(mu).to_approx(DELTA).epsilon
     except BudgetError:
         return "∞"
-    return f"{float(rounded_up(epsilon, 3)):,g}"
+    return f"{float(rounded_up(epsilon, 4)):,g}"
 
 
 def pool_name(pool: Record) -> str:

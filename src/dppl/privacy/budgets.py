@@ -140,8 +140,8 @@ class PureDP(Budget):
         )
 
     def selection_epsilon(self) -> float:
-        """Return epsilon itself."""
-        return self.epsilon
+        """Return the largest float epsilon that is at most the decimal number of the budget."""
+        return accounting.float_below(_decimal(self.epsilon))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class GaussianDP(Budget):
         return self
 
     def to_zcdp(self) -> ZCDP:
-        """Return rho = mu²/2 (Bun and Steinke 2016, arXiv:1605.02065v1, Proposition 1.6), rounded up."""
+        """Return rho = mu²/2, that of the pair of Gaussians (Bun and Steinke 2016, Proposition 1.6), rounded up."""
         return ZCDP(accounting.cost_of_gaussian(Fraction(self.mu) ** 2)["rho"])
 
     def to_pure(self) -> PureDP:
@@ -199,8 +199,11 @@ class GaussianDP(Budget):
         return ApproxDP(tradeoff.gaussian_epsilon(self.mu, float(delta)), delta)
 
     def gaussian_allowance(self) -> GaussianDP:
-        """Return the budget itself."""
-        return self
+        """Return the largest float mu that is at most the decimal number of the budget.
+
+        So budgets whose squares add up in decimals, such as 0.6 and 0.8, do so in an account as well.
+        """
+        return GaussianDP(accounting.float_below(_decimal(self.mu)))
 
     def selection_epsilon(self) -> float:
         """Return the largest range of one selection that is mu-GDP, rounded down (`dppl.privacy.tradeoff`)."""
@@ -273,7 +276,7 @@ class ZCDP(Budget):
 
     def gaussian_allowance(self) -> GaussianDP:
         """Return mu = sqrt(2·rho), rounded down: Gaussian noise costs rho = mu²/2."""
-        return GaussianDP(accounting.mu_below(2 * Fraction(self.rho)))
+        return GaussianDP(accounting.mu_below(2 * _decimal(self.rho)))
 
     def selection_epsilon(self) -> float:
         """Return sqrt(8·rho), rounded down: epsilon-bounded range is epsilon²/8-zCDP (Cesar, Rogers 2021)."""
@@ -358,16 +361,21 @@ class ApproxDP(Budget):
         return self.epsilon
 
 
+def _decimal(value: float) -> Fraction:
+    """Return the shortest decimal number that is read as this float, or the float itself where that is smaller."""
+    return min(Fraction(repr(value)), Fraction(value))
+
+
 def rounded_up(value: float, digits: int = 6) -> str:
     """Write a cost with few digits, never less than it is.
 
     Examples
     --------
     >>> rounded_up(1e-5), rounded_up(10.0436, 3), rounded_up(3.00000001e-9)
-    ('1e-05', '10.1', '3.00001e-09')
+    ('1e-5', '10.1', '3.00001e-9')
     """
     short = f"{value:.{digits}g}"
-    if float(short) == value:  # such as 1e-5, whose float lies a little above
-        return short
-    nearest = decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING).create_decimal(decimal.Decimal(value))
-    return f"{float(nearest):.{digits}g}"
+    if float(short) != value:  # unlike 1e-5, whose float lies a little above
+        nearest = decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING).create_decimal(decimal.Decimal(value))
+        short = f"{float(nearest):.{digits}g}"
+    return short.replace("e-0", "e-").replace("e+0", "e+")

@@ -19,6 +19,8 @@ _DELTA_SHARES = (0.01, 0.1, 0.5, 0.9, 0.99)
 # The grid of privacy losses in dp-accounting: its pessimistic rounding costs at most this per release.
 _GRID = 1e-4
 _MAX_POINTS = 200_000
+# Beyond this, distributions leave the range of floats, and no budget promises anything.
+_LARGEST_LOSS = 300.0
 # Its Fourier transforms err in delta: by 6e-14 at most in comparisons with exact sums for up to 2,000 releases. Many
 # times that is taken off delta first.
 _DELTA_ERROR, _DELTA_ERROR_EACH = 1e-12, 1e-15
@@ -228,6 +230,7 @@ def compose(costs: Sequence[Cost], delta: float) -> Composed:
     .. [3] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollaries 2.13 and 3.3.
     """
     _validate.open_unit(delta=delta)
+    delta = float(delta)  # the arithmetic of NumPy's narrow floats would be as narrow
     if not costs:
         return Composed(0.0, delta, "nothing was released")
     return min(_routes(costs, delta), key=lambda composed: composed.epsilon)
@@ -256,6 +259,8 @@ def _routes(costs: Sequence[Cost], delta: float) -> Iterator[Composed]:
             return  # for Gaussian noise nothing is smaller
     if len(costs) == 1 and costs[0].count == 1 and costs[0].mu is not None and costs[0].epsilon is not None:
         yield Composed(selection_epsilon(costs[0].epsilon, delta), delta, "the trade-off function of one selection")
+        yield Composed(total_epsilon(costs), delta, "pure epsilons added")
+        return  # the others know less of it
     yield Composed(epsilon_of_zcdp(total_rho(costs), delta), delta, "zCDP costs added and converted")
     pure = [cost for cost in costs if cost.epsilon is not None]
     if not pure:
@@ -285,6 +290,8 @@ def _by_loss_distribution(costs: Sequence[Cost], delta: float) -> float:
     from dp_accounting.pld import common, privacy_loss_distribution
 
     total = total_epsilon(costs)
+    if total > _LARGEST_LOSS:
+        return total
     certain = delta - _DELTA_ERROR - _DELTA_ERROR_EACH * sum(cost.count for cost in costs)
     if certain <= 0:
         return total

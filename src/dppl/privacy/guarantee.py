@@ -63,7 +63,8 @@ class Release:
         Parameters of the noise, for example ``{"noise_std": 12.5}``.
     cost : dict of str to float
         What it costs under the adjacency of the guarantee: ``rho`` (zCDP), ``mu`` (Gaussian DP) and, where it has one,
-        pure ``epsilon``. A release that was accounted in approximate DP only has ``epsilon`` and ``delta``.
+        pure ``epsilon``. With both ``mu`` and ``epsilon`` it is one selection by the exponential mechanism, of range
+        epsilon. A release that was accounted in approximate DP only has ``epsilon`` and ``delta``.
     """
 
     mechanism: str
@@ -87,13 +88,16 @@ class Release:
         KeyError, TypeError, ValueError
             If the fields are not those of a release.
         """
+        cost = {_text(name): _number(value) for name, value in fields["cost"].items()}
+        if not _is_consistent(cost):
+            raise ValueError("the costs of a release contradict each other")
         return cls(
             mechanism=_text(fields["mechanism"]),
             statistic=_text(fields["statistic"]),
             sensitivity=_number(fields["sensitivity"]),
             norm=_text(fields["norm"]),
             parameters={_text(name): _number(value) for name, value in fields["parameters"].items()},
-            cost={_text(name): _number(value) for name, value in fields["cost"].items()},
+            cost=cost,
         )
 
 
@@ -250,12 +254,15 @@ class Guarantee:
         mu = [] if self.mu is None else [("mu, Gaussian DP", rounded_up(self.mu, 4))]
         return [
             *mu,
-            *((f"epsilon at delta = {_short(at)}", rounded_up(epsilon, 4)) for at, epsilon in self._epsilons(delta)),
+            *(
+                (f"epsilon at delta = {rounded_up(at)}", rounded_up(epsilon, 4))
+                for at, epsilon in self._epsilons(delta)
+            ),
             ("a guess at even odds is right", f"at most {_percent(self.best_guess())}"),
             *(
                 (
-                    f"wrongly suspecting {_of_a_thousand(rate)} of 1,000 outsiders finds",
-                    f"at most {_of_a_thousand(self.true_positive_rate(rate))} of 1,000 members",
+                    f"members found, wrongly suspecting {_of_a_thousand(rate)} of 1,000 others",
+                    f"at most {_of_a_thousand(self.true_positive_rate(rate))} of 1,000",
                 )
                 for rate in FALSE_POSITIVE_RATES
             ),
@@ -319,22 +326,23 @@ class Guarantee:
             software={_text(name): _text(version) for name, version in fields["software"].items()},
         )
 
+    def details(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Return what the promise rests on and does not extend to, as headings with items."""
+        made = ", ".join(f"{name} {version}" for name, version in sorted(self.software.items()))
+        details = [
+            ("Neighbours", (f"{self.neighbours or _NEIGHBOURS[self.adjacency]} ({self.adjacency})",)),
+            ("Treated as public", self.public_inputs),
+            ("Assumed", self.assumptions),
+            ("Not covered", self.not_covered),
+            ("Charged to the ledger", () if self.ledger_entry is None else (self.ledger_entry,)),
+            ("Made with", (made,)),
+        ]
+        return [(heading, items) for heading, items in details if items]
+
     def __str__(self) -> str:
         released = "; ".join(_release_in_words(release, times) for release, times in in_a_row(self.releases))
-        sentences = [
-            self.summary(),
-            f"Here {self.neighbours or _NEIGHBOURS[self.adjacency]} ({self.adjacency}).",
-            f"Released: {released}.",
-            f"Treated as public: {', '.join(self.public_inputs)}.",
-            f"Assumed: {'; '.join(self.assumptions)}.",
-            f"Not covered: {'; '.join(self.not_covered)}.",
-        ]
-        if self.ledger_entry is not None:
-            sentences.append(f"Charged to the ledger: {self.ledger_entry}.")
-        sentences.append(
-            f"Made with {', '.join(f'{name} {version}' for name, version in sorted(self.software.items()))}."
-        )
-        return " ".join(sentences)
+        rest = (f"{heading}: {'; '.join(items)}." for heading, items in self.details())
+        return " ".join([self.summary(), f"Released: {released}.", *rest])
 
     def _warnings(self) -> list[str]:
         seeded = (
@@ -347,7 +355,7 @@ class Guarantee:
     def _headline(self) -> str:
         implied = [] if self.mu is None or isinstance(self.budget, GaussianDP) else [f"mu = {rounded_up(self.mu, 4)}"]
         implied += [
-            f"epsilon = {rounded_up(epsilon, 4)} at delta = {_short(delta)}"
+            f"epsilon = {rounded_up(epsilon, 4)} at delta = {rounded_up(delta)}"
             for delta, epsilon in self._epsilons()
             if delta == _DELTA_IN_WORDS and not isinstance(self.budget, ApproxDP | PureDP)
         ]
@@ -417,6 +425,15 @@ def _texts(values: Any) -> tuple[str, ...]:
     return tuple(map(_text, values))
 
 
+def _is_consistent(cost: dict[str, float]) -> bool:
+    """Tell whether a cost that states a mu states what follows from it: of Gaussian noise, or of one selection."""
+    if not {"mu", "rho"} <= set(cost):
+        return True
+    epsilon = cost.get("epsilon")
+    mu, rho = (cost["mu"], cost["mu"] ** 2 / 2) if epsilon is None else (tradeoff.selection_mu(epsilon), epsilon**2 / 8)
+    return math.isclose(cost["mu"], mu, rel_tol=1e-9) and math.isclose(cost["rho"], rho, rel_tol=1e-9)
+
+
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise TypeError("a finite number was expected")
@@ -424,20 +441,13 @@ def _number(value: Any) -> float:
 
 
 def _best_guess(budget: Budget) -> float:
-    """Bound the probability of guessing membership right at even odds: 1/2 plus half the total variation.
-
-    For budgets of releases whose trade-off function is not known.
-
-    Pure and approximate DP: Kairouz, Oh, Viswanath (2015), arXiv:1311.0776, Theorem 2.1. ZCDP: the divergence of order
-    1 is at most rho, so total variation is at most sqrt(rho/2) (Pinsker) and sqrt(1 - exp(-rho)) (Bretagnolle, Huber).
-    """
+    """Return how often a guess of membership at even odds is right at most, where only the budget is known."""
     if isinstance(budget, GaussianDP):
         return tradeoff.gaussian_best_guess(budget.mu)
     if isinstance(budget, ZCDP):
-        return 0.5 + 0.5 * min(math.sqrt(budget.rho / 2), math.sqrt(-math.expm1(-budget.rho)))
-    delta = budget.delta if isinstance(budget, ApproxDP) else 0.0
-    epsilon = budget.to_dict()["epsilon"]
-    return 1 / (1 + math.exp(-epsilon)) + delta / (1 + math.exp(epsilon)) if epsilon < 700 else 1.0
+        return tradeoff.concentrated_best_guess(budget.rho)
+    parameters = budget.to_dict()
+    return tradeoff.approximate_best_guess(parameters["epsilon"], parameters.get("delta", 0.0))
 
 
 def _percent(probability: float) -> str:
@@ -452,10 +462,6 @@ def _percent(probability: float) -> str:
 def _of_a_thousand(rate: float) -> str:
     """Round up to a thousandth."""
     return f"{min(math.ceil(1000 * rate), 1000):,}"
-
-
-def _short(delta: float) -> str:
-    return rounded_up(delta).replace("e-0", "e-")
 
 
 def in_a_row(releases: Iterable[Release]) -> list[tuple[Release, int]]:

@@ -8,6 +8,7 @@ up, and one transaction reads the total and adds to it, so that processes that c
 from __future__ import annotations
 
 import json
+import math
 import os
 import unicodedata
 from collections import Counter
@@ -27,7 +28,7 @@ from dppl.privacy.accounting import epsilon_of_zcdp, float_below, mu_below, orde
 from dppl.privacy.budgets import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
 from dppl.privacy.composition import Cost, epsilon_at, total_epsilon, total_mu, total_rho
 from dppl.privacy.guarantee import ADJACENCIES, Guarantee, budget_from_dict
-from dppl.privacy.tradeoff import gaussian_epsilon
+from dppl.privacy.tradeoff import SMALLEST_EPSILON, gaussian_epsilon, gaussian_mu_within
 from dppl.privacy.tuning import best_order
 
 SCHEMA_VERSION = 2
@@ -288,7 +289,10 @@ class Ledger:
             return self._total(_paid(connection, row.id))
 
     def left(self) -> dict[str, float]:
-        """Return what is left, rounded down; for ApproxDP the difference of epsilons, a rough guide to what fits."""
+        """Return the largest single release that still fits, rounded down.
+
+        Where an ApproxDP account adds zCDP costs or Rényi divergences it is the difference of epsilons, a rough guide.
+        """
         name = _main_parameter(self.budget)
         return {name: self._rest(self.budget.to_dict()[name], self.spent()[name])}
 
@@ -350,17 +354,24 @@ class Ledger:
         budget = self.budget.to_dict()[name]
         if total[name] > budget:
             spent = self._total(paid)[name]
+            needed, left = _told_apart(self._rest(total[name], spent), self._rest(budget, spent))
             raise BudgetExceeded(
-                f"this release needs {name} = {self._rest(total[name], spent):.6g} of data set {self.dataset!r}, which "
-                f"has {self._rest(budget, spent):.6g} left of {budget:.6g}. Nothing was drawn and nothing charged."
+                f"this release needs {name} = {needed} of data set {self.dataset!r}, which has {left} left of "
+                f"{budget:.6g}. Nothing was drawn and nothing charged."
             )
 
     def _rest(self, whole: float, part: float) -> float:
         """Return what `whole` has beyond `part`, rounded down; of mu it is squares that add up."""
+        if not whole > part:
+            return 0.0
         if isinstance(self.budget, GaussianDP):
-            squared = Fraction(whole) ** 2 - Fraction(part) ** 2
-            return mu_below(squared) if squared > 0 else 0.0
-        return float_below(Fraction(whole) - Fraction(part)) if whole > part else 0.0
+            return mu_below(Fraction(whole) ** 2 - Fraction(part) ** 2)
+        if isinstance(self.budget, ApproxDP) and self.accounting == "gdp" and part > 0:
+            of_whole, of_part = (gaussian_mu_within(epsilon, self.budget.delta) for epsilon in (whole, part))
+            squared = Fraction(of_whole) ** 2 - Fraction(of_part) ** 2
+            epsilon = gaussian_epsilon(mu_below(squared), self.budget.delta) if squared > 0 else 0.0
+            return math.nextafter(epsilon, 0.0) if epsilon > SMALLEST_EPSILON else 0.0
+        return float_below(Fraction(whole) - Fraction(part))
 
     def _total(self, paid: Sequence[tuple[str | None, dict[str, Any]]]) -> dict[str, float]:
         """Compose: parts of different names by maximum, everything else by sum."""
@@ -449,6 +460,12 @@ def _cost_of(guarantee: Guarantee) -> dict[str, Any]:
 def _grouped(paid: list[dict[str, Any]]) -> list[Cost]:
     counts = Counter(Cost.from_dict(cost) for cost in paid)
     return [replace(cost, count=count) for cost, count in counts.items()]
+
+
+def _told_apart(first: float, second: float) -> tuple[str, str]:
+    """Write two numbers with few digits, or with all of them where they would look the same."""
+    short = f"{first:.6g}", f"{second:.6g}"
+    return short if short[0] != short[1] else (repr(first), repr(second))
 
 
 def _main_parameter(budget: Budget) -> str:

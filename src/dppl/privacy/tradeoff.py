@@ -29,7 +29,7 @@ from dppl.errors import BudgetError
 _PRECISION = 128
 _LARGEST_PRECISION = 1 << 14
 # Budgets are positive, so this stands for an epsilon of 0, where delta covers all.
-_SMALLEST_EPSILON = 1e-12
+SMALLEST_EPSILON = 1e-12
 # Beyond these no budget makes sense, and balls would take long.
 SMALLEST_MU, _LARGEST_MU, _LARGEST_EPSILON = 1e-15, 1e8, 1e17
 
@@ -42,7 +42,7 @@ def check_mu(mu: float, *, least: float = 0.0) -> None:
     BudgetError
     """
     if not least <= mu <= _LARGEST_MU:
-        raise BudgetError(f"mu = {mu:.3g} is beyond all use; it must be from {SMALLEST_MU:g} to {_LARGEST_MU:g}.")
+        raise BudgetError(f"mu must be from {SMALLEST_MU:g} to {_LARGEST_MU:g}; got {mu:.3g}.")
 
 
 @lru_cache(maxsize=256)
@@ -58,7 +58,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     """
     _validate.open_unit(delta=delta)
     check_mu(mu)
-    return _smallest(lambda epsilon: _covers(mu, epsilon, delta), _SMALLEST_EPSILON, _LARGEST_EPSILON)
+    return _smallest(lambda epsilon: _covers(mu, epsilon, delta), SMALLEST_EPSILON, _LARGEST_EPSILON)
 
 
 @lru_cache(maxsize=256)
@@ -72,19 +72,19 @@ def gaussian_mu_within(epsilon: float, delta: float) -> float:
     """
     _validate.open_unit(delta=delta)
     if not 0 < epsilon <= _LARGEST_EPSILON:
-        raise BudgetError(f"epsilon={epsilon!r} is beyond all use; it must be at most {_LARGEST_EPSILON:g}.")
+        raise BudgetError(f"epsilon must be at most {_LARGEST_EPSILON:g}; got {epsilon:.3g}.")
     beyond = _smallest(lambda mu: not _covers(mu, epsilon, delta), 0.0, 10 * _LARGEST_MU)
     return math.nextafter(beyond, 0.0)
 
 
 def gaussian_best_guess(mu: float) -> float:
     """Return how often a guess of membership at even odds is right at most under mu-GDP: Phi(mu/2), rounded up."""
-    return _share(lambda: _phi(arb(mu) / 2))
+    return _share(lambda: _phi(_ball(mu) / 2))
 
 
 def gaussian_power(mu: float, level: float) -> float:
     """Return the largest true-positive rate at the false-positive rate `level` under mu-GDP, rounded up."""
-    return _share(lambda: _phi(arb(mu) + _quantile(arb(level))))
+    return _share(lambda: _phi(_ball(mu) + _quantile(_ball(level))))
 
 
 def selection_mu(epsilon: float) -> float:
@@ -96,14 +96,14 @@ def selection_mu(epsilon: float) -> float:
         If epsilon is beyond all use.
     """
     if not epsilon <= _LARGEST_MU:
-        raise BudgetError(f"epsilon={epsilon!r} is beyond all use; it must be at most {_LARGEST_MU:g}.")
+        raise BudgetError(f"epsilon must be at most {_LARGEST_MU:g}; got {epsilon:.3g}.")
     # The tail, since 1 minus it would lose all digits of a large epsilon.
-    return _evaluated(lambda: -2 * _quantile(1 / (1 + (arb(epsilon) / 2).exp())))
+    return _evaluated(lambda: -2 * _quantile(1 / (1 + (_ball(epsilon) / 2).exp())))
 
 
 def selection_range_within(mu: float) -> float:
     """Return an epsilon such that one selection of this range is mu-GDP, rounded down."""
-    epsilon = _evaluated(lambda: 2 * (_phi(arb(mu) / 2) / _phi(-arb(mu) / 2)).log(), lower=True)
+    epsilon = _evaluated(lambda: 2 * (_phi(_ball(mu) / 2) / _phi(-_ball(mu) / 2)).log(), lower=True)
     while selection_mu(epsilon) > mu:
         epsilon = math.nextafter(epsilon, 0.0)
     return epsilon
@@ -116,21 +116,21 @@ def selection_epsilon(epsilon: float, delta: float) -> float:
     """
 
     def exact() -> arb:
-        slack = -arb(delta) * (-arb(epsilon)).expm1()
-        return arb(epsilon) + 2 * (1 - slack.sqrt()).log()
+        slack = -_ball(delta) * (-_ball(epsilon)).expm1()
+        return _ball(epsilon) + 2 * (1 - slack.sqrt()).log()
 
-    return max(_evaluated(exact), _SMALLEST_EPSILON)
+    return max(_evaluated(exact), SMALLEST_EPSILON)
 
 
 def selection_best_guess(epsilon: float) -> float:
     """Return how often a guess of membership at even odds is right at most: 1/(1 + e^(-epsilon/2)), rounded up."""
-    return _share(lambda: 1 / (1 + (-arb(epsilon) / 2).exp()))
+    return _share(lambda: 1 / (1 + (-_ball(epsilon) / 2).exp()))
 
 
 def selection_power(epsilon: float, level: float) -> float:
     """Return the largest true-positive rate at the false-positive rate `level`, 1 - L(level), rounded up."""
     # e^epsilon·a/(1 + (e^epsilon - 1)·a), without its overflow.
-    return _share(lambda: 1 / (1 + (-arb(epsilon)).exp() * (1 / arb(level) - 1)))
+    return _share(lambda: 1 / (1 + (-_ball(epsilon)).exp() * (1 / _ball(level) - 1)))
 
 
 def approximate_power(epsilon: float, delta: float, level: float) -> float:
@@ -138,9 +138,27 @@ def approximate_power(epsilon: float, delta: float, level: float) -> float:
 
     Wasserman, Zhou (2010), arXiv:0811.2501v2, Theorem 2.4; Kairouz, Oh, Viswanath (2015), arXiv:1311.0776, Theorem 2.1.
     """
-    few = _share(lambda: arb(epsilon).exp() * arb(level) + arb(delta)) if epsilon < 700 else 1.0
-    many = _share(lambda: 1 - (-arb(epsilon)).exp() * (1 - arb(delta) - arb(level)))
+    few = _share(lambda: _ball(epsilon).exp() * _ball(level) + _ball(delta)) if epsilon < 700 else 1.0
+    many = _share(lambda: 1 - (-_ball(epsilon)).exp() * (1 - _ball(delta) - _ball(level)))
     return min(few, many)
+
+
+def approximate_best_guess(epsilon: float, delta: float) -> float:
+    """Return how often a guess at even odds is right at most under (epsilon, delta), rounded up.
+
+    (e^epsilon + delta)/(1 + e^epsilon): Kairouz, Oh, Viswanath (2015), arXiv:1311.0776, Theorem 2.1.
+    """
+    return _share(lambda: (1 + _ball(delta) * (-_ball(epsilon)).exp()) / (1 + (-_ball(epsilon)).exp()))
+
+
+def concentrated_best_guess(rho: float) -> float:
+    """Return how often a guess at even odds is right at most under rho-zCDP, rounded up.
+
+    The divergence of order 1 is at most rho, so total variation is at most sqrt(rho/2) (Pinsker) and sqrt(1 - e^-rho)
+    (Bretagnolle, Huber); the guess gains half of it.
+    """
+    pinsker = _share(lambda: (1 + (_ball(rho) / 2).sqrt()) / 2)
+    return min(pinsker, _share(lambda: (1 + (-(-_ball(rho)).expm1()).sqrt()) / 2))
 
 
 def _covers(mu: float, epsilon: float, delta: float) -> bool:
@@ -150,8 +168,8 @@ def _covers(mu: float, epsilon: float, delta: float) -> bool:
     precision = _PRECISION
     while precision <= _LARGEST_PRECISION:
         with ctx.workprec(precision):
-            middle, half = arb(epsilon) / arb(mu), arb(mu) / 2
-            rest = arb(delta) - (_phi(half - middle) - arb(epsilon).exp() * _phi(-half - middle))
+            middle, half = _ball(epsilon) / _ball(mu), _ball(mu) / 2
+            rest = _ball(delta) - (_phi(half - middle) - _ball(epsilon).exp() * _phi(-half - middle))
             if rest >= 0 or rest < 0:
                 return bool(rest >= 0)
         precision *= 2
@@ -172,7 +190,9 @@ def _smallest(holds: Callable[[float], bool], low: float, limit: float) -> float
     while not holds(high):
         low, high = high, 2 * high
         if high > limit:
-            raise BudgetError("the budget is beyond all use: no finite parameter converts.")
+            raise BudgetError(
+                "the budget is outside the range of numbers that convert; it is far too large or too small."
+            )
     while low < (middle := low + (high - low) / 2) < high:
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high
@@ -189,8 +209,15 @@ def _evaluated(value: Callable[[], arb], *, lower: bool = False) -> float:
         ball = value()
         end = float(ball.lower() if lower else ball.upper())
     if not math.isfinite(end):
-        raise BudgetError("the budget is beyond all use: no finite parameter converts.")
+        raise BudgetError("the budget is outside the range of numbers that convert; it is far too large or too small.")
+    if arb(end) <= ball if lower else arb(end) >= ball:
+        return end
     return math.nextafter(end, -math.inf if lower else math.inf)
+
+
+def _ball(value: float) -> arb:
+    """Return an exact ball; NumPy's narrow floats are as exact, but flint does not know them."""
+    return arb(float(value))
 
 
 def _phi(x: arb) -> arb:

@@ -33,7 +33,7 @@ _SIZE_SHARE, _COUNTS_SHARE = 0.01, 0.02
 _ROTATION = 0
 # The least rho of a gradient: below, its noise would be a hundred thousand times as long as a record.
 _LEAST = 1e-9
-_BUDGETS = 1e-12, 1e15
+_BUDGETS = 2e-6, 4e7  # in mu
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +159,11 @@ class DiscriminantPrototypes(EmbeddingClassifier):
         self.lattice_ = Lattice(self.n_features_in_, center=public_map.mean)
         squared_mu = Fraction(self.budget.gaussian_allowance().mu) ** 2
         # Beyond, noise or sums would leave 64-bit integers, which would show only after the first releases.
-        if not _BUDGETS[0] <= squared_mu / 2 <= _BUDGETS[1]:
+        mu = self.budget.gaussian_allowance().mu
+        if not _BUDGETS[0] <= mu <= _BUDGETS[1]:
             raise BudgetError(
-                f"DiscriminantPrototypes needs a budget of rho from {_BUDGETS[0]:g} to {_BUDGETS[1]:g}; got "
-                f"{self.budget!r}."
+                f"DiscriminantPrototypes needs a budget of mu from {_BUDGETS[0]:g} to {_BUDGETS[1]:g}; got "
+                f"{self.budget}, which allows mu = {mu:.3g}."
             )
         return _Plan(
             public_map=public_map,

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from dppl.privacy import Guarantee
+from dppl.privacy import Guarantee, Release
+from dppl.privacy.guarantee import in_a_row
 
 _MOST_CLASSES = 50
 _DELTA = 1e-6  # where the front matter gives an epsilon
@@ -48,7 +49,7 @@ def model_card(description: dict[str, Any], *, sha256: str | None = None) -> str
             ]
         ),
         "## Releases\n",
-        *(_release(release) for release in guarantee["releases"]),
+        *(_release(release, times) for release, times in in_a_row(promise.releases)),
         "## Treated as public\n",
         _items(guarantee["public_inputs"]),
         "## Assumed\n",
@@ -108,13 +109,13 @@ def _yaml(value: Any) -> str:
     return text.replace("e", ".0e") if isinstance(value, float) and "e" in text and "." not in text else text
 
 
-def _release(release: dict[str, Any]) -> str:
+def _release(release: Release, times: int) -> str:
     rows = [
-        ("mechanism", release["mechanism"]),
-        ("statistic", release["statistic"]),
-        (f"{release['norm']} sensitivity", release["sensitivity"]),
-        *release["parameters"].items(),
-        *((f"cost {name}", value) for name, value in release["cost"].items()),
+        ("mechanism", release.mechanism if times == 1 else f"{release.mechanism}, {times} times"),
+        ("statistic", release.statistic),
+        (f"{release.norm} sensitivity", release.sensitivity),
+        *release.parameters.items(),
+        *((f"cost {name}{'' if times == 1 else ' each'}", value) for name, value in release.cost.items()),
     ]
     return _table(rows)
 
