@@ -18,6 +18,7 @@ from dppl.privacy.accounting import (
     rho_of_bounded_range,
     zcdp_within,
 )
+from dppl.privacy.budgets import as_typed
 from dppl.privacy.guarantee import budget_from_dict
 
 sizes = st.floats(1e-6, 1e3)
@@ -187,8 +188,9 @@ def test_costs_of_noise_round_up_and_allowances_down(squared_mu):
 def test_gaussian_dp_and_zcdp_convert_on_the_safe_side(value):
     assert 2 * Fraction(GaussianDP(value).to_zcdp().rho) >= Fraction(value) ** 2
     mu = ZCDP(value).gaussian_allowance().mu
-    decimal = min(Fraction(repr(value)), Fraction(value))
-    assert Fraction(mu) ** 2 <= 2 * decimal < Fraction(math.nextafter(mu, math.inf)) ** 2
+    typed = Fraction(as_typed(value))
+    assert typed <= min(Fraction(repr(value)), Fraction(value)) < Fraction(math.nextafter(as_typed(value), math.inf))
+    assert Fraction(mu) ** 2 <= 2 * typed < Fraction(math.nextafter(mu, math.inf)) ** 2
     assert GaussianDP(mu).to_zcdp() <= ZCDP(value)
 
 

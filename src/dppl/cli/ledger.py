@@ -25,7 +25,7 @@ from dppl.cli._shared import (
 )
 from dppl.errors import LedgerError, ParameterError
 from dppl.privacy import GaussianDP
-from dppl.privacy.budgets import rounded_up
+from dppl.privacy.budgets import as_typed, rounded_up
 from dppl.privacy.ledger import RELEASED, Ledger, accounts
 
 ledger = typer.Typer(
@@ -160,4 +160,10 @@ def _figures(cost: dict[str, float]) -> list[str]:
 
 
 def _rounded_down(left: dict[str, float]) -> str:
-    return ", ".join(f"{name} {rounded_up(-value).removeprefix('-')}" for name, value in left.items())
+    return ", ".join(f"{name} {_typed(value)}" for name, value in left.items())
+
+
+def _typed(left: float) -> str:
+    """Write what is left with six digits, rounded down unless the nearest number, when it is typed, still fits."""
+    nearest = f"{left:.6g}"
+    return nearest if left > 0 and as_typed(float(nearest)) <= left else rounded_up(-left).removeprefix("-")

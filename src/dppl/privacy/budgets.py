@@ -141,7 +141,7 @@ class PureDP(Budget):
 
     def selection_epsilon(self) -> float:
         """Return the largest float epsilon that is at most the decimal number of the budget."""
-        return accounting.float_below(_decimal(self.epsilon))
+        return as_typed(self.epsilon)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class GaussianDP(Budget):
 
         So budgets whose squares add up in decimals, such as 0.6 and 0.8, do so in an account as well.
         """
-        return GaussianDP(accounting.float_below(_decimal(self.mu)))
+        return GaussianDP(as_typed(self.mu))
 
     def selection_epsilon(self) -> float:
         """Return the largest range of one selection that is mu-GDP, rounded down (`dppl.privacy.tradeoff`)."""
@@ -276,7 +276,7 @@ class ZCDP(Budget):
 
     def gaussian_allowance(self) -> GaussianDP:
         """Return mu = sqrt(2·rho), rounded down: Gaussian noise costs rho = mu²/2."""
-        return GaussianDP(accounting.mu_below(2 * _decimal(self.rho)))
+        return GaussianDP(accounting.mu_below(2 * Fraction(as_typed(self.rho))))
 
     def selection_epsilon(self) -> float:
         """Return sqrt(8·rho), rounded down: epsilon-bounded range is epsilon²/8-zCDP (Cesar, Rogers 2021)."""
@@ -361,9 +361,15 @@ class ApproxDP(Budget):
         return self.epsilon
 
 
-def _decimal(value: float) -> Fraction:
-    """Return the shortest decimal number that is read as this float, or the float itself where that is smaller."""
-    return min(Fraction(repr(value)), Fraction(value))
+def as_typed(value: float) -> float:
+    """Return the largest float that is at most the shortest decimal number which is read as `value`.
+
+    Examples
+    --------
+    >>> as_typed(0.5), as_typed(0.8) < 0.8  # the float 0.8 lies above the decimal number
+    (0.5, True)
+    """
+    return accounting.float_below(min(Fraction(repr(value)), Fraction(value)))
 
 
 def rounded_up(value: float, digits: int = 6) -> str:
