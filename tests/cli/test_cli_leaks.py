@@ -77,6 +77,8 @@ FITS = {
     "cosine means": ["--rho", "1", "--adjacency", "replace-one"],
     "euclidean means": ["--rho", "1", "--adjacency", "replace-one", "--metric", "euclidean"],
     "coinpress": ["--rho", "1", "--adjacency", "replace-one", "--mechanism", "coinpress"],
+    "softmax": ["--rho", "1", "--method", "softmax"],
+    "softmax with public rows": ["--mu", "1", "--method", "softmax", "--public", "public.npz"],
     "public": ["--epsilon", "1", "--method", "public", "--public", "public.npz"],
     "three public": ["--rho", "1", "--method", "public", "--public", "public.npz", "--prototypes", "3"],
     "replaced public": ["--epsilon", "1", "--method", "public", "--public", "public.npz", "--adjacency", "replace-one"],
