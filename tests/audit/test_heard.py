@@ -80,7 +80,7 @@ QUARTER, SIXTEENTH, WITHOUT_THE_SQUARE = 16, 256, 63.5**2
     ids=repr,
 )
 def test_noise_for_too_small_a_sensitivity(estimator, kind, squared_share, monkeypatch):
-    """A quarter of one, for many steps a sixteenth, for a Gram matrix s in place of s²; in one kind of release alone."""
+    """A quarter of one, of many a sixteenth, for a Gram matrix s in place of s²; in one kind of release alone."""
     original = kind.within.__func__
 
     def within(cls, budget, squared):
