@@ -26,6 +26,7 @@ from dppl import (
     MeanPrototypes,
     PublicPrototypes,
     PureDP,
+    SoftmaxPrototypes,
     __version__,
 )
 from dppl._files import write_atomically
@@ -169,6 +170,7 @@ CONFIGURATIONS = (
     fitted(PublicPrototypes(ZCDP(2.0), _ONE, adjacency=_REPLACE_ONE)),
     fitted(PublicPrototypes(ZCDP(2.0), _ONE, 3, adjacency=_REPLACE_ONE)),
     fitted(DiscriminantPrototypes(GaussianDP(2.0), _TWO)),
+    fitted(SoftmaxPrototypes(GaussianDP(2.0), _TWO)),
     fitted(LinearProbe(GaussianDP(2.0), _TWO, clip=0.5, **_STEPS)),
     fitted(LinearProbe(GaussianDP(2.0), _TWO, clip=0.5, **_STEPS, adjacency=_REPLACE_ONE)),
     fitted(GlobalAdapt(GaussianDP(2.0), _TWO, upper_bound=0.01, **_STEPS)),

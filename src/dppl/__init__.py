@@ -3,7 +3,7 @@
 from dppl._version import __version__
 from dppl.estimators import PrivateSearch, load
 from dppl.privacy import ZCDP, ApproxDP, GaussianDP, Guarantee, Ledger, PureDP
-from dppl.prototypes import DiscriminantPrototypes, MeanPrototypes, PublicPrototypes
+from dppl.prototypes import DiscriminantPrototypes, MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
 from dppl.training import PrivateClassifier
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "PrivateSearch",
     "PublicPrototypes",
     "PureDP",
+    "SoftmaxPrototypes",
     "__version__",
     "load",
 ]

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dppl import ZCDP, ApproxDP, DiscriminantPrototypes, MeanPrototypes
+from dppl import ZCDP, ApproxDP, DiscriminantPrototypes, MeanPrototypes, SoftmaxPrototypes
 from dppl.audit import audit, worst_case
 from dppl.audit.canaries import Likelihood
 from dppl.baselines import FeatureCovariance, GlobalAdapt, LeastSquares, LinearProbe, Newton
@@ -41,11 +41,12 @@ def audited(estimator, runs):
         FeatureCovariance(RHO, CLASSES, **SLOW),
         Newton(RHO, CLASSES, **SLOW),
         DiscriminantPrototypes(RHO, CLASSES),
+        SoftmaxPrototypes(RHO, CLASSES),
     ],
     ids=repr,
 )
 def test_claims_hold(estimator, adjacency):
-    if not isinstance(estimator, DiscriminantPrototypes):
+    if not isinstance(estimator, DiscriminantPrototypes | SoftmaxPrototypes):
         estimator.set_params(adjacency=adjacency)
     result = audited(estimator, 60)
     assert not result.violation
@@ -61,7 +62,7 @@ def test_half_the_sensitivity_of_a_gradient(monkeypatch):
     assert audited(LinearProbe(RHO, CLASSES, batch_size=10.0, **ONE_STEP), 900).violation
 
 
-QUARTER, WITHOUT_THE_SQUARE = 16, 63.5**2
+QUARTER, SIXTEENTH, WITHOUT_THE_SQUARE = 16, 256, 63.5**2
 
 
 @pytest.mark.parametrize(
@@ -74,11 +75,12 @@ QUARTER, WITHOUT_THE_SQUARE = 16, 63.5**2
         (FeatureCovariance(SMALL, CLASSES, covariance_share=0.95, **ONE_STEP), SymmetricRoundedGaussian, QUARTER),
         (Newton(SMALL, CLASSES, hessian_share=0.95, **ONE_STEP), SymmetricRoundedGaussian, QUARTER),
         (DiscriminantPrototypes(SMALL, CLASSES), SymmetricRoundedGaussian, WITHOUT_THE_SQUARE),
+        (SoftmaxPrototypes(SMALL, CLASSES), RoundedGaussian, SIXTEENTH),
     ],
     ids=repr,
 )
 def test_noise_for_too_small_a_sensitivity(estimator, kind, squared_share, monkeypatch):
-    """A quarter of one, or for a Gram matrix s in place of s²; in one kind of release alone."""
+    """A quarter of one, of many a sixteenth, for a Gram matrix s in place of s²; in one kind of release alone."""
     original = kind.within.__func__
 
     def within(cls, budget, squared):
@@ -108,6 +110,7 @@ def test_everything_that_a_guarantee_names_is_heard():
         (FeatureCovariance(RHO, CLASSES, steps=3), 1 + 3),
         (Newton(RHO, CLASSES, steps=3), 3 + 3),
         (DiscriminantPrototypes(RHO, CLASSES), 2 + 2 + 5),
+        (SoftmaxPrototypes(RHO, CLASSES), 3 + 16),
         (MeanPrototypes(RHO, CLASSES), 1),
     ):
         with overheard() as released:

@@ -20,6 +20,7 @@ ESTIMATORS = {
     "coinpress": dppl.MeanPrototypes(ZCDP(1.0), [0, 1], adjacency="replace-one", mechanism="coinpress"),
     "public": dppl.PublicPrototypes(PureDP(1.0), [0, 1], 2, clip="auto"),
     "discriminant": dppl.DiscriminantPrototypes(ZCDP(1.0), [0, 1], unknown_labels="ignore"),
+    "softmax": dppl.SoftmaxPrototypes(ZCDP(1.0), [0, 1], unknown_labels="ignore"),
 } | {
     name: getattr(baselines, name)(ZCDP(1.0), [0, 1])
     for name in ("LinearProbe", "GlobalAdapt", "LeastSquares", "FeatureCovariance", "Newton")

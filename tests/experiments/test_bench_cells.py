@@ -120,6 +120,7 @@ def test_a_failing_cell_is_recorded_with_its_error(run):
         "public",
         "public-topk",
         "discriminant",
+        "softmax",
         "least-squares",
         "linear-probe",
         "newton",

@@ -128,6 +128,7 @@ ESTIMATORS = [
     dppl.MeanPrototypes,
     dppl.PublicPrototypes,
     dppl.DiscriminantPrototypes,
+    dppl.SoftmaxPrototypes,
     dppl.PrivateSearch,
     baselines.FeatureCovariance,
     baselines.GlobalAdapt,

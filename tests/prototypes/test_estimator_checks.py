@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from dppl import ZCDP, MeanPrototypes, PublicPrototypes, PureDP
+from dppl import ZCDP, MeanPrototypes, PublicPrototypes, PureDP, SoftmaxPrototypes
 
 
 class WithPublicRows(PublicPrototypes):
@@ -23,6 +23,8 @@ ESTIMATORS = [
     MeanPrototypes(ZCDP(1e4), adjacency="replace-one", metric="euclidean", random_state=0),
     WithPublicRows(PureDP(100.0), random_state=0),
     WithPublicRows(PureDP(100.0), n_prototypes=3),
+    SoftmaxPrototypes(ZCDP(1e4)),
+    SoftmaxPrototypes(ZCDP(1e4), random_state=0),
 ]
 
 

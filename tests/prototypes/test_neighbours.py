@@ -12,12 +12,21 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import dppl
-from dppl import ZCDP, ApproxDP, GaussianDP, MeanPrototypes, PrivateSearch, PublicPrototypes, PureDP
+from dppl import (
+    ZCDP,
+    ApproxDP,
+    GaussianDP,
+    MeanPrototypes,
+    PrivateSearch,
+    PublicPrototypes,
+    PureDP,
+    SoftmaxPrototypes,
+)
 from dppl.errors import UnknownLabelError
 from dppl.estimators.model_file import to_bytes
 from dppl.lattice import Lattice, SimilarityClip, utilities
@@ -105,6 +114,7 @@ def released_difference(first, second):
 
 
 @given(records)
+@example((-np.eye(DIM)[:1], ["a"], np.eye(DIM)[0], "a"))  # a mean would move further than a sum
 @settings(max_examples=80)
 def test_sums_of_neighbours_differ_by_one_row(case):
     for options in ({}, {"pool": 2}, {"rotation": 3}, {"center": np.full(DIM, 0.1)}):
@@ -330,11 +340,12 @@ MAKERS = {
     "coinpress": partial(MeanPrototypes, ZCDP(1.0), CLASSES, **COINPRESS),
     "public": partial(PublicPrototypes, PureDP(1.0), CLASSES, 2),
     "public replaced": partial(PublicPrototypes, ZCDP(1.0), CLASSES, **REPLACED),
+    "softmax": partial(SoftmaxPrototypes, ZCDP(1.0), CLASSES),
 }
 MAKERS = {name: partial(make, unknown_labels="ignore", random_state=0) for name, make in MAKERS.items()}
 SEARCHED = MeanPrototypes(ApproxDP(1.0, 1e-6), CLASSES, unknown_labels="ignore")
 MAKERS["search"] = partial(PrivateSearch, SEARCHED, {"rotation": [1, 2]}, mean_runs=2, random_state=0)
-RELEASED = ("prototypes_", "public_indices_")
+RELEASED = ("prototypes_", "public_indices_", "coef_")
 
 
 def test_every_estimator_leaves_a_trace():
@@ -364,6 +375,8 @@ def traces(make, X, y, **options):
         root.removeHandler(handler)
         root.setLevel(level)
     kept = {name: repr(vars(value) if isinstance(value, Lattice) else value) for name, value in vars(model).items()}
+    if isinstance(model, SoftmaxPrototypes):  # whose centre is released
+        kept["lattice_"] = repr(vars(model.lattice_) | {"center": model.lattice_.center.shape})
     for name in RELEASED:
         if name in kept:
             kept[name] = repr((getattr(model, name).shape, getattr(model, name).dtype))

@@ -20,6 +20,7 @@ from dppl import (
     PrivateSearch,
     PublicPrototypes,
     PureDP,
+    SoftmaxPrototypes,
     baselines,
 )
 from dppl.cli.main import app
@@ -48,6 +49,7 @@ MODELS = {
     "public-approx": PublicPrototypes(ApproxDP(1.0, 1e-6), [0, 1, 2], **REPLACE),
     "discriminant": DiscriminantPrototypes(ZCDP(1.0), [0, 1, 2]),
     "discriminant-gaussian": DiscriminantPrototypes(GaussianDP(1.0), [0, 1, 2]),
+    "softmax": SoftmaxPrototypes(ApproxDP(1.0, 1e-6), [0, 1, 2]),
     "hardly private": MeanPrototypes(GaussianDP(1000.0), [0, 1, 2]),
     "probe": baselines.LinearProbe(ZCDP(1.0), [0, 1, 2]),
     "sampled-probe": baselines.LinearProbe(ApproxDP(1.0, 1e-6), [0, 1, 2], sampling_rate=0.1, batch_size=3, steps=3),

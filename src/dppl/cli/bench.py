@@ -84,8 +84,8 @@ def run(
     as at the same mu, but selections of public rows differ. A list as a
     parameter's value means each of its entries. Of a public pool, first takes
     the first rows, and rows draws some at random (a list: pools of several
-    sizes). Methods that can do without public rows (discriminant) read them
-    where a data set names some.
+    sizes). Methods that can do without public rows (discriminant, softmax)
+    read them where a data set names some.
 
     tune: N adds a cell beside the untuned one, with hyper-parameters searched
     in N trials on private records. No guarantee covers that choice, and all

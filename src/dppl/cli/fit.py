@@ -41,8 +41,9 @@ _METHOD, _ACCOUNT = "Method", "Ledger"
 _ONLY = {"n_prototypes": ("--prototypes", "public"), "clip": ("--clip", "public")} | {
     name: (f"--{name}", "mean") for name in ("mechanism", "metric")
 }
-# Options that a discriminant does not have, and their defaults: it finds its own map.
-_NOT_OF_DISCRIMINANT = {
+# Methods that find their own map, and the options that they do not have for that, with their defaults.
+_OWN_MAP = ("discriminant", "softmax")
+_NOT_WITH_OWN_MAP = {
     "adjacency": ("--adjacency replace-one", "add-remove"),
     "pool": ("--pool", 1),
     "center": ("--center-public", None),
@@ -72,10 +73,10 @@ DeltaOption = Annotated[float | None, option("D", "Far below 1 / number of recor
 MethodOption = Annotated[
     str,
     option(
-        "auto|discriminant|public|mean",
-        "discriminant: sums, covariance and gradients; usually the most accurate, better with --public. public: rows "
-        "of --public, selected privately. mean: noisy class sums. Default auto: public for pure DP, mean under "
-        "replace-one, and else discriminant.",
+        "auto|discriminant|softmax|public|mean",
+        "discriminant: sums, covariance and gradients; better with --public. softmax: gradients on centred rows. "
+        "public: rows of --public, selected privately. mean: noisy class sums. Default auto: public for pure DP, mean "
+        "under replace-one, and else discriminant.",
         _METHOD,
     ),
 ]
@@ -230,12 +231,10 @@ def check_method(method: str, budget: Budget, options: dict[str, Any], public: P
     for name, (flag, owner) in _ONLY.items():
         if options.get(name) is not None and method != owner:
             raise ParameterError(f"{flag} belongs to --method {owner}; this is --method {method}; name the method.")
-    if method == "discriminant":
-        for name, (flag, default) in _NOT_OF_DISCRIMINANT.items():
+    if method in _OWN_MAP:
+        for name, (flag, default) in _NOT_WITH_OWN_MAP.items():
             if options.get(name, default) != default:
-                raise ParameterError(
-                    f"{flag} does not go with --method discriminant; leave it out, or add --method mean."
-                )
+                raise ParameterError(f"{flag} does not go with --method {method}; leave it out, or add --method mean.")
         return
     uses_public = method == "public" or options.get("center") is not None or options.get("rotation") == "auto"
     if uses_public and public is None:

@@ -40,6 +40,7 @@ _ESTIMATORS = {
     "MeanPrototypes": "dppl.prototypes",
     "Newton": "dppl.baselines",
     "PublicPrototypes": "dppl.prototypes",
+    "SoftmaxPrototypes": "dppl.prototypes",
 }
 # Parameters that have a place of their own, are needed by `fit` only, or would undo the noise (a seed).
 _UNSAVED = {"budget", "classes", "center", "rotation", "pool", "coinpress_center", "random_state"}

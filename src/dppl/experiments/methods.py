@@ -136,6 +136,7 @@ METHODS: dict[str, Method] = {
     "discriminant": Method(
         "Discriminant prototypes", "dppl.prototypes:DiscriminantPrototypes", public=True, public_optional=True
     ),
+    "softmax": Method("Softmax prototypes", "dppl.prototypes:SoftmaxPrototypes", public=True, public_optional=True),
     "discriminant-ablation": Method(
         "Discriminant prototypes", "dppl.experiments.ablations:DiscriminantAblation", public=True, public_optional=True
     ),

@@ -7,9 +7,11 @@ from dppl.privacy import Budget, PureDP
 from dppl.prototypes.discriminant import DiscriminantPrototypes
 from dppl.prototypes.mean import MeanPrototypes
 from dppl.prototypes.public import PublicPrototypes
+from dppl.prototypes.softmax import SoftmaxPrototypes
 
 METHODS: dict[str, type[EmbeddingClassifier]] = {
     "discriminant": DiscriminantPrototypes,
+    "softmax": SoftmaxPrototypes,
     "public": PublicPrototypes,
     "mean": MeanPrototypes,
 }

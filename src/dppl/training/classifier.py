@@ -39,7 +39,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
         Public list of classes. None reads the list from `y`, which is not private, and warns.
-    method : {"auto", "discriminant", "public", "mean"}, default="auto"
+    method : {"auto", "discriminant", "softmax", "public", "mean"}, default="auto"
         What is fitted on the embeddings; ``"auto"`` lets the budget decide.
     options : mapping, default=None
         Further parameters of that estimator, for instance ``{"n_prototypes": 3}`` of `PublicPrototypes`.

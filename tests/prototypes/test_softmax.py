@@ -1,0 +1,523 @@
+"""SoftmaxPrototypes: what it releases, that neighbours differ by no more, and that it classifies."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy.special import softmax
+
+import dppl
+from dppl import ZCDP, ApproxDP, GaussianDP, Ledger, PureDP, SoftmaxPrototypes
+from dppl.errors import BudgetError, InputError
+from dppl.lattice import Lattice, SoftmaxGradient, iter_blocks
+from dppl.mechanisms import RoundedGaussian
+from dppl.privacy import Cost
+from dppl.privacy.composition import covers
+from dppl.prototypes import _softmax
+from dppl.prototypes import softmax as module
+from dppl.prototypes._softmax import Ascent, ClassSizes, Frame, axis_filter
+
+CLASSES = ["a", "b", "c"]
+DIM = 6
+RNG = np.random.default_rng(0)
+PUBLIC = RNG.normal(size=(80, DIM)) @ np.diag([3, 2, 1, 1, 0.5, 0.2]) + 0.3
+
+values = st.one_of(st.floats(-2, 2), st.sampled_from([0.0, 1e-320, 1e300, -1e300, np.nan, np.inf, -np.inf]))
+records = st.integers(0, 8).flatmap(
+    lambda n: st.tuples(
+        hnp.arrays(np.float64, (n, DIM), elements=values),
+        st.lists(st.sampled_from(CLASSES), min_size=n, max_size=n),
+        hnp.arrays(np.float64, DIM, elements=values),
+        st.sampled_from(CLASSES),
+    )
+)
+
+
+def make(budget=None, **options):
+    return SoftmaxPrototypes(budget or ZCDP(2.0), CLASSES, **options)
+
+
+def transcript(model, X, y, public=PUBLIC, results=None):
+    """Return the fitted model and (mechanism, exact input, result) of every release.
+
+    With the results of another fit, those are answered: what a record can change is said for each release given the
+    results before it, which is what composition asks for.
+    """
+    entries, whole = [], RoundedGaussian.release
+
+    def spy(mechanism, exact, source):
+        result = whole(mechanism, exact, source) if results is None else results[len(entries)]
+        entries.append((mechanism, exact.copy(), result))
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RoundedGaussian, "release", spy)
+        return model.fit(X, y, X_public=public), entries
+
+
+def check_neighbours(case, budget=None, public=PUBLIC):
+    X, y, row, label = case
+    model, first = transcript(make(budget), np.concatenate([X, row[None]]), [*y, label], public)
+    other, second = transcript(make(budget), X, y, public, [result for *_, result in first])
+    assert model.to_bytes() == other.to_bytes()  # nothing but the releases tells them apart
+    assert len(first) == len(second) == 19
+    for (mechanism, more, _), (same, fewer, _) in zip(first, second, strict=True):
+        assert mechanism == same
+        assert more.dtype == fewer.dtype == np.int64
+        moved = sum(int(step) ** 2 for step in (more - fewer).ravel())
+        assert Fraction(moved) <= mechanism.squared_sensitivity
+    costs = [mechanism.cost for mechanism, *_ in first]
+    assert costs == [release.cost for release in model.guarantee_.releases]
+    assert covers(budget or ZCDP(2.0), [Cost.from_dict(cost) for cost in costs])
+
+
+@given(case=records)
+@settings(max_examples=40)
+def test_each_release_moves_by_the_stated_sensitivity_given_those_before(case):
+    check_neighbours(case)
+    check_neighbours(case, ApproxDP(3.0, 1e-6), public=None)
+    check_neighbours(case, GaussianDP(1e3))
+
+
+REAL = RNG.normal(size=(40, DIM)) + 1, [CLASSES[i % 3] for i in range(40)], np.full(DIM, -2.0), "b"
+# Classes of which a strong fit is sure, and a record that contradicts it.
+SURE = (
+    np.repeat(np.eye(DIM)[:3], 300, axis=0) + 0.05 * RNG.normal(size=(900, DIM)),
+    np.repeat(CLASSES, 300).tolist(),
+    np.eye(DIM)[0],
+    "b",
+)
+STRONG = ZCDP(1e6)
+
+
+@pytest.mark.parametrize(("case", "budget"), [(REAL, None), (SURE, STRONG)])
+def test_the_neighbour_test_accepts_the_estimator_as_it_is(case, budget):
+    check_neighbours(case, budget)
+
+
+def told(patch, tell):
+    """Let a fault know what nobody released: `tell` gets the rows and codes of each fit."""
+    whole = SoftmaxPrototypes._release
+
+    def release(self, mechanism, rows, codes, public, source):
+        tell(np.asarray(rows), codes)
+        return whole(self, mechanism, rows, codes, public, source)
+
+    patch.setattr(SoftmaxPrototypes, "_release", release)
+
+
+def clip_the_sum(patch):
+    """Residuals go unclipped; the sum is cut to what as many clipped records could add up to."""
+    whole = SoftmaxGradient.sum
+
+    def clipped_late(self, blocks, codes, weights, offsets=None, *, clip):
+        exact = 3 * whole(self, blocks, codes, weights, offsets, clip=3 * clip)
+        longest = len(codes) * float(self.squared_sensitivity) ** 0.5
+        return (exact * min(1.0, longest / max(np.linalg.norm(exact), 1))).astype(np.int64)
+
+    patch.setattr(SoftmaxGradient, "sum", clipped_late)
+
+
+def use_true_counts(patch):
+    counts = []
+    told(patch, lambda rows, codes: counts.append(np.bincount(codes, minlength=3)))
+    whole = ClassSizes.of.__func__
+    patch.setattr(
+        ClassSizes, "of", classmethod(lambda cls, total, noisy, std: whole(cls, total, counts[-1].astype(float), std))
+    )
+
+
+def filter_true_sums(patch):
+    """Axes are chosen by the gradients before their noise."""
+    whole, filtered, exact = SoftmaxGradient.sum, _softmax.axis_filter, []
+
+    def kept(self, *arguments, **options):
+        exact.append(whole(self, *arguments, **options))
+        return exact[-1]
+
+    patch.setattr(SoftmaxGradient, "sum", kept)
+    patch.setattr(_softmax, "axis_filter", lambda path, *others: filtered(exact[-1] / 1e6, *others))
+
+
+def weigh_above_one(patch):
+    patch.setattr(
+        module, "integer_weights", lambda weights: np.rint(2 * weights * module._WEIGHT_STEPS).astype(np.int64)
+    )
+
+
+def center_on_the_true_mean(patch):
+    means = []
+    told(patch, lambda rows, codes: means.append(rows.mean(axis=0)))
+    whole = Frame.lattice
+    patch.setattr(Frame, "lattice", lambda self, center=None: whole(self, means[-1] if means else center))
+
+
+def take_the_mean_of_true_sums(patch):
+    """The length by which the mean is drawn to the public one is that of the records' own sum."""
+    sums = []
+    told(patch, lambda rows, codes: sums.append(rows.sum(axis=0)))
+    whole = module.shrunken_mean
+    patch.setattr(module, "shrunken_mean", lambda total, *others: whole(sums[-1], *others))
+
+
+def count_the_records(patch):
+    numbers = []
+    told(patch, lambda rows, codes: numbers.append(len(rows)))
+    whole = ClassSizes.of.__func__
+    patch.setattr(ClassSizes, "of", classmethod(lambda cls, total, *others: whole(cls, float(numbers[-1]), *others)))
+
+
+def keep_the_first_noise(patch):
+    """All gradients get the noise of the first, whose mechanism is used once."""
+    whole, noise = RoundedGaussian.release, {}
+
+    def release(self, exact, source):
+        if exact.ndim < 2:
+            return whole(self, exact, source)
+        if id(source) not in noise:
+            noise[id(source)] = source, whole(self, exact, source) - exact
+        return exact + noise[id(source)][1]
+
+    patch.setattr(RoundedGaussian, "release", release)
+
+
+UNEVEN = RNG.normal(size=(200, DIM)), ["a"] * 150 + ["b"] * 40 + ["c"] * 10, np.eye(DIM)[0], "c"
+LONE = np.zeros((0, DIM)), [], np.eye(DIM)[0], "a"
+FAULTS = [
+    (clip_the_sum, SURE, STRONG),
+    (use_true_counts, UNEVEN, None),
+    (filter_true_sums, REAL, None),
+    (weigh_above_one, LONE, None),
+    (center_on_the_true_mean, REAL, None),
+    (take_the_mean_of_true_sums, REAL, None),
+    (count_the_records, SURE, None),
+]
+
+
+@pytest.mark.parametrize(("fault", "case", "budget"), FAULTS, ids=[fault.__name__ for fault, *_ in FAULTS])
+def test_planted_violations_are_caught(fault, case, budget, monkeypatch):
+    """In one of ten replays. The faintest fault, a true mean as centre, is missed by 4 of 60, so by all below 1e-9."""
+    fault(monkeypatch)
+
+    def replays():
+        for _ in range(10):
+            check_neighbours(case, budget)
+
+    with pytest.raises(AssertionError):
+        replays()
+
+
+def check_noise_is_fresh():
+    """False alarm: 1e-9. Correlations of 120 pairs of 1,200 independent values, at 7.5 standard deviations."""
+    X = np.random.default_rng(0).normal(size=(60, 400))
+    _, entries = transcript(make(), X, CLASSES * 20, public=None)
+    noise = [((result - exact) / mechanism.noise_std).ravel() for mechanism, exact, result in entries[3:]]
+    assert len(noise) == 16
+    assert np.abs(np.corrcoef(noise) - np.eye(16)).max() < 7.5 / 1200**0.5
+    assert 0.8 < np.std(noise) < 1.2
+
+
+def test_every_gradient_has_noise_of_its_own(monkeypatch):
+    check_noise_is_fresh()
+    keep_the_first_noise(monkeypatch)
+    with pytest.raises(AssertionError):
+        check_noise_is_fresh()
+
+
+@given(hnp.arrays(np.float64, 5, elements=st.floats(allow_nan=False)))
+def test_integer_weights_are_at_most_one_whatever_they_come_from(weights):
+    integers = module.integer_weights(weights)
+    assert integers.min() >= 0
+    assert integers.max() <= module._WEIGHT_STEPS
+
+
+BUDGETS = [ZCDP(1e-5), ZCDP(0.5), ZCDP(2048.0), ApproxDP(1.0, 1e-6), GaussianDP(1.0), GaussianDP(1 / 3)]
+
+
+def squared_mu(guarantee):
+    return sum(Fraction(release.cost["mu"]) ** 2 for release in guarantee.releases)
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("public", [None, PUBLIC])
+def test_the_plan_costs_the_budget_and_is_what_is_released(budget, public):
+    plan = make(budget).guarantee_for(DIM, public)
+    promise = make(budget).fit(REAL[0], REAL[1], X_public=public).guarantee_
+    assert plan == promise
+    allowance = Fraction(budget.gaussian_allowance().mu) ** 2
+    assert (1 - Fraction(1, 10**9)) * allowance < squared_mu(promise) <= allowance
+    assert covers(budget, promise.costs())
+    shares = [Fraction(release.cost["mu"]) ** 2 / allowance for release in promise.releases]
+    assert [round(float(share), 9) for share in shares] == [0.01, 0.02, 0.01, *[0.06] * 16]
+    assert ("the public rows (X_public)" in promise.public_inputs) == (public is not None)
+
+
+def test_equal_gradients_are_told_once():
+    text = str(make().fit(np.eye(DIM), list("abcabc")).guarantee_)
+    assert "16 times gradient of the softmax loss (3 x 6) by the rounded Gaussian" in text
+
+
+def test_the_ledger_is_charged_before_and_pays_for_all_of_it(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.db", "wards", ZCDP(2.0))
+    make(ZCDP(2.0)).fit(*REAL[:2], ledger=ledger)
+    assert 2.0 * (1 - 1e-9) < ledger.spent()["rho"] <= 2.0
+    with pytest.raises(dppl.errors.BudgetExceeded):
+        make(ZCDP(0.1)).fit(*REAL[:2], ledger=ledger)
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        (PureDP(1.0), "PublicPrototypes"),
+        (ZCDP(1e-17), "the budget is so small"),
+        (GaussianDP(1e-8), "the budget is so small"),
+        (ZCDP(1e16), "mu must be from 1e-15 to 1e"),
+    ],
+)
+def test_budgets_that_cannot_be_spent_are_refused_before_anything_is_paid(budget, words, tmp_path):
+    account = Ledger(tmp_path / "ledger.db", "wards", ZCDP(1e300))
+    with pytest.raises(BudgetError, match=words):
+        make(budget).fit(np.eye(DIM), list("abcabc"), ledger=account)
+    assert account.releases() == []
+
+
+# What it is good for
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(1)
+    centers = rng.normal(size=(3, 24))
+    y = rng.integers(0, 3, 900)
+    X = centers[y] + 0.8 * rng.normal(size=(900, 24)) + 2
+    return X, np.array(CLASSES)[y], rng.normal(size=(500, 24)) + 2
+
+
+@pytest.mark.parametrize("with_public", [True, False])
+def test_it_classifies_with_and_without_public_rows(data, with_public):
+    X, y, P = data
+    model = make(ZCDP(8.0), random_state=0).fit(X[:600], y[:600], X_public=P if with_public else None)
+    assert model.score(X[600:], y[600:]) > 0.9
+    probabilities = model.predict_proba(X[600:])
+    assert np.allclose(probabilities.sum(axis=1), 1)
+    assert (np.array(CLASSES)[probabilities.argmax(axis=1)] == model.predict(X[600:])).all()
+    assert abs(probabilities.max(axis=1).mean() - model.score(X[600:], y[600:])) < 0.1
+    # The released mean is that of unit rows, and each class's representative looks like its rows.
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    assert np.linalg.norm(model.lattice_.center - unit.mean(axis=0)) < 0.1
+    means = np.stack([unit[y == c].mean(axis=0) for c in CLASSES])
+    assert np.allclose(np.linalg.norm(model.prototypes_, axis=1), 1, atol=1e-5)
+    assert ((model.prototypes_ @ means.T).argmax(axis=1) == np.arange(3)).all()
+
+
+def in_floats(X, y, noise, public, budget):
+    """The rule in plain floats, written down a second time, with given noise."""
+    unit = lambda rows: rows / np.linalg.norm(rows, axis=-1, keepdims=True)  # noqa: E731
+    (n, k), C, rho = X.shape, len(CLASSES), budget.rho
+    counts = np.bincount(y, minlength=C) + noise[1]
+    n, sd_counts, sd_mean, sd = max(n + noise[0][0], 2 * C), *(2 * np.array((0.02, 0.01, 0.24)) * rho) ** -0.5
+    kappa = max(0, 1 - sd_counts**2 / counts.var())
+    nc, low = np.maximum(n / C + kappa * (counts - counts.mean()), 0), min(sd_counts, n / C)
+    pi = (nc + low) / (nc + low).sum()
+    for t in np.sort(pi):
+        w = np.minimum(1, t / pi)
+        N = n * (pi * w).sum()
+        if sd_mean * k**0.5 <= 0.1 * N:
+            break
+    m0, V, lam = np.zeros(k), np.eye(k), np.full(k, 1 / k)
+    if public is not None:
+        m0 = unit(public).mean(axis=0)
+        V = np.linalg.eigh(np.cov((unit(public)).T))[1]
+        lam = ((unit(unit(public) - m0) @ V) ** 2).mean(axis=0)
+        lam = (len(public) * lam + 1) / (len(public) + k)
+    away = (unit(X) * w[y][:, None]).sum(axis=0) + noise[2] - N * m0
+    m = m0 + away / N * max(0, 1 - k * sd_mean**2 / (away**2).sum())
+    F = unit(unit(X) - m)
+    cap = np.minimum(90, 8 * (n / C) ** (1 / 3)) * np.minimum(1, nc / low) / np.sqrt(C * pi)
+    tol, W, velocity, Z = min(2, 0.58 * np.log(C)), np.zeros((C, k)), np.zeros((C, k)), np.zeros((C, k))
+    for t in range(16):
+        residuals = np.eye(C)[y] - softmax(F @ W.T + np.log(pi), axis=1)
+        residuals *= np.minimum(1, 0.5 / np.linalg.norm(residuals, axis=1, keepdims=True))
+        G = residuals.T @ F + noise[3 + t]
+        if (G * velocity).sum() < -3 * sd * np.linalg.norm(velocity):
+            cap = cap / 2
+        velocity = (velocity + G) / 2
+        Z = Z + velocity
+        D = np.ones(k)
+        if public is not None:
+            v = sd**2 * sum((1 - 0.5**j) ** 2 for j in range(1, t + 2))
+            E = ((Z @ V - (Z @ V).mean(axis=0)) ** 2).sum(axis=0)
+            evidence, factors = [], []
+            for gamma in np.arange(7) / 2:
+                for scale in 2.0 ** np.arange(-6, 11):
+                    total = v * (1 + scale * k * lam**gamma / (lam**gamma).sum())
+                    evidence.append(-(((C - 1) * np.log(total) + E / total).sum()) / 2 - 2 * gamma * np.log(k))
+                    factors.append(1 - v / total)
+            weights = np.exp(np.array(evidence) - max(evidence))
+            D = weights @ np.array(factors) / weights.sum()
+            D = np.sqrt(D / D.max())
+        q = sd * np.sqrt(16 * (D**2 * lam).sum()) * C / n
+        W = C / n * (Z @ V * D) @ V.T / (1 / cap + q / tol)[:, None]
+    return W, m
+
+
+@pytest.mark.parametrize("rho", [0.05, 1.0, 200.0, 1e5])
+@pytest.mark.parametrize("with_public", [True, False])
+def test_it_is_the_rule_in_floats_up_to_the_lattice(data, rho, with_public):
+    X, y, P = data
+    public = P @ np.diag(np.linspace(2, 0.1, 24)) if with_public else None
+    model, entries = transcript(make(ZCDP(rho), random_state=3), X, y, public)
+    rotated = [Frame.of(public, 24).lattice().rotation is not None]
+    back = Frame.of(None, 24).basis if rotated[0] else np.eye(24)
+    units = [1, 1, module._WEIGHT_STEPS * Lattice(24).scale, *[2 * SoftmaxGradient(Lattice(24)).unit] * 16]
+    noise = [(result - exact) / unit for (_, exact, result), unit in zip(entries, units, strict=True)]
+    noise = noise[:2] + [values @ back for values in noise[2:]]
+    coef, mean = in_floats(X, np.searchsorted(CLASSES, y), noise, public, ZCDP(rho))
+    assert np.abs(model.lattice_.center - mean).max() < 2e-3
+    assert np.linalg.norm(model.coef_ - coef) < 0.05 * np.linalg.norm(coef)
+
+
+def test_without_public_rows_the_filter_keeps_all_axes():
+    path = RNG.normal(size=(4, 7))
+    assert np.allclose(axis_filter(path, 0.1, np.full(7, 1 / 7)), 1, rtol=1e-12)
+    factors = axis_filter(path * np.geomspace(10, 0.1, 7), 1.0, np.geomspace(1, 1e-4, 7))
+    assert factors[0] == 1
+    assert factors[-1] < 0.5
+
+
+def test_a_step_that_overshoots_halves_those_to_come():
+    sizes = ClassSizes.of(300.0, np.array([100, 100, 100]), 1.0)
+    ascents = [Ascent(sizes, np.full(4, 0.25), 1e-6) for _ in range(2)]
+    gradient = RNG.normal(size=(3, 4))
+    for ascent, sign in zip(ascents, (1, -1), strict=True):
+        ascent.move(gradient)
+        ascent.move(sign * gradient)
+    assert (ascents[1]._caps == ascents[0]._caps / 2).all()
+
+
+def test_classes_differ_in_size_only_where_counts_differ_by_more_than_noise():
+    equal = ClassSizes.of(300.0, np.array([99, 103, 98]), 10.0)
+    assert np.allclose(equal.shares, 1 / 3)
+    assert np.allclose(equal.mean_weights(1.0), 1)
+    tail = ClassSizes.of(1000.0, np.array([900, 90, 10]), 1.0)
+    assert (np.diff(tail.shares) < 0).all()
+    # Balanced as far as a noise of 5 stays below a tenth of the sum, and not at all where none does.
+    assert tail.mean_weights(2.0).argmin() == 0
+    weight = 1000 * tail.shares @ tail.mean_weights(5.0)
+    assert 50 <= weight < 1000
+    assert (tail.mean_weights(1e9) == 1).all()
+
+
+class Table:
+    """A table that streams and is no array."""
+
+    def __init__(self, rows):
+        self._rows, self.shape = rows, rows.shape
+
+    def blocks(self, size):
+        yield from iter_blocks(self._rows, min(size, 100))
+
+
+def test_a_table_in_blocks_gives_the_same_model(data):
+    X, y, P = data
+    whole = make(random_state=3).fit(X, y, X_public=P)
+    assert whole.to_bytes() == make(random_state=3).fit(Table(X), y, X_public=P).to_bytes()
+
+
+def test_a_saved_model_comes_back(data, tmp_path):
+    X, y, P = data
+    model = make(random_state=1).fit(X, y, X_public=P)
+    model.save(tmp_path / "m.safetensors")
+    again = dppl.load(tmp_path / "m.safetensors")
+    assert again.to_bytes() == model.to_bytes()
+    assert (again.predict_proba(X) == model.predict_proba(X)).all()
+    assert (again.prototypes_ == model.prototypes_).all()
+    assert str(again.guarantee_) == str(model.guarantee_)
+
+
+def test_int8_rows_are_directions(data):
+    X, y, P = data
+    q = Lattice(24).transform(X)
+    models = [make(ZCDP(8.0), random_state=0).fit(rows, y, X_public=P) for rows in (q, q.astype(np.float64))]
+    assert models[0].score(X, y) > 0.9
+    assert np.allclose(models[0].coef_, models[1].coef_, rtol=0.05, atol=0.05)
+
+
+def test_huge_coordinates_are_spread_before_rounding(data):
+    X, y, P = data
+    X, P = (np.concatenate([np.full((len(rows), 1), 60.0), rows], axis=1) for rows in (X, P))
+    for public in (P, None):
+        assert make(ZCDP(50.0), random_state=0).fit(X, y, X_public=public).score(X, y) > 0.9
+
+
+# Extremes: no warning (they are errors here), and finite weights
+
+
+def fits(X, y, classes, budget, public):
+    model = SoftmaxPrototypes(budget, classes, random_state=0).fit(X, y, X_public=public)
+    assert np.isfinite(model.coef_).all()
+    assert np.isfinite(model.prototypes_).all()
+    assert np.isfinite(model.predict_proba(np.eye(X.shape[1]))).all()
+    return model
+
+
+POOLS = {
+    "none": None,
+    "empty": np.empty((0, 8)),
+    "one row": np.ones((1, 8)),
+    "equal rows": np.ones((5000, 8)),
+    "zero rows": np.zeros((5, 8)),
+    "another kind": -np.abs(RNG.normal(size=(50, 8))) - 5,
+    "int8": RNG.integers(-50, 50, (50, 8)).astype(np.int8),
+}
+
+
+@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("budget", [ZCDP(1e-9), ZCDP(0.5), ZCDP(1e6), ZCDP(1e13)])
+def test_extremes_of_pools_and_budgets(pool, budget):
+    centers = RNG.normal(size=(4, 8)) * 3
+    y = RNG.integers(0, 4, 400)
+    X = centers[y] + RNG.normal(size=(400, 8))
+    model = fits(X, y, range(5), budget, POOLS[pool])
+    if budget.rho >= 1e6:
+        assert model.score(X, y) > 0.9
+
+
+@pytest.mark.parametrize("budget", [ZCDP(1e-9), ZCDP(0.5), ZCDP(1e6)])
+@pytest.mark.parametrize("n_classes", [1, 2, 300])
+@pytest.mark.parametrize("kind", ["no records", "one record", "equal rows", "zero rows", "one class", "usual"])
+def test_extremes_of_records_and_classes(budget, n_classes, kind):
+    X, y = RNG.normal(size=(100, 8)), np.arange(100) % n_classes
+    X = {"equal rows": np.ones_like(X), "zero rows": np.zeros_like(X)}.get(kind, X)
+    y = np.zeros_like(y) if kind == "one class" else y
+    few = {"no records": 0, "one record": 1}.get(kind, 100)
+    for public in (None, PUBLIC @ np.ones((DIM, 8))):
+        fits(X[:few], y[:few], range(n_classes), budget, public)
+
+
+def test_wide_rows_and_one_column():
+    for width in (1, 2, 1500):
+        fits(RNG.normal(size=(30, width)), np.arange(30) % 3, range(3), ZCDP(1.0), None)
+
+
+def test_a_record_that_underflows_shows_nowhere():
+    X = np.repeat(np.eye(DIM), 3, axis=0)
+    X[3] = [1, 1e-310, 0, 0, 0, 0]
+    with np.errstate(all="raise"):
+        make().fit(X, CLASSES * 6).predict(X)
+
+
+def test_public_rows_of_another_width_are_refused(data):
+    X, y, P = data
+    with pytest.raises(InputError, match="features"):
+        make().fit(X, y, X_public=P[:, :5])
+
+
+def test_the_system_draws_new_noise_every_time():
+    first, second = (make().fit(*REAL[:2]) for _ in range(2))
+    assert (first.coef_ != second.coef_).any()
+    assert first.guarantee_.fit_for_release
+    assert not make(random_state=0).fit(*REAL[:2]).guarantee_.fit_for_release
