@@ -475,7 +475,7 @@ MUTANTS = (
     Mutant(
         name="softmax-weighs-above-one",
         file="prototypes/softmax.py",
-        old="np.floor(np.clip(weights, 0, 1) * _WEIGHT_STEPS)",
+        old="np.floor(np.clip(np.nan_to_num(weights), 0, 1) * _WEIGHT_STEPS)",
         new="np.floor(2 * np.clip(weights, 0, 1) * _WEIGHT_STEPS)",
         tests=("tests/prototypes/test_softmax.py",),
         keyword="at_most_one",

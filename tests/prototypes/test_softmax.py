@@ -227,7 +227,7 @@ def test_every_gradient_has_noise_of_its_own(monkeypatch):
         check_noise_is_fresh()
 
 
-@given(hnp.arrays(np.float64, 5, elements=st.floats(allow_nan=False)))
+@given(hnp.arrays(np.float64, 5, elements=st.floats()))
 def test_integer_weights_are_at_most_one_whatever_they_come_from(weights):
     integers = module.integer_weights(weights)
     assert integers.min() >= 0

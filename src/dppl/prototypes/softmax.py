@@ -229,4 +229,4 @@ class SoftmaxPrototypes(EmbeddingClassifier):
 
 def integer_weights(weights: Float) -> Int64:
     """Round weights down to a grid of integers, from 0 to the grid's steps per unit whatever they are."""
-    return np.floor(np.clip(weights, 0, 1) * _WEIGHT_STEPS).astype(np.int64)
+    return np.floor(np.clip(np.nan_to_num(weights), 0, 1) * _WEIGHT_STEPS).astype(np.int64)
