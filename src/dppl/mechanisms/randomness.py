@@ -167,8 +167,7 @@ def _rounded(noise_std: float, tails: NDArray[np.uint64]) -> tuple[Int64, NDArra
     p = tails.astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):  # the tail 0, of which nothing is certain
         z = -ndtri(p * 2.0**-64)
-        # The interval of U is 1/tails wide relative to U, and dz = -(1 - Phi(z))/phi(z) dlog(U) is less than 1.26 of
-        # it.
+        # Relative to U its interval is 1/tails wide, and |dz/dlog(U)| = (1 - Phi(z))/phi(z) is less than 1.26.
         error = noise_std * (_quantile_error() * (1 + z) + 2 / p)
         nearest = np.rint(noise_std * z - error)
         certain = nearest == np.rint(noise_std * z + error)
