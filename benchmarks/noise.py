@@ -16,7 +16,7 @@ for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np  # noqa: E402 (it reads the number of threads once)
 
-from dppl import DiscriminantPrototypes, GaussianDP  # noqa: E402
+from dppl import GaussianDP, SoftmaxPrototypes  # noqa: E402
 from dppl.baselines import LinearProbe  # noqa: E402
 from dppl.mechanisms import randomness  # noqa: E402
 
@@ -45,9 +45,9 @@ def main():
             options.repeats,
             lambda seed: LinearProbe(GaussianDP(4.0), classes, steps=options.steps, random_state=seed).fit(X, y),
         ),
-        "DiscriminantPrototypes": seconds(
+        "SoftmaxPrototypes": seconds(
             options.repeats,
-            lambda seed: DiscriminantPrototypes(GaussianDP(4.0), classes, random_state=seed).fit(X, y),
+            lambda seed: SoftmaxPrototypes(GaussianDP(4.0), classes, random_state=seed).fit(X, y),
         ),
     }
     result = {

@@ -21,7 +21,6 @@ import numpy as np
 from dppl import (
     ZCDP,
     ApproxDP,
-    DiscriminantPrototypes,
     GaussianDP,
     MeanPrototypes,
     PublicPrototypes,
@@ -169,7 +168,6 @@ CONFIGURATIONS = (
     fitted(PublicPrototypes(PureDP(3.0), _ONE, 3, adjacency=_REPLACE_ONE)),
     fitted(PublicPrototypes(ZCDP(2.0), _ONE, adjacency=_REPLACE_ONE)),
     fitted(PublicPrototypes(ZCDP(2.0), _ONE, 3, adjacency=_REPLACE_ONE)),
-    fitted(DiscriminantPrototypes(GaussianDP(2.0), _TWO)),
     fitted(SoftmaxPrototypes(GaussianDP(2.0), _TWO)),
     fitted(LinearProbe(GaussianDP(2.0), _TWO, clip=0.5, **_STEPS)),
     fitted(LinearProbe(GaussianDP(2.0), _TWO, clip=0.5, **_STEPS, adjacency=_REPLACE_ONE)),

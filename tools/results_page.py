@@ -32,7 +32,7 @@ def report(results: Path) -> str:
                 shutil.copy(file, target / file.name)
     page = (target / "report.md").read_text(encoding="utf-8").replace(f"{folder}/", "")
     (target / "report.md").write_text(page, encoding="utf-8")
-    tables = page[page.index("\n## ") :].replace("\n## ", "\n### ")
+    tables = re.sub(r"\n(##+ )", r"\n#\1", page[page.index("\n## ") :])
     return re.sub(r"\]\((?!http)([^)]+\.png)\)", rf"](results/{results.stem}/\1)", tables)
 
 
@@ -42,8 +42,10 @@ def main() -> None:
     page = path.read_text(encoding="utf-8")
     for results in sorted(FOLDER.glob("*.jsonl")):
         begin, end = f"<!-- {results.stem}: begin -->", f"<!-- {results.stem}: end -->"
-        before, _, rest = page.partition(begin)
-        _, _, after = rest.partition(end)
+        before, begun, rest = page.partition(begin)
+        _, ended, after = rest.partition(end)
+        if not (begun and ended):
+            sys.exit(f"{path} must have the lines {begin} and {end}, in this order; put them where its tables belong.")
         page = f"{before}{begin}\n{report(results)}\n{end}{after}"
     path.write_text(page, encoding="utf-8")
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dppl import ZCDP, ApproxDP, DiscriminantPrototypes, MeanPrototypes, SoftmaxPrototypes
+from dppl import ZCDP, ApproxDP, MeanPrototypes, SoftmaxPrototypes
 from dppl.audit import audit, worst_case
 from dppl.audit.canaries import Likelihood
 from dppl.baselines import FeatureCovariance, GlobalAdapt, LeastSquares, LinearProbe, Newton
@@ -40,13 +40,12 @@ def audited(estimator, runs):
         LeastSquares(RHO, CLASSES, class_grams=True),
         FeatureCovariance(RHO, CLASSES, **SLOW),
         Newton(RHO, CLASSES, **SLOW),
-        DiscriminantPrototypes(RHO, CLASSES),
         SoftmaxPrototypes(RHO, CLASSES),
     ],
     ids=repr,
 )
 def test_claims_hold(estimator, adjacency):
-    if not isinstance(estimator, DiscriminantPrototypes | SoftmaxPrototypes):
+    if not isinstance(estimator, SoftmaxPrototypes):
         estimator.set_params(adjacency=adjacency)
     result = audited(estimator, 60)
     assert not result.violation
@@ -74,7 +73,6 @@ QUARTER, SIXTEENTH, WITHOUT_THE_SQUARE = 16, 256, 63.5**2
         (LeastSquares(SMALL, CLASSES, adjacency="replace-one"), SymmetricRoundedGaussian, WITHOUT_THE_SQUARE),
         (FeatureCovariance(SMALL, CLASSES, covariance_share=0.95, **ONE_STEP), SymmetricRoundedGaussian, QUARTER),
         (Newton(SMALL, CLASSES, hessian_share=0.95, **ONE_STEP), SymmetricRoundedGaussian, QUARTER),
-        (DiscriminantPrototypes(SMALL, CLASSES), SymmetricRoundedGaussian, WITHOUT_THE_SQUARE),
         (SoftmaxPrototypes(SMALL, CLASSES), RoundedGaussian, SIXTEENTH),
     ],
     ids=repr,
@@ -109,7 +107,6 @@ def test_everything_that_a_guarantee_names_is_heard():
         (LeastSquares(RHO, CLASSES, class_grams=True), 3),
         (FeatureCovariance(RHO, CLASSES, steps=3), 1 + 3),
         (Newton(RHO, CLASSES, steps=3), 3 + 3),
-        (DiscriminantPrototypes(RHO, CLASSES), 2 + 2 + 5),
         (SoftmaxPrototypes(RHO, CLASSES), 3 + 16),
         (MeanPrototypes(RHO, CLASSES), 1),
     ):

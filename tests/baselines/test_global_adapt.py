@@ -11,9 +11,9 @@ import dppl
 from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.audit import audit_release
 from dppl.baselines import GlobalAdapt, LinearProbe
-from dppl.baselines._descent import RepeatedGaussian
 from dppl.data import load_sample
 from dppl.errors import BudgetError, ParameterError
+from dppl.estimators.descent import RepeatedGaussian
 from dppl.estimators.model_file import to_bytes
 from dppl.lattice import RESOLUTION, Lattice, SoftmaxGradient
 from dppl.mechanisms import RoundedGaussian

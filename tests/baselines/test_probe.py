@@ -15,11 +15,10 @@ import dppl
 from dppl import ZCDP, ApproxDP, GaussianDP, PureDP, baselines
 from dppl.audit import audit_release
 from dppl.baselines import LinearProbe
-from dppl.baselines import probe as module
-from dppl.baselines._descent import RepeatedGaussian
 from dppl.baselines.probe import SampledGaussian
 from dppl.data import load_sample
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
+from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian
 from dppl.estimators.model_file import to_bytes
 from dppl.lattice import RESOLUTION, Lattice, SoftmaxGradient, iter_blocks
 from dppl.mechanisms import RoundedGaussian
@@ -488,7 +487,7 @@ def test_a_weak_budget_warns():
 
 def test_the_documented_share_pays_for_the_number_of_records():
     model = make(ZCDP(1.0), steps=2).fit(*problem())
-    assert model.guarantee_.releases[1].cost["rho"] == pytest.approx(module._SIZE_SHARE)
+    assert model.guarantee_.releases[1].cost["rho"] == pytest.approx(SIZE_PERCENT / 100)
 
 
 @pytest.mark.parametrize("clip", [1e-7, 1e7])

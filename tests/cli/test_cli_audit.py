@@ -46,9 +46,7 @@ def test_half_of_the_noise_is_found_and_has_its_own_exit_code(cli, monkeypatch):
     ("arguments", "code"),
     [
         (("median", "--rho", 1), 2),
-        (("discriminant", "--epsilon", 1), 3),
-        (("discriminant", "--rho", 1, "--adjacency", "replace-one"), 2),
-        (("discriminant", "--rho", 1, "--one-run"), 2),
+        (("discriminant", "--rho", 1), 2),
         (("softmax", "--epsilon", 1), 3),
         (("softmax", "--rho", 1, "--adjacency", "replace-one"), 2),
         (("softmax", "--rho", 1, "--one-run"), 2),

@@ -45,17 +45,13 @@ SAME = {
         ["--rho", "1", "--pool", "2", "--rotation", "5", "--center-public", "--unknown-labels", "ignore"],
         lambda task: dppl.MeanPrototypes(dppl.ZCDP(1.0), pool=2, rotation=5, center="public", unknown_labels="ignore"),
     ),
-    "discriminant": (
-        ["--rho", "1", "--method", "discriminant"],
-        lambda task: dppl.DiscriminantPrototypes(dppl.ZCDP(1)),
-    ),
     "softmax": (
         ["--mu", "1", "--method", "softmax"],
         lambda task: dppl.SoftmaxPrototypes(dppl.GaussianDP(1)),
     ),
     "automatic": (
         ["--epsilon", "2", "--delta", "1e-6", "--method", "auto"],
-        lambda task: dppl.DiscriminantPrototypes(dppl.ApproxDP(2.0, 1e-6)),
+        lambda task: dppl.SoftmaxPrototypes(dppl.ApproxDP(2.0, 1e-6)),
     ),
     "automatic, replace-one": (
         ["--rho", "1", "--method", "auto", "--adjacency", "replace-one", "--metric", "euclidean"],
@@ -122,7 +118,6 @@ BUDGETS = {
     "rho": ["--rho", "0.32"],
     "epsilon and delta": ["--epsilon", "1.7", "--delta", "1e-6"],
     "replace-one": ["--mu", "0.8", "--adjacency", "replace-one"],
-    "discriminant": ["--mu", "0.8", "--method", "discriminant"],
     "softmax": ["--mu", "0.8", "--method", "softmax"],
     "pure": ["--epsilon", "0.7", "--method", "public", "--public", "{public}"],
     "public rows": ["--mu", "0.8", "--method", "public", "--public", "{public}"],
@@ -230,7 +225,7 @@ def test_an_unknown_label_can_be_left_out(task, cli):
         (["--epsilon", "1", "--delta", "1"], 2, "delta must"),
         (["--epsilon", "1"], 3, "--delta"),
         (["--epsilon", "1e-200", "--delta", "1e-300"], 3, ""),
-        (["--rho", "1", "--method", "median"], 2, "'auto', 'discriminant', 'softmax', 'public', 'mean'"),
+        (["--rho", "1", "--method", "median"], 2, "'auto', 'softmax', 'public', 'mean'"),
         (["--rho", "1", "--method", "public"], 2, "--public"),
         (["--rho", "1", "--center-public"], 2, "--public"),
         (["--rho", "1", "--rotation", "auto"], 2, "--public"),
@@ -510,14 +505,11 @@ def test_a_killed_fit_leaves_a_whole_model_or_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("public", [True, False])
-@pytest.mark.parametrize(
-    ("method", "kind"), [("discriminant", dppl.DiscriminantPrototypes), ("softmax", dppl.SoftmaxPrototypes)]
-)
-def test_a_linear_model_is_fitted_shown_and_used(method, kind, task, cli, public):
+def test_a_linear_model_is_fitted_shown_and_used(task, cli, public):
     options = ["--public", task.public] if public else []
-    result = cli(*fit_arguments(task, "--rho", 8, "--method", method, "--seed", 3, *options))
+    result = cli(*fit_arguments(task, "--rho", 8, "--method", "softmax", "--seed", 3, *options))
     assert (result.exit_code, result.stderr) == (0, "")
-    again = kind(dppl.ZCDP(8.0), list(CLASSES), random_state=3)
+    again = dppl.SoftmaxPrototypes(dppl.ZCDP(8.0), list(CLASSES), random_state=3)
     again.fit(task.X, task.y, X_public=task.X_public if public else None)
     assert task.out.read_bytes() == again.to_bytes()
     shown = cli("show", task.out).stdout
@@ -530,8 +522,7 @@ def test_a_linear_model_is_fitted_shown_and_used(method, kind, task, cli, public
     "options",
     [["--pool", 2], ["--adjacency", "replace-one"], ["--rotation", 1], ["--metric", "cosine"], ["--clip", "auto"]],
 )
-@pytest.mark.parametrize("method", ["discriminant", "softmax"])
-def test_options_of_other_methods_are_refused(method, task, cli, error_line, options):
-    result = cli(*fit_arguments(task, "--rho", 1, "--method", method, *options))
+def test_options_of_other_methods_are_refused(task, cli, error_line, options):
+    result = cli(*fit_arguments(task, "--rho", 1, "--method", "softmax", *options))
     assert result.exit_code == 2
     assert options[0] in error_line(result)

@@ -17,7 +17,7 @@ import sqlite3
 import stat
 import tempfile
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -34,10 +34,10 @@ import dppl
 from dppl.cli import main
 from dppl.cli import train as train_module
 from dppl.data import write_table
-from dppl.mechanisms import RoundedGaussian, SymmetricRoundedGaussian
+from dppl.mechanisms import RoundedGaussian
 from dppl.privacy import ledger as ledger_module
-from dppl.prototypes import METHODS
-from dppl.prototypes._discriminant import Discriminant
+from dppl.prototypes import METHODS, method_for
+from dppl.prototypes._softmax import Ascent
 from dppl.prototypes.mean import MECHANISMS, METRICS
 
 # Built once: typer takes longer for it than a fit takes.
@@ -77,7 +77,9 @@ FITS = {
     "cosine means": ["--rho", "1", "--adjacency", "replace-one"],
     "euclidean means": ["--rho", "1", "--adjacency", "replace-one", "--metric", "euclidean"],
     "coinpress": ["--rho", "1", "--adjacency", "replace-one", "--mechanism", "coinpress"],
-    "softmax": ["--rho", "1", "--method", "softmax"],
+    "automatic": ["--rho", "1", "--method", "auto"],
+    "automatic with public rows": ["--mu", "1", "--method", "auto", "--public", "public.npz"],
+    "softmax": ["--epsilon", "2", "--delta", "1e-6", "--method", "softmax"],
     "softmax with public rows": ["--mu", "1", "--method", "softmax", "--public", "public.npz"],
     "public": ["--epsilon", "1", "--method", "public", "--public", "public.npz"],
     "three public": ["--rho", "1", "--method", "public", "--public", "public.npz", "--prototypes", "3"],
@@ -89,6 +91,12 @@ LEDGER = ["--ledger", "ledger.db", "--dataset", "wards"]
 HASH = r"\b[0-9a-f]{64}\b"
 IDS = rb'(?<="public_ids\\": )\[\[.*?\]\]'
 LABELS = rf"^({'|'.join(CLASSES)})$"
+# Tensors of a model file that are released; all others are made of public things alone.
+RELEASED = {
+    "MeanPrototypes": {"prototypes"},
+    "PublicPrototypes": {"prototypes", "public_indices"},
+    "SoftmaxPrototypes": {"coef", "center"},
+}
 # Commands that read a model, a ledger or public rows, and what of their output is released or the hash of it.
 AFTER = [
     ("show", ["out.safetensors"], rf"(?<=│ )\d+(, \d+)* +(?=│$)|{HASH}"),
@@ -137,8 +145,7 @@ def test_every_method_is_compared():
     def values(option, default):
         return {dict(itertools.pairwise(options)).get(option, default) for options in FITS.values()}
 
-    # A discriminant has a test of its own below: its statement tells noise that follows the noisy number of records.
-    assert values("--method", "mean") == set(METHODS) - {"discriminant"}
+    assert values("--method", "mean") == {"auto", *METHODS}
     assert values("--mechanism", "gaussian") == set(MECHANISMS)
     assert values("--metric", "cosine") == set(METRICS)
 
@@ -269,12 +276,12 @@ def facts(path, folder):
 def public_content(path):
     content = path.read_bytes()
     if path.suffix == ".safetensors":
-        header = re.sub(IDS, b"(released)", content[: 8 + int.from_bytes(content[:8], "little")])
+        header = content[: 8 + int.from_bytes(content[:8], "little")]
+        released = RELEASED[json.loads(json.loads(header[8:])["__metadata__"]["dppl"])["estimator"]]
         tensors = safetensors.numpy.load(content)
-        released = {"prototypes", "public_indices"}
-        if b"SoftmaxPrototypes" in header:  # whose centre is no public one
-            released = {"coef", "center"}
-        return header, [tensors[name].tobytes() for name in sorted(tensors.keys() - released)]
+        return re.sub(IDS, b"(released)", header), [
+            tensors[name].tobytes() for name in sorted(tensors.keys() - released)
+        ]
     if path.suffix == ".db":
         with contextlib.closing(sqlite3.connect(path)) as connection:
             return masked("\n".join(connection.iterdump()), HASH)
@@ -337,13 +344,13 @@ def test_every_format_shows_only_what_is_released(layout, record, folders, asser
 def test_the_record_is_read(method, folders, trace):
     """Or equal traces would mean nothing."""
     pair = folders(neighbours("good", FITS[method]))
-    # A budget at which one record shows, in the place of the options "--rho R" or "--epsilon E".
-    options = ["--rho", "1e6", *FITS[method][2:]] if "--delta" not in FITS[method] else ["--rho", "1e6"]
+    # A budget at which one record shows, in the place of the options "--rho R" or "--epsilon E --delta D".
+    options = ["--rho", "1e6", *FITS[method][4 if "--delta" in FITS[method] else 2 :]]
     released = []
     for folder in pair:
         trace(folder, *fit(options))
         tensors = safetensors.numpy.load_file(folder / "out.safetensors")
-        released.append(tensors["coef" if "softmax" in method else "prototypes"])
+        released.append(tensors.get("coef", tensors.get("prototypes")))
     assert (released[0] != released[1]).any()
 
 
@@ -364,46 +371,63 @@ def test_what_is_published_after_a_fit_shows_only_what_was_released(method, fold
 
 @pytest.fixture
 def replayed(monkeypatch):
-    """Let the mechanisms return the same values whatever they are given: what came of them is released."""
+    """Let the mechanisms return the same values whatever they are given: all else must be equal, the model as well."""
 
     def release(mechanism, exact, source):
         generator = np.random.default_rng(exact.shape)
         return np.rint(12 + generator.normal(0, 2 * mechanism.noise_std, exact.shape)).astype(np.int64)
 
-    for kind in (RoundedGaussian, SymmetricRoundedGaussian):
-        monkeypatch.setattr(kind, "release", release)
+    monkeypatch.setattr(RoundedGaussian, "release", release)
+    for name in RELEASED:
+        monkeypatch.setitem(RELEASED, name, set())
 
 
 @pytest.mark.usefixtures("replayed")
 @pytest.mark.parametrize("public", [[], ["--public", "public.npz"]], ids=["alone", "with public rows"])
 @pytest.mark.parametrize("record", RECORDS)
-def test_the_automatic_method_shows_only_what_it_releases(record, public, folders, assert_same):
+def test_the_automatic_method_makes_all_that_it_leaves_of_what_it_releases(record, public, folders, assert_same):
     pair = folders(neighbours(record))
     assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "2"])
     options = ["--rho", "1", "--method", "auto", *public, *LEDGER]
     trace = assert_same(pair, fit(options, label=RECORDS[record][1]))
     assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
-    assert "DiscriminantPrototypes" in trace.stdout
+    assert "SoftmaxPrototypes" in trace.stdout
     for command, arguments, _ in AFTER:
         trace = assert_same(pair, [*command.split(), *arguments])
         assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
 
 
+def follow_the_number(monkeypatch):
+    """The number of records lengthens every step."""
+    whole, numbers = Ascent.move, []
+
+    def move(self, gradient):
+        whole(self, gradient)
+        self.weights = self.weights * numbers[-1]
+
+    monkeypatch.setattr(Ascent, "move", move)
+    leak(monkeypatch, lambda model, n: None, "auto", before=numbers.append)
+
+
+def shift_the_centre(monkeypatch):
+    leak(monkeypatch, lambda model, n: model._set_model(model.coef_, model.lattice_.center * (1 - n / 1000)), "auto")
+
+
+def add_to_a_weight(monkeypatch):
+    def add(model, n):
+        model.coef_[0, 0] += n
+
+    leak(monkeypatch, add, "auto")
+
+
 @pytest.mark.usefixtures("replayed")
-def test_a_leak_of_the_automatic_method_is_noticed(folders, assert_same, monkeypatch):
-    def step(self, gradient, **options):
-        return whole(self, gradient, **options) * self.exact_number
-
-    def release(self, mechanism, rows, codes, public, source):
-        monkeypatch.setattr(Discriminant, "exact_number", len(codes), raising=False)
-        fit_whole(self, mechanism, rows, codes, public, source)
-
-    whole, fit_whole = Discriminant.step, dppl.DiscriminantPrototypes._release
-    monkeypatch.setattr(Discriminant, "step", step)
-    monkeypatch.setattr(dppl.DiscriminantPrototypes, "_release", release)
+@pytest.mark.parametrize("plant", [follow_the_number, shift_the_centre, add_to_a_weight])
+def test_a_leak_into_what_the_automatic_method_makes_is_noticed(plant, folders, assert_same, monkeypatch):
     pair = folders(neighbours("good"))
+    assert_same(pair, fit(["--rho", "1", "--method", "auto"]))
+    plant(monkeypatch)
     with pytest.raises(AssertionError, match="Trace"):
-        assert_same(pair, fit(["--rho", "1", "--method", "auto"]))
+        assert_same(pair, fit(["--rho", "1", "--method", "auto", "--force"]))
 
 
 @pytest.mark.parametrize("options", [[], ["--unknown-labels", "ignore"]], ids=["error", "ignore"])
@@ -543,12 +567,12 @@ def test_a_record_that_cannot_be_used_beside_one_that_can(source, raw_folders, a
 
 @pytest.mark.usefixtures("replayed")
 @pytest.mark.parametrize("item", ITEMS)
-def test_training_by_the_automatic_method_shows_only_what_it_releases(item, raw_folders, assert_same):
+def test_training_by_the_automatic_method_makes_all_that_it_leaves_of_what_it_releases(item, raw_folders, assert_same):
     pair = raw_folders(raw_neighbours(*ITEMS[item]))
     assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "2"])
     trace = assert_same(pair, train(["--rho", "1", *pool_of("csv"), *LEDGER], label=ITEMS[item][1]))
     assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
-    assert "DiscriminantPrototypes" in trace.stdout
+    assert "SoftmaxPrototypes" in trace.stdout
     for command, arguments, _ in AFTER:
         if command != "predict":
             assert_same(pair, [*command.split(), *arguments])
@@ -678,6 +702,12 @@ def in_the_ledger(model, n):
         connection.commit()
 
 
+def state(model, n):
+    (first, *others) = model.guarantee_.releases
+    first = replace(first, parameters={"noise_std": float(n)})
+    model.guarantee_ = replace(model.guarantee_, releases=(first, *others))
+
+
 def fail(model, n):
     raise ValueError(f"{n} records")
 
@@ -697,45 +727,52 @@ LEAKS = {
     "the content of a file": lambda model, n: Path("cache").write_text(f"{n:04}"),
     "a file beside the table": lambda model, n: Path(f"private/{n}").touch(),
     "the model": lambda model, n: setattr(model, "encoder_", f"{n:04}"),
+    "the statement": state,
     "the ledger": in_the_ledger,
     "the exit code": stop_with_code,
 }
 
 
-def leak(monkeypatch, how):
-    whole = dppl.MeanPrototypes._release
+def leak(monkeypatch, how, method="mean", before=lambda n: None):
+    """Let a fit know the number of records, which it does not release."""
+    kind = METHODS[method_for(dppl.ZCDP(1.0)) if method == "auto" else method]
+    whole = kind._release
 
     def release(self, mechanism, rows, codes, public, source):
+        before(len(codes))
         whole(self, mechanism, rows, codes, public, source)
         how(self, len(codes))
 
-    monkeypatch.setattr(dppl.MeanPrototypes, "_release", release)
+    monkeypatch.setattr(kind, "_release", release)
 
 
 @pytest.mark.parametrize("way", LEAKS)
-def test_a_leak_of_the_number_of_records_is_noticed(way, folders, assert_same, monkeypatch):
+@pytest.mark.parametrize("method", ["mean", "auto"])
+def test_a_leak_of_the_number_of_records_is_noticed(method, way, folders, assert_same, monkeypatch):
     pair = folders(neighbours("nan"))
-    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "1"])
-    leak(monkeypatch, LEAKS[way])
+    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "2"])
+    assert_same(pair, fit(["--rho", "1", "--method", method, *LEDGER]))
+    leak(monkeypatch, LEAKS[way], method)
     with pytest.raises(AssertionError, match="Trace"):
-        assert_same(pair, fit(["--rho", "1", *LEDGER]))
+        assert_same(pair, fit(["--rho", "1", "--method", method, "--force", *LEDGER]))
 
 
+@pytest.mark.parametrize("method", ["mean", "auto"])
 @pytest.mark.parametrize(
     ("way", "after"),
     [("the model", [0, 1, 2]), ("the ledger", [6, 7, 8]), ("the labels", [3, 4, 5])],
     ids=["model", "ledger", "labels"],
 )
-def test_a_leak_into_what_is_published_is_noticed(way, after, folders, assert_same, trace, monkeypatch):
+def test_a_leak_into_what_is_published_is_noticed(way, after, method, folders, assert_same, trace, monkeypatch):
     pair = folders(neighbours("nan"))
     assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "1"])
 
     def rename(model, n):
         model.classes_ = np.array([f"{name} {n}" for name in CLASSES])
 
-    leak(monkeypatch, LEAKS.get(way, rename))
+    leak(monkeypatch, LEAKS.get(way, rename), method)
     for folder in pair:
-        assert trace(folder, *fit(["--rho", "1", *LEDGER])).exit_code == 0
+        assert trace(folder, *fit(["--rho", "1", "--method", method, *LEDGER])).exit_code == 0
     for command, arguments, released in [AFTER[place] for place in after]:
         first, second = (trace(folder, *command.split(), *arguments, released=released) for folder in pair)
         shown = [(one.stdout, one.files.get("labels.csv"), one.files.get("labels.npy")) for one in (first, second)]

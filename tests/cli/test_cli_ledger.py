@@ -298,14 +298,14 @@ def rows_of(shown):
 def test_show_fits_into_80_columns_and_cuts_nothing(task, file, cli):
     assert cli("ledger", "create", file, "--dataset", "wards", "--mu", 5).exit_code == 0
     ledger = Ledger(file, "wards")
-    dppl.DiscriminantPrototypes(dppl.GaussianDP(1 / 3), classes=CLASSES).fit(task.X, task.y, ledger=ledger)
+    dppl.SoftmaxPrototypes(dppl.GaussianDP(1 / 3), classes=CLASSES).fit(task.X, task.y, ledger=ledger)
     public = dppl.PublicPrototypes(dppl.GaussianDP(1 / 7), classes=CLASSES)
     public.fit(task.X, task.y, X_public=task.X_public, ledger=ledger, partition="the north wing")
     shown = cli("ledger", "show", file, COLUMNS="80").stdout
     assert max(map(len, shown.splitlines())) <= 80
     assert "…" not in shown
     (_, first, paid, _), (_, second, less, _) = rows_of(shown)
-    assert "DiscriminantPrototypes" in first
+    assert "SoftmaxPrototypes" in first
     assert (second[0], second[-1]) == ("PublicPrototypes", "part the north wing")
     assert [cost.split()[0] for cost in paid] == ["rho", "mu"]
     assert [cost.split()[0] for cost in less] == ["rho", "mu", "epsilon"]
@@ -335,7 +335,7 @@ def test_the_three_commands_of_the_readme_fit_to_the_last_bit(task, file, cli, e
         command = ["fit", task.table, "--classes", task.classes, "--mu", mu, "--out", task.folder / f"{mu}.safetensors"]
         result = cli(*command, *charged(file))  # by the default method, which has many releases
         assert (result.exit_code, result.stderr) == (0, "")
-        assert result.stdout.startswith("DiscriminantPrototypes: ")
+        assert result.stdout.startswith("SoftmaxPrototypes: ")
     (book,) = show(cli, file)
     assert 1 - 1e-9 < book["spent"]["mu"] <= 1
     assert book["left"]["mu"] < 1e-4

@@ -56,10 +56,13 @@ def test_the_numbers_of_the_guarantee_stand_in_a_table(model, cli):
         assert [line for line in shown if line.startswith(f"{name}  ") and line.endswith(f"  {value}")]
 
 
-@pytest.fixture
-def many_releases(task):
-    dppl.DiscriminantPrototypes(dppl.GaussianDP(0.7), classes=["cat", "dog", "gnu"]).fit(task.X, task.y).save(task.out)
-    return task.out
+@pytest.fixture(params=["softmax", "an earlier model"])
+def many_releases(request, task, before):
+    """Return a model, how its last release is numbered, and what each costs; in the earlier one the last are equal."""
+    if request.param == "an earlier model":
+        return before / "discriminant.safetensors", "5 to 9, each: ", ["rho"]
+    dppl.SoftmaxPrototypes(dppl.GaussianDP(0.7), classes=["cat", "dog", "gnu"]).fit(task.X, task.y).save(task.out)
+    return task.out, "4: ", ["mu", "rho"]
 
 
 def cells_of(shown):
@@ -76,16 +79,17 @@ def cells_of(shown):
 
 
 def test_every_release_is_readable_in_80_columns(many_releases, cli):
-    shown = cli("show", many_releases, COLUMNS="80").stdout
+    path, last, names = many_releases
+    shown = cli("show", path, COLUMNS="80").stdout
     assert max(map(len, shown.splitlines())) <= 80
     assert "…" not in shown
-    rows, releases = cells_of(shown), in_a_row(dppl.load(many_releases).guarantee_.releases)
+    rows, releases = cells_of(shown), in_a_row(dppl.load(path).guarantee_.releases)
     assert len(rows) == len(releases) > 3
-    assert rows[-1][0][0].startswith("5 to 9, each: ")
+    assert rows[-1][0][0].startswith(last)
     for (what, noise, cost), (release, _) in zip(rows, releases, strict=True):
         assert f"{release.statistic}, by the {release.mechanism}" in " ".join(what)
         assert f"noise_std = {release.parameters['noise_std']:.6g}" in " ".join(noise)
-        assert cost == [f"{name} = {rounded_up(release.cost[name])}" for name in ("mu", "rho")]
+        assert cost == [f"{name} = {rounded_up(release.cost[name])}" for name in names]
         assert all(float(line.split()[-1]) >= release.cost[line.split()[0]] for line in cost)
 
 

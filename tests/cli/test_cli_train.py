@@ -93,7 +93,7 @@ def test_from_texts_to_predictions(mails, cli):
     before = names_in(mails)
     result = cli(*TRAIN, *EXACT, "--public", "pool.txt")
     assert (result.exit_code, result.stderr) == (0, WEAK)
-    assert result.stdout.startswith("DiscriminantPrototypes: 3 classes, 27 features, rho = 10000, zCDP, add-remove.\n")
+    assert result.stdout.startswith("SoftmaxPrototypes: 3 classes, 27 features, rho = 10000, zCDP, add-remove.\n")
     assert result.stdout.endswith("listed for their owner only in m.safetensors.private.jsonl\n")
     assert set(names_in(mails)) - set(before) == {"m.safetensors", "m.safetensors.private.jsonl"}
     assert stat.S_IMODE((mails / "m.safetensors.private.jsonl").stat().st_mode) == 0o600
@@ -238,9 +238,7 @@ def test_hostile_names_and_texts_cannot_steer_the_terminal(mails, cli):
 def test_a_budget_in_gaussian_dp_is_spent_and_mixes_with_no_other(mails, cli, error_line):
     result = cli(*TRAIN, "--mu", "2", "--seed", "3")
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.startswith(
-        "DiscriminantPrototypes: 3 classes, 27 features, mu = 2, Gaussian DP, add-remove.\n"
-    )
+    assert result.stdout.startswith("SoftmaxPrototypes: 3 classes, 27 features, mu = 2, Gaussian DP, add-remove.\n")
     assert dppl.load("m.safetensors").guarantee_.budget == dppl.GaussianDP(2.0)
     mixed = cli(*TRAIN, "--force", "--mu", "2", "--rho", "1")
     assert (mixed.exit_code, "exactly one budget" in error_line(mixed)) == (2, True)

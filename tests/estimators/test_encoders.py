@@ -107,7 +107,6 @@ ESTIMATORS = {
     "mean": mean(),
     "published": mean(adjacency="replace-one"),
     "public": dppl.PublicPrototypes(dppl.PureDP(1.0), [0, 1]),
-    "discriminant": dppl.DiscriminantPrototypes(ZCDP(1.0), [0, 1]),
     "softmax": dppl.SoftmaxPrototypes(ZCDP(1.0), [0, 1]),
     "search": dppl.PrivateSearch(
         dppl.MeanPrototypes(ApproxDP(3.0, 1e-5), [0, 1]), {"pool": [1]}, mean_runs=2, random_state=0

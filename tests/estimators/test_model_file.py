@@ -18,6 +18,7 @@ from dppl.data import read_table
 from dppl.errors import ModelFileError
 from dppl.estimators.model_file import FORMAT, describe, to_bytes
 from dppl.privacy import Cost, compose
+from dppl.prototypes import former
 
 RNG = np.random.default_rng(0)
 X, P = RNG.normal(size=(60, 12)), RNG.normal(size=(40, 12))
@@ -219,7 +220,7 @@ def test_costs_that_contradict_each_other_are_refused(tmp_path, cost):
 BEFORE = Path(__file__).parents[1] / "privacy" / "before"
 EARLIER = {
     "mean": (MeanPrototypes, ZCDP(0.5)),
-    "discriminant": (dppl.DiscriminantPrototypes, ApproxDP(2.0, 1e-6)),
+    "discriminant": (former.DiscriminantPrototypes, ApproxDP(2.0, 1e-6)),
     "public": (PublicPrototypes, PureDP(1.0)),
 }
 

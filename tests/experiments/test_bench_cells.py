@@ -60,9 +60,19 @@ def test_a_record_says_what_was_done_and_measured(run, data):
     assert {"dppl", "numpy", "Python"} <= set(mean["software"])
 
 
-def test_without_a_public_pool_the_discriminant_reads_no_public_rows(run):
-    (record,) = run(methods=["discriminant"], datasets=[{"name": "blobs", "encoder": "none"}])
-    assert (record["status"], record["data"]["n_public"]) == ("done", None)
+def test_softmax_reads_public_rows_where_there_are_some_and_softmax_alone_none(run):
+    methods = ["softmax", "softmax-alone"]
+    records = [*run(methods=methods), *run(methods=methods, datasets=[{"name": "blobs", "encoder": "none"}])]
+    assert [(record["status"], record["data"]["n_public"]) for record in records] == [
+        ("done", n) for n in (60, None, None, None)
+    ]
+
+
+def test_the_calibration_of_models_with_probabilities_is_measured(run, data):
+    softmax, mean = run(methods=["softmax", "mean"])
+    assert mean["metrics"]["calibration_error"] is None
+    assert 0 < softmax["metrics"]["calibration_error"] < 1
+    assert set(softmax["seconds"]) == set(mean["seconds"])
 
 
 @pytest.mark.parametrize(
@@ -72,7 +82,6 @@ def test_without_a_public_pool_the_discriminant_reads_no_public_rows(run):
         ({"method": "mean", "pool": 17}, "pool must be at most n_features=16; got 17"),
         ({"method": "linear-probe", "steps": 0}, "linear-probe with steps: 0, .*steps must be an integer"),
         ({"method": "public", "clip": 3}, "public with clip: 3"),
-        ({"method": "discriminant-ablation", "variant": "none"}, "variant must be one of"),
     ],
 )
 def test_a_check_finds_bad_parameters_without_a_fit(experiment, monkeypatch, method, told):
@@ -83,7 +92,7 @@ def test_a_check_finds_bad_parameters_without_a_fit(experiment, monkeypatch, met
 
 
 def test_a_check_passes_what_runs_and_names_arrays_that_do_not_fit(experiment, data):
-    methods = ["mean", "public", {"method": "mean", "center": "public"}, "discriminant", "newton", "ncm"]
+    methods = ["mean", "public", {"method": "mean", "center": "public"}, "softmax", "newton", "ncm"]
     loaded = experiment(methods=[*methods, {"method": "mean", "tune": 2}])
     check_cells(loaded.cells, loaded.datasets)
     small = experiment(
@@ -119,8 +128,8 @@ def test_a_failing_cell_is_recorded_with_its_error(run):
         "coinpress",
         "public",
         "public-topk",
-        "discriminant",
         "softmax",
+        "softmax-alone",
         "least-squares",
         "linear-probe",
         "newton",
@@ -250,6 +259,23 @@ def test_pools_give_their_first_rows_or_a_repeatable_draw(experiment, data):
     assert loaded.public(None, 0) is None
     with pytest.raises(InputError, match="has 60 rows; 61 were to be drawn"):
         loaded.public(Pool("near", rows=61), 0)
+
+
+def test_a_pool_leaves_rows_out_by_their_lines_before_it_takes_the_first(experiment, data):
+    (data / "blobs" / "lines.txt").write_text("a\nb\nc\n" * 20)
+    entry = {"name": "near", "file": "blobs/public_x.npy", "lines": "blobs/lines.txt", "without": ["b", "c"]}
+    changed = experiment(datasets=[{"name": "blobs", "public": [entry]}], methods=["softmax"])
+    loaded = load_dataset(changed.datasets["blobs", "not named"])
+    rows = np.load(data / "blobs" / "public_x.npy")
+    np.testing.assert_array_equal(loaded.public(Pool("near", without=("b", "c")), 0), rows[::3])
+    np.testing.assert_array_equal(loaded.public(Pool("near", 7, without=("b", "c")), 0), rows[:21:3])
+    np.testing.assert_array_equal(loaded.public(Pool("near", 7), 0), rows[:7])
+    with pytest.raises(InputError, match="has 20 rows; 21 were to be drawn"):
+        loaded.available(Pool("near", rows=21, without=("b", "c")))
+    with pytest.raises(InputError, match="'near': no row has the line 'd', which without names"):
+        loaded.available(Pool("near", without=("b", "d")))
+    (record,) = [run_cell(cell, changed.datasets) for cell in changed.cells]
+    assert (record["data"]["n_public"], record["cell"]["pool"]["without"]) == (20, ("b", "c"))
 
 
 @pytest.mark.parametrize(

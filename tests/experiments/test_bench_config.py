@@ -12,6 +12,7 @@ from dppl.experiments.methods import METHODS, Method
 from dppl.privacy import ZCDP, GaussianDP
 
 POOL = {"name": "near", "file": "blobs/public_x.npy"}
+LINES = {"lines": "blobs/lines.txt", "without": ["b"]}
 
 
 def blobs(**changes):
@@ -59,6 +60,15 @@ def test_a_method_may_have_budgets_of_its_own(experiment):
     assert [(cell.method, cell.budget["rho"]) for cell in cells] == [("mean", 1), ("mean", 2), ("coinpress", 8)]
 
 
+def test_a_method_may_have_seeds_of_its_own(experiment):
+    cells = experiment(methods=["mean", {"method": "coinpress", "seeds": 3}, {"method": "ncm", "seeds": [7]}], seeds=2)
+    assert [(cell.seed, cell.method) for cell in cells.cells] == [
+        *((seed, method) for seed in (0, 1) for method in ("mean", "coinpress")),
+        (2, "coinpress"),
+        (7, "ncm"),
+    ]
+
+
 def test_references_without_privacy_take_no_budget(experiment):
     (cell,) = experiment(methods=["ncm"], budgets={"e": [1, 2, 3]}).cells
     assert cell.budget is None
@@ -72,6 +82,32 @@ def test_keys_stay_as_they_are():
     assert cell.noise_seed == int(cell.key[:8], 16)
 
 
+def test_what_a_pool_leaves_out_is_part_of_the_key(experiment, data):
+    (data / "blobs" / "lines.txt").write_text("a\nb\n" * 30)
+    (whole,), (part,) = (
+        experiment(methods=["public"], datasets=blobs(public=[{**POOL, **more}])).cells for more in ({}, LINES)
+    )
+    assert part.pool == Pool("near", without=("b",))
+    assert "without" not in whole.to_dict()["pool"]
+    assert part.key != whole.key
+
+
+@pytest.mark.parametrize("n_lines", [59, 61])
+def test_a_text_file_has_a_line_for_each_row_of_its_pool(write_config, data, n_lines):
+    (data / "blobs" / "lines.txt").write_text("b\n" * n_lines)
+    with pytest.raises(InputError, match=rf"lines\.txt must have a line for each of the 60 rows .*; it has {n_lines}"):
+        load_experiment(str(write_config(datasets=blobs(public=[{**POOL, **LINES}]))))
+
+
+def test_a_text_file_must_be_there_and_be_text(write_config, data):
+    path = str(write_config(datasets=blobs(public=[{**POOL, **LINES}])))
+    with pytest.raises(InputError, match=r"there is no file .*lines\.txt"):
+        load_experiment(path)
+    (data / "blobs" / "lines.txt").write_bytes(b"\xff")
+    with pytest.raises(InputError, match=r"lines\.txt must be UTF-8 text"):
+        load_experiment(path)
+
+
 def test_keys_do_not_depend_on_where_the_data_lies(write_config, data):
     there = load_experiment(str(write_config(data="nowhere")), data)
     assert there.cells == load_experiment(str(write_config())).cells
@@ -83,9 +119,9 @@ def test_yaml_numbers_of_any_form_are_the_same_cell(experiment):
 
 
 def test_public_rows_are_read_where_named_by_methods_that_can_do_without(experiment):
-    methods = ["discriminant", {"method": "discriminant-ablation", "variant": "no public rows"}]
-    assert {cell.pool for cell in experiment(methods=methods).cells} == {Pool("near")}
-    assert {cell.pool for cell in experiment(methods=methods, datasets=blobs(public=[])).cells} == {None}
+    methods = ["softmax", "softmax-alone"]
+    assert [cell.pool for cell in experiment(methods=methods).cells] == [Pool("near"), None]
+    assert [cell.pool for cell in experiment(methods=methods, datasets=blobs(public=[])).cells] == [None, None]
 
 
 def test_the_configuration_is_remembered_as_typed(write_config, data):
@@ -106,13 +142,19 @@ def test_the_configuration_is_remembered_as_typed(write_config, data):
         ({"datasets": ["sample", "sample"]}, r"datasets\[1\] names 'sample' .* again"),
         ({"datasets": blobs(public=[{"name": "near"}])}, r"datasets\[0\]\.public\[0\] must have the key 'file'"),
         ({"datasets": blobs(public=[{**POOL, "rows": 0}])}, r"public\[0\]\.rows must be an integer .* got 0"),
+        *(
+            ({"datasets": blobs(public=[{**POOL, key: value}])}, rf"public\[0\] must have the key '{other}'")
+            for (key, value), other in zip(LINES.items(), ("without", "lines"), strict=True)
+        ),
+        ({"datasets": blobs(public=[{**POOL, **LINES, "without": "b"}])}, r"public\[0\]\.without must be a list"),
+        ({"datasets": blobs(public=[{**POOL, **LINES, "without": [1]}])}, r"without\[0\] must be a text; got 1"),
         ({"datasets": blobs(public=[])}, r"methods\[1\]: public needs public rows, and data set 'blobs' names none"),
         (
             {"datasets": blobs(public=[]), "methods": [{"method": "mean", "center": "public"}]},
             r"methods\[0\]: mean needs public rows",
         ),
         ({"datasets": blobs(files={"train": "x"})}, r"datasets\[0\]\.files has an unknown key 'train'"),
-        ({"methods": ["median"]}, r"methods\[0\] must be one of mean, .*; got 'median'"),
+        ({"methods": ["median"]}, r"methods\[0\] must be one of softmax, .*; got 'median'"),
         (
             {"methods": [{"method": "mean", "k": 3}]},
             r"methods\[0\]: mean has no parameter 'k' to set; it has adjacency",
@@ -147,6 +189,7 @@ def test_the_configuration_is_remembered_as_typed(write_config, data):
         ({"ir": 10}, r"ir must be a list; got 10"),
         ({"seeds": 0}, r"seeds must be an integer of at least 1; got 0"),
         ({"seeds": [-1]}, r"seeds\[0\] must be an integer of at least 0; got -1"),
+        ({"methods": [{"method": "mean", "seeds": 0}]}, r"methods\[0\]\.seeds must be an integer of at least 1; got 0"),
     ],
 )
 def test_a_bad_configuration_is_named_by_key_rule_and_value(write_config, changes, told):
@@ -164,7 +207,7 @@ def test_pure_dp_is_for_selections(experiment):
 def test_what_is_no_configuration_at_all(tmp_path):
     with pytest.raises(
         ParameterError,
-        match=r"CONFIG must be a YAML file or one of ablations, images, paper, quick, text; got 'no', and there is no ",
+        match=r"CONFIG must be a YAML file or one of assistant, images, paper, quick, text; got 'no', and there is no ",
     ):
         load_experiment("no")
     path = tmp_path / "broken.yaml"
@@ -204,7 +247,7 @@ def test_the_quick_configuration_needs_nothing_but_dppl():
     assert len({cell.method for cell in cells}) > 6
 
 
-@pytest.mark.parametrize("name", sorted({"ablations", "text", "images", "paper"}))
+@pytest.mark.parametrize("name", ["assistant", "images", "paper", "text"])
 def test_built_in_configurations_lack_nothing_but_their_data(name, monkeypatch, tmp_path):
     assert name in built_in_names()
     with pytest.raises(InputError, match="there is no file"):
@@ -212,6 +255,6 @@ def test_built_in_configurations_lack_nothing_but_their_data(name, monkeypatch, 
     monkeypatch.setattr(config_module.DatasetSpec, "check", lambda self: None)
     cells = load_experiment(name).cells
     assert len({cell.seed for cell in cells}) >= 3
-    assert {cell.ir for cell in cells} >= {1.0, 10.0, 100.0}
+    assert {cell.ir for cell in cells} >= ({"natural", 10.0} if name == "assistant" else {1.0, 10.0, 100.0})
     if name == "paper":
         assert len({(cell.dataset, cell.encoder) for cell in cells}) == 16

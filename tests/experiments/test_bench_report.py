@@ -11,7 +11,6 @@ from scipy.stats import norm
 
 from dppl.errors import InputError, MissingExtra
 from dppl.experiments import figures
-from dppl.experiments.ablations import VARIANTS
 from dppl.experiments.cells import paper_epsilon
 from dppl.experiments.config import Cell
 from dppl.experiments.datasets import Pool
@@ -174,23 +173,56 @@ def test_the_best_private_methods_are_bold_and_ties_too(report):
 
 
 def test_tables_say_how_many_public_rows_were_read(report):
-    blind = {"variant": "no public rows"}
     _, text, _ = report(
         [
             record("mean"),
             record("public", pool=NEAR),
-            record("discriminant", pool=Pool("near", rows=1500)),
-            record("discriminant", data="rings"),
-            record("discriminant-ablation", pool=NEAR, parameters=blind),
+            record("softmax", pool=Pool("near", rows=1500)),
+            record("softmax", pool=Pool("near", 2000, without=("a", "b"))),
+            record("softmax", data="rings"),
+            record("softmax-alone"),
         ]
     )
     promise = "zCDP, add-remove, exact"
     assert "| method | guarantee | public rows | mu 1 (epsilon 4.887) |" in text
     assert f"| DPPL-Mean | {promise} | none |" in text
     assert f"| DPPL-Public, near | {promise} | 500 |" in text
-    assert f"| Discriminant prototypes, near, 1,500 rows | {promise} | 1,500 |" in text
-    assert f"| Discriminant prototypes (no public rows) | {promise} | none |" in text
-    assert f"| Discriminant prototypes, no public rows, near | {promise} | none |" in text
+    assert f"| Softmax prototypes, near, 1,500 rows | {promise} | 1,500 |" in text
+    assert f"| Softmax prototypes, near without a and b, 2,000 rows | {promise} | 500 |" in text
+    assert f"| Softmax prototypes (no public rows) | {promise} | none |" in text
+    assert f"| Softmax prototypes, no public rows | {promise} | none |" in text
+
+
+def test_methods_of_an_earlier_version_are_shown_and_never_the_best(report):
+    _, text, _ = report([record("discriminant", 0.9), record("mean", 0.6), record("newton", 0.5)])
+    assert "| discriminant (of an earlier version) | zCDP, add-remove, exact | none | 0.900 |" in text
+    assert "| DPPL-Mean | zCDP, add-remove, exact | none | **0.600** |" in text
+    assert "| DPPL-Mean 0.600 (+0.100) |" in text
+
+
+def test_calibration_has_a_table_where_it_was_measured(report):
+    def measured(method, error, **more):
+        one = record(method, pool=NEAR, **more)
+        return {**one, "metrics": {**one["metrics"], "calibration_error": error}}
+
+    old = [record("linear-probe"), record("softmax", pool=NEAR, e=2.0), record("softmax", pool=NEAR, data="rings")]
+    cells = [measured("softmax", error, seed=seed) for seed, error in enumerate((0.1, 0.3))]
+    _, text, page = report([*old, *cells, measured("mean", None)])
+    assert text.count("### Calibration: blobs, one") == page.count("<h3>Calibration: blobs, one</h3>") == 1
+    assert "### Calibration: rings" not in text
+    table = text[text.index("**Calibration error: blobs, one, IR = 1.**") :].split("\n\n")
+    assert "Bold" not in table[0]
+    assert table[1].splitlines()[2:] == [
+        "| Softmax prototypes | zCDP, add-remove, exact | 500 | 0.200 ± 0.141 | – |",
+    ]
+
+
+def test_tables_say_how_many_seeds_where_methods_have_different_ones(report):
+    cells = [record("mean", seed=seed) for seed in range(2)] + [record("ncm", 0.9, seed=seed) for seed in range(2)]
+    _, text, _ = report([*cells, *(record("softmax", seed=seed) for seed in range(3))])
+    assert "Seeds: 0, 1, 2; 2 of them, or n where (n) stands." in text
+    assert "| **0.500 ± 0.000** |" in text
+    assert "| **0.500 ± 0.000** (3) |" in text
 
 
 def test_the_first_table_names_winners_margins_and_ties(report):
@@ -275,7 +307,7 @@ def test_results_of_earlier_versions_stand_where_new_ones_of_the_same_noise_do(e
     assert len({budget_name(one) for one in (earlier, *new)}) == 1
 
 
-@pytest.mark.parametrize("name", ["ablations", "images", "text"])
+@pytest.mark.parametrize("name", ["images", "text"])
 def test_committed_results_keep_their_positions(name):
     records = [json.loads(line) for line in (COMMITTED / f"{name}.jsonl").read_text("utf-8").splitlines()]
     private = [one for one in records if one["e"] is not None]
@@ -370,15 +402,15 @@ def test_the_best_k_may_be_one_by_public_of_the_same_pool_and_parameters(report,
     assert values == {"IR = 1": {1.0: 5.0, 2.0: 1.0}}
 
 
-PRIVATE = [name for name, method in METHODS.items() if method.private and name != "discriminant-ablation"]
+PRIVATE = [name for name, method in METHODS.items() if method.private]
 
 
-def test_methods_differ_by_colour_or_line_style_and_the_discriminant_is_foremost():
+def test_methods_differ_by_colour_or_line_style_and_softmax_is_foremost():
     styles = _styles(series([record(name) for name in PRIVATE]))
     lines = {(style["color"], str(style["linestyle"])) for style in styles.values()}
     assert len(lines) == len(styles) == len(PRIVATE)
     assert sum(style["linestyle"] == "solid" for style in styles.values()) == 7
-    foremost = styles.pop("Discriminant prototypes (no public rows)")
+    foremost = styles.pop("Softmax prototypes (no public rows)")
     assert foremost["color"] == "#000000"
     for style in styles.values():
         assert style["color"] != foremost["color"]
@@ -386,15 +418,14 @@ def test_methods_differ_by_colour_or_line_style_and_the_discriminant_is_foremost
         assert style.get("zorder", 2) < foremost["zorder"]
 
 
-def test_ablations_take_no_look_from_a_method_and_have_their_own_when_alone():
+def test_methods_of_an_earlier_version_take_no_look_from_another_and_have_their_own():
     looks = _styles(series([record(name) for name in PRIVATE]))
-    variants = [record("discriminant-ablation", parameters={"variant": name}) for name in VARIANTS]
-    together = _styles(series([record("discriminant", pool=NEAR), *map(record, ["mean", "newton"]), *variants]))
-    for name in ("DPPL-Mean", "DP-Newton", "Discriminant prototypes"):
-        assert together[name] == looks[name if name in looks else f"{name} (no public rows)"]
-    alone = _styles(series(variants))
-    assert len({(style["color"], str(style["linestyle"])) for style in alone.values()}) == len(VARIANTS)
-    assert next(iter(alone.values()))["linestyle"] == "solid"
+    gone = [record("discriminant", parameters={"variant": name}) for name in "abc"]
+    together = _styles(series([*map(record, ["softmax", "mean", "newton"]), *gone]))
+    for name in ("Softmax prototypes (no public rows)", "DPPL-Mean", "DP-Newton"):
+        assert together[name] == looks[name]
+    assert len({(style["color"], str(style["linestyle"])) for style in together.values()}) == 6
+    figures.budget_panels([("", series(gone))], "accuracy").canvas.draw()
 
 
 @pytest.mark.parametrize("n_panels", [1, 2, 3, 4])
@@ -410,7 +441,7 @@ def test_legends_stay_inside_the_figure(n_panels):
 
 
 def test_no_two_lines_of_a_figure_look_alike():
-    names = ["mean", "coinpress", "public", "discriminant", "newton", "linear-probe", "global-adapt"]
+    names = ["mean", "coinpress", "public", "softmax", "newton", "linear-probe", "global-adapt"]
     cells = [record(name) for name in names]
     cells += [record("public-topk", parameters={"n_prototypes": k}) for k in range(1, 30)]
     cells += [record(name, trials=3) for name in names] + [record("ncm"), record("lda"), record("logistic")]

@@ -75,6 +75,35 @@ def test_labels_outside_the_classes_leave_nothing():
     assert metrics.minority_accuracy(["x"], ["a"], ["a", "b"]) is None
 
 
+def test_the_calibration_error_weighs_classes_alike_and_bins_by_the_largest_probability():
+    truth = np.array([0, 0, 0, 1])
+    probabilities = np.array([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6], [0.4, 0.6]])
+    # Records of class 0 weigh a sixth each, the one of class 1 a half.
+    by_hand = 2 / 6 * abs(1 - 0.9) + 4 / 6 * abs(3 / 4 - 0.6)
+    assert metrics.calibration_error(truth, probabilities, [0, 1]) == pytest.approx(by_hand)
+    together = abs(5 / 6 - (2 / 6 * 0.9 + 4 / 6 * 0.6))
+    assert metrics.calibration_error(truth, probabilities, [0, 1], n_bins=1) == pytest.approx(together)
+
+
+def test_labels_drawn_from_the_probabilities_are_calibrated_and_sharper_ones_are_not():
+    rng = np.random.default_rng(0)
+    probabilities = rng.dirichlet(np.ones(3), 30_000)
+    truth = np.array([rng.choice(3, p=row) for row in probabilities])
+    sharper = probabilities**3 / (probabilities**3).sum(axis=1, keepdims=True)
+    assert metrics.calibration_error(truth, probabilities, [0, 1, 2]) < 0.01
+    assert metrics.calibration_error(truth, sharper, [0, 1, 2]) > 0.15
+
+
+def test_bins_hold_their_upper_ends_and_a_label_that_is_no_class_counts_as_wrong():
+    halves = [[0.5, 0.5], [1.0, 0.0]]
+    assert metrics.calibration_error([1, 0], halves, [0, 1], n_bins=2) == pytest.approx(0.5 * 0.5)
+    assert metrics.calibration_error([9, 9], halves, [0, 1], n_bins=2) == pytest.approx(0.75)
+    with pytest.raises(ParameterError, match="n_bins"):
+        metrics.calibration_error([1, 0], halves, [0, 1], n_bins=0)
+    with pytest.raises(InputError, match="one length"):
+        metrics.calibration_error([1], halves, [0, 1])
+
+
 @pytest.mark.parametrize(("truth", "predicted"), [([], []), (["a"], ["a", "b"]), ([["a"]], [["a"]])])
 def test_labels_that_do_not_fit_together_are_refused(truth, predicted):
     with pytest.raises(InputError):

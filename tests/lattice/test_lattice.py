@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dppl.errors import InputError, ParameterError
-from dppl.lattice import Lattice
+from dppl.lattice import Lattice, rotation
 from dppl.lattice.rotation import rotate
 from dppl.lattice.rounding import round_within
 
@@ -121,42 +121,6 @@ def test_int8_rows_are_directions_where_the_map_does_more_than_normalise():
         assert (lattice.features(q) == lattice.features(q.astype(np.float64))).all()
 
 
-def test_a_projection_maps_centred_rows_whatever_their_batch():
-    rng = np.random.default_rng(2)
-    X, center = rng.normal(size=(1500, 37)).astype(np.float32), rng.normal(size=37) / 10
-    projection = rng.normal(size=(41, 37))
-    lattice = Lattice(37, center=center, projection=projection)
-    whole = lattice.transform(X)
-    assert whole.shape == (1500, 41)
-    for size in (1, 2, 3, 17, 512, 1000):
-        assert (np.concatenate(list(lattice.blocks(X, size))) == whole).all()
-    for start in (1, 5, 600):
-        assert (lattice.transform(X[start:]) == whole[start:]).all()
-    u = X / np.linalg.norm(X, axis=1, keepdims=True)
-    exact = (u.astype(np.float64) - center) @ projection.T
-    exact /= np.linalg.norm(exact, axis=1, keepdims=True)
-    assert np.abs(whole / lattice.scale - exact).max() < 1.5 / lattice.scale
-    # The negative control: in a plain float product some row depends on those beside it.
-    narrow, matrix = u.astype(np.float32), projection.astype(np.float32).T
-    assert any((narrow[i : i + 1] @ matrix != (narrow @ matrix)[i]).any() for i in range(200))
-
-
-@pytest.mark.parametrize(
-    ("projection", "message"),
-    [
-        (np.ones((3, 5)), "shape"),
-        (np.full((3, 4), np.nan), "finite"),
-        (np.zeros((3, 4)), "not be zero"),
-        ([1.0], "shape"),
-    ],
-)
-def test_a_projection_that_is_none_is_refused(projection, message):
-    with pytest.raises(ParameterError, match=message):
-        Lattice(4, projection=projection)
-    with pytest.raises(ParameterError, match="exclude"):
-        Lattice(4, projection=np.eye(4), pool=2)
-
-
 def test_rotation_is_orthogonal_and_fixed_for_ever():
     for width in (1, 2, 3, 12, 64, 100):
         matrix = rotate(np.eye(width), 5)
@@ -167,6 +131,39 @@ def test_rotation_is_orthogonal_and_fixed_for_ever():
 
 
 ROTATED = [-0.25 * (2 - 2**0.5), -0.25 * (2 + 2**0.5), -0.5]
+
+
+def rotated_number_by_number(row, seed, halves=lambda width: [1 << k for k in range(width.bit_length() - 1)]):
+    """The rotation of one row in Python floats: sums and differences of neighbours first, of halves last."""
+    signs, row = rotation._signs(seed, len(row)).tolist(), row.tolist()
+    width = 1 << (len(row).bit_length() - 1)
+    for turn in range(3):
+        row = [value * sign for value, sign in zip(row, signs[turn], strict=True)]
+        first = len(row) - width if turn % 2 else 0
+        part = row[first : first + width]
+        for half in halves(width):
+            part = [part[i - half] - part[i] if i & half else part[i] + part[i + half] for i in range(width)]
+        row[first : first + width] = [value / width**0.5 for value in part]
+    return row
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 12, 64, 100])
+def test_rotation_gives_the_same_bits_whatever_it_does_faster(width):
+    """A lattice row may hang on the last bit, and the models that were fitted on it."""
+    rows = np.random.default_rng(9).normal(size=(3, width)) * np.array([[1.0], [1e-200], [1e100]])
+    given = rows.copy()
+    for matrix in (rows, np.asfortranarray(rows)):
+        assert rotate(matrix, 5).tolist() == [rotated_number_by_number(row, 5) for row in rows]
+        assert rotate(matrix[1:2], 5).tolist() == rotate(matrix, 5)[1:2].tolist()
+    assert (rows == given).all()
+    assert rotate(rows[:0], 5).shape == (0, width)
+    if width > 8:  # another order of the sums is noticed
+        other = [
+            rotated_number_by_number(row, 5, lambda width: [width >> k for k in range(1, width.bit_length())])
+            for row in rows
+        ]
+        assert np.allclose(rotate(rows, 5), other, rtol=1e-9)
+        assert rotate(rows, 5).tolist() != other
 
 
 def test_rotation_saves_rows_with_a_few_huge_coordinates():

@@ -234,6 +234,27 @@ def test_rows_come_again_and_again(tmp_path):
     assert not isinstance(gradient_blocks(lattice, Table(X)), list)
 
 
+@pytest.mark.parametrize("room", [0, 6, 7, 20, 49, 50, 10**6])
+def test_only_rows_beyond_those_that_are_kept_are_mapped_again(room, monkeypatch):
+    lattice, _, codes, weights, offsets = problem(6, 50, DIM, 3)
+    X = np.random.default_rng(7).normal(size=(50, DIM))
+    gradient = SoftmaxGradient(lattice)
+    expected = gradient.sum([lattice.transform(X)], codes, weights, offsets)
+    whole, mapped = Lattice.transform, []
+    monkeypatch.setattr(Lattice, "transform", lambda self, rows: mapped.append(len(rows)) or whole(self, rows))
+    monkeypatch.setattr(residuals, "_KEPT_BYTES", room * DIM)
+    blocks = gradient_blocks(lattice, Table(X))
+    kept = 50 if room >= 50 else room // 7 * 7  # the table comes in blocks of seven
+    next(iter(blocks))  # a pass that is given up
+    for times in range(3):
+        mapped.clear()
+        assert (gradient.sum(blocks, codes, weights, offsets) == expected).all()
+        assert sum(mapped) == 50 - (kept if times else min(kept, 7))
+    if kept:  # other rows in their place would be noticed
+        blocks._kept[0] = -blocks._kept[0]
+        assert (gradient.sum(blocks, codes, weights, offsets) != expected).any()
+
+
 @pytest.mark.parametrize("place", ["weights", "offsets"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1e28])
 def test_weights_beyond_float32_are_refused(place, value):

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from dppl import ZCDP, ApproxDP, DiscriminantPrototypes, MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
+from dppl import ZCDP, ApproxDP, MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
 from dppl.baselines import FeatureCovariance, GlobalAdapt, LeastSquares, LinearProbe, Newton
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.records import as_labels, as_rows
@@ -129,7 +129,6 @@ ESTIMATORS = [
     FeatureCovariance(ZCDP(1.0), CLASSES, **SEEDED),
     Newton(ZCDP(1.0), CLASSES, **SEEDED),
     LeastSquares(ZCDP(1.0), CLASSES, **SEEDED),
-    DiscriminantPrototypes(ZCDP(1.0), CLASSES, **SEEDED),
     SoftmaxPrototypes(ZCDP(1.0), CLASSES, **SEEDED),
     MeanPrototypes(ZCDP(1.0), CLASSES, **SEEDED),
     PublicPrototypes(ZCDP(1.0), CLASSES, center="public", rotation="auto", **SEEDED),

@@ -127,7 +127,6 @@ def test_exports_are_complete_and_sorted(name):
 ESTIMATORS = [
     dppl.MeanPrototypes,
     dppl.PublicPrototypes,
-    dppl.DiscriminantPrototypes,
     dppl.SoftmaxPrototypes,
     dppl.PrivateSearch,
     baselines.FeatureCovariance,

@@ -1,5 +1,8 @@
 """SoftmaxPrototypes: what it releases, that neighbours differ by no more, and that it classifies."""
 
+import math
+from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -12,7 +15,8 @@ from scipy.special import softmax
 import dppl
 from dppl import ZCDP, ApproxDP, GaussianDP, Ledger, PureDP, SoftmaxPrototypes
 from dppl.errors import BudgetError, InputError
-from dppl.lattice import Lattice, SoftmaxGradient, iter_blocks
+from dppl.estimators.descent import RepeatedGaussian
+from dppl.lattice import Lattice, SoftmaxGradient, iter_blocks, residuals
 from dppl.mechanisms import RoundedGaussian
 from dppl.privacy import Cost
 from dppl.privacy.composition import covers
@@ -59,19 +63,32 @@ def transcript(model, X, y, public=PUBLIC, results=None):
 
 
 def check_neighbours(case, budget=None, public=PUBLIC):
+    budget = budget or ZCDP(2.0)
     X, y, row, label = case
     model, first = transcript(make(budget), np.concatenate([X, row[None]]), [*y, label], public)
     other, second = transcript(make(budget), X, y, public, [result for *_, result in first])
     assert model.to_bytes() == other.to_bytes()  # nothing but the releases tells them apart
     assert len(first) == len(second) == 19
+    uses = Counter(mechanism for mechanism, *_ in first)
+    assert list(uses.values()) == [1, 1, 1, 16]
+    squared_mu = Fraction(0)
     for (mechanism, more, _), (same, fewer, _) in zip(first, second, strict=True):
         assert mechanism == same
         assert more.dtype == fewer.dtype == np.int64
         moved = sum(int(step) ** 2 for step in (more - fewer).ravel())
-        assert Fraction(moved) <= mechanism.squared_sensitivity
-    costs = [mechanism.cost for mechanism, *_ in first]
-    assert costs == [release.cost for release in model.guarantee_.releases]
-    assert covers(budget or ZCDP(2.0), [Cost.from_dict(cost) for cost in costs])
+        # A mechanism that is used several times pays for the sum of their squares: each may move by its part.
+        bound = mechanism.squared_sensitivity / uses[mechanism]
+        assert Fraction(moved) <= bound
+        squared_mu += bound / Fraction(mechanism.noise_std) ** 2
+    assert squared_mu <= Fraction(budget.gaussian_allowance().mu) ** 2
+    releases = model.guarantee_.releases
+    assert [mechanism.cost for mechanism in uses] == [release.cost for release in releases]
+    assert [mechanism.noise_std for mechanism in uses] == [release.parameters["noise_std"] for release in releases]
+    assert [release.sensitivity for release in releases] == [
+        math.sqrt(mechanism.squared_sensitivity / times) for mechanism, times in uses.items()
+    ]
+    assert [release.mechanism for release in releases] == [*["rounded Gaussian"] * 3, "rounded Gaussian, 16 times"]
+    assert covers(budget, [Cost.from_dict(mechanism.cost) for mechanism in uses])
 
 
 @given(case=records)
@@ -119,6 +136,49 @@ def clip_the_sum(patch):
         return (exact * min(1.0, longest / max(np.linalg.norm(exact), 1))).astype(np.int64)
 
     patch.setattr(SoftmaxGradient, "sum", clipped_late)
+
+
+def clip_nothing(patch):
+    """Residuals of norm √2 at most, on a grid meant for the clipping norm."""
+
+    def on_grid(values, norms, clip):
+        return np.trunc(values.astype(np.float64) * residuals.RESOLUTION / clip)
+
+    patch.setattr(residuals, "_on_grid", on_grid)
+
+
+def center_rows_by_their_batch(patch):
+    whole = Lattice.transform
+    patch.setattr(Lattice, "transform", lambda self, X: whole(self, np.asarray(X) - np.nanmean(X, axis=0)))
+
+
+def take_gradients_at_weights_that_noise_never_touched(patch):
+    secret = []
+    told(patch, lambda rows, codes: secret.append(np.nan_to_num(rows[codes >= 0]).sum()))
+    whole = SoftmaxGradient.sum
+
+    def sum_at_secret(self, blocks, codes, weights, offsets=None, **options):
+        return whole(self, blocks, codes, weights * (1 + secret[-1] % 7), offsets, **options)
+
+    patch.setattr(SoftmaxGradient, "sum", sum_at_secret)
+
+
+def forget_how_often(patch):
+    """All gradients together get the noise of one."""
+    whole = RepeatedGaussian.within.__func__
+
+    def within(cls, budget, squared_sensitivity, times):
+        return replace(whole(cls, budget, squared_sensitivity, 1), times=times)
+
+    patch.setattr(RepeatedGaussian, "within", classmethod(within))
+
+
+def take_one_step_more(patch):
+    patch.setattr(module, "STEPS", 17)
+    whole = RepeatedGaussian.within.__func__
+    patch.setattr(
+        RepeatedGaussian, "within", classmethod(lambda cls, budget, squared, times: whole(cls, budget, squared, 16))
+    )
 
 
 def use_true_counts(patch):
@@ -188,6 +248,11 @@ UNEVEN = RNG.normal(size=(200, DIM)), ["a"] * 150 + ["b"] * 40 + ["c"] * 10, np.
 LONE = np.zeros((0, DIM)), [], np.eye(DIM)[0], "a"
 FAULTS = [
     (clip_the_sum, SURE, STRONG),
+    (clip_nothing, SURE, STRONG),
+    (center_rows_by_their_batch, REAL, None),
+    (take_gradients_at_weights_that_noise_never_touched, REAL, None),
+    (forget_how_often, REAL, None),
+    (take_one_step_more, REAL, None),
     (use_true_counts, UNEVEN, None),
     (filter_true_sums, REAL, None),
     (weigh_above_one, LONE, None),
@@ -199,7 +264,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("fault", "case", "budget"), FAULTS, ids=[fault.__name__ for fault, *_ in FAULTS])
 def test_planted_violations_are_caught(fault, case, budget, monkeypatch):
-    """In one of ten replays. The faintest fault, a true mean as centre, is missed by 4 of 60, so by all below 1e-9."""
+    """In one of ten replays. The faintest fault, a true mean as centre, is missed by 51 of 600, by ten below 1e-7."""
     fault(monkeypatch)
 
     def replays():
@@ -251,13 +316,20 @@ def test_the_plan_costs_the_budget_and_is_what_is_released(budget, public):
     assert (1 - Fraction(1, 10**9)) * allowance < squared_mu(promise) <= allowance
     assert covers(budget, promise.costs())
     shares = [Fraction(release.cost["mu"]) ** 2 / allowance for release in promise.releases]
-    assert [round(float(share), 9) for share in shares] == [0.01, 0.02, 0.01, *[0.06] * 16]
+    assert [round(float(share), 9) for share in shares] == [0.01, 0.02, 0.01, 0.96]
     assert ("the public rows (X_public)" in promise.public_inputs) == (public is not None)
 
 
-def test_equal_gradients_are_told_once():
-    text = str(make().fit(np.eye(DIM), list("abcabc")).guarantee_)
-    assert "16 times gradient of the softmax loss (3 x 6) by the rounded Gaussian" in text
+def test_all_gradients_are_told_in_one_entry():
+    """Its sensitivity is that of one of them, its cost that of all."""
+    guarantee = make(ZCDP(2.0)).fit(np.eye(DIM), list("abcabc")).guarantee_
+    release = guarantee.releases[3]
+    one = SoftmaxGradient(Lattice(DIM)).squared_sensitivity
+    assert release.sensitivity == math.sqrt(one)
+    rho = 16 * one / (2 * Fraction(release.parameters["noise_std"]) ** 2)
+    assert rho <= Fraction(release.cost["rho"]) <= rho * (1 + Fraction(1, 10**12))
+    assert "sum of clipped gradients (3 x 6) by the rounded Gaussian, 16 times (L2 sensitivity " in str(guarantee)
+    assert len(guarantee.releases) == 4
 
 
 def test_the_ledger_is_charged_before_and_pays_for_all_of_it(tmp_path):
@@ -318,7 +390,8 @@ def in_floats(X, y, noise, public, budget):
     unit = lambda rows: rows / np.linalg.norm(rows, axis=-1, keepdims=True)  # noqa: E731
     (n, k), C, rho = X.shape, len(CLASSES), budget.rho
     counts = np.bincount(y, minlength=C) + noise[1]
-    n, sd_counts, sd_mean, sd = max(n + noise[0][0], 2 * C), *(2 * np.array((0.02, 0.01, 0.24)) * rho) ** -0.5
+    sd_size, sd_counts, sd_mean, sd = (2 * np.array((0.01, 0.02, 0.01, 0.24)) * rho) ** -0.5
+    n = max(n + noise[0][0], sd_size, 2 * C)
     kappa = max(0, 1 - sd_counts**2 / counts.var())
     nc, low = np.maximum(n / C + kappa * (counts - counts.mean()), 0), min(sd_counts, n / C)
     pi = (nc + low) / (nc + low).sum()
@@ -364,7 +437,7 @@ def in_floats(X, y, noise, public, budget):
     return W, m
 
 
-@pytest.mark.parametrize("rho", [0.05, 1.0, 200.0, 1e5])
+@pytest.mark.parametrize("rho", [1e-5, 0.05, 1.0, 200.0, 1e5])
 @pytest.mark.parametrize("with_public", [True, False])
 def test_it_is_the_rule_in_floats_up_to_the_lattice(data, rho, with_public):
     X, y, P = data
@@ -453,6 +526,37 @@ def test_huge_coordinates_are_spread_before_rounding(data):
         assert make(ZCDP(50.0), random_state=0).fit(X, y, X_public=public).score(X, y) > 0.9
 
 
+@pytest.fixture(scope="module")
+def overshadowed():
+    """Ten classes that differ in small coordinates, beside three that are 400 times as large and tell nothing."""
+    rng = np.random.default_rng(2)
+    y = np.arange(2000) % 10
+    X, P = rng.normal(size=(10, 128))[y] + 0.8 * rng.normal(size=(2000, 128)), rng.normal(size=(500, 128))
+    for rows in (X, P):
+        rows[:, :3] = 400 * (1 + 0.2 * rng.normal(size=(len(rows), 3)))
+    return X, y, P
+
+
+def accuracy_beside_huge_coordinates(overshadowed, with_public):
+    X, y, P = overshadowed
+    model = SoftmaxPrototypes(ZCDP(4.0), range(10), random_state=0)
+    return model.fit(X[:1500], y[:1500], X_public=P if with_public else None).score(X[1500:], y[1500:])
+
+
+@pytest.mark.parametrize("with_public", [True, False])
+def test_small_coordinates_count_beside_huge_ones(overshadowed, with_public, monkeypatch):
+    """Without public rows nothing tells whether there are huge ones, so all rows are rotated. Six seeds gave 99.8 %."""
+    X, _, P = overshadowed
+    assert Frame.of(None, 128).rotation is not None
+    assert Frame.of(P, 128).rotation is not None
+    assert Frame.of(X[:, 3:], 125).rotation is None
+    assert accuracy_beside_huge_coordinates(overshadowed, with_public) > 0.97
+    # The control: in the encoder's own coordinates, rounding leaves little of the small ones (34 to 42 %).
+    whole = Frame.of.__func__
+    monkeypatch.setattr(Frame, "of", classmethod(lambda cls, *given: replace(whole(cls, *given), rotation=None)))
+    assert accuracy_beside_huge_coordinates(overshadowed, with_public) < 0.7
+
+
 # Extremes: no warning (they are errors here), and finite weights
 
 
@@ -503,11 +607,21 @@ def test_wide_rows_and_one_column():
         fits(RNG.normal(size=(30, width)), np.arange(30) % 3, range(3), ZCDP(1.0), None)
 
 
-def test_a_record_that_underflows_shows_nowhere():
+@pytest.mark.parametrize("kind", [SoftmaxPrototypes, dppl.MeanPrototypes])
+def test_a_record_that_underflows_shows_nowhere(kind):
+    """Whoever lets NumPy raise would else learn that there is such a record, and lose the charge."""
     X = np.repeat(np.eye(DIM), 3, axis=0)
     X[3] = [1, 1e-310, 0, 0, 0, 0]
     with np.errstate(all="raise"):
-        make().fit(X, CLASSES * 6).predict(X)
+        kind(ZCDP(1.0), CLASSES).fit(X, CLASSES * 6).predict(X)
+
+
+@pytest.mark.parametrize("form", [np.ndarray.tolist, np.ndarray.copy], ids=["list", "array"])
+def test_private_rows_as_public_ones_are_refused_whatever_holds_them(form):
+    rows = form(np.eye(DIM))
+    with pytest.raises(dppl.errors.ParameterError, match="X_public must be public data"):
+        make().fit(rows, list("abcabc"), X_public=rows)
+    make().fit(rows, list("abcabc"), X_public=form(np.eye(DIM)))
 
 
 def test_public_rows_of_another_width_are_refused(data):

@@ -63,7 +63,7 @@ def image_bytes(seed=0, mode="RGB", kind="PNG", **options):
 @pytest.mark.usefixtures("letters")
 def test_texts_from_fit_to_file_and_back(tmp_path):
     model = make().fit(TEXTS, Y, X_public=PUBLIC)
-    assert isinstance(model.model_, dppl.DiscriminantPrototypes)
+    assert isinstance(model.model_, dppl.SoftmaxPrototypes)
     assert model.score(TEST, Y) == 1.0
     predicted = model.predict(TEST)
     assert predicted.tolist() == Y
@@ -102,7 +102,7 @@ def test_images_with_pixels():
     ],
 )
 def test_it_is_the_estimator_on_the_embeddings(method, budget, options, letters):
-    kind = {"auto": "public" if isinstance(budget, PureDP) else "discriminant"}.get(method, method)
+    kind = {"auto": "public" if isinstance(budget, PureDP) else "softmax"}.get(method, method)
     kind = "mean" if options and options.get("adjacency") and method == "auto" else kind
     public = None if kind == "mean" else PUBLIC
     direct = METHODS[kind](budget, CLASSES, random_state=3, **(options or {}))
@@ -442,7 +442,7 @@ def test_a_list_of_classes_read_off_the_labels_warns():
     [
         ({"budget": 1.0}, ParameterError, "budget must be"),
         ({"method": "best"}, ParameterError, "method must be one of"),
-        ({"options": {"classes": CLASSES}}, ParameterError, "options must be parameters of Disc"),
+        ({"options": {"classes": CLASSES}}, ParameterError, "options must be parameters of SoftmaxPrototypes"),
         ({"options": {"n_prototypes": 2}}, ParameterError, "got 'n_prototypes'"),
         ({"method": "mean", "options": {"adjacency": "swap"}}, ParameterError, "adjacency"),
         ({"encoder": "nothing"}, ParameterError, "nothing"),

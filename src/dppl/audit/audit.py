@@ -101,7 +101,7 @@ def audit(
 
     Parameters
     ----------
-    estimator : MeanPrototypes, PublicPrototypes, DiscriminantPrototypes, SoftmaxPrototypes or a baseline
+    estimator : MeanPrototypes, PublicPrototypes, SoftmaxPrototypes or a baseline
         Its parameters; it is not fitted itself. Every fit draws fresh noise of the operating system, whatever its
         `random_state`.
     data : Records

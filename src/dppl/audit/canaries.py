@@ -16,9 +16,9 @@ from dppl.baselines._linear import LinearClassifier
 from dppl.errors import ParameterError
 from dppl.mechanisms import RoundedGaussian, overheard
 from dppl.privacy import ZCDP, ApproxDP, Budget
-from dppl.prototypes import DiscriminantPrototypes, MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
+from dppl.prototypes import MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
 
-Estimator: TypeAlias = MeanPrototypes | PublicPrototypes | DiscriminantPrototypes | SoftmaxPrototypes | LinearClassifier
+Estimator: TypeAlias = MeanPrototypes | PublicPrototypes | SoftmaxPrototypes | LinearClassifier
 Released: TypeAlias = Sequence[tuple[RoundedGaussian, NDArray[np.int64]]]
 Row: TypeAlias = NDArray[np.float64]
 Statistic: TypeAlias = Callable[[Any], float]
@@ -145,7 +145,7 @@ def worst_case(estimator: Estimator, *, runs: int = 1000, confidence: float = 0.
 
     Parameters
     ----------
-    estimator : MeanPrototypes, PublicPrototypes, DiscriminantPrototypes, SoftmaxPrototypes or a baseline
+    estimator : MeanPrototypes, PublicPrototypes, SoftmaxPrototypes or a baseline
         With a public list of classes, and without `pool`, `center` and `rotation`, whose image of a row these data do
         not know. A baseline's gradient shows all of its sensitivity if `clip` (of `GlobalAdapt`, `upper_bound`) is at
         most 0.5 and, with several steps, `learning_rate` so small that the canary is never fitted.

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
-from dppl.baselines._descent import RepeatedGaussian
 from dppl.baselines._linear import LinearClassifier
 from dppl.baselines.least_squares import noise_radius, solve_ridge
+from dppl.estimators.descent import RepeatedGaussian
 from dppl.estimators.records import Codes
 from dppl.lattice import RowSource, SoftmaxGradient, gradient_blocks, sums_and_grams
 from dppl.lattice.residuals import check_clip

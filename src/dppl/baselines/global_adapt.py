@@ -10,15 +10,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dppl import _validate
-from dppl.baselines._descent import Descent, GradientClassifier, RepeatedGaussian, release_size
+from dppl.baselines._descent import GradientClassifier
 from dppl.errors import ParameterError
+from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, release_size
 from dppl.estimators.records import Codes
 from dppl.lattice import RowSource, SoftmaxGradient, gradient_blocks
 from dppl.mechanisms import Randomness, RoundedGaussian
 from dppl.privacy import Budget, Guarantee, composition
 
-# Both counts need to be known roughly only: one sets the length of a step, the other whether the bound rises or falls.
-_SIZE_SHARE = _LONGER_SHARE = 0.01
+# Percentage of mu² for all counts of long gradients, which only say whether the bound rises or falls.
+_LONGER_PERCENT = 1
 # No residual is longer than √2, so a higher bound would do nothing; a lower one would make outliers of all records.
 _BOUNDS = 1e-3, math.sqrt(2)
 
@@ -180,7 +181,7 @@ class GlobalAdapt(GradientClassifier):
     def _plan(self, public: RowSource | None) -> _Plan:
         gradient = self._gradient()
         squared = gradient.squared_sensitivity * (4 if self.adjacency == "replace-one" else 1)
-        shares = (_SIZE_SHARE, _LONGER_SHARE, 1 - _SIZE_SHARE - _LONGER_SHARE)
+        shares = (SIZE_PERCENT, _LONGER_PERCENT, 100 - SIZE_PERCENT - _LONGER_PERCENT)
         size, longer, noise = composition.split(self.budget, shares)
         return _Plan(
             gradient=gradient,
@@ -211,7 +212,7 @@ class GlobalAdapt(GradientClassifier):
         scale = self.clip / gradient.unit
         step = self._step_size(size, mechanism.noise.noise_std * scale)
         bound = _BOUNDS[1] if self.upper_bound is None else float(self.upper_bound)
-        descent = Descent(n_classes, gradient, momentum=self.momentum, l2=self.l2)
+        descent = self._descent(gradient)
         blocks = gradient_blocks(self.lattice_, rows)
         for _ in range(self.steps):
             exact, exact_longer = gradient.sum_and_count(

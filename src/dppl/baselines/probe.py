@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
-from dppl.baselines._descent import Descent, GradientClassifier, RepeatedGaussian, release_size
+from dppl.baselines._descent import GradientClassifier
 from dppl.errors import BudgetError, ParameterError
+from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, release_size
 from dppl.estimators.records import Codes
 from dppl.lattice import RowSource, SoftmaxGradient, gradient_blocks
 from dppl.lattice.residuals import check_clip
@@ -20,8 +21,6 @@ from dppl.mechanisms import Randomness, RoundedGaussian
 from dppl.privacy import ApproxDP, Budget, Guarantee, Release, composition
 from dppl.privacy.accounting import gaussian_noise_std, sampled_gaussian_multiplier
 
-# The number of records decides only the length of a step, so little is paid for it.
-_SIZE_SHARE = 0.01
 # Sampling rates are multiples of 2⁻³², so that 32 fair coins a record decide exactly.
 _RATE_BITS = 32
 
@@ -258,7 +257,7 @@ class LinearProbe(GradientClassifier):
             return _Plan(gradient=gradient, noise=sampled, size=None)
         if self.batch_size is not None:
             return _Plan(gradient=gradient, noise=RepeatedGaussian.within(self.budget, squared, self.steps), size=None)
-        parts = composition.split(self.budget, (_SIZE_SHARE, 1 - _SIZE_SHARE))
+        parts = composition.split(self.budget, (SIZE_PERCENT, 100 - SIZE_PERCENT))
         return _Plan(
             gradient=gradient,
             noise=RepeatedGaussian.within(parts[1], squared, self.steps),
@@ -288,7 +287,7 @@ class LinearProbe(GradientClassifier):
         assert size is not None  # _check_parameters saw to that
         scale = self.clip / gradient.unit
         step = self._step_size(size, noise.noise_std * scale)
-        descent = Descent(n_classes, gradient, momentum=self.momentum, l2=self.l2)
+        descent = self._descent(gradient)
         blocks = gradient_blocks(self.lattice_, rows)
         for _ in range(self.steps):
             part, part_codes = _taking_part(noise, blocks, codes, source)

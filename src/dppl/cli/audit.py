@@ -18,11 +18,11 @@ from dppl.audit import audit as run_audit
 from dppl.cli._shared import BUDGET, JsonOption, MuOption, RhoOption, budget_from_options, console, print_json
 from dppl.errors import BudgetError, ParameterError
 from dppl.privacy import Budget, PureDP
-from dppl.prototypes import METHODS, DiscriminantPrototypes, MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
+from dppl.prototypes import METHODS, MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
 
 _VIOLATION = 5
 _METHOD = "Method"
-Model: TypeAlias = DiscriminantPrototypes | MeanPrototypes | PublicPrototypes | SoftmaxPrototypes
+Model: TypeAlias = MeanPrototypes | PublicPrototypes | SoftmaxPrototypes
 _RUNS = 1000
 # With 16 canaries a class: 1,024 canaries in one run.
 _ONE_RUN_CLASSES = 64
@@ -33,9 +33,7 @@ def _option(metavar: str, text: str, panel: str | None = None, **limits: Any) ->
 
 
 def audit(
-    method: Annotated[
-        str, typer.Argument(metavar="METHOD", help="discriminant, softmax, public or mean.", show_default=False)
-    ],
+    method: Annotated[str, typer.Argument(metavar="METHOD", help="softmax, public or mean.", show_default=False)],
     mu: MuOption = None,
     rho: RhoOption = None,
     epsilon: Annotated[
@@ -67,7 +65,7 @@ def audit(
 
     For example:
 
-      dppl audit discriminant --mu 2
+      dppl audit softmax --mu 2
       dppl audit public --epsilon 3 --prototypes 3 --runs 5000
       dppl audit mean --epsilon 4 --delta 1e-5 --one-run --json
     """
@@ -136,7 +134,7 @@ def _estimator(method: str, budget: Budget, classes: range, options: dict[str, A
         if options[name] is not None and method != owner:
             raise ParameterError(f"{option} belongs to {owner}; this is {method}.")
     kind = METHODS[method]
-    if method in ("discriminant", "softmax") and options["adjacency"] != "add-remove":
+    if method == "softmax" and options["adjacency"] != "add-remove":
         raise ParameterError(f"--adjacency replace-one does not go with {method}; leave it out, or audit another.")
     given = {name: value for name, value in options.items() if value is not None and name in kind._get_param_names()}
     estimator: Model = kind(budget, list(classes), **given)

@@ -35,7 +35,7 @@ bench = typer.Typer(
 @bench.command()
 def run(
     config: Annotated[
-        str, typer.Argument(metavar="CONFIG", help="YAML file, or one of: quick, text, images, ablations, paper.")
+        str, typer.Argument(metavar="CONFIG", help="YAML file, or one of: quick, text, images, assistant, paper.")
     ],
     out: Annotated[
         Path | None,
@@ -79,13 +79,15 @@ def run(
       data: ../embeddings
 
     Budgets may also be {e: ...}, {rho: ...}, {epsilon: ..., delta: 1e-6},
-    {epsilon: ...}, or a list of those; a method with budgets of its own has only
-    those. e is sqrt(2 rho) in zCDP, as in the DPPL papers: as much Gaussian noise
-    as at the same mu, but selections of public rows differ. A list as a
-    parameter's value means each of its entries. Of a public pool, first takes
-    the first rows, and rows draws some at random (a list: pools of several
-    sizes). Methods that can do without public rows (discriminant, softmax)
-    read them where a data set names some.
+    {epsilon: ...}, or a list of those. e is sqrt(2 rho) in zCDP, as in the DPPL
+    papers: as much Gaussian noise as at the same mu, but selections of public
+    rows differ. A method with budgets: or seeds: of its own has only those. A
+    list as a parameter's value means each of its entries. Of a public pool,
+    first takes the first rows, and rows draws some at random (a list: pools of
+    several sizes). With lines: FILE, text with a line for each row, and
+    without: \[LINE], rows with such a line are left out before first counts.
+    softmax reads public rows where a data set names some, and softmax-alone
+    does not.
 
     tune: N adds a cell beside the untuned one, with hyper-parameters searched
     in N trials on private records. No guarantee covers that choice, and all

@@ -16,7 +16,7 @@ from dppl.errors import ParameterError
 from dppl.experiments.demo import IMBALANCE_RATIOS, METHODS, PAPER_EPSILONS, REFERENCE, SEEDS, Cell, compare, n_fits
 from dppl.privacy import GaussianDP
 from dppl.privacy.budgets import rounded_up
-from dppl.prototypes import DiscriminantPrototypes
+from dppl.prototypes import SoftmaxPrototypes
 
 _DEFAULT_FOLDER = "dppl-demo"
 _RELEASED = GaussianDP(1.0)
@@ -41,7 +41,7 @@ def demo(
     for ratio in IMBALANCE_RATIOS:
         screen.print(_table([cell for cell in cells if cell.imbalance_ratio == ratio], ratio))
     screen.print(_legend())
-    model = DiscriminantPrototypes(_RELEASED, classes=sample.classes)
+    model = SoftmaxPrototypes(_RELEASED, classes=sample.classes)
     model.fit(sample.X, sample.y, X_public=sample.X_public)
     accuracy = model.score(sample.X_test, sample.y_test)
     _write(folder, sample, model)
@@ -107,7 +107,7 @@ def _legend() -> str:
     )
 
 
-def _write(folder: Path, sample: Sample, model: DiscriminantPrototypes) -> None:
+def _write(folder: Path, sample: Sample, model: SoftmaxPrototypes) -> None:
     model.save(folder / "model.safetensors")
     write_table(folder / "private.npz", sample.X, sample.y)
     write_table(folder / "public.npz", sample.X_public)

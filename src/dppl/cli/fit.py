@@ -42,7 +42,7 @@ _ONLY = {"n_prototypes": ("--prototypes", "public"), "clip": ("--clip", "public"
     name: (f"--{name}", "mean") for name in ("mechanism", "metric")
 }
 # Methods that find their own map, and the options that they do not have for that, with their defaults.
-_OWN_MAP = ("discriminant", "softmax")
+_OWN_MAP = ("softmax",)
 _NOT_WITH_OWN_MAP = {
     "adjacency": ("--adjacency replace-one", "add-remove"),
     "pool": ("--pool", 1),
@@ -73,10 +73,9 @@ DeltaOption = Annotated[float | None, option("D", "Far below 1 / number of recor
 MethodOption = Annotated[
     str,
     option(
-        "auto|discriminant|softmax|public|mean",
-        "discriminant: sums, covariance and gradients; better with --public. softmax: gradients on centred rows. "
-        "public: rows of --public, selected privately. mean: noisy class sums. Default auto: public for pure DP, mean "
-        "under replace-one, and else discriminant.",
+        "auto|softmax|public|mean",
+        "softmax: noisy gradients; takes --public where there are some. public: rows of --public, selected privately. "
+        "mean: noisy class sums. Default auto: public for pure DP, mean under replace-one, and else softmax.",
         _METHOD,
     ),
 ]

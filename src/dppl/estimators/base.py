@@ -174,8 +174,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         Guarantee
-            That of `fit` before it reads a record: without what a table of private embeddings says of itself, and
-            with one release where a method shares its budget by a noisy size.
+            That of `fit` before it reads a record: without what a table of private embeddings says of itself.
 
         Raises
         ------

@@ -32,7 +32,7 @@ FORMAT, _READABLE = 2, (1, 2)
 _KEY = "dppl"
 # Where the estimators live that a file may name; imported when one does.
 _ESTIMATORS = {
-    "DiscriminantPrototypes": "dppl.prototypes",
+    "DiscriminantPrototypes": "dppl.prototypes.former",
     "FeatureCovariance": "dppl.baselines",
     "GlobalAdapt": "dppl.baselines",
     "LeastSquares": "dppl.baselines",

@@ -158,7 +158,7 @@ def _measure(cell: Cell, dataset: Dataset) -> Record:
             "dim": dataset.X.shape[1],
             "class_sizes": sizes.tolist(),
         },
-        "metrics": _metrics(dataset, predicted, sizes),
+        "metrics": {**_metrics(dataset, predicted, sizes), "calibration_error": _calibration_error(dataset, model)},
         "seconds": seconds,
         "peak_memory_mib": mib,
         **steps,
@@ -208,6 +208,13 @@ def _metrics(dataset: Dataset, predicted: NDArray[Any], sizes: NDArray[np.int64]
         "minority_accuracy": float(smallest.mean()) if len(smallest) else None,
         "class_accuracies": [None if np.isnan(value) else float(value) for value in each],
     }
+
+
+def _calibration_error(dataset: Dataset, model: Any) -> float | None:
+    if not hasattr(model, "predict_proba"):
+        return None
+    probabilities = model.predict_proba(np.asarray(dataset.X_test))
+    return metrics.calibration_error(dataset.y_test, probabilities, model.classes_)
 
 
 def _head(cell: Cell, status: str) -> Record:

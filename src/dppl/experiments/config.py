@@ -28,9 +28,9 @@ NATURAL = "natural"
 
 _KEYS = ("about", "source", "data", "datasets", "methods", "budgets", "ir", "seeds")
 _DATASET_KEYS = ("name", "encoder", "folder", "files", "public")
-_POOL_KEYS = ("name", "file", "first", "rows")
+_POOL_KEYS = ("name", "file", "lines", "without", "first", "rows")
 _BUDGET_KEYS = ("mu", "e", "rho", "epsilon", "delta")
-_METHOD_KEYS = ("method", "tune", "budgets")
+_METHOD_KEYS = ("method", "tune", "budgets", "seeds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,10 @@ class Cell:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields, ready for JSON."""
-        return asdict(self)
+        fields = asdict(self)
+        if self.pool is not None and not self.pool.without:
+            del fields["pool"]["without"]  # as in results of earlier versions, whose keys are to stay
+        return fields
 
     def make_budget(self) -> Budget | None:
         """Return the budget as an object."""
@@ -183,16 +186,20 @@ def _grid(content: Any, data: Path | None) -> tuple[str, dict[tuple[str, str], D
             raise ParameterError(f"{where} names {spec.name!r} with encoder {spec.encoder!r} again; leave one out.")
         datasets[spec.name, spec.encoder], pools[spec.name, spec.encoder] = spec, its_pools
     budgets = _budgets(top.get("budgets", []), "budgets")
+    seeds = _seeds(top.get("seeds", 3), "seeds")
     methods = [
-        choice for where, entry in _items(top["methods"], "methods") for choice in _methods(entry, where, budgets)
+        choice
+        for where, entry in _items(top["methods"], "methods")
+        for choice in _methods(entry, where, budgets, seeds)
     ]
     ratios = [_ratio(entry, where) for where, entry in _items(top.get("ir", [NATURAL]), "ir")]
     cells = [
         cell
-        for seed in _seeds(top.get("seeds", 3))
+        for seed in dict.fromkeys(seed for choice in methods for seed in choice.seeds)
         for key, spec in datasets.items()
         for ratio in ratios
         for choice in methods
+        if seed in choice.seeds
         for cell in _cells(choice, spec, pools[key], ratio, seed)
     ]
     for spec in datasets.values():
@@ -208,6 +215,7 @@ class _MethodChoice:
     parameters: dict[str, Any]
     trials: int
     budgets: list[dict[str, float]]
+    seeds: list[int]
 
 
 def _cells(
@@ -238,8 +246,8 @@ def _cells(
                 yield Cell(choice.name, parameters, spec.name, spec.encoder, pool, budget, ratio, seed, trials)
 
 
-def _methods(entry: Any, where: str, budgets: list[dict[str, float]]) -> Iterator[_MethodChoice]:
-    """Expand lists of values into all combinations; an entry may have budgets of its own."""
+def _methods(entry: Any, where: str, budgets: list[dict[str, float]], seeds: list[int]) -> Iterator[_MethodChoice]:
+    """Expand lists of values into all combinations; an entry may have budgets and seeds of its own."""
     if isinstance(entry, str):
         entry = {"method": entry}
     fields = _mapping(entry, where, None, required=("method",))
@@ -247,6 +255,8 @@ def _methods(entry: Any, where: str, budgets: list[dict[str, float]]) -> Iterato
     trials = _count(fields.get("tune", 0), f"{where}.tune", least=0)
     if "budgets" in fields:
         budgets = _budgets(fields["budgets"], f"{where}.budgets")
+    if "seeds" in fields:
+        seeds = _seeds(fields["seeds"], f"{where}.seeds")
     axes = {key: _values(value) for key, value in fields.items() if key not in _METHOD_KEYS}
     for key, values in axes.items():
         if not all(isinstance(value, str | int | float | list | None) for value in values):
@@ -257,7 +267,7 @@ def _methods(entry: Any, where: str, budgets: list[dict[str, float]]) -> Iterato
     if trials and not method.private:
         raise ParameterError(f"{where}.tune: {name} is a reference without privacy; leave tune out.")
     for combination in itertools.product(*axes.values()):
-        yield _MethodChoice(where, name, dict(zip(axes, combination, strict=True)), trials, budgets)
+        yield _MethodChoice(where, name, dict(zip(axes, combination, strict=True)), trials, budgets, seeds)
 
 
 def _values(value: Any) -> list[Any]:
@@ -276,15 +286,21 @@ def _dataset(entry: Any, where: str, data: Path, source: str) -> tuple[DatasetSp
     files = {part: folder / _string(given.get(part, f"{part}.npy"), f"{where}.files.{part}") for part in PARTS}
     pools: list[Pool] = []
     paths: dict[str, Path] = {}
+    lines: dict[str, Path] = {}
     for place, pool in _items(fields.get("public", []), f"{where}.public"):
         its = _mapping(pool, place, _POOL_KEYS, required=("name", "file"))
         pool_name = _string(its["name"], f"{place}.name")
         paths[pool_name] = data / _string(its["file"], f"{place}.file")
+        without: tuple[str, ...] = ()
+        if "lines" in its or "without" in its:
+            its = _mapping(its, place, _POOL_KEYS, required=("lines", "without"))
+            lines[pool_name] = data / _string(its["lines"], f"{place}.lines")
+            without = tuple(_string(text, name) for name, text in _items(its["without"], f"{place}.without"))
         first = None if its.get("first") is None else _count(its["first"], f"{place}.first")
         sizes = [None if rows is None else _count(rows, f"{place}.rows") for rows in _values(its.get("rows"))]
-        pools += [Pool(pool_name, first, rows) for rows in sizes]
+        pools += [Pool(pool_name, first, rows, without) for rows in sizes]
     encoder = _string(fields.get("encoder", "not named"), f"{where}.encoder")
-    return DatasetSpec(name, encoder, files, paths, source), pools
+    return DatasetSpec(name, encoder, files, paths, lines, source), pools
 
 
 def _budgets(entry: Any, where: str) -> list[dict[str, float]]:
@@ -324,10 +340,10 @@ def _ratio(entry: Any, where: str) -> float | str:
     return _number(entry, where)
 
 
-def _seeds(entry: Any) -> list[int]:
+def _seeds(entry: Any, where: str) -> list[int]:
     if isinstance(entry, list):
-        return [_count(seed, where, least=0) for where, seed in _items(entry, "seeds")]
-    return list(range(_count(entry, "seeds")))
+        return [_count(seed, place, least=0) for place, seed in _items(entry, where)]
+    return list(range(_count(entry, where)))
 
 
 def _mapping(value: Any, where: str, keys: Collection[str] | None, required: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -35,11 +35,14 @@ class Pool:
         Take the first so many rows of the file only.
     rows : int, default=None
         Of those, draw so many at random, with the seed of the run.
+    without : tuple of str, default=()
+        Leave out, before all else, rows whose line in the pool's text file is one of these.
     """
 
     name: str
     first: int | None = None
     rows: int | None = None
+    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,8 @@ class DatasetSpec:
         The four parts; empty for the built-in sample.
     pools : mapping of str to Path
         Files of public rows by the name of their pool.
+    lines : mapping of str to Path
+        Text files with a line for each row of a pool, where one is named.
     source : str
         What to tell someone who does not have the files.
     """
@@ -61,23 +66,32 @@ class DatasetSpec:
     encoder: str
     files: dict[str, Path] = field(default_factory=dict)
     pools: dict[str, Path] = field(default_factory=dict)
+    lines: dict[str, Path] = field(default_factory=dict)
     source: str = ""
 
     def check(self) -> None:
-        """Look whether the files are there.
+        """Look whether the files are there, and text files have a line for each row.
 
         Raises
         ------
         InputError
-            If one is missing; the message says where it belongs.
+            If one is missing, and the message says where it belongs; or if lines and rows differ in number.
         """
-        missing = [path for path in (*self.files.values(), *self.pools.values()) if not path.is_file()]
+        files = (*self.files.values(), *self.pools.values(), *self.lines.values())
+        missing = [path for path in files if not path.is_file()]
         if missing:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
             raise InputError(
                 f"data set {self.name!r} ({self.encoder}): there is no file {missing[0]}{more}; put it there, or "
                 f"name the folder that holds the data with --data. {self.source}".rstrip()
             )
+        for name, path in self.lines.items():
+            n_lines, n_rows = len(_lines(path)), len(_array(self.pools[name]))
+            if n_lines != n_rows:
+                raise InputError(
+                    f"data set {self.name!r}: {path} must have a line for each of the {n_rows} rows of public pool "
+                    f"{name!r}; it has {n_lines}."
+                )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,6 +105,8 @@ class Dataset:
     classes : ndarray of shape (n_classes,)
         The labels that occur, sorted.
     pools : dict of str to ndarray of shape (n_public, d)
+    lines : dict of str to list of str
+        A line for each row of a pool, where a text file is named.
     """
 
     X: NDArray[Any]
@@ -99,6 +115,7 @@ class Dataset:
     y_test: NDArray[Any]
     classes: NDArray[Any]
     pools: dict[str, NDArray[Any]]
+    lines: dict[str, list[str]] = field(default_factory=dict)
 
     def public(self, pool: Pool | None, seed: int) -> NDArray[Any] | None:
         """Return the rows of a pool.
@@ -114,17 +131,27 @@ class Dataset:
         return rows if pool.rows is None else np.asarray(rows[random_rows(len(rows), pool.rows, seed)])
 
     def available(self, pool: Pool) -> NDArray[Any]:
-        """Return the rows that a pool takes or draws its own from, still on disk.
+        """Return the rows that a pool takes or draws its own from, still on disk if none are left out.
 
         Raises
         ------
         InputError
-            If it has fewer rows than are to be drawn.
+            If it has fewer rows than are to be drawn, or no row that is to be left out.
         """
-        rows = self.pools[pool.name][: pool.first]
+        rows = self.pools[pool.name]
+        if pool.without:
+            rows = rows[self._kept(pool)[: pool.first]]
+        rows = rows[: pool.first]
         if pool.rows is not None and pool.rows > len(rows):
             raise InputError(f"public pool {pool.name!r} has {len(rows)} rows; {pool.rows} were to be drawn from it.")
         return rows
+
+    def _kept(self, pool: Pool) -> NDArray[np.intp]:
+        lines = self.lines[pool.name]
+        unknown = [text for text in pool.without if text not in lines]
+        if unknown:
+            raise InputError(f"public pool {pool.name!r}: no row has the line {unknown[0]!r}, which without names.")
+        return np.flatnonzero([line not in pool.without for line in lines])
 
 
 def load_dataset(spec: DatasetSpec) -> Dataset:
@@ -155,7 +182,8 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
             )
     y, y_test = np.asarray(parts["train_y"]), np.asarray(parts["test_y"])
     classes = np.unique(np.concatenate([y, y_test]))
-    return Dataset(parts["train_x"], y, parts["test_x"], y_test, classes, pools)
+    lines = {name: _lines(path) for name, path in spec.lines.items()}
+    return Dataset(parts["train_x"], y, parts["test_x"], y_test, classes, pools, lines)
 
 
 def _from_sample(sample: Sample) -> Dataset:
@@ -169,3 +197,10 @@ def _array(path: Path) -> NDArray[Any]:
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except (ValueError, EOFError, OSError) as error:
         raise InputError(f"{path} must be a readable .npy file; {error}.") from None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text("utf-8").removesuffix("\n").split("\n")
+    except UnicodeDecodeError:
+        raise InputError(f"{path} must be UTF-8 text.") from None

@@ -15,7 +15,7 @@ from sklearn.preprocessing import normalize
 from dppl.data import Sample, long_tailed
 from dppl.experiments.metrics import class_accuracies, class_sizes, minority_classes
 from dppl.privacy import GaussianDP
-from dppl.prototypes import DiscriminantPrototypes, MeanPrototypes, PublicPrototypes
+from dppl.prototypes import MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
 
 Rows: TypeAlias = NDArray[np.int64]
 Accuracies: TypeAlias = tuple[float, float | None]
@@ -26,7 +26,7 @@ IMBALANCE_RATIOS = (1, 50)
 SEEDS = 5
 
 METHODS: dict[str, Callable[..., Any]] = {
-    "DiscriminantPrototypes": DiscriminantPrototypes,
+    "SoftmaxPrototypes": SoftmaxPrototypes,
     "MeanPrototypes": MeanPrototypes,
     "  as published, DPPL-AAAI": partial(MeanPrototypes, adjacency="replace-one"),
     "  CoinPress, DPPL-v1": partial(MeanPrototypes, adjacency="replace-one", mechanism="coinpress"),

@@ -20,9 +20,7 @@ LineStyle: TypeAlias = str | tuple[int, tuple[float, ...]]
 
 # Okabe and Ito (2008), without the yellow, which is hard to see on white, and with black for one method alone.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_FOREMOST, _BLACK = "discriminant", "#000000"
-# Variants of that method: they take what is left in a figure.
-_ABLATION = "discriminant-ablation"
+_FOREMOST, _BLACK = "softmax", "#000000"
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h")
 # One after the other, each with all colours. Dashes are kept for tuned lines, dots for references.
 _LINE_STYLES: tuple[LineStyle, ...] = ("solid", (0, (7, 2, 1.5, 2)), (0, (7, 2, 1.5, 2, 1.5, 2)))
@@ -210,9 +208,12 @@ def _every_look() -> list[_Look]:
 
 
 def _looks(several: Sequence[Series]) -> dict[str, _Look]:
-    """Give the first series of a method the same look in all figures, and its other settings one of those left."""
+    """Give the first series of a method the same look in all figures, and all others one of those left.
+
+    Others are its other settings, and methods of an earlier version.
+    """
     every = _every_look()
-    own = dict(zip((name for name in METHODS if name not in (_FOREMOST, _ABLATION)), every, strict=False))
+    own = dict(zip((name for name in METHODS if name != _FOREMOST), every, strict=False))
     own[_FOREMOST] = _Look(_BLACK, "solid", _MARKERS[-1])
     firsts = {one.method: _untuned(one) for one in reversed(several) if one.method in own}
     looks = {label: own[method] for method, label in firsts.items()}

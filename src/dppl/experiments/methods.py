@@ -109,6 +109,8 @@ _STEPS = Choice((10, 40, 100))
 _CLIP_NORM = Range(0.1, 1.4)
 
 METHODS: dict[str, Method] = {
+    "softmax": Method("Softmax prototypes", "dppl.prototypes:SoftmaxPrototypes", public=True, public_optional=True),
+    "softmax-alone": Method("Softmax prototypes, no public rows", "dppl.prototypes:SoftmaxPrototypes"),
     "mean": Method("DPPL-Mean", "dppl.prototypes:MeanPrototypes", space={"pool": _POOL}),
     "mean-replace-one": Method(
         "DPPL-Mean as published (AAAI)",
@@ -132,13 +134,6 @@ METHODS: dict[str, Method] = {
         pure=True,
         space={"n_prototypes": _K, "clip": _CLIP},
         defaults={"n_prototypes": 5},
-    ),
-    "discriminant": Method(
-        "Discriminant prototypes", "dppl.prototypes:DiscriminantPrototypes", public=True, public_optional=True
-    ),
-    "softmax": Method("Softmax prototypes", "dppl.prototypes:SoftmaxPrototypes", public=True, public_optional=True),
-    "discriminant-ablation": Method(
-        "Discriminant prototypes", "dppl.experiments.ablations:DiscriminantAblation", public=True, public_optional=True
     ),
     "linear-probe": Method(
         "Linear probe, DP-SGD",
@@ -225,12 +220,12 @@ def label(name: str, parameters: Mapping[str, Any]) -> str:
     'DPPL-Public top-5'
     >>> label("mean", {"pool": 2})
     'DPPL-Mean (pool 2)'
+    >>> label("discriminant", {})
+    'discriminant (of an earlier version)'
     """
     rest = dict(parameters)
-    text = METHODS[name].label if name in METHODS else name
+    text = METHODS[name].label if name in METHODS else f"{name} (of an earlier version)"
     if name == "public-topk" and "n_prototypes" in rest:
         text = text.replace("top-K", f"top-{rest.pop('n_prototypes')}")
-    if "variant" in rest:
-        text = f"{text}, {rest.pop('variant')}"
     details = ", ".join(f"{key} {value}" for key, value in sorted(rest.items()))
     return f"{text} ({details})" if details else text

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dppl import _validate
 from dppl.errors import InputError, ParameterError
 
 __all__ = [
     "accuracy",
     "balanced_accuracy",
+    "calibration_error",
     "class_accuracies",
     "class_sizes",
     "minority_accuracy",
@@ -94,6 +96,42 @@ def balanced_accuracy(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) 
     each = class_accuracies(y_true, y_pred, classes)
     measured = each[~np.isnan(each)]
     return float(measured.mean()) if len(measured) else float("nan")
+
+
+def calibration_error(y_true: ArrayLike, probabilities: ArrayLike, classes: ArrayLike, n_bins: int = 15) -> float:
+    """Return the expected calibration error of the largest probability, with classes weighing alike.
+
+    Records are put in bins of equal width by the largest of their probabilities. The error is the sum over bins of
+    their weight times the difference of accuracy and mean confidence. Each record weighs one over the number of records
+    of its class, so that all classes with records weigh the same, as in `balanced_accuracy`.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n,)
+        A label outside `classes` is one that is never predicted.
+    probabilities : array-like of shape (n, n_classes)
+    classes : array-like of shape (n_classes,)
+        The class of each column.
+    n_bins : int, default=15
+
+    References
+    ----------
+    .. [1] Guo, Pleiss, Sun, Weinberger 2017, arXiv:1706.04599, equation 3.
+
+    Examples
+    --------
+    >>> round(calibration_error(["a", "b"], [[0.75, 0.25], [0.75, 0.25]], ["a", "b"]), 3)
+    0.25
+    """
+    _validate.positive_integer(n_bins=n_bins)
+    columns, rows = np.asarray(classes), np.asarray(probabilities, np.float64)
+    truth, predicted = _labels(y_true, columns[rows.argmax(axis=1)])
+    confidence = rows.max(axis=1)
+    _, codes, sizes = np.unique(truth, return_inverse=True, return_counts=True)
+    weights = 1 / (len(sizes) * sizes[codes])
+    bins = np.clip(np.ceil(confidence * n_bins).astype(np.int64) - 1, 0, n_bins - 1)
+    gaps = np.bincount(bins, weights * ((truth == predicted) - confidence))
+    return float(np.abs(gaps).sum())
 
 
 def minority_classes(sizes: ArrayLike, share: float = 0.25) -> NDArray[np.intp]:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 from statistics import fmean, median, stdev
-from typing import Any
 
 from dppl._files import write_atomically
 from dppl.errors import InputError
@@ -45,7 +44,7 @@ from dppl.experiments.summary import (
 
 __all__ = ["write_report"]
 
-_BALANCED, _MINORITY = "balanced_accuracy", "minority_accuracy"
+_BALANCED, _MINORITY, _CALIBRATION = "balanced_accuracy", "minority_accuracy", "calibration_error"
 _BALANCED_LABEL, _MINORITY_LABEL = "balanced test accuracy", "test accuracy, smallest 25 % of classes"
 _BAND = "Lines are medians over seeds, bands their quartiles."
 _MEANS = "Means over seeds, ± their standard deviation."
@@ -221,7 +220,7 @@ def _tasks(done: list[Record]) -> Iterator[Part]:
             _BAND + _main_note(records, main),
             figures.budget_panels(_by_ratio(main, _BALANCED), _BALANCED_LABEL),
         )
-        yield from _accuracy_tables(records, dataset, encoder, _BALANCED, "Balanced test accuracy")
+        yield from _metric_tables(records, dataset, encoder, _BALANCED, "Balanced test accuracy")
         if any(one for _, one in _by_ratio(main, _MINORITY)):
             yield Picture(
                 f"minority-{stem}",
@@ -229,9 +228,17 @@ def _tasks(done: list[Record]) -> Iterator[Part]:
                 _BAND,
                 figures.budget_panels(_by_ratio(main, _MINORITY), _MINORITY_LABEL),
             )
-            yield from _accuracy_tables(
+            yield from _metric_tables(
                 records, dataset, encoder, _MINORITY, "Test accuracy on the smallest quarter of classes"
             )
+        if any(one for _, one in _by_ratio(records, _CALIBRATION)):
+            yield Heading(f"Calibration: {dataset}, {encoder}", 3)
+            yield Text(
+                "How far a stated probability is from the share of correct predictions: the expected calibration error "
+                "of the largest probability, in 15 bins, with classes weighing alike. 0 is best. Methods without "
+                "probabilities, and results of versions that did not measure it, have no row."
+            )
+            yield from _metric_tables(records, dataset, encoder, _CALIBRATION, "Calibration error", bold=False)
 
 
 def _comparisons(done: list[Record]) -> Iterator[Part]:
@@ -465,11 +472,13 @@ def _failures(records: Iterable[Record]) -> Iterator[Part]:
         )
 
 
-def _accuracy_tables(records: list[Record], dataset: str, encoder: str, metric: str, title: str) -> Iterator[Part]:
+def _metric_tables(
+    records: list[Record], dataset: str, encoder: str, metric: str, title: str, *, bold: bool = True
+) -> Iterator[Part]:
     for group in ratios(records).values():
         budgets = _budgets(group)
         several = series(group, metric, name=_label_with_pool if _has_pools(group) else None)
-        leading = {(label, mu) for mu in budgets for label in _leading(several, mu)}
+        leading = {(label, mu) for mu in budgets for label in _leading(several, mu)} if bold else ()
         rows = [
             (
                 one.label,
@@ -484,17 +493,20 @@ def _accuracy_tables(records: list[Record], dataset: str, encoder: str, metric: 
         ]
         if rows:
             seeds = sorted({record["cell"]["seed"] for record in group})
+            usual = _usual_seeds(several)
+            note = f"{_MEANS} Seeds: {', '.join(map(str, seeds))}; {usual} of them, or n where (n) stands. {_BUDGETS}"
             yield Table(
                 f"{title}: {dataset}, {encoder}, {setting_name(group[0])}.",
-                f"{_MEANS} Seeds: {', '.join(map(str, seeds))}; (n) where only n of them are done. {_BUDGETS} {_BOLD}",
+                f"{note} {_BOLD}" if bold else note,
                 ("method", "guarantee", "public rows", *budgets.values()),
-                _count_seeds(rows, len(seeds)),
+                [[cell.removesuffix(f" ({usual})") for cell in row] for row in rows],
             )
 
 
-def _count_seeds(rows: Any, n_seeds: int) -> list[Sequence[str]]:
-    """Leave out the number of seeds where it is the full one."""
-    return [[cell.removesuffix(f" ({n_seeds})") for cell in row] for row in rows]
+def _usual_seeds(several: Iterable[Series]) -> int:
+    """Return how many seeds most methods have; where that is a tie, the larger number."""
+    counts = Counter(max(map(len, one.values.values())) for one in several)
+    return max(counts, key=lambda n: (counts[n], n))
 
 
 def _mean_sd(values: list[float], bold: bool) -> str:

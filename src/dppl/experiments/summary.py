@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from dppl.errors import BudgetError
-from dppl.experiments.ablations import NO_PUBLIC_ROWS
 from dppl.experiments.config import NATURAL
 from dppl.experiments.methods import METHODS, label
 from dppl.experiments.results import Record
@@ -39,6 +38,7 @@ __all__ = [
 ]
 
 TUNED = "tuned on private data, not covered"
+_NO_PUBLIC_ROWS = "no public rows"
 # Where figures and tables give an epsilon beside mu.
 DELTA = 1e-6
 AT_DELTA = f"epsilon at delta = {DELTA:.0e}".replace("e-0", "e-")
@@ -101,14 +101,14 @@ def series(
     records : iterable of dict
         Finished cells.
     metric : str or callable
-        Name among the record's ``metrics``, or a function; cells where it is None are left out.
+        Name among the record's ``metrics``, or a function; cells where it is None or missing are left out.
     name : callable, default=None
         Label of a record; None takes the method's and its parameters'. Tuned ones are marked in any case, and so is
         the notion where there are several.
     """
     found: dict[str, Series] = {}
     for notion, record in [(notion, record) for notion, group in by_notion(records).items() for record in group]:
-        value = record["metrics"][metric] if isinstance(metric, str) else metric(record)
+        value = record["metrics"].get(metric) if isinstance(metric, str) else metric(record)
         if value is None:
             continue
         cell, private = record["cell"], record["e"] is not None
@@ -119,7 +119,7 @@ def series(
             text += " (not private)"
         start = Series(text, cell["method"], record["tuned"], private, _promise(record), record["adjacency"])
         one = found.setdefault(text, start)
-        one.n_public.add(_n_public(record))
+        one.n_public.add(record["data"]["n_public"] or 0)
         one.values.setdefault(position(record), []).append(value)
     order = {method: place for place, method in enumerate(METHODS)}
     return sorted(found.values(), key=lambda one: (not one.private, order.get(one.method, len(order))))
@@ -165,12 +165,13 @@ def ratios(records: Iterable[Record]) -> dict[float | str, list[Record]]:
 def best(several: Iterable[Series], mu: float) -> list[tuple[Series, float]]:
     """Return the private series that have a value at mu, with their means to three digits, the best first.
 
-    Tuned ones are left out: they saw the private data once more than their budget says.
+    Tuned ones are left out: they saw the private data once more than their budget says. So are methods that this
+    version does not have, because a reader cannot choose them.
     """
     means = [
         (one, round(fmean(one.values[mu]), 3))
         for one in several
-        if one.private and not one.tuned and one.values.get(mu)
+        if one.private and not one.tuned and one.method in METHODS and one.values.get(mu)
     ]
     return sorted(means, key=lambda item: -item[1])
 
@@ -237,8 +238,9 @@ def gaussian_epsilon(mu: float) -> str:
 
 def pool_name(pool: Record) -> str:
     """Say which public rows a pool is."""
-    size = pool["rows"] or pool["first"]
-    return f"{pool['name']}, {size:,} rows" if size else str(pool["name"])
+    left_out, size = pool.get("without"), pool["rows"] or pool["first"]
+    name = f"{pool['name']} without {' and '.join(left_out)}" if left_out else str(pool["name"])
+    return f"{name}, {size:,} rows" if size else name
 
 
 def ratio_name(ratio: float | str) -> str:
@@ -259,15 +261,7 @@ def _label(record: Record) -> str:
     text = label(cell["method"], cell["parameters"])
     method = METHODS.get(cell["method"])
     lacks = method is not None and method.public_optional and cell["pool"] is None
-    return f"{text} ({NO_PUBLIC_ROWS})" if lacks and not _ignores_public(record) else text
-
-
-def _n_public(record: Record) -> int:
-    return 0 if _ignores_public(record) else record["data"]["n_public"] or 0
-
-
-def _ignores_public(record: Record) -> bool:
-    return bool(record["cell"]["parameters"].get("variant") == NO_PUBLIC_ROWS)
+    return f"{text} ({_NO_PUBLIC_ROWS})" if lacks else text
 
 
 def _promise(record: Record) -> str:

@@ -19,7 +19,6 @@ from dppl.lattice.stream import RowSource, iter_blocks
 LARGEST = 127
 # Rows are mapped in blocks of about this many numbers, which fit into a core's cache. No result depends on it.
 _BLOCK_NUMBERS = 1 << 16
-_PROJECTED_ROWS = 512  # a matrix product wants more
 # Rotation pays off where rounding to the lattice would cut off more than this share of the public rows' energy.
 _LOST_ENERGY = 0.01
 _LOOK_AT_ROWS = 2000
@@ -33,7 +32,7 @@ class Lattice:
 
     A row x becomes φ(x), a unit vector, and then q = clip(round(s·φ(x)), -127, 127) with s = 127·√d/4. Where rounding
     leaves Σq² above s², the row is shrunk toward zero until it is not; that comparison is one of integers. φ is x/‖x‖,
-    optionally minus a public centre, average-pooled or projected, normalised again and rotated.
+    optionally minus a public centre, average-pooled, normalised again and rotated.
 
     A row that holds NaN or infinity, or whose φ is zero, becomes the zero row without a word: a bad record must
     neither stop the run nor reveal itself. One row's result depends on that row alone, never on the rows beside it.
@@ -51,14 +50,11 @@ class Lattice:
         Kernel size of the average pooling over neighbouring coordinates; a remainder is dropped.
     rotation : int, default=None
         Seed of a public rotation, for encoders with a few huge coordinates. None does not rotate.
-    projection : array-like of shape (dim, n_features), default=None
-        Public matrix that the centred unit rows are multiplied by; not together with `pool`. It is rounded to 30 bits
-        and the rows to 21, so that the product is exact and one row's result does not depend on its batch.
 
     Attributes
     ----------
     dim : int
-        Width of the lattice rows: ``n_features // pool``, or that of the projection.
+        Width of the lattice rows, ``n_features // pool``.
     squared_norm : Fraction
         s² = 127²·dim/16, the exact bound on Σq².
     scale : float
@@ -89,7 +85,6 @@ class Lattice:
         center: ArrayLike | None = None,
         pool: int = 1,
         rotation: int | None = None,
-        projection: ArrayLike | None = None,
     ) -> None:
         _validate.positive_integer(n_features=n_features, pool=pool)
         if pool > n_features:
@@ -100,17 +95,14 @@ class Lattice:
         self.pool = int(pool)
         self.rotation = None if rotation is None else int(rotation)
         self.center = None if center is None else _checked_center(center, self.n_features)
-        self._projection = None if projection is None else _Projection(projection, self.n_features, self.center)
-        if self._projection is not None and self.pool > 1:
-            raise ParameterError(f"pool and projection exclude each other; got pool={self.pool}.")
-        self.dim = self.n_features // self.pool if self._projection is None else self._projection.dim
+        self.dim = self.n_features // self.pool
         self.squared_norm = Fraction(LARGEST**2 * self.dim, 16)
         self.scale = LARGEST * math.sqrt(self.dim) / 4
 
     @property
     def is_plain(self) -> bool:
         """Whether φ is x/‖x‖ alone, so that int8 rows of the input are rows of this lattice."""
-        return self.center is None and self.pool == 1 and self.rotation is None and self._projection is None
+        return self.center is None and self.pool == 1 and self.rotation is None
 
     def transform(self, X: ArrayLike) -> Int8:
         """Return the lattice rows of `X`.
@@ -177,7 +169,7 @@ class Lattice:
 
     @property
     def _step(self) -> int:
-        return max(1, _BLOCK_NUMBERS // self.n_features) if self._projection is None else _PROJECTED_ROWS
+        return max(1, _BLOCK_NUMBERS // self.n_features)
 
     def _checked(self, rows: NDArray[Any]) -> NDArray[Any]:
         if rows.ndim != 2 or rows.shape[1] != self.n_features:
@@ -203,43 +195,13 @@ class Lattice:
         if self.is_plain:
             return u
         empty = ~u.any(axis=1)
-        if self._projection is not None:
-            u = self._projection.apply(u)
-        elif self.center is not None:
+        if self.center is not None:
             u = u - self.center
         if self.pool > 1:
             u = u[:, : self.dim * self.pool].reshape(len(u), self.dim, self.pool).mean(axis=2)
         u = _unit(u)
         u[empty] = 0.0
         return u if self.rotation is None else rotate(u, self.rotation)
-
-
-class _Projection:
-    """A public linear map of centred unit rows, in integers that float64 holds exactly.
-
-    Rows have at most norm 2²¹ + √d and matrix rows 2³⁰ here, so all partial sums of their products stay below 2⁵³, and
-    a BLAS product adds them exactly in any order.
-    """
-
-    _ROW_STEPS = 2.0**21
-    _MATRIX_STEPS = 2.0**30
-
-    def __init__(self, matrix: ArrayLike, n_features: int, center: Float | None) -> None:
-        given = np.asarray(matrix, np.float64)
-        if given.ndim != 2 or not len(given) or given.shape[1] != n_features or not np.isfinite(given).all():
-            raise ParameterError(f"projection must be finite numbers of shape (dim, {n_features}); got {given.shape}.")
-        largest = float(np.linalg.norm(given, axis=1).max())
-        if largest == 0:
-            raise ParameterError("projection must not be zero.")
-        self.dim = len(given)
-        # A little below, because rounding may lengthen a row.
-        steps = given * (self._MATRIX_STEPS * (1 - 2.0**-20) / largest)
-        self._transposed = np.ascontiguousarray(np.rint(steps).T)
-        self._offset = 0.0 if center is None else np.rint(steps @ center * self._ROW_STEPS)
-
-    def apply(self, u: Float) -> Float:
-        """Return the images, up to a common factor."""
-        return np.asarray(np.rint(u * self._ROW_STEPS) @ self._transposed - self._offset)
 
 
 def _checked_center(center: ArrayLike, n_features: int) -> Float:

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from dppl.errors import ParameterError
 from dppl.lattice.kernels import Codes, _for_each_block
 from dppl.lattice.lattice import Int8, Lattice
-from dppl.lattice.stream import RowSource
+from dppl.lattice.stream import RowSource, iter_blocks
 from dppl.lattice.tensors import TensorRows, as_numpy, beside, namespace
 
 Int64 = NDArray[np.int64]
@@ -42,6 +42,8 @@ Float32 = NDArray[np.float32]
 # result depends on either.
 BLOCK_ROWS = 1024
 _TENSOR_ROWS = 1 << 14
+# Mapped rows of a table that are kept, a byte a number.
+_KEPT_BYTES = 1 << 30
 # Steps of the residual grid per unit of the clipping norm. Coarser grids would lose the many small probabilities of
 # other classes, which together are as large as the residuals of a class's own records.
 RESOLUTION = 2**20
@@ -197,7 +199,8 @@ def gradient_blocks(lattice: Lattice, source: RowSource) -> Iterable[Any]:
     """Return lattice rows in blocks that can be gone through again and again.
 
     Rows of an array in memory are mapped once and kept, a byte a number; those of a tensor are then kept on its device.
-    A table or memory map may be larger than memory; it is read and mapped again every time.
+    A table or memory map may be larger than memory: a gibibyte of its mapped rows is kept, and what comes after that is
+    read and mapped again every time.
     """
     if isinstance(source, TensorRows):
         if not source.computes:
@@ -208,13 +211,28 @@ def gradient_blocks(lattice: Lattice, source: RowSource) -> Iterable[Any]:
     return _Again(lattice, source)
 
 
-@dataclass(frozen=True, slots=True)
 class _Again:
-    lattice: Lattice
-    source: RowSource
+    """The lattice rows of a table or memory map, of which the first are kept."""
+
+    def __init__(self, lattice: Lattice, source: RowSource) -> None:
+        self._lattice, self._source = lattice, source
+        self._kept: list[Int8] = []
+        self._n_kept = 0
 
     def __iter__(self) -> Iterator[Int8]:
-        return self.lattice.blocks(self.source, BLOCK_ROWS)
+        yield from self._kept
+        done, end = self._n_kept, 0
+        if done == self._source.shape[0]:
+            return
+        for block in iter_blocks(self._source, BLOCK_ROWS):
+            end += len(block)
+            if end > done:
+                mapped = self._lattice.transform(block[done - end :])
+                if self._n_kept == done and end * self._lattice.dim <= _KEPT_BYTES:
+                    self._kept.append(mapped)
+                    self._n_kept = end
+                done = end
+                yield mapped
 
 
 class _IntegerLayer:

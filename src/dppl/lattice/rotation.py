@@ -36,14 +36,14 @@ def rotate(rows: Float, seed: int) -> Float:
     ----------
     .. [1] Ailon, Chazelle (2009), The fast Johnson-Lindenstrauss transform.
     """
-    n_features = rows.shape[1]
+    n, n_features = rows.shape
     width = 1 << (n_features.bit_length() - 1)
-    rows = rows.copy()
+    # A row a column: what is added then lies together, also where coordinates are neighbours.
+    columns, spare = np.array(rows.T, order="C"), np.empty((width, n))
     for turn, sign in enumerate(_signs(seed, n_features)):
-        rows *= sign
-        part = slice(n_features - width, None) if turn % 2 else slice(0, width)
-        rows[:, part] = _hadamard(rows[:, part])
-    return rows
+        columns *= sign[:, None]
+        _hadamard(columns[n_features - width :] if turn % 2 else columns[:width], spare)
+    return np.array(columns.T, order="C")
 
 
 def _signs(seed: int, n_features: int) -> Float:
@@ -52,12 +52,16 @@ def _signs(seed: int, n_features: int) -> Float:
     return np.where(bits == 1, -1.0, 1.0)
 
 
-def _hadamard(rows: Float) -> Float:
-    n, width = rows.shape
+def _hadamard(columns: Float, spare: Float) -> None:
+    """Transform each column in place; `spare` is overwritten."""
+    width, n = columns.shape
+    source, target = columns, spare
     half = 1
     while half < width:
-        pairs = rows.reshape(n, width // (2 * half), 2, half)
-        first, second = pairs[:, :, 0], pairs[:, :, 1]
-        rows = np.stack([first + second, first - second], axis=2).reshape(n, width)
+        # width and not -1: there may be no rows.
+        (pairs, results) = (array.reshape(width // (2 * half), 2, half * n) for array in (source, target))
+        np.add(pairs[:, 0], pairs[:, 1], out=results[:, 0])
+        np.subtract(pairs[:, 0], pairs[:, 1], out=results[:, 1])
+        source, target = target, source
         half *= 2
-    return rows / math.sqrt(width)
+    np.divide(source, math.sqrt(width), out=columns)

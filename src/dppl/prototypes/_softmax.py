@@ -8,15 +8,16 @@ found on embeddings of three public data sets, over budgets of mu from 0.05 to 6
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.lattice import Lattice, RowSource
+from dppl.estimators.descent import Descent
+from dppl.lattice import Lattice, RowSource, iter_blocks
 from dppl.lattice.rotation import rotate
-from dppl.prototypes._discriminant import PublicMap
 
 Float = NDArray[np.float64]
 
@@ -44,6 +45,7 @@ _EXPONENTS = np.array((0, 0.5, 1, 1.5, 2, 2.5, 3))
 _SCALES = 2.0 ** np.arange(-6, 11)
 # Any fixed number does: the rotation is public.
 _ROTATION = 0
+_PUBLIC_ROWS = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +72,19 @@ class Frame:
     @classmethod
     def of(cls, public: RowSource | None, n_features: int) -> Self:
         """Fit the frame on public rows; without any, its axes are the coordinates and all alike."""
-        public_map = PublicMap.of(public, n_features)
-        mean = np.zeros(n_features) if public_map.mean is None else public_map.mean
-        moments = public_map.moments(public, Lattice(n_features, center=mean), public_map.axes)
+        if public is None:
+            # Nothing tells whether the encoder has huge coordinates, which rounding would cut off.
+            return cls(np.eye(n_features), np.zeros(n_features), np.full(n_features, 1 / n_features), _ROTATION)
+        mean, axes = _principal_axes(public)
+        energy = np.zeros(n_features)
+        for f in _features(Lattice(n_features, center=mean), public):
+            energy += np.square(f @ axes.astype(np.float32)).sum(axis=0, dtype=np.float64)
+        total = energy.sum()
+        moments = energy / total if total > 0 else np.full(n_features, 1 / n_features)
         # One more row, spread over all axes: a small pool says nothing of those on which it has no rows.
-        rows = 0 if public is None else public.shape[0]
-        spectrum = (rows * moments + 1) / (rows + n_features)
-        # Without public rows nothing tells whether the encoder has huge coordinates, which rounding would cut off.
-        huge = public is None or Lattice(n_features).loses_much(public)
-        rotation = _ROTATION if huge else None
-        return cls(public_map.axes, mean @ public_map.axes, spectrum, rotation)
+        spectrum = (public.shape[0] * moments + 1) / (public.shape[0] + n_features)
+        rotation = _ROTATION if Lattice(n_features).loses_much(public) else None
+        return cls(axes, mean @ axes, spectrum, rotation)
 
     def lattice(self, center: Float | None = None) -> Lattice:
         """Return the map to integer rows, which subtracts a `center` that is along the axes."""
@@ -90,6 +95,24 @@ class Frame:
     def basis(self) -> Float:
         """The axes in the coordinates of lattice rows, in columns."""
         return self.axes if self.rotation is None else rotate(self.axes.T, self.rotation).T
+
+
+def _principal_axes(public: RowSource) -> tuple[Float, Float]:
+    """Return the mean of unit rows and, in columns, the eigenvectors of their covariance."""
+    dim = public.shape[1]
+    total, products, count = np.zeros(dim), np.zeros((dim, dim)), 0
+    for u in _features(Lattice(dim), public):
+        kept = u[u.any(axis=1)]
+        total += kept.sum(axis=0, dtype=np.float64)
+        products += kept.T @ kept
+        count += len(kept)
+    mean = total / max(count, 1)
+    _, axes = np.linalg.eigh(products / max(count, 1) - np.outer(mean, mean))
+    return mean, axes[:, ::-1]
+
+
+def _features(lattice: Lattice, public: RowSource) -> Iterator[NDArray[np.float32]]:
+    return map(lattice.features, iter_blocks(public, _PUBLIC_ROWS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,25 +206,24 @@ class Ascent:
         # Longer steps for small classes, whose gradients are short, but not for those that seem to be empty.
         caps = np.minimum(1, sizes.sizes / sizes.least) / np.sqrt(n_classes * sizes.shares)
         self._caps = np.maximum(caps * min(_LARGEST_CAP, _CAP * self._class_size ** (1 / 3)), 1e-9)
-        self._velocity, self._path = np.zeros((2, n_classes, len(spectrum)))
+        self._path = Descent(n_classes, len(spectrum), momentum=_MOMENTUM)
         self._moves = 0
-        self.weights: Float = self._path
+        self.weights: Float = self._path.coef
 
     def move(self, gradient: Float) -> None:
         """Take a step along a noisy gradient, of shape (n_classes, dim)."""
         # The velocity was there before the gradient's noise, so their product has noise of the velocity's length.
-        limit = -_OVERSHOOT * self._noise_std * float(np.linalg.norm(self._velocity))
-        if float((gradient * self._velocity).sum()) < limit:
+        limit = -_OVERSHOOT * self._noise_std * float(np.linalg.norm(self._path.velocity))
+        if float((gradient * self._path.velocity).sum()) < limit:
             self._caps = self._caps / 2
-        self._velocity = _MOMENTUM * self._velocity + (1 - _MOMENTUM) * gradient
-        self._path = self._path + self._velocity
+        self._path.move((1 - _MOMENTUM) * gradient)
         self._moves += 1
         # What each gradient so far weighs in the path.
         shares = 1 - _MOMENTUM ** np.arange(1, self._moves + 1)
-        factors = axis_filter(self._path, self._noise_std**2 * float(shares @ shares), self._spectrum)
+        factors = axis_filter(self._path.coef, self._noise_std**2 * float(shares @ shares), self._spectrum)
         noise = self._noise_std * math.sqrt(STEPS * float(factors**2 @ self._spectrum)) / self._class_size
         steps = 1 / (self._class_size * (1 / self._caps + noise / self._tolerance))
-        self.weights = steps[:, None] * self._path * factors
+        self.weights = steps[:, None] * self._path.coef * factors
 
 
 def axis_filter(path: Float, variance: float, spectrum: Float) -> Float:

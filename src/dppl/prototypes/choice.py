@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dppl.estimators import EmbeddingClassifier
 from dppl.privacy import Budget, PureDP
-from dppl.prototypes.discriminant import DiscriminantPrototypes
 from dppl.prototypes.mean import MeanPrototypes
 from dppl.prototypes.public import PublicPrototypes
 from dppl.prototypes.softmax import SoftmaxPrototypes
 
 METHODS: dict[str, type[EmbeddingClassifier]] = {
-    "discriminant": DiscriminantPrototypes,
     "softmax": SoftmaxPrototypes,
     "public": PublicPrototypes,
     "mean": MeanPrototypes,
@@ -29,14 +27,14 @@ def method_for(budget: Budget, adjacency: str = "add-remove") -> str:
     -------
     str
         A key of `METHODS`: ``"public"`` for pure DP, where Gaussian noise gives no guarantee; ``"mean"`` under
-        replace-one; else ``"discriminant"``. The choice depends on nothing else, so it costs nothing.
+        replace-one; else ``"softmax"``. The choice depends on nothing else, so it costs nothing.
 
     Examples
     --------
     >>> from dppl import ZCDP, PureDP
     >>> method_for(ZCDP(0.5)), method_for(PureDP(1.0))
-    ('discriminant', 'public')
+    ('softmax', 'public')
     """
     if isinstance(budget, PureDP):
         return "public"
-    return "discriminant" if adjacency == "add-remove" else "mean"
+    return "softmax" if adjacency == "add-remove" else "mean"

@@ -39,7 +39,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
         Public list of classes. None reads the list from `y`, which is not private, and warns.
-    method : {"auto", "discriminant", "softmax", "public", "mean"}, default="auto"
+    method : {"auto", "softmax", "public", "mean"}, default="auto"
         What is fitted on the embeddings; ``"auto"`` lets the budget decide.
     options : mapping, default=None
         Further parameters of that estimator, for instance ``{"n_prototypes": 3}`` of `PublicPrototypes`.
@@ -120,7 +120,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X_public : sequence of items, default=None
             Public items of the same kind.
         ledger, partition
-            As in `DiscriminantPrototypes.fit`.
+            As in `SoftmaxPrototypes.fit`.
 
         Returns
         -------
@@ -129,7 +129,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         ParameterError, BudgetError, BudgetExceeded, InputError, UnknownLabelError
-            As `DiscriminantPrototypes.fit`.
+            As `SoftmaxPrototypes.fit`.
         MissingExtra
             If the encoder needs a package that is not installed.
         """
@@ -198,7 +198,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return unusable_items(self._loaded(), X)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the released model, which names its encoder, to one file; see `DiscriminantPrototypes.save`."""
+        """Write the released model, which names its encoder, to one file; see `SoftmaxPrototypes.save`."""
         check_is_fitted(self, "model_")
         self.model_.save(path, overwrite=overwrite)
 

@@ -66,7 +66,7 @@ def check_items(encoder: Encoder, items: Any, name: str) -> None:
     if isinstance(items, str | bytes | Path) or not hasattr(items, "__len__") or len(shape) == 2:
         raise InputError(
             f"{name} must be a sequence of {encoder.modality}s, one a record, such as a list or one column of a table; "
-            "for arrays of embeddings use an estimator such as DiscriminantPrototypes."
+            "for arrays of embeddings use an estimator such as SoftmaxPrototypes."
         )
     if len(shape) > 2:
         # An array of images. Floats may be on any scale, and channels first would be other images.

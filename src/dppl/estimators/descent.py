@@ -1,0 +1,122 @@
+"""What all methods share that descend on noisy sums of gradients: repeated noise, momentum, probabilities."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from dppl.estimators.base import EmbeddingClassifier
+from dppl.estimators.records import Codes
+from dppl.mechanisms import Randomness, RoundedGaussian
+from dppl.privacy import Budget, Release
+
+Float = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+# Percentage of mu² for the number of records. It decides only the length of a step, so little is paid for it.
+SIZE_PERCENT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatedGaussian:
+    """The Gaussian mechanism, used `times` times on values that may depend on what it released before.
+
+    Squares of mu add under such composition (Dong, Roth, Su 2022, arXiv:1905.02383v3, Corollary 3.3), so the total is
+    that of one release whose squared sensitivity is the sum of theirs.
+
+    Parameters
+    ----------
+    together : RoundedGaussian
+        All releases as one.
+    times : int
+    """
+
+    together: RoundedGaussian
+    times: int
+
+    @classmethod
+    def within(cls, budget: Budget, squared_sensitivity: Fraction, times: int) -> RepeatedGaussian:
+        """Return the least noise with which all releases together stay within `budget`."""
+        return cls(together=RoundedGaussian.within(budget, times * squared_sensitivity), times=times)
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation in one release."""
+        return self.together.noise_std
+
+    def release(self, exact: Int64, source: Randomness) -> Int64:
+        """Return `exact` plus the noise of one release."""
+        return self.together.release(exact, source)
+
+    def describe(self, statistic: str) -> Release:
+        """Return the entry of the guarantee: the sensitivity of one release, the cost of all."""
+        return replace(
+            self.together.describe(statistic),
+            mechanism=f"rounded Gaussian, {self.times} times",
+            sensitivity=math.sqrt(self.together.squared_sensitivity / self.times),
+        )
+
+
+class Descent:
+    """Weights that move from zero along released gradients by the heavy-ball rule (Polyak 1964).
+
+    Parameters
+    ----------
+    n_classes, dim : int
+    momentum : float
+        Share of the last step's velocity that is kept.
+    l2 : float, default=0.0
+        Strength of the penalty ``l2 / 2 * ‖coef‖²`` beside the mean loss.
+    constant : float, default=0.0
+        A constant coordinate that ends every row, and so the column of a gradient that moves the intercept; 0 is none.
+
+    Attributes
+    ----------
+    coef : ndarray of shape (n_classes, dim)
+    intercept : ndarray of shape (n_classes,)
+    velocity : ndarray of shape (n_classes, dim) or (n_classes, dim + 1)
+    """
+
+    def __init__(self, n_classes: int, dim: int, *, momentum: float, l2: float = 0.0, constant: float = 0.0) -> None:
+        self.coef, self.intercept = np.zeros((n_classes, dim)), np.zeros(n_classes)
+        self.velocity = np.zeros((n_classes, dim + (constant != 0)))
+        self._momentum, self._l2, self._constant = momentum, l2, constant
+
+    def move(self, direction: NDArray[Any], step: float = 1.0) -> None:
+        """Take a step along the negative gradient of the mean loss, as `SoftmaxGradient.sum` orders it."""
+        dim = self.coef.shape[1]
+        self.velocity = self._momentum * self.velocity + direction
+        self.velocity[:, :dim] -= self._l2 * self.coef
+        self.coef = self.coef + step * self.velocity[:, :dim]
+        if self._constant:
+            self.intercept = self.intercept + step * self._constant * self.velocity[:, dim]
+
+
+class SoftmaxClassifier(EmbeddingClassifier):
+    """A classifier whose scores are logits."""
+
+    def predict_proba(self, X: Any) -> Float:
+        """Return the softmax of the scores. Clipping and noise leave it uncalibrated.
+
+        Parameters
+        ----------
+        X : array-like, torch tensor or table of shape (n, n_features)
+            Rows to classify; they cost nothing.
+
+        Returns
+        -------
+        ndarray of shape (n, n_classes)
+        """
+        return np.asarray(softmax(self._scores(X), axis=1))
+
+
+def release_size(mechanism: RoundedGaussian, codes: Codes, n_classes: int, source: Randomness) -> float:
+    """Release the number of records, raised to the width of its noise and to one record a class, to divide by."""
+    exact = np.array([np.count_nonzero(codes >= 0)], np.int64)
+    return max(float(mechanism.release(exact, source)[0]), mechanism.noise_std, float(n_classes))
