@@ -102,7 +102,7 @@ class SoftmaxClassifier(EmbeddingClassifier):
     """A classifier whose scores are logits."""
 
     def predict_proba(self, X: Any) -> Float:
-        """Return the softmax of the scores. Clipping and noise leave it uncalibrated.
+        """Return the softmax of the scores, which clipping and noise leave somewhat uncalibrated.
 
         Parameters
         ----------
