@@ -30,8 +30,8 @@ from dppl import (
 )
 from dppl._files import write_atomically
 from dppl.audit import AuditResult, Records, audit, audit_in_one_run, audit_release, orthogonal_canaries, worst_case
-from dppl.audit.canaries import Estimator
 from dppl.baselines import FeatureCovariance, GlobalAdapt, LeastSquares, LinearProbe, Newton
+from dppl.estimators import EmbeddingClassifier
 from dppl.mechanisms import ExponentialMechanism, RoundedGaussian, randomness
 from dppl.privacy import Budget
 
@@ -73,7 +73,7 @@ class Configuration:
         return self.method, self.adjacency, f"`{self.claim!r}`"
 
 
-def fitted(estimator: Estimator) -> Configuration:
+def fitted(estimator: EmbeddingClassifier) -> Configuration:
     """Audit an estimator by many fits on its worst case."""
 
     def run(runs: int) -> AuditResult:
@@ -125,7 +125,7 @@ def selection(claim: Budget, size: int, n_others: int) -> Configuration:
     return Configuration(method=method, adjacency=_ADD_REMOVE, claim=claim, runs=_RELEASE_RUNS, audit=run)
 
 
-def _of_estimator(estimator: Estimator, runs: int, run: Callable[[int], AuditResult]) -> Configuration:
+def _of_estimator(estimator: EmbeddingClassifier, runs: int, run: Callable[[int], AuditResult]) -> Configuration:
     """Name a configuration by the parameters that are not the default and stand in no other column."""
     defaults = {name: p.default for name, p in inspect.signature(type(estimator)).parameters.items()}
     given = {

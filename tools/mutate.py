@@ -228,8 +228,8 @@ MUTANTS = (
     Mutant(
         name="mean-forgets-the-replaced-row",
         file="prototypes/mean.py",
-        old="self.lattice_.squared_norm * (4 if replaces else 1)",
-        new="self.lattice_.squared_norm * (1 if replaces else 1)",
+        old="lattice.squared_norm * (4 if replaces else 1)",
+        new="lattice.squared_norm * (1 if replaces else 1)",
         tests=("tests/prototypes/test_mean.py",),
         keyword="replace_one",
     ),
@@ -323,8 +323,8 @@ MUTANTS = (
     ),
     Mutant(
         name="guarantee-forgets-the-seed",
-        file="prototypes/public.py",
-        old="fit_for_release=source.fit_for_release,",
+        file="estimators/base.py",
+        old="fit_for_release=randomness(self.random_state).fit_for_release,",
         new="fit_for_release=True,",
         tests=("tests/estimators/test_model_file.py",),
     ),
@@ -338,18 +338,19 @@ MUTANTS = (
     Mutant(
         name="fit-charges-nothing",
         file="estimators/base.py",
-        old="charge = self._charge(ledger, partition)",
-        new="charge = None",
+        old="guarantee, charge = self._charge(plan.guarantee_on(X), ledger, partition)",
+        new="guarantee, charge = plan.guarantee_on(X), None",
         tests=("tests/privacy/test_ledger.py",),
         keyword="a_fit",
     ),
     Mutant(
         name="fit-releases-before-it-charges",
         file="estimators/base.py",
-        old="charge = self._charge(ledger, partition)",
-        new="codes = records.class_codes(labels, self.classes_, self.unknown_labels)\n"
-        "        self._release(mechanism, rows, codes, public, source)\n"
-        "        charge = self._charge(ledger, partition)",
+        old="guarantee, charge = self._charge(plan.guarantee_on(X), ledger, partition)",
+        new="self.classes_, self.lattice_ = plan.classes, plan.lattice\n"
+        "            codes = records.class_codes(labels, plan.classes, self.unknown_labels)\n"
+        "            self._release(plan, rows, codes, source)\n"
+        "            guarantee, charge = self._charge(plan.guarantee_on(X), ledger, partition)",
         tests=("tests/privacy/test_ledger.py",),
         keyword="charge",
     ),
@@ -508,7 +509,7 @@ MUTANTS = (
     Mutant(
         name="softmax-states-no-gradients",
         file="prototypes/softmax.py",
-        old='                mechanism.gradients.describe(f"sum of clipped gradients ({n_classes} x {dim})"),\n',
+        old='            mechanism.gradients.describe(f"sum of clipped gradients ({n_classes} x {dim})"),\n',
         new="",
         tests=("tests/prototypes/test_softmax.py",),
         keyword="accepts",

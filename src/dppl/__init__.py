@@ -1,7 +1,7 @@
 """Differentially private classifiers on frozen, publicly pre-trained encoders."""
 
 from dppl._version import __version__
-from dppl.estimators import PrivateSearch, load
+from dppl.estimators import PrivateSearch, PublicRows, load
 from dppl.privacy import ZCDP, ApproxDP, GaussianDP, Guarantee, Ledger, PureDP
 from dppl.prototypes import MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
 from dppl.training import PrivateClassifier
@@ -16,6 +16,7 @@ __all__ = [
     "PrivateClassifier",
     "PrivateSearch",
     "PublicPrototypes",
+    "PublicRows",
     "PureDP",
     "SoftmaxPrototypes",
     "__version__",

@@ -12,6 +12,7 @@
     │   └── ModelFileError              a model file that is damaged or foreign
     └── MissingExtra    (ImportError)   an optional dependency is not installed
     LabelSetWarning     (UserWarning)   the class list was read from private labels
+    SplitterWarning     (UserWarning)   a tool of scikit-learn that fits several times, without a ledger
     WeakBudgetWarning   (UserWarning)   an epsilon so large that it promises little
 
 Messages name parameters, shapes and files. They never show rows, labels or counts of private data, because
@@ -28,6 +29,7 @@ __all__ = [
     "MissingExtra",
     "ModelFileError",
     "ParameterError",
+    "SplitterWarning",
     "UnknownLabelError",
     "WeakBudgetWarning",
 ]
@@ -71,6 +73,10 @@ class MissingExtra(DpplError, ImportError):
 
 class LabelSetWarning(UserWarning):
     """The class list was read from private labels, so which classes occur is not protected."""
+
+
+class SplitterWarning(UserWarning):
+    """A tool of scikit-learn fits several times on the same records, and no ledger adds up what that costs."""
 
 
 class WeakBudgetWarning(UserWarning):

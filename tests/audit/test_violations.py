@@ -95,13 +95,12 @@ def test_bits_that_are_used_again():
 class ForgetsItsSize(LinearProbe):
     """States the gradients, and leaves the number of records out of the sum of costs."""
 
-    def _plan(self, public):
-        plan = super()._plan(public)
-        return replace(plan, size=RoundedGaussian.within(GaussianDP(5.0), plan.size.squared_sensitivity))
+    def _mechanism(self, lattice, public):
+        mechanism = super()._mechanism(lattice, public)
+        return replace(mechanism, size=RoundedGaussian.within(GaussianDP(5.0), mechanism.size.squared_sensitivity))
 
-    def _guarantee(self, mechanism, source):
-        full = super()._guarantee(mechanism, source)
-        return replace(full, releases=full.releases[:1])
+    def _releases(self, mechanism, n_classes, dim):
+        return super()._releases(mechanism, n_classes, dim)[:1]
 
 
 def test_a_release_that_is_left_out_of_the_sum():
@@ -128,8 +127,8 @@ def test_a_tenth_of_the_noise_in_one_run(weaken_noise):
 class HalfSensitivity(MeanPrototypes):
     """Forgets that a replaced record moves a sum twice as far."""
 
-    def _plan(self, public):
-        return RoundedGaussian.within(self.budget, self.lattice_.squared_norm)
+    def _mechanism(self, lattice, public):
+        return RoundedGaussian.within(self.budget, lattice.squared_norm)
 
 
 def test_half_the_sensitivity_of_a_sum():
@@ -171,8 +170,8 @@ def test_the_published_weights_of_sets():
 class CountScaledNoise(MeanPrototypes):
     """Divides sums by private class counts: the noise then tells the count."""
 
-    def _release(self, mechanism, rows, codes, public, source):
-        super()._release(mechanism, rows, codes, public, source)
+    def _release(self, plan, rows, codes, source):
+        super()._release(plan, rows, codes, source)
         self.prototypes_ /= self._public_sizes(codes)[:, None]
 
 
@@ -206,9 +205,9 @@ def test_a_lattice_that_looks_at_the_batch(monkeypatch):
 class SharedGenerator(MeanPrototypes):
     """Every class's worker starts from a copy of one generator, so all classes get the same noise."""
 
-    def _release(self, mechanism, rows, codes, public, source):
+    def _release(self, plan, rows, codes, source):
         exact = class_sums(sum_blocks(self.lattice_, rows), codes, len(self.classes_), self.lattice_.dim)
-        noise = source.rounded_gaussian(mechanism.noise_std, (1, self.lattice_.dim))
+        noise = source.rounded_gaussian(plan.mechanism.noise_std, (1, self.lattice_.dim))
         self.prototypes_ = (exact + noise) / self.lattice_.scale
 
 
@@ -224,8 +223,10 @@ def test_one_generator_shared_by_all_classes():
 class NoSensitivity(PublicPrototypes):
     """Takes utilities for cosines, of sensitivity 2, where they count squared lattice steps."""
 
-    def _plan(self, public):
-        return ExponentialMechanism(epsilon=self.budget.epsilon, sensitivity=2, size=super()._plan(public).size)
+    def _mechanism(self, lattice, public):
+        selection = super()._mechanism(lattice, public)
+        wrong = ExponentialMechanism(epsilon=self.budget.epsilon, sensitivity=2, size=selection.of_rows.size)
+        return replace(selection, of_rows=wrong)
 
 
 def test_a_selection_in_the_wrong_units():

@@ -265,9 +265,9 @@ def test_everything_but_the_released_values_is_equal(case):
 def test_the_trace_test_notices_a_kept_count(monkeypatch):
     original = LinearProbe._release
 
-    def keeping(self, mechanism, rows, codes, *others):
+    def keeping(self, plan, rows, codes, source):
         self._count = len(codes)
-        return original(self, mechanism, rows, codes, *others)
+        return original(self, plan, rows, codes, source)
 
     monkeypatch.setattr(LinearProbe, "_release", keeping)
     X, y = problem()
@@ -292,18 +292,19 @@ def test_the_length_of_a_record_does_not_matter(scale):
 
 
 def test_the_mechanism_is_planned_before_any_record_is_read(monkeypatch):
-    plans = []
+    mechanisms = []
     original = LinearProbe._release
 
-    def spy(self, mechanism, *others):
-        plans.append(mechanism)
-        return original(self, mechanism, *others)
+    def spy(self, plan, *others):
+        mechanisms.append(plan.mechanism)
+        return original(self, plan, *others)
 
     monkeypatch.setattr(LinearProbe, "_release", spy)
     for n in (0, 1, 50):
         X, y = problem(n, n)
         make(ZCDP(1.0), steps=2).fit(X * 1000, y)
-    assert len({(plan.noise, plan.size, plan.gradient.bias) for plan in plans}) == 1
+    assert len(mechanisms) == 3
+    assert len({(used.noise, used.size, used.gradient.bias) for used in mechanisms}) == 1
 
 
 # Audit: one record on a row of its own, seen through the most powerful statistic. A true claim raises an alarm with a

@@ -176,16 +176,16 @@ def test_the_trace_test_notices_a_kept_sum_and_a_logged_count(kind, monkeypatch)
     cls = type(MAKERS[kind](ZCDP(1.0)))
     original = cls._release
 
-    def keeping(self, mechanism, rows, *others):
+    def keeping(self, plan, rows, *others):
         self._exact = np.asarray(rows).sum(axis=0)
-        return original(self, mechanism, rows, *others)
+        return original(self, plan, rows, *others)
 
     monkeypatch.setattr(cls, "_release", keeping)
     assert repr(traces(MAKERS[kind], X, y)) != repr(traces(MAKERS[kind], X[:3], y[:3]))
 
-    def logging_count(self, mechanism, rows, codes, *others):
+    def logging_count(self, plan, rows, codes, source):
         logging.getLogger("dppl").info("%d", len(codes))
-        return original(self, mechanism, rows, codes, *others)
+        return original(self, plan, rows, codes, source)
 
     monkeypatch.setattr(cls, "_release", logging_count)
     with pytest.raises(AssertionError):

@@ -34,9 +34,9 @@ import dppl
 from dppl.cli import main
 from dppl.cli import train as train_module
 from dppl.data import write_table
+from dppl.estimators.registry import BY_METHOD, method_for
 from dppl.mechanisms import RoundedGaussian
 from dppl.privacy import ledger as ledger_module
-from dppl.prototypes import METHODS, method_for
 from dppl.prototypes._softmax import Ascent
 from dppl.prototypes.mean import MECHANISMS, METRICS
 
@@ -145,7 +145,7 @@ def test_every_method_is_compared():
     def values(option, default):
         return {dict(itertools.pairwise(options)).get(option, default) for options in FITS.values()}
 
-    assert values("--method", "mean") == {"auto", *METHODS}
+    assert values("--method", "mean") == {"auto", *BY_METHOD}
     assert values("--mechanism", "gaussian") == set(MECHANISMS)
     assert values("--metric", "cosine") == set(METRICS)
 
@@ -734,16 +734,19 @@ LEAKS = {
 
 
 def leak(monkeypatch, how, method="mean", before=lambda n: None):
-    """Let a fit know the number of records, which it does not release."""
-    kind = METHODS[method_for(dppl.ZCDP(1.0)) if method == "auto" else method]
+    """Let a fit know the number of records, which it does not release; return a list of those that were told."""
+    told = []
+    kind = BY_METHOD[method_for(dppl.ZCDP(1.0)) if method == "auto" else method].load()
     whole = kind._release
 
-    def release(self, mechanism, rows, codes, public, source):
+    def release(self, plan, rows, codes, source):
         before(len(codes))
-        whole(self, mechanism, rows, codes, public, source)
+        whole(self, plan, rows, codes, source)
+        told.append(len(codes))
         how(self, len(codes))
 
     monkeypatch.setattr(kind, "_release", release)
+    return told
 
 
 @pytest.mark.parametrize("way", LEAKS)
@@ -752,9 +755,10 @@ def test_a_leak_of_the_number_of_records_is_noticed(method, way, folders, assert
     pair = folders(neighbours("nan"))
     assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "2"])
     assert_same(pair, fit(["--rho", "1", "--method", method, *LEDGER]))
-    leak(monkeypatch, LEAKS[way], method)
+    told = leak(monkeypatch, LEAKS[way], method)
     with pytest.raises(AssertionError, match="Trace"):
         assert_same(pair, fit(["--rho", "1", "--method", method, "--force", *LEDGER]))
+    assert len(set(told)) == 2  # both fits came to their ends
 
 
 @pytest.mark.parametrize("method", ["mean", "auto"])

@@ -391,7 +391,7 @@ def test_a_ledger_pays_for_it(mails, cli, error_line):
         (["--rho", "1", "--work", "none/work"], 4, "none/work"),
         (["--rho", "1", "--method", "best"], 2, "method must be one of"),
         (["--rho", "1", "--method", "mean", "--public", "pool.txt"], 2, "has no effect"),
-        (["--rho", "1", "--prototypes", "2"], 2, "--prototypes belongs to --method public"),
+        (["--rho", "1", "--prototypes", "2"], 2, "--prototypes does not go with --method softmax"),
         (["--rho", "1", "--ledger", "ledger.db"], 2, "--dataset NAME go together"),
         (["--rho", "1", "--ledger", "ledger.db", "--dataset", "x"], 4, "ledger.db"),
         (["--rho", "1", "--classes", "none.txt"], 4, "none.txt"),

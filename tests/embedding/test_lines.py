@@ -125,6 +125,21 @@ def test_a_long_record_of_csv_takes_no_memory(folder):
         tracemalloc.stop()
 
 
+def test_the_limit_of_other_readers_of_csv_stays(folder):
+    path = folder / "others.csv"
+    path.write_text(f"{HEADER}a,b\nc,d\ne,f\n")
+    before = csv.field_size_limit(17)
+    try:
+        found = []
+        for record in open_source(path):  # two readers of the same kind, one within the other
+            assert csv.field_size_limit() == 17
+            found += [record.label, *(other.label for other in open_source(path))]
+        assert found == ["b", "b", "d", "f", "d", "b", "d", "f", "f", "b", "d", "f"]
+        assert csv.field_size_limit() == 17
+    finally:
+        csv.field_size_limit(before)
+
+
 JSON = '{"text": "x", "label": "a"}\n'
 
 

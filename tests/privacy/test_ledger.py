@@ -1117,7 +1117,7 @@ def test_whoever_meets_an_error_after_the_charge_is_told_that_it_stays(ledger):
     with pytest.raises(UnknownLabelError) as caught:
         mean(0.25).fit(np.eye(2), ["a", "c"], ledger=ledger)
     assert caught.value.__notes__ == ["The ledger keeps the charge: wards, release 1."]
-    (release,) = mean(0.25).guarantee_for(2).releases
+    (release,) = mean(0.25).plan(2).guarantee.releases
     assert ledger.spent() == {"rho": release.cost["rho"]}
     assert 0.25 * (1 - 1e-15) < release.cost["rho"] <= 0.25  # the root of 2·rho, which sets the noise, is rounded down
     with pytest.raises(BudgetExceeded) as caught:

@@ -16,7 +16,7 @@ from dppl.cli.main import app
 from dppl.data import write_table
 from dppl.errors import ModelFileError, ParameterError
 from dppl.estimators.model_file import describe
-from dppl.prototypes import METHODS
+from dppl.estimators.registry import BY_METHOD
 from dppl.prototypes.former import DiscriminantPrototypes
 
 OLD = Path(__file__).parents[1] / "privacy" / "before" / "discriminant.safetensors"
@@ -107,7 +107,7 @@ def test_it_cannot_be_fitted_and_nothing_is_paid(public, tmp_path):
         with pytest.raises(ParameterError, match=r"reads models of dppl 0\.1 only; fit SoftmaxPrototypes instead"):
             make().fit(X.copy(), labels, X_public=public, ledger=ledger)
         with pytest.raises(ParameterError, match="fit SoftmaxPrototypes instead"):
-            make().guarantee_for(8, public)
+            make().plan(8, public)
     assert (ledger.releases(), ledger.spent()["epsilon"]) == ([], 0.0)
     # The account is one that a fit can charge.
     SoftmaxPrototypes(ApproxDP(2.0, 1e-6), ["a", "b"]).fit(X, labels, ledger=ledger)
@@ -125,7 +125,7 @@ def test_a_fit_that_is_refused_leaves_no_model_that_looks_fitted():
 
 def test_it_is_no_method_to_choose():
     assert not hasattr(dppl, "DiscriminantPrototypes")
-    assert DiscriminantPrototypes not in METHODS.values()
+    assert "DiscriminantPrototypes" not in {entry.name for entry in BY_METHOD.values()}
 
 
 def command(*arguments):

@@ -178,8 +178,9 @@ def test_a_gaussian_budget_is_spent_to_the_last_bit(data):
 
 def test_classes_read_from_the_labels_warn_and_are_not_covered(data):
     X, y = data
-    with pytest.warns(LabelSetWarning, match="Pass the public list"):
+    with pytest.warns(LabelSetWarning, match="Pass the public list") as caught:
         model = MeanPrototypes(ZCDP(1.0)).fit(X, y)
+    assert [warning.filename for warning in caught] == [__file__]  # it points at the line to change
     assert "label set" in " ".join(model.guarantee_.not_covered)
     assert "the list of classes" not in model.guarantee_.public_inputs
     with warnings.catch_warnings():

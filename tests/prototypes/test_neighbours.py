@@ -34,6 +34,7 @@ from dppl.mechanisms import CoinPress, ExponentialMechanism, RoundedGaussian
 from dppl.mechanisms.randomness import SeededRandomness, SystemRandomness
 from dppl.privacy import Cost
 from dppl.privacy.composition import covers
+from dppl.prototypes.public import _similarity_clip as similarity_clip
 
 randomness_module = importlib.import_module("dppl.mechanisms.randomness")  # the package has a function of that name
 
@@ -154,7 +155,7 @@ def test_utilities_of_neighbours_grow_by_the_stated_sensitivity(case, clip):
     public = np.random.default_rng(0).normal(size=(7, DIM))
     lattice = Lattice(DIM)
     model = PublicPrototypes(PureDP(1.0), CLASSES, clip=clip, random_state=0).fit(X, y, X_public=public)
-    bounds = model._similarity_clip()
+    bounds = similarity_clip(model.clip_, model.lattice_)
 
     def scores(X, y):
         y = np.array(y, dtype="<U1")
@@ -299,8 +300,8 @@ def count_into_the_positions(patch):
     """Go around the selection."""
     whole = PublicPrototypes._release
 
-    def release(self, mechanism, rows, codes, public, source):
-        whole(self, mechanism, rows, codes, public, source)
+    def release(self, plan, rows, codes, source):
+        whole(self, plan, rows, codes, source)
         self.public_indices_ += len(codes)
 
     patch.setattr(PublicPrototypes, "_release", release)
@@ -399,16 +400,16 @@ def test_the_trace_test_notices_a_kept_sum_and_a_logged_count(kind, monkeypatch)
     X, y = np.ones((4, DIM)), ["a"] * 4
     original = type(MAKERS[kind]())._release
 
-    def keeping(self, mechanism, rows, *others):
+    def keeping(self, plan, rows, *others):
         self._exact = np.asarray(rows).sum(axis=0)
-        return original(self, mechanism, rows, *others)
+        return original(self, plan, rows, *others)
 
     monkeypatch.setattr(type(MAKERS[kind]()), "_release", keeping)
     assert repr(traces(MAKERS[kind], X, y)) != repr(traces(MAKERS[kind], X[:3], y[:3]))
 
-    def logging_count(self, mechanism, rows, codes, *others):
+    def logging_count(self, plan, rows, codes, source):
         logging.getLogger("dppl").info("%d", len(codes))
-        return original(self, mechanism, rows, codes, *others)
+        return original(self, plan, rows, codes, source)
 
     monkeypatch.setattr(type(MAKERS[kind]()), "_release", logging_count)
     with pytest.raises(AssertionError):

@@ -119,9 +119,9 @@ def told(patch, tell):
     """Let a fault know what nobody released: `tell` gets the rows and codes of each fit."""
     whole = SoftmaxPrototypes._release
 
-    def release(self, mechanism, rows, codes, public, source):
+    def release(self, plan, rows, codes, source):
         tell(np.asarray(rows), codes)
-        return whole(self, mechanism, rows, codes, public, source)
+        return whole(self, plan, rows, codes, source)
 
     patch.setattr(SoftmaxPrototypes, "_release", release)
 
@@ -309,7 +309,7 @@ def squared_mu(guarantee):
 @pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("public", [None, PUBLIC])
 def test_the_plan_costs_the_budget_and_is_what_is_released(budget, public):
-    plan = make(budget).guarantee_for(DIM, public)
+    plan = make(budget).plan(DIM, public).guarantee
     promise = make(budget).fit(REAL[0], REAL[1], X_public=public).guarantee_
     assert plan == promise
     allowance = Fraction(budget.gaussian_allowance().mu) ** 2
@@ -395,7 +395,7 @@ def in_floats(X, y, noise, public, budget):
     kappa = max(0, 1 - sd_counts**2 / counts.var())
     nc, low = np.maximum(n / C + kappa * (counts - counts.mean()), 0), min(sd_counts, n / C)
     pi = (nc + low) / (nc + low).sum()
-    for t in np.sort(pi):
+    for t in np.linspace(pi.min(), pi.max(), 100_001):
         w = np.minimum(1, t / pi)
         N = n * (pi * w).sum()
         if sd_mean * k**0.5 <= 0.1 * N:
@@ -477,11 +477,34 @@ def test_classes_differ_in_size_only_where_counts_differ_by_more_than_noise():
     assert np.allclose(equal.mean_weights(1.0), 1)
     tail = ClassSizes.of(1000.0, np.array([900, 90, 10]), 1.0)
     assert (np.diff(tail.shares) < 0).all()
-    # Balanced as far as a noise of 5 stays below a tenth of the sum, and not at all where none does.
-    assert tail.mean_weights(2.0).argmin() == 0
-    weight = 1000 * tail.shares @ tail.mean_weights(5.0)
-    assert 50 <= weight < 1000
-    assert (tail.mean_weights(1e9) == 1).all()
+    # Balanced as far as the noise stays below a tenth of the sum, and not at all where it never does.
+    least = tail.shares.min()
+    assert np.allclose(tail.mean_weights(300 * least), least / tail.shares)
+    for noise in (5.0, 20.0, 99.0):
+        weights = tail.mean_weights(noise)
+        assert 1000 * tail.shares @ weights == pytest.approx(10 * noise)
+        assert (np.diff(weights) >= 0).all()
+        assert weights[-1] == 1
+    assert (tail.mean_weights(100.001) == 1).all()
+
+
+def test_a_rare_class_of_two_does_not_split_the_other(monkeypatch):
+    """Without an intercept a mean of the head alone would leave its rows without a direction."""
+    rng = np.random.default_rng(0)
+
+    def rows(y):
+        return np.c_[2 * y - 1, np.zeros((len(y), 15))] + rng.normal(size=(len(y), 16))
+
+    y, y_test = np.repeat([1, 0], [100, 1900]), np.repeat([0, 1], 2000)
+    X, X_test = rows(y), rows(y_test)
+
+    def accuracy():
+        models = (SoftmaxPrototypes(GaussianDP(1.0), [0, 1], random_state=seed).fit(X, y) for seed in range(5))
+        return np.mean([model.score(X_test, y_test) for model in models])
+
+    assert accuracy() > 0.8
+    monkeypatch.setattr(ClassSizes, "mean_weights", lambda self, noise_std: np.ones(2))
+    assert accuracy() < 0.78
 
 
 class Table:

@@ -22,8 +22,8 @@ from dppl import ZCDP, ApproxDP, Ledger, PrivateClassifier, PureDP
 from dppl.data import EmbeddingTable
 from dppl.encoders import load_encoder
 from dppl.errors import BudgetExceeded, InputError, LabelSetWarning, MissingExtra, ParameterError, UnknownLabelError
+from dppl.estimators.registry import BY_METHOD
 from dppl.lattice import Lattice
-from dppl.prototypes import METHODS
 from dppl.training import encoder_of_model, items
 
 classifier = importlib.import_module("dppl.training.classifier")
@@ -105,7 +105,7 @@ def test_it_is_the_estimator_on_the_embeddings(method, budget, options, letters)
     kind = {"auto": "public" if isinstance(budget, PureDP) else "softmax"}.get(method, method)
     kind = "mean" if options and options.get("adjacency") and method == "auto" else kind
     public = None if kind == "mean" else PUBLIC
-    direct = METHODS[kind](budget, CLASSES, random_state=3, **(options or {}))
+    direct = BY_METHOD[kind].load()(budget, CLASSES, random_state=3, **(options or {}))
     direct.fit(table(letters, letters.encode(TEXTS)), Y, X_public=None if public is None else letters.encode(public))
     model = make(budget=budget, method=method, options=options).fit(TEXTS, Y, X_public=public)
     assert model.model_.to_bytes() == direct.to_bytes()

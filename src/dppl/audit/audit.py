@@ -14,8 +14,9 @@ from sklearn.base import clone
 
 from dppl import _validate
 from dppl.audit import bounds
-from dppl.audit.canaries import Canary, Estimator, Likelihood, Records, Released
+from dppl.audit.canaries import Canary, Likelihood, Records, Released
 from dppl.errors import ParameterError
+from dppl.estimators import EmbeddingClassifier
 from dppl.mechanisms import overheard, randomness
 from dppl.privacy import ZCDP, ApproxDP, Budget, GaussianDP, Guarantee, PureDP
 
@@ -88,7 +89,7 @@ class AuditResult:
 
 
 def audit(
-    estimator: Estimator,
+    estimator: EmbeddingClassifier,
     data: Records,
     canary: Canary,
     *,
@@ -194,7 +195,7 @@ def audit_release(
 
 
 def audit_in_one_run(
-    estimator: Estimator,
+    estimator: EmbeddingClassifier,
     data: Records,
     canaries: Sequence[Canary],
     *,
@@ -333,19 +334,19 @@ def _approximate(guarantee: Guarantee, delta: float | None) -> Budget:
     return ApproxDP(guarantee.epsilon(delta), delta)
 
 
-def _statistic(canary: Canary, model: Estimator, released: Released) -> float:
+def _statistic(canary: Canary, model: EmbeddingClassifier, released: Released) -> float:
     if isinstance(canary.statistic, Likelihood):
         return canary.statistic(released)
     return canary.statistic(model)
 
 
-def _fresh(estimator: Estimator) -> Estimator:
-    unfitted: Estimator = clone(estimator)
+def _fresh(estimator: EmbeddingClassifier) -> EmbeddingClassifier:
+    unfitted: EmbeddingClassifier = clone(estimator)
     unfitted.set_params(random_state=None)
     return unfitted
 
 
-def _check_canary(estimator: Estimator, canary: Canary) -> None:
+def _check_canary(estimator: EmbeddingClassifier, canary: Canary) -> None:
     if (canary.other is not None) != (estimator.adjacency == "replace-one"):
         raise ParameterError(
             "a canary names its replacement (other) under adjacency='replace-one', and only there; got "

@@ -12,13 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from dppl.audit.bounds import CAUTION, clopper_pearson, event_epsilon, event_rho
-from dppl.baselines._linear import LinearClassifier
 from dppl.errors import ParameterError
+from dppl.estimators import EmbeddingClassifier
 from dppl.mechanisms import RoundedGaussian, overheard
 from dppl.privacy import ZCDP, ApproxDP, Budget
 from dppl.prototypes import MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
 
-Estimator: TypeAlias = MeanPrototypes | PublicPrototypes | SoftmaxPrototypes | LinearClassifier
 Released: TypeAlias = Sequence[tuple[RoundedGaussian, NDArray[np.int64]]]
 Row: TypeAlias = NDArray[np.float64]
 Statistic: TypeAlias = Callable[[Any], float]
@@ -140,7 +139,7 @@ class Likelihood:
         )
 
 
-def worst_case(estimator: Estimator, *, runs: int = 1000, confidence: float = 0.95) -> tuple[Records, Canary]:
+def worst_case(estimator: EmbeddingClassifier, *, runs: int = 1000, confidence: float = 0.95) -> tuple[Records, Canary]:
     """Return data on which an estimator's privacy loss shows best.
 
     Parameters
@@ -203,7 +202,7 @@ def orthogonal_canaries(estimator: MeanPrototypes) -> list[Canary]:
     ]
 
 
-def _heard_case(estimator: Estimator, classes: NDArray[Any]) -> tuple[Records, Canary]:
+def _heard_case(estimator: EmbeddingClassifier, classes: NDArray[Any]) -> tuple[Records, Canary]:
     """Return the longest row, and what replaces it where the releases together change most."""
     if getattr(estimator, "sampling_rate", 1) != 1:
         raise ParameterError("the built-in worst case knows no samples; leave sampling_rate at 1.")
@@ -218,7 +217,7 @@ def _heard_case(estimator: Estimator, classes: NDArray[Any]) -> tuple[Records, C
 
 
 def _likelihood(
-    estimator: Estimator, data: Records, row: Row, label: Any, other: Row | None
+    estimator: EmbeddingClassifier, data: Records, row: Row, label: Any, other: Row | None
 ) -> tuple[Likelihood, float]:
     """Learn what a canary adds to each release, and how strongly it shows, from fits with hardly any noise."""
     sides = []
@@ -244,11 +243,11 @@ def _coordinate(index: int) -> Row:
     return np.asarray(np.eye(_DIM)[index])
 
 
-def _position(model: Estimator, label: Any) -> int:
+def _position(model: EmbeddingClassifier, label: Any) -> int:
     return int(np.flatnonzero(model.classes_ == label)[0])
 
 
-def _checked_classes(estimator: Estimator) -> NDArray[Any]:
+def _checked_classes(estimator: EmbeddingClassifier) -> NDArray[Any]:
     given = estimator.get_params(deep=False)
     plain = given.get("pool", 1) == 1 and given.get("center") is None and given.get("rotation") is None
     if estimator.classes is None or not plain:

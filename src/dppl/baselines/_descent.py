@@ -7,7 +7,7 @@ import math
 from dppl import _validate
 from dppl.baselines._linear import LinearClassifier
 from dppl.estimators.descent import Descent, SoftmaxClassifier
-from dppl.lattice import SoftmaxGradient
+from dppl.lattice import Lattice, SoftmaxGradient
 
 # With the default step, the noise of all steps together moves a logit by this standard deviation, ...
 _NOISE_OF_LOGIT = 1.5
@@ -35,17 +35,18 @@ class GradientClassifier(SoftmaxClassifier, LinearClassifier):
         if self.momentum != 0:
             _validate.open_unit(momentum=self.momentum)
 
-    def _gradient(self) -> SoftmaxGradient:
-        return SoftmaxGradient(self.lattice_, bias=round(self.intercept_scaling * self.lattice_.scale))
+    def _gradient(self, lattice: Lattice) -> SoftmaxGradient:
+        return SoftmaxGradient(lattice, bias=round(self.intercept_scaling * lattice.scale))
 
     def _descent(self, gradient: SoftmaxGradient) -> Descent:
         constant = gradient.bias / gradient.lattice.scale
         return Descent(len(self.classes_), gradient.lattice.dim, momentum=self.momentum, l2=self.l2, constant=constant)
 
-    def _shape(self) -> str:
+    @staticmethod
+    def _shape(gradient: SoftmaxGradient, n_classes: int) -> str:
         """Describe a gradient, for the guarantee."""
-        column = " and a constant" if self._gradient().bias else ""
-        return f"{len(self.classes_)} x {self.lattice_.dim}{column}"
+        column = " and a constant" if gradient.bias else ""
+        return f"{n_classes} x {gradient.lattice.dim}{column}"
 
     def _step_size(self, n_records: float, noise_std: float) -> float:
         """Return the step along the mean gradient, from parameters and released values.

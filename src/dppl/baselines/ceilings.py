@@ -20,7 +20,7 @@ from dppl.errors import InputError, ParameterError
 Float = NDArray[np.float64]
 
 
-class NonEmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class NonPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier on unit rows, without any privacy; subclasses say which."""
 
     guarantee_: ClassVar[str] = "NOT PRIVATE: nothing is promised, and the model may hold training records."
@@ -67,7 +67,7 @@ class NonEmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """Return what is fitted on unit rows."""
 
 
-class NonPrivateNearestMean(NonEmbeddingClassifier):
+class NonPrivateNearestMean(NonPrivateClassifier):
     """NOT PRIVATE. The class whose mean unit row has the largest cosine similarity.
 
     Attributes
@@ -81,7 +81,7 @@ class NonPrivateNearestMean(NonEmbeddingClassifier):
         return _NearestDirection()
 
 
-class NonPrivateLDA(NonEmbeddingClassifier):
+class NonPrivateLDA(NonPrivateClassifier):
     """NOT PRIVATE. Linear discriminant analysis with a covariance shrunk by Ledoit and Wolf's rule.
 
     Attributes
@@ -95,7 +95,7 @@ class NonPrivateLDA(NonEmbeddingClassifier):
         return LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
 
 
-class NonPrivateLogisticRegression(NonEmbeddingClassifier):
+class NonPrivateLogisticRegression(NonPrivateClassifier):
     """NOT PRIVATE. Multinomial logistic regression on unit rows.
 
     Parameters

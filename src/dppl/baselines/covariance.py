@@ -11,18 +11,19 @@ from dppl import _validate
 from dppl.baselines._linear import LinearClassifier
 from dppl.baselines.least_squares import noise_radius, solve_ridge
 from dppl.estimators.descent import RepeatedGaussian
+from dppl.estimators.plan import Plan
 from dppl.estimators.records import Codes
-from dppl.lattice import RowSource, SoftmaxGradient, gradient_blocks, sums_and_grams
+from dppl.lattice import Lattice, RowSource, SoftmaxGradient, gradient_blocks, sums_and_grams
 from dppl.lattice.residuals import check_clip
 from dppl.mechanisms import Randomness, SymmetricRoundedGaussian
-from dppl.privacy import Budget, Guarantee
+from dppl.privacy import Budget, Release
 from dppl.privacy.composition import split
 
 Float = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
+class _Mechanisms:
     """One mechanism for the Gram matrix, and one for the gradients."""
 
     gram: SymmetricRoundedGaussian
@@ -151,33 +152,24 @@ class FeatureCovariance(LinearClassifier):
         if self.ridge is not None:
             _validate.positive(ridge=self.ridge)
 
-    def _plan(self, public: RowSource | None) -> _Plan:
+    def _mechanism(self, lattice: Lattice, public: RowSource | None) -> _Mechanisms:
         replaces = self.adjacency == "replace-one"
         for_gram, for_gradients = split(self.budget, (self.covariance_share, 1 - self.covariance_share))
-        squared = SoftmaxGradient(self.lattice_).squared_sensitivity
-        return _Plan(
+        squared = SoftmaxGradient(lattice).squared_sensitivity
+        return _Mechanisms(
             # q qᵀ and p pᵀ have the product (q·p)² ≥ 0, so their difference is no longer than √2·s².
-            gram=SymmetricRoundedGaussian.within(for_gram, self.lattice_.squared_norm**2 * (2 if replaces else 1)),
+            gram=SymmetricRoundedGaussian.within(for_gram, lattice.squared_norm**2 * (2 if replaces else 1)),
             gradients=RepeatedGaussian.within(for_gradients, squared * (4 if replaces else 1), self.steps),
         )
 
-    def _guarantee(self, mechanism: _Plan, source: Randomness) -> Guarantee:
-        n_classes, dim = len(self.classes_), self.lattice_.dim
-        return Guarantee(
-            budget=self.budget,
-            adjacency=self.adjacency,
-            releases=(
-                mechanism.gram.describe(f"Gram matrix of lattice rows ({dim} x {dim})"),
-                mechanism.gradients.describe(f"sums of clipped gradients ({n_classes} x {dim})"),
-            ),
-            public_inputs=self._public_inputs(),
-            not_covered=self._not_covered(),
-            fit_for_release=source.fit_for_release,
+    def _releases(self, mechanism: _Mechanisms, n_classes: int, dim: int) -> tuple[Release, ...]:
+        return (
+            mechanism.gram.describe(f"Gram matrix of lattice rows ({dim} x {dim})"),
+            mechanism.gradients.describe(f"sums of clipped gradients ({n_classes} x {dim})"),
         )
 
-    def _release(
-        self, mechanism: _Plan, rows: RowSource, codes: Codes, public: RowSource | None, source: Randomness
-    ) -> None:
+    def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+        mechanism: _Mechanisms = plan.mechanism
         blocks = gradient_blocks(self.lattice_, rows)
         n_classes, dim = len(self.classes_), self.lattice_.dim
         preconditioner = self._preconditioner(mechanism, sums_and_grams(blocks, codes, n_classes, dim)[1], source)
@@ -189,7 +181,7 @@ class FeatureCovariance(LinearClassifier):
             coef += self.learning_rate * (direction @ preconditioner)
         self.coef_, self.intercept_ = coef, np.zeros(n_classes)
 
-    def _preconditioner(self, mechanism: _Plan, exact: NDArray[np.int64], source: Randomness) -> Float:
+    def _preconditioner(self, mechanism: _Mechanisms, exact: NDArray[np.int64], source: Randomness) -> Float:
         """Return the inverse of the noisy Gram matrix plus the ridge."""
         unit = float(self.lattice_.squared_norm)
         ridge = self.ridge

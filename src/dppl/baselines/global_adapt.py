@@ -13,10 +13,11 @@ from dppl import _validate
 from dppl.baselines._descent import GradientClassifier
 from dppl.errors import ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, release_size
+from dppl.estimators.plan import Plan
 from dppl.estimators.records import Codes
-from dppl.lattice import RowSource, SoftmaxGradient, gradient_blocks
+from dppl.lattice import Lattice, RowSource, SoftmaxGradient, gradient_blocks
 from dppl.mechanisms import Randomness, RoundedGaussian
-from dppl.privacy import Budget, Guarantee, composition
+from dppl.privacy import Budget, Release, composition
 
 # Percentage of mu² for all counts of long gradients, which only say whether the bound rises or falls.
 _LONGER_PERCENT = 1
@@ -25,7 +26,7 @@ _BOUNDS = 1e-3, math.sqrt(2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
+class _Mechanisms:
     """The kernel, and one mechanism for each release."""
 
     gradient: SoftmaxGradient
@@ -178,35 +179,27 @@ class GlobalAdapt(GradientClassifier):
             if not _BOUNDS[0] <= self.upper_bound <= _BOUNDS[1]:
                 raise ParameterError(f"upper_bound must lie between 0.001 and sqrt(2); got {self.upper_bound!r}.")
 
-    def _plan(self, public: RowSource | None) -> _Plan:
-        gradient = self._gradient()
+    def _mechanism(self, lattice: Lattice, public: RowSource | None) -> _Mechanisms:
+        gradient = self._gradient(lattice)
         squared = gradient.squared_sensitivity * (4 if self.adjacency == "replace-one" else 1)
         shares = (SIZE_PERCENT, _LONGER_PERCENT, 100 - SIZE_PERCENT - _LONGER_PERCENT)
         size, longer, noise = composition.split(self.budget, shares)
-        return _Plan(
+        return _Mechanisms(
             gradient=gradient,
             noise=RepeatedGaussian.within(noise, squared, self.steps),
             longer=RepeatedGaussian.within(longer, Fraction(1), self.steps),
             size=RoundedGaussian.within(size, Fraction(1)),
         )
 
-    def _guarantee(self, mechanism: _Plan, source: Randomness) -> Guarantee:
-        return Guarantee(
-            budget=self.budget,
-            adjacency=self.adjacency,
-            releases=(
-                mechanism.noise.describe(f"sum of scaled gradients ({self._shape()})"),
-                mechanism.longer.describe("number of long gradients"),
-                mechanism.size.describe("number of records"),
-            ),
-            public_inputs=self._public_inputs(),
-            not_covered=self._not_covered(),
-            fit_for_release=source.fit_for_release,
+    def _releases(self, mechanism: _Mechanisms, n_classes: int, dim: int) -> tuple[Release, ...]:
+        return (
+            mechanism.noise.describe(f"sum of scaled gradients ({self._shape(mechanism.gradient, n_classes)})"),
+            mechanism.longer.describe("number of long gradients"),
+            mechanism.size.describe("number of records"),
         )
 
-    def _release(
-        self, mechanism: _Plan, rows: RowSource, codes: Codes, public: RowSource | None, source: Randomness
-    ) -> None:
+    def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+        mechanism: _Mechanisms = plan.mechanism
         gradient, n_classes = mechanism.gradient, len(self.classes_)
         size = release_size(mechanism.size, codes, n_classes, source)
         scale = self.clip / gradient.unit

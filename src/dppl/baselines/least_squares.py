@@ -13,16 +13,17 @@ from numpy.typing import ArrayLike, NDArray
 from dppl import _validate
 from dppl.baselines._linear import LinearClassifier
 from dppl.errors import ParameterError
+from dppl.estimators.plan import Plan
 from dppl.estimators.records import Codes
-from dppl.lattice import RowSource, sum_blocks, sums_and_grams
+from dppl.lattice import Lattice, RowSource, sum_blocks, sums_and_grams
 from dppl.mechanisms import Randomness, RoundedGaussian, SymmetricRoundedGaussian
-from dppl.privacy import Budget, Guarantee, composition
+from dppl.privacy import Budget, Release, composition
 
 Float = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
+class _Mechanisms:
     """One mechanism for each release."""
 
     sums: RoundedGaussian
@@ -153,21 +154,20 @@ class LeastSquares(LinearClassifier):
     def _n_releases(self) -> int:
         return 3 if self.class_grams else 2
 
-    def _plan(self, public: RowSource | None) -> _Plan:
+    def _mechanism(self, lattice: Lattice, public: RowSource | None) -> _Mechanisms:
         replaces = self.adjacency == "replace-one"
-        squared = self.lattice_.squared_norm
+        squared = lattice.squared_norm
         # q qᵀ and p pᵀ have the product (q·p)² ≥ 0, so their difference is no longer than √2·s².
         grams = squared**2 * (2 if replaces else 1)
         equal = [1.0] * self._n_releases
         parts = composition.split(self.budget, equal if self.split is None else self.split)
-        return _Plan(
+        return _Mechanisms(
             sums=RoundedGaussian.within(parts[0], squared * (4 if replaces else 1)),
             gram=SymmetricRoundedGaussian.within(parts[1], grams),
             class_grams=SymmetricRoundedGaussian.within(parts[2], grams) if self.class_grams else None,
         )
 
-    def _guarantee(self, mechanism: _Plan, source: Randomness) -> Guarantee:
-        n_classes, dim = len(self.classes_), self.lattice_.dim
+    def _releases(self, mechanism: _Mechanisms, n_classes: int, dim: int) -> tuple[Release, ...]:
         releases = [
             mechanism.sums.describe(f"class sums of lattice rows ({n_classes} x {dim})"),
             mechanism.gram.describe(f"Gram matrix of lattice rows ({dim} x {dim})"),
@@ -176,18 +176,10 @@ class LeastSquares(LinearClassifier):
             releases.append(
                 mechanism.class_grams.describe(f"Gram matrices of each class ({n_classes} x {dim} x {dim})")
             )
-        return Guarantee(
-            budget=self.budget,
-            adjacency=self.adjacency,
-            releases=tuple(releases),
-            public_inputs=self._public_inputs(),
-            not_covered=self._not_covered(),
-            fit_for_release=source.fit_for_release,
-        )
+        return tuple(releases)
 
-    def _release(
-        self, mechanism: _Plan, rows: RowSource, codes: Codes, public: RowSource | None, source: Randomness
-    ) -> None:
+    def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+        mechanism: _Mechanisms = plan.mechanism
         exact_sums, exact_grams = sums_and_grams(
             sum_blocks(self.lattice_, rows),
             codes,
@@ -208,7 +200,7 @@ class LeastSquares(LinearClassifier):
             )
         self.intercept_ = np.zeros(len(self.classes_))
 
-    def _ridge(self, mechanism: _Plan) -> float:
+    def _ridge(self, mechanism: _Mechanisms) -> float:
         if self.ridge is not None:
             return float(self.ridge)
         stds = [self.alpha * mechanism.gram.noise_std]

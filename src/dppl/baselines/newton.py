@@ -11,16 +11,17 @@ from dppl import _validate
 from dppl.baselines._linear import LinearClassifier
 from dppl.baselines.least_squares import noise_radius, solve_ridge
 from dppl.estimators.descent import RepeatedGaussian
+from dppl.estimators.plan import Plan
 from dppl.estimators.records import Codes
-from dppl.lattice import RowSource, SoftmaxCurvature, SoftmaxGradient, gradient_blocks
+from dppl.lattice import Lattice, RowSource, SoftmaxCurvature, SoftmaxGradient, gradient_blocks
 from dppl.lattice.residuals import check_clip
 from dppl.mechanisms import Randomness, SymmetricRoundedGaussian
-from dppl.privacy import Budget, Guarantee
+from dppl.privacy import Budget, Release
 from dppl.privacy.composition import split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
+class _Mechanisms:
     """One mechanism for the Hessians, and one for the gradients."""
 
     hessians: RepeatedGaussian
@@ -151,36 +152,27 @@ class Newton(LinearClassifier):
         if self.ridge is not None:
             _validate.positive(ridge=self.ridge)
 
-    def _plan(self, public: RowSource | None) -> _Plan:
+    def _mechanism(self, lattice: Lattice, public: RowSource | None) -> _Mechanisms:
         replaces = self.adjacency == "replace-one"
         for_hessians, for_gradients = split(self.budget, (self.hessian_share, 1 - self.hessian_share))
         # The product of two records' matrices is never negative, so their difference is no longer than √2 of a bound.
-        hessian = SoftmaxCurvature(self.lattice_).squared_sensitivity * (2 if replaces else 1)
-        gradient = SoftmaxGradient(self.lattice_).squared_sensitivity * (4 if replaces else 1)
-        return _Plan(
+        hessian = SoftmaxCurvature(lattice).squared_sensitivity * (2 if replaces else 1)
+        gradient = SoftmaxGradient(lattice).squared_sensitivity * (4 if replaces else 1)
+        return _Mechanisms(
             hessians=RepeatedGaussian(
                 together=SymmetricRoundedGaussian.within(for_hessians, self.steps * hessian), times=self.steps
             ),
             gradients=RepeatedGaussian.within(for_gradients, gradient, self.steps),
         )
 
-    def _guarantee(self, mechanism: _Plan, source: Randomness) -> Guarantee:
-        n_classes, dim = len(self.classes_), self.lattice_.dim
-        return Guarantee(
-            budget=self.budget,
-            adjacency=self.adjacency,
-            releases=(
-                mechanism.hessians.describe(f"Hessians of each class ({n_classes} x {dim} x {dim})"),
-                mechanism.gradients.describe(f"sums of clipped gradients ({n_classes} x {dim})"),
-            ),
-            public_inputs=self._public_inputs(),
-            not_covered=self._not_covered(),
-            fit_for_release=source.fit_for_release,
+    def _releases(self, mechanism: _Mechanisms, n_classes: int, dim: int) -> tuple[Release, ...]:
+        return (
+            mechanism.hessians.describe(f"Hessians of each class ({n_classes} x {dim} x {dim})"),
+            mechanism.gradients.describe(f"sums of clipped gradients ({n_classes} x {dim})"),
         )
 
-    def _release(
-        self, mechanism: _Plan, rows: RowSource, codes: Codes, public: RowSource | None, source: Randomness
-    ) -> None:
+    def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+        mechanism: _Mechanisms = plan.mechanism
         blocks = gradient_blocks(self.lattice_, rows)
         gradient, curvature = SoftmaxGradient(self.lattice_), SoftmaxCurvature(self.lattice_)
         ridge = self.ridge

@@ -14,11 +14,12 @@ from dppl import _validate
 from dppl.baselines._descent import GradientClassifier
 from dppl.errors import BudgetError, ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, release_size
+from dppl.estimators.plan import Plan
 from dppl.estimators.records import Codes
-from dppl.lattice import RowSource, SoftmaxGradient, gradient_blocks
+from dppl.lattice import Lattice, RowSource, SoftmaxGradient, gradient_blocks
 from dppl.lattice.residuals import check_clip
 from dppl.mechanisms import Randomness, RoundedGaussian
-from dppl.privacy import ApproxDP, Budget, Guarantee, Release, composition
+from dppl.privacy import ApproxDP, Budget, Release, composition
 from dppl.privacy.accounting import gaussian_noise_std, sampled_gaussian_multiplier
 
 # Sampling rates are multiples of 2⁻³², so that 32 fair coins a record decide exactly.
@@ -91,7 +92,7 @@ class SampledGaussian:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
+class _Mechanisms:
     """The kernel, the noise of its sums, and that of the number of records, unless a public number takes its place."""
 
     gradient: SoftmaxGradient
@@ -249,37 +250,33 @@ class LinearProbe(GradientClassifier):
                 f"sampling_rate below 1 is accounted under adjacency='add-remove' only; got {self.adjacency!r}."
             )
 
-    def _plan(self, public: RowSource | None) -> _Plan:
-        gradient = self._gradient()
+    def _mechanism(self, lattice: Lattice, public: RowSource | None) -> _Mechanisms:
+        gradient = self._gradient(lattice)
         squared = gradient.squared_sensitivity * (4 if self.adjacency == "replace-one" else 1)
         if self.sampling_rate < 1:
             sampled = SampledGaussian.within(self.budget, squared, self.steps, self.sampling_rate)
-            return _Plan(gradient=gradient, noise=sampled, size=None)
+            return _Mechanisms(gradient=gradient, noise=sampled, size=None)
         if self.batch_size is not None:
-            return _Plan(gradient=gradient, noise=RepeatedGaussian.within(self.budget, squared, self.steps), size=None)
+            return _Mechanisms(
+                gradient=gradient, noise=RepeatedGaussian.within(self.budget, squared, self.steps), size=None
+            )
         parts = composition.split(self.budget, (SIZE_PERCENT, 100 - SIZE_PERCENT))
-        return _Plan(
+        return _Mechanisms(
             gradient=gradient,
             noise=RepeatedGaussian.within(parts[1], squared, self.steps),
             size=RoundedGaussian.within(parts[0], Fraction(1)),
         )
 
-    def _guarantee(self, mechanism: _Plan, source: Randomness) -> Guarantee:
-        releases = [mechanism.noise.describe(f"sum of clipped gradients ({self._shape()})")]
+    def _releases(self, mechanism: _Mechanisms, n_classes: int, dim: int) -> tuple[Release, ...]:
+        releases = [
+            mechanism.noise.describe(f"sum of clipped gradients ({self._shape(mechanism.gradient, n_classes)})")
+        ]
         if mechanism.size is not None:
             releases.append(mechanism.size.describe("number of records"))
-        return Guarantee(
-            budget=self.budget,
-            adjacency=self.adjacency,
-            releases=tuple(releases),
-            public_inputs=self._public_inputs(),
-            not_covered=self._not_covered(),
-            fit_for_release=source.fit_for_release,
-        )
+        return tuple(releases)
 
-    def _release(
-        self, mechanism: _Plan, rows: RowSource, codes: Codes, public: RowSource | None, source: Randomness
-    ) -> None:
+    def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+        mechanism: _Mechanisms = plan.mechanism
         gradient, noise, n_classes = mechanism.gradient, mechanism.noise, len(self.classes_)
         size = self.batch_size
         if mechanism.size is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,13 +16,15 @@ from dppl import _validate
 from dppl.audit import AuditResult, Records, audit_in_one_run, orthogonal_canaries, worst_case
 from dppl.audit import audit as run_audit
 from dppl.cli._shared import BUDGET, JsonOption, MuOption, RhoOption, budget_from_options, console, print_json
+from dppl.cli.fit import build, foreign_flags
 from dppl.errors import BudgetError, ParameterError
+from dppl.estimators import EmbeddingClassifier
+from dppl.estimators.registry import BY_METHOD
 from dppl.privacy import Budget, PureDP
-from dppl.prototypes import METHODS, MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
+from dppl.prototypes import MeanPrototypes
 
 _VIOLATION = 5
 _METHOD = "Method"
-Model: TypeAlias = MeanPrototypes | PublicPrototypes | SoftmaxPrototypes
 _RUNS = 1000
 # With 16 canaries a class: 1,024 canaries in one run.
 _ONE_RUN_CLASSES = 64
@@ -33,7 +35,7 @@ def _option(metavar: str, text: str, panel: str | None = None, **limits: Any) ->
 
 
 def audit(
-    method: Annotated[str, typer.Argument(metavar="METHOD", help="softmax, public or mean.", show_default=False)],
+    method: Annotated[str, typer.Argument(metavar="METHOD", help=f"{', '.join(BY_METHOD)}.", show_default=False)],
     mu: MuOption = None,
     rho: RhoOption = None,
     epsilon: Annotated[
@@ -98,7 +100,7 @@ def audit(
         raise typer.Exit(_VIOLATION)
 
 
-def _audit_with_bar(estimator: Model, runs: int, confidence: float, delta: float | None) -> AuditResult:
+def _audit_with_bar(estimator: EmbeddingClassifier, runs: int, confidence: float, delta: float | None) -> AuditResult:
     _validate.open_unit(confidence=confidence)
     data, canary = worst_case(estimator, runs=runs, confidence=confidence)
     with _bar(2 * runs) as advance:
@@ -118,9 +120,9 @@ def _bar(total: int) -> Iterator[Callable[[], None] | None]:
 
 
 def _budget(method: str, mu: float | None, rho: float | None, epsilon: float | None, delta: float | None) -> Budget:
-    _validate.one_of(tuple(METHODS), METHOD=method)
+    _validate.one_of(tuple(BY_METHOD), METHOD=method)
     budget = budget_from_options(mu, rho, epsilon, delta)
-    if isinstance(budget, PureDP) and method != "public":
+    if isinstance(budget, PureDP) and not BY_METHOD[method].pure:
         raise BudgetError(
             f"--epsilon without --delta is pure DP, which the Gaussian noise of {method} cannot give at any scale; add "
             "--delta, give --mu or --rho instead, or audit public."
@@ -128,20 +130,14 @@ def _budget(method: str, mu: float | None, rho: float | None, epsilon: float | N
     return budget
 
 
-def _estimator(method: str, budget: Budget, classes: range, options: dict[str, Any]) -> Model:
+def _estimator(method: str, budget: Budget, classes: range, options: dict[str, Any]) -> EmbeddingClassifier:
     """Build the estimator; refuse options without effect."""
-    for name, option, owner in (("n_prototypes", "--prototypes", "public"), ("mechanism", "--mechanism", "mean")):
-        if options[name] is not None and method != owner:
-            raise ParameterError(f"{option} belongs to {owner}; this is {method}.")
-    kind = METHODS[method]
-    if method == "softmax" and options["adjacency"] != "add-remove":
-        raise ParameterError(f"--adjacency replace-one does not go with {method}; leave it out, or audit another.")
-    given = {name: value for name, value in options.items() if value is not None and name in kind._get_param_names()}
-    estimator: Model = kind(budget, list(classes), **given)
-    return estimator
+    for flag, others in foreign_flags(method, options):
+        raise ParameterError(f"{flag} does not go with {method}; leave it out, or audit {' or '.join(others)}.")
+    return build(method, budget, list(classes), options)
 
 
-def _mean(estimator: Model) -> MeanPrototypes:
+def _mean(estimator: EmbeddingClassifier) -> MeanPrototypes:
     if isinstance(estimator, MeanPrototypes):
         return estimator
     raise ParameterError(
@@ -150,7 +146,7 @@ def _mean(estimator: Model) -> MeanPrototypes:
     )
 
 
-def _print(result: AuditResult, estimator: Model) -> None:
+def _print(result: AuditResult, estimator: EmbeddingClassifier) -> None:
     at = f" at delta = {result.delta:.3g}" if result.delta else ""
     table = Table(show_header=False)
     table.add_row("method", f"{result.method}, {estimator.adjacency}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,20 +34,19 @@ from dppl.cli._shared import (
 from dppl.data import align_labels, read_classes, read_table
 from dppl.errors import BudgetError, ParameterError
 from dppl.estimators import EmbeddingClassifier
+from dppl.estimators.registry import BY_METHOD, method_for
 from dppl.privacy import Budget, PureDP
-from dppl.prototypes import METHODS, method_for
 
 _METHOD, _ACCOUNT = "Method", "Ledger"
-# Options that only one method has.
-_ONLY = {"n_prototypes": ("--prototypes", "public"), "clip": ("--clip", "public")} | {
-    name: (f"--{name}", "mean") for name in ("mechanism", "metric")
-}
-# Methods that find their own map, and the options that they do not have for that, with their defaults.
-_OWN_MAP = ("softmax",)
-_NOT_WITH_OWN_MAP = {
+# Options that not every method has: how they are given, and the value that stands for none.
+_FLAGS = {
     "adjacency": ("--adjacency replace-one", "add-remove"),
-    "pool": ("--pool", 1),
     "center": ("--center-public", None),
+    "clip": ("--clip", None),
+    "mechanism": ("--mechanism", None),
+    "metric": ("--metric", None),
+    "n_prototypes": ("--prototypes", None),
+    "pool": ("--pool", 1),
     "rotation": ("--rotation", None),
 }
 
@@ -73,9 +73,9 @@ DeltaOption = Annotated[float | None, option("D", "Far below 1 / number of recor
 MethodOption = Annotated[
     str,
     option(
-        "auto|softmax|public|mean",
-        "softmax: noisy gradients; takes --public where there are some. public: rows of --public, selected privately. "
-        "mean: noisy class sums. Default auto: public for pure DP, mean under replace-one, and else softmax.",
+        f"auto|{'|'.join(BY_METHOD)}",
+        "".join(f"{method}: {entry.hint}. " for method, entry in BY_METHOD.items())
+        + "Default auto: the first of them that offers the relation and can spend the budget.",
         _METHOD,
     ),
 ]
@@ -176,7 +176,7 @@ def fit(
         "rotation": _parsed_rotation(rotation),
         "unknown_labels": unknown_labels,
     }
-    _validate.one_of(("auto", *METHODS), method=method)
+    _validate.one_of(("auto", *BY_METHOD), method=method)
     check_account(ledger, dataset, partition)
     budget = budget_from_options(mu, rho, epsilon, delta, max_records)
     method = method_for(budget, adjacency) if method == "auto" else method
@@ -199,9 +199,9 @@ def fit(
 
 def build(method: str, budget: Budget, classes: Any, options: dict[str, Any]) -> EmbeddingClassifier:
     """Return the unfitted estimator, with those options that are given and that it has."""
-    kind = METHODS[method]
-    given = {name: options[name] for name in kind._get_param_names() if options.get(name) is not None}
-    return kind(budget, classes, **given)
+    entry = BY_METHOD[method]
+    given = {name: options[name] for name in entry.parameters if options.get(name) is not None}
+    return entry.load()(budget, classes, **given)
 
 
 def save(model: EmbeddingClassifier, out: Path, *, force: bool) -> None:
@@ -222,18 +222,16 @@ def check_account(ledger: str | None, dataset: str | None, partition: str | None
 
 def check_method(method: str, budget: Budget, options: dict[str, Any], public: Path | None) -> None:
     """Refuse what the method cannot do, and options without effect: whoever gives one expects another fit."""
-    if isinstance(budget, PureDP) and method != "public":
+    if isinstance(budget, PureDP) and not BY_METHOD[method].pure:
         raise BudgetError(
             f"--epsilon without --delta is pure DP, which the Gaussian noise of --method {method} cannot give at any "
             "scale; add --delta (far below 1 / number of records), give --mu or --rho instead, or use --method public."
         )
-    for name, (flag, owner) in _ONLY.items():
-        if options.get(name) is not None and method != owner:
-            raise ParameterError(f"{flag} belongs to --method {owner}; this is --method {method}; name the method.")
-    if method in _OWN_MAP:
-        for name, (flag, default) in _NOT_WITH_OWN_MAP.items():
-            if options.get(name, default) != default:
-                raise ParameterError(f"{flag} does not go with --method {method}; leave it out, or add --method mean.")
+    for flag, others in foreign_flags(method, options):
+        raise ParameterError(
+            f"{flag} does not go with --method {method}; leave it out, or add --method {' or '.join(others)}."
+        )
+    if method == "softmax":  # with public rows and without
         return
     uses_public = method == "public" or options.get("center") is not None or options.get("rotation") == "auto"
     if uses_public and public is None:
@@ -246,6 +244,13 @@ def check_method(method: str, budget: Budget, options: dict[str, Any], public: P
             f"--public has no effect with --method {method} (which auto takes under replace-one); use --method public, "
             "add --center-public or --rotation auto, or leave it out."
         )
+
+
+def foreign_flags(method: str, options: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """Yield options that are given and that the method does not have, with the methods that do."""
+    for name, (flag, none) in _FLAGS.items():
+        if options.get(name) not in (None, none) and name not in BY_METHOD[method].parameters:
+            yield flag, [other for other, entry in BY_METHOD.items() if name in entry.parameters]
 
 
 def required_classes(classes: Path | None) -> Path:

@@ -60,8 +60,8 @@ from dppl.data import EmbeddingTable, align_labels, read_classes, read_table
 from dppl.embedding import Columns, holds_embeddings, open_source
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError, UnknownLabelError
+from dppl.estimators.registry import BY_METHOD, method_for
 from dppl.privacy import PureDP
-from dppl.prototypes import METHODS, method_for
 
 _WORK = ("private", "private.report.jsonl", "public", "public.report.jsonl")
 
@@ -127,7 +127,7 @@ def train(
     report = out.with_name(f"{out.name}.private.jsonl")
     check_output(report, (data, classes, public, labels), force=force)
     options = {"n_prototypes": prototypes, "random_state": seed, "unknown_labels": unknown_labels}
-    _validate.one_of(("auto", *METHODS), method=method)
+    _validate.one_of(("auto", *BY_METHOD), method=method)
     check_account(ledger, dataset, partition)
     budget = budget_from_options(mu, rho, epsilon, delta, max_records)
     if isinstance(budget, PureDP) and public is None and method in ("auto", "public"):
@@ -165,14 +165,14 @@ def train(
         # their time.
         with resumable(folder):
             public_rows = None if public is None else _public_table(public, public_x, model, folder / "public", workers)
-            guarantee = estimator.guarantee_for(model.dimension, public_rows)
+            plan = estimator.plan(model.dimension, public_rows)
             if account is not None:
-                account.check(guarantee, partition=partition)
+                account.check(plan.guarantee, partition=partition)
             private = embedded(source, model, folder / "private", workers=workers)
         table, left_out = read_table(private.table), private.report.read_bytes()
         with working("fitting"), _checkable(private.table, classes):
             aligned, _ = align_labels(require_labels(table, data), class_list)
-            estimator.fit(table, aligned, X_public=public_rows, ledger=account, partition=partition)
+            estimator.fit(table, aligned, plan=plan, ledger=account, partition=partition)
         save(estimator, out, force=force)
         write_atomically(report, left_out, overwrite=True, private=True)
     print_summary(estimator, out)  # when all is done, for whoever reads it may go away

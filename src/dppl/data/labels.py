@@ -6,7 +6,6 @@ A label that fits no class never stops reading and is never named: whether one r
 import itertools
 import os
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy.typing as npt
 
 from dppl.data._reading import Array, as_array, converting, load_npy, type_name
 from dppl.errors import InputError
+from dppl.estimators.records import characters_only
 
 __all__ = ["LABEL_READERS", "align_labels", "as_labels", "read_classes"]
 
@@ -98,22 +98,13 @@ def as_labels(y: npt.ArrayLike, *, name: str = "y") -> Array:
     if array.dtype.kind == "O" and all(isinstance(label, str) for label in array):
         return array
     if array.dtype.kind == "U":
-        return _with_characters_only(array.astype(array.dtype.newbyteorder("="), copy=False))
+        return characters_only(array)
     if not np.can_cast(array.dtype, np.int64):
         raise InputError(
             f"{name} must hold integers (at most 64 bits, signed) or strings; got {type_name(array)}; "
             "convert the labels with astype(int) or astype(str)"
         )
     return array.astype(np.int64, copy=False)
-
-
-def _with_characters_only(labels: Array) -> Array:
-    """Put U+FFFD in the place of numbers that are no characters: making a str of one raises, or writing it does."""
-    if not labels.dtype.itemsize:
-        return labels
-    codes = np.ascontiguousarray(labels).view(np.uint32)
-    wrong = (codes > sys.maxunicode) | ((codes >= 0xD800) & (codes <= 0xDFFF))
-    return np.where(wrong, np.uint32(0xFFFD), codes).view(labels.dtype) if wrong.any() else labels
 
 
 def _read_npy_labels(path: Path) -> Array:

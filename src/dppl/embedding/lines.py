@@ -92,13 +92,28 @@ class CsvRows:
         row and takes the lines that remain of it for other rows.
         """
         delimiter = _DELIMITERS.get(self._path.suffix.lower(), ",")
-        csv.field_size_limit(_LARGEST_LONG)  # of the whole process; readers have none of their own
         with self._path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
             lines = _CsvLines(file, delimiter)
-            for row in csv.reader(lines, delimiter=delimiter):
+            for row in _without_limit(csv.reader(lines, delimiter=delimiter)):
                 damage = lines.end_row()
                 if row:
                     yield damage or row
+
+
+def _without_limit(rows: Iterator[list[str]]) -> Iterator[list[str]]:
+    """Yield the rows of a CSV reader, however long their fields are.
+
+    The limit is one of the whole process. It is as it was whenever other code runs.
+    """
+    while True:
+        before = csv.field_size_limit(_LARGEST_LONG)
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        finally:
+            csv.field_size_limit(before)
+        yield row
 
 
 class _CsvLines:

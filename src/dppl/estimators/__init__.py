@@ -3,5 +3,6 @@
 from dppl.estimators.base import EmbeddingClassifier
 from dppl.estimators.model_file import load
 from dppl.estimators.search import PrivateSearch
+from dppl.estimators.splitters import PublicRows
 
-__all__ = ["EmbeddingClassifier", "PrivateSearch", "load"]
+__all__ = ["EmbeddingClassifier", "PrivateSearch", "PublicRows", "load"]

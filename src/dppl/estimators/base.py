@@ -7,23 +7,26 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dppl import _validate
 from dppl.errors import InputError, ParameterError, WeakBudgetWarning
-from dppl.estimators import records
+from dppl.estimators import model_file, records
+from dppl.estimators.plan import Plan
 from dppl.estimators.records import Codes
-from dppl.lattice import Lattice, RowSource, TensorRows, iter_blocks
+from dppl.estimators.splitters import warn_of_uncounted_fits, whole_public_rows
+from dppl.lattice import Lattice, RowSource, iter_blocks
 from dppl.mechanisms import Randomness, randomness
-from dppl.privacy import Budget, Guarantee
+from dppl.privacy import Budget, Guarantee, Release
 from dppl.privacy.guarantee import ADJACENCIES, ALWAYS_UNCOVERED
 from dppl.privacy.ledger import Ledger, LedgerEntry
 
@@ -31,14 +34,13 @@ _PREDICT_ROWS = 8192
 _MEAN_ROWS = 4096
 # Any fixed number does: the rotation is public.
 _AUTO_ROTATION = 0
-_SAME = "X_public must be public data; got the private rows themselves."
 
 
 class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier that is released from private records by a mechanism.
 
-    Subclasses say what is released and how it scores rows. A fit runs in one direction: parameters and public inputs
-    first, then the guarantee, and only then private rows, which enter a mechanism and nothing else.
+    Subclasses say what is released and how it scores rows. A fit runs in one direction: the plan, from parameters and
+    public inputs; the charge; then private rows, which enter a mechanism and nothing else.
     """
 
     budget: Budget
@@ -55,14 +57,20 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     lattice_: Lattice
     encoder_: str | None
     _fitted_with: dict[str, Any]
-    _rows_mix = False
     n_features_in_: int
 
     # Name of the attribute that holds what was released; a model that has it is fitted.
     _RELEASED: ClassVar[str]
 
     def fit(
-        self, X: Any, y: Any, X_public: Any = None, *, ledger: Ledger | None = None, partition: str | None = None
+        self,
+        X: Any,
+        y: Any,
+        X_public: Any = None,
+        *,
+        plan: Plan | None = None,
+        ledger: Ledger | None = None,
+        partition: str | None = None,
     ) -> Self:
         """Release a classifier of the classes of (`X`, `y`).
 
@@ -74,7 +82,10 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y : array-like of shape (n_records,)
             Private labels.
         X_public : array-like, torch tensor or table of shape (n_public, n_features), default=None
-            Public embeddings of the same encoder.
+            Public embeddings of the same encoder. Inside tools of scikit-learn that cut data, such as cross-validation,
+            wrapped in `PublicRows`.
+        plan : Plan, default=None
+            What `plan` returned for these parameters; it holds the public rows, so `X_public` is left out then.
         ledger : Ledger, default=None
             Account of the data set. The release is charged before any private value is read (but labels that have to
             serve as class list); if the fit stops after that, the charge stays.
@@ -94,20 +105,30 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         InputError, UnknownLabelError
             If arrays do not fit together, or a label lies outside `classes`.
         """
-        self._check_parameters()
+        self.check_parameters()
         if self.budget.is_weak:
             warnings.warn(self.budget.weakness, WeakBudgetWarning, stacklevel=2)
         source = randomness(self.random_state)
         self._forget()
-        rows, labels, public = self._inputs(X, y, X_public)
-        mechanism = self._set_up(labels, public)
-        self.guarantee_ = self._guarantee(mechanism, source)
-        charge = self._charge(ledger, partition)
-        # Numbers that leave the range of floats belong to single rows, and must neither warn nor stop the others.
-        with charged(charge), np.errstate(all="ignore"):
-            # From here on private rows are read, and only `mechanism` sees them.
-            codes = records.class_codes(labels, self.classes_, self.unknown_labels)
-            self._release(mechanism, rows, codes, public, source)
+        X_public = whole_public_rows(X_public)
+        if ledger is None:
+            warn_of_uncounted_fits()
+        if plan is not None:
+            X_public = self._public_rows_of(plan, X, X_public)
+        rows, labels, public = records.checked_inputs(X, y, X_public)
+        if plan is None:
+            plan = self._planned(rows.shape[1], records.public_classes(self.classes, labels), public)
+        with self._whole_or_nothing():
+            validate_data(self, X, skip_check_array=True)
+            # What the model file will say; parameters set after the fit have no part in it.
+            self._fitted_with = self.get_params(deep=False)
+            guarantee, charge = self._charge(plan.guarantee_on(X), ledger, partition)
+            self.classes_, self.lattice_ = plan.classes, plan.lattice
+            self.encoder_, self.guarantee_ = records.encoder_of(X), guarantee
+            with charged(charge):
+                # From here on private rows are read, and only the mechanism sees them.
+                codes = records.class_codes(labels, plan.classes, self.unknown_labels)
+                self._release(plan, rows, codes, source)
         if ledger is not None and charge is not None:
             ledger.finish(charge, model_sha256=sha256(self.to_bytes()).hexdigest())
         return self
@@ -161,8 +182,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         truth = records.class_codes(records.as_labels(y, scores), self.classes_, "ignore")
         return float(np.average(scores.argmax(axis=1) == truth, weights=sample_weight))
 
-    def guarantee_for(self, n_features: int, X_public: Any = None) -> Guarantee:
-        """Return what a fit would promise and cost, from public things alone: nothing is fitted or charged.
+    def plan(self, n_features: int, X_public: Any = None) -> Plan:
+        """Settle all of a fit that parameters and public inputs decide: nothing is fitted or charged.
 
         Parameters
         ----------
@@ -173,8 +194,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Returns
         -------
-        Guarantee
-            That of `fit` before it reads a record: without what a table of private embeddings says of itself.
+        Plan
+            For `fit`; its `guarantee` is what a fit would guarantee and cost.
 
         Raises
         ------
@@ -182,20 +203,16 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             As `fit`; also if `classes` is None, because the labels then decide.
         """
         _validate.positive_integer(n_features=n_features)
-        trial: Self = clone(self)
-        trial._check_parameters()
-        if trial.classes is None:
+        self.check_parameters()
+        if self.classes is None:
             raise ParameterError("classes must be the public list of classes; got None.")
-        source = randomness(trial.random_state)
-        _, labels, public = trial._inputs(np.empty((0, n_features)), np.empty(0, np.intp), X_public)
-        return trial._guarantee(trial._set_up(labels, public), source)
+        classes = records.public_classes(self.classes, np.empty(0, np.intp))
+        return self._planned(n_features, classes, records.public_rows(whole_public_rows(X_public), n_features))
 
     def to_bytes(self) -> bytes:
         """Return the content of the model file that `save` writes."""
-        from dppl.estimators.model_file import to_bytes  # that module knows all estimators
-
         check_is_fitted(self, self._RELEASED)
-        return to_bytes(self)
+        return model_file.to_bytes(self)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the released model to one safetensors file, in one step.
@@ -213,51 +230,59 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         FileExistsError
             If the file exists and `overwrite` is False.
         """
-        from dppl.estimators.model_file import save  # that module knows all estimators
-
         check_is_fitted(self, self._RELEASED)
-        save(self, path, overwrite=overwrite)
+        model_file.save(self, path, overwrite=overwrite)
 
-    def _inputs(self, X: Any, y: Any, X_public: Any) -> tuple[RowSource, NDArray[Any], RowSource | None]:
-        """Check shapes and kinds, which are public but for the number of rows; return rows, labels and public rows."""
-        if X_public is not None and X is X_public:
-            raise ParameterError(_SAME)
-        rows = records.as_rows(X)
-        labels = records.as_labels(y, rows)
-        public = None if X_public is None else records.as_rows(X_public, "X_public")
-        if public is not None and _same_data(rows, public):
-            raise ParameterError(_SAME)
-        validate_data(self, X, skip_check_array=True)
-        if public is not None and public.shape[1] != self.n_features_in_:
-            raise InputError(
-                f"X_public must have the {self.n_features_in_} features of X; got {public.shape[1]} features."
-            )
-        self.encoder_ = records.encoder_of(X)
-        records.check_encoder(X_public, self.encoder_, "X_public")
-        self._rows_mix = records.depends_on_company(X)
-        return rows, labels, public
+    def _planned(self, n_features: int, classes: NDArray[Any], public: RowSource | None) -> Plan:
+        lattice = self.public_lattice(n_features, public)
+        mechanism = self._mechanism(lattice, public)
+        guarantee = Guarantee(
+            budget=self.budget,
+            adjacency=self.adjacency,
+            neighbours=self._neighbours(),
+            releases=self._releases(mechanism, len(classes), lattice.dim),
+            public_inputs=self._public_inputs(public),
+            not_covered=self._not_covered(),
+            fit_for_release=randomness(self.random_state).fit_for_release,
+        )
+        return Plan(type(self), deepcopy(self.get_params(deep=False)), classes, lattice, mechanism, public, guarantee)
 
-    def _set_up(self, labels: NDArray[Any], public: RowSource | None) -> Any:
-        """Set the public attributes of a fit and return its mechanism."""
-        self.classes_ = records.public_classes(self.classes, labels)
-        self.lattice_ = self._public_lattice(public)
-        # What the model file will say; parameters set after the fit have no part in it.
-        self._fitted_with = self.get_params(deep=False)
-        return self._plan(public)
+    def _public_rows_of(self, plan: Plan, X: Any, X_public: Any) -> RowSource | None:
+        """Return the public rows of a plan, if it is one for this fit."""
+        if not isinstance(plan, Plan):
+            raise ParameterError(f"plan must be what the plan method returned; got {type(plan).__name__}.")
+        if X_public is not None:
+            raise ParameterError("a plan holds the public rows; leave X_public out, or the plan.")
+        plan.check(type(self), self.get_params(deep=False))
+        n_features = records.as_rows(X).shape[1]
+        if n_features != plan.lattice.n_features:
+            raise InputError(f"the plan is for rows of {plan.lattice.n_features} features; X has {n_features}.")
+        return plan.public
+
+    @contextmanager
+    def _whole_or_nothing(self) -> Iterator[None]:
+        """Leave an unfitted model behind if a fit fails.
+
+        Numbers that leave the range of floats belong to single rows, and must neither warn nor stop the others.
+        """
+        try:
+            with np.errstate(all="ignore"):
+                yield
+        except BaseException:
+            self._forget()
+            raise
 
     @abstractmethod
-    def _plan(self, public: RowSource | None) -> Any:
+    def _mechanism(self, lattice: Lattice, public: RowSource | None) -> Any:
         """Return the calibrated mechanism, from parameters and public inputs only."""
 
     @abstractmethod
-    def _guarantee(self, mechanism: Any, source: Randomness) -> Guarantee:
-        """Return what releasing by `mechanism` promises."""
+    def _releases(self, mechanism: Any, n_classes: int, dim: int) -> tuple[Release, ...]:
+        """Return the entries of the guarantee, one a release."""
 
     @abstractmethod
-    def _release(
-        self, mechanism: Any, rows: RowSource, codes: Codes, public: RowSource | None, source: Randomness
-    ) -> None:
-        """Set the fitted attributes to what `mechanism` releases from the private rows."""
+    def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+        """Set the fitted attributes to what the plan's mechanism releases from the private rows."""
 
     @abstractmethod
     def _tensors(self) -> dict[str, NDArray[Any]]:
@@ -275,24 +300,33 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return scores of shape (n, n_classes) for mapped rows."""
 
-    def _charge(self, ledger: Ledger | None, partition: str | None) -> LedgerEntry | None:
-        """Pay, and note in the guarantee where."""
+    def _charge(
+        self, guarantee: Guarantee, ledger: Ledger | None, partition: str | None
+    ) -> tuple[Guarantee, LedgerEntry | None]:
+        """Pay; return the guarantee, which notes where, and the entry."""
         if ledger is None:
             if partition is not None:
                 raise ParameterError("partition names a part of a ledger's data set; pass ledger as well.")
-            return None
+            return guarantee, None
         # Not the seed: whoever reads the ledger could take the noise out again.
         parameters = {name: as_json(value) for name, value in self._fitted_with.items() if name != "random_state"}
-        entry = ledger.charge(
-            self.guarantee_, estimator=type(self).__name__, parameters=parameters, partition=partition
-        )
-        self.guarantee_ = replace(self.guarantee_, ledger_entry=f"{entry.dataset}, release {entry.number}")
-        return entry
+        entry = ledger.charge(guarantee, estimator=type(self).__name__, parameters=parameters, partition=partition)
+        return replace(guarantee, ledger_entry=f"{entry.dataset}, release {entry.number}"), entry
 
     def _forget(self) -> None:
         """Drop what an earlier fit left, so that a refit that fails leaves an unfitted model and not a mixture."""
         for name in [name for name in vars(self) if name.endswith("_") or name == "_fitted_with"]:
             delattr(self, name)
+
+    def check_parameters(self) -> None:
+        """Check parameters and budget against each other.
+
+        Raises
+        ------
+        ParameterError, BudgetError
+            If a parameter breaks its rule, or this method cannot spend such a budget.
+        """
+        self._check_parameters()
 
     def _check_parameters(self) -> None:
         if not isinstance(self.budget, Budget):
@@ -303,8 +337,18 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         _validate.one_of(ADJACENCIES, adjacency=self.adjacency)
         _validate.one_of(records.UNKNOWN_LABELS, unknown_labels=self.unknown_labels)
 
-    def _public_lattice(self, public: RowSource | None) -> Lattice:
-        """Build the public map, from parameters and public rows only."""
+    def public_lattice(self, n_features: int, public: RowSource | None) -> Lattice:
+        """Return the public map from embeddings to integer rows, from parameters and public rows only.
+
+        Parameters
+        ----------
+        n_features : int
+        public : array or table of shape (n_public, n_features), or None
+
+        Returns
+        -------
+        Lattice
+        """
         center = self.center
         if isinstance(center, str):
             _validate.one_of(("public",), center=center)
@@ -314,29 +358,31 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rotation = self.rotation
         if isinstance(rotation, str):
             _validate.one_of(("auto",), rotation=rotation)
-            plain = Lattice(self.n_features_in_, center=center, pool=self.pool)
+            plain = Lattice(n_features, center=center, pool=self.pool)
             rotation = _AUTO_ROTATION if public is not None and plain.loses_much(public) else None
-        return Lattice(self.n_features_in_, center=center, pool=self.pool, rotation=rotation)
+        return Lattice(n_features, center=center, pool=self.pool, rotation=rotation)
 
-    def _public_inputs(self) -> tuple[str, ...]:
+    def _neighbours(self) -> str | None:
+        """Describe neighbouring data sets where the relation's own words do not."""
+        return None
+
+    def _public_inputs(self, public: RowSource | None) -> tuple[str, ...]:
         """Name what every guarantee treats as public."""
         inputs = ["the encoder", "the number of features", "all parameters"]
         if self.classes is not None:
             inputs.insert(0, "the list of classes")
-        if self._uses_public_rows():
+        if self._uses_public_rows(public):
             inputs.append("the public rows (X_public)")
         if self.adjacency == "replace-one":
             inputs.append("the number of records")
         return tuple(inputs)
 
-    def _uses_public_rows(self) -> bool:
+    def _uses_public_rows(self, public: RowSource | None) -> bool:
         """Tell whether what is released depends on public rows."""
         return isinstance(self.center, str) or isinstance(self.rotation, str)
 
     def _not_covered(self) -> tuple[str, ...]:
         missing = list(ALWAYS_UNCOVERED)
-        if self._rows_mix:
-            missing.insert(0, "rounding by which an embedding may depend on the records embedded beside it")
         if self.adjacency == "add-remove":
             missing.append("a changed label or record, which counts as one removed and one added")
         if self.classes is None:
@@ -379,15 +425,6 @@ def as_json(value: Any) -> Any:
     if isinstance(value, np.ndarray | list | tuple | range) and len(value) > 100:
         return f"{type(value).__name__} of length {len(value)}"
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-
-
-def _same_data(rows: RowSource, public: RowSource) -> bool:
-    """Catch the commonest slip: one array, or views of one, in both roles. Says nothing about the values."""
-    if isinstance(rows, np.ndarray) and isinstance(public, np.ndarray):
-        return np.may_share_memory(rows, public)
-    if isinstance(rows, TensorRows) and isinstance(public, TensorRows):
-        return rows.shares_memory(public)
-    return rows is public
 
 
 def _mean_direction(public: RowSource) -> NDArray[np.float64]:

@@ -7,7 +7,6 @@ in it is private, and reading it runs no code. The file is not signed: its guara
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 from pathlib import Path
@@ -21,6 +20,7 @@ from safetensors.numpy import save as to_safetensors
 from dppl._files import write_atomically
 from dppl._version import __version__
 from dppl.errors import ModelFileError
+from dppl.estimators.registry import BY_NAME
 from dppl.lattice import Lattice
 from dppl.privacy import Guarantee
 
@@ -30,18 +30,6 @@ if TYPE_CHECKING:
 # Format 1 is that of dppl before Gaussian DP: its releases state no mu, and its noise was discrete. It is still read.
 FORMAT, _READABLE = 2, (1, 2)
 _KEY = "dppl"
-# Where the estimators live that a file may name; imported when one does.
-_ESTIMATORS = {
-    "DiscriminantPrototypes": "dppl.prototypes.former",
-    "FeatureCovariance": "dppl.baselines",
-    "GlobalAdapt": "dppl.baselines",
-    "LeastSquares": "dppl.baselines",
-    "LinearProbe": "dppl.baselines",
-    "MeanPrototypes": "dppl.prototypes",
-    "Newton": "dppl.baselines",
-    "PublicPrototypes": "dppl.prototypes",
-    "SoftmaxPrototypes": "dppl.prototypes",
-}
 # Parameters that have a place of their own, are needed by `fit` only, or would undo the noise (a seed).
 _UNSAVED = {"budget", "classes", "center", "rotation", "pool", "coinpress_center", "random_state"}
 
@@ -174,8 +162,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArr
 
 
 def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> EmbeddingClassifier:
-    name = fields["estimator"]
-    estimator = getattr(importlib.import_module(_ESTIMATORS[name]), name)
+    estimator = BY_NAME[fields["estimator"]].load()
     guarantee = Guarantee.from_dict(fields["guarantee"])
     lattice = Lattice(**fields["lattice"], center=tensors.get("center"))
     parameters: dict[str, Any] = {
@@ -185,8 +172,10 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Embedd
     # Not every estimator lets its caller choose the map.
     mapped = {"center": lattice.center, "rotation": lattice.rotation, "pool": lattice.pool}
     mapped = {name: value for name, value in mapped.items() if name in estimator._get_param_names()}
+    if "rotation" not in mapped and (lattice.rotation, lattice.pool) != (None, 1):
+        raise Misfit("its map is not one of its method")
     model: EmbeddingClassifier = estimator(guarantee.budget, classes, **mapped, **parameters)
-    model._check_parameters()
+    model.check_parameters()
     model._forget()
     model.classes_, model.lattice_, model.guarantee_ = classes, lattice, guarantee
     model.n_features_in_, model.encoder_ = lattice.n_features, fields["encoder"]

@@ -8,8 +8,8 @@ by one, and only real arrays keep their dtype.
 
 from __future__ import annotations
 
+import sys
 import warnings
-from datetime import date, datetime
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from dppl.errors import InputError, LabelSetWarning, ParameterError, UnknownLabe
 from dppl.lattice import RowSource, RowTable, TensorRows
 from dppl.lattice.tensors import as_numpy, is_tensor
 
+_SAME = "X_public must be public data; got the private rows themselves."
 UNKNOWN_LABELS = ("error", "ignore")
 
 Codes = NDArray[np.intp]
@@ -31,8 +32,45 @@ Codes = NDArray[np.intp]
 _LONGEST_NAME = 4000
 _LARGEST_EXACT_FLOAT = 2**53
 _LONGEST_INTEGER = 2**128  # Python refuses to write very long ones; no class is one
-_PLAIN = (str, bytes, bool, float, int, date, datetime)
+_PLAIN = (str, bool, float, int)
 _UNMATCHED = object()
+
+
+def checked_inputs(X: Any, y: Any, X_public: Any) -> tuple[RowSource, NDArray[Any], RowSource | None]:
+    """Return rows, labels and public rows, whose shapes and kinds are checked; these are public but for the length.
+
+    Raises
+    ------
+    ParameterError
+        If the public rows are the private ones.
+    TypeError, InputError
+        If they do not fit together.
+    """
+    if X_public is not None and X is X_public:
+        raise ParameterError(_SAME)
+    rows = as_rows(X)
+    labels = as_labels(y, rows)
+    public = public_rows(X_public, rows.shape[1])
+    if public is not None and _same_data(rows, public):
+        raise ParameterError(_SAME)
+    check_encoder(public, encoder_of(X), "X_public")
+    return rows, labels, public
+
+
+def public_rows(X_public: Any, n_features: int) -> RowSource | None:
+    """Return public rows, checked, if there are any.
+
+    Raises
+    ------
+    TypeError, InputError
+        If they are not rows of that width.
+    """
+    if X_public is None:
+        return None
+    public = as_rows(X_public, "X_public")
+    if public.shape[1] != n_features:
+        raise InputError(f"X_public must have the {n_features} features of X; got {public.shape[1]} features.")
+    return public
 
 
 def as_rows(X: Any, name: str = "X") -> RowSource:
@@ -72,6 +110,15 @@ def _check_rows(rows: NDArray[Any], name: str) -> None:
     if rows.shape[1] == 0:
         # The number of rows stays out of the message.
         raise InputError(f"0 feature(s) (shape=(, 0)) while a minimum of 1 is required for {name}.")
+
+
+def _same_data(rows: RowSource, public: RowSource) -> bool:
+    """Catch the commonest slip: one array, or views of one, in both roles. Says nothing about the values."""
+    if isinstance(rows, np.ndarray) and isinstance(public, np.ndarray):
+        return np.may_share_memory(rows, public)
+    if isinstance(rows, TensorRows) and isinstance(public, TensorRows):
+        return rows.shares_memory(public)
+    return rows is public
 
 
 def encoder_of(X: Any) -> str | None:
@@ -132,6 +179,8 @@ def as_labels(y: Any, rows: RowSource) -> NDArray[Any]:
         raise InputError("requires y to be passed, but the target y is None.")
     y = as_numpy(y) if is_tensor(y) else y
     labels = np.asarray(y) if hasattr(y, "dtype") or hasattr(y, "__array__") else _as_objects(y)
+    if labels.dtype.kind == "U":
+        labels = characters_only(labels)
     if labels.ndim == 2 and labels.shape[1] == 1:
         warnings.warn(
             "A column-vector y was passed when a 1d array was expected; its only column is used.",
@@ -144,6 +193,25 @@ def as_labels(y: Any, rows: RowSource) -> NDArray[Any]:
     if len(labels) != rows.shape[0]:
         raise InputError("X and y must have the same number of rows; their numbers differ.")
     return labels
+
+
+def characters_only(labels: NDArray[Any]) -> NDArray[Any]:
+    """Put U+FFFD in the place of numbers that are not characters: making a str of one raises, or writing it does.
+
+    Parameters
+    ----------
+    labels : ndarray of dtype str
+
+    Returns
+    -------
+    ndarray of dtype str
+    """
+    labels = labels.astype(labels.dtype.newbyteorder("="), copy=False)
+    if not labels.dtype.itemsize:
+        return labels
+    codes = np.ascontiguousarray(labels).view(np.uint32)
+    wrong = (codes > sys.maxunicode) | ((codes >= 0xD800) & (codes <= 0xDFFF))
+    return np.where(wrong, np.uint32(0xFFFD), codes).view(labels.dtype) if wrong.any() else labels
 
 
 def _as_objects(y: Any) -> NDArray[Any]:
@@ -171,7 +239,7 @@ def public_classes(classes: ArrayLike | None, y: NDArray[Any]) -> NDArray[Any]:
             "classes=None reads the class list from the private labels: which classes occur is then released without "
             "protection. Pass the public list of classes.",
             LabelSetWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
         return _classes_of(y)
     given = np.asarray(classes)
@@ -179,9 +247,13 @@ def public_classes(classes: ArrayLike | None, y: NDArray[Any]) -> NDArray[Any]:
         raise ParameterError(
             f"classes must be a non-empty list of labels; got {type(classes).__name__} of shape {given.shape}."
         )
-    keys = [_key(label) for label in given.tolist()]
+    if given.dtype.kind not in "UOiubf" or (given.dtype.kind == "f" and not np.isfinite(given).all()):
+        raise ParameterError(
+            f"classes must be texts or finite numbers; got {given.dtype} or a number that is not finite."
+        )
     if given.dtype == object and not all(isinstance(label, str) for label in given.tolist()):
         raise ParameterError("classes must be labels of one kind, all texts or all numbers.")
+    keys = [_key(label) for label in given.tolist()]
     repeated = {key for key in keys if keys.count(key) > 1} if len(set(keys)) != len(keys) else set()
     if repeated:
         raise ParameterError(f"classes must name every class once; {min(map(str, repeated))!r} occurs again.")
@@ -193,6 +265,8 @@ def _classes_of(y: NDArray[Any]) -> NDArray[Any]:
         raise InputError("y holds no labels to read the class list from; pass classes.")
     # A list of labels becomes the array that scikit-learn would make of it.
     labels = np.asarray(y.tolist()) if y.dtype == object else y
+    if labels.dtype.kind not in "UOiubf":
+        raise InputError(f"y must be texts or numbers to serve as the class list; got {labels.dtype}. Pass classes.")
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         what = "NaN" if np.isnan(labels).any() else f"infinity or a value too large for {labels.dtype!r}"
         raise InputError(f"Input y contains {what}. It cannot serve as the class list; pass classes.")

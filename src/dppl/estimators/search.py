@@ -21,6 +21,7 @@ from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.estimators import records
 from dppl.estimators.base import EmbeddingClassifier, as_json, charged
 from dppl.estimators.records import Codes
+from dppl.estimators.splitters import warn_of_uncounted_fits, whole_public_rows
 from dppl.lattice import RowSource, iter_blocks, take_rows
 from dppl.mechanisms import Randomness, RoundedGaussian, randomness
 from dppl.privacy import ZCDP, ApproxDP, Guarantee, Release
@@ -144,16 +145,16 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         budget, candidates = self._checked()
         if budget.is_weak:
             warnings.warn(budget.weakness, WeakBudgetWarning, stacklevel=2)
+        if ledger is None:
+            warn_of_uncounted_fits()
         source = randomness(self.random_state)
         rho = rho_per_run_within(budget.epsilon, budget.delta, int(self.mean_runs))
         scores = RoundedGaussian.within(ZCDP(rho), self._squared_sensitivity())
         # A candidate whose parameters do not fit each other, the width or the public rows shows before it is paid for.
-        plans = [self._candidate(candidate, rho, source) for candidate in candidates]
-        for plan in plans:
-            rows, labels, public = plan._inputs(X, y, X_public)
-            plan.guarantee_ = plan._guarantee(plan._set_up(labels, public), source)
-        classes = plans[0].classes_
-        guarantee = self._guarantee([plan.guarantee_ for plan in plans], budget, rho, scores, source)
+        rows, labels, public = records.checked_inputs(X, y, whole_public_rows(X_public))
+        plans = [self._candidate(candidate, rho, source).plan(rows.shape[1], public) for candidate in candidates]
+        classes = plans[0].classes
+        guarantee = self._guarantee([plan.guarantee_on(X) for plan in plans], budget, rho, scores, source)
         charge = self._charge(guarantee, ledger, partition, candidates)
         with charged(charge):
             # From here on private rows are read.
@@ -164,9 +165,10 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             test_rows, test_codes = take_rows(rows, np.flatnonzero(held_out)), codes[held_out]
 
             def run() -> tuple[float, bytes, EmbeddingClassifier, dict[str, Any]]:
-                candidate = candidates[source.below(len(candidates))]
-                model = self._candidate(candidate, rho, source).fit(train_rows, train_labels, X_public)
-                model.encoder_ = plans[0].encoder_
+                number = source.below(len(candidates))
+                candidate = candidates[number]
+                model = self._candidate(candidate, rho, source).fit(train_rows, train_labels, plan=plans[number])
+                model.encoder_ = records.encoder_of(X)
                 score = self._score(model, test_rows, test_codes, scores, source)
                 # The theorem wants a total order on results, so equal scores are told apart by the models' bytes.
                 return score, model.to_bytes(), model, candidate
@@ -232,7 +234,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         seed = None if source.fit_for_release else source.bits(31)
         candidate: EmbeddingClassifier = clone(self.estimator)
         candidate.set_params(budget=ZCDP(rho), random_state=seed, **parameters)
-        candidate._check_parameters()
+        candidate.check_parameters()
         return candidate
 
     def _squared_sensitivity(self) -> Fraction:

@@ -69,9 +69,8 @@ def _check_estimator(cell: Cell, dataset: Dataset) -> None:
     model = method.build(cell.make_budget(), dataset.classes, cell.noise_seed, cell.parameters)
     if method.private:
         width = dataset.X.shape[1]
-        model._check_parameters()
-        model.n_features_in_ = width
-        model._public_lattice(None if cell.pool is None else np.ones((1, width), np.float32))
+        model.check_parameters()
+        model.public_lattice(width, None if cell.pool is None else np.ones((1, width), np.float32))
 
 
 def run_cell(cell: Cell, datasets: Mapping[tuple[str, str], DatasetSpec]) -> Record:

@@ -205,7 +205,7 @@ class Lattice:
 
 
 def _checked_center(center: ArrayLike, n_features: int) -> Float:
-    vector = np.asarray(center, np.float64)
+    vector = np.array(center, np.float64)  # its own: a caller's array may change
     if vector.shape != (n_features,) or not np.isfinite(vector).all():
         raise ParameterError(f"center must be {n_features} finite numbers; got shape {vector.shape}.")
     return vector

@@ -254,7 +254,7 @@ class Ledger:
         Parameters
         ----------
         guarantee : Guarantee
-            For instance from `EmbeddingClassifier.guarantee_for`.
+            For instance from the plan that `EmbeddingClassifier.plan` returns.
         partition : str, default=None
             As in `charge`.
 

@@ -152,17 +152,20 @@ class ClassSizes:
     def mean_weights(self, noise_std: float) -> Float:
         """Return weights from 0 to 1 of each class's records in a mean.
 
-        Classes weigh alike, up to those classes that must weigh less lest the noise be more than a share of the sum.
+        A class weighs up to a limit, which is as low as the noise stays below a share of the sum: the smallest class,
+        so that all weigh alike, if that is enough; and no limit if nothing is.
 
         Parameters
         ----------
         noise_std : float
             Length of the noise in the sum of weighted unit rows.
         """
-        shares = self.shares
-        candidates = (np.minimum(1.0, share / shares) for share in np.sort(shares))
-        enough = (w for w in candidates if noise_std <= _BALANCE * self.total * float(shares @ w))
-        return next(enough, np.ones(len(shares)))
+        shares = np.sort(self.shares)
+        needed = noise_std / (_BALANCE * self.total)
+        # Cut to t, shares add up to the least of these lines in t: the k smallest whole, and t for each of the rest.
+        rest = np.arange(len(shares), 0, -1)
+        most = max(shares[0], float(((needed - np.cumsum(shares) + shares) / rest).max()))
+        return np.asarray(np.minimum(1.0, most / self.shares))
 
 
 def shrunken_mean(total: Float, weight: float, center: Float, noise_std: float) -> Float:

@@ -10,10 +10,12 @@ from scipy.special import softmax
 
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
-from dppl.estimators.model_file import check_tensor
+from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.privacy import Budget
 
 Float = NDArray[np.float64]
+
+_LARGEST_TEMPERATURE = 8.0
 
 
 class DiscriminantPrototypes(EmbeddingClassifier):
@@ -62,14 +64,14 @@ class DiscriminantPrototypes(EmbeddingClassifier):
         """Return the softmax of `temperature_` times the scores, of shape (n, n_classes)."""
         return np.asarray(softmax(self.temperature_ * self._scores(X), axis=1))
 
-    def _plan(self, public: Any) -> NoReturn:
+    def _mechanism(self, lattice: Any, public: Any) -> NoReturn:
         raise ParameterError("DiscriminantPrototypes reads models of dppl 0.1 only; fit SoftmaxPrototypes instead.")
 
-    def _guarantee(self, mechanism: Any, source: Any) -> NoReturn:
-        self._plan(None)
+    def _releases(self, mechanism: Any, n_classes: int, dim: int) -> NoReturn:
+        raise NotImplementedError  # there is no mechanism
 
-    def _release(self, mechanism: Any, rows: Any, codes: Any, public: Any, source: Any) -> NoReturn:
-        self._plan(None)
+    def _release(self, plan: Any, rows: Any, codes: Any, source: Any) -> NoReturn:
+        raise NotImplementedError
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
         return {"coef": self.coef_, "prototypes": self.prototypes_, "temperature": np.array([self.temperature_])}
@@ -79,6 +81,8 @@ class DiscriminantPrototypes(EmbeddingClassifier):
         self.coef_ = check_tensor(tensors, "coef", shape, np.float64)
         self.prototypes_ = check_tensor(tensors, "prototypes", shape, np.float32)
         self.temperature_ = float(check_tensor(tensors, "temperature", (1,), np.float64)[0])
+        if not 1 <= self.temperature_ <= _LARGEST_TEMPERATURE:
+            raise Misfit("its temperature is not one of its method")
 
     def _class_scores(self, features: NDArray[np.float32]) -> Float:
         return np.asarray(features @ self.coef_.T, np.float64)

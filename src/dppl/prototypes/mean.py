@@ -11,10 +11,11 @@ from dppl import _validate
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import check_tensor
+from dppl.estimators.plan import Plan
 from dppl.estimators.records import Codes
-from dppl.lattice import RowSource, class_sums, sum_blocks
+from dppl.lattice import Lattice, RowSource, class_sums, sum_blocks
 from dppl.mechanisms import COINPRESS_SPLIT, DPPL_SPLIT, CoinPress, Randomness, RoundedGaussian
-from dppl.privacy import Budget, Guarantee
+from dppl.privacy import Budget, Release
 from dppl.prototypes._shared import unit_directions
 
 MECHANISMS = ("gaussian", "coinpress")
@@ -146,41 +147,35 @@ class MeanPrototypes(EmbeddingClassifier):
                     f"got adjacency={self.adjacency!r}."
                 )
 
-    def _plan(self, public: RowSource | None) -> RoundedGaussian | CoinPress:
+    def _mechanism(self, lattice: Lattice, public: RowSource | None) -> RoundedGaussian | CoinPress:
         if self.mechanism == "coinpress":
             return CoinPress.within(
                 self.budget,
-                self.lattice_.dim,
+                lattice.dim,
                 split=self._split(),
                 radius=self.coinpress_radius,
                 center=self.coinpress_center,
             )
         replaces = self.adjacency == "replace-one"
-        return RoundedGaussian.within(self.budget, self.lattice_.squared_norm * (4 if replaces else 1))
+        return RoundedGaussian.within(self.budget, lattice.squared_norm * (4 if replaces else 1))
 
-    def _guarantee(self, mechanism: RoundedGaussian | CoinPress, source: Randomness) -> Guarantee:
-        replaces = self.adjacency == "replace-one"
-        shape = f"{len(self.classes_)} x {self.lattice_.dim}"
-        means = isinstance(mechanism, CoinPress)
-        return Guarantee(
-            budget=self.budget,
-            adjacency=self.adjacency,
-            neighbours=_SAME_CLASS if replaces else None,
-            releases=(mechanism.describe(f"class {'means' if means else 'sums'} of lattice rows ({shape})"),),
-            public_inputs=self._public_inputs() + (("the number of records in each class",) if replaces else ()),
-            not_covered=self._not_covered() + (("a changed label, since class sizes are public",) if replaces else ()),
-            fit_for_release=source.fit_for_release,
-        )
+    def _releases(self, mechanism: RoundedGaussian | CoinPress, n_classes: int, dim: int) -> tuple[Release, ...]:
+        statistic = "means" if isinstance(mechanism, CoinPress) else "sums"
+        return (mechanism.describe(f"class {statistic} of lattice rows ({n_classes} x {dim})"),)
 
-    def _release(
-        self,
-        mechanism: RoundedGaussian | CoinPress,
-        rows: RowSource,
-        codes: Codes,
-        public: RowSource | None,
-        source: Randomness,
-    ) -> None:
-        self.prototypes_ = self._prototypes(mechanism, rows, codes, source)
+    def _neighbours(self) -> str | None:
+        return _SAME_CLASS if self.adjacency == "replace-one" else None
+
+    def _public_inputs(self, public: RowSource | None) -> tuple[str, ...]:
+        sizes = ("the number of records in each class",) if self.adjacency == "replace-one" else ()
+        return super()._public_inputs(public) + sizes
+
+    def _not_covered(self) -> tuple[str, ...]:
+        labels = ("a changed label, since class sizes are public",) if self.adjacency == "replace-one" else ()
+        return super()._not_covered() + labels
+
+    def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+        self.prototypes_ = self._prototypes(plan.mechanism, rows, codes, source)
 
     def _prototypes(
         self, mechanism: RoundedGaussian | CoinPress, rows: RowSource, codes: Codes, source: Randomness

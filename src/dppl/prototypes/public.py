@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,11 @@ from dppl import _validate
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
+from dppl.estimators.plan import Plan
 from dppl.estimators.records import Codes
 from dppl.lattice import PUBLIC_ROWS, Lattice, RowSource, SimilarityClip, take_rows, utilities
 from dppl.mechanisms import ExponentialMechanism, Randomness
-from dppl.privacy import Budget, Guarantee
+from dppl.privacy import Budget, Release
 from dppl.prototypes._shared import unit_directions
 
 # Utilities of this many bytes are held at a time, by taking few classes at once.
@@ -25,6 +27,14 @@ _PRIVATE_ROWS = 4096
 # clip="auto": similarities among this many public rows, and their quantiles that become the bounds.
 _CLIP_ROWS = 2000
 _CLIP_QUANTILES = (0.5, 0.999)
+
+
+@dataclass(frozen=True, slots=True)
+class _Selection:
+    """Bounds on 1 + cosine, and the mechanism that selects rows by similarities within them."""
+
+    bounds: tuple[float, float]
+    of_rows: ExponentialMechanism
 
 
 class PublicPrototypes(EmbeddingClassifier):
@@ -142,7 +152,7 @@ class PublicPrototypes(EmbeddingClassifier):
                 f"clip must be 'auto' or (d_min, d_max) with 0 <= d_min < d_max <= 2; got {self.clip!r}."
             )
 
-    def _plan(self, public: RowSource | None) -> ExponentialMechanism:
+    def _mechanism(self, lattice: Lattice, public: RowSource | None) -> _Selection:
         if public is None:
             raise InputError("PublicPrototypes selects among public rows; pass them to fit as X_public.")
         if public.shape[0] < self.n_prototypes:
@@ -150,35 +160,24 @@ class PublicPrototypes(EmbeddingClassifier):
                 f"selecting {self.n_prototypes} rows needs at least as many public ones; got {public.shape[0]}."
             )
         if isinstance(self.clip, str):
-            self.clip_ = _auto_clip(public, self.lattice_)
+            bounds = _auto_clip(public, lattice)
         else:
-            self.clip_ = (float(self.clip[0]), float(self.clip[1]))
-        sensitivity = self._similarity_clip().sensitivity
-        return ExponentialMechanism.within(self.budget, sensitivity, self.n_prototypes, adjacency=self.adjacency)
+            bounds = (float(self.clip[0]), float(self.clip[1]))
+        sensitivity = _similarity_clip(bounds, lattice).sensitivity
+        within = ExponentialMechanism.within(self.budget, sensitivity, self.n_prototypes, adjacency=self.adjacency)
+        return _Selection(bounds, within)
 
-    def _guarantee(self, mechanism: ExponentialMechanism, source: Randomness) -> Guarantee:
-        statistic = f"positions of public rows, {self.n_prototypes} for each of {len(self.classes_)} classes,"
-        return Guarantee(
-            budget=self.budget,
-            adjacency=self.adjacency,
-            releases=(mechanism.describe(statistic, adjacency=self.adjacency),),
-            public_inputs=self._public_inputs(),
-            not_covered=self._not_covered(),
-            fit_for_release=source.fit_for_release,
-        )
+    def _releases(self, mechanism: _Selection, n_classes: int, dim: int) -> tuple[Release, ...]:
+        statistic = f"positions of public rows, {self.n_prototypes} for each of {n_classes} classes,"
+        return (mechanism.of_rows.describe(statistic, adjacency=self.adjacency),)
 
-    def _release(
-        self,
-        mechanism: ExponentialMechanism,
-        rows: RowSource,
-        codes: Codes,
-        public: RowSource | None,
-        source: Randomness,
-    ) -> None:
-        assert public is not None  # _plan refused that
+    def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+        public, mechanism = plan.public, plan.mechanism.of_rows
+        assert public is not None  # _mechanism refused that
+        self.clip_ = plan.mechanism.bounds
         private = _rows_by_class(self.lattice_, rows, codes, len(self.classes_))
         pool = _PublicPool(public, self.lattice_)
-        clip = self._similarity_clip()
+        clip = _similarity_clip(self.clip_, self.lattice_)
         at_once = max(1, _UTILITY_BYTES // (8 * max(pool.size, 1)))
         chosen = []
         for first in range(0, len(private), at_once):
@@ -206,13 +205,8 @@ class PublicPrototypes(EmbeddingClassifier):
         self.public_ids_ = None
         self.clip_ = parameters["clip"]
 
-    def _uses_public_rows(self) -> bool:
+    def _uses_public_rows(self, public: RowSource | None) -> bool:
         return True
-
-    def _similarity_clip(self) -> SimilarityClip:
-        low, high = self.clip_
-        square = self.lattice_.squared_norm
-        return SimilarityClip(low=math.floor((low - 1) * square), high=math.ceil((high - 1) * square))
 
     def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         # The mean distance to unit prototypes (DPPL-v1 eq. 7) is one minus the product with their mean.
@@ -240,6 +234,11 @@ class _PublicPool:
 def _rows_by_class(lattice: Lattice, rows: RowSource, codes: Codes, n_classes: int) -> list[NDArray[np.int8]]:
     private = np.concatenate([np.empty((0, lattice.dim), np.int8), *lattice.blocks(rows, _PRIVATE_ROWS)])
     return [private[codes == code] for code in range(n_classes)]
+
+
+def _similarity_clip(bounds: tuple[float, float], lattice: Lattice) -> SimilarityClip:
+    (low, high), square = bounds, lattice.squared_norm
+    return SimilarityClip(low=math.floor((low - 1) * square), high=math.ceil((high - 1) * square))
 
 
 def _auto_clip(public: RowSource, lattice: Lattice) -> tuple[float, float]:

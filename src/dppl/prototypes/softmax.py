@@ -13,11 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 from dppl.errors import BudgetError
 from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, SoftmaxClassifier, release_size
 from dppl.estimators.model_file import check_tensor
+from dppl.estimators.plan import Plan
 from dppl.estimators.records import Codes
 from dppl.lattice import Lattice, RowSource, class_sums, sum_blocks
 from dppl.lattice.residuals import SoftmaxGradient, gradient_blocks
 from dppl.mechanisms import Randomness, RoundedGaussian
-from dppl.privacy import Budget, Guarantee, PureDP
+from dppl.privacy import Budget, PureDP, Release
 from dppl.privacy.composition import split
 from dppl.prototypes._shared import unit_directions
 from dppl.prototypes._softmax import CLIP, STEPS, Ascent, ClassSizes, Frame, shrunken_mean
@@ -33,7 +34,7 @@ _WEIGHT_STEPS = 2**16
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _Mechanisms:
     """All mechanisms, settled before any record is read."""
 
     frame: Frame
@@ -133,42 +134,30 @@ class SoftmaxPrototypes(SoftmaxClassifier):
                 "DP."
             )
 
-    def _uses_public_rows(self) -> bool:
-        return self.lattice_.center is not None  # before the release, which puts the mean there
+    def _uses_public_rows(self, public: RowSource | None) -> bool:
+        return public is not None
 
-    def _plan(self, public: RowSource | None) -> _Plan:
-        frame = Frame.of(public, self.n_features_in_)
-        # The norm of its rows is that of all lattices of this width.
-        self.lattice_ = lattice = frame.lattice(None if public is None else frame.center)
+    def _mechanism(self, lattice: Lattice, public: RowSource | None) -> _Mechanisms:
         size, counts, mean, gradients = split(self.budget, _PERCENTAGES)
-        return _Plan(
-            frame=frame,
+        return _Mechanisms(
+            frame=Frame.of(public, lattice.n_features),
             size=RoundedGaussian.within(size, Fraction(1)),
             counts=RoundedGaussian.within(counts, Fraction(1)),
             mean=RoundedGaussian.within(mean, _WEIGHT_STEPS**2 * lattice.squared_norm),
             gradients=RepeatedGaussian.within(gradients, SoftmaxGradient(lattice).squared_sensitivity, STEPS),
         )
 
-    def _guarantee(self, mechanism: _Plan, source: Randomness) -> Guarantee:
-        n_classes, dim = len(self.classes_), self.n_features_in_
-        return Guarantee(
-            budget=self.budget,
-            adjacency=self.adjacency,
-            releases=(
-                mechanism.size.describe("number of records"),
-                mechanism.counts.describe("number of records in each class"),
-                mechanism.mean.describe(f"sum of lattice rows, weighted by class ({dim})"),
-                mechanism.gradients.describe(f"sum of clipped gradients ({n_classes} x {dim})"),
-            ),
-            public_inputs=self._public_inputs(),
-            not_covered=self._not_covered(),
-            fit_for_release=source.fit_for_release,
+    def _releases(self, mechanism: _Mechanisms, n_classes: int, dim: int) -> tuple[Release, ...]:
+        return (
+            mechanism.size.describe("number of records"),
+            mechanism.counts.describe("number of records in each class"),
+            mechanism.mean.describe(f"sum of lattice rows, weighted by class ({dim})"),
+            mechanism.gradients.describe(f"sum of clipped gradients ({n_classes} x {dim})"),
         )
 
-    def _release(
-        self, mechanism: _Plan, rows: RowSource, codes: Codes, public: RowSource | None, source: Randomness
-    ) -> None:
-        frame, n_classes = mechanism.frame, len(self.classes_)
+    def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+        mechanism: _Mechanisms = plan.mechanism
+        frame, n_classes = mechanism.frame, len(plan.classes)
         size = release_size(mechanism.size, codes, n_classes, source)
         exact_counts = np.bincount(codes[codes >= 0], minlength=n_classes)
         counts = mechanism.counts.release(exact_counts, source)
@@ -184,7 +173,7 @@ class SoftmaxPrototypes(SoftmaxClassifier):
         self._set_model(ascent.weights @ frame.axes.T, frame.axes @ center)
 
     def _released_mean(
-        self, mechanism: _Plan, sizes: ClassSizes, rows: RowSource, codes: Codes, source: Randomness
+        self, mechanism: _Mechanisms, sizes: ClassSizes, rows: RowSource, codes: Codes, source: Randomness
     ) -> Float:
         """Release the weighted sum of rows and return their mean, along the public axes."""
         frame, lattice = mechanism.frame, mechanism.frame.lattice()

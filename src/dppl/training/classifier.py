@@ -19,8 +19,9 @@ from dppl._fingerprint import Fingerprint
 from dppl.encoders import Encoder, load_encoder
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
+from dppl.estimators.registry import BY_METHOD, method_for
+from dppl.estimators.splitters import whole_public_rows
 from dppl.privacy import Budget, Guarantee, Ledger
-from dppl.prototypes import METHODS, method_for
 from dppl.training.items import check_items, embed_items, unusable_items
 
 
@@ -134,18 +135,20 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             If the encoder needs a package that is not installed.
         """
         model = self._estimator()
-        model._check_parameters()  # before hours of embedding
+        model.check_parameters()  # before hours of embedding
         if hasattr(self, "model_"):  # a fit that fails leaves an unfitted classifier
             del self.model_
         encoder = self._loaded()
         check_items(encoder, X, "X")
+        X_public = whole_public_rows(X_public)
         public = None if X_public is None else embed_items(encoder, X_public, "X_public")
+        plan = None
         if self.classes is not None:
-            guarantee = model.guarantee_for(encoder.dimension, public)
+            plan, public = model.plan(encoder.dimension, public), None
             if ledger is not None:
-                ledger.check(guarantee, partition=partition)
+                ledger.check(plan.guarantee, partition=partition)
         private = embed_items(encoder, X, "X")
-        self.model_ = model.fit(private, y, X_public=public, ledger=ledger, partition=partition)
+        self.model_ = model.fit(private, y, public, plan=plan, ledger=ledger, partition=partition)
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -239,16 +242,14 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"{self.budget!r}."
             )
         options = dict(self.options or {})
-        _validate.one_of(("auto", *METHODS), method=self.method)
+        _validate.one_of(("auto", *BY_METHOD), method=self.method)
         automatic = method_for(self.budget, options.get("adjacency", "add-remove"))
-        kind = METHODS[automatic if self.method == "auto" else self.method]
-        known = sorted(set(kind._get_param_names()) - {"budget", "classes", "random_state"})
+        entry = BY_METHOD[automatic if self.method == "auto" else self.method]
+        known = sorted(set(entry.parameters) - {"budget", "classes", "random_state"})
         for name in options:
             if name not in known:
-                raise ParameterError(
-                    f"options must be parameters of {kind.__name__}: {', '.join(known)}; got {name!r}."
-                )
-        return kind(self.budget, self.classes, random_state=self.random_state, **options)
+                raise ParameterError(f"options must be parameters of {entry.name}: {', '.join(known)}; got {name!r}.")
+        return entry.load()(self.budget, self.classes, random_state=self.random_state, **options)
 
     def _loaded(self) -> Encoder:
         return _load_once(self.encoder) if isinstance(self.encoder, str) else self.encoder

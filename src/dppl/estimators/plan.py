@@ -1,0 +1,79 @@
+"""The plan of a fit: all that is settled before a private record is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl.errors import ParameterError
+from dppl.estimators.records import depends_on_company
+from dppl.lattice import Lattice, RowSource
+from dppl.privacy import Guarantee
+
+_ROWS_MIX = "rounding by which an embedding may depend on the records embedded beside it"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """What a fit releases and guarantees, computed from parameters and public inputs alone.
+
+    `EmbeddingClassifier.plan` makes one, and `fit` accepts it, so that public rows are read once for several fits.
+
+    Attributes
+    ----------
+    estimator : type
+        The class that made it.
+    parameters : mapping
+        Those of the estimator.
+    classes : ndarray of shape (n_classes,)
+        The sorted public class list.
+    lattice : Lattice
+        The public map from embeddings to integer rows.
+    mechanism : object
+        What releases, with its noise. Its type is the estimator's own.
+    public : ndarray or table of shape (n_public, n_features), or None
+        The public rows.
+    guarantee : Guarantee
+        What `fit` will guarantee, and what it costs; without what a table of private embeddings says of itself.
+    """
+
+    estimator: type
+    parameters: Mapping[str, Any]
+    classes: NDArray[Any]
+    lattice: Lattice
+    mechanism: Any
+    public: RowSource | None
+    guarantee: Guarantee
+
+    def guarantee_on(self, X: Any) -> Guarantee:
+        """Return the guarantee for such private rows: with what a table says of how its rows were made."""
+        if not depends_on_company(X):
+            return self.guarantee
+        return replace(self.guarantee, not_covered=(_ROWS_MIX, *self.guarantee.not_covered))
+
+    def check(self, estimator: type, parameters: Mapping[str, Any]) -> None:
+        """See that it was made by such an estimator with these parameters; one seed does as well as another.
+
+        Raises
+        ------
+        ParameterError
+            If not.
+        """
+        if estimator is not self.estimator:
+            raise ParameterError(f"plan must be one of {estimator.__name__}; got one of {self.estimator.__name__}.")
+        for name, value in parameters.items():
+            planned = self.parameters[name]
+            same = (value is None) == (planned is None) if name == "random_state" else _same(value, planned)
+            if not same:
+                raise ParameterError(f"plan must be made with the parameters of the fit; it has another {name}.")
+
+
+def _same(one: Any, other: Any) -> bool:
+    if any(hasattr(value, "__array__") or isinstance(value, list | tuple | range) for value in (one, other)):
+        first, second = np.asarray(one), np.asarray(other)
+        return first.dtype.kind == second.dtype.kind and np.array_equal(first, second)
+    return type(one) is type(other) and bool(one == other)

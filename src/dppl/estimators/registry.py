@@ -1,0 +1,117 @@
+"""The estimators that there are: the one place that announces them.
+
+The model file, `--method`, `PrivateClassifier` and tests read it. Classes are imported only when they are asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dppl import _validate
+from dppl.privacy import Budget, PureDP
+from dppl.privacy.guarantee import ADJACENCIES
+
+if TYPE_CHECKING:
+    from dppl.estimators.base import EmbeddingClassifier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """An estimator.
+
+    Parameters
+    ----------
+    name : str
+        Its class, by which model files and ledgers know it.
+    module : str
+        Where that is imported from.
+    method : str, default=None
+        What `--method` and `PrivateClassifier` call it. None for those that Python alone offers.
+    hint : str
+        What it does, for help texts.
+    adjacencies : tuple of str
+        Relations of neighbours that it offers.
+    pure : bool
+        Whether it spends budgets of pure DP.
+    """
+
+    name: str
+    module: str
+    method: str | None = None
+    hint: str = ""
+    adjacencies: tuple[str, ...] = ADJACENCIES
+    pure: bool = False
+
+    def load(self) -> type[EmbeddingClassifier]:
+        """Import the class."""
+        kind: type[EmbeddingClassifier] = getattr(importlib.import_module(self.module), self.name)
+        return kind
+
+    @property
+    def parameters(self) -> list[str]:
+        """Names of its constructor's parameters."""
+        return list(self.load()._get_param_names())
+
+
+# The first method that can is what "auto" takes.
+ENTRIES = (
+    Entry(
+        name="SoftmaxPrototypes",
+        module="dppl.prototypes",
+        method="softmax",
+        hint="noisy gradients; takes --public where there are some",
+        adjacencies=("add-remove",),
+    ),
+    Entry(name="MeanPrototypes", module="dppl.prototypes", method="mean", hint="noisy class sums"),
+    Entry(
+        name="PublicPrototypes",
+        module="dppl.prototypes",
+        method="public",
+        hint="rows of --public, selected privately",
+        pure=True,
+    ),
+    Entry(name="FeatureCovariance", module="dppl.baselines"),
+    Entry(name="GlobalAdapt", module="dppl.baselines"),
+    Entry(name="LeastSquares", module="dppl.baselines"),
+    Entry(name="LinearProbe", module="dppl.baselines"),
+    Entry(name="Newton", module="dppl.baselines"),
+    # Of an earlier version: its models predict.
+    Entry(name="DiscriminantPrototypes", module="dppl.prototypes.former"),
+)
+BY_NAME = {entry.name: entry for entry in ENTRIES}
+BY_METHOD = {entry.method: entry for entry in ENTRIES if entry.method is not None}
+
+
+def method_for(budget: Budget, adjacency: str = "add-remove") -> str:
+    """Return the method that is most accurate in most cases, among those that can spend `budget`.
+
+    Parameters
+    ----------
+    budget : GaussianDP, ZCDP, ApproxDP or PureDP
+    adjacency : {"add-remove", "replace-one"}, default="add-remove"
+
+    Returns
+    -------
+    str
+        A key of `BY_METHOD`: ``"public"`` for pure DP, where Gaussian noise gives no guarantee; ``"mean"`` under
+        replace-one; else ``"softmax"``. The choice depends on nothing else, so it costs nothing.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such adjacency.
+
+    Examples
+    --------
+    >>> from dppl import ZCDP, PureDP
+    >>> method_for(ZCDP(0.5)), method_for(PureDP(1.0)), method_for(ZCDP(0.5), "replace-one")
+    ('softmax', 'public', 'mean')
+    """
+    _validate.one_of(ADJACENCIES, adjacency=adjacency)
+    return next(
+        method
+        for method, entry in BY_METHOD.items()
+        if adjacency in entry.adjacencies and (entry.pure or not isinstance(budget, PureDP))
+    )

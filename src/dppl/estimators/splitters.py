@@ -1,0 +1,75 @@
+"""Public rows where scikit-learn cuts data into parts.
+
+Its cross-validation and its ensembles cut every argument of `fit` that is as long as X. Public rows of that length
+would be cut, too, and with one record more they would not: which public rows a model reads would tell of a record. So
+inside such a tool public rows must be wrapped, whatever their number.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+from dppl.errors import ParameterError, SplitterWarning
+
+# What hands arguments on whole. All else in scikit-learn that calls a fit may cut them.
+_WHOLE = ("sklearn.base", "sklearn.pipeline", "sklearn.compose", "sklearn.utils")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PublicRows:
+    """Public rows, or public items, that scikit-learn's tools hand to `fit` whole.
+
+    Cross-validation, searches and ensembles of scikit-learn cut arguments that are as long as X. They leave this alone,
+    because it has neither a length nor a shape: ``cross_val_score(model, X, y, params={"X_public": PublicRows(P)})``.
+
+    Parameters
+    ----------
+    rows : array-like, tensor, table or sequence of items
+        What `X_public` would be.
+    """
+
+    rows: Any
+
+
+def whole_public_rows(X_public: Any) -> Any:
+    """Return public rows without their wrapper.
+
+    Raises
+    ------
+    ParameterError
+        If they stand bare inside a tool of scikit-learn that may have cut them.
+    """
+    if isinstance(X_public, PublicRows):
+        return X_public.rows
+    if X_public is not None and inside_splitter():
+        raise ParameterError(
+            "X_public must be wrapped here: this tool of scikit-learn cuts arguments that are as long as X, so which "
+            "public rows are read could depend on the number of private records. Pass "
+            "X_public=dppl.PublicRows(X_public)."
+        )
+    return X_public
+
+
+def warn_of_uncounted_fits() -> None:
+    """Warn that each fit of such a tool is a release, where no ledger adds them up."""
+    if inside_splitter():
+        warnings.warn(
+            "this tool of scikit-learn fits several times on the same records. Each fit is a release, their costs add "
+            "up, and no guarantee covers a choice among them; pass ledger= to keep account, or use PrivateSearch.",
+            SplitterWarning,
+            stacklevel=3,
+        )
+
+
+def inside_splitter() -> bool:
+    """Tell whether a tool of scikit-learn that may cut arguments is calling."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module.startswith("sklearn.") and not module.startswith(_WHOLE):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False

@@ -1,0 +1,64 @@
+"""Labels that are nothing: they stop no fit, and classes that no model file could hold stop it before the charge."""
+
+from datetime import UTC, datetime, tzinfo
+
+import numpy as np
+import pytest
+
+import dppl
+from dppl import ZCDP, GaussianDP, Ledger, MeanPrototypes, SoftmaxPrototypes
+from dppl.errors import InputError, ModelFileError, ParameterError
+
+X = np.eye(4)
+
+
+class Talkative(tzinfo):
+    def utcoffset(self, when):
+        raise ValueError("private secret text")
+
+
+ODD = {
+    "no characters": np.array([0x7FFFFFFF, 97, 98, 97], "u4").view("U1"),
+    "other byte order": np.array([0x7FFFFFFF, 97, 98, 97], ">u4").view(">U1"),
+    "surrogates": np.array([0xD800, 97, 98, 97], "u4").view("U1"),
+    "a date of its own": [datetime(2020, 1, 1, tzinfo=Talkative()), "a", "b", "a"],
+    "a date": [datetime(2020, 1, 1, tzinfo=UTC), "a", "b", "a"],
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("kind", [MeanPrototypes, SoftmaxPrototypes])
+def test_an_odd_label_is_left_out_like_any_unknown_one(kind, name):
+    def fit(labels):
+        return kind(ZCDP(1.0), ["a", "b"], unknown_labels="ignore", random_state=0).fit(X, labels).to_bytes()
+
+    assert fit(ODD[name]) == fit(["z", "a", "b", "a"])
+    with pytest.raises(InputError, match="every label must be one of"):
+        kind(ZCDP(1.0), ["a", "b"]).fit(X, ODD[name])
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [np.array([b"a", b"b"]), np.array(["2020-01-01", "2021-01-01"], "M8[D]"), [0.0, np.nan], [1.0, np.inf], [1j, 2j]],
+    ids=["bytes", "dates", "nan", "inf", "complex"],
+)
+def test_classes_that_no_file_could_hold_are_refused_before_the_charge(classes, tmp_path):
+    ledger = Ledger(tmp_path / "ledger.db", "wards", ZCDP(1.0))
+    labels = np.resize(np.asarray(classes), 4)
+    with pytest.raises(ParameterError, match="classes must be texts or finite numbers"):
+        MeanPrototypes(ZCDP(0.1), classes).fit(X, labels, ledger=ledger)
+    with pytest.raises(InputError), pytest.warns(dppl.errors.LabelSetWarning):
+        MeanPrototypes(ZCDP(0.1)).fit(X, labels, ledger=ledger)
+    assert ledger.releases() == []
+
+
+def test_a_model_file_whose_map_is_not_one_of_its_method_is_refused(tmp_path, monkeypatch):
+    model = SoftmaxPrototypes(GaussianDP(1.0), ["a", "b"]).fit(X, list("abab"))
+    whole = dppl.lattice.Lattice.to_dict
+    model.save(tmp_path / "good.safetensors")
+    dppl.load(tmp_path / "good.safetensors")
+    for wrong in ({"rotation": 3}, {"pool": 2}):
+        monkeypatch.setattr(dppl.lattice.Lattice, "to_dict", lambda self, wrong=wrong: whole(self) | wrong)
+        model.save(tmp_path / "bad.safetensors", overwrite=True)
+        with pytest.raises(ModelFileError, match="its map is not one of its method"):
+            dppl.load(tmp_path / "bad.safetensors")
