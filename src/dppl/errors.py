@@ -12,7 +12,7 @@
     │   └── ModelFileError              a model file that is damaged or foreign
     └── MissingExtra    (ImportError)   an optional dependency is not installed
     LabelSetWarning     (UserWarning)   the class list was read from private labels
-    WeakBudgetWarning   (UserWarning)   an epsilon so large that it promises little
+    WeakBudgetWarning   (UserWarning)   a budget so large that its guarantee says little
 
 Messages name parameters, shapes and files. They never show rows, labels or counts of private data, because
 messages end up in logs.
@@ -74,4 +74,4 @@ class LabelSetWarning(UserWarning):
 
 
 class WeakBudgetWarning(UserWarning):
-    """The budget's epsilon is above 10, where the guarantee promises little."""
+    """The budget is so large (`Budget.is_weak`) that the guarantee says little."""

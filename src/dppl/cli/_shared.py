@@ -23,8 +23,6 @@ from dppl.estimators.records import check_encoder
 from dppl.privacy import ZCDP, ApproxDP, Budget, GaussianDP, Guarantee, PureDP
 from dppl.privacy.ledger import Ledger, accounts
 
-# Above this mu a guess of membership may be right in more than 99 % of all cases, as above an epsilon of 10.
-_LARGEST_MEANINGFUL_MU = 5.0
 DATA, ENCODER, BUDGET = "Data", "Encoder", "Budget (exactly one)"  # panels of the help
 
 
@@ -194,8 +192,6 @@ def budget_from_options(
         budget = PureDP(epsilon) if delta is None else ApproxDP(epsilon, delta, max_records)
     if budget.is_weak:
         note(budget.weakness)
-    elif epsilon is None and budget.gaussian_allowance().mu > _LARGEST_MEANINGFUL_MU:
-        note(f"{budget} promises little: the guarantee says how often a guess of membership may be right.")
     return budget
 
 
