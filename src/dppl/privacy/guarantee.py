@@ -6,7 +6,7 @@ import functools
 import math
 import platform
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from itertools import groupby
 from typing import Any
@@ -25,9 +25,9 @@ _NEIGHBOURS = {
 }
 # The packages that noise, arithmetic and accounting rest on.
 _SOFTWARE = ("numpy", "scipy", "python-flint", "dp-accounting")
-# Where statements give an epsilon, and the one that stands in their first sentence.
-DELTAS = (1e-5, 1e-6, 1e-8)
-_DELTA_IN_WORDS = 1e-6
+# The delta of the one epsilon that stands in sentences, tables and figures; and all those at which statements give one.
+USUAL_DELTA = 1e-6
+DELTAS = (1e-5, USUAL_DELTA, 1e-8)
 # Shares of outsiders wrongly suspected at which statements say how many members are found.
 FALSE_POSITIVE_RATES = (0.01, 0.001)
 
@@ -171,7 +171,7 @@ class Guarantee:
                 "this release is accounted in (epsilon, delta) only, and such costs have no exact sum, so a ledger "
                 "cannot charge it. Release without sampling to keep an account."
             )
-        return [Cost.from_dict(release.cost) for release in self.releases]
+        return [replace(Cost.from_dict(release.cost), adjacency=self.adjacency) for release in self.releases]
 
     @property
     def mu(self) -> float | None:
@@ -357,7 +357,7 @@ class Guarantee:
         implied += [
             f"epsilon = {rounded_up(epsilon, 4)} at delta = {rounded_up(delta)}"
             for delta, epsilon in self._epsilons()
-            if delta == _DELTA_IN_WORDS and not isinstance(self.budget, ApproxDP | PureDP)
+            if delta == USUAL_DELTA and not isinstance(self.budget, ApproxDP | PureDP)
         ]
         also = f"; this implies {' and '.join(implied)}" if implied else ""
         which = (
