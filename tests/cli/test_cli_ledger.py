@@ -43,6 +43,19 @@ def show(cli, file):
     return json.loads(result.stdout)
 
 
+def test_a_name_that_looks_like_that_of_an_account_opens_and_charges_none(wards, task, cli, error_line):
+    for command in (
+        ["ledger", "create", wards, "--dataset", "w\u0430rds", "--rho", 1],
+        fit(task, "--rho", 1, "--ledger", wards, "--dataset", "w\u0430rds"),
+    ):
+        result = cli(*command)
+        assert result.exit_code == 2
+        assert r"must not look like a name that is in use; got 'w\u0430rds', which looks like 'wards'" in error_line(
+            result
+        )
+    assert [(book["dataset"], book["releases"]) for book in show(cli, wards)] == [("wards", [])]
+
+
 @pytest.mark.parametrize(
     ("options", "budget", "relation", "accounting"),
     [

@@ -22,6 +22,7 @@ from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.records import check_encoder
 from dppl.privacy import ZCDP, ApproxDP, Budget, GaussianDP, Guarantee, PureDP
 from dppl.privacy.ledger import Ledger, accounts
+from dppl.privacy.names import refuse_look_alike
 
 DATA, ENCODER, BUDGET = "Data", "Encoder", "Budget (exactly one)"  # panels of the help
 
@@ -211,10 +212,11 @@ def open_ledger(file: str, dataset: str) -> Ledger:
     LedgerError
         If there is no ledger.
     ParameterError
-        If it has no such data set.
+        If it has no such data set, or one whose name only looks the same.
     """
     names = [account.dataset for account in accounts(file)]
     if dataset not in names:
+        refuse_look_alike("--dataset", dataset, names)
         raise ParameterError(
             f"the ledger has no data set {dataset!r}, but {', '.join(map(repr, names)) or 'none at all'}; name one of "
             "them, or open an account with `dppl ledger create`."
