@@ -275,7 +275,8 @@ class Ledger:
     def finish(self, entry: LedgerEntry, *, model_sha256: str | None = None, tell_time: bool = True) -> None:
         """Mark a charge as released, with the hash of the model file that it paid for.
 
-        The time is left out on request: that of a search would tell its number of runs, which must stay secret.
+        The time is left out on request: that of a search would tell its number of runs, which must stay secret. Whoever
+        sees the time of the ledger's file (or the logs of a database) can tell it all the same.
         """
         with _transaction(self._engine) as connection:
             connection.execute(
