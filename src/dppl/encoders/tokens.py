@@ -116,6 +116,10 @@ class TextNetwork(Network):
         """Return the longest class and usual ones."""
         return list(dict.fromkeys(self._class(min(length, self.limit)) for length in (self.limit, 26, 13, 7)))
 
+    def all_shapes(self) -> Sequence[Hashable]:
+        """Return the classes of all lengths, the longest first."""
+        return list(dict.fromkeys(self._class(length) for length in range(self.limit, 0, -1)))
+
     def synthetic(self, shape: Any, count: int) -> list[Any]:
         """Return tokens of the vocabulary or of a public sentence, from the shortest to the longest of the class."""
         lengths = [length for length in range(1, self.limit + 1) if self._class(length) == shape]
