@@ -1,8 +1,9 @@
 """The ledger: a lasting record of every release from a private data set, which refuses what its budget does not cover.
 
-A release is charged before private data is read and before noise is drawn. A process that dies afterwards leaves its
-charge behind, marked as unfinished: what was spent is never under-counted. All arithmetic on costs is exact or rounded
-up, and one transaction reads the total and adds to it, so that processes that charge at once never overspend together.
+A release is charged before any private value enters a mechanism and before noise is drawn. A process that dies
+afterwards leaves its charge behind, marked as unfinished: what was spent is never under-counted. All arithmetic on costs
+is exact or rounded up, and one transaction reads the total and adds to it, so that processes that charge at once never
+overspend together.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ class Ledger:
         If the data set is new and `budget` is missing or its name looks like that of another one here, or what is given
         contradicts the ledger.
     LedgerError
-        If the file or database is no ledger, one of a later schema, or cannot be reached.
+        If the file or database is not a ledger, one of a later schema, or cannot be reached.
 
     Notes
     -----
@@ -210,7 +211,7 @@ class Ledger:
             Public parameters, JSON-ready, for the record.
         partition : str, default=None
             Name of a part of the data set that shares no record with parts of other names. Releases on such parts
-            cost together what the dearest part does; that they are disjoint is the caller's word.
+            cost together the maximum over parts; that they are disjoint is the caller's word.
 
         Returns
         -------
@@ -223,7 +224,7 @@ class Ledger:
         BudgetError
             If the releases are accounted in (epsilon, delta) only, which no account adds up.
         ParameterError
-            If the guarantee is for another adjacency than the account, or `partition` is no name, or a new one that
+            If the guarantee is for another adjacency than the account, or `partition` is not a name, or a new one that
             looks like that of another part.
         """
         cost = self._cost(guarantee, partition)
