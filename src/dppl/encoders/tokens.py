@@ -54,7 +54,7 @@ def vocabulary(tokenizer: Any, model: Any) -> NDArray[np.int64]:
     for module in model.modules():
         try:
             rows = module.get_input_embeddings().num_embeddings
-        except (AttributeError, NotImplementedError):  # no model of transformers, or none of tokens
+        except (AttributeError, NotImplementedError):  # not a model of transformers, or not one of tokens
             continue
         if last >= rows:
             raise ParameterError(

@@ -51,7 +51,7 @@ def keep(fingerprint: Fingerprint, row_independent: bool) -> None:
 
 
 def _tried(fingerprint: Fingerprint) -> dict[str, Any]:
-    """Return all that the result follows from; where the weights lie is no part of it."""
+    """Return all that the result follows from; where the weights lie is not part of it."""
     encoder = {name: value for name, value in asdict(fingerprint).items() if name not in ("uri", "row_independent")}
     software = {"dppl": __version__, "numpy": np.__version__, "Python": platform.python_version()}
     return {"trial": _TRIAL, "encoder": encoder, "software": {**software, "processor": _processor()}}

@@ -125,7 +125,7 @@ class PureDP(Budget):
         return f"epsilon = {rounded_up(self.epsilon)}, pure DP"
 
     def to_gdp(self) -> GaussianDP:
-        """Return mu = 2·Phi⁻¹(e^epsilon/(1 + e^epsilon)), rounded up: a selection of range 2·epsilon is as loud."""
+        """Return mu = 2·Phi⁻¹(e^epsilon/(1 + e^epsilon)), rounded up: that of a selection of range 2·epsilon."""
         return GaussianDP(tradeoff.selection_mu(2 * self.epsilon))
 
     def to_zcdp(self) -> ZCDP:

@@ -19,7 +19,7 @@ _DELTA_SHARES = (0.01, 0.1, 0.5, 0.9, 0.99)
 # The grid of privacy losses in dp-accounting: its pessimistic rounding costs at most this per release.
 _GRID = 1e-4
 _MAX_POINTS = 200_000
-# Beyond this, distributions leave the range of floats, and no budget promises anything.
+# Beyond this, distributions leave the range of floats, and no guarantee means anything.
 _LARGEST_LOSS = 300.0
 # Its Fourier transforms err in delta: by 6e-14 at most in comparisons with exact sums for up to 2,000 releases. Many
 # times that is taken off delta first.

@@ -28,7 +28,7 @@ def check_name(parameter: str, name: object) -> None:
     Raises
     ------
     ParameterError
-        If `name` is no text of 1 to 255 printable characters in Unicode NFC without blanks around it.
+        If `name` is not a text of 1 to 255 printable characters in Unicode NFC without blanks around it.
     """
     if (
         not isinstance(name, str)

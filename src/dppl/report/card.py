@@ -1,4 +1,4 @@
-"""The model card: what a released model promises, as Markdown with YAML front matter, as model hubs expect it."""
+"""The model card: what a released model guarantees, as Markdown with YAML front matter, as model hubs expect it."""
 
 from __future__ import annotations
 
