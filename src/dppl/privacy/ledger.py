@@ -1,9 +1,9 @@
 """The ledger: a lasting record of every release from a private data set, which refuses what its budget does not cover.
 
 A release is charged before any private value enters a mechanism and before noise is drawn. A process that dies
-afterwards leaves its charge behind, marked as unfinished: what was spent is never under-counted. All arithmetic on costs
-is exact or rounded up, and one transaction reads the total and adds to it, so that processes that charge at once never
-overspend together.
+afterwards leaves its charge behind, marked as unfinished: what was spent is never under-counted. All arithmetic on
+costs is exact or rounded up, and one transaction reads the total and adds to it, so that processes that charge at once
+never overspend together.
 """
 
 from __future__ import annotations
