@@ -16,6 +16,17 @@ settings.register_profile("dppl", deadline=None)
 settings.load_profile("dppl")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _cache_of_the_tests(tmp_path_factory):
+    """Keep what trials of encoders found out of the user's cache folder."""
+    from dppl.encoders import verdicts
+
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setattr(verdicts, "_folder", lambda: folder)
+        yield
+
+
 @pytest.fixture
 def letters(monkeypatch):
     """Name a tiny text encoder "letters": how often each letter occurs, in whole numbers. Versions are its weights."""

@@ -13,7 +13,7 @@
     └── MissingExtra    (ImportError)   an optional dependency is not installed
     LabelSetWarning     (UserWarning)   the class list was read from private labels
     SplitterWarning     (UserWarning)   a tool of scikit-learn that fits several times, without a ledger
-    WeakBudgetWarning   (UserWarning)   an epsilon so large that it promises little
+    WeakBudgetWarning   (UserWarning)   a budget so large that its guarantee says little
 
 Messages name parameters, shapes and files. They never show rows, labels or counts of private data, because
 messages end up in logs.
@@ -80,4 +80,4 @@ class SplitterWarning(UserWarning):
 
 
 class WeakBudgetWarning(UserWarning):
-    """The budget's epsilon is above 10, where the guarantee promises little."""
+    """The budget is so large (`Budget.is_weak`) that the guarantee says little."""

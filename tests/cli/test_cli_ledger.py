@@ -13,6 +13,8 @@ import pytest
 
 import dppl
 from dppl.data import write_table
+from dppl.estimators import records
+from dppl.mechanisms import RoundedGaussian
 from dppl.privacy.ledger import CHARGED, RELEASED, Ledger, accounts
 
 CLASSES = ("cat", "dog", "gnu")
@@ -41,6 +43,36 @@ def show(cli, file):
     result = cli("ledger", "show", file, "--json")
     assert (result.exit_code, result.stderr) == (0, "")
     return json.loads(result.stdout)
+
+
+def test_the_charge_is_on_record_before_private_rows_reach_a_mechanism(wards, task, cli, monkeypatch):
+    """The table is read before, as the README says."""
+    seen = []
+
+    def noted(module, name, event):
+        before = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *args, **kw: seen.append(event) or before(*args, **kw))
+
+    noted(sys.modules["dppl.cli.fit"], "read_table", "table read")
+    noted(sys.modules["dppl.cli.fit"], "align_labels", "labels brought to a type")
+    noted(Ledger, "charge", "charged")
+    noted(records, "class_codes", "labels matched")
+    noted(RoundedGaussian, "release", "noise drawn")
+    assert cli(*fit(task, "--rho", 0.5, *charged(wards))).exit_code == 0
+    assert seen == ["table read", "labels brought to a type", "charged", "labels matched", "noise drawn"]
+
+
+def test_a_name_that_looks_like_that_of_an_account_opens_and_charges_none(wards, task, cli, error_line):
+    for command in (
+        ["ledger", "create", wards, "--dataset", "w\u0430rds", "--rho", 1],
+        fit(task, "--rho", 1, "--ledger", wards, "--dataset", "w\u0430rds"),
+    ):
+        result = cli(*command)
+        assert result.exit_code == 2
+        assert r"must not look like a name that is in use; got 'w\u0430rds', which looks like 'wards'" in error_line(
+            result
+        )
+    assert [(book["dataset"], book["releases"]) for book in show(cli, wards)] == [("wards", [])]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from dppl.errors import InputError
 
 from .conftest import TinyImages, image_bytes
 
-NO_IMAGE = "it is no image of a known format"
+NO_IMAGE = "it is not an image of a known format"
 DAMAGED = "it is a damaged or truncated image"
 
 
@@ -56,7 +56,7 @@ KINDS = {
         f"it has more than {MOST_PIXELS} pixels",
     ),
     "a loop of links": (lambda path, seed: os.symlink(path.name, path), "it is a loop of symbolic links"),
-    "a pipe": (lambda path, seed: os.mkfifo(path), "it is no regular file"),
+    "a pipe": (lambda path, seed: os.mkfifo(path), "it is not a regular file"),
 }
 
 
@@ -164,7 +164,7 @@ def test_without_a_way_to_silence_it_no_tiff_is_read(monkeypatch):
     assert decode(content, "image").size == (8, 8)
     monkeypatch.setattr(decoding, "_tiff_handlers", list)
     decoding._formats.cache_clear()
-    with pytest.raises(Unusable, match="no image of a known format"):
+    with pytest.raises(Unusable, match="not an image of a known format"):
         decode(content, "image")
     monkeypatch.undo()
     decoding._formats.cache_clear()

@@ -111,7 +111,7 @@ def test_a_bad_row_of_a_csv_file_costs_no_other(tmp_path, run, texts):
         "row 6": "its id occurred before",
         "row 7": "its id is empty",
         "row 8": "its label is not UTF-8",
-        "row 9": "it is no text: it holds NUL characters",
+        "row 9": "it is not a text: it holds NUL characters",
         "row 11": "its row has a misplaced or open quote",
     }
     assert found.totals["embedded"] == 2
@@ -142,10 +142,10 @@ def test_json_lines(tmp_path, run, texts):
     found = run(put(tmp_path / "t.jsonl", b"\n".join(lines)), texts)
     assert (found.ids, found.labels) == (["0", "1", "2"], ["7", "dog", None])
     assert list(found.reasons.values()) == [
-        *["its line is no JSON object in UTF-8"] * 2,
+        *["its line is not a JSON object in UTF-8"] * 2,
         *["it has no text"] * 2,
         "it is not UTF-8",
-        "its line is no JSON object in UTF-8",
+        "its line is not a JSON object in UTF-8",
         *["its label is neither a text nor an integer"] * 2,
     ]
 
@@ -190,7 +190,7 @@ def test_parquet_images_in_a_folder_of_files(as_struct, tmp_path, run, images):
         pq.write_table(pa.table({"image": content, "label": labels}), tmp_path / "shards" / f"{number}.parquet")
     found = run(tmp_path / "shards", images)
     assert (found.ids, found.labels) == (["0", "3"], ["a", "a"])
-    assert sorted(found.reasons.values()) == [*["it is missing"] * 2, *["it is no image of a known format"] * 2]
+    assert sorted(found.reasons.values()) == [*["it is missing"] * 2, *["it is not an image of a known format"] * 2]
 
 
 def test_parquet_columns_of_other_types_are_refused(tmp_path):

@@ -2,20 +2,32 @@
 
 import copy
 import itertools
+import json
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 
 import numpy as np
 import pytest
 
+from dppl.encoders import verdicts
+from dppl.encoders.encoder import Fingerprint
 from dppl.encoders.fixed import FixedShapeEncoder
 from dppl.encoders.images import ImageNetwork
 from dppl.encoders.tokens import TextNetwork, padded_length
 from dppl.errors import ParameterError
 
 pytest.importorskip("PIL")
+FOLDER = verdicts._folder  # which fixtures replace
 IDENTITY = {"library": "tests", "weights": "none", "preprocessing": "none", "pooling": "none", "versions": "none"}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """Have an empty cache folder, since models here share a name."""
+    monkeypatch.setattr(verdicts, "_folder", lambda: tmp_path / "cache")
+    return tmp_path / "cache"
 
 
 def pixels(image):
@@ -343,3 +355,131 @@ def test_padding_to_the_longest_text_is_found(texts):
     assert not naive.fingerprint.row_independent
     rows = naive.encode(texts)
     assert any((naive.encode([text])[0] != row).any() for text, row in zip(texts, rows, strict=True))
+
+
+# All shapes, and what is kept of the trial
+
+UNUSUAL = 18  # tokens that no usual shape is padded to
+
+
+def by_place_in_one_shape(arrays):
+    """Round otherwise in the last row, in batches of one length alone."""
+    rows = mean(arrays)
+    if arrays["input_ids"].shape[1] == padded_length(UNUSUAL, 40):
+        rows[-1] = np.nextafter(rows[-1], np.float32(np.inf))
+    return rows
+
+
+class Counting:
+    """Count the lengths that were computed."""
+
+    def __init__(self, compute=mean):
+        self.compute, self.lengths = compute, set()
+
+    def __call__(self, arrays):
+        self.lengths.add(arrays["input_ids"].shape[1])
+        return self.compute(arrays)
+
+
+def load(compute=mean, batch_rows=None, **changes):
+    return FixedShapeEncoder(text_network(compute=compute, **changes), "tests", batch_rows)
+
+
+def test_a_shape_that_is_not_usual_is_tried_too(cache):
+    assert not load(by_place_in_one_shape).fingerprint.row_independent
+    assert not load(by_place_in_one_shape).fingerprint.row_independent  # as it is kept
+    assert load(by_place_in_one_shape, batch_rows=1).fingerprint.row_independent
+
+
+def test_all_shapes_are_tried_once(cache):
+    first, later, moved = Counting(), Counting(), Counting()
+    assert load(first).fingerprint == load(later).fingerprint
+    assert {padded_length(n, 40) for n in range(1, 40)} - first.lengths == set()
+    assert later.lengths == {shape[0] for shape in text_network().shapes()} < first.lengths
+    FixedShapeEncoder(text_network(compute=moved), "elsewhere")
+    assert moved.lengths == later.lengths
+    (file,) = cache.iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    kept = json.loads(file.read_text())
+    assert set(kept) == {"trial", "encoder", "software", "row_independent"}
+    assert set(kept["encoder"]) == {field.name for field in fields(Fingerprint)} - {"uri", "row_independent"}
+    assert set(kept["software"]) == {"dppl", "numpy", "Python", "processor"}
+
+
+@pytest.mark.parametrize("name", ["weights", "preprocessing", "pooling", "library", "versions"])
+def test_what_is_kept_is_of_one_encoder(name, cache):
+    load()
+    other = Counting()
+    load(other, **{name: "another"})
+    assert len(other.lengths) > 8
+    assert len(list(cache.iterdir())) == 2
+
+
+def test_what_is_kept_is_of_one_software_and_processor(cache, monkeypatch):
+    load()
+    for name, value in (("__version__", "0.0"), ("_processor", lambda: "another"), ("_TRIAL", 0)):
+        with monkeypatch.context() as patch:
+            patch.setattr(verdicts, name, value)
+            again = Counting()
+            load(again)
+            assert len(again.lengths) > 8
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: "",
+        lambda text: text[:-5],
+        lambda text: "[]",
+        lambda text: '{"row_independent": true}',
+        lambda text: text.replace("true", '"yes"'),
+        lambda text: text.replace('"tests"', '"another"'),
+        lambda text: text.replace("{", '{"more": 1,', 1),
+        lambda text: "\udcff",
+    ],
+)
+def test_a_broken_or_foreign_file_is_ignored_and_replaced(damage, cache):
+    load()
+    (file,) = cache.iterdir()
+    text = file.read_text()
+    file.write_bytes(damage(text).encode("utf-8", "surrogateescape"))
+    again = Counting()
+    assert load(again).fingerprint.row_independent
+    assert len(again.lengths) > 8
+    assert file.read_text() == text
+
+
+def test_without_a_folder_every_load_tries_all_shapes(cache, monkeypatch):
+    def nowhere():
+        raise RuntimeError("there is no home")
+
+    cache.write_text("a file")
+    for folder in (lambda: cache, nowhere):
+        monkeypatch.setattr(verdicts, "_folder", folder)
+        again = Counting()
+        assert load(again).fingerprint.row_independent
+        assert len(again.lengths) > 8
+
+
+def test_a_kept_result_does_not_stand_for_the_usual_shapes(cache, images):
+    """What is kept can add doubt and never take any away."""
+    load()
+    assert not load(lambda arrays: by_place(mean(arrays))).fingerprint.row_independent
+    with pytest.raises(ParameterError, match="mixes the rows of a batch"):
+        load(lambda arrays: mean(arrays) - mean(arrays).mean(0))
+
+
+def test_models_of_one_shape_and_other_devices_keep_nothing(cache):
+    encoder(np.tanh, batch_rows=4)
+    load(batch_rows=1)
+    load(device="cuda")
+    assert not cache.exists()
+
+
+def test_the_folder_is_that_for_caches(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "named"))
+    assert FOLDER() == tmp_path / "named" / "dppl"
+    for unusable in ("", "relative"):
+        monkeypatch.setenv("XDG_CACHE_HOME", unusable)
+        assert FOLDER() == tmp_path / ".cache" / "dppl"

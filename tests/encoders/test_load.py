@@ -75,7 +75,7 @@ def test_what_names_no_encoder_is_refused(uri):
 
 @pytest.mark.parametrize("uri", ["pixels?size=3", "minilm?pooling=cls"])
 def test_unknown_options_are_refused(uri):
-    with pytest.raises(ParameterError, match="no option of this encoder"):
+    with pytest.raises(ParameterError, match="not an option of this encoder"):
         load_encoder(uri)
 
 

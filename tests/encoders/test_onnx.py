@@ -164,7 +164,7 @@ def test_files_are_checked(tmp_path):
     with pytest.raises(InputError, match=r"state the preprocessing of model\.onnx in"):
         load_encoder(f"onnx:{image_model(tmp_path / 'model.onnx')}")
     (tmp_path / "text.onnx").write_text("no model")
-    with pytest.raises(InputError, match="no model that ONNX Runtime can open"):
+    with pytest.raises(InputError, match="not a model that ONNX Runtime can open"):
         load_encoder(f"onnx:{tmp_path / 'text.onnx'}")
 
 

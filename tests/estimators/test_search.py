@@ -1,5 +1,6 @@
 """The search: what it may spend, what it may look at, and what must stay secret."""
 
+import os
 from contextlib import suppress
 from functools import partial
 
@@ -62,7 +63,7 @@ def test_the_released_model_carries_the_guarantee_of_the_whole_search(estimator,
     assert release.cost["mean_runs"] == 3
     words = str(model.guarantee_)
     assert "repeat-and-select" in words
-    assert "which its running time tells" in words
+    assert "which its running time tells, and so do the times of files written after it" in words
     assert "hyper-parameters and models chosen by looking at private data" not in words
     assert (model.predict(X) == search.predict(X)).all()
 
@@ -207,6 +208,22 @@ def test_a_search_fits_into_an_account_of_its_own_budget(ledger):
     with pytest.raises(BudgetExceeded):
         MeanPrototypes(ApproxDP(0.5, 1e-6), [0, 1, 2]).fit(X, Y, ledger=account)
     assert len(account.releases()) == 1
+
+
+def test_a_search_says_that_the_times_of_files_tell_its_number_of_runs(ledger, tmp_path, monkeypatch):
+    account, runs = ledger(BUDGET), []
+
+    def score(*_):
+        runs.append(os.utime(tmp_path / "ledger.db", (1, 1)))
+        return 0.0
+
+    monkeypatch.setattr(PrivateSearch, "_score", score)
+    search = searching(mean_runs=3).fit(X, Y, ledger=account)
+    assert runs
+    assert (tmp_path / "ledger.db").stat().st_mtime > 1  # written after the last run, so it must be said:
+    times = "the times of files written after it (the model, the ledger)"
+    assert any(times in text for text in search.guarantee_.not_covered)
+    assert "times of all files that are written after the search" in " ".join(PrivateSearch.__doc__.split())
 
 
 @pytest.mark.parametrize("search_first", [True, False])

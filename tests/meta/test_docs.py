@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from dppl import ZCDP, GaussianDP, PureDP  # noqa: F401 (named in the page)
+from dppl import ZCDP, GaussianDP, PureDP, baselines  # noqa: F401 (named in the page)
 from dppl.cli.main import app
 from dppl.privacy import tradeoff
 from dppl.privacy.budgets import rounded_up
@@ -17,6 +17,25 @@ from dppl.privacy.guarantee import DELTAS, FALSE_POSITIVE_RATES, _of_a_thousand,
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
 COMMANDS = [line for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+
+
+def test_what_is_on_disk_before_what_is_said_exactly():
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert "charge is on disk before any private value enters a mechanism and before noise is drawn" in readme
+    for command in ("`dppl fit` the table", "`dppl train` the records"):
+        assert f"{command}, " in " ".join(PAGE.split())
+
+
+def test_the_table_of_neighbours_names_all_that_offer_replace_one():
+    (row,) = [line for line in PAGE.splitlines() if line.startswith("| `replace-one`, `PublicPrototypes`")]
+    kinds = [getattr(baselines, name) for name in baselines.__all__ if not name.startswith("NonPrivate")]
+    for kind in kinds:
+        guarantee = kind(GaussianDP(1.0), classes=[0, 1], adjacency="replace-one").plan(4).guarantee
+        assert (
+            guarantee.to_dict()["neighbours"] == "two data sets are neighbours when one record is replaced by another"
+        )
+        assert "the number of records" in guarantee.public_inputs
+        assert f"`{kind.__name__}`" in row
 
 
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\((?!http|#)([^)]+)\)", PAGE))))

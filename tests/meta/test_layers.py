@@ -95,6 +95,17 @@ def test_only_one_module_draws_noise():
     assert found == allowed
 
 
+def test_the_delta_that_is_shown_is_defined_once():
+    """In sentences, tables and figures; examples in docstrings and helps are texts."""
+    found = [
+        path.relative_to(SOURCE).as_posix()
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value == 1e-6
+    ]
+    assert found == ["privacy/guarantee.py"]
+
+
 NAMES = (
     "privacy",
     "lattice",

@@ -18,7 +18,7 @@ from dppl.privacy.accounting import (
     rho_of_bounded_range,
     zcdp_within,
 )
-from dppl.privacy.budgets import as_typed
+from dppl.privacy.budgets import STRONG_AND_WEAK, as_typed
 from dppl.privacy.guarantee import budget_from_dict
 
 sizes = st.floats(1e-6, 1e3)
@@ -289,13 +289,22 @@ def test_the_bound_on_records_is_checked_and_not_kept():
         (ApproxDP(10.0, 1e-6), False),
         (ApproxDP(10.1, 1e-6), True),
         (PureDP(11.0), True),
-        (ZCDP(1000.0), False),
-        (GaussianDP(50.0), False),
+        (GaussianDP(5.0), False),
+        (GaussianDP(5.1), True),
+        (GaussianDP(50.0), True),
+        (ZCDP(12.5), False),
+        (ZCDP(12.6), True),
+        (ZCDP(1e300), True),
     ],
 )
-def test_an_epsilon_above_ten_is_called_weak(budget, weak):
+def test_a_large_budget_of_every_notion_is_called_weak(budget, weak):
     assert budget.is_weak == weak
-    assert "promises little" in budget.weakness
+    assert "guarantees little" in budget.weakness
+
+
+def test_a_mu_is_weak_where_its_rho_is():
+    for mu, rho in zip(STRONG_AND_WEAK["mu"], STRONG_AND_WEAK["rho"], strict=True):
+        assert GaussianDP(mu).to_zcdp() == ZCDP(rho)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float16, np.longdouble, Fraction])

@@ -171,6 +171,29 @@ def test_the_smallest_route_wins_and_is_named():
     assert "zCDP" in compose([noise(4), Cost(rho=1e-9)], 1e-6).route
 
 
+def fitted(kind=dppl.MeanPrototypes, **parameters):
+    return kind(GaussianDP(1.0), classes=[0, 1], **parameters).plan(3).guarantee
+
+
+def test_guarantees_under_different_relations_are_not_composed():
+    adding, replacing = fitted(), fitted(adjacency="replace-one")
+    with pytest.raises(ParameterError, match="one relation, but these are under add-remove and replace-one"):
+        compose([*adding.costs(), *replacing.costs()], 1e-6)
+    for one in (adding, replacing):
+        twice = compose([*one.costs(), *one.costs()], 1e-6)
+        assert twice.epsilon == pytest.approx(compose([noise(2)], 1e-6).epsilon)
+        assert compose([*one.costs(), Cost.from_dict(one.releases[0].cost)], 1e-6) == twice
+
+
+def test_what_composes_is_a_list_of_costs():
+    guarantee = fitted()
+    (cost,) = guarantee.costs()
+    for wrong in ([guarantee], guarantee, [cost, guarantee], cost, [1.0], iter([cost])):
+        with pytest.raises(ParameterError, match=r"costs must be a list of Cost, which guarantee\.costs\(\) returns"):
+            compose(wrong, 1e-6)
+    assert compose((cost,), 1e-6) == compose([cost], 1e-6)
+
+
 def test_nothing_costs_nothing():
     assert compose([], 1e-5).epsilon == 0.0
     assert total_rho([]) == total_epsilon([]) == total_mu([]) == 0.0

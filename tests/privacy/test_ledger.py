@@ -1113,6 +1113,81 @@ def test_names_that_look_like_others_are_refused(file, name):
         Ledger(file, name, ZCDP(1.0))
 
 
+# Names that a reader takes for "Data north 1": Cyrillic, Greek and full-width letters, a mathematical one, a letter for
+# the digit, a filler and a selector that show nothing.
+LOOK_ALIKES = [
+    "D\u0430ta north 1",
+    "Data n\u03bfrth 1",
+    "\uff24ata north 1",
+    "D\U0001d41ata north 1",
+    "Data north l",
+    "Data north\u115f 1",
+    "Data north 1\ufe0f",
+]
+
+
+@pytest.mark.parametrize("name", LOOK_ALIKES, ids=ascii)
+def test_a_data_set_that_looks_like_another_opens_no_second_account(file, name):
+    first = Ledger(file, "Data north 1", ZCDP(1.0))
+    for budget in (ZCDP(1.0), None):
+        with pytest.raises(ParameterError) as caught:
+            Ledger(file, name, budget)
+        message = str(caught.value)
+        assert message.isascii()
+        assert message.startswith(f"dataset must not look like a name that is in use; got {name!a}, which")
+        assert "give 'Data north 1'" in message
+    assert [account.dataset for account in accounts(file)] == ["Data north 1"]
+    first.charge(gaussian(0.5))
+
+
+@pytest.mark.parametrize("name", LOOK_ALIKES, ids=ascii)
+def test_a_part_that_looks_like_another_is_not_counted_apart(ledger, name):
+    ledger.charge(gaussian(0.75), partition="Data north 1")
+    ledger.charge(gaussian(0.25), partition="south")
+    for ask in (ledger.charge, ledger.check):
+        with pytest.raises(ParameterError, match="partition must not look like a name that is in use") as caught:
+            ask(gaussian(0.75), partition=name)
+        assert str(caught.value).isascii()
+    assert ledger.spent() == {"rho": 0.75}
+    ledger.charge(gaussian(0.25), partition="Data north 1")
+
+
+def test_names_that_only_resemble_each_other_are_all_taken(file):
+    names = [
+        "north",
+        "nord",
+        "Nord",
+        "n\u00f6rd",
+        "\u043d\u043e\u0440\u0434",
+        "ward 1",
+        "ward 2",
+        "\u75c5\u623f",
+        "\u75c5\u68df",
+    ]
+    for name in names:
+        Ledger(file, name, ZCDP(1.0))
+    assert [account.dataset for account in accounts(file)] == names
+
+
+def test_accounts_that_look_alike_from_before_are_still_open(file, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "refuse_look_alike", lambda *_: None)
+        for name in ("wards", "w\u0430rds"):
+            Ledger(file, name, ZCDP(1.0)).charge(gaussian(0.5), partition=name)
+            Ledger(file, name).charge(gaussian(0.1), partition="north")
+    for account in accounts(file):
+        account.charge(gaussian(0.1), partition=account.dataset)
+    with pytest.raises(ParameterError, match="must not look like"):
+        accounts(file)[0].charge(gaussian(0.1), partition="n\u043erth")
+
+
+@pytest.mark.parametrize("unseen", ["\u200b", "\u200d", "\u2060", "\ufeff", "\u00ad", "\u202e"], ids=ascii)
+def test_characters_without_width_are_shown_where_they_are_refused(file, unseen):
+    with pytest.raises(ParameterError, match="dataset must be a name") as caught:
+        Ledger(file, f"wa{unseen}rds", ZCDP(1.0))
+    assert ascii(unseen)[1:-1] in str(caught.value)
+
+
 def test_whoever_meets_an_error_after_the_charge_is_told_that_it_stays(ledger):
     with pytest.raises(UnknownLabelError) as caught:
         mean(0.25).fit(np.eye(2), ["a", "c"], ledger=ledger)

@@ -30,7 +30,6 @@ ESTIMATORS = [
 
 @pytest.mark.filterwarnings("ignore::dppl.errors.LabelSetWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@pytest.mark.filterwarnings("ignore::dppl.errors.WeakBudgetWarning")
 @parametrize_with_checks(ESTIMATORS)
 def test_scikit_learn_finds_a_well_behaved_classifier(estimator, check):
     check(estimator)

@@ -299,6 +299,12 @@ def test_seeds_repeat_and_the_guarantee_forbids_release(data):
 
 def test_a_weak_budget_warns_and_a_strong_one_does_not(data):
     X, y = data
-    with pytest.warns(WeakBudgetWarning, match="promises little"):
+    with pytest.warns(WeakBudgetWarning, match="guarantees little"):
         MeanPrototypes(ApproxDP(11.0, 1e-6), np.unique(y)).fit(X, y)
-    MeanPrototypes(ApproxDP(10.0, 1e-6), np.unique(y)).fit(X, y)  # warnings are errors
+    for weak in (GaussianDP(5.1), ZCDP(12.6)):
+        with pytest.warns(WeakBudgetWarning, match="guarantees little"):
+            MeanPrototypes(weak, np.unique(y)).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for budget in (ApproxDP(10.0, 1e-6), GaussianDP(5.0), ZCDP(12.5)):
+            MeanPrototypes(budget, np.unique(y)).fit(X, y)

@@ -181,7 +181,8 @@ def audit_release(
     ----------
     release : callable
     claim : Budget
-        What it promises. One in Gaussian DP lets an audit see most; at a `delta` it is taken for one of Gaussian noise.
+        What it is claimed to guarantee. A claim in Gaussian DP lets an audit see most; at a `delta` it is taken for
+        one of Gaussian noise.
     runs : int
     confidence, delta, progress
         As in `audit`.

@@ -22,9 +22,8 @@ from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.records import check_encoder
 from dppl.privacy import ZCDP, ApproxDP, Budget, GaussianDP, Guarantee, PureDP
 from dppl.privacy.ledger import Ledger, accounts
+from dppl.privacy.names import refuse_look_alike
 
-# Above this mu a guess of membership may be right in more than 99 % of all cases, as above an epsilon of 10.
-_LARGEST_MEANINGFUL_MU = 5.0
 DATA, ENCODER, BUDGET = "Data", "Encoder", "Budget (exactly one)"  # panels of the help
 
 
@@ -194,8 +193,6 @@ def budget_from_options(
         budget = PureDP(epsilon) if delta is None else ApproxDP(epsilon, delta, max_records)
     if budget.is_weak:
         note(budget.weakness)
-    elif epsilon is None and budget.gaussian_allowance().mu > _LARGEST_MEANINGFUL_MU:
-        note(f"{budget} promises little: the guarantee says how often a guess of membership may be right.")
     return budget
 
 
@@ -215,10 +212,11 @@ def open_ledger(file: str, dataset: str) -> Ledger:
     LedgerError
         If there is no ledger.
     ParameterError
-        If it has no such data set.
+        If it has no such data set, or one whose name only looks the same.
     """
     names = [account.dataset for account in accounts(file)]
     if dataset not in names:
+        refuse_look_alike("--dataset", dataset, names)
         raise ParameterError(
             f"the ledger has no data set {dataset!r}, but {', '.join(map(repr, names)) or 'none at all'}; name one of "
             "them, or open an account with `dppl ledger create`."

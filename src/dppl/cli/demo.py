@@ -16,11 +16,11 @@ from dppl.errors import ParameterError
 from dppl.experiments.demo import IMBALANCE_RATIOS, METHODS, PAPER_EPSILONS, REFERENCE, SEEDS, Cell, compare, n_fits
 from dppl.privacy import GaussianDP
 from dppl.privacy.budgets import rounded_up
+from dppl.privacy.guarantee import USUAL_DELTA
 from dppl.prototypes import SoftmaxPrototypes
 
 _DEFAULT_FOLDER = "dppl-demo"
 _RELEASED = GaussianDP(1.0)
-_DELTA = 1e-6
 
 
 def demo(
@@ -84,7 +84,7 @@ def _table(cells: list[Cell], ratio: int) -> Table:
     table = Table(title=f"Balanced test accuracy, {sizes}", title_justify="left", title_style="bold")
     table.add_column("method", no_wrap=True)
     for mu in PAPER_EPSILONS:
-        epsilon = rounded_up(GaussianDP(mu).to_approx(_DELTA).epsilon, 4)
+        epsilon = rounded_up(GaussianDP(mu).to_approx(USUAL_DELTA).epsilon, 4)
         table.add_column(f"mu {mu:g}\nepsilon {epsilon}", justify="right", no_wrap=True)
     for method in METHODS:
         row = {cell.paper_epsilon: cell for cell in cells if cell.method == method}
@@ -101,8 +101,8 @@ def _figures(cell: Cell) -> str:
 
 def _legend() -> str:
     return (
-        f"Means over {SEEDS} seeded runs. Budgets are in Gaussian DP (mu), with the epsilon at delta = 1e-6 that mu "
-        "implies. Minority: the smallest quarter of the classes. "
+        f"Means over {SEEDS} seeded runs. Budgets are in Gaussian DP (mu), with the epsilon at delta = "
+        f"{rounded_up(USUAL_DELTA)} that mu implies. Minority: the smallest quarter of the classes. "
         "Indented rows change the row above; the two as published take the class sizes as public."
     )
 

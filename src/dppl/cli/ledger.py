@@ -26,6 +26,7 @@ from dppl.cli._shared import (
 from dppl.errors import LedgerError, ParameterError
 from dppl.privacy import GaussianDP
 from dppl.privacy.budgets import as_typed, rounded_up
+from dppl.privacy.guarantee import USUAL_DELTA
 from dppl.privacy.ledger import RELEASED, Ledger, accounts
 
 ledger = typer.Typer(
@@ -39,7 +40,6 @@ _File = Annotated[
     str, typer.Argument(metavar="FILE", help="SQLite file, or a database URL (postgresql+psycopg://...).")
 ]
 _COLUMNS = ("number", "status", "mechanism", "cost", "partition", "estimator", "charged_at", "model_sha256")
-_DELTA = 1e-6  # where the epsilon of a mu is shown
 
 
 @ledger.command()
@@ -152,7 +152,8 @@ def _in_words(budget: dict[str, float]) -> str:
     text = ", ".join(_figures(budget))
     if not budget.get("mu"):  # another notion, or nothing spent
         return text
-    return f"{text} (epsilon {rounded_up(GaussianDP(**budget).to_approx(_DELTA).epsilon, 4)} at delta 1e-6)"
+    epsilon = GaussianDP(**budget).to_approx(USUAL_DELTA).epsilon
+    return f"{text} (epsilon {rounded_up(epsilon, 4)} at delta {rounded_up(USUAL_DELTA)})"
 
 
 def _figures(cost: dict[str, float]) -> list[str]:

@@ -213,7 +213,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Return texts as bytes: Arrow's own decoding stops at the first that is no UTF-8."""
+    """Return texts as bytes: Arrow's own decoding stops at the first that is not UTF-8."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_struct(column.type):

@@ -36,7 +36,7 @@ class Cache:
     Raises
     ------
     InputError
-        If the file in the folder is no such cache.
+        If the file in the folder is not such a cache.
     """
 
     def __init__(self, folder: Path, maker: str, dimension: int) -> None:

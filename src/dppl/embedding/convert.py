@@ -46,7 +46,7 @@ def convert_table(
         ``.parquet`` keeps ids, references, labels and metadata, ``.npz`` keeps labels, ``.npy`` holds rows only. An
         existing file is replaced.
     rows : {"float16", "int8", "float32"}, default=None
-        None keeps the form. Of int8 rows only the directions can be had back.
+        None keeps the form. Of int8 rows only the directions can be recovered.
     x, y : str
         Names of the columns of embeddings and labels; in the new file they are x and y.
 

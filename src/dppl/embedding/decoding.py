@@ -122,7 +122,7 @@ def _text(payload: bytes | str) -> str:
     except UnicodeError:
         raise Unusable("it is not UTF-8") from None
     if "\0" in text:
-        raise Unusable("it is no text: it holds NUL characters")
+        raise Unusable("it is not a text: it holds NUL characters")
     if not text.strip():
         raise Unusable("it is empty")
     return text
@@ -143,7 +143,7 @@ def _image(content: bytes) -> Any:
     except (pillow.DecompressionBombError, pillow.DecompressionBombWarning):
         raise Unusable(f"it has more than {MOST_PIXELS} pixels") from None
     except _pillow("PIL").UnidentifiedImageError:
-        raise Unusable("it is no image of a known format") from None
+        raise Unusable("it is not an image of a known format") from None
     except MemoryError:  # says nothing of the image
         raise
     except Exception:  # codecs raise whatever a damaged file leads them to

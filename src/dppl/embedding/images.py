@@ -31,7 +31,7 @@ def open_images(path: Path, columns: Columns, labels: Path | None) -> Source:
     Raises
     ------
     InputError
-        If `path` is no folder, or the CSV file cannot be read.
+        If `path` is not a folder, or the CSV file cannot be read.
     """
     if path.suffix.lower() in SUFFIXES and path.is_file() and labels is None:
         return OneImage(path)
@@ -168,7 +168,7 @@ def read_image(path: Path) -> bytes:
     try:
         state = os.stat(path)
         if not stat.S_ISREG(state.st_mode):  # a pipe would wait for ever
-            raise Unusable("it is no regular file")
+            raise Unusable("it is not a regular file")
         with path.open("rb") as file:
             return file.read(MOST_BYTES + 1)
     except OSError as error:

@@ -79,7 +79,7 @@ class CsvRows:
             if len(row) != len(self._names):
                 yield unusable(f"row {number}", "its row has not the header's length")
                 continue
-            # Surrogates stand for bytes that are no UTF-8.
+            # Surrogates stand for bytes that are not UTF-8.
             reference = row[x].encode("utf-8", "backslashreplace").decode() if self._are_paths else f"row {number}"
             default = row[x] if self._are_paths else number
             label = None if y is None else row[y]
@@ -201,7 +201,7 @@ class JsonTexts(Source):
         for number, entry in enumerate(self._objects()):
             reference = f"row {number}"
             if entry is None:
-                yield unusable(reference, "its line is no JSON object in UTF-8")
+                yield unusable(reference, "its line is not a JSON object in UTF-8")
                 continue
             label = entry.get(str(y))
             label = str(label) if type(label) is int else label

@@ -14,6 +14,9 @@ others, in other places, and once more when all shapes have been computed. Equal
 difference in rounding makes it not so, which tables then say. A larger one means that the model mixes its rows, as
 batch normalisation in training mode or a quantisation of the whole batch does, and is refused. So is a model that
 computes the same batch differently later.
+
+On a CPU all shapes with more than one row are tried at the first load, and what was found is kept
+(`dppl.encoders.verdicts`); later loads try the usual shapes again. On other devices every load tries them all.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pickle import PicklingError
 from typing import Any, ClassVar
@@ -34,6 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl import _validate
+from dppl.encoders import verdicts
 from dppl.encoders.encoder import Encoder, Fingerprint
 from dppl.errors import InputError, ParameterError
 
@@ -92,7 +96,11 @@ class Network(ABC):
 
     @abstractmethod
     def shapes(self) -> Sequence[Hashable]:
-        """Return shape classes to check, the one that needs most memory first."""
+        """Return usual shape classes, the one that needs most memory first."""
+
+    def all_shapes(self) -> Sequence[Hashable]:
+        """Return all shape classes."""
+        return self.shapes()
 
     @abstractmethod
     def synthetic(self, shape: Any, count: int) -> list[Any]:
@@ -157,7 +165,25 @@ class FixedShapeEncoder:
         self.modality = network.modality
         state = network.state()
         self.batch_rows, self.dimension = _fit(network, batch_rows)
-        difference, steady = self._tried()
+        fingerprint = Fingerprint(
+            uri=uri,
+            library=network.library,
+            weights=network.weights,
+            preprocessing=network.preprocessing,
+            pooling=network.pooling,
+            dtype=network.dtype,
+            device=network.device,
+            batch=network.batch(self.batch_rows),
+            versions=network.versions,
+            row_independent=False,  # until it was tried
+        )
+        usual = network.shapes()
+        # A row alone in its batch has neither company nor place.
+        more = [shape for shape in network.all_shapes() if network.rows(shape, self.batch_rows) > 1]
+        more = [shape for shape in more if shape not in usual]
+        keeps = bool(more) and network.device == "cpu"  # a fingerprint does not tell one GPU from another
+        known = verdicts.known(fingerprint) if keeps else None
+        difference, steady = self._tried(usual if known is not None else [*usual, *more])
         if not steady or network.state() != state:
             raise ParameterError(
                 f"{uri} changes while it computes, so that an embedding would depend on what was embedded before it; "
@@ -168,18 +194,9 @@ class FixedShapeEncoder:
                 f"{uri} mixes the rows of a batch, so that one record would change the embeddings of others; "
                 "batch_rows=1 computes every row by itself."
             )
-        self.fingerprint = Fingerprint(
-            uri=uri,
-            library=network.library,
-            weights=network.weights,
-            preprocessing=network.preprocessing,
-            pooling=network.pooling,
-            dtype=network.dtype,
-            device=network.device,
-            batch=network.batch(self.batch_rows),
-            versions=network.versions,
-            row_independent=difference == 0,
-        )
+        if keeps and known is None:
+            verdicts.keep(fingerprint, difference == 0)
+        self.fingerprint = replace(fingerprint, row_independent=difference == 0 and known is not False)
 
     def __copy__(self) -> FixedShapeEncoder:
         return self
@@ -244,14 +261,14 @@ class FixedShapeEncoder:
         missing = self._network.rows(shape, self.batch_rows) - len(inputs)
         return self._network.forward(inputs + inputs[-1:] * missing, shape)[: len(inputs)]
 
-    def _tried(self) -> tuple[float, bool]:
+    def _tried(self, shapes: Sequence[Hashable]) -> tuple[float, bool]:
         """Return by how much place and company move synthetic rows, and whether the model stays as it is.
 
         The first is relative to the largest coordinate of the rows of one class.
         """
         inputs: list[Any] = []
         classes, alone = [], []
-        for shape in self._network.shapes():
+        for shape in shapes:
             full = self._network.rows(shape, self.batch_rows)
             count = max(2, full)
             alone += [full == 1] * count  # neither company nor place: what moves them is memory

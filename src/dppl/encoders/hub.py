@@ -41,7 +41,7 @@ def model_folder(name: str, revision: str | None, extra: str) -> Path:
     hub = optional("huggingface_hub", "huggingface-hub", extra)
     try:
         return Path(hub.snapshot_download(name, revision=revision, local_files_only=True))
-    except (OSError, ValueError):  # not in the cache, or no name of the hub
+    except (OSError, ValueError):  # not in the cache, or not a name on the hub
         cache = hub.constants.HF_HUB_CACHE
         version = "" if revision is None else f" --revision {revision}"
         raise InputError(

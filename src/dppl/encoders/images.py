@@ -61,7 +61,7 @@ class Preprocessing:
         try:
             return cls(**{name: read(values[name]) for name, read in _READERS.items() if name in values})
         except (TypeError, KeyError, ValueError) as error:
-            raise ParameterError(f"this is no preprocessing of images: {error}") from None
+            raise ParameterError(f"this is not a preprocessing of images: {error}") from None
 
     def __call__(self, image: Any) -> NDArray[np.float32]:
         """Return the input for one RGB image of Pillow, shape (3, size, size)."""

@@ -96,7 +96,9 @@ class Source:
         """
         for option in self.options:
             if option not in known:
-                raise ParameterError(f"{option!r} is no option of this encoder; it has {', '.join(known) or 'none'}.")
+                raise ParameterError(
+                    f"{option!r} is not an option of this encoder; it has {', '.join(known) or 'none'}."
+                )
 
     def choice(self, option: str, choices: Collection[str], default: str) -> str:
         """Return an option that must be one of `choices`."""

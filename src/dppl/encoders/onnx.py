@@ -1,6 +1,6 @@
 """``onnx:FILE``: any model as an ONNX file, run by ONNX Runtime.
 
-The preprocessing is no part of such a file and must be stated, as JSON in a file of the same name with the suffix
+The preprocessing is not part of such a file and must be stated, as JSON in a file of the same name with the suffix
 ``.json``, or in the file's own metadata under the key ``dppl``. For images::
 
     {"modality": "image", "size": 224, "crop_pct": 0.875, "interpolation": "bicubic",
@@ -128,7 +128,7 @@ def _session(runtime: Any, path: Path, device: str) -> Any:
     try:
         return runtime.InferenceSession(str(path), options, providers=[*gpu, "CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime has a family of errors of its own
-        raise InputError(f"{path} is no model that ONNX Runtime can open: {str(error).splitlines()[0]}") from None
+        raise InputError(f"{path} is not a model that ONNX Runtime can open: {str(error).splitlines()[0]}") from None
 
 
 def _stated(session: Any, path: Path) -> dict[str, Any]:

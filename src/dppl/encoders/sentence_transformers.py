@@ -42,8 +42,8 @@ def load(source: Source, device: str, precision: str) -> Network:
     Raises
     ------
     ParameterError
-        If the model does not take the modality, its inputs are no rows of tokens or pixels, its tokenizer does not fit,
-        or its own preprocessing would fetch what a text names.
+        If the model does not take the modality, its inputs are not rows of tokens or pixels, its tokenizer does not
+        fit, or its own preprocessing would fetch what a text names.
     InputError
         If the model is not on this machine, or its files are not complete.
     """
@@ -149,7 +149,7 @@ def _texts(model: Any, folder: Path, prompt: str | None, shared: dict[str, Any])
     limit = int(model.max_seq_length or tokenizer.model_max_length)
     prepare = _preparation(model, prompt, limit)
     if not {"input_ids", "attention_mask"} <= set(_features(model, _PROBES[0], prompt)[0]):
-        raise ParameterError(f"{folder.name} makes no rows of tokens of a text; dppl cannot batch its inputs.")
+        raise ParameterError(f"{folder.name} does not turn a text into rows of tokens; dppl cannot batch its inputs.")
     files = preprocessing_digest(folder, tokenizer_files(tokenizer), _places(folder))
     return TextNetwork(
         **shared,

@@ -112,7 +112,9 @@ def _fill(timm: Any, model: Any, path: Path) -> None:
             state = {_renamed(key): value for key, value in state.items()}
         convert = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
         missing = model.load_state_dict(convert(state, model) if convert else state, strict=False).missing_keys
-    except Exception as error:  # pickle, safetensors and torch have errors of their own for a file that is none
+    except (
+        Exception
+    ) as error:  # pickle, safetensors and torch have errors of their own for a file that is something else
         raise InputError(f"{path} holds no weights for this model: {str(error).splitlines()[0]}") from None
     if missing:
         raise InputError(f"{path} holds no weights for this model: {missing[0]} and {len(missing) - 1} more miss.")

@@ -54,7 +54,7 @@ def vocabulary(tokenizer: Any, model: Any) -> NDArray[np.int64]:
     for module in model.modules():
         try:
             rows = module.get_input_embeddings().num_embeddings
-        except (AttributeError, NotImplementedError):  # no model of transformers, or none of tokens
+        except (AttributeError, NotImplementedError):  # not a model of transformers, or not one of tokens
             continue
         if last >= rows:
             raise ParameterError(
@@ -115,6 +115,10 @@ class TextNetwork(Network):
     def shapes(self) -> Sequence[Hashable]:
         """Return the longest class and usual ones."""
         return list(dict.fromkeys(self._class(min(length, self.limit)) for length in (self.limit, 26, 13, 7)))
+
+    def all_shapes(self) -> Sequence[Hashable]:
+        """Return the classes of all lengths, the longest first."""
+        return list(dict.fromkeys(self._class(length) for length in range(self.limit, 0, -1)))
 
     def synthetic(self, shape: Any, count: int) -> list[Any]:
         """Return tokens of the vocabulary or of a public sentence, from the shortest to the longest of the class."""

@@ -38,7 +38,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Fit the best of several candidates, found by a private score on held-out records.
 
     Each record goes by the toss of a coin into a training or a validation part. A run draws a candidate at random, fits
-    it on the one and scores it on the other with Gaussian noise. The number of runs is random and stays
+    it on the one and scores it on the other with Gaussian noise. The number of runs is random and must stay
     secret; the model of the best score is released with that score, and nothing else.
 
     Parameters
@@ -76,7 +76,9 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     the numbers of right answers and of records in each class; that of the fits is the estimator's own. A record is in
     one part only, so a run costs what the dearer of fit and score does, and both get the same rho. Public inputs: those
     of the estimator, `parameters` and all other parameters. Not covered: the running time, which tells the number of
-    runs; who knows that number sees a release that costs as much as all runs together.
+    runs, and with it the times of all files that are written after the search: that of the model, and that of the
+    ledger, in which the charge is marked as released. Who knows the number sees a release that costs as much as all
+    runs together. So show such times to nobody: publish a copy of the model that was made later.
 
     References
     ----------
@@ -184,6 +186,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.best_estimator_.budget = budget
         if ledger is not None and charge is not None:
             model_hash = sha256(self.best_estimator_.to_bytes()).hexdigest()
+            # The content of the ledger tells no time of this; that of its file does, and stands in `not_covered`.
             ledger.finish(charge, model_sha256=model_hash, tell_time=False)
         return self
 
@@ -279,7 +282,8 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             public_inputs=(*_union(g.public_inputs for g in inner), "the candidates of the search"),
             not_covered=(
                 "choices by private data other than this search",
-                "the number of runs of the search, which its running time tells",
+                "the number of runs of the search, which its running time tells, and so do the times of files written "
+                "after it (the model, the ledger)",
                 *uncovered,
             ),
             fit_for_release=source.fit_for_release,

@@ -174,7 +174,7 @@ def _serve(connection: Connection, datasets: _Specs) -> None:
 
 @contextmanager
 def _environment_of_workers() -> Iterator[None]:
-    """Start processes with one BLAS thread, and deaf to Ctrl-C, which the runner answers for all."""
+    """Start processes with one BLAS thread, which ignore SIGINT: the runner handles it for all."""
     before = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
     os.environ.update(dict.fromkeys(_THREAD_VARIABLES, "1"))
     in_main = threading.current_thread() is threading.main_thread()

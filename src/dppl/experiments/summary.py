@@ -15,10 +15,10 @@ from dppl.experiments.methods import METHODS, label
 from dppl.experiments.results import Record
 from dppl.privacy import GaussianDP
 from dppl.privacy.budgets import rounded_up
+from dppl.privacy.guarantee import USUAL_DELTA
 
 __all__ = [
     "AT_DELTA",
-    "DELTA",
     "TUNED",
     "Series",
     "best",
@@ -39,9 +39,7 @@ __all__ = [
 
 TUNED = "tuned on private data, not covered"
 _NO_PUBLIC_ROWS = "no public rows"
-# Where figures and tables give an epsilon beside mu.
-DELTA = 1e-6
-AT_DELTA = f"epsilon at delta = {DELTA:.0e}".replace("e-0", "e-")
+AT_DELTA = f"epsilon at delta = {rounded_up(USUAL_DELTA)}"
 # The K that stands for all in figures that compare methods.
 _MAIN_K = 5
 
@@ -201,7 +199,7 @@ def main_pool(records: list[Record]) -> list[Record]:
 
 
 def budget_name(record: Record) -> str:
-    """Say the budget of a record: mu of Gaussian noise with its epsilon at `DELTA`, or an epsilon with its mu.
+    """Say the budget of a record: mu of Gaussian noise with its epsilon at `USUAL_DELTA`, or an epsilon with its mu.
 
     Examples
     --------
@@ -222,7 +220,7 @@ def budget_name(record: Record) -> str:
 
 
 def gaussian_epsilon(mu: float) -> str:
-    """Say the exact epsilon of mu-GDP at `DELTA`, rounded up to four digits; infinity where it is beyond all use.
+    """Say the exact epsilon of mu-GDP at `USUAL_DELTA`, rounded up to four digits; infinity where it is beyond all use.
 
     Examples
     --------
@@ -230,7 +228,7 @@ def gaussian_epsilon(mu: float) -> str:
     ['0.1893', '4.887', '2,352', '∞']
     """
     try:
-        epsilon = GaussianDP(mu).to_approx(DELTA).epsilon
+        epsilon = GaussianDP(mu).to_approx(USUAL_DELTA).epsilon
     except BudgetError:
         return "∞"
     return f"{float(rounded_up(epsilon, 4)):,g}"

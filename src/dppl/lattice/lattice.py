@@ -37,7 +37,7 @@ class Lattice:
     A row that holds NaN or infinity, or whose φ is zero, becomes the zero row without a word: a bad record must
     neither stop the run nor reveal itself. One row's result depends on that row alone, never on the rows beside it.
 
-    Rows that already are int8 are taken for lattice rows: only their norm is made sure of. Where φ does more than
+    Rows that already are int8 are taken for lattice rows: only the norm bound is enforced. Where φ does more than
     normalise, their directions go through it like those of other rows.
 
     Parameters

@@ -17,8 +17,9 @@ from dppl import _validate
 from dppl.errors import BudgetError
 from dppl.privacy import accounting, tradeoff
 
-# Above this an epsilon promises little in words: a guess of membership may be right in 99.995 % of all cases.
-LARGEST_MEANINGFUL_EPSILON = 10.0
+# Up to the first value a budget is strong. Above the second it guarantees little in words: at epsilon 10 a guess of
+# membership may be right in 99.995 % of all cases, at mu 5 in 99.4 %. Gaussian noise costs rho = mu²/2.
+STRONG_AND_WEAK = {"mu": (0.5, 5.0), "rho": (0.125, 12.5), "epsilon": (1.0, 10.0)}
 
 
 class Budget(ABC):
@@ -33,15 +34,18 @@ class Budget(ABC):
 
     @property
     def is_weak(self) -> bool:
-        """Whether its epsilon is so large (above 10) that the guarantee says little; never for notions without one."""
-        return self.to_dict().get("epsilon", 0.0) > LARGEST_MEANINGFUL_EPSILON
+        """Whether it is so large (epsilon above 10, mu above 5, rho above 12.5) that the guarantee says little."""
+        name, value = next(iter(self.to_dict().items()))
+        return value > STRONG_AND_WEAK[name][1]
 
     @property
     def weakness(self) -> str:
         """What to tell whoever spends a weak budget."""
+        name = next(iter(self.to_dict()))
+        strong, weak = STRONG_AND_WEAK[name]
         return (
-            f"{self} promises little: the guarantee says how often a guess of membership may be right. Values of at "
-            "most 1 are strong; above 10 hardly anything is left."
+            f"{self} guarantees little: the statement says how often a guess of membership may be right. Values of "
+            f"{name} of at most {strong:g} are strong; above {weak:g} hardly anything is left."
         )
 
     def to_dict(self) -> dict[str, float]:
@@ -121,7 +125,7 @@ class PureDP(Budget):
         return f"epsilon = {rounded_up(self.epsilon)}, pure DP"
 
     def to_gdp(self) -> GaussianDP:
-        """Return mu = 2·Phi⁻¹(e^epsilon/(1 + e^epsilon)), rounded up: a selection of range 2·epsilon is as loud."""
+        """Return mu = 2·Phi⁻¹(e^epsilon/(1 + e^epsilon)), rounded up: that of a selection of range 2·epsilon."""
         return GaussianDP(tradeoff.selection_mu(2 * self.epsilon))
 
     def to_zcdp(self) -> ZCDP:

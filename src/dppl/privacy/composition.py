@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from dppl import _validate
-from dppl.errors import BudgetError
+from dppl.errors import BudgetError, ParameterError
 from dppl.privacy.accounting import cost_of_gaussian, epsilon_at_order, epsilon_of_zcdp, mu_below, round_up
 from dppl.privacy.budgets import ApproxDP, Budget, GaussianDP, PureDP
 from dppl.privacy.tradeoff import check_mu, gaussian_epsilon, selection_epsilon
@@ -19,7 +19,7 @@ _DELTA_SHARES = (0.01, 0.1, 0.5, 0.9, 0.99)
 # The grid of privacy losses in dp-accounting: its pessimistic rounding costs at most this per release.
 _GRID = 1e-4
 _MAX_POINTS = 200_000
-# Beyond this, distributions leave the range of floats, and no budget promises anything.
+# Beyond this, distributions leave the range of floats, and no guarantee means anything.
 _LARGEST_LOSS = 300.0
 # Its Fourier transforms err in delta: by 6e-14 at most in comparisons with exact sums for up to 2,000 releases. Many
 # times that is taken off delta first.
@@ -44,6 +44,8 @@ class Cost:
     mean_runs : int, default=None
         If given, `rho` is the cost of one run, and what is released is the best of a geometric number of runs of this
         mean (`dppl.privacy.tuning`). Such a search has a bound at each Rényi order, but no zCDP cost of use.
+    adjacency : str, default=None
+        Relation under which this is the cost; `Guarantee.costs` states it. None is that of the other costs.
     """
 
     rho: float
@@ -51,6 +53,7 @@ class Cost:
     epsilon: float | None = None
     count: int = 1
     mean_runs: int | None = None
+    adjacency: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         _validate.positive(rho=self.rho)
@@ -216,6 +219,7 @@ def compose(costs: Sequence[Cost], delta: float) -> Composed:
     Parameters
     ----------
     costs : sequence of Cost
+        Those of guarantees come from `Guarantee.costs`, for example ``[*first.costs(), *second.costs()]``.
     delta : float
 
     Returns
@@ -223,17 +227,40 @@ def compose(costs: Sequence[Cost], delta: float) -> Composed:
     Composed
         Epsilon is rounded up, never down.
 
+    Raises
+    ------
+    ParameterError
+        If `costs` is something else, or the costs hold under different relations, which do not add.
+
     References
     ----------
     .. [1] Kairouz, Oh, Viswanath (2015), arXiv:1311.0776: randomized response dominates every pure mechanism.
     .. [2] Canonne, Kamath, Steinke (2020), arXiv:2004.00010v5, Proposition 12.
     .. [3] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollaries 2.13 and 3.3.
     """
+    _check_costs(costs)
     _validate.open_unit(delta=delta)
     delta = float(delta)  # the arithmetic of NumPy's narrow floats would be as narrow
     if not costs:
         return Composed(0.0, delta, "nothing was released")
     return min(_routes(costs, delta), key=lambda composed: composed.epsilon)
+
+
+def _check_costs(costs: Sequence[Cost]) -> None:
+    wrong: list[object] = [costs]
+    if isinstance(costs, Sequence):
+        wrong = [one for one in costs if not isinstance(one, Cost)]
+    if wrong:
+        raise ParameterError(
+            "costs must be a list of Cost, which guarantee.costs() returns, for example [*first.costs(), "
+            f"*second.costs()]; got {type(wrong[0]).__name__}."
+        )
+    relations = sorted({cost.adjacency for cost in costs if cost.adjacency is not None})
+    if len(relations) > 1:
+        raise ParameterError(
+            f"costs must be under one relation, but these are under {' and '.join(relations)}, which do not add; "
+            "compose the guarantees of each relation by themselves."
+        )
 
 
 def covers(budget: Budget, costs: Sequence[Cost]) -> bool:

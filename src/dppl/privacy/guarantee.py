@@ -1,4 +1,4 @@
-"""What a released model promises, as data: for people `str()`, for machines `to_dict()`."""
+"""What a released model guarantees, as data: for people `str()`, for machines `to_dict()`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import math
 import platform
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from itertools import groupby
 from typing import Any
@@ -25,9 +25,9 @@ _NEIGHBOURS = {
 }
 # The packages that noise, arithmetic and accounting rest on.
 _SOFTWARE = ("numpy", "scipy", "python-flint", "dp-accounting")
-# Where statements give an epsilon, and the one that stands in their first sentence.
-DELTAS = (1e-5, 1e-6, 1e-8)
-_DELTA_IN_WORDS = 1e-6
+# The delta of the one epsilon that stands in sentences, tables and figures; and all those at which statements give one.
+USUAL_DELTA = 1e-6
+DELTAS = (1e-5, USUAL_DELTA, 1e-8)
 # Shares of outsiders wrongly suspected at which statements say how many members are found.
 FALSE_POSITIVE_RATES = (0.01, 0.001)
 
@@ -114,7 +114,7 @@ def software_versions() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarantee:
-    """The promise of one fitted model.
+    """The guarantee of one fitted model.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ class Guarantee:
     public_inputs : tuple of str
         What was treated as public.
     not_covered : tuple of str
-        What the promise does not extend to.
+        What the guarantee does not cover.
     fit_for_release : bool
         Whether all randomness came from the operating system. False for a seeded run, whose noise can be recomputed.
     neighbours : str, default=None
@@ -140,7 +140,7 @@ class Guarantee:
         Whether what was drawn is exactly what the accounting speaks of. Where it is not, the model is for research, and
         `not_covered` says why.
     assumptions : tuple of str
-        What the promise rests on and no program can check.
+        What the guarantee rests on and no program can check.
     software : dict of str to str
         Versions that made the release; by default those installed.
     """
@@ -171,7 +171,7 @@ class Guarantee:
                 "this release is accounted in (epsilon, delta) only, and such costs have no exact sum, so a ledger "
                 "cannot charge it. Release without sampling to keep an account."
             )
-        return [Cost.from_dict(release.cost) for release in self.releases]
+        return [replace(Cost.from_dict(release.cost), adjacency=self.adjacency) for release in self.releases]
 
     @property
     def mu(self) -> float | None:
@@ -250,7 +250,7 @@ class Guarantee:
         }
 
     def table(self, delta: float | None = None) -> list[tuple[str, str]]:
-        """Return the numbers of the promise as pairs of texts, for people; with one more `delta` if it is given."""
+        """Return the numbers of the guarantee as pairs of texts, for people; with one more `delta` if it is given."""
         mu = [] if self.mu is None else [("mu, Gaussian DP", rounded_up(self.mu, 4))]
         return [
             *mu,
@@ -269,7 +269,7 @@ class Guarantee:
         ]
 
     def summary(self) -> str:
-        """Return the promise in one short paragraph; `str` says everything."""
+        """Return the statement of the guarantee in one short paragraph; `str` says everything."""
         return " ".join([*self._warnings(), self._headline()])
 
     def stays_within_budget(self) -> bool:
@@ -327,7 +327,7 @@ class Guarantee:
         )
 
     def details(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Return what the promise rests on and does not extend to, as headings with items."""
+        """Return what the guarantee rests on and does not cover, as headings with items."""
         made = ", ".join(f"{name} {version}" for name, version in sorted(self.software.items()))
         details = [
             ("Neighbours", (f"{self.neighbours or _NEIGHBOURS[self.adjacency]} ({self.adjacency})",)),
@@ -357,7 +357,7 @@ class Guarantee:
         implied += [
             f"epsilon = {rounded_up(epsilon, 4)} at delta = {rounded_up(delta)}"
             for delta, epsilon in self._epsilons()
-            if delta == _DELTA_IN_WORDS and not isinstance(self.budget, ApproxDP | PureDP)
+            if delta == USUAL_DELTA and not isinstance(self.budget, ApproxDP | PureDP)
         ]
         also = f"; this implies {' and '.join(implied)}" if implied else ""
         which = (

@@ -1,8 +1,9 @@
 """The ledger: a lasting record of every release from a private data set, which refuses what its budget does not cover.
 
-A release is charged before private data is read and before noise is drawn. A process that dies afterwards leaves its
-charge behind, marked as unfinished: what was spent is never under-counted. All arithmetic on costs is exact or rounded
-up, and one transaction reads the total and adds to it, so that processes that charge at once never overspend together.
+A release is charged before any private value enters a mechanism and before noise is drawn. A process that dies
+afterwards leaves its charge behind, marked as unfinished: what was spent is never under-counted. All arithmetic on
+costs is exact or rounded up, and one transaction reads the total and adds to it, so that processes that charge at once
+never overspend together.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +28,7 @@ from dppl.privacy.accounting import epsilon_of_zcdp, float_below, mu_below, orde
 from dppl.privacy.budgets import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
 from dppl.privacy.composition import Cost, epsilon_at, total_epsilon, total_mu, total_rho
 from dppl.privacy.guarantee import ADJACENCIES, Guarantee, budget_from_dict
+from dppl.privacy.names import check_name, refuse_look_alike
 from dppl.privacy.tradeoff import SMALLEST_EPSILON, gaussian_epsilon, gaussian_mu_within
 from dppl.privacy.tuning import best_order
 
@@ -120,9 +121,10 @@ class Ledger:
     Raises
     ------
     ParameterError
-        If the data set is new and `budget` is missing, or what is given contradicts the ledger.
+        If the data set is new and `budget` is missing or its name looks like that of another one here, or what is given
+        contradicts the ledger.
     LedgerError
-        If the file or database is no ledger, one of a later schema, or cannot be reached.
+        If the file or database is not a ledger, one of a later schema, or cannot be reached.
 
     Notes
     -----
@@ -151,7 +153,7 @@ class Ledger:
         adjacency: str | None = None,
         accounting: str | None = None,
     ) -> None:
-        _check_name(dataset=dataset)
+        check_name("dataset", dataset)
         if budget is not None and not isinstance(budget, Budget):
             raise ParameterError(f"budget must be GaussianDP, ZCDP, ApproxDP or PureDP; got {budget!r}.")
         if budget is not None and accounting is not None:
@@ -165,6 +167,7 @@ class Ledger:
             _prepare_schema(connection)
             row = _find(connection, dataset)
             if row is None:
+                refuse_look_alike("dataset", dataset, connection.execute(sa.select(_DATASETS.c.name)).scalars())
                 if budget is None:
                     raise ParameterError(f"the ledger has no data set {dataset!r}; give its total budget to open one.")
                 connection.execute(
@@ -208,7 +211,7 @@ class Ledger:
             Public parameters, JSON-ready, for the record.
         partition : str, default=None
             Name of a part of the data set that shares no record with parts of other names. Releases on such parts
-            cost together what the dearest part does; that they are disjoint is the caller's word.
+            cost together the maximum over parts; that they are disjoint is the caller's word.
 
         Returns
         -------
@@ -221,13 +224,14 @@ class Ledger:
         BudgetError
             If the releases are accounted in (epsilon, delta) only, which no account adds up.
         ParameterError
-            If the guarantee is for another adjacency than the account, or `partition` is no name.
+            If the guarantee is for another adjacency than the account, or `partition` is not a name, or a new one that
+            looks like that of another part.
         """
         cost = self._cost(guarantee, partition)
         with _transaction(self._engine) as connection:
             row = _find(connection, self.dataset)
             assert row is not None
-            self._refuse_overspending(_paid(connection, row.id), (partition, cost))
+            self._refuse(_paid(connection, row.id), partition, cost)
             number = connection.execute(
                 _RELEASES.insert()
                 .values(
@@ -267,12 +271,13 @@ class Ledger:
         with _transaction(self._engine) as connection:
             row = _find(connection, self.dataset)
             assert row is not None
-            self._refuse_overspending(_paid(connection, row.id), (partition, cost))
+            self._refuse(_paid(connection, row.id), partition, cost)
 
     def finish(self, entry: LedgerEntry, *, model_sha256: str | None = None, tell_time: bool = True) -> None:
         """Mark a charge as released, with the hash of the model file that it paid for.
 
-        The time is left out on request: that of a search would tell its number of runs, which must stay secret.
+        The time is left out on request: that of a search would tell its number of runs, which must stay secret. Whoever
+        sees the time of the ledger's file (or the logs of a database) can tell it all the same.
         """
         with _transaction(self._engine) as connection:
             connection.execute(
@@ -319,7 +324,7 @@ class Ledger:
     def _cost(self, guarantee: Guarantee, partition: str | None) -> dict[str, Any]:
         """Return what a release costs, if it is of a kind that this account adds up."""
         if partition is not None:
-            _check_name(partition=partition)
+            check_name("partition", partition)
             if self.adjacency == "replace-one":
                 raise ParameterError(
                     "partition needs an account under add-remove: under replace-one a record may leave one part and "
@@ -331,6 +336,14 @@ class Ledger:
                 f"{guarantee.adjacency}; costs under different relations do not add."
             )
         return _cost_of(guarantee)
+
+    def _refuse(
+        self, paid: list[tuple[str | None, dict[str, Any]]], partition: str | None, cost: dict[str, Any]
+    ) -> None:
+        parts = {name for name, _ in paid if name is not None}
+        if partition is not None and partition not in parts:
+            refuse_look_alike("partition", partition, parts)
+        self._refuse_overspending(paid, (partition, cost))
 
     def _refuse_overspending(self, paid: list[tuple[str | None, dict[str, Any]]], new: tuple[str | None, Any]) -> None:
         if self.accounting != "renyi" and "mean_runs" in new[1]:
@@ -474,21 +487,6 @@ def _main_parameter(budget: Budget) -> str:
 
 def _routes(budget: Budget) -> tuple[str, ...]:
     return _ROUTES[", ".join(budget.to_dict())]
-
-
-def _check_name(**named: object) -> None:
-    """Refuse what databases would store as something else: numbers, or texts that they cut or cannot encode."""
-    for name, value in named.items():
-        if (
-            not isinstance(value, str)
-            or not 0 < len(value) <= 255
-            or not value.isprintable()
-            or value != unicodedata.normalize("NFC", value).strip()
-        ):
-            raise ParameterError(
-                f"{name} must be a name of 1 to 255 printable characters, without blanks around it and with accents in "
-                f"one piece (Unicode NFC), so that no two names look the same; got {value!r}."
-            )
 
 
 def _engine(path_or_url: str | os.PathLike[str], *, must_exist: bool = False) -> sa.Engine:

@@ -2,7 +2,7 @@ r"""Trade-off functions of the two mechanisms, and what follows from them, on th
 
 The trade-off function of a release says how small the false-negative rate of any test for a record can be at a given
 false-positive rate (Dong, Roth, Su 2022, arXiv:1905.02383v3, Definition 2.1). Two are enough here, of shifts by one
-parameter: the larger it is, the less is promised.
+parameter: the larger it is, the weaker the guarantee.
 
 * **Gaussian noise**: G(a) = Phi(Phi⁻¹(1 - a) - mu), that of N(0, 1) against N(mu, 1). Squares of mu add up under
   composition (Corollary 3.3 there), also where mu itself is chosen by what came out before (Smith, Thakurta 2022,

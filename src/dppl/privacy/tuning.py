@@ -3,7 +3,8 @@
 An algorithm that fits and scores a candidate under rho-zCDP is run K times, each time on a candidate drawn at random,
 and only the best result is released. With a fixed K that costs K times as much; with K hidden and drawn from a
 geometric distribution it costs little more than one run (Liu, Talwar 2019; Papernot, Steinke 2022). The number of runs
-must stay secret: neither a log nor a file may tell it.
+must stay secret: neither a log nor the content of a file may tell it. The running time does, and with it the times of
+files that are written after the search; every statement of a search lists that as not covered.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The model card: what a released model promises, as Markdown with YAML front matter, as model hubs expect it."""
+"""The model card: what a released model guarantees, as Markdown with YAML front matter, as model hubs expect it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from dppl.privacy import Guarantee, Release
-from dppl.privacy.guarantee import in_a_row
+from dppl.privacy.guarantee import USUAL_DELTA, in_a_row
 
 _MOST_CLASSES = 50
-_DELTA = 1e-6  # where the front matter gives an epsilon
 
 
 def model_card(description: dict[str, Any], *, sha256: str | None = None) -> str:
@@ -98,7 +97,9 @@ def _implied(promise: Guarantee) -> dict[str, float]:
     implied = promise.implied()
     mu = {} if implied["mu"] is None else {"implied_mu": implied["mu"]}
     epsilons = {at["delta"]: at["epsilon"] for at in implied["epsilon"]}
-    return mu | ({"implied_epsilon": epsilons[_DELTA], "implied_delta": _DELTA} if _DELTA in epsilons else {})
+    if USUAL_DELTA not in epsilons:
+        return mu
+    return mu | {"implied_epsilon": epsilons[USUAL_DELTA], "implied_delta": USUAL_DELTA}
 
 
 def _yaml(value: Any) -> str:
