@@ -273,6 +273,15 @@ class Ledger:
         """Mark a charge as released, with the hash of the model file that it paid for.
 
         The time is left out on request: that of a search would tell its number of runs, which must stay secret.
+
+        Parameters
+        ----------
+        entry : LedgerEntry
+            What `charge` returned.
+        model_sha256 : str, default=None
+            Hash of the model file; None if there is none.
+        tell_time : bool, default=True
+            Whether the time is kept, too.
         """
         with _transaction(self._engine) as connection:
             connection.execute(
