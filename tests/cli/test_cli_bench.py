@@ -115,7 +115,7 @@ def test_an_interrupt_says_that_results_are_safe(cli, config, tmp_path, monkeypa
     [
         (("run", "none.yaml"), 2, "got 'none.yaml', and there is no such file"),
         (("run", "quick", "--out", "no/such/folder.jsonl"), 2, "--out must name a file in an existing folder"),
-        (("run", "quick", "--jobs", 0), 2, "greater than or equal to 1"),
+        (("run", "quick", "--jobs", 0), 2, "Invalid value for '--jobs'"),
         (("run", "text", "--data", "nowhere"), 4, "there is no file nowhere"),
         (("report", "none.jsonl", "--out", "folder"), 4, "there is no results file none.jsonl"),
         (("report", "none.jsonl"), 2, "--out"),
