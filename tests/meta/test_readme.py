@@ -13,7 +13,7 @@ from dppl.cli.main import app
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-TEST_COMMAND = "pip install -e '.[test]' && pytest"
+TEST_COMMAND = "pip install -e '.[test]' && pytest -n auto"
 
 
 def test_ci_runs_the_test_command_of_the_readme():
