@@ -321,6 +321,7 @@ def audited():
     return audit_release(release, GaussianDP(2.0), runs=500, confidence=1 - 1e-6)
 
 
+@pytest.mark.audit
 def test_an_audit_finds_nothing_but_a_quarter_of_the_noise_planted(monkeypatch):
     assert not audited().violation
     original = SystemRandomness.rounded_gaussian
@@ -426,6 +427,7 @@ def test_the_noise_of_samples_is_never_less_than_accounted(sensitivity):
     assert least <= Fraction(noise.noise_std) ** 2 < least * (1 + Fraction(1, 10**15))
 
 
+@pytest.mark.slow
 def test_samples_so_rare_that_delta_covers_them_still_get_noise():
     assert 0.05 <= sampled_gaussian_multiplier(1.0, 1e-3, 2.0**-20, 10) < 0.1
 
