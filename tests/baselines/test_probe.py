@@ -71,6 +71,7 @@ def test_without_noise_and_clipping_it_is_logistic_regression(l2):
     assert np.abs(model.predict_proba(X) - reference.predict_proba(model.lattice_.features(X))).max() < 1e-4
 
 
+@pytest.mark.slow
 def test_with_an_intercept_too():
     """A constant coordinate of 1, whose weight neither penalises."""
     X, y = problem(1)

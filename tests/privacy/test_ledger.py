@@ -529,6 +529,7 @@ def test_no_sequence_of_charges_overspends_in_gaussian_dp_and_none_is_refused_wi
             assert used + Fraction(gaussian_mu_within(left * (1 + 1e-9) + 1e-12, 1e-6)) ** 2 > allowed
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(CHARGES)
 def test_no_sequence_of_charges_overspends_and_none_is_refused_without_need(charges):

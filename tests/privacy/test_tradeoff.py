@@ -83,6 +83,7 @@ def losses(mu):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-6, 1e-8])
 @pytest.mark.parametrize("mu", [0.1, 0.5, 1.0, 2.0, 5.0])
 def test_privacy_loss_distributions_of_dp_accounting_enclose_the_epsilon(mu, delta):
@@ -240,6 +241,7 @@ def test_what_tests_reach_against_a_selection_is_rounded_up(epsilon, level):
     assert guess <= selection_best_guess(epsilon) <= guess * (1 + mpmath.mpf(2) ** -51)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_a_selection_lies_above_gaussian_noise_of_its_mu(epsilon):
     mu, e_to_epsilon = selection_mu(epsilon), mpmath.exp(epsilon)

@@ -35,6 +35,8 @@ from dppl.mechanisms.randomness import SeededRandomness, SystemRandomness
 from dppl.privacy import Cost
 from dppl.privacy.composition import covers
 
+pytestmark = pytest.mark.slow
+
 randomness_module = importlib.import_module("dppl.mechanisms.randomness")  # the package has a function of that name
 
 CLASSES = ["a", "b", "c"]
