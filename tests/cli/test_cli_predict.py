@@ -248,15 +248,16 @@ def test_the_real_command_predicts_into_a_pipe_that_closes(task, model):
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")
 @pytest.mark.parametrize("number", [signal.SIGTERM, getattr(signal, "SIGHUP", None)])
 def test_a_command_that_is_told_to_end_leaves_no_embeddings_behind(number, tmp_path):
-    """The command embeds a text that lies in a pipe nobody writes to, so that it waits with its folder open."""
+    """The command waits with its folder open, and wakes often: a signal just before a long call waits for its end."""
     script = """
-import sys
+import time
 from pathlib import Path
 from dppl.cli import main, predict
 
 def wait(*_, **__):
     print("waiting", flush=True)
-    sys.stdin.read()
+    while True:
+        time.sleep(0.01)
 
 predict.load = lambda _: type("Model", (), {"classes_": [], "encoder_": None})
 predict.encoder_of_model = lambda *_, **__: None
