@@ -9,7 +9,11 @@ install:
 
 # Run all tests
 test *ARGS:
-    pytest {{ARGS}}
+    pytest -n auto {{ARGS}}
+
+# Run what takes less than a minute: all tests but audits and slow ones
+quick *ARGS:
+    pytest -n auto -m "not slow and not audit" {{ARGS}}
 
 # Format, lint and type-check
 lint:

@@ -1,5 +1,6 @@
-"""Run before NumPy is imported: one BLAS thread a process, since the tests run in several processes. And an encoder."""
+"""Run before NumPy is imported: one BLAS thread a process, as the tests run in several. A runner, and an encoder."""
 
+import inspect
 import os
 import sys
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402 (NumPy comes with it)
+from typer.testing import CliRunner  # noqa: E402
 
 # Machines that run tests are shared, so no test may depend on how long an example takes.
 settings.register_profile("dppl", deadline=None)
@@ -25,6 +27,12 @@ def _cache_of_the_tests(tmp_path_factory):
         folder = tmp_path_factory.mktemp("cache")
         patch.setattr(verdicts, "_folder", lambda: folder)
         yield
+
+
+@pytest.fixture
+def runner():
+    """Return what runs commands in this process, with stdout and stderr apart: click 8.1 mixes them unless told."""
+    return CliRunner(**({"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}))
 
 
 @pytest.fixture

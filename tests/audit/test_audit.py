@@ -29,6 +29,8 @@ from dppl.lattice import Lattice
 from dppl.mechanisms import CoinPress, ExponentialMechanism, RoundedGaussian
 from dppl.mechanisms.randomness import SystemRandomness
 
+pytestmark = pytest.mark.audit
+
 ALARM = 1e-6
 SHARE, TIGHT_CONFIDENCE = 0.6, 0.8
 # Of a claimed mu: that of a fit, and that of the bare noise, which allows more runs.

@@ -17,6 +17,8 @@ from dppl.errors import ParameterError
 from dppl.lattice import SoftmaxGradient
 from dppl.mechanisms import RoundedGaussian, SymmetricRoundedGaussian, overheard
 
+pytestmark = pytest.mark.audit
+
 ALARM = 1e-6
 RHO, CLASSES = ZCDP(2.0), ["a", "b"]
 SMALL = ZCDP(0.5)

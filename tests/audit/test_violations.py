@@ -19,6 +19,8 @@ from dppl.lattice import Lattice, class_sums, sum_blocks
 from dppl.mechanisms import ExponentialMechanism, RoundedGaussian
 from dppl.mechanisms.randomness import SystemRandomness
 
+pytestmark = pytest.mark.audit
+
 CONFIDENCE = 1 - 1e-6
 SYSTEM = SystemRandomness()
 AXES = np.eye(16)

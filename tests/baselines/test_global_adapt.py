@@ -263,6 +263,7 @@ def test_the_trace_test_notices_a_kept_bound(monkeypatch):
 
 
 # As the audit of the probe: a quarter of the noise puts the two sides 8 standard deviations apart.
+@pytest.mark.audit
 def test_an_audit_finds_a_quarter_of_the_noise_planted(monkeypatch):
     row, other = np.eye(16)[:2]
 

@@ -71,6 +71,7 @@ def test_without_noise_and_clipping_it_is_logistic_regression(l2):
     assert np.abs(model.predict_proba(X) - reference.predict_proba(model.lattice_.features(X))).max() < 1e-4
 
 
+@pytest.mark.slow
 def test_with_an_intercept_too():
     """A constant coordinate of 1, whose weight neither penalises."""
     X, y = problem(1)
@@ -322,6 +323,7 @@ def audited():
     return audit_release(release, GaussianDP(2.0), runs=500, confidence=1 - 1e-6)
 
 
+@pytest.mark.audit
 def test_an_audit_finds_nothing_but_a_quarter_of_the_noise_planted(monkeypatch):
     assert not audited().violation
     original = SystemRandomness.rounded_gaussian
@@ -427,6 +429,7 @@ def test_the_noise_of_samples_is_never_less_than_accounted(sensitivity):
     assert least <= Fraction(noise.noise_std) ** 2 < least * (1 + Fraction(1, 10**15))
 
 
+@pytest.mark.slow
 def test_samples_so_rare_that_delta_covers_them_still_get_noise():
     assert 0.05 <= sampled_gaussian_multiplier(1.0, 1e-3, 2.0**-20, 10) < 0.1
 

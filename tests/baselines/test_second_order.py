@@ -98,6 +98,7 @@ def compare(kind, first, second, **options):
     return max(shares)
 
 
+@pytest.mark.slow
 @every
 @given(case=records)
 @settings(max_examples=60)
@@ -161,6 +162,7 @@ def traces(make, X, y, **options):
     return kept, len(to_bytes(model)), str(model.guarantee_), repr(model), model.get_params()
 
 
+@pytest.mark.slow
 @every
 @given(case=records)
 @settings(max_examples=25)

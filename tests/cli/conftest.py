@@ -20,11 +20,11 @@ BEFORE = Path(__file__).parents[1] / "privacy" / "before"
 
 
 @pytest.fixture
-def cli() -> Callable[..., Result]:
+def cli(runner: CliRunner) -> Callable[..., Result]:
     """Run `dppl` in this process; an exception that is not a SystemExit fails the test."""
 
     def invoke(*arguments: object, **env: str) -> Result:
-        result = CliRunner(env={"COLUMNS": "100", **env}).invoke(app, [str(argument) for argument in arguments])
+        result = runner.invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "100", **env})
         assert result.exception is None or isinstance(result.exception, SystemExit)
         return result
 

@@ -38,6 +38,7 @@ def config(tmp_path):
     return write
 
 
+@pytest.mark.slow
 def test_run_and_report(cli, config, tmp_path):
     out, folder = tmp_path / "r.jsonl", tmp_path / "report"
     assert cli("bench", "run", config(), "--out", out, "--dry-run").stdout == "4 cells, 0 done, 4 left.\n"
@@ -54,6 +55,7 @@ def test_run_and_report(cli, config, tmp_path):
     assert (folder / "accuracy-blobs-none.png").exists()
 
 
+@pytest.mark.slow
 def test_budgets_of_mu_run_and_are_reported(cli, config, tmp_path):
     out, folder, path = tmp_path / "r.jsonl", tmp_path / "report", config()
     path.write_text(path.read_text().replace("budgets: {e: [1, 4]}", "budgets: {mu: [1, 4]}"))
@@ -79,6 +81,7 @@ def test_a_dry_run_finds_bad_parameters(cli, config, tmp_path, error_line):
     )
 
 
+@pytest.mark.slow
 def test_failed_cells_have_an_exit_code_of_their_own(cli, config, tmp_path):
     result = cli("bench", "run", config(pool=100), "--out", tmp_path / "r.jsonl", "--jobs", 1)
     assert result.exit_code == 6
@@ -115,7 +118,7 @@ def test_an_interrupt_says_that_results_are_safe(cli, config, tmp_path, monkeypa
     [
         (("run", "none.yaml"), 2, "got 'none.yaml', and there is no such file"),
         (("run", "quick", "--out", "no/such/folder.jsonl"), 2, "--out must name a file in an existing folder"),
-        (("run", "quick", "--jobs", 0), 2, "greater than or equal to 1"),
+        (("run", "quick", "--jobs", 0), 2, "Invalid value for '--jobs'"),
         (("run", "text", "--data", "nowhere"), 4, "there is no file nowhere"),
         (("report", "none.jsonl", "--out", "folder"), 4, "there is no results file none.jsonl"),
         (("report", "none.jsonl"), 2, "--out"),

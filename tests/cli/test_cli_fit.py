@@ -445,6 +445,7 @@ def test_each_help_has_an_example(command, cli):
     assert f" dppl {command}" in result.stdout.split("Usage:")[1].split("\n", 1)[1]
 
 
+@pytest.mark.slow
 def test_the_real_command_fits_and_fails_like_the_app(task, process):
     done = process(*fit_arguments(task, "--rho", 1, "--seed", 2))
     assert (done.returncode, done.stderr) == (0, "")
@@ -490,6 +491,7 @@ print(json.dumps(codes))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="elsewhere a killed fit may leave a hidden part of a file")
 def test_a_killed_fit_leaves_a_whole_model_or_nothing(tmp_path):
     rng = np.random.default_rng(0)

@@ -40,6 +40,8 @@ from dppl.privacy import ledger as ledger_module
 from dppl.prototypes._softmax import Ascent
 from dppl.prototypes.mean import MECHANISMS, METRICS
 
+pytestmark = pytest.mark.slow
+
 # Built once: typer takes longer for it than a fit takes.
 COMMAND = typer.main.get_command(main.app)
 

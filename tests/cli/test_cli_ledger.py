@@ -538,6 +538,7 @@ def test_each_help_has_an_example(command, cli):
     assert f"dppl ledger {command}" in result.stdout.split("Usage:")[1].split("\n", 1)[1]
 
 
+@pytest.mark.slow
 def test_the_real_command_charges_and_refuses_like_the_app(task, wards, process):
     assert process(*fit(task, "--rho", 0.75, *charged(wards))).returncode == 0
     refused = process(*fit(task, "--rho", 0.75, *charged(wards), out=task.folder / "more.safetensors"))

@@ -230,6 +230,7 @@ def test_labels_take_the_type_of_the_models_classes(as_text, task, cli):
     assert [entry["class"] for entry in report["per_class"]] == [1, 2, 10]
 
 
+@pytest.mark.slow
 def test_the_real_command_predicts_into_a_pipe_that_closes(task, model):
     write_table(task.table, np.tile(task.X, (3000, 1)))
     command = [sys.executable, "-m", "dppl", "predict", str(model), str(task.table)]
@@ -242,19 +243,21 @@ def test_the_real_command_predicts_into_a_pipe_that_closes(task, model):
         assert child.wait(timeout=60) == 141
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")
 @pytest.mark.parametrize("number", [signal.SIGTERM, getattr(signal, "SIGHUP", None)])
 def test_a_command_that_is_told_to_end_leaves_no_embeddings_behind(number, tmp_path):
-    """The command embeds a text that lies in a pipe nobody writes to, so that it waits with its folder open."""
+    """The command waits with its folder open, and wakes often: a signal just before a long call waits for its end."""
     script = """
-import sys
+import time
 from pathlib import Path
 from dppl.cli import main, predict
 
 def wait(*_, **__):
     print("waiting", flush=True)
-    sys.stdin.read()
+    while True:
+        time.sleep(0.01)
 
 predict.load = lambda _: type("Model", (), {"classes_": [], "encoder_": None})
 predict.encoder_of_model = lambda *_, **__: None
@@ -280,6 +283,7 @@ main.run()
     assert not list((tmp_path / "temporary").iterdir())
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line(task, model):
     command = [sys.executable, "-m", "dppl", "predict", str(model), str(task.table)]
     env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}

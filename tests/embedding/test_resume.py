@@ -86,6 +86,7 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in files}
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_ends_with_the_same_bytes(tmp_path):
     whole = make_source(tmp_path / "whole")
     killed = {moment: make_source(tmp_path / str(moment)) for moment in MOMENTS}

@@ -28,6 +28,7 @@ FINGERPRINT = Fingerprint(
 )
 
 
+@pytest.mark.slow
 def test_nothing_heavy_is_imported_with_the_package():
     heavy = "{'torch', 'PIL', 'timm', 'transformers', 'sentence_transformers', 'onnxruntime', 'huggingface_hub'}"
     code = f"import sys, dppl.encoders; sys.exit(bool({heavy} & set(sys.modules)))"

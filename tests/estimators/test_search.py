@@ -83,6 +83,7 @@ def test_fits_and_scores_spend_what_one_run_may(monkeypatch):
     assert release.parameters["noise_std_of_score"] ** 2 * 2 * release.cost["rho_per_run"] >= 1
 
 
+@pytest.mark.slow
 def test_the_number_of_runs_is_geometric_and_is_told_nowhere(monkeypatch):
     runs = []
     monkeypatch.setattr(PrivateSearch, "_score", lambda self, *others: runs.append(1) or 0.0)

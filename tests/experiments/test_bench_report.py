@@ -94,6 +94,7 @@ def everything():
             yield record("ncm", 0.9, ir=ir)
 
 
+@pytest.mark.slow
 def test_every_figure_that_the_results_allow_is_drawn(report):
     folder, text, page = report(everything())
     stems = {
@@ -225,6 +226,7 @@ def test_tables_say_how_many_seeds_where_methods_have_different_ones(report):
     assert "| **0.500 ± 0.000** (3) |" in text
 
 
+@pytest.mark.slow
 def test_the_first_table_names_winners_margins_and_ties(report):
     cells = [record("mean", 0.5, seed=s) for s in (0, 1)] + [record("least-squares", 0.52, seed=s) for s in (0, 1)]
     cells += [record("mean", 0.5, ir=100.0), record("least-squares", 0.491, ir=100.0)]

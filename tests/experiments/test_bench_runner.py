@@ -39,6 +39,7 @@ def path(tmp_path):
     return tmp_path / "results.jsonl"
 
 
+@pytest.mark.slow
 def test_a_run_survives_sigkill_and_computes_nothing_twice(write_config, experiment, path, tmp_path):
     script = tmp_path / "dies.py"
     script.write_text(textwrap.dedent(DIES))
@@ -68,6 +69,7 @@ def test_a_finished_experiment_starts_no_process(experiment, path, monkeypatch):
     assert run_experiment(loaded, path).before == len(loaded.cells)
 
 
+@pytest.mark.slow
 def test_a_failing_cell_stops_no_other_and_is_tried_again(experiment, path):
     around = dict(os.environ), signal.getsignal(signal.SIGINT)
     loaded = experiment(methods=[{"method": "mean", "pool": [1, 1000, 2]}])
@@ -81,6 +83,7 @@ def test_a_failing_cell_stops_no_other_and_is_tried_again(experiment, path):
     assert (dict(os.environ), signal.getsignal(signal.SIGINT)) == around
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_costs_its_cell_only(experiment, path):
     killed = []
 
@@ -107,6 +110,7 @@ def interruptible():
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_keeps_what_is_done_and_leaves_no_process(experiment, path):
     def finished(record):

@@ -20,6 +20,7 @@ def naive(q, codes, n_classes):
     return np.stack([part.T @ part for part in wide])
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32), st.integers(0, 300), st.integers(1, 5), st.sampled_from([1, 5, 40]))
 @settings(max_examples=50)
 def test_grams_and_sums_equal_integer_arithmetic(seed, n, n_classes, dim):

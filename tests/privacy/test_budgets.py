@@ -129,6 +129,7 @@ def test_zcdp_converts_to_the_best_order_and_never_below_it(rho, delta):
     assert reference <= got <= max(reference * (1 + 1e-5), 1e-12)  # where delta alone covers it, a token epsilon
 
 
+@pytest.mark.slow
 @given(sizes, deltas)
 def test_the_zcdp_within_an_approximate_budget_stays_within_it(epsilon, delta):
     rho = zcdp_within(epsilon, delta)
@@ -164,6 +165,7 @@ def test_gaussian_dp_converts_to_the_smallest_epsilon(mu, delta):
         assert epsilon == 1e-12 or exact_delta(mu, next_below(epsilon)) > mpmath.mpf(delta)
 
 
+@pytest.mark.slow
 @given(st.floats(1e-3, 100.0), st.sampled_from([1e-12, 1e-6, 1e-3, 0.1]))
 @settings(max_examples=60)
 def test_an_approximate_budget_allows_the_largest_mu_that_stays_within_it(epsilon, delta):

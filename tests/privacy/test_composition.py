@@ -330,6 +330,7 @@ def test_a_lost_count_would_be_noticed(kind, monkeypatch):
         assert_that_k_cost_k_times(COSTS[kind], 2)
 
 
+@pytest.mark.slow
 def test_what_is_used_of_dp_accounting_keeps_the_count():
     sources = [path.read_text(encoding="utf-8") for path in Path(dppl.__file__).parent.rglob("*.py")]
     used = set(re.findall(r"\b\w+DpEvent\b", "".join(sources)))

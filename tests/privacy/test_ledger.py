@@ -497,6 +497,7 @@ def exact_total(charges):
     return shared + max((sum(Fraction(rho) for p, rho in charges if p == part) for part in parts), default=Fraction(0))
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(CHARGES, st.sampled_from([GaussianDP(1.0), ApproxDP(4.0, 1e-6)]))
 def test_no_sequence_of_charges_overspends_in_gaussian_dp_and_none_is_refused_without_need(charges, budget):
@@ -528,6 +529,7 @@ def test_no_sequence_of_charges_overspends_in_gaussian_dp_and_none_is_refused_wi
             assert used + Fraction(gaussian_mu_within(left * (1 + 1e-9) + 1e-12, 1e-6)) ** 2 > allowed
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(CHARGES)
 def test_no_sequence_of_charges_overspends_and_none_is_refused_without_need(charges):
@@ -1076,6 +1078,7 @@ def race(ledgers, monkeypatch):
     return sorted(outcomes), ledgers[0].spent()["rho"]
 
 
+@pytest.mark.slow
 def test_of_two_charges_at_once_one_is_refused(file, monkeypatch):
     ledgers = [Ledger(file, "wards", ZCDP(1.0)) for _ in range(2)]
     assert race(ledgers, monkeypatch) == (["charged", "refused"], 0.75)

@@ -188,6 +188,7 @@ def report(outcome, numbers, record_property):
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="the children are forked")
 
 
+@pytest.mark.slow
 @needs_fork
 def test_two_hundred_processes_on_one_file(tmp_path, record_property):
     file = tmp_path / "ledger.db"
@@ -197,6 +198,7 @@ def test_two_hundred_processes_on_one_file(tmp_path, record_property):
     report(outcome, check_the_books(file, tmp_path, outcome), record_property)
 
 
+@pytest.mark.slow
 @needs_fork
 def test_a_charge_that_is_taken_back_or_doubled_is_noticed(tmp_path, monkeypatch):
     """The negative control of the books: they must not balance for a ledger that forgets or overspends."""

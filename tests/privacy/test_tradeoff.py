@@ -3,6 +3,7 @@
 import itertools
 import math
 from fractions import Fraction
+from functools import cache
 
 import mpmath
 import numpy as np
@@ -71,15 +72,22 @@ def test_the_largest_mu_within_a_budget_is_the_largest_float_that_holds(epsilon,
     assert gaussian_epsilon(mu, delta) <= epsilon
 
 
-@pytest.mark.parametrize("mu", [0.1, 0.5, 1.0, 2.0, 5.0])
-@pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-6, 1e-8])
-def test_privacy_loss_distributions_of_dp_accounting_enclose_the_epsilon(mu, delta):
-    low, high = (
+@cache
+def losses(mu):
+    """The privacy loss distribution of Gaussian noise, rounded down and rounded up."""
+    return [
         privacy_loss_distribution.from_gaussian_mechanism(
             1 / mu, value_discretization_interval=1e-4, pessimistic_estimate=pessimistic
-        ).get_epsilon_for_delta(delta)
+        )
         for pessimistic in (False, True)
-    )
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-6, 1e-8])
+@pytest.mark.parametrize("mu", [0.1, 0.5, 1.0, 2.0, 5.0])
+def test_privacy_loss_distributions_of_dp_accounting_enclose_the_epsilon(mu, delta):
+    low, high = (distribution.get_epsilon_for_delta(delta) for distribution in losses(mu))
     assert low <= gaussian_epsilon(mu, delta) <= high
     # The control: they are close enough to notice an error of a thousandth in mu.
     assert gaussian_epsilon(mu * 0.999, delta) < low
@@ -233,6 +241,7 @@ def test_what_tests_reach_against_a_selection_is_rounded_up(epsilon, level):
     assert guess <= selection_best_guess(epsilon) <= guess * (1 + mpmath.mpf(2) ** -51)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_a_selection_lies_above_gaussian_noise_of_its_mu(epsilon):
     mu, e_to_epsilon = selection_mu(epsilon), mpmath.exp(epsilon)

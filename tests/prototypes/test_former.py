@@ -8,7 +8,6 @@ import pytest
 from safetensors.numpy import load_file, save_file
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from typer.testing import CliRunner
 
 import dppl
 from dppl import ApproxDP, Ledger, PureDP, SoftmaxPrototypes
@@ -128,18 +127,19 @@ def test_it_is_no_method_to_choose():
     assert "DiscriminantPrototypes" not in {entry.name for entry in BY_METHOD.values()}
 
 
-def command(*arguments):
-    return CliRunner(env={"COLUMNS": "100"}).invoke(app, [str(argument) for argument in arguments])
+@pytest.fixture
+def command(runner):
+    return lambda *arguments: runner.invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "100"})
 
 
-def test_the_command_predicts_with_it(file, tmp_path):
+def test_the_command_predicts_with_it(file, tmp_path, command):
     write_table(tmp_path / "new.npz", X)
     result = command("predict", file, tmp_path / "new.npz")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.split() == dppl.load(file).predict(X).tolist()
 
 
-def test_the_command_shows_it(file):
+def test_the_command_shows_it(file, command):
     result = command("show", file)
     assert (result.exit_code, result.stderr) == (0, "")
     shown = " ".join(result.stdout.split())
@@ -166,7 +166,7 @@ MISSING = ["coef", "prototypes", "temperature"]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_tensor_is_refused(damage, tmp_path):
+def test_a_damaged_tensor_is_refused(damage, tmp_path, command):
     path = rewritten(tmp_path / "m.safetensors")
     dppl.load(path)  # the file that is not damaged is a model
     rewritten(path, **DAMAGES[damage])

@@ -36,6 +36,8 @@ from dppl.privacy import Cost
 from dppl.privacy.composition import covers
 from dppl.prototypes.public import _similarity_clip as similarity_clip
 
+pytestmark = pytest.mark.slow
+
 randomness_module = importlib.import_module("dppl.mechanisms.randomness")  # the package has a function of that name
 
 CLASSES = ["a", "b", "c"]

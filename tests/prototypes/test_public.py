@@ -54,6 +54,7 @@ def test_prediction_is_by_mean_distance(data):
     assert (model.predict(data[0]) == distance.mean(axis=2).argmin(axis=1)).all()
 
 
+@pytest.mark.slow
 def test_the_selection_follows_the_exact_utilities(data):
     """Frequencies over many fits against the law of the exponential mechanism on eq. (14) of DPPL-v1."""
     X, y, public = data[0][:12], data[1][:12], data[2][:9]

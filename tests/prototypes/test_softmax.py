@@ -91,6 +91,7 @@ def check_neighbours(case, budget=None, public=PUBLIC):
     assert covers(budget, [Cost.from_dict(mechanism.cost) for mechanism in uses])
 
 
+@pytest.mark.slow
 @given(case=records)
 @settings(max_examples=40)
 def test_each_release_moves_by_the_stated_sensitivity_given_those_before(case):

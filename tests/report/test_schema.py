@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
-from typer.testing import CliRunner
 
 from dppl import (
     ZCDP,
@@ -111,9 +110,9 @@ def test_a_file_of_the_older_format_can_state_no_mu(older):
     VALIDATOR.validate(older | {"format": 2})
 
 
-def test_what_the_command_prints_is_valid(tmp_path):
+def test_what_the_command_prints_is_valid(tmp_path, runner):
     MeanPrototypes(GaussianDP(1.0), [0, 1, 2]).fit(X, Y).save(tmp_path / "model.safetensors")
-    result = CliRunner().invoke(app, ["show", str(tmp_path / "model.safetensors"), "--json"])
+    result = runner.invoke(app, ["show", str(tmp_path / "model.safetensors"), "--json"])
     content = json.loads(result.stdout)
     assert content == shown(tmp_path / "model.safetensors")
     VALIDATOR.validate(content)

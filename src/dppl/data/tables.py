@@ -66,6 +66,15 @@ class EmbeddingTable:
     def of(cls, rows: Array, y: Array | None = None, *, metadata: Mapping[str, str] | None = None) -> "EmbeddingTable":
         """Return an array of shape (n, d) as a table.
 
+        Parameters
+        ----------
+        rows : ndarray of shape (n, d)
+            Floats of at most 64 bits, or integers; kept and not copied.
+        y : ndarray of shape (n,), default=None
+            Labels, if there are any.
+        metadata : mapping of str to str, default=None
+            What the table says of itself.
+
         Raises
         ------
         InputError

@@ -156,6 +156,17 @@ class Columns:
 
         With `secret`, no message lists `names`: the first line of a file may be a record and no header.
 
+        Parameters
+        ----------
+        names : sequence of str
+            The columns that there are.
+        where : Path
+            What messages name.
+        usual : sequence of str
+            Names of the column of texts or images, the first of which that occurs is taken.
+        secret : bool, default=False
+            Whether `names` may be private.
+
         Raises
         ------
         InputError

@@ -45,7 +45,12 @@ class Encoder(Protocol):
     ) -> NDArray[np.float32]:
         """Return the embeddings, shape (len(batch), dimension), of what `prepare` returned.
 
-        `progress`, if there is one, is called with the number of rows that were finished since the last call.
+        Parameters
+        ----------
+        batch : sequence
+            What `prepare` returned, an item a record.
+        progress : callable, default=None
+            Called with the number of rows that were finished since the last call.
         """
 
     def encode(self, batch: Sequence[Any]) -> NDArray[np.float32]:

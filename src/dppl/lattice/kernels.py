@@ -60,7 +60,15 @@ def class_sums(blocks: Iterable[Int8], codes: Codes, n_classes: int, dim: int) -
 
 
 def sum_blocks(lattice: Lattice, source: RowSource) -> Iterator[Int8]:
-    """Yield lattice rows in blocks that `class_sums` adds exactly."""
+    """Yield lattice rows in blocks that `class_sums` adds exactly.
+
+    Parameters
+    ----------
+    lattice : Lattice
+        Where the rows are mapped to.
+    source : array, memory map, tensor or table of shape (n, d)
+        The rows.
+    """
     return lattice.blocks(source, _SUM_ROWS)
 
 

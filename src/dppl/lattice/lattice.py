@@ -129,7 +129,15 @@ class Lattice:
         return out
 
     def blocks(self, source: RowSource, size: int) -> Iterator[Int8]:
-        """Yield the lattice rows of an array, memory map or table in blocks of at most `size` rows."""
+        """Yield the lattice rows of an array, memory map or table in blocks of at most `size` rows.
+
+        Parameters
+        ----------
+        source : array, memory map, tensor or table of shape (n, d)
+            The rows.
+        size : int
+            How many rows a block has, the last one excepted.
+        """
         for block in iter_blocks(source, size):
             yield self.transform(block)
 

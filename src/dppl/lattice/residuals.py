@@ -152,7 +152,14 @@ class SoftmaxGradient:
     ) -> tuple[Int64, int]:
         r"""Return the sum, and the number of records whose residual is longer than `threshold`.
 
-        One record changes the number by at most 1. Parameters otherwise as in `sum`.
+        One record changes the number by at most 1.
+
+        Parameters
+        ----------
+        blocks, codes, weights, offsets, clip
+            As in `sum`.
+        threshold : float, default=inf
+            A length before clipping.
         """
         check_clip(clip)
         layer = _IntegerLayer(weights, offsets, self.lattice)
@@ -201,6 +208,13 @@ def gradient_blocks(lattice: Lattice, source: RowSource) -> Iterable[Any]:
     Rows of an array in memory are mapped once and kept, a byte a number; those of a tensor are then kept on its device.
     A table or memory map may be larger than memory: a gibibyte of its mapped rows is kept, and what comes after that is
     read and mapped again every time.
+
+    Parameters
+    ----------
+    lattice : Lattice
+        Where the rows are mapped to.
+    source : array, memory map, tensor or table of shape (n, d)
+        The rows.
     """
     if isinstance(source, TensorRows):
         if not source.computes:

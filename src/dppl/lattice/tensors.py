@@ -28,7 +28,15 @@ def namespace(array: Any) -> Any:
 
 
 def beside(values: NDArray[Any], array: Any) -> Any:
-    """Return `values` in the library and on the device of `array`."""
+    """Return `values` in the library and on the device of `array`.
+
+    Parameters
+    ----------
+    values : ndarray
+        What is wanted there.
+    array : array or tensor
+        What tells where.
+    """
     return values if isinstance(array, np.ndarray) else namespace(array).asarray(values, device=array.device)
 
 

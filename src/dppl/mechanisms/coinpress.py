@@ -84,7 +84,17 @@ class CoinPress:
 
     @classmethod
     def within(cls, budget: Budget, dim: int, **options: object) -> CoinPress:
-        """Return the estimator that spends what `budget` allows, checked for rows of width `dim`."""
+        """Return the estimator that spends what `budget` allows, checked for rows of width `dim`.
+
+        Parameters
+        ----------
+        budget : Budget
+            What all steps may cost together.
+        dim : int
+            Width of a row.
+        **options : object
+            Further parameters of the class.
+        """
         mechanism = cls(budget.gaussian_allowance().mu, **options)  # type: ignore[arg-type]
         mechanism._first_center(dim)
         return mechanism

@@ -71,6 +71,17 @@ class ExponentialMechanism:
         """Return the sharpest selection for each of several disjoint classes whose cost stays within `budget`.
 
         Under replace-one each is half as sharp; `describe` says why.
+
+        Parameters
+        ----------
+        budget : Budget
+            What all selections may cost together.
+        sensitivity : int
+            By how much one record changes a utility at most.
+        size : int, default=1
+            How many candidates are selected for a class, jointly.
+        adjacency : {"add-remove", "replace-one"}, default="add-remove"
+            Which data sets are neighbours.
         """
         epsilon = budget.selection_epsilon()
         return cls(
@@ -117,6 +128,13 @@ class ExponentialMechanism:
 
         Under replace-one a record leaves one selection and enters another, or the same one: twice epsilon in pure DP,
         and in zCDP the square of twice the range over eight (the same class is the worse case).
+
+        Parameters
+        ----------
+        statistic : str
+            What is selected, in words.
+        adjacency : {"add-remove", "replace-one"}
+            Which data sets are neighbours.
         """
         epsilon = self.epsilon if adjacency == "add-remove" else 2 * self.epsilon
         return Release(

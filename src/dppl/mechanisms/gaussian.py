@@ -63,6 +63,13 @@ class RoundedGaussian:
     def within(cls, budget: Budget, squared_sensitivity: Fraction) -> Self:
         """Return the least noise that stays within `budget`.
 
+        Parameters
+        ----------
+        budget : Budget
+            What the release may cost.
+        squared_sensitivity : Fraction
+            Square of the L2 sensitivity, exact.
+
         Raises
         ------
         BudgetError
@@ -82,7 +89,15 @@ class RoundedGaussian:
         return Fraction(self.cost["mu"]) ** 2
 
     def release(self, exact: Int64, source: Randomness) -> Int64:
-        """Return `exact` plus noise of the same shape; the sum of two int64 arrays is exact."""
+        """Return `exact` plus noise of the same shape; the sum of two int64 arrays is exact.
+
+        Parameters
+        ----------
+        exact : ndarray of int64
+            Private; it is not changed.
+        source : Randomness
+            Where the noise is drawn.
+        """
         return self._told(exact + source.rounded_gaussian(self.noise_std, exact.shape))
 
     def _told(self, released: Int64) -> Int64:

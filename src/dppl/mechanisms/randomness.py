@@ -48,7 +48,15 @@ class Randomness(ABC):
 
     @abstractmethod
     def rounded_gaussian(self, noise_std: float, shape: tuple[int, ...]) -> Int64:
-        """Return independent integers round(noise_std·Z), Z standard normal."""
+        """Return independent integers round(noise_std·Z), Z standard normal.
+
+        Parameters
+        ----------
+        noise_std : float
+            Standard deviation before rounding, above 0.
+        shape : tuple of int
+            Of the array that is returned.
+        """
 
 
 class SystemRandomness(Randomness):

@@ -33,6 +33,13 @@ def epsilon_of_zcdp(rho: float, delta: float) -> float:
     Canonne, Kamath, Steinke (2020), arXiv:2004.00010v5, Proposition 12 at the best of many orders, computed by
     dp-accounting.
 
+    Parameters
+    ----------
+    rho : float
+        Above 0, and finite.
+    delta : float
+        Between 0 and 1, both excluded.
+
     Raises
     ------
     BudgetError
@@ -50,6 +57,15 @@ def epsilon_at_order(divergence: float, delta: float, order: float) -> float:
     """Return the epsilon at `delta` that a bound on the Rényi divergence of one order proves, rounded up.
 
     Canonne, Kamath, Steinke (2020), arXiv:2004.00010v5, Proposition 12.
+
+    Parameters
+    ----------
+    divergence : float
+        What the Rényi divergence of this order is at most.
+    delta : float
+        Between 0 and 1, both excluded.
+    order : float
+        Above 1.
     """
     epsilon = divergence + math.log1p(-1 / order) - math.log(delta * order) / (order - 1)
     # Relative to the largest of the terms, which may cancel; it covers the rounding of a sum of divergences as well.
@@ -58,7 +74,15 @@ def epsilon_at_order(divergence: float, delta: float, order: float) -> float:
 
 
 def order_of_zcdp_within(epsilon: float, delta: float) -> float:
-    """Return the Rényi order that proves `zcdp_within` (epsilon, delta)."""
+    """Return the Rényi order that proves `zcdp_within` (epsilon, delta).
+
+    Parameters
+    ----------
+    epsilon : float
+        Above 0.
+    delta : float
+        Between 0 and 1, both excluded.
+    """
     rho = zcdp_within(epsilon, delta)
     _, order = _epsilon_and_order(rho, delta, 1 + _COARSE)
     return _epsilon_and_order(rho, delta, 1 + (order - 1) * _FINE)[1]
@@ -74,7 +98,15 @@ def _epsilon_and_order(rho: float, delta: float, orders: NDArray[np.float64]) ->
 
 
 def zcdp_within(epsilon: float, delta: float) -> float:
-    """Return the largest rho that `epsilon_of_zcdp` puts within (epsilon, delta), rounded down."""
+    """Return the largest rho that `epsilon_of_zcdp` puts within (epsilon, delta), rounded down.
+
+    Parameters
+    ----------
+    epsilon : float
+        Above 0.
+    delta : float
+        Between 0 and 1, both excluded.
+    """
     # Python's own numbers: as keys of the cache others are equal to them, and compute in less precision.
     return _zcdp_within(float(epsilon), float(delta))
 
@@ -102,6 +134,13 @@ def _walk(start: float, step: float, accept: Callable[[float], bool]) -> float:
 
 def check_delta(delta: float, max_records: int) -> None:
     """Refuse a delta that is not below 1/n for all n up to a public bound.
+
+    Parameters
+    ----------
+    delta : float
+        Between 0 and 1, both excluded.
+    max_records : int
+        The public bound.
 
     Raises
     ------
@@ -134,6 +173,13 @@ def gaussian_noise_std(squared_sensitivity: Fraction, mu: float) -> float:
     """Return the smallest float sigma with sensitivity/sigma ≤ mu, decided in rationals.
 
     Dong, Roth, Su (2022), arXiv:1905.02383v3, Theorem 2.7.
+
+    Parameters
+    ----------
+    squared_sensitivity : Fraction
+        Square of the L2 sensitivity, exact.
+    mu : float
+        Above 0.
     """
     if squared_sensitivity <= 0:
         raise BudgetError("a release needs a positive sensitivity.")
@@ -163,6 +209,17 @@ def sampled_gaussian_multiplier(epsilon: float, delta: float, sampling_rate: flo
 
     Calibrated by dp-accounting with privacy loss distributions, on the safe side, for adding or removing one record.
     The tolerance is a thousandth.
+
+    Parameters
+    ----------
+    epsilon : float
+        Above 0.
+    delta : float
+        Between 0 and 1, both excluded.
+    sampling_rate : float
+        Chance of each record to be in a sample, above 0 and at most 1.
+    steps : int
+        How many sums are released, each over a sample of its own.
 
     Raises
     ------
@@ -199,12 +256,28 @@ def sampled_gaussian_multiplier(epsilon: float, delta: float, sampling_rate: flo
 
 
 def round_up(guess: float, holds: Callable[[Fraction], bool]) -> float:
-    """Return the first float at or above about `guess` for which `holds` is true."""
+    """Return the first float at or above about `guess` for which `holds` is true.
+
+    Parameters
+    ----------
+    guess : float
+        Where the search begins.
+    holds : callable
+        Takes a Fraction; false up to some number and true from there.
+    """
     return _round(guess, holds, math.inf)
 
 
 def round_down(guess: float, holds: Callable[[Fraction], bool]) -> float:
-    """Return the first float at or below about `guess` for which `holds` is true."""
+    """Return the first float at or below about `guess` for which `holds` is true.
+
+    Parameters
+    ----------
+    guess : float
+        Where the search begins.
+    holds : callable
+        Takes a Fraction; true up to some number and false from there.
+    """
     return _round(guess, holds, 0.0)
 
 

@@ -379,6 +379,13 @@ def as_typed(value: float) -> float:
 def rounded_up(value: float, digits: int = 6) -> str:
     """Write a cost with few digits, never less than it is.
 
+    Parameters
+    ----------
+    value : float
+        The cost.
+    digits : int, default=6
+        How many significant digits are written at most.
+
     Examples
     --------
     >>> rounded_up(1e-5), rounded_up(10.0436, 3), rounded_up(3.00000001e-9)

@@ -203,6 +203,15 @@ def epsilon_at(costs: Iterable[Cost], delta: float, order: float) -> float:
 
     An order that was fixed in advance adds up even where later releases are chosen by what earlier ones showed
     (Feldman, Zrnic 2021, arXiv:2008.11193).
+
+    Parameters
+    ----------
+    costs : iterable of Cost
+        Of all releases.
+    delta : float
+        Between 0 and 1, both excluded.
+    order : float
+        Above 1.
     """
     return epsilon_at_order(math.fsum(cost.renyi(order) for cost in costs), delta, order)
 
@@ -264,7 +273,15 @@ def _check_costs(costs: Sequence[Cost]) -> None:
 
 
 def covers(budget: Budget, costs: Sequence[Cost]) -> bool:
-    """Tell whether all releases together stay within `budget`."""
+    """Tell whether all releases together stay within `budget`.
+
+    Parameters
+    ----------
+    budget : Budget
+        In the notion that is asked about.
+    costs : sequence of Cost
+        Of all releases.
+    """
     if isinstance(budget, ApproxDP):
         return compose(costs, budget.delta).epsilon <= budget.epsilon
     if isinstance(budget, PureDP):

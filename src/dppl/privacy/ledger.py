@@ -278,6 +278,15 @@ class Ledger:
 
         The time is left out on request: that of a search would tell its number of runs, which must stay secret. Whoever
         sees the time of the ledger's file (or the logs of a database) can tell it all the same.
+
+        Parameters
+        ----------
+        entry : LedgerEntry
+            What `charge` returned.
+        model_sha256 : str, default=None
+            Hash of the model file; None if there is none.
+        tell_time : bool, default=True
+            Whether the time is kept, too.
         """
         with _transaction(self._engine) as connection:
             connection.execute(

@@ -37,6 +37,13 @@ SMALLEST_MU, _LARGEST_MU, _LARGEST_EPSILON = 1e-15, 1e8, 1e17
 def check_mu(mu: float, *, least: float = 0.0) -> None:
     """Refuse a mu with which nothing can be done.
 
+    Parameters
+    ----------
+    mu : float
+        Of all releases together.
+    least : float, default=0
+        The smallest that is accepted.
+
     Raises
     ------
     BudgetError
@@ -51,6 +58,13 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
     Dong, Roth, Su (2022), Corollary 2.13; Balle, Wang (2018), arXiv:1805.06530, Theorem 8.
 
+    Parameters
+    ----------
+    mu : float
+        At least 0.
+    delta : float
+        Between 0 and 1, both excluded.
+
     Raises
     ------
     BudgetError
@@ -64,6 +78,13 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 @lru_cache(maxsize=256)
 def gaussian_mu_within(epsilon: float, delta: float) -> float:
     """Return the largest float mu such that mu-GDP implies (epsilon, delta).
+
+    Parameters
+    ----------
+    epsilon : float
+        Above 0.
+    delta : float
+        Between 0 and 1, both excluded.
 
     Raises
     ------
@@ -83,7 +104,15 @@ def gaussian_best_guess(mu: float) -> float:
 
 
 def gaussian_power(mu: float, level: float) -> float:
-    """Return the largest true-positive rate at the false-positive rate `level` under mu-GDP, rounded up."""
+    """Return the largest true-positive rate at the false-positive rate `level` under mu-GDP, rounded up.
+
+    Parameters
+    ----------
+    mu : float
+        At least 0.
+    level : float
+        Of false positives, between 0 and 1.
+    """
     return _share(lambda: _phi(_ball(mu) + _quantile(_ball(level))))
 
 
@@ -113,6 +142,13 @@ def selection_epsilon(epsilon: float, delta: float) -> float:
     """Return the epsilon at `delta` of one selection of range `epsilon`, rounded up.
 
     The supremum of 1 - L(a) - e^x·a is (1 - e^(-(epsilon - x)/2))²/(1 - e^(-epsilon)); this is the x where it is delta.
+
+    Parameters
+    ----------
+    epsilon : float
+        The range, above 0.
+    delta : float
+        Between 0 and 1, both excluded.
     """
 
     def exact() -> arb:
@@ -128,7 +164,15 @@ def selection_best_guess(epsilon: float) -> float:
 
 
 def selection_power(epsilon: float, level: float) -> float:
-    """Return the largest true-positive rate at the false-positive rate `level`, 1 - L(level), rounded up."""
+    """Return the largest true-positive rate at the false-positive rate `level`, 1 - L(level), rounded up.
+
+    Parameters
+    ----------
+    epsilon : float
+        The range, above 0.
+    level : float
+        Of false positives, between 0 and 1.
+    """
     # e^epsilon·a/(1 + (e^epsilon - 1)·a), without its overflow.
     return _share(lambda: 1 / (1 + (-_ball(epsilon)).exp() * (1 / _ball(level) - 1)))
 
@@ -137,6 +181,15 @@ def approximate_power(epsilon: float, delta: float, level: float) -> float:
     """Return the largest true-positive rate at the false-positive rate `level` under (epsilon, delta), rounded up.
 
     Wasserman, Zhou (2010), arXiv:0811.2501v2, Theorem 2.4; Kairouz, Oh, Viswanath (2015), arXiv:1311.0776, Theorem 2.1.
+
+    Parameters
+    ----------
+    epsilon : float
+        Above 0.
+    delta : float
+        Between 0 and 1, both excluded.
+    level : float
+        Of false positives, between 0 and 1.
     """
     few = _share(lambda: _ball(epsilon).exp() * _ball(level) + _ball(delta)) if epsilon < 700 else 1.0
     many = _share(lambda: 1 - (-_ball(epsilon)).exp() * (1 - _ball(delta) - _ball(level)))
@@ -147,6 +200,13 @@ def approximate_best_guess(epsilon: float, delta: float) -> float:
     """Return how often a guess at even odds is right at most under (epsilon, delta), rounded up.
 
     (e^epsilon + delta)/(1 + e^epsilon): Kairouz, Oh, Viswanath (2015), arXiv:1311.0776, Theorem 2.1.
+
+    Parameters
+    ----------
+    epsilon : float
+        Above 0.
+    delta : float
+        Between 0 and 1, both excluded.
     """
     return _share(lambda: (1 + _ball(delta) * (-_ball(epsilon)).exp()) / (1 + (-_ball(epsilon)).exp()))
 

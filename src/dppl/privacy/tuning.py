@@ -63,6 +63,15 @@ def renyi_of_best(rho: float, mean_runs: int, order: float) -> float:
 def rho_per_run_within(epsilon: float, delta: float, mean_runs: int) -> float:
     """Return the largest rho of one run whose search stays within (epsilon, delta), rounded down.
 
+    Parameters
+    ----------
+    epsilon : float
+        Above 0.
+    delta : float
+        Between 0 and 1, both excluded.
+    mean_runs : int
+        Mean of the random number of runs.
+
     Raises
     ------
     BudgetError
@@ -92,7 +101,17 @@ def _rho_per_run_within(epsilon: float, delta: float, mean_runs: int) -> float:
 
 
 def best_order(rho: float, mean_runs: int, delta: float) -> float:
-    """Return the Rényi order, of `ORDERS`, that proves the smallest epsilon of a search at `delta`."""
+    """Return the Rényi order, of `ORDERS`, that proves the smallest epsilon of a search at `delta`.
+
+    Parameters
+    ----------
+    rho : float
+        Cost of one run in zCDP.
+    mean_runs : int
+        Mean of the random number of runs.
+    delta : float
+        Between 0 and 1, both excluded.
+    """
     return _epsilon_and_order(rho, mean_runs, delta)[1]
 
 
