@@ -16,8 +16,6 @@ PACKAGES += ("dppl.errors", "dppl.experiments", "dppl.report", "dppl.training")
 MODULES = ("audit", "data", "lattice", "mechanisms", "privacy")
 # To be mended; a test below holds that each still lacks it, so the list can only shrink.
 WITHOUT = {
-    "dppl.baselines.ceilings.NonEmbeddingClassifier.save",
-    "dppl.estimators.search.PrivateSearch.save",
     "dppl.training.classifier.PrivateClassifier.save",
 }
 

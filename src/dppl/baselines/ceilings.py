@@ -56,7 +56,18 @@ class NonPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return np.asarray(self.model_.predict(normalize(validate_data(self, X, reset=False, dtype=np.float64))))
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> NoReturn:
-        """Raise `ParameterError`: what is not private is no dppl model."""
+        """Refuse: what is not private is not a model of dppl.
+
+        Parameters
+        ----------
+        path : path
+        overwrite : bool, default=False
+
+        Raises
+        ------
+        ParameterError
+            Always.
+        """
         raise ParameterError(
             f"{type(self).__name__} is not private, so there is no model file of it; fit a private classifier to "
             "publish one."

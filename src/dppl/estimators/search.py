@@ -201,7 +201,14 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.best_estimator_.decision_function(X)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the released model, with the guarantee of the search; see `EmbeddingClassifier.save`."""
+        """Write the released model, with the guarantee of the search; see `EmbeddingClassifier.save`.
+
+        Parameters
+        ----------
+        path : path
+        overwrite : bool, default=False
+            Whether an existing file may be replaced.
+        """
         check_is_fitted(self, "best_estimator_")
         self.best_estimator_.save(path, overwrite=overwrite)
 

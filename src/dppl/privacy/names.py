@@ -25,6 +25,12 @@ _MARK = "\u200e"  # stands around letters of right-to-left scripts in the table 
 def check_name(parameter: str, name: object) -> None:
     """Refuse what databases would store as something else: numbers, or texts that they cut or cannot encode.
 
+    Parameters
+    ----------
+    parameter : str
+        What the name is given as, for the message.
+    name : object
+
     Raises
     ------
     ParameterError
@@ -44,6 +50,14 @@ def check_name(parameter: str, name: object) -> None:
 
 def refuse_look_alike(parameter: str, name: str, others: Iterable[str]) -> None:
     """Refuse a new name that looks like one that is in use.
+
+    Parameters
+    ----------
+    parameter : str
+        What the name is given as, for the message.
+    name : str
+    others : iterable of str
+        Names in use.
 
     Raises
     ------
