@@ -70,7 +70,7 @@ def test_the_shares_of_the_budget(data):
     model = FeatureCovariance(ZCDP(2.0), CLASSES, covariance_share=0.3, steps=5, random_state=0).fit(X, y)
     gram, gradients = model.guarantee_.releases
     assert (gram.cost["rho"], gradients.cost["rho"]) == (pytest.approx(0.6), pytest.approx(1.4))
-    assert "5 times" in gradients.mechanism
+    assert gradients.times == 5
     s = model.lattice_.scale
     assert gram.parameters["noise_std"] == pytest.approx(s**2 / np.sqrt(2 * 0.6))
     assert gradients.parameters["noise_std"] / gradients.sensitivity == pytest.approx(np.sqrt(5 / (2 * 1.4)))

@@ -87,7 +87,8 @@ def check_neighbours(case, budget=None, public=PUBLIC):
     assert [release.sensitivity for release in releases] == [
         math.sqrt(mechanism.squared_sensitivity / times) for mechanism, times in uses.items()
     ]
-    assert [release.mechanism for release in releases] == [*["rounded Gaussian"] * 3, "rounded Gaussian, 16 times"]
+    assert [release.mechanism for release in releases] == ["rounded Gaussian"] * 4
+    assert [release.times for release in releases] == [1, 1, 1, 16]
     assert covers(budget, [Cost.from_dict(mechanism.cost) for mechanism in uses])
 
 

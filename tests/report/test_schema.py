@@ -91,6 +91,16 @@ def test_statements_of_all_models_are_valid(name, statements):
     VALIDATOR.validate(statements[name])
 
 
+@pytest.mark.parametrize("name", ["softmax-gaussian", "hardly private", "global-adapt", "newton"])
+def test_a_reader_can_compute_mu_from_the_releases(name, statements):
+    content = statements[name]
+    squared = sum(
+        one.get("times", 1) * (one["sensitivity"] / one["parameters"]["noise_std"]) ** 2
+        for one in content["guarantee"]["releases"]
+    )
+    assert squared**0.5 == pytest.approx(content["implied"]["mu"], rel=1e-9)
+
+
 @pytest.fixture(params=sorted(path.stem for path in BEFORE.glob("*.safetensors")))
 def older(request):
     return shown(BEFORE / f"{request.param}.safetensors")

@@ -82,12 +82,13 @@ class SampledGaussian:
     def describe(self, statistic: str) -> Release:
         """Return the entry of the guarantee."""
         return Release(
-            mechanism=f"rounded Gaussian, {self.times} times on Poisson samples",
+            mechanism="rounded Gaussian on Poisson samples",
             statistic=statistic,
             sensitivity=math.sqrt(self.each.squared_sensitivity),
             norm="L2",
             parameters={"noise_std": self.noise_std, "sampling_rate": self.threshold / 2**_RATE_BITS},
             cost=self.budget.to_dict(),
+            times=self.times,
         )
 
 

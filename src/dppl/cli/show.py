@@ -214,7 +214,7 @@ def _releases(releases: tuple[Release, ...]) -> Table:
     for release, times in in_a_row(releases):
         first, last = last + 1, last + times
         number = str(first) if times == 1 else f"{first} to {last}, each"
-        what = f"{number}: {release.statistic.rstrip(',')}, by the {release.mechanism}"
+        what = f"{number}: {release.statistic.rstrip(',')}, by the {release.drawn}"
         sensitivity = f"{release.norm.rstrip(',')} sensitivity {rounded_up(release.sensitivity)}"
         parameters = (f"{name} = {value:.6g}" for name, value in release.parameters.items())
         costs = (f"{name} = {rounded_up(value)}" for name, value in release.cost.items())

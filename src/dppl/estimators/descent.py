@@ -58,7 +58,7 @@ class RepeatedGaussian:
         """Return the entry of the guarantee: the sensitivity of one release, the cost of all."""
         return replace(
             self.together.describe(statistic),
-            mechanism=f"rounded Gaussian, {self.times} times",
+            times=self.times,
             sensitivity=math.sqrt(self.together.squared_sensitivity / self.times),
         )
 

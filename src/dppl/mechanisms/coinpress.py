@@ -145,7 +145,7 @@ class CoinPress:
             mechanism=f"CoinPress mechanism ({len(self.split)} steps of rounded Gaussian noise)",
             statistic=statistic,
             sensitivity=2.0,
-            norm="L2, in radii of each step's ball,",
+            norm="L2 in radii of each step's ball",
             parameters={f"share_{i + 1}": share for i, share in enumerate(self.split)},
             cost=cost_of_gaussian(Fraction(self.mu) ** 2),
         )

@@ -47,7 +47,7 @@ ALWAYS_UNCOVERED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """One use of a mechanism: what was released, how far one record can move it, and what that costs.
+    """A use of a mechanism, or several alike: what was released, how far one record can move it, and what that costs.
 
     Parameters
     ----------
@@ -65,6 +65,8 @@ class Release:
         What it costs under the adjacency of the guarantee: ``rho`` (zCDP), ``mu`` (Gaussian DP) and, where it has one,
         pure ``epsilon``. With both ``mu`` and ``epsilon`` it is one selection by the exponential mechanism, of range
         epsilon. A release that was accounted in approximate DP only has ``epsilon`` and ``delta``.
+    times : int, default=1
+        Number of draws. Sensitivity and noise are those of one, the cost is that of all.
     """
 
     mechanism: str
@@ -73,10 +75,16 @@ class Release:
     norm: str
     parameters: dict[str, float]
     cost: dict[str, float]
+    times: int = 1
+
+    @property
+    def drawn(self) -> str:
+        """The mechanism, and how often it was used."""
+        return self.mechanism if self.times == 1 else f"{self.mechanism}, {self.times} times"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as a JSON-ready dictionary; `from_dict` reads it back."""
-        fields = {name: getattr(self, name) for name in self.__slots__}
+        fields = {name: getattr(self, name) for name in self.__slots__ if name != "times" or self.times > 1}
         return fields | {name: dict(fields[name]) for name in ("parameters", "cost")}
 
     @classmethod
@@ -98,6 +106,7 @@ class Release:
             norm=_text(fields["norm"]),
             parameters={_text(name): _number(value) for name, value in fields["parameters"].items()},
             cost=cost,
+            times=_count(fields.get("times", 1)),
         )
 
 
@@ -440,6 +449,12 @@ def _number(value: Any) -> float:
     return float(value)
 
 
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise TypeError("a whole number above 0 was expected")
+    return value
+
+
 def _best_guess(budget: Budget) -> float:
     """Return how often a guess of membership at even odds is right at most, where only the budget is known."""
     if isinstance(budget, GaussianDP):
@@ -473,6 +488,6 @@ def _release_in_words(release: Release, times: int) -> str:
     parameters = ", ".join(f"{name} {value:.6g}" for name, value in release.parameters.items())
     cost = ", ".join(f"{name} = {rounded_up(value)}" for name, value in release.cost.items())
     return (
-        f"{f'{times} times ' if times > 1 else ''}{release.statistic} by the {release.mechanism} ({release.norm} "
+        f"{f'{times} times ' if times > 1 else ''}{release.statistic} by the {release.drawn} ({release.norm} "
         f"sensitivity {rounded_up(release.sensitivity)}, {parameters}; cost {cost}{' each' if times > 1 else ''})"
     )

@@ -237,7 +237,7 @@ class Ledger:
                 .values(
                     dataset_id=row.id,
                     status=CHARGED,
-                    mechanism="; ".join(dict.fromkeys(release.mechanism for release in guarantee.releases)),
+                    mechanism="; ".join(dict.fromkeys(release.drawn for release in guarantee.releases)),
                     cost=json.dumps(cost),
                     adjacency=guarantee.adjacency,
                     partition_name=partition,

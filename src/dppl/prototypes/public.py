@@ -168,7 +168,7 @@ class PublicPrototypes(EmbeddingClassifier):
         return _Selection(bounds, within)
 
     def _releases(self, mechanism: _Selection, n_classes: int, dim: int) -> tuple[Release, ...]:
-        statistic = f"positions of public rows, {self.n_prototypes} for each of {n_classes} classes,"
+        statistic = f"positions of {self.n_prototypes} public rows for each of {n_classes} classes"
         return (mechanism.of_rows.describe(statistic, adjacency=self.adjacency),)
 
     def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:

@@ -112,7 +112,7 @@ def _yaml(value: Any) -> str:
 
 def _release(release: Release, times: int) -> str:
     rows = [
-        ("mechanism", release.mechanism if times == 1 else f"{release.mechanism}, {times} times"),
+        ("mechanism", release.drawn if times == 1 else f"{release.drawn}, {times} times"),
         ("statistic", release.statistic),
         (f"{release.norm} sensitivity", release.sensitivity),
         *release.parameters.items(),
