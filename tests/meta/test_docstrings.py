@@ -4,12 +4,15 @@ Public is what a package exports, with its methods, and every name without an un
 method that overrides one of its base says no more than that; the base's section counts. Commands have help texts.
 """
 
+import ast
 import importlib
 import inspect
 import pkgutil
 import re
 
 import pytest
+
+from dppl.estimators.registry import ENTRIES
 
 PACKAGES = ("dppl", *(f"dppl.{name}" for name in ("baselines", "embedding", "encoders", "estimators", "prototypes")))
 PACKAGES += ("dppl.errors", "dppl.experiments", "dppl.report", "dppl.training")
@@ -83,3 +86,34 @@ def test_what_is_excepted_still_needs_it(name):
 def test_many_functions_are_found():
     assert len(FUNCTIONS) > 80
     assert {"dppl.data.tables.read_table", "dppl.privacy.ledger.Ledger.charge"} <= set(FUNCTIONS)
+
+
+ESTIMATORS = {entry.name: entry.load() for entry in ENTRIES}
+# What all estimators mean by these is the same, so it is said in the same words.
+SHARED = {"unknown_labels", "center", "rotation", "random_state"}
+
+
+def described(kind):
+    """Return what the docstring of a class says of each parameter, its type and default first."""
+    section = inspect.getdoc(kind).split("Parameters\n----------\n")[1].split("\n\nAttributes")[0]
+    entries = re.findall(r"^(\w+) : (.*(?:\n(?:    .*|$))*)", section, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in entries}
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_documented_defaults_are_those_of_the_constructor(name):
+    parameters = inspect.signature(ESTIMATORS[name]).parameters
+    texts = described(ESTIMATORS[name])
+    assert list(texts) == list(parameters)
+    for parameter in parameters.values():
+        stated = re.search(r"default=(\"[^\"]*\"|[\w.+-]+)", texts[parameter.name])
+        assert (stated is None) == (parameter.default is inspect.Parameter.empty)
+        if stated is not None:
+            assert ast.literal_eval(stated[1]) == parameter.default
+
+
+def test_shared_parameters_are_documented_in_the_same_words():
+    said = {name: {described(kind).get(name) for kind in ESTIMATORS.values()} - {None} for name in SHARED}
+    for name, texts in said.items():
+        whole = {text for text in texts if " " in text.partition("default=")[2]}  # that of a reader of files is short
+        assert len(whole) == 1, name

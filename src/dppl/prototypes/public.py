@@ -69,8 +69,8 @@ class PublicPrototypes(EmbeddingClassifier):
     unknown_labels : {"error", "ignore"}, default="error"
         What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
     random_state : int, default=None
-        None draws from the operating system. An integer repeats a run, and the guarantee then says that the model must
-        not be released.
+        None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
+        must not be released.
 
     Attributes
     ----------
