@@ -65,3 +65,15 @@ def test_wrong_usage_is_one_line(cli, arguments, code):
     assert result.exit_code == code
     assert result.stderr.count("\n") == 1
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("mean", "--rho", 1, "--mechanism", "coinpress"), "only --adjacency replace-one treats as public"),
+        (("discriminant", "--rho", 1), "earlier version, and softmax replaced it; audit softmax"),
+        (("median", "--rho", 1), "METHOD must be one of 'softmax', 'mean', 'public'; got 'median'"),
+    ],
+)
+def test_messages_name_what_was_typed(cli, error_line, arguments, words):
+    assert words in error_line(cli("audit", *arguments))

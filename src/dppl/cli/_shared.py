@@ -25,6 +25,10 @@ from dppl.privacy.ledger import Ledger, accounts
 from dppl.privacy.names import refuse_look_alike
 
 DATA, ENCODER, BUDGET = "Data", "Encoder", "Budget (exactly one)"  # panels of the help
+# Larger deltas get a note. A fixed number, since what is printed must not depend on the number of records.
+_LARGEST_DELTA = 1e-3
+# How files of raw records end that `dppl embed` reads and that are no tables.
+_RAW = (".csv", ".tsv", ".jsonl", ".ndjson", ".txt")
 
 
 def option(metavar: str, text: str, panel: str | None = None, *names: str, **limits: Any) -> Any:
@@ -165,6 +169,18 @@ def check_output(path: Path, inputs: Sequence[Path | None], *, force: bool, opti
         raise PermissionError(f"{path.parent} cannot be written to.")
 
 
+def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
+    """Refuse a value that an option, by the name that users type, does not have.
+
+    Raises
+    ------
+    ParameterError
+    """
+    choices = list(choices)
+    if value not in choices:
+        raise ParameterError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.")
+
+
 def budget_from_options(
     mu: float | None, rho: float | None, epsilon: float | None, delta: float | None, max_records: int | None = None
 ) -> Budget:
@@ -193,6 +209,11 @@ def budget_from_options(
         budget = PureDP(epsilon) if delta is None else ApproxDP(epsilon, delta, max_records)
     if budget.is_weak:
         note(budget.weakness)
+    if isinstance(budget, ApproxDP) and budget.delta > _LARGEST_DELTA:
+        note(
+            f"delta = {budget.delta:g} is too large for most data: with a delta of 1 / number of records or more, a "
+            "mechanism may publish a whole record. Choose one far below that, for instance 1e-6."
+        )
     return budget
 
 
@@ -234,6 +255,21 @@ def check_inputs(*paths: Path | None) -> None:
     for path in paths:
         if path is not None and not path.exists():
             raise FileNotFoundError(f"there is no file or folder {path}.")
+
+
+def check_table(path: Path) -> None:
+    """Refuse raw records where embeddings are wanted.
+
+    Raises
+    ------
+    InputError
+        If the path ends as files of texts do.
+    """
+    if path.suffix.lower() in _RAW and path.is_file():
+        raise InputError(
+            f"{path} is no table of embeddings; if it holds raw records, embed them first: dppl embed {path} --encoder "
+            "URI --out FOLDER."
+        )
 
 
 def require_labels(table: EmbeddingTable, path: Path) -> Any:

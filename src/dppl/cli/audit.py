@@ -15,11 +15,20 @@ from rich.table import Table
 from dppl import _validate
 from dppl.audit import AuditResult, Records, audit_in_one_run, orthogonal_canaries, worst_case
 from dppl.audit import audit as run_audit
-from dppl.cli._shared import BUDGET, JsonOption, MuOption, RhoOption, budget_from_options, console, print_json
-from dppl.cli.fit import build, foreign_flags
+from dppl.cli._shared import (
+    BUDGET,
+    JsonOption,
+    MuOption,
+    RhoOption,
+    budget_from_options,
+    check_choice,
+    console,
+    print_json,
+)
+from dppl.cli.fit import build, check_relation, foreign_flags
 from dppl.errors import BudgetError, ParameterError
 from dppl.estimators import EmbeddingClassifier
-from dppl.estimators.registry import BY_METHOD
+from dppl.estimators.registry import BY_METHOD, REPLACED
 from dppl.privacy import Budget, PureDP
 from dppl.prototypes import MeanPrototypes
 
@@ -120,7 +129,12 @@ def _bar(total: int) -> Iterator[Callable[[], None] | None]:
 
 
 def _budget(method: str, mu: float | None, rho: float | None, epsilon: float | None, delta: float | None) -> Budget:
-    _validate.one_of(tuple(BY_METHOD), METHOD=method)
+    if method in REPLACED:
+        successor = REPLACED[method]
+        raise ParameterError(
+            f"METHOD {method} is of an earlier version, and {successor} replaced it; audit {successor}."
+        )
+    check_choice("METHOD", method, BY_METHOD)
     budget = budget_from_options(mu, rho, epsilon, delta)
     if isinstance(budget, PureDP) and not BY_METHOD[method].pure:
         raise BudgetError(
@@ -131,9 +145,10 @@ def _budget(method: str, mu: float | None, rho: float | None, epsilon: float | N
 
 
 def _estimator(method: str, budget: Budget, classes: range, options: dict[str, Any]) -> EmbeddingClassifier:
-    """Build the estimator; refuse options without effect."""
+    """Build the estimator; refuse options without effect, and those that need another relation."""
     for flag, others in foreign_flags(method, options):
         raise ParameterError(f"{flag} does not go with {method}; leave it out, or audit {' or '.join(others)}.")
+    check_relation(options)
     return build(method, budget, list(classes), options)
 
 

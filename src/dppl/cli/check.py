@@ -19,6 +19,7 @@ from dppl.cli._shared import (
     XOption,
     YOption,
     check_inputs,
+    check_table,
     console,
     print_json,
     printable,
@@ -60,6 +61,7 @@ def check(
       dppl check train.npy --labels y.txt --classes classes.txt --json
     """
     check_inputs(table, classes, labels)
+    check_table(table)
     class_list = read_classes(classes)
     private = read_table(table, x=x, y=y, labels=labels)
     with working("reading"):

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from dppl import _validate
 from dppl.cli._shared import (
     BUDGET,
     DATA,
@@ -21,8 +20,10 @@ from dppl.cli._shared import (
     XOption,
     YOption,
     budget_from_options,
+    check_choice,
     check_inputs,
     check_output,
+    check_table,
     console,
     numbers,
     open_ledger,
@@ -34,8 +35,9 @@ from dppl.cli._shared import (
 from dppl.data import align_labels, read_classes, read_table
 from dppl.errors import BudgetError, ParameterError
 from dppl.estimators import EmbeddingClassifier
-from dppl.estimators.registry import BY_METHOD, method_for
-from dppl.privacy import Budget, PureDP
+from dppl.estimators.registry import BY_METHOD, REPLACED, method_for
+from dppl.privacy import Budget, Guarantee, PureDP
+from dppl.privacy.guarantee import ADJACENCIES
 
 _METHOD, _ACCOUNT = "Method", "Ledger"
 # Options that not every method has: how they are given, and the value that stands for none.
@@ -49,6 +51,20 @@ _FLAGS = {
     "pool": ("--pool", 1),
     "rotation": ("--rotation", None),
 }
+# Values that divide by class sizes, which replace-one alone treats as public.
+_OF_REPLACE_ONE = {"mechanism": "coinpress", "metric": "euclidean"}
+
+
+def _known_method(method: str) -> str:
+    """Refuse, for every command that has the option, a method that does not exist or was replaced."""
+    if method in REPLACED:
+        successor = REPLACED[method]
+        raise ParameterError(
+            f"--method {method} is of an earlier version, and {successor} replaced it; use --method {successor}. "
+            "Models that it fitted still predict."
+        )
+    check_choice("--method", method, ("auto", *BY_METHOD))
+    return method
 
 
 ModelOption = Annotated[Path, option("MODEL", "Model file to write.")]
@@ -69,7 +85,7 @@ EpsilonOption = Annotated[
     float | None,
     option("E", "With --delta: approximate DP. Alone: pure DP, which selects rows of --public.", BUDGET),
 ]
-DeltaOption = Annotated[float | None, option("D", "Far below 1 / number of records.", BUDGET)]
+DeltaOption = Annotated[float | None, option("D", "Far below 1 / number of records, such as 1e-6.", BUDGET)]
 MethodOption = Annotated[
     str,
     option(
@@ -77,6 +93,7 @@ MethodOption = Annotated[
         "".join(f"{method}: {entry.hint}. " for method, entry in BY_METHOD.items())
         + "Default auto: the first of them that offers the relation and can spend the budget.",
         _METHOD,
+        callback=_known_method,
     ),
 ]
 _Adjacency = Annotated[
@@ -97,13 +114,19 @@ _Pool = Annotated[
     int, option("N", "mean, public: average this many neighbouring coordinates. Default 1.", _METHOD, min=1)
 ]
 _Center = Annotated[
-    bool, typer.Option("--center-public", help="Subtract the mean of --public.", rich_help_panel=_METHOD)
+    bool,
+    typer.Option(
+        "--center-public",
+        help="mean, public: subtract the mean of --public. softmax centres by itself.",
+        rich_help_panel=_METHOD,
+    ),
 ]
 _Rotation = Annotated[
     str | None,
     option(
         "auto|SEED",
-        "Public rotation, for encoders with a few huge coordinates; auto rotates if --public needs it.",
+        "mean, public: rotate, for encoders with a few huge coordinates; auto rotates if --public needs it. softmax "
+        "rotates by itself.",
         _METHOD,
     ),
 ]
@@ -176,13 +199,21 @@ def fit(
         "rotation": _parsed_rotation(rotation),
         "unknown_labels": unknown_labels,
     }
-    _validate.one_of(("auto", *BY_METHOD), method=method)
+    check_choice("--adjacency", adjacency, ADJACENCIES)
     check_account(ledger, dataset, partition)
     budget = budget_from_options(mu, rho, epsilon, delta, max_records)
-    method = method_for(budget, adjacency) if method == "auto" else method
-    check_method(method, budget, options, public)
+    if isinstance(budget, PureDP) and public is None and method in ("auto", "public"):
+        raise ParameterError(
+            "--epsilon alone is pure DP, which selects rows of public data; add --public TABLE, or --delta D."
+        )
+    named = method != "auto"
+    method = method if named else method_for(budget, adjacency)
+    check_method(method, budget, options, public, named=named)
     classes = required_classes(classes)
     check_inputs(table, classes, public, labels)
+    for path in (table, public):
+        if path is not None:
+            check_table(path)
     if public is not None and public.samefile(table):
         raise ParameterError("--public must be public data; got the private table itself.")
     class_list = read_classes(classes)
@@ -220,8 +251,21 @@ def check_account(ledger: str | None, dataset: str | None, partition: str | None
         raise ParameterError("--ledger FILE and --dataset NAME go together, and --partition with them.")
 
 
-def check_method(method: str, budget: Budget, options: dict[str, Any], public: Path | None) -> None:
-    """Refuse what the method cannot do, and options without effect: whoever gives one expects another fit."""
+def check_method(
+    method: str, budget: Budget, options: dict[str, Any], public: Path | None, *, named: bool = True
+) -> None:
+    """Refuse what the method cannot do, and options without effect: whoever gives one expects another fit.
+
+    Parameters
+    ----------
+    method : str
+    budget : Budget
+    options : dict
+    public : Path or None
+    named : bool, default=True
+        Whether the method was typed, and not chosen by the budget and the relation.
+    """
+    this, name_it = (f"--method {method}", "use") if named else (f"the default method, {method}", "add")
     if isinstance(budget, PureDP) and not BY_METHOD[method].pure:
         raise BudgetError(
             f"--epsilon without --delta is pure DP, which the Gaussian noise of --method {method} cannot give at any "
@@ -229,8 +273,9 @@ def check_method(method: str, budget: Budget, options: dict[str, Any], public: P
         )
     for flag, others in foreign_flags(method, options):
         raise ParameterError(
-            f"{flag} does not go with --method {method}; leave it out, or add --method {' or '.join(others)}."
+            f"{flag} does not go with {this}; leave it out, or {name_it} --method {' or '.join(others)}."
         )
+    check_relation(options)
     if method == "softmax":  # with public rows and without
         return
     uses_public = method == "public" or options.get("center") is not None or options.get("rotation") == "auto"
@@ -244,6 +289,16 @@ def check_method(method: str, budget: Budget, options: dict[str, Any], public: P
             f"--public has no effect with --method {method} (which auto takes under replace-one); use --method public, "
             "add --center-public or --rotation auto, or leave it out."
         )
+
+
+def check_relation(options: dict[str, Any]) -> None:
+    """Refuse what needs class sizes under a relation that keeps them private."""
+    for name, value in _OF_REPLACE_ONE.items():
+        if options.get(name) == value and options.get("adjacency") == "add-remove":
+            raise ParameterError(
+                f"{_FLAGS[name][0]} {value} divides by class sizes, which only --adjacency replace-one treats as "
+                "public; add that, or leave it out."
+            )
 
 
 def foreign_flags(method: str, options: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
@@ -289,6 +344,12 @@ def print_summary(model: EmbeddingClassifier, out: Path) -> None:
     typer.echo(f"{kind}: {count} classes, {model.n_features_in_} features, {model.budget}, {model.adjacency}.")
     typer.echo(f"Saved to {printable(out)}. Next: dppl predict {printable(out)} DATA")
     typer.echo()
-    console().print(printable(model.guarantee_.summary()))
+    console().print(printable(_in_options(model.guarantee_)))
     console().print(numbers(model.guarantee_))
-    typer.echo(f"All else: dppl show {printable(out)}, dppl show {printable(out)} --json")
+    typer.echo(f"The whole guarantee: dppl show {printable(out)}, or with --json for machines")
+
+
+def _in_options(guarantee: Guarantee) -> str:
+    """Return the summary with the names of the command's options in place of Python's parameters."""
+    summary = guarantee.summary().replace("a seed (random_state)", "--seed")
+    return summary.replace("Fit once more with random_state=None", "Fit once more without --seed")

@@ -122,7 +122,10 @@ def _report(error: Exception) -> int:
 def _usage_message(error: Any) -> str:
     text = error.format_message()
     context = getattr(error, "ctx", None)
-    return text if context is None else f"{text.rstrip('.')}. Try: {context.command_path} --help"
+    if context is None:
+        return str(text)
+    text = text.rstrip(".")
+    return f"{text}{'' if text.endswith('?') else '.'} Try: {context.command_path} --help"
 
 
 def _message(error: Exception) -> str:

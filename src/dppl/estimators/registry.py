@@ -35,6 +35,10 @@ class Entry:
         Relations of neighbours that it offers.
     pure : bool
         Whether it spends budgets of pure DP.
+    former_method : str, default=None
+        What `--method` called it in an earlier version. Its models predict, and it cannot be fitted.
+    successor : str, default=None
+        The method that replaced it.
     """
 
     name: str
@@ -43,6 +47,8 @@ class Entry:
     hint: str = ""
     adjacencies: tuple[str, ...] = ADJACENCIES
     pure: bool = False
+    former_method: str | None = None
+    successor: str | None = None
 
     def load(self) -> type[EmbeddingClassifier]:
         """Import the class."""
@@ -78,10 +84,17 @@ ENTRIES = (
     Entry(name="LinearProbe", module="dppl.baselines"),
     Entry(name="Newton", module="dppl.baselines"),
     # Of an earlier version: its models predict.
-    Entry(name="DiscriminantPrototypes", module="dppl.prototypes.former"),
+    Entry(
+        name="DiscriminantPrototypes",
+        module="dppl.prototypes.former",
+        former_method="discriminant",
+        successor="softmax",
+    ),
 )
 BY_NAME = {entry.name: entry for entry in ENTRIES}
 BY_METHOD = {entry.method: entry for entry in ENTRIES if entry.method is not None}
+# Methods of earlier versions, and what replaced them.
+REPLACED = {entry.former_method: entry.successor for entry in ENTRIES if entry.former_method is not None}
 
 
 def method_for(budget: Budget, adjacency: str = "add-remove") -> str:
