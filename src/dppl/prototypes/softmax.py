@@ -26,10 +26,10 @@ from dppl.prototypes._softmax import CLIP, STEPS, Ascent, ClassSizes, Frame, shr
 Float = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-# Percentages of mu² for the number of records, the class counts, the mean, and all gradients together. More for the
-# first three bought nothing.
+# Percentages of mu² for the number of records, the class counts, the weighted sum, and all gradients together. More
+# for the first three bought nothing.
 _PERCENTAGES = (SIZE_PERCENT, 2, 1, 96)
-# Steps of the grid of the weights in the mean, per unit. At 127 a coordinate, sums of 10¹¹ records fit into 64 bits.
+# Steps of the grid of the weights in the sum, per unit. At 127 a coordinate, sums of 10¹¹ records fit into 64 bits.
 _WEIGHT_STEPS = 2**16
 
 
@@ -47,10 +47,11 @@ class _Mechanisms:
 class SoftmaxPrototypes(SoftmaxClassifier):
     r"""Softmax regression by noisy gradients on centred features, without hyper-parameters.
 
-    Released are, in this order, the number of records, the class counts, a mean of the rows in which classes weigh
-    alike as far as noise allows, and sixteen sums of clipped gradients of the softmax loss, whose features are rows
-    minus that mean, at length 1. The softmax knows the class sizes and predictions do not, so the weights aim at
-    balanced classes. Steps are as long as the noise allows; public rows tell along which axes it may be taken out.
+    Released are, in this order, the number of records, the class counts, a weighted sum of rows, in which classes are
+    weighted equally as far as noise allows, and sixteen sums of clipped gradients of the softmax loss, whose features
+    are rows minus the mean that follows from the weighted sum, at length 1. The softmax of the fit has the logarithms
+    of class shares as offsets, and predictions have none, so the weights aim at balanced classes. Steps are as long as
+    the noise allows; public rows tell along which axes it may be taken out.
 
     Parameters
     ----------
@@ -78,9 +79,10 @@ class SoftmaxPrototypes(SoftmaxClassifier):
 
     Notes
     -----
-    `predict_proba` is the softmax of the scores, for classes that are equally frequent. Its expected calibration error
-    was 0.06 at most for mu of 2 and more where classes were not rare, and up to 0.2 at smaller budgets or with rare
-    classes (docs/results.md). Check it on held-out records before relying on it; that is another use of them.
+    `predict_proba` is the softmax of the scores, for classes that are equally frequent. For other frequencies, if they
+    are public, multiply by them and divide each row by its sum. The expected calibration error was about 0.06 at most
+    for mu of 2 and more where classes were not rare, and up to 0.2 at smaller budgets or with rare classes
+    (docs/results.md). Check it on held-out records before relying on it; that is another use of them.
 
     **Privacy.** Unit: one record. Relation: add or remove one record. Released: the nineteen statistics above, through
     the rounded Gaussian. Sensitivity: 1 of the number of records and, with s the largest norm of a lattice row q, 1 of
