@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dppl import ZCDP, ApproxDP, GaussianDP
-from dppl.errors import ParameterError
+from dppl import ZCDP, ApproxDP, GaussianDP, Ledger, MeanPrototypes
+from dppl.errors import BudgetError, ParameterError
 from dppl.lattice import Lattice
 from dppl.mechanisms import COINPRESS_SPLIT, DPPL_SPLIT, CoinPress, coinpress, randomness
 
@@ -97,8 +97,8 @@ def test_the_shares_never_cost_more_than_the_budget():
     original, coinpress.RoundedGaussian = coinpress.RoundedGaussian, Watched
     try:
         for budget in (ZCDP(0.1), GaussianDP(1 / 3), ApproxDP(7.3, 1e-6)):
-            spent.clear()
             mechanism = CoinPress.within(budget, 8, split=(0.1, 0.2, 0.7))
+            spent.clear()  # of what `within` tried
             mechanism.release(np.zeros((5, 8), np.int8), Lattice(8), randomness(5))
             allowance = Fraction(budget.gaussian_allowance().mu) ** 2
             assert len(spent) == 3
@@ -230,3 +230,12 @@ def test_a_row_on_the_other_side_moves_the_sum_by_almost_the_stated_sensitivity(
     moved = int(((first - second) ** 2).sum())
     # Tight to a tenth, so a stated sensitivity of one radius instead of two would not cover it.
     assert 0.9 * mechanism.squared_sensitivity < moved <= mechanism.squared_sensitivity
+
+
+@pytest.mark.parametrize("budget", [GaussianDP(1e-13), GaussianDP(1e-9), ZCDP(1e-30), ApproxDP(1e-9, 1e-12)])
+def test_a_budget_that_is_too_small_is_refused_before_it_is_charged(budget, tmp_path):
+    ledger = Ledger(tmp_path / "ledger.db", "wards", GaussianDP(1.0), adjacency="replace-one")
+    model = MeanPrototypes(budget, ["a", "b"], adjacency="replace-one", mechanism="coinpress")
+    with pytest.raises(BudgetError, match=r"the budget is so small|mu must be"):
+        model.fit(np.eye(4), list("abab"), ledger=ledger)
+    assert ledger.releases() == []

@@ -97,6 +97,7 @@ class CoinPress:
         """
         mechanism = cls(budget.gaussian_allowance().mu, **options)  # type: ignore[arg-type]
         mechanism._first_center(dim)
+        mechanism.radii(1, Lattice(dim))  # no class needs more noise, so what is too much is refused here
         return mechanism
 
     def release(self, rows: NDArray[np.int8], lattice: Lattice, source: Randomness) -> Float:
