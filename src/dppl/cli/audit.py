@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from dppl import _validate
 from dppl.audit import AuditResult, Records, audit_in_one_run, orthogonal_canaries, worst_case
 from dppl.audit import audit as run_audit
+from dppl.cli._progress import progress_bar
 from dppl.cli._shared import (
     BUDGET,
     JsonOption,
@@ -112,20 +108,8 @@ def audit(
 def _audit_with_bar(estimator: EmbeddingClassifier, runs: int, confidence: float, delta: float | None) -> AuditResult:
     _validate.open_unit(confidence=confidence)
     data, canary = worst_case(estimator, runs=runs, confidence=confidence)
-    with _bar(2 * runs) as advance:
+    with progress_bar("fitting", 2 * runs) as advance:
         return run_audit(estimator, data, canary, runs=runs, confidence=confidence, delta=delta, progress=advance)
-
-
-@contextmanager
-def _bar(total: int) -> Iterator[Callable[[], None] | None]:
-    """Show a progress bar on stderr, if a person is watching."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("fitting", total=total)
-        yield lambda: progress.advance(task)
 
 
 def _budget(method: str, mu: float | None, rho: float | None, epsilon: float | None, delta: float | None) -> Budget:

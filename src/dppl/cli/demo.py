@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from dppl.cli._progress import progress_bar
 from dppl.cli._shared import console, numbers
 from dppl.data import Sample, load_sample, write_table
 from dppl.errors import ParameterError
@@ -73,10 +72,8 @@ def _new_folder(out: Path | None) -> Path:
 
 
 def _run(sample: Sample) -> list[Cell]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("fitting", total=n_fits())
-        return compare(sample, lambda: progress.advance(task))
+    with progress_bar("fitting", n_fits()) as advance:
+        return compare(sample, advance or (lambda: None))
 
 
 def _table(cells: list[Cell], ratio: int) -> Table:
