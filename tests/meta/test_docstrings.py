@@ -18,7 +18,6 @@ MODULES = ("audit", "data", "lattice", "mechanisms", "privacy")
 WITHOUT = {
     "dppl.baselines.ceilings.NonEmbeddingClassifier.save",
     "dppl.estimators.search.PrivateSearch.save",
-    "dppl.training.classifier.PrivateClassifier.save",
 }
 
 
