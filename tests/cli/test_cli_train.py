@@ -1,5 +1,6 @@
 """`dppl train`, `dppl predict` on images and texts, and `dppl show --public`. What they tell: test_cli_leaks.py."""
 
+import importlib
 import io
 import json
 import stat
@@ -17,9 +18,12 @@ from dppl.data import read_table, write_table
 from dppl.embedding import open_source
 from dppl.encoders import load_encoder
 from dppl.encoders.fixed import FixedShapeEncoder
+from dppl.estimators import records
 from dppl.privacy import ZCDP
 from dppl.report.contact_sheet import GAP, NAME_WIDTH, TILE
 from dppl.training import workflow
+
+classifier = importlib.import_module("dppl.training.classifier")
 
 ALPHABETS = {"cat": "abcde", "dog": "fghij", "gnu": "klmno"}
 CLASSES = list(ALPHABETS)
@@ -459,6 +463,41 @@ def test_a_ledger_pays_for_it(mails, cli, error_line):
     assert not (mails / "n.safetensors").exists()
     # Known before a private text is embedded.
     assert not (mails / "n.safetensors.work" / "private").exists()
+
+
+@pytest.mark.parametrize("face", ["command", "Python"])
+def test_public_things_and_the_account_come_first_and_the_charge_before_a_mechanism(face, mails, cli, monkeypatch):
+    seen = []
+
+    def noted(owner, name, event):
+        before = getattr(owner, name)
+
+        def call(*args, **kw):
+            seen.append(event(*args) if callable(event) else event)
+            return before(*args, **kw)
+
+        monkeypatch.setattr(owner, name, call)
+
+    cli("ledger", "create", "ledger.db", "--dataset", "mails", "--rho", "1")
+    noted(workflow, "embed", lambda source, encoder, out: f"{out.name} embedded")
+    noted(classifier, "embed_items", lambda encoder, items, name: f"{name} embedded")
+    noted(dppl.SoftmaxPrototypes, "plan", "planned")
+    noted(dppl.Ledger, "check", "account checked")
+    noted(dppl.Ledger, "charge", "charged")
+    noted(records, "class_codes", "labels matched")
+    noted(dppl.SoftmaxPrototypes, "_release", "released")
+    noted(dppl.SoftmaxPrototypes, "save", "saved")
+    noted(workflow, "write_atomically", "report written")
+    if face == "command":
+        options = ["--rho", "0.5", "--public", "pool.txt", "--ledger", "ledger.db", "--dataset", "mails"]
+        assert cli(*TRAIN, *options).exit_code == 0
+        names, after = ("public", "private"), ["saved", "report written"]
+    else:
+        ledger = dppl.Ledger("ledger.db", "mails")
+        dppl.PrivateClassifier("letters", ZCDP(0.5), CLASSES).fit(TEXTS, Y, X_public=POOL, ledger=ledger)
+        names, after = ("X_public", "X"), []
+    first = [f"{names[0]} embedded", "planned", "account checked", f"{names[1]} embedded"]
+    assert seen == [*first, "charged", "labels matched", "released", *after]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from dppl.cli._shared import (
     require_labels,
     working,
 )
-from dppl.data import align_labels, read_classes, read_table
+from dppl.data import read_classes, read_table
 from dppl.errors import BudgetError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.registry import BY_METHOD, method_for
@@ -189,9 +189,8 @@ def fit(
     public_rows = None if public is None else read_table(public, x=x, y=None)
     account = None if ledger is None or dataset is None else open_ledger(ledger, dataset)
     with working("fitting"):
-        aligned, class_list = align_labels(require_labels(private, table), class_list)
         model = build(method, budget, class_list, options)
-        model.fit(private, aligned, X_public=public_rows, ledger=account, partition=partition)
+        model.fit(private, require_labels(private, table), X_public=public_rows, ledger=account, partition=partition)
     workflow.save(model, out, overwrite=force)
     print_summary(model, out)
 
