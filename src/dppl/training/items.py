@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -46,13 +46,13 @@ class Items(Source):
 
     def __init__(self, items: Any, modality: str, name: str) -> None:
         check_items(modality, items, name)
-        self.items: Sized = items
+        self.items = items
         self.modality = modality
         self.parameters = {"kind": "items"}
 
     def __iter__(self) -> Iterator[Record]:
         load = _text if self.modality == "text" else _image
-        for place, item in enumerate(self.items):  # type: ignore[arg-type, var-annotated]
+        for place, item in enumerate(self.items):
             yield Record(str(place), f"item {place}", None, partial(load, item), None)
 
 
