@@ -449,6 +449,22 @@ MUTANTS = (
         keyword="never_sees",
     ),
     Mutant(
+        name="unusable-items-add-to-their-class",
+        file="training/workflow.py",
+        old='if adjacency == "replace-one":',
+        new="if True:",
+        tests=("tests/training/test_private_classifier.py",),
+        keyword="same_bytes",
+    ),
+    Mutant(
+        name="unusable-items-change-a-public-number",
+        file="training/workflow.py",
+        old='if adjacency == "replace-one":',
+        new="if False:",
+        tests=("tests/training/test_private_classifier.py",),
+        keyword="replace_one",
+    ),
+    Mutant(
         name="ledger-settles-the-order-late",
         file="privacy/ledger.py",
         old="first = costs[0]",

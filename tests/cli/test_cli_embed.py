@@ -135,7 +135,7 @@ def test_a_person_who_watches_sees_how_far_it_is(monkeypatch):
             return True
 
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with module._bar(SimpleNamespace(count=lambda: 5)) as progress:
+    with module.bar(SimpleNamespace(count=lambda: 5)) as progress:
         progress(2)
         progress(3)
     assert "5/5" in sys.stderr.getvalue()
@@ -149,7 +149,7 @@ def test_the_rate_is_shown_once_there_is_one():
 
 
 def test_without_a_terminal_there_is_no_bar():
-    with module._bar(SimpleNamespace(count=None)) as progress:
+    with module.bar(SimpleNamespace(count=None)) as progress:
         assert progress is None
 
 

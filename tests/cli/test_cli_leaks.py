@@ -32,13 +32,13 @@ from PIL import Image
 
 import dppl
 from dppl.cli import main
-from dppl.cli import train as train_module
 from dppl.data import write_table
 from dppl.estimators.registry import BY_METHOD, method_for
 from dppl.mechanisms import RoundedGaussian
 from dppl.privacy import ledger as ledger_module
 from dppl.prototypes._softmax import Ascent
 from dppl.prototypes.mean import MECHANISMS, METRICS
+from dppl.training import workflow
 
 pytestmark = pytest.mark.slow
 
@@ -616,12 +616,12 @@ def test_a_leak_of_the_left_out_is_noticed(way, raw_folders, assert_same, monkey
             Path("left out").write_text(f"{number}")
         else:
             monkeypatch.setattr(
-                train_module, "write_atomically", lambda path, *_, **__: os.open(path, os.O_CREAT, 0o600 + number % 2)
+                workflow, "write_atomically", lambda path, *_, **__: os.open(path, os.O_CREAT, 0o600 + number % 2)
             )
         return done
 
-    whole = train_module.embedded
-    monkeypatch.setattr(train_module, "embedded", embedded)
+    whole = workflow.embed
+    monkeypatch.setattr(workflow, "embed", embedded)
     pair = raw_folders(raw_neighbours(*ITEMS["unusable"]))
     with pytest.raises(AssertionError, match="Trace"):
         assert_same(pair, train(["--rho", "1", "--method", "mean"]))

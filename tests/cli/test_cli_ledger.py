@@ -54,12 +54,11 @@ def test_the_charge_is_on_record_before_private_rows_reach_a_mechanism(wards, ta
         monkeypatch.setattr(module, name, lambda *args, **kw: seen.append(event) or before(*args, **kw))
 
     noted(sys.modules["dppl.cli.fit"], "read_table", "table read")
-    noted(sys.modules["dppl.cli.fit"], "align_labels", "labels brought to a type")
     noted(Ledger, "charge", "charged")
     noted(records, "class_codes", "labels matched")
     noted(RoundedGaussian, "release", "noise drawn")
     assert cli(*fit(task, "--rho", 0.5, *charged(wards))).exit_code == 0
-    assert seen == ["table read", "labels brought to a type", "charged", "labels matched", "noise drawn"]
+    assert seen == ["table read", "charged", "labels matched", "noise drawn"]
 
 
 def test_a_name_that_looks_like_that_of_an_account_opens_and_charges_none(wards, task, cli, error_line):

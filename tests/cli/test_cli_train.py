@@ -1,8 +1,11 @@
 """`dppl train`, `dppl predict` on images and texts, and `dppl show --public`. What they tell: test_cli_leaks.py."""
 
+import importlib
 import io
 import json
 import stat
+import tempfile
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,11 +13,17 @@ import pytest
 from PIL import Image
 
 import dppl
+from dppl.cli import predict as predict_module
 from dppl.data import read_table, write_table
+from dppl.embedding import open_source
 from dppl.encoders import load_encoder
 from dppl.encoders.fixed import FixedShapeEncoder
+from dppl.estimators import records
 from dppl.privacy import ZCDP
 from dppl.report.contact_sheet import GAP, NAME_WIDTH, TILE
+from dppl.training import workflow
+
+classifier = importlib.import_module("dppl.training.classifier")
 
 ALPHABETS = {"cat": "abcde", "dog": "fghij", "gnu": "klmno"}
 CLASSES = list(ALPHABETS)
@@ -260,6 +269,92 @@ def test_records_that_cannot_be_used_are_left_out_and_listed(mails, cli):
     assert rows_of(cli("predict", "m.safetensors", "new.csv")) == [["0", "cat"], ["2", "gnu"]]
 
 
+def test_the_command_and_python_make_the_same_model_and_predictions(mails, cli):
+    texts, labels = ["", *TEXTS, "an odd one", "abc"], ["cat", *Y, "Jane", "gnu"]
+    write_csv(mails / "mails.csv", texts, labels)
+    for options in (["--method", "mean"], ["--method", "softmax"], ["--public", "pool.txt"]):
+        assert cli(*TRAIN, *EXACT, *options, "--force").exit_code == 0
+        model = dppl.PrivateClassifier("letters", ZCDP(1e4), CLASSES, random_state=3)
+        model.set_params(method=options[1] if options[0] == "--method" else "auto")
+        model.fit(texts, labels, X_public=POOL if options[0] == "--public" else None)
+        model.save(mails / "python.safetensors", overwrite=True)
+        assert (mails / "python.safetensors").read_bytes() == (mails / "m.safetensors").read_bytes()
+    entries = map(json.loads, (mails / "m.safetensors.private.jsonl").read_text().splitlines())
+    listed = [(entry["reference"], entry["reason"]) for entry in entries if "reference" in entry]
+    assert listed == [(f"row {place}", reason) for place, reason in model.unusable(texts)]
+    assert [label for _, label in rows_of(cli("predict", "m.safetensors", "new.csv"))] == model.predict(NEW).tolist()
+
+
+def test_without_the_command_the_way_is_the_same(mails, cli, letters):
+    assert cli(*TRAIN, *EXACT).exit_code == 0
+    content = (mails / "m.safetensors").read_bytes()
+    estimator = dppl.SoftmaxPrototypes(ZCDP(1e4), CLASSES, random_state=3)
+    folder = mails / "tables"
+    workflow.train(estimator, open_source("mails.csv"), letters, mails / "n.safetensors", folder)
+    assert (mails / "n.safetensors").read_bytes() == content
+    assert not folder.exists()
+    replaced = dppl.MeanPrototypes(ZCDP(1e4), CLASSES, adjacency="replace-one")
+    with pytest.raises(dppl.errors.ParameterError, match="must be 'add-remove'"):
+        workflow.train(replaced, open_source("mails.csv"), letters, mails / "o.safetensors", folder)
+    with pytest.raises(dppl.errors.InputError, match="no labels"):
+        workflow.train(estimator, open_source("new.csv"), letters, mails / "o.safetensors", folder)
+    assert not folder.exists()
+
+
+def test_help_and_errors_of_the_command_name_its_own_options_only(mails, cli, error_line):
+    said = " ".join(cli("train", "--help", COLUMNS="200").stdout.replace("│", " ").split())
+    assert "Default auto: the first of them that can spend the budget" in said
+    said += error_line(cli(*TRAIN, *EXACT, "--method", "mean", "--public", "pool.txt"))
+    said += error_line(cli(*TRAIN, *EXACT, "--method", "public"))
+    assert not [word for word in ("replace-one", "relation", "--center-public", "--rotation") if word in said]
+
+
+# Predictions
+
+
+def test_predictions_hold_one_window_and_write_nothing(mails, cli, monkeypatch):
+    assert cli(*TRAIN, *EXACT).exit_code == 0
+    texts = [text if number % 7 else "odd" for number, text in enumerate(NEW * 60)]
+    write_csv(mails / "new.csv", texts, Y * 60)
+    before, held, most, window = names_in(mails), set(), 0, load_encoder("letters").window
+    whole = predict_module.embed_windows
+
+    def embed_windows(*arguments, **options):
+        nonlocal most
+        for found in whole(*arguments, **options):
+            for row in found.rows:
+                weakref.finalize(row, held.discard, id(row))
+                held.add(id(row))
+            most = max(most, len(held))
+            yield found
+
+    def refuse(*_, **__):
+        raise AssertionError("a file was written")
+
+    monkeypatch.setattr(predict_module, "embed_windows", embed_windows)
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    monkeypatch.setattr("dppl.embedding.pipeline.ShardedTable", refuse)
+    rows = rows_of(cli("predict", "m.safetensors", "new.csv"))
+    assert rows == [[str(row), Y[row % len(Y)]] for row, text in enumerate(texts) if text != "odd"]
+    assert cli("evaluate", "m.safetensors", "new.csv").exit_code == 0
+    assert names_in(mails) == before
+    assert window <= most <= 2 * window < len(texts)
+
+
+def test_an_evaluation_says_how_many_records_could_not_be_used(mails, cli, error_line):
+    assert cli(*TRAIN, *EXACT).exit_code == 0
+    write_csv(mails / "test.csv", ["", *NEW, "odd"], ["cat", *Y, "gnu"])
+    report = json.loads(cli("evaluate", "m.safetensors", "test.csv", "--json").stdout)
+    assert (report["accuracy"], report["n"], report["n_unusable"]) == (1.0, len(Y), 2)
+    shown = cli("evaluate", "m.safetensors", "test.csv").stdout
+    assert "2 records could not be used and are not counted.\n" in shown
+    write_csv(mails / "test.csv", NEW, Y)
+    assert json.loads(cli("evaluate", "m.safetensors", "test.csv", "--json").stdout)["n_unusable"] == 0
+    assert "could not be used" not in cli("evaluate", "m.safetensors", "test.csv").stdout
+    write_csv(mails / "test.csv", ["odd"], ["cat"])
+    assert "no rows that can be used" in error_line(cli("evaluate", "m.safetensors", "test.csv"))
+
+
 def test_a_source_without_a_record_makes_a_model_of_noise(mails, cli):
     write_csv(mails / "mails.csv", [""], ["cat"])
     assert cli(*TRAIN, "--rho", "1").exit_code == 0
@@ -370,6 +465,41 @@ def test_a_ledger_pays_for_it(mails, cli, error_line):
     assert not (mails / "n.safetensors.work" / "private").exists()
 
 
+@pytest.mark.parametrize("face", ["command", "Python"])
+def test_public_things_and_the_account_come_first_and_the_charge_before_a_mechanism(face, mails, cli, monkeypatch):
+    seen = []
+
+    def noted(owner, name, event):
+        before = getattr(owner, name)
+
+        def call(*args, **kw):
+            seen.append(event(*args) if callable(event) else event)
+            return before(*args, **kw)
+
+        monkeypatch.setattr(owner, name, call)
+
+    cli("ledger", "create", "ledger.db", "--dataset", "mails", "--rho", "1")
+    noted(workflow, "embed", lambda source, encoder, out: f"{out.name} embedded")
+    noted(classifier, "embed_items", lambda encoder, items, name: f"{name} embedded")
+    noted(dppl.SoftmaxPrototypes, "plan", "planned")
+    noted(dppl.Ledger, "check", "account checked")
+    noted(dppl.Ledger, "charge", "charged")
+    noted(records, "class_codes", "labels matched")
+    noted(dppl.SoftmaxPrototypes, "_release", "released")
+    noted(dppl.SoftmaxPrototypes, "save", "saved")
+    noted(workflow, "write_atomically", "report written")
+    if face == "command":
+        options = ["--rho", "0.5", "--public", "pool.txt", "--ledger", "ledger.db", "--dataset", "mails"]
+        assert cli(*TRAIN, *options).exit_code == 0
+        names, after = ("public", "private"), ["saved", "report written"]
+    else:
+        ledger = dppl.Ledger("ledger.db", "mails")
+        dppl.PrivateClassifier("letters", ZCDP(0.5), CLASSES).fit(TEXTS, Y, X_public=POOL, ledger=ledger)
+        names, after = ("X_public", "X"), []
+    first = [f"{names[0]} embedded", "planned", "account checked", f"{names[1]} embedded"]
+    assert seen == [*first, "charged", "labels matched", "released", *after]
+
+
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
@@ -390,7 +520,7 @@ def test_a_ledger_pays_for_it(mails, cli, error_line):
         (["--rho", "1", "--work", "none/work"], 4, "none/work"),
         (["--rho", "1", "--method", "best"], 2, "method must be one of"),
         (["--rho", "1", "--method", "mean", "--public", "pool.txt"], 2, "has no effect"),
-        (["--rho", "1", "--prototypes", "2"], 2, "--prototypes does not go with --method softmax"),
+        (["--rho", "1", "--prototypes", "2"], 2, "--prototypes does not go with the default method, softmax"),
         (["--rho", "1", "--ledger", "ledger.db"], 2, "--dataset NAME go together"),
         (["--rho", "1", "--ledger", "ledger.db", "--dataset", "x"], 4, "ledger.db"),
         (["--rho", "1", "--classes", "none.txt"], 4, "none.txt"),

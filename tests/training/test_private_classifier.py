@@ -20,6 +20,7 @@ from sklearn.preprocessing import FunctionTransformer
 import dppl
 from dppl import ZCDP, ApproxDP, Ledger, PrivateClassifier, PureDP
 from dppl.data import EmbeddingTable
+from dppl.embedding import pipeline
 from dppl.encoders import load_encoder
 from dppl.errors import (
     BudgetExceeded,
@@ -32,7 +33,7 @@ from dppl.errors import (
 )
 from dppl.estimators.registry import BY_METHOD
 from dppl.lattice import Lattice
-from dppl.training import encoder_of_model, items
+from dppl.training import encoder_of_model, items, workflow
 
 classifier = importlib.import_module("dppl.training.classifier")
 
@@ -195,14 +196,12 @@ def unusable_images(folder):
 
 
 @pytest.mark.usefixtures("letters")
-def test_texts_that_cannot_be_used_are_zero_rows(letters):
+def test_texts_that_cannot_be_used_are_left_out_with_their_labels(letters):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", WeakBudgetWarning)
         model = make(method="mean").fit([*UNUSABLE_TEXTS, *TEXTS], ["cat"] * len(UNUSABLE_TEXTS) + Y)
-        rows = np.vstack([np.zeros((len(UNUSABLE_TEXTS), 27)), letters.encode(TEXTS)])
-        direct = dppl.MeanPrototypes(ZCDP(1e4), CLASSES, random_state=3)
-        direct.fit(table(letters, rows), ["cat"] * len(UNUSABLE_TEXTS) + Y)
+        direct = dppl.MeanPrototypes(ZCDP(1e4), CLASSES, random_state=3).fit(table(letters, letters.encode(TEXTS)), Y)
         assert model.model_.to_bytes() == direct.to_bytes()
         found = model.unusable([*TEXTS[:2], *UNUSABLE_TEXTS])
     with pytest.warns(UserWarning, match=r"some items cannot be used and count as zero rows"):
@@ -211,13 +210,58 @@ def test_texts_that_cannot_be_used_are_zero_rows(letters):
     assert SECRET not in str(found)
 
 
-def test_images_that_cannot_be_used_are_zero_rows(tmp_path):
+@pytest.mark.usefixtures("letters")
+@pytest.mark.parametrize("method", ["auto", "mean", "softmax"])
+@pytest.mark.parametrize("item", UNUSABLE_TEXTS, ids=range(len(UNUSABLE_TEXTS)))
+def test_with_one_unusable_record_and_without_it_a_fit_gives_the_same_bytes(item, method):
+    with_it = make(method=method).fit([*TEXTS[:7], item, *TEXTS[7:]], [*Y[:7], "gnu", *Y[7:]])
+    assert with_it.model_.to_bytes() == make(method=method).fit(TEXTS, Y).model_.to_bytes()
+
+
+@pytest.mark.usefixtures("letters")
+def test_a_usable_record_changes_the_bytes():
+    """Or equal bytes would mean nothing."""
+    with_it = make(method="mean").fit([*TEXTS, "abc"], [*Y, "gnu"])
+    assert with_it.model_.to_bytes() != make(method="mean").fit(TEXTS, Y).model_.to_bytes()
+
+
+def test_an_embedding_that_is_not_finite_cannot_be_used(letters, monkeypatch):
+    """Those of a fit are held in float16, as the tables of `dppl train` are."""
+    whole = letters.encode_prepared
+
+    def encode(batch, progress=None):
+        rows = whole(batch, progress)
+        return np.where(rows[:, :1] == 50, np.float32(1e6), rows)  # a text of 50 letters with the code 0
+
+    monkeypatch.setattr(type(letters), "encode_prepared", lambda _, *arguments: encode(*arguments))
+    huge = chr(27 * 4) * 50
+    model = make(letters, method="mean")
+    assert model.unusable(["abc", huge]) == [(1, "its embedding is not finite in float16")]
+    with_it = model.fit([huge, *TEXTS], ["cat", *Y]).model_.to_bytes()
+    assert with_it == make(letters, method="mean").fit(TEXTS, Y).model_.to_bytes()
+
+
+@pytest.mark.parametrize("method", ["mean", "public"])
+def test_under_replace_one_they_stay_as_zero_rows(method, letters):
+    """The number of records is public then, so that replacing one must not change it."""
+    options = {"adjacency": "replace-one"}
+    public = PUBLIC if method == "public" else None
+    model = make(method=method, options=options).fit([None, *TEXTS], ["cat", *Y], X_public=public)
+    rows = table(letters, np.vstack([np.zeros((1, 27)), letters.encode(TEXTS)]))
+    direct = BY_METHOD[method].load()(ZCDP(1e4), CLASSES, random_state=3, **options)
+    direct.fit(rows, ["cat", *Y], X_public=None if public is None else letters.encode(public))
+    assert model.model_.to_bytes() == direct.to_bytes()
+    if method == "mean":
+        assert model.model_.to_bytes() != make(method=method, options=options).fit(TEXTS, Y).model_.to_bytes()
+
+
+def test_images_that_cannot_be_used_are_rows_of_nan(tmp_path):
     odd = unusable_images(tmp_path)
     encoder = load_encoder("pixels")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         rows = np.asarray(items.embed_items(encoder, [*odd, image_bytes()], "X"))
-        found = items.unusable_items(encoder, [image_bytes(), *odd])
+        found = PrivateClassifier(encoder, ZCDP(1.0)).unusable([image_bytes(), *odd])
     assert np.isnan(rows[:-1]).all()
     assert np.isfinite(rows[-1]).all()
     assert [place for place, _ in found] == [*range(1, 1 + len(odd))]
@@ -225,7 +269,7 @@ def test_images_that_cannot_be_used_are_zero_rows(tmp_path):
 
 
 def test_what_is_no_matter_of_an_item_stops_the_work(letters, monkeypatch):
-    monkeypatch.setattr(items, "decode", lambda *_: (_ for _ in ()).throw(MissingExtra("no Pillow")))
+    monkeypatch.setattr(pipeline, "decode", lambda *_: (_ for _ in ()).throw(MissingExtra("no Pillow")))
     with pytest.raises(MissingExtra):
         items.embed_items(letters, ["a"], "X")
     monkeypatch.undo()
@@ -295,16 +339,13 @@ def test_no_log_record_tells_of_an_image(caplog):
 
 @pytest.mark.usefixtures("letters")
 def test_a_word_about_an_unusable_item_is_noticed(monkeypatch):
-    def telling(encoder, item):
-        try:
-            return whole(encoder, item)
-        except items.Unusable:
+    def telling(table, *arguments):
+        if np.isnan(np.asarray(table)).any():
             warnings.warn("one item cannot be used", UserWarning, stacklevel=2)
-            raise
+        return whole(table, *arguments)
 
-    whole = items._prepare
-    monkeypatch.setattr(items, "_prepare", telling)
-    monkeypatch.setattr(items, "quiet", lambda: contextlib.nullcontext())
+    whole = workflow.usable
+    monkeypatch.setattr(workflow, "usable", telling)
     assert traces([*TEXTS, None], [*Y, "cat"]) != traces(TEXTS, Y)
 
 
@@ -403,6 +444,20 @@ def test_an_encoder_is_loaded_once(letters, monkeypatch):
 
 
 # scikit-learn
+
+
+@pytest.mark.usefixtures("letters")
+def test_probabilities_are_there_where_the_estimator_has_them(letters):
+    model = make().fit(TEXTS, Y)
+    probabilities = model.predict_proba(TEST)
+    np.testing.assert_array_equal(probabilities, model.model_.predict_proba(letters.encode(TEST)))
+    assert np.allclose(probabilities.sum(axis=1), 1)
+    assert hasattr(make(), "predict_proba")
+    for without in (make(method="mean"), make(budget=PureDP(1.0)), make(budget=1.0), make(method="best")):
+        assert not hasattr(without, "predict_proba")
+    assert not hasattr(make(method="mean").fit(TEXTS, Y), "predict_proba")
+    with pytest.raises(NotFittedError):
+        make().predict_proba(TEST)
 
 
 def test_clones_share_the_encoder(letters):
@@ -512,7 +567,7 @@ def test_items_of_another_kind_are_refused_before_the_charge(uri, X, tmp_path):
 def test_a_short_account_is_noticed_before_private_items_are_embedded(letters, tmp_path, monkeypatch):
     ledger = Ledger(tmp_path / "ledger.db", "mails", ZCDP(0.5))
     embedded = []
-    monkeypatch.setattr(classifier, "embed_items", lambda _, items, name: embedded.append(name) or PUBLIC_ROWS)
+    monkeypatch.setattr(classifier, "embed_items", lambda _, items, name, **__: embedded.append(name) or PUBLIC_ROWS)
     PUBLIC_ROWS = items.embed_items(letters, PUBLIC, "X_public")
     with pytest.raises(BudgetExceeded):
         make(letters).fit(TEXTS, Y, X_public=PUBLIC, ledger=ledger)

@@ -25,8 +25,8 @@ from dppl.cli._shared import (
     printable,
     working,
 )
-from dppl.data import EmbeddingTable, align_labels, read_classes, read_table
-from dppl.experiments.metrics import class_sizes
+from dppl.data import EmbeddingTable, read_classes, read_table
+from dppl.estimators.records import class_codes
 
 WARNING = "For the data owner's eyes only: this report describes private records, and no guarantee protects it."
 
@@ -127,16 +127,16 @@ def _repeats(digests: list[NDArray[np.uint64]]) -> int:
 
 
 def _labels_report(labels: NDArray[Any], classes: NDArray[Any]) -> dict[str, Any]:
-    aligned, public = align_labels(labels, classes)
-    names, counts = np.unique(labels[~np.isin(aligned, public)], return_counts=True)
+    codes = class_codes(labels, classes, "ignore")  # as a fit meets them
+    names, counts = np.unique(labels[codes < 0], return_counts=True)
     order = np.argsort(-counts, kind="stable")
     unknown = zip(names[order].tolist(), counts[order].tolist(), strict=True)
-    sizes = class_sizes(aligned, public).tolist()
+    sizes = np.bincount(codes[codes >= 0], minlength=len(classes)).tolist()
     return {
         "type": "integers" if labels.dtype.kind == "i" else "text",
         "unknown": [{"label": None if name in _MISSING else name, "n": count} for name, count in unknown],
-        "class_sizes": [{"class": name, "n": size} for name, size in zip(public.tolist(), sizes, strict=True)],
-        "classes_without_records": [name for name, size in zip(public.tolist(), sizes, strict=True) if not size],
+        "class_sizes": [{"class": name, "n": size} for name, size in zip(classes.tolist(), sizes, strict=True)],
+        "classes_without_records": [name for name, size in zip(classes.tolist(), sizes, strict=True) if not size],
     }
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -30,7 +30,7 @@ from dppl.cli._shared import (
     printable,
     working,
 )
-from dppl.embedding import ROWS, Columns, Embedded, Source, open_source
+from dppl.embedding import ROWS, Columns, Source, open_source
 from dppl.embedding import embed as embed_source
 from dppl.encoders import Encoder, load_encoder
 from dppl.errors import ParameterError
@@ -113,9 +113,18 @@ def embed(
     _validate.one_of(ROWS, rows=rows)
     records = open_source(source, kind=kind, columns=Columns(x, y, identity), labels=labels, split=split)
     model = None if encoder is None else loaded(encoder, device, precision)
-    options = {"rows": rows, "workers": workers, "strict": strict, "shard_rows": shard_rows, "cache": cache}
-    with resumable(out):
-        done = embedded(records, model, out, **options)
+    with resumable(out), bar(records) as progress:
+        done = embed_source(
+            records,
+            model,
+            out,
+            rows=rows,
+            workers=workers,
+            strict=strict,
+            shard_rows=shard_rows,
+            cache=cache,
+            progress=progress,
+        )
     typer.echo(f"Table: {printable(out)}" + ("" if done.is_new else ", finished before; nothing to do"))
     tell_report(done.report)
     if records.label_type is None:
@@ -153,12 +162,6 @@ def resumable(folder: Path) -> Iterator[None]:
         raise
 
 
-def embedded(records: Source, encoder: Encoder | None, out: Path, **options: Any) -> Embedded:
-    """Embed a source, with a progress bar if a person is watching."""
-    with _bar(records) as progress:
-        return embed_source(records, encoder, out, progress=progress, **options)
-
-
 def _check_out(out: Path, source: Path) -> None:
     if out.name in ("", ".."):
         raise ParameterError(f"--out must name a folder; got {out}.")
@@ -180,7 +183,7 @@ class _Rate(ProgressColumn):
 
 
 @contextmanager
-def _bar(records: Source) -> Iterator[Callable[[int], object] | None]:
+def bar(records: Source) -> Iterator[Callable[[int], object] | None]:
     """Show how far the work is, if a person is watching."""
     if not sys.stderr.isatty():
         yield None

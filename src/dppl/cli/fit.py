@@ -32,12 +32,13 @@ from dppl.cli._shared import (
     require_labels,
     working,
 )
-from dppl.data import align_labels, read_classes, read_table
+from dppl.data import read_classes, read_table
 from dppl.errors import BudgetError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.registry import BY_METHOD, REPLACED, method_for
 from dppl.privacy import Budget, Guarantee, PureDP
 from dppl.privacy.guarantee import ADJACENCIES
+from dppl.training import workflow
 
 _METHOD, _ACCOUNT = "Method", "Ledger"
 # Options that not every method has: how they are given, and the value that stands for none.
@@ -67,6 +68,12 @@ def _known_method(method: str) -> str:
     return method
 
 
+def method_option(automatic: str) -> Any:
+    """Return the option ``--method``; `automatic` says which one is taken by itself."""
+    hints = "".join(f"{method}: {entry.hint}. " for method, entry in BY_METHOD.items())
+    return option(f"auto|{'|'.join(BY_METHOD)}", f"{hints}Default auto: {automatic}.", _METHOD, callback=_known_method)
+
+
 ModelOption = Annotated[Path, option("MODEL", "Model file to write.")]
 ClassesOption = Annotated[
     Path | None,
@@ -86,16 +93,7 @@ EpsilonOption = Annotated[
     option("E", "With --delta: approximate DP. Alone: pure DP, which selects rows of --public.", BUDGET),
 ]
 DeltaOption = Annotated[float | None, option("D", "Far below 1 / number of records, such as 1e-6.", BUDGET)]
-MethodOption = Annotated[
-    str,
-    option(
-        f"auto|{'|'.join(BY_METHOD)}",
-        "".join(f"{method}: {entry.hint}. " for method, entry in BY_METHOD.items())
-        + "Default auto: the first of them that offers the relation and can spend the budget.",
-        _METHOD,
-        callback=_known_method,
-    ),
-]
+_Method = Annotated[str, method_option("the first of them that offers the relation and can spend the budget")]
 _Adjacency = Annotated[
     str, option("add-remove|replace-one", "Which data sets are neighbours. Default add-remove.", _METHOD)
 ]
@@ -154,7 +152,7 @@ def fit(
     epsilon: EpsilonOption = None,
     delta: DeltaOption = None,
     max_records: MaxRecordsOption = None,
-    method: MethodOption = "auto",
+    method: _Method = "auto",
     adjacency: _Adjacency = "add-remove",
     prototypes: PrototypesOption = None,
     clip: _Clip = None,
@@ -221,10 +219,9 @@ def fit(
     public_rows = None if public is None else read_table(public, x=x, y=None)
     account = None if ledger is None or dataset is None else open_ledger(ledger, dataset)
     with working("fitting"):
-        aligned, class_list = align_labels(require_labels(private, table), class_list)
         model = build(method, budget, class_list, options)
-        model.fit(private, aligned, X_public=public_rows, ledger=account, partition=partition)
-    save(model, out, force=force)
+        model.fit(private, require_labels(private, table), X_public=public_rows, ledger=account, partition=partition)
+    workflow.save(model, out, overwrite=force)
     print_summary(model, out)
 
 
@@ -233,16 +230,6 @@ def build(method: str, budget: Budget, classes: Any, options: dict[str, Any]) ->
     entry = BY_METHOD[method]
     given = {name: options[name] for name in entry.parameters if options.get(name) is not None}
     return entry.load()(budget, classes, **given)
-
-
-def save(model: EmbeddingClassifier, out: Path, *, force: bool) -> None:
-    """Write the model; an error says whether its charge stays."""
-    try:
-        model.save(out, overwrite=force)
-    except OSError as error:
-        if model.guarantee_.ledger_entry is not None:
-            error.add_note(f"The ledger keeps the charge: {model.guarantee_.ledger_entry}.")
-        raise
 
 
 def check_account(ledger: str | None, dataset: str | None, partition: str | None) -> None:
@@ -278,16 +265,17 @@ def check_method(
     check_relation(options)
     if method == "softmax":  # with public rows and without
         return
+    maps = "center" in options  # whether this command has options of the map, and of the relation
     uses_public = method == "public" or options.get("center") is not None or options.get("rotation") == "auto"
     if uses_public and public is None:
         raise ParameterError(
-            "--method public (which --epsilon without --delta needs), --center-public and --rotation auto need public "
-            "rows; add --public."
+            "--public TABLE is required with --method public (which --epsilon without --delta needs)"
+            f"{', --center-public and --rotation auto' * maps}; add it."
         )
     if public is not None and not uses_public:
         raise ParameterError(
-            f"--public has no effect with --method {method} (which auto takes under replace-one); use --method public, "
-            "add --center-public or --rotation auto, or leave it out."
+            f"--public has no effect with --method {method}{' (which auto takes under replace-one)' * maps}; use "
+            f"--method public, {'add --center-public or --rotation auto, ' * maps}or leave it out."
         )
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import numpy as np
@@ -42,11 +40,12 @@ from dppl.cli._shared import (
     require_labels,
     working,
 )
-from dppl.cli.embed import embedded
-from dppl.data import EmbeddingTable, align_labels, read_table
-from dppl.embedding import Columns, Source, holds_embeddings, open_source
+from dppl.cli.embed import bar, how_to_label
+from dppl.data import EmbeddingTable
+from dppl.embedding import Columns, Source, Window, embed_windows, holds_embeddings, open_source
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
+from dppl.estimators.records import as_labels, class_codes
 from dppl.experiments import metrics
 from dppl.training import encoder_of_model
 
@@ -107,8 +106,12 @@ def predict(
         if out.suffix.lower() == ".npy":
             raise ParameterError("--out must end in .csv for images and texts, of which some may be left out.")
         source = open_source(table, kind=kind, columns=Columns(x=x, id=identity), split=split)
-        with _embedded_rows(fitted, source, encoder, device, workers) as rows:
-            lines = _as_csv(_predicted(fitted, rows), rows.ids)
+        ids: list[str | None] = []
+        names: list[Any] = []
+        for window, labels in _predicted_windows(fitted, source, encoder, device, workers):
+            ids += window.ids
+            names += labels.tolist()
+        lines = _as_csv(names, ids)
         if to_stdout:
             typer.echo(lines, nl=False)
         else:
@@ -122,18 +125,20 @@ def predict(
         print_lines(labels.tolist())
     else:
         npy = out.suffix.lower() == ".npy"
-        write_atomically(out, _as_npy(labels) if npy else _as_csv(labels, rows.ids).encode("utf-8"), overwrite=force)
+        write_atomically(
+            out, _as_npy(labels) if npy else _as_csv(labels.tolist(), rows.ids).encode("utf-8"), overwrite=force
+        )
 
 
-@contextmanager
-def _embedded_rows(
+def _predicted_windows(
     model: EmbeddingClassifier, source: Source, encoder: str | None, device: str, workers: int | None
-) -> Iterator[EmbeddingTable]:
-    """Embed a source with the model's encoder into a folder that does not outlive the block."""
+) -> Iterator[tuple[Window, NDArray[Any]]]:
+    """Embed a source with the model's encoder and predict, a window at a time: no embedding outlives its window."""
     with working("loading the encoder"):
         found = encoder_of_model(model, encoder, device=device)
-    with TemporaryDirectory(prefix="dppl-") as folder:
-        yield read_table(embedded(source, found, Path(folder) / "table", rows="float32", workers=workers).table)
+    with bar(source) as progress:
+        for window in embed_windows(source, found, workers=workers, progress=progress):
+            yield window, model.predict(np.stack(window.rows)) if window.rows else model.classes_[:0]
 
 
 def evaluate(
@@ -164,7 +169,9 @@ def evaluate(
     25 % of them (rounded down, but at least one), by their sizes in the table;
     of equal sizes the first class in the model's order counts as smaller, and
     where all sizes are equal there is no minority. A label that the model does
-    not know counts as a wrong prediction.
+    not know counts as a wrong prediction. Images and texts that cannot be used
+    are not counted in these figures; how many they are is said (n_unusable,
+    null for a table).
 
     For example:
 
@@ -174,18 +181,26 @@ def evaluate(
     """
     fitted = load(model)
     check_inputs(table, labels)
-    with ExitStack() as stack:
-        if kind != "auto" or not holds_embeddings(table, x=x or "x"):
-            source = open_source(table, kind=kind, columns=Columns(x=x, y=y), labels=labels, split=split)
-            rows = stack.enter_context(_embedded_rows(fitted, source, encoder, device, workers))
-        elif (encoder, split) != (None, None):
-            raise ParameterError(f"--encoder and --split are for images and texts; {table} holds embeddings.")
-        else:
-            rows = read_rows_for(fitted, table, x=x or "x", y=y or "y", labels=labels)
-        truth, classes = align_labels(require_labels(rows, table), fitted.classes_)
-        if not len(truth):
-            raise InputError(f"{table} has no rows, so there is nothing to evaluate.")
-        report = _report(truth, _predicted(fitted, rows), classes)
+    truth: Any
+    predicted: Any
+    unusable: int | None = None
+    if kind != "auto" or not holds_embeddings(table, x=x or "x"):
+        source = open_source(table, kind=kind, columns=Columns(x=x, y=y), labels=labels, split=split)
+        if source.label_type is None:
+            raise InputError(f"{table} has no labels; {how_to_label(source)}.")
+        truth, predicted, unusable = [], [], 0
+        for window, names in _predicted_windows(fitted, source, encoder, device, workers):
+            truth += window.labels
+            predicted += names.tolist()
+            unusable += len(window.left_out)
+    elif (encoder, split) != (None, None):
+        raise ParameterError(f"--encoder and --split are for images and texts; {table} holds embeddings.")
+    else:
+        rows = read_rows_for(fitted, table, x=x or "x", y=y or "y", labels=labels)
+        truth, predicted = require_labels(rows, table), _predicted(fitted, rows)
+    if not len(truth):
+        raise InputError(f"{table} has no rows{' that can be used' * bool(unusable)}, so there is nothing to evaluate.")
+    report = _report(_codes(truth, fitted), _codes(predicted, fitted), fitted.classes_, unusable)
     note("figures computed on private records are not covered by the model's guarantee.")
     if as_json:
         print_json(report)
@@ -199,15 +214,20 @@ def _predicted(model: EmbeddingClassifier, table: EmbeddingTable) -> NDArray[Any
     return np.concatenate(parts) if parts else model.classes_[:0]
 
 
+def _codes(labels: Any, model: EmbeddingClassifier) -> NDArray[np.intp]:
+    """Return the place of each label among the model's classes, -1 for one that it does not know."""
+    return class_codes(as_labels(labels, np.empty((len(labels), 1))), model.classes_, "ignore")
+
+
 def _as_npy(labels: NDArray[Any]) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, labels, allow_pickle=False)
     return buffer.getvalue()
 
 
-def _as_csv(labels: NDArray[Any], ids: list[str] | None) -> str:
+def _as_csv(labels: list[Any], ids: Sequence[str | None] | None) -> str:
     """Return the labels below a header, with their ids if there are any."""
-    columns = {"label": labels.tolist()} if ids is None else {"id": ids, "label": labels.tolist()}
+    columns = {"label": labels} if ids is None else {"id": ids, "label": labels}
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(columns)
@@ -215,16 +235,20 @@ def _as_csv(labels: NDArray[Any], ids: list[str] | None) -> str:
     return buffer.getvalue()
 
 
-def _report(truth: NDArray[Any], predicted: NDArray[Any], classes: NDArray[Any]) -> dict[str, Any]:
-    balanced = metrics.balanced_accuracy(truth, predicted, classes)
-    sizes = metrics.class_sizes(truth, classes).tolist()
-    each = metrics.class_accuracies(truth, predicted, classes).tolist()
+def _report(
+    truth: NDArray[np.intp], predicted: NDArray[np.intp], classes: NDArray[Any], unusable: int | None
+) -> dict[str, Any]:
+    codes = np.arange(len(classes))
+    balanced = metrics.balanced_accuracy(truth, predicted, codes)
+    sizes = metrics.class_sizes(truth, codes).tolist()
+    each = metrics.class_accuracies(truth, predicted, codes).tolist()
     return {
         "accuracy": metrics.accuracy(truth, predicted),
         "balanced_accuracy": _or_none(balanced),
-        "minority_accuracy": metrics.minority_accuracy(truth, predicted, classes),
+        "minority_accuracy": metrics.minority_accuracy(truth, predicted, codes),
         "n": len(truth),
         "n_unknown_labels": len(truth) - sum(sizes),
+        "n_unusable": unusable,
         "per_class": [
             {"class": name, "n": size, "accuracy": _or_none(value)}
             for name, size, value in zip(classes.tolist(), sizes, each, strict=True)
@@ -240,6 +264,8 @@ def _print_report(report: dict[str, Any]) -> None:
     for key in ("accuracy", "balanced_accuracy", "minority_accuracy"):
         typer.echo(f"{key.replace('_', ' '):<18} {_shown(report[key])}")
     typer.echo(f"{'records':<18} {report['n']}, {report['n_unknown_labels']} with a label that the model does not know")
+    if report["n_unusable"]:
+        typer.echo(f"{report['n_unusable']} records could not be used and are not counted.")
     table = Table()
     table.add_column("class")
     table.add_column("records", justify="right")

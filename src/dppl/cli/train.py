@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dppl import _validate
-from dppl._files import write_atomically
 from dppl._fingerprint import same_encoder
 from dppl.cli._shared import (
     DATA,
@@ -33,17 +32,15 @@ from dppl.cli._shared import (
     check_output,
     open_ledger,
     option,
-    require_labels,
     working,
 )
-from dppl.cli.embed import embedded, how_to_label, loaded, resumable, tell_report
+from dppl.cli.embed import bar, how_to_label, loaded, resumable, tell_report
 from dppl.cli.fit import (
     ClassesOption,
     DatasetOption,
     DeltaOption,
     EpsilonOption,
     LedgerOption,
-    MethodOption,
     ModelOption,
     PartitionOption,
     PrototypesOption,
@@ -52,18 +49,19 @@ from dppl.cli.fit import (
     build,
     check_account,
     check_method,
+    method_option,
     print_summary,
     required_classes,
-    save,
 )
-from dppl.data import EmbeddingTable, align_labels, read_classes, read_table
-from dppl.embedding import Columns, holds_embeddings, open_source
+from dppl.data import EmbeddingTable, read_classes, read_table
+from dppl.embedding import Columns, Source, holds_embeddings, open_source
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError, UnknownLabelError
 from dppl.estimators.registry import BY_METHOD, method_for
 from dppl.privacy import PureDP
+from dppl.training import workflow
 
-_WORK = ("private", "private.report.jsonl", "public", "public.report.jsonl")
+_Method = Annotated[str, method_option("the first of them that can spend the budget")]
 
 
 def train(
@@ -92,7 +90,7 @@ def train(
     epsilon: EpsilonOption = None,
     delta: DeltaOption = None,
     max_records: MaxRecordsOption = None,
-    method: MethodOption = "auto",
+    method: _Method = "auto",
     prototypes: PrototypesOption = None,
     workers: WorkersOption = None,
     device: DeviceOption = "auto",
@@ -124,7 +122,7 @@ def train(
         --classes classes.txt --mu 1 --out my.safetensors
     """
     check_output(out, (data, classes, public, labels), force=force)
-    report = out.with_name(f"{out.name}.private.jsonl")
+    report = workflow.report_of(out)
     check_output(report, (data, classes, public, labels), force=force)
     options = {"n_prototypes": prototypes, "random_state": seed, "unknown_labels": unknown_labels}
     _validate.one_of(("auto", *BY_METHOD), method=method)
@@ -134,8 +132,9 @@ def train(
         raise ParameterError(
             "--epsilon alone is pure DP, which selects rows of public data; add --public POOL, or --delta D."
         )
-    method = method_for(budget) if method == "auto" else method
-    check_method(method, budget, options, public)
+    named = method != "auto"
+    method = method if named else method_for(budget)
+    check_method(method, budget, options, public, named=named)
     classes = required_classes(classes)
     check_inputs(data, classes, public, labels)
     if public is not None and any(_overlap(public, private) for private in (data, labels) if private is not None):
@@ -159,45 +158,36 @@ def train(
         )
     if public is not None and _overlap(public, folder / "private"):
         raise ParameterError(f"--public must be public data; {public} holds the table of private embeddings.")
+    pool = None if public is None else _public_records(public, public_x, model)
     estimator = build(method, budget, class_list, options)
-    with _work_in(folder, keep=work is not None):
-        # The public rows first: what is wrong with them, or with the account, shows before the private records take
-        # their time.
-        with resumable(folder):
-            public_rows = None if public is None else _public_table(public, public_x, model, folder / "public", workers)
-            plan = estimator.plan(model.dimension, public_rows)
-            if account is not None:
-                account.check(plan.guarantee, partition=partition)
-            private = embedded(source, model, folder / "private", workers=workers)
-        table, left_out = read_table(private.table), private.report.read_bytes()
-        with working("fitting"), _checkable(private.table, classes):
-            aligned, _ = align_labels(require_labels(table, data), class_list)
-            estimator.fit(table, aligned, plan=plan, ledger=account, partition=partition)
-        save(estimator, out, force=force)
-        write_atomically(report, left_out, overwrite=True, private=True)
+    with _checkable(folder / "private", classes):
+        workflow.train(
+            estimator,
+            source,
+            model,
+            out,
+            folder,
+            public=pool,
+            keep=work is not None,
+            overwrite=force,
+            workers=workers,
+            ledger=account,
+            partition=partition,
+            watch=partial(_watched, folder),
+        )
     print_summary(estimator, out)  # when all is done, for whoever reads it may go away
     tell_report(report)
 
 
 @contextmanager
-def _work_in(folder: Path, *, keep: bool) -> Iterator[None]:
-    """Make the folder for the tables, or go on with one; after success remove it unless it is to be kept."""
-    try:
-        folder.mkdir(mode=0o700)
-    except FileExistsError:
-        # It may be removed at the end, so nothing else may be in it.
-        if not folder.is_dir() or any(entry.name not in _WORK for entry in folder.iterdir()):
-            raise ParameterError(
-                f"{folder} must be a new folder, or one that this command left; choose another."
-            ) from None
-    try:
-        yield
-    except BaseException:
-        with suppress(OSError):
-            folder.rmdir()  # if nothing was begun
-        raise
-    if not keep:
-        shutil.rmtree(folder)
+def _watched(folder: Path, records: Source | None) -> Iterator[Callable[[int], object] | None]:
+    """Show how far it is; an interrupted embedding says how it goes on."""
+    if records is None:
+        with working("fitting"):
+            yield None
+    else:
+        with resumable(folder), bar(records) as progress:
+            yield progress
 
 
 @contextmanager
@@ -216,10 +206,10 @@ def _overlap(public: Path, private: Path) -> bool:
     return one == other or one in other.parents or other in one.parents
 
 
-def _public_table(public: Path, x: str | None, encoder: Encoder, folder: Path, workers: int | None) -> EmbeddingTable:
+def _public_records(public: Path, x: str | None, encoder: Encoder) -> Source | EmbeddingTable:
+    """Open public records, or their embeddings by this encoder."""
     if not holds_embeddings(public):
-        pool = open_source(public, columns=Columns(x))
-        return read_table(embedded(pool, encoder, folder, workers=workers).table, y=None)
+        return open_source(public, columns=Columns(x))
     table = read_table(public, y=None)
     named = table.metadata.get("encoder")
     if table.shape[1] != encoder.dimension or (named and not same_encoder(named, encoder.fingerprint.text())):

@@ -1,7 +1,7 @@
 """From raw images and texts to tables of embeddings: sources of records, decoding, and shards that survive a crash."""
 
 from dppl.embedding.convert import convert_table, holds_embeddings, parquet_files
-from dppl.embedding.pipeline import Embedded, embed
+from dppl.embedding.pipeline import Embedded, Window, embed, embed_windows
 from dppl.embedding.records import Columns, Record, Source
 from dppl.embedding.rows import ROWS
 from dppl.embedding.sources import KINDS, open_source
@@ -13,8 +13,10 @@ __all__ = [
     "Embedded",
     "Record",
     "Source",
+    "Window",
     "convert_table",
     "embed",
+    "embed_windows",
     "holds_embeddings",
     "open_source",
     "parquet_files",

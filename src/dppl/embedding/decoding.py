@@ -28,7 +28,7 @@ _FORMATS = ("AVIF", "BMP", "GIF", "ICO", "JPEG", "JPEG2000", "MPO", "PNG", "PPM"
 
 
 def decode(payload: Payload, modality: str) -> Any:
-    """Return the upright RGB image, the text or the embedding that a record holds.
+    """Return the upright RGB image, the text or the embedding that a record holds, as bytes or as it is.
 
     Raises
     ------
@@ -36,7 +36,7 @@ def decode(payload: Payload, modality: str) -> Any:
         If it holds none.
     """
     if modality == "image":
-        return _image(payload if isinstance(payload, bytes) else b"")
+        return payload if hasattr(payload, "convert") else _image(payload if isinstance(payload, bytes) else b"")
     return _text(payload) if isinstance(payload, bytes | str) else payload
 
 

@@ -7,7 +7,7 @@ import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
@@ -24,11 +24,11 @@ from dppl.embedding.decoding import decode, described, quiet
 from dppl.embedding.records import Payload, Record, Source, Unusable, left_out
 from dppl.embedding.report import LeftOut
 from dppl.embedding.rows import ROWS, as_rows, lattice_metadata
-from dppl.embedding.shards import Shard, ShardedTable, schema_of
+from dppl.embedding.shards import ShardedTable, Window, schema_of
 from dppl.encoders import Encoder
 from dppl.errors import DpplError, InputError, ParameterError
 
-__all__ = ["Embedded", "embed"]
+__all__ = ["Embedded", "Window", "embed", "embed_windows"]
 
 # An interrupted run begins a shard anew: images take long, and texts fill batches of many lengths.
 _SHARD_ROWS = {"image": 512}
@@ -117,9 +117,9 @@ def embed(
     alone, but for repeated ids (see `open_source`). No message tells a record or a number of them.
     """
     _validate.one_of(ROWS, rows=rows)
-    workers = min(_MOST_WORKERS, os.cpu_count() or 1) if workers is None else workers
     shard_rows = _SHARD_ROWS.get(source.modality, _OTHER_SHARD_ROWS) if shard_rows is None else shard_rows
-    _validate.positive_integer(workers=workers, shard_rows=shard_rows)
+    _validate.positive_integer(shard_rows=shard_rows)
+    workers = _threads(workers)
     model = _encoder_for(source, encoder)
     maker = table_metadata(model)
     metadata = {**maker, **lattice_metadata(model.dimension, rows)}
@@ -136,16 +136,52 @@ def embed(
             store = None
             if cache is not None and model.fingerprint is not None:
                 store = stack.enter_context(closing(Cache(Path(cache), repr(sorted(maker.items())), model.dimension)))
-            stack.enter_context(quiet())
-            pool = ThreadPoolExecutor(workers)
-            stack.callback(pool.shutdown, cancel_futures=True)
-            work = _Work(model, rows, store, pool, model.window + workers, strict)
-            _write_shards(records, table, work, shard_rows, progress or _nothing)
+            work = stack.enter_context(_at_work(model, rows, workers, store))
+            _write_shards(records, table, work, shard_rows, strict, progress or _nothing)
     return Embedded(table.folder, table.report, not was_finished)
+
+
+def embed_windows(
+    source: Source,
+    encoder: Encoder,
+    *,
+    rows: str = "float32",
+    workers: int | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> Iterator[Window]:
+    """Embed the records of a source a window at a time, and write nothing.
+
+    Parameters
+    ----------
+    source : Source
+    encoder : Encoder
+    rows, workers, progress
+        As in `embed`.
+
+    Yields
+    ------
+    Window
+        At most ``encoder.window`` records, in the order of the source; what `embed` would leave out is left out.
+
+    Raises
+    ------
+    ParameterError, InputError
+        As `embed`.
+    """
+    _validate.one_of(ROWS, rows=rows)
+    model = _encoder_for(source, encoder)
+    with closing(_Stream(source)) as records, _at_work(model, rows, _threads(workers)) as work:
+        yield from work.windows(records, progress or _nothing)
 
 
 def _nothing(_: int) -> None:
     pass
+
+
+def _threads(workers: int | None) -> int:
+    workers = min(_MOST_WORKERS, os.cpu_count() or 1) if workers is None else workers
+    _validate.positive_integer(workers=workers)
+    return workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,15 +238,21 @@ def _pass_over(records: _Stream, table: ShardedTable, progress: Callable[[int], 
 
 
 def _write_shards(
-    records: _Stream, table: ShardedTable, work: _Work, shard_rows: int, progress: Callable[[int], object]
+    records: _Stream,
+    table: ShardedTable,
+    work: _Work,
+    shard_rows: int,
+    strict: bool,
+    progress: Callable[[int], object],
 ) -> None:
     taken = shard_rows
     while taken == shard_rows:
-        before = records.count
-        shard = work.embed(islice(records, shard_rows), progress)
+        before, shard = records.count, Window()
+        for window in work.windows(islice(records, shard_rows), progress):
+            shard.extend(window)
+            if strict and shard.left_out:
+                table.refuse(shard.left_out)
         taken = records.count - before
-        if work.strict and shard.left_out:
-            table.refuse(shard.left_out)
         if taken or not table.done:
             table.append(shard, taken, records.digest)
     table.finish()
@@ -284,20 +326,15 @@ class _Work:
     cache: Cache | None
     pool: ThreadPoolExecutor
     ahead: int
-    strict: bool
 
-    def embed(self, records: Iterable[Record], progress: Callable[[int], object]) -> Shard:
-        """Return the shard of some records; with `strict`, only up to where one is left out."""
-        shard = Shard()
+    def windows(self, records: Iterable[Record], progress: Callable[[int], object]) -> Iterator[Window]:
+        """Yield what becomes of some records, a window at a time."""
         items = self._prepared(records)
         while window := list(islice(items, self.encoder.window)):
             fresh = [item for item in window if item.x is None and item.reason is None]
             self._encode(fresh, progress)
-            self._store(window, shard)
             progress(len(window) - len(fresh))
-            if self.strict and shard.left_out:
-                break
-        return shard
+            yield self._sorted(window)
 
     def _prepared(self, records: Iterable[Record]) -> Iterator[_Item]:
         """Prepare records in threads, no more than `ahead` at a time, and yield them in order."""
@@ -339,8 +376,9 @@ class _Work:
         if self.cache is not None:
             self.cache.add((item.key, item.x) for item in fresh if item.key is not None and item.x is not None)
 
-    def _store(self, window: list[_Item], shard: Shard) -> None:
-        """Put what was embedded into the shard in the order of the source, and what was not onto its list."""
+    def _sorted(self, window: list[_Item]) -> Window:
+        """Return what was embedded, in the order of the source, and the list of what was not."""
+        found = Window()
         embedded = [item for item in window if item.x is not None]
         if embedded:
             x = np.stack([item.x for item in embedded if item.x is not None])
@@ -350,12 +388,22 @@ class _Work:
                 item.x, item.reason = row, None if good else f"its embedding is not finite in {self.rows}"
         for item in window:
             if item.reason is not None:
-                shard.left_out.append(LeftOut(item.id, item.reference, item.reason))
+                found.left_out.append(LeftOut(item.id, item.reference, item.reason))
             elif item.x is not None:
-                shard.ids.append(item.id)
-                shard.references.append(item.reference)
-                shard.labels.append(item.label)
-                shard.rows.append(item.x)
+                found.ids.append(item.id)
+                found.references.append(item.reference)
+                found.labels.append(item.label)
+                found.rows.append(item.x)
+        return found
+
+
+@contextmanager
+def _at_work(encoder: Encoder | _Given, rows: str, workers: int, cache: Cache | None = None) -> Iterator[_Work]:
+    with ExitStack() as stack:
+        stack.enter_context(quiet())
+        pool = ThreadPoolExecutor(workers)
+        stack.callback(pool.shutdown, cancel_futures=True)
+        yield _Work(encoder, rows, cache, pool, encoder.window + workers)
 
 
 def _content(payload: Payload) -> bytes:

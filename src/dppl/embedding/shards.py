@@ -32,21 +32,34 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Done", "Shard", "ShardedTable", "dictionary_columns", "schema_of"]
+__all__ = ["Done", "ShardedTable", "Window", "dictionary_columns", "schema_of"]
 
 _MANIFEST = "_manifest.json"  # readers of Parquet folders pass over names that start with an underscore
 _VERSION = 2
 
 
 @dataclass
-class Shard:
-    """What becomes of one stretch of the source."""
+class Window:
+    """What becomes of one stretch of the source.
+
+    Attributes
+    ----------
+    ids, references, labels, rows : list
+        An entry for each record that was embedded.
+    left_out : list of LeftOut
+        The records that cannot be used, for their owner only.
+    """
 
     ids: list[str | None] = field(default_factory=list)
     references: list[str] = field(default_factory=list)
     labels: list[str | int | None] = field(default_factory=list)
     rows: list[NDArray[Any]] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
+
+    def extend(self, other: Window) -> None:
+        """Add what becomes of the next stretch."""
+        for name, entries in vars(self).items():
+            entries.extend(getattr(other, name))
 
     def to_bytes(self, schema: pa.Schema) -> bytes:
         """Return the Parquet file of these rows, which is the same bytes for the same rows."""
@@ -124,7 +137,7 @@ class ShardedTable:
         """Let another process have the folder."""
         self._stack.close()
 
-    def append(self, shard: Shard, records: int, source: str) -> None:
+    def append(self, shard: Window, records: int, source: str) -> None:
         """Write the next shard, which holds so many records of the source, less those left out."""
         content = shard.to_bytes(self._schema)
         name = f"part-{len(self.done):06}.parquet"

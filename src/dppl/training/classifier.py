@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Self
 
@@ -12,25 +12,39 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dppl import _validate
 from dppl._fingerprint import Fingerprint
+from dppl.data import EmbeddingTable
+from dppl.embedding import embed_windows
 from dppl.encoders import Encoder, load_encoder
-from dppl.errors import InputError, ParameterError
+from dppl.errors import DpplError, InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
+from dppl.estimators.records import as_labels
 from dppl.estimators.registry import BY_METHOD, method_for
 from dppl.estimators.splitters import whole_public_rows
 from dppl.privacy import Budget, Guarantee, Ledger
-from dppl.training.items import check_items, embed_items, unusable_items
+from dppl.training import workflow
+from dppl.training.items import Items, check_items, embed_items
+
+
+def _has_probabilities(self: PrivateClassifier) -> bool:
+    """Tell whether the estimator has probabilities; with wrong parameters there is none."""
+    try:
+        return hasattr(self.model_ if hasattr(self, "model_") else self._estimator(), "predict_proba")
+    except DpplError:
+        return False
 
 
 class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Train a private classifier on raw images or texts.
 
-    A frozen public encoder embeds each item by itself; a private estimator is fitted on the embeddings. Labels and
-    numbers of items stay as they are: an item that cannot be used (a damaged image, an empty text) counts as a zero
-    row, silently, because whether there is one is private. `unusable` tells its owner.
+    A frozen public encoder embeds each item by itself; a private estimator is fitted on the embeddings. An item that
+    cannot be used (a damaged image, an empty text) is left out with its label, as `dppl train` leaves it out: silently,
+    because whether there is one is private. Under replace-one, where the number of records is public, it stays as a
+    zero row. `unusable` tells its owner.
 
     Parameters
     ----------
@@ -60,12 +74,15 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Notes
     -----
-    An encoder that is named by its URI is loaded once in a process. Scores of `decision_function` rank records; they
-    are no probabilities, and there is no `predict_proba`.
+    An encoder that is named by its URI is loaded once in a process. A fit on the same records with the same seed gives
+    the model of `dppl train`: both hold embeddings in float16 for it, and predict on float32. Scores of
+    `decision_function` rank records; `predict_proba` is there where the estimator has it, as the softmax of `method`
+    ``"auto"`` and ``"softmax"``.
 
     **Privacy.** Unit: one record, which is one item and its label. Relation: that of `method`, add or remove one record
     by default. Released: what the estimator releases. Sensitivity: its own, because an embedding is a function of its
-    item alone; where the encoder cannot promise that, the guarantee lists it as not covered. Public inputs: the
+    item alone, and so is whether it is left out; where the encoder cannot promise that, the guarantee lists it as not
+    covered. Public inputs: the
     encoder, `classes`, `X_public`, all parameters. Not covered: as the estimator says. Embedding happens before a
     ledger is charged; it releases nothing.
 
@@ -119,7 +136,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y : array-like of shape (n_records,)
             Private labels.
         X_public : sequence of items, default=None
-            Public items of the same kind.
+            Public items of the same kind. One that cannot be used stays as a zero row, so that `public_indices_` of a
+            model that selects rows counts along these items.
         ledger, partition
             As in `SoftmaxPrototypes.fit`.
 
@@ -139,16 +157,18 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if hasattr(self, "model_"):  # a fit that fails leaves an unfitted classifier
             del self.model_
         encoder = self._loaded()
-        check_items(encoder, X, "X")
+        check_items(encoder.modality, X, "X")
+        labels = as_labels(y, np.empty((len(X), 0)))
         X_public = whole_public_rows(X_public)
-        public = None if X_public is None else embed_items(encoder, X_public, "X_public")
-        plan = None
-        if self.classes is not None:
-            plan, public = model.plan(encoder.dimension, public), None
-            if ledger is not None:
-                ledger.check(plan.guarantee, partition=partition)
-        private = embed_items(encoder, X, "X")
-        self.model_ = model.fit(private, y, public, plan=plan, ledger=ledger, partition=partition)
+
+        def public_rows() -> EmbeddingTable | None:
+            return None if X_public is None else embed_items(encoder, X_public, "X_public", rows=workflow.ROWS)
+
+        def private_rows() -> tuple[EmbeddingTable, Any]:
+            return workflow.usable(embed_items(encoder, X, "X", rows=workflow.ROWS), labels, model.adjacency)
+
+        workflow.fit(model, encoder.dimension, public_rows, private_rows, ledger=ledger, partition=partition)
+        self.model_ = model
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -179,6 +199,21 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rows = self._embedded(X)
         return self.model_.decision_function(rows)
 
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return the probability of each class for each item, as the estimator has it: see `SoftmaxPrototypes`.
+
+        Parameters
+        ----------
+        X : sequence of n items
+
+        Returns
+        -------
+        ndarray of shape (n, n_classes)
+        """
+        rows = self._embedded(X)
+        return np.asarray(self.model_.predict_proba(rows))
+
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy on (`X`, `y`). Measured on private records, it is not covered by the guarantee.
 
@@ -191,17 +226,33 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rows = self._embedded(X)
         return self.model_.score(rows, y, sample_weight)
 
-    def unusable(self, X: Sequence[Any]) -> list[tuple[int, str]]:
-        """Return position and reason of each item that cannot be used. For the owner of private items only.
+    def unusable(self, X: Any) -> list[tuple[int, str]]:
+        """Return position and reason of each item that a fit cannot use. For the owner of private items only.
+
+        It takes as long as embedding the items, because an embedding that is not finite cannot be used either.
 
         Parameters
         ----------
         X : sequence of n items
         """
-        return unusable_items(self._loaded(), X)
+        encoder = self._loaded()
+        windows = embed_windows(Items(X, encoder.modality, "X"), encoder, rows=workflow.ROWS)
+        return [(int(item.id or 0), item.reason) for window in windows for item in window.left_out]
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the released model, which names its encoder, to one file; see `SoftmaxPrototypes.save`."""
+        """Write the released model, which names its encoder, to one file.
+
+        Parameters
+        ----------
+        path : path
+        overwrite : bool, default=False
+            Whether an existing file may be replaced.
+
+        Raises
+        ------
+        FileExistsError
+            If the file exists and `overwrite` is False.
+        """
         check_is_fitted(self, "model_")
         self.model_.save(path, overwrite=overwrite)
 

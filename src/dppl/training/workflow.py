@@ -1,0 +1,203 @@
+"""The one way from raw records to a model: public things and the account first, then the private records, then the fit.
+
+`PrivateClassifier` goes it with items in memory, `dppl train` with a source whose embeddings lie in a folder meanwhile.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl._files import write_atomically
+from dppl.data import EmbeddingTable, read_table
+from dppl.embedding import Source, embed
+from dppl.encoders import Encoder
+from dppl.errors import InputError, ParameterError
+from dppl.estimators import EmbeddingClassifier
+from dppl.privacy import Ledger
+
+__all__ = ["ROWS", "fit", "report_of", "save", "train", "usable"]
+
+# What embeddings of a fit are held in, as `dppl embed` does by itself.
+ROWS = "float16"
+_WORK = ("private", "private.report.jsonl", "public", "public.report.jsonl")
+# Shows how far a stage is: the embedding of a source, whose progress it takes, or the fit (None).
+Watch: TypeAlias = Callable[[Source | None], AbstractContextManager[Callable[[int], object] | None]]
+
+
+def _unwatched(_: Source | None) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def fit(
+    estimator: EmbeddingClassifier,
+    dimension: int,
+    public: Callable[[], Any],
+    private: Callable[[], tuple[EmbeddingTable, Any]],
+    *,
+    ledger: Ledger | None = None,
+    partition: str | None = None,
+    watch: Watch = _unwatched,
+) -> None:
+    """Fit an estimator on embeddings that are made when their turn comes.
+
+    What is wrong with the public rows, or with the account, shows before the private records take their time.
+
+    Parameters
+    ----------
+    estimator : EmbeddingClassifier
+    dimension : int
+        Width of the embeddings.
+    public, private : callable
+        Return the public rows or None, and the private rows with their labels.
+    ledger, partition
+        As in `EmbeddingClassifier.fit`.
+    watch : callable
+        Opened with None while the estimator is fitted.
+    """
+    plan, public_rows = None, public()
+    if estimator.classes is not None:
+        plan, public_rows = estimator.plan(dimension, public_rows), None
+        if ledger is not None:
+            ledger.check(plan.guarantee, partition=partition)
+    rows, labels = private()
+    with watch(None):
+        estimator.fit(rows, labels, public_rows, plan=plan, ledger=ledger, partition=partition)
+
+
+def usable(table: EmbeddingTable, labels: NDArray[Any], adjacency: str) -> tuple[EmbeddingTable, NDArray[Any]]:
+    """Leave out the records that cannot be used, with their labels; under replace-one they stay as zero rows.
+
+    Either depends on a record alone. Under add or remove one, a record that is left out is one that was never there.
+    Replacing one must not change the number of records, which is public then, so there its row stays.
+
+    Parameters
+    ----------
+    table : EmbeddingTable
+        With rows of NaN for records that cannot be used.
+    labels : ndarray of shape (n,)
+    adjacency : str
+    """
+    if adjacency == "replace-one":
+        return table, labels
+    rows = np.asarray(table)
+    kept = ~np.isnan(rows).all(axis=1)
+    return EmbeddingTable.of(rows[kept], metadata=table.metadata), labels[kept]
+
+
+def train(
+    estimator: EmbeddingClassifier,
+    source: Source,
+    encoder: Encoder,
+    out: Path,
+    folder: Path,
+    *,
+    public: Source | EmbeddingTable | None = None,
+    keep: bool = False,
+    overwrite: bool = False,
+    workers: int | None = None,
+    ledger: Ledger | None = None,
+    partition: str | None = None,
+    watch: Watch = _unwatched,
+) -> None:
+    """Embed a labelled source, fit an estimator on it, and write the model, then the report on what was left out.
+
+    After an interruption the same call goes on where it stopped.
+
+    Parameters
+    ----------
+    estimator : EmbeddingClassifier
+        Of adjacency add-remove, because records that cannot be used are left out.
+    source : Source
+    encoder : Encoder
+    out : Path
+        The model file.
+    folder : Path
+        Where the tables of embeddings lie meanwhile: a new folder, or one that an interrupted call left. Nothing that
+        is read may lie in it, for it is removed at the end.
+    public : Source or EmbeddingTable, default=None
+        Public records, or their embeddings by the same encoder.
+    keep : bool, default=False
+        Whether the folder stays.
+    overwrite : bool, default=False
+        Whether an existing model may be replaced.
+    workers : int, default=None
+        As in `embed`.
+    ledger, partition
+        As in `EmbeddingClassifier.fit`.
+    watch : callable
+        Opened with a source while it is embedded, and with None while the estimator is fitted.
+
+    Raises
+    ------
+    ParameterError, InputError, BudgetExceeded, UnknownLabelError
+        As `embed` and `EmbeddingClassifier.fit`; also if the folder holds something else, or the source no labels.
+    """
+    if estimator.adjacency != "add-remove":
+        raise ParameterError(
+            "adjacency must be 'add-remove', since records that cannot be used are left out; got "
+            f"{estimator.adjacency!r}."
+        )
+    if source.label_type is None:
+        raise InputError("the records have no labels.")
+    left_out = b""
+
+    def embedded(records: Source, name: str) -> Path:
+        with watch(records) as progress:
+            return embed(records, encoder, folder / name, rows=ROWS, workers=workers, progress=progress).table
+
+    def private_rows() -> tuple[EmbeddingTable, Any]:
+        nonlocal left_out
+        table = read_table(embedded(source, "private"))
+        left_out = (folder / "private.report.jsonl").read_bytes()
+        return table, table.y
+
+    def public_rows() -> EmbeddingTable | None:
+        return read_table(embedded(public, "public"), y=None) if isinstance(public, Source) else public
+
+    with _work_in(folder, keep=keep):
+        fit(estimator, encoder.dimension, public_rows, private_rows, ledger=ledger, partition=partition, watch=watch)
+        save(estimator, out, overwrite=overwrite)
+        write_atomically(report_of(out), left_out, overwrite=True, private=True)
+
+
+def report_of(model: Path) -> Path:
+    """Return where `train` lists the records that it left out, for their owner only."""
+    return model.with_name(f"{model.name}.private.jsonl")
+
+
+def save(model: EmbeddingClassifier, out: Path, *, overwrite: bool) -> None:
+    """Write a model; an error says whether its charge stays."""
+    try:
+        model.save(out, overwrite=overwrite)
+    except OSError as error:
+        if model.guarantee_.ledger_entry is not None:
+            error.add_note(f"The ledger keeps the charge: {model.guarantee_.ledger_entry}.")
+        raise
+
+
+@contextmanager
+def _work_in(folder: Path, *, keep: bool) -> Iterator[None]:
+    """Make the folder for the tables, or go on with one; after success remove it unless it is to be kept."""
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        # It may be removed at the end, so nothing else may be in it.
+        if not folder.is_dir() or any(entry.name not in _WORK for entry in folder.iterdir()):
+            raise ParameterError(
+                f"{folder} must be a new folder, or one that this command left; choose another."
+            ) from None
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            folder.rmdir()  # if nothing was begun
+        raise
+    if not keep:
+        shutil.rmtree(folder)
