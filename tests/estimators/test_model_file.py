@@ -215,6 +215,20 @@ def test_costs_that_contradict_each_other_are_refused(tmp_path, cost):
         dppl.load(path)
 
 
+@pytest.mark.parametrize(
+    "change", [{"times": 4}, {"sensitivity": -5.0}, {"sensitivity": 1e9}, {"parameters": {"noise_std": 1e-9}}]
+)
+def test_noise_that_costs_more_than_is_stated_is_refused(tmp_path, change):
+    model = MeanPrototypes(ZCDP(0.5), list("abc")).fit(X, TEXT)
+    path = tmp_path / "m.safetensors"
+    model.save(path)
+    description = describe(path)
+    description["guarantee"]["releases"][0] |= change
+    save_file({"prototypes": model.prototypes_}, path, {"dppl": json.dumps(description)})
+    with pytest.raises(ModelFileError, match="is not a complete dppl model"):
+        dppl.load(path)
+
+
 # Files of dppl before it knew Gaussian DP
 
 BEFORE = Path(__file__).parents[1] / "privacy" / "before"

@@ -62,3 +62,11 @@ def test_a_model_file_whose_map_is_not_one_of_its_method_is_refused(tmp_path, mo
         model.save(tmp_path / "bad.safetensors", overwrite=True)
         with pytest.raises(ModelFileError, match="its map is not one of its method"):
             dppl.load(tmp_path / "bad.safetensors")
+
+
+@pytest.mark.parametrize("name", ["\ud800", "b\0", "\udfff tail"])
+def test_texts_that_no_file_could_hold_are_no_classes(name, tmp_path):
+    ledger = Ledger(tmp_path / "ledger.db", "wards", ZCDP(1.0))
+    with pytest.raises(ParameterError, match="without NUL and lone surrogates"):
+        MeanPrototypes(ZCDP(0.1), ["a", name]).fit(X, list("aaaa"), ledger=ledger)
+    assert ledger.releases() == []

@@ -402,3 +402,15 @@ def test_a_fit_that_fails_after_the_charge_leaves_no_model_and_stays_paid(name, 
     with pytest.raises(BudgetExceeded):
         estimator.fit(X, Y, plan=plan, ledger=ledger)
     assert learned(estimator) == []
+
+
+@pytest.mark.parametrize("name", ["pool", "center", "rotation", "adjacency"])
+def test_what_is_no_parameter_cannot_be_set(name, tmp_path):
+    """The map of this method is its own: with another one its noise would be that of other rows."""
+    estimator = dppl.SoftmaxPrototypes(ZCDP(0.25), [0, 1])
+    setattr(estimator, name, {"pool": 4, "adjacency": "replace-one"}.get(name))
+    ledger = Ledger(tmp_path / "ledger.db", "wards", ZCDP(1.0))
+    for attempt in (lambda: estimator.plan(8), lambda: estimator.fit(X, Y, ledger=ledger)):
+        with pytest.raises(ParameterError, match=f"SoftmaxPrototypes has no parameter {name}"):
+            attempt()
+    assert ledger.releases() == []

@@ -70,13 +70,13 @@ def test_the_released_model_carries_the_guarantee_of_the_whole_search(estimator,
 
 def test_fits_and_scores_spend_what_one_run_may(monkeypatch):
     seen = []
-    original = MeanPrototypes.fit
+    original = MeanPrototypes._fit
 
     def spy(self, *arguments, **options):
         seen.append(self.budget)
         return original(self, *arguments, **options)
 
-    monkeypatch.setattr(MeanPrototypes, "fit", spy)
+    monkeypatch.setattr(MeanPrototypes, "_fit", spy)
     search = searching(mean_runs=5).fit(X, Y)
     (release,) = search.guarantee_.releases
     assert set(seen) == {ZCDP(release.cost["rho_per_run"])}
@@ -111,9 +111,9 @@ def test_records_are_held_out_by_a_coin_of_their_own():
 
 def test_the_model_never_sees_a_held_out_record(monkeypatch):
     trained, tested = [], []
-    fit, counts = MeanPrototypes.fit, search_module._counts
+    fit, counts = MeanPrototypes._fit, search_module._counts
     monkeypatch.setattr(
-        MeanPrototypes, "fit", lambda self, X, *o, **k: trained.append(np.asarray(X)) or fit(self, X, *o, **k)
+        MeanPrototypes, "_fit", lambda self, X, *o, **k: trained.append(np.asarray(X)) or fit(self, X, *o, **k)
     )
     monkeypatch.setattr(
         search_module, "_counts", lambda model, rows, codes: tested.append(rows) or counts(model, rows, codes)

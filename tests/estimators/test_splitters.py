@@ -1,5 +1,7 @@
 """Public rows inside tools of scikit-learn that cut data: whole, or refused."""
 
+import warnings
+
 import numpy as np
 import pytest
 import sklearn
@@ -132,3 +134,25 @@ def test_fits_that_no_ledger_counts_are_warned_of(tmp_path):
     cross_val_score(model, X, Y, cv=2, params={"ledger": ledger})  # a warning would be an error
     assert len(ledger.releases()) == 2
     make_pipeline(FunctionTransformer(), model).fit(X, Y)
+
+
+@pytest.mark.filterwarnings("ignore::dppl.errors.SplitterWarning", "ignore::dppl.errors.WeakBudgetWarning")
+def test_a_search_takes_wrapped_rows_where_bare_ones_are_refused():
+    estimator = MeanPrototypes(dppl.ApproxDP(30.0, 1e-6), [0, 1], center="public")
+    search = dppl.PrivateSearch(estimator, {"pool": [1, 2]}, mean_runs=2)
+    cross_val_score(search, X, Y, cv=2, params={"X_public": PublicRows(P)}, error_score="raise")
+
+
+@pytest.mark.parametrize("with_ledger", [False, True])
+def test_the_number_of_warnings_does_not_tell_the_number_of_runs_of_a_search(with_ledger, tmp_path, monkeypatch):
+    runs, whole = [], MeanPrototypes._release
+    monkeypatch.setattr(MeanPrototypes, "_release", lambda self, *others: runs.append(1) or whole(self, *others))
+    search = dppl.PrivateSearch(MeanPrototypes(dppl.ApproxDP(200.0, 1e-6), [0, 1]), {"pool": [1, 2]}, mean_runs=8)
+    ledger = Ledger(tmp_path / "l.db", "wards", dppl.ApproxDP(1e4, 1e-3), accounting="renyi") if with_ledger else None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        cross_val_score(search, X, Y, cv=2, params={"ledger": ledger}, error_score="raise")
+    assert len(runs) > 2
+    kinds = [warning.category for warning in caught]
+    assert kinds.count(dppl.errors.WeakBudgetWarning) == 2  # one for each search
+    assert kinds.count(SplitterWarning) == (0 if with_ledger else 2)

@@ -33,6 +33,7 @@ from dppl.privacy.accounting import cost_of_gaussian, epsilon_of_zcdp, zcdp_with
 from dppl.privacy.composition import Cost, compose, epsilon_at, total_mu, total_rho
 from dppl.privacy.guarantee import Guarantee, Release
 from dppl.privacy.ledger import CHARGED, RELEASED, SCHEMA_VERSION, Ledger, accounts
+from dppl.privacy.names import skeleton
 from dppl.privacy.tradeoff import gaussian_epsilon, gaussian_mu_within
 from dppl.privacy.tuning import best_order
 
@@ -1126,7 +1127,17 @@ LOOK_ALIKES = [
     "Data north l",
     "Data north\u115f 1",
     "Data north 1\ufe0f",
+    "Data  north 1",
+    "Data north\U0001d159 1",
 ]
+
+
+def test_dots_and_prototypes_of_prototypes_make_no_difference():
+    alike = [("with ill", "w\u0131\u0307th ill"), ("jan", "\u0237\u0307an"), ("a\u02ddb", "a''b"), ("a\u00b4b", "a'b")]
+    for one, other in alike:
+        assert skeleton(one) == skeleton(other)
+    for one, other in [("north", "south"), ("ward 1", "ward 2"), ("ab", "a b")]:
+        assert skeleton(one) != skeleton(other)
 
 
 @pytest.mark.parametrize("name", LOOK_ALIKES, ids=ascii)

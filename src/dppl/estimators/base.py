@@ -108,11 +108,17 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.check_parameters()
         if self.budget.is_weak:
             warnings.warn(self.budget.weakness, WeakBudgetWarning, stacklevel=2)
-        source = randomness(self.random_state)
-        self._forget()
         X_public = whole_public_rows(X_public)
         if ledger is None:
             warn_of_uncounted_fits()
+        return self._fit(X, y, X_public, plan, ledger, partition)
+
+    def _fit(
+        self, X: Any, y: Any, X_public: Any, plan: Plan | None, ledger: Ledger | None, partition: str | None
+    ) -> Self:
+        """Fit without a warning: the number of warnings would tell how many runs a search has, which is secret."""
+        source = randomness(self.random_state)
+        self._forget()
         if plan is not None:
             X_public = self._public_rows_of(plan, X, X_public)
         rows, labels, public = records.checked_inputs(X, y, X_public)
@@ -329,6 +335,10 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._check_parameters()
 
     def _check_parameters(self) -> None:
+        known = self._get_param_names()
+        for name in ("adjacency", "pool", "center", "rotation"):
+            if name in vars(self) and name not in known:
+                raise ParameterError(f"{type(self).__name__} has no parameter {name}; take it off the estimator again.")
         if not isinstance(self.budget, Budget):
             raise ParameterError(
                 "budget must be GaussianDP(mu), ZCDP(rho), ApproxDP(epsilon, delta) or PureDP(epsilon), since a number "

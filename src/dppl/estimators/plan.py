@@ -21,7 +21,8 @@ _ROWS_MIX = "rounding by which an embedding may depend on the records embedded b
 class Plan:
     """What a fit releases and guarantees, computed from parameters and public inputs alone.
 
-    `EmbeddingClassifier.plan` makes one, and `fit` accepts it, so that public rows are read once for several fits.
+    `EmbeddingClassifier.plan` makes one, and `fit` accepts it, so that public rows are read once for several fits. It
+    is trusted as code is: whoever puts another mechanism or guarantee into one makes the statement false.
 
     Attributes
     ----------

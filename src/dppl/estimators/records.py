@@ -46,13 +46,11 @@ def checked_inputs(X: Any, y: Any, X_public: Any) -> tuple[RowSource, NDArray[An
     TypeError, InputError
         If they do not fit together.
     """
-    if X_public is not None and X is X_public:
-        raise ParameterError(_SAME)
+    refuse_private_as_public(X, X_public)
     rows = as_rows(X)
     labels = as_labels(y, rows)
     public = public_rows(X_public, rows.shape[1])
-    if public is not None and _same_data(rows, public):
-        raise ParameterError(_SAME)
+    refuse_private_as_public(rows, public)
     check_encoder(public, encoder_of(X), "X_public")
     return rows, labels, public
 
@@ -112,13 +110,21 @@ def _check_rows(rows: NDArray[Any], name: str) -> None:
         raise InputError(f"0 feature(s) (shape=(, 0)) while a minimum of 1 is required for {name}.")
 
 
-def _same_data(rows: RowSource, public: RowSource) -> bool:
-    """Catch the commonest slip: one array, or views of one, in both roles. Says nothing about the values."""
-    if isinstance(rows, np.ndarray) and isinstance(public, np.ndarray):
-        return np.may_share_memory(rows, public)
-    if isinstance(rows, TensorRows) and isinstance(public, TensorRows):
-        return rows.shares_memory(public)
-    return rows is public
+def refuse_private_as_public(X: Any, X_public: Any) -> None:
+    """Refuse the commonest slip: one object, or views of one array, in both roles. Says nothing about the values.
+
+    Raises
+    ------
+    ParameterError
+        If they are.
+    """
+    same = X_public is not None and X is X_public
+    if isinstance(X, np.ndarray) and isinstance(X_public, np.ndarray):
+        same = np.may_share_memory(X, X_public)
+    elif isinstance(X, TensorRows) and isinstance(X_public, TensorRows):
+        same = X.shares_memory(X_public)
+    if same:
+        raise ParameterError(_SAME)
 
 
 def encoder_of(X: Any) -> str | None:
@@ -185,7 +191,7 @@ def as_labels(y: Any, rows: RowSource) -> NDArray[Any]:
         warnings.warn(
             "A column-vector y was passed when a 1d array was expected; its only column is used.",
             DataConversionWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
         labels = labels[:, 0]
     if labels.ndim != 1:
@@ -224,6 +230,10 @@ def _as_objects(y: Any) -> NDArray[Any]:
     return labels
 
 
+def _is_unicode(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def public_classes(classes: ArrayLike | None, y: NDArray[Any]) -> NDArray[Any]:
     """Return the sorted class list: the public one, or with a `LabelSetWarning` the labels that occur in `y`.
 
@@ -239,7 +249,7 @@ def public_classes(classes: ArrayLike | None, y: NDArray[Any]) -> NDArray[Any]:
             "classes=None reads the class list from the private labels: which classes occur is then released without "
             "protection. Pass the public list of classes.",
             LabelSetWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
         return _classes_of(y)
     given = np.asarray(classes)
@@ -253,6 +263,10 @@ def public_classes(classes: ArrayLike | None, y: NDArray[Any]) -> NDArray[Any]:
         )
     if given.dtype == object and not all(isinstance(label, str) for label in given.tolist()):
         raise ParameterError("classes must be labels of one kind, all texts or all numbers.")
+    # Those that were given: NumPy drops a NUL at the end.
+    texts = [label for label in np.array(classes, object).tolist() if isinstance(label, str)]
+    if any("\0" in text or not _is_unicode(text) for text in texts):
+        raise ParameterError("classes must be texts without NUL and lone surrogates, which no file can hold.")
     keys = [_key(label) for label in given.tolist()]
     repeated = {key for key in keys if keys.count(key) > 1} if len(set(keys)) != len(keys) else set()
     if repeated:

@@ -21,7 +21,7 @@ from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.estimators import records
 from dppl.estimators.base import EmbeddingClassifier, as_json, charged
 from dppl.estimators.records import Codes
-from dppl.estimators.splitters import warn_of_uncounted_fits, whole_public_rows
+from dppl.estimators.splitters import PublicRows, warn_of_uncounted_fits, whole_public_rows
 from dppl.lattice import RowSource, iter_blocks, take_rows
 from dppl.mechanisms import Randomness, RoundedGaussian, randomness
 from dppl.privacy import ZCDP, ApproxDP, Guarantee, Release
@@ -154,7 +154,8 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scores = RoundedGaussian.within(ZCDP(rho), self._squared_sensitivity())
         # A candidate whose parameters do not fit each other, the width or the public rows shows before it is paid for.
         rows, labels, public = records.checked_inputs(X, y, whole_public_rows(X_public))
-        plans = [self._candidate(candidate, rho, source).plan(rows.shape[1], public) for candidate in candidates]
+        whole = None if public is None else PublicRows(public)
+        plans = [self._candidate(candidate, rho, source).plan(rows.shape[1], whole) for candidate in candidates]
         classes = plans[0].classes
         guarantee = self._guarantee([plan.guarantee_on(X) for plan in plans], budget, rho, scores, source)
         charge = self._charge(guarantee, ledger, partition, candidates)
@@ -169,7 +170,8 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             def run() -> tuple[float, bytes, EmbeddingClassifier, dict[str, Any]]:
                 number = source.below(len(candidates))
                 candidate = candidates[number]
-                model = self._candidate(candidate, rho, source).fit(train_rows, train_labels, plan=plans[number])
+                model = self._candidate(candidate, rho, source)
+                model._fit(train_rows, train_labels, None, plans[number], None, None)
                 model.encoder_ = records.encoder_of(X)
                 score = self._score(model, test_rows, test_codes, scores, source)
                 # The theorem wants a total order on results, so equal scores are told apart by the models' bytes.

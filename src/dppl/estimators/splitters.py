@@ -24,6 +24,8 @@ class PublicRows:
 
     Cross-validation, searches and ensembles of scikit-learn cut arguments that are as long as X. They leave this alone,
     because it has neither a length nor a shape: ``cross_val_score(model, X, y, params={"X_public": PublicRows(P)})``.
+    Wrap at the outermost call. Bare rows are refused where such a tool is among the callers; a fit in a thread or
+    process of its own, within code that is not scikit-learn's, does not show its callers.
 
     Parameters
     ----------

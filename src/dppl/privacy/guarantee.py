@@ -99,7 +99,7 @@ class Release:
         cost = {_text(name): _number(value) for name, value in fields["cost"].items()}
         if not _is_consistent(cost):
             raise ValueError("the costs of a release contradict each other")
-        return cls(
+        release = cls(
             mechanism=_text(fields["mechanism"]),
             statistic=_text(fields["statistic"]),
             sensitivity=_number(fields["sensitivity"]),
@@ -108,6 +108,20 @@ class Release:
             cost=cost,
             times=_count(fields.get("times", 1)),
         )
+        if not release._pays_for_its_noise():
+            raise ValueError("sensitivity, noise and cost of a release contradict each other")
+        return release
+
+    def _pays_for_its_noise(self) -> bool:
+        """Tell whether the cost is that of the noise, as far as the mechanism's name and parameters tell it."""
+        noise_std = self.parameters.get("noise_std", 0.0)
+        if self.sensitivity <= 0 or noise_std < 0:
+            return False
+        if self.mechanism != "rounded Gaussian" or "mu" not in self.cost:
+            return True
+        # The last digits went through floats.
+        least = math.sqrt(self.times) * self.sensitivity / noise_std * (1 - 1e-9) if noise_std else math.inf
+        return self.cost["mu"] >= least
 
 
 @functools.cache

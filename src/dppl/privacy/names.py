@@ -17,8 +17,11 @@ __all__ = ["check_name", "refuse_look_alike", "skeleton"]
 
 # Printable characters that show nothing: variation selectors, fillers, joiners, the blank of Braille.
 _UNSEEN = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U00016fe4\U0001d159\U000e0100-\U000e01ef]"
 )
+# A dot on a letter that has one, or on that letter without it.
+_DOTLESS = str.maketrans("\u0131\u0237", "ij")
+_DOTTED = re.compile("([ij\u0131\u0237])\u0307")
 _MARK = "\u200e"  # stands around letters of right-to-left scripts in the table of confusable_homoglyphs
 
 
@@ -87,9 +90,14 @@ def skeleton(name: str) -> str:
     >>> skeleton("w\u0430rds") == skeleton("wards"), skeleton("north") == skeleton("south")
     (True, False)
     """
-    seen = _UNSEEN.sub("", unicodedata.normalize("NFKD", name))
-    prototypes = _prototypes()
-    return unicodedata.normalize("NFD", "".join(prototypes.get(character, character) for character in seen))
+    prototypes, text, before = _prototypes(), name, None
+    while text != before:  # a prototype may have one itself
+        before = text
+        seen = _UNSEEN.sub("", unicodedata.normalize("NFD", text))
+        # Prototypes first: compatibility forms of quotes and accents are a blank with an accent.
+        mapped = "".join(prototypes.get(character, character) for character in seen)
+        text = _DOTTED.sub(r"\1", unicodedata.normalize("NFKD", mapped)).translate(_DOTLESS)
+    return " ".join(text.split())
 
 
 @cache

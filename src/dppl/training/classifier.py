@@ -22,7 +22,7 @@ from dppl.embedding import embed_windows
 from dppl.encoders import Encoder, load_encoder
 from dppl.errors import DpplError, InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
-from dppl.estimators.records import as_labels
+from dppl.estimators.records import as_labels, refuse_private_as_public
 from dppl.estimators.registry import BY_METHOD, method_for
 from dppl.estimators.splitters import whole_public_rows
 from dppl.privacy import Budget, Guarantee, Ledger
@@ -160,6 +160,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_items(encoder.modality, X, "X")
         labels = as_labels(y, np.empty((len(X), 0)))
         X_public = whole_public_rows(X_public)
+        refuse_private_as_public(X, X_public)
 
         def public_rows() -> EmbeddingTable | None:
             return None if X_public is None else embed_items(encoder, X_public, "X_public", rows=workflow.ROWS)

@@ -19,7 +19,7 @@ from dppl.data import EmbeddingTable, read_table
 from dppl.embedding import Source, embed
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
-from dppl.estimators import EmbeddingClassifier
+from dppl.estimators import EmbeddingClassifier, PublicRows
 from dppl.privacy import Ledger
 
 __all__ = ["ROWS", "fit", "report_of", "save", "train", "usable"]
@@ -62,6 +62,8 @@ def fit(
         Opened with None while the estimator is fitted.
     """
     plan, public_rows = None, public()
+    if public_rows is not None:
+        public_rows = PublicRows(public_rows)  # whoever calls has seen that they are whole
     if estimator.classes is not None:
         plan, public_rows = estimator.plan(dimension, public_rows), None
         if ledger is not None:
