@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import ProgressColumn, Task
 from rich.text import Text
 
 from dppl import _validate
+from dppl.cli._progress import progress_bar
 from dppl.cli._shared import (
     DATA,
     ENCODER,
@@ -182,16 +181,6 @@ class _Rate(ProgressColumn):
         return Text("" if speed is None else f"{speed:.3g}/s")
 
 
-@contextmanager
-def bar(records: Source) -> Iterator[Callable[[int], object] | None]:
-    """Show how far the work is, if a person is watching."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    screen = Console(stderr=True)
-    with screen.status("counting"):
-        total = records.count()
-    columns = (TextColumn("embedding"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
-    with Progress(*columns, console=screen, transient=True) as progress:
-        task = progress.add_task("", total=total)
-        yield lambda count: progress.advance(task, count)
+def bar(records: Source) -> AbstractContextManager[Callable[..., None] | None]:
+    """Show how far the embedding of a source is, if a person is watching."""
+    return progress_bar("embedding", lambda: records.count(), _Rate())
