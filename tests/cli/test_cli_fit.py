@@ -140,9 +140,9 @@ def test_what_is_printed_is_short_and_says_the_numbers(name, task, cli):
         "epsilon at delta = 1e-5",
         "epsilon at delta = 1e-6",
         "epsilon at delta = 1e-8",
-        "a guess at even odds is right",
-        "members found, wrongly suspecting 10 of 1,000 others",
-        "members found, wrongly suspecting 1 of 1,000 others",
+        "membership guess is right",
+        "true positive rate at 1 % false positive rate",
+        "true positive rate at 0.1 % false positive rate",
     ]
     implied = dppl.load(task.out).guarantee_.implied()
     exact = [implied["mu"], *(at["epsilon"] for at in implied["epsilon"])]
@@ -150,8 +150,8 @@ def test_what_is_printed_is_short_and_says_the_numbers(name, task, cli):
         assert value <= float(text) < value * 1.001
     shares = [(100, implied["best_guess"]), *((1000, test["true_positive_rate"]) for test in implied["tests"])]
     for text, (whole, value) in zip(list(shown.values())[4:], shares, strict=True):
-        (share,) = re.findall(r"^at most (\d+) (?:%|of 1,000)$", text)
-        assert Fraction(value) * whole <= int(share) < Fraction(value) * whole + 1
+        (share,) = re.findall(r"^at most ([\d.]+) %$", text)
+        assert Fraction(value) * whole <= Fraction(share) * whole / 100 < Fraction(value) * whole + 1
 
 
 def test_gaussian_dp_from_the_fit_to_the_statement(task, cli):

@@ -13,7 +13,7 @@ from dppl.cli.main import app
 from dppl.data import load_sample
 from dppl.privacy import tradeoff
 from dppl.privacy.budgets import rounded_up
-from dppl.privacy.guarantee import DELTAS, FALSE_POSITIVE_RATES, _of_a_thousand, _percent
+from dppl.privacy.guarantee import DELTAS, FALSE_POSITIVE_RATES, _percent, _thousandths
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
@@ -95,7 +95,7 @@ def test_the_default_is_recomputed_by_hand(tmp_path, monkeypatch, capsys, runner
 
 
 def in_words(guess, power):
-    thousandths = [int(_of_a_thousand(power(level)).replace(",", "")) for level in FALSE_POSITIVE_RATES]
+    thousandths = [_thousandths(power(level)) for level in FALSE_POSITIVE_RATES]
     return [_percent(guess), *(f"{number / 10:g} %" for number in thousandths)]
 
 

@@ -240,9 +240,9 @@ def test_what_is_implied_is_said_once_for_machines_and_once_for_people(releases)
     for name, value in stated:
         assert value <= float(table.pop(name)) < value * 1.001
     for rate, at in zip((10, 1), implied["tests"], strict=True):
-        words = table.pop(f"members found, wrongly suspecting {rate} of 1,000 others")
-        members = float(re.fullmatch(r"at most ([0-9,]+) of 1,000", words)[1].replace(",", ""))
-        assert 1000 * at["true_positive_rate"] <= members < 1000 * at["true_positive_rate"] + 1
+        words = table.pop(f"true positive rate at {rate / 10:g} % false positive rate")
+        members = 10 * float(re.fullmatch(r"at most ([0-9.]+) %", words)[1])
+        assert 1000 * at["true_positive_rate"] <= members + 1e-9 < 1000 * at["true_positive_rate"] + 1 + 1e-9
     # One more delta is put in its place.
     assert promise.implied(1e-4)["epsilon"] == [
         {"delta": 1e-4, "epsilon": promise.epsilon(1e-4)},
@@ -254,7 +254,7 @@ def test_what_is_implied_is_said_once_for_machines_and_once_for_people(releases)
         assert deltas == sorted({more, *(at["delta"] for at in implied["epsilon"])}, reverse=True)
     named = [float(name.partition("delta = ")[2]) for name, _ in promise.table(1.2345641e-5) if "delta" in name]
     assert 1.2345641e-5 <= max(named) < 1.23458e-5  # a delta is rounded up as well, or its epsilon would be too small
-    percent = re.fullmatch(r"at most ([0-9.]+) %", table.pop("a guess at even odds is right"))[1]
+    percent = re.fullmatch(r"at most ([0-9.]+) %", table.pop("membership guess is right"))[1]
     assert 100 * implied["best_guess"] <= float(percent) <= 100 * implied["best_guess"] + 1
     assert table == {}
 

@@ -281,11 +281,11 @@ class Guarantee:
                 (f"epsilon at delta = {rounded_up(at)}", rounded_up(epsilon, 4))
                 for at, epsilon in self._epsilons(delta)
             ),
-            ("a guess at even odds is right", f"at most {_percent(self.best_guess())}"),
+            ("membership guess is right", f"at most {_percent(self.best_guess())}"),
             *(
                 (
-                    f"members found, wrongly suspecting {_of_a_thousand(rate)} of 1,000 others",
-                    f"at most {_of_a_thousand(self.true_positive_rate(rate))} of 1,000",
+                    f"true positive rate at {100 * rate:g} % false positive rate",
+                    f"at most {_thousandths(self.true_positive_rate(rate)) / 10:g} %",
                 )
                 for rate in FALSE_POSITIVE_RATES
             ),
@@ -488,9 +488,9 @@ def _percent(probability: float) -> str:
     return "100 %"
 
 
-def _of_a_thousand(rate: float) -> str:
+def _thousandths(rate: float) -> int:
     """Round up to a thousandth."""
-    return f"{min(math.ceil(1000 * rate), 1000):,}"
+    return min(math.ceil(1000 * rate), 1000)
 
 
 def in_a_row(releases: Iterable[Release]) -> list[tuple[Release, int]]:
