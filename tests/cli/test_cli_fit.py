@@ -262,7 +262,7 @@ def test_an_unknown_label_can_be_left_out(task, cli):
         (["--rho", "1", "--unknown-labels", "guess"], 2, "unknown_labels must be one of"),
         (["--rho", "1", "--pool", "9"], 2, "pool must be"),
         (["--rho", "1", "--seed", "-1"], 2, "--seed"),
-        (["--rho", "1", "--frobnicate"], 2, ". Try: dppl fit --help"),
+        (["--rho", "1", "--frobnicate"], 2, " Try: dppl fit --help"),
         (["--rho", "1", "--x", "rows"], 4, "'rows'"),
         (["--rho", "1", "--labels", "{folder}/no.txt"], 4, "there is no file"),
         (["--rho", "1", "--labels", "{classes}"], 4, "one label"),
