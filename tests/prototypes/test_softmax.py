@@ -473,6 +473,16 @@ def test_a_step_that_overshoots_halves_those_to_come():
     assert (ascents[1]._caps == ascents[0]._caps / 2).all()
 
 
+def test_noise_is_that_for_the_rows_which_are_summed():
+    """A subclass that names another map does not change the rows of the fit, and so not their noise."""
+    subclass = type("Pooled", (SoftmaxPrototypes,), {"pool": 4})
+    plan, whole = subclass(ZCDP(2.0), CLASSES).plan(16), make().plan(16)
+    assert plan.mechanism.mean == whole.mechanism.mean
+    assert plan.mechanism.gradients == whole.mechanism.gradients
+    squared_norm = plan.mechanism.frame.lattice().squared_norm
+    assert plan.mechanism.mean.squared_sensitivity == module._WEIGHT_STEPS**2 * squared_norm
+
+
 def test_classes_differ_in_size_only_where_counts_differ_by_more_than_noise():
     equal = ClassSizes.of(300.0, np.array([99, 103, 98]), 10.0)
     assert np.allclose(equal.shares, 1 / 3)

@@ -59,6 +59,12 @@ class Plan:
     def check(self, estimator: type, parameters: Mapping[str, Any]) -> None:
         """See that it was made by such an estimator with these parameters; one seed does as well as another.
 
+        Parameters
+        ----------
+        estimator : type
+        parameters : mapping
+            Those of the fit.
+
         Raises
         ------
         ParameterError

@@ -141,8 +141,10 @@ class SoftmaxPrototypes(SoftmaxClassifier):
 
     def _mechanism(self, lattice: Lattice, public: RowSource | None) -> _Mechanisms:
         size, counts, mean, gradients = split(self.budget, _PERCENTAGES)
+        frame = Frame.of(public, lattice.n_features)
+        lattice = frame.lattice()  # that of the rows which are summed, whose norm no centre changes
         return _Mechanisms(
-            frame=Frame.of(public, lattice.n_features),
+            frame=frame,
             size=RoundedGaussian.within(size, Fraction(1)),
             counts=RoundedGaussian.within(counts, Fraction(1)),
             mean=RoundedGaussian.within(mean, _WEIGHT_STEPS**2 * lattice.squared_norm),
