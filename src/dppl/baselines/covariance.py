@@ -12,6 +12,7 @@ from dppl.baselines._linear import LinearClassifier
 from dppl.baselines.least_squares import noise_radius, solve_ridge
 from dppl.estimators.descent import RepeatedGaussian
 from dppl.estimators.plan import Plan
+from dppl.estimators.public_data import PublicData
 from dppl.estimators.records import Codes
 from dppl.lattice import Lattice, RowSource, SoftmaxGradient, gradient_blocks, sums_and_grams
 from dppl.lattice.residuals import check_clip
@@ -152,7 +153,7 @@ class FeatureCovariance(LinearClassifier):
         if self.ridge is not None:
             _validate.positive(ridge=self.ridge)
 
-    def _mechanism(self, lattice: Lattice, public: RowSource | None) -> _Mechanisms:
+    def _mechanism(self, lattice: Lattice, public: PublicData) -> _Mechanisms:
         replaces = self.adjacency == "replace-one"
         for_gram, for_gradients = split(self.budget, (self.covariance_share, 1 - self.covariance_share))
         squared = SoftmaxGradient(lattice).squared_sensitivity

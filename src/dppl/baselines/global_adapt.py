@@ -14,6 +14,7 @@ from dppl.baselines._descent import GradientClassifier
 from dppl.errors import ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, release_size
 from dppl.estimators.plan import Plan
+from dppl.estimators.public_data import PublicData
 from dppl.estimators.records import Codes
 from dppl.lattice import Lattice, RowSource, SoftmaxGradient, gradient_blocks
 from dppl.mechanisms import Randomness, RoundedGaussian
@@ -179,7 +180,7 @@ class GlobalAdapt(GradientClassifier):
             if not _BOUNDS[0] <= self.upper_bound <= _BOUNDS[1]:
                 raise ParameterError(f"upper_bound must lie between 0.001 and sqrt(2); got {self.upper_bound!r}.")
 
-    def _mechanism(self, lattice: Lattice, public: RowSource | None) -> _Mechanisms:
+    def _mechanism(self, lattice: Lattice, public: PublicData) -> _Mechanisms:
         gradient = self._gradient(lattice)
         squared = gradient.squared_sensitivity * (4 if self.adjacency == "replace-one" else 1)
         shares = (SIZE_PERCENT, _LONGER_PERCENT, 100 - SIZE_PERCENT - _LONGER_PERCENT)

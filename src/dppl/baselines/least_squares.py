@@ -14,6 +14,7 @@ from dppl import _validate
 from dppl.baselines._linear import LinearClassifier
 from dppl.errors import ParameterError
 from dppl.estimators.plan import Plan
+from dppl.estimators.public_data import PublicData
 from dppl.estimators.records import Codes
 from dppl.lattice import Lattice, RowSource, sum_blocks, sums_and_grams
 from dppl.mechanisms import Randomness, RoundedGaussian, SymmetricRoundedGaussian
@@ -154,7 +155,7 @@ class LeastSquares(LinearClassifier):
     def _n_releases(self) -> int:
         return 3 if self.class_grams else 2
 
-    def _mechanism(self, lattice: Lattice, public: RowSource | None) -> _Mechanisms:
+    def _mechanism(self, lattice: Lattice, public: PublicData) -> _Mechanisms:
         replaces = self.adjacency == "replace-one"
         squared = lattice.squared_norm
         # q qᵀ and p pᵀ have the product (q·p)² ≥ 0, so their difference is no longer than √2·s².

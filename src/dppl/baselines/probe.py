@@ -15,6 +15,7 @@ from dppl.baselines._descent import GradientClassifier
 from dppl.errors import BudgetError, ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, release_size
 from dppl.estimators.plan import Plan
+from dppl.estimators.public_data import PublicData
 from dppl.estimators.records import Codes
 from dppl.lattice import Lattice, RowSource, SoftmaxGradient, gradient_blocks
 from dppl.lattice.residuals import check_clip
@@ -251,7 +252,7 @@ class LinearProbe(GradientClassifier):
                 f"sampling_rate below 1 is accounted under adjacency='add-remove' only; got {self.adjacency!r}."
             )
 
-    def _mechanism(self, lattice: Lattice, public: RowSource | None) -> _Mechanisms:
+    def _mechanism(self, lattice: Lattice, public: PublicData) -> _Mechanisms:
         gradient = self._gradient(lattice)
         squared = gradient.squared_sensitivity * (4 if self.adjacency == "replace-one" else 1)
         if self.sampling_rate < 1:

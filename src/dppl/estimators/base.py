@@ -22,8 +22,9 @@ from dppl import _validate
 from dppl.errors import InputError, ParameterError, WeakBudgetWarning
 from dppl.estimators import model_file, records
 from dppl.estimators.plan import Plan
+from dppl.estimators.public_data import PublicArguments, PublicData
 from dppl.estimators.records import Codes
-from dppl.estimators.splitters import warn_of_uncounted_fits, whole_public_rows
+from dppl.estimators.splitters import warn_of_uncounted_fits
 from dppl.lattice import Lattice, RowSource, iter_blocks
 from dppl.mechanisms import Randomness, randomness
 from dppl.privacy import Budget, Guarantee, Release
@@ -61,6 +62,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # Name of the attribute that holds what was released; a model that has it is fitted.
     _RELEASED: ClassVar[str]
+    # Whether it takes public examples of the classes.
+    _STARTS_FROM_EXAMPLES: ClassVar[bool] = False
 
     def fit(
         self,
@@ -68,6 +71,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y: Any,
         X_public: Any = None,
         *,
+        X_examples: Any = None,
+        y_examples: Any = None,
         plan: Plan | None = None,
         ledger: Ledger | None = None,
         partition: str | None = None,
@@ -84,8 +89,14 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X_public : array-like, torch tensor or table of shape (n_public, n_features), default=None
             Public embeddings of the same encoder. Inside tools of scikit-learn that cut data, such as cross-validation,
             wrapped in `PublicRows`.
+        X_examples : array-like, torch tensor or table of shape (n_examples, n_features), default=None
+            Public examples of the classes by the same encoder, for methods that start from some: embeddings of what the
+            classes are called, of descriptions, or of published records. Those that were written or chosen by looking
+            at private records are not public.
+        y_examples : array-like of shape (n_examples,), default=None
+            Their classes; a class may have several, or none.
         plan : Plan, default=None
-            What `plan` returned for these parameters; it holds the public rows, so `X_public` is left out then.
+            What `plan` returned for these parameters; it holds all public data, which is left out then.
         ledger : Ledger, default=None
             Account of the data set. The release is charged before any private value is read (but labels that have to
             serve as class list); if the fit stops after that, the charge stays.
@@ -108,22 +119,31 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.check_parameters()
         if self.budget.is_weak:
             warnings.warn(self.budget.weakness, WeakBudgetWarning, stacklevel=2)
-        X_public = whole_public_rows(X_public)
+        public = PublicArguments.of(X_public, X_examples, y_examples)
         if ledger is None:
             warn_of_uncounted_fits()
-        return self._fit(X, y, X_public, plan, ledger, partition)
+        return self._fit(X, y, public, plan, ledger, partition)
 
     def _fit(
-        self, X: Any, y: Any, X_public: Any, plan: Plan | None, ledger: Ledger | None, partition: str | None
+        self,
+        X: Any,
+        y: Any,
+        public: PublicArguments,
+        plan: Plan | None,
+        ledger: Ledger | None,
+        partition: str | None,
     ) -> Self:
         """Fit without a warning: the number of warnings would tell how many runs a search has, which is secret."""
         source = randomness(self.random_state)
         self._forget()
-        if plan is not None:
-            X_public = self._public_rows_of(plan, X, X_public)
-        rows, labels, public = records.checked_inputs(X, y, X_public)
+        public.refuse_private(X)
+        rows, labels = records.checked_inputs(X, y)
         if plan is None:
-            plan = self._planned(rows.shape[1], records.public_classes(self.classes, labels), public)
+            classes = records.public_classes(self.classes, labels)
+            plan = self._planned(classes, public.checked(rows.shape[1], classes), rows.shape[1])
+        else:
+            self._check_plan(plan, rows.shape[1], public)
+        plan.refuse_private(X, rows)
         with self._whole_or_nothing():
             validate_data(self, X, skip_check_array=True)
             # What the model file will say; parameters set after the fit have no part in it.
@@ -188,7 +208,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         truth = records.class_codes(records.as_labels(y, scores), self.classes_, "ignore")
         return float(np.average(scores.argmax(axis=1) == truth, weights=sample_weight))
 
-    def plan(self, n_features: int, X_public: Any = None) -> Plan:
+    def plan(self, n_features: int, X_public: Any = None, *, X_examples: Any = None, y_examples: Any = None) -> Plan:
         """Settle all of a fit that parameters and public inputs decide: nothing is fitted or charged.
 
         Parameters
@@ -197,6 +217,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Width of the embeddings.
         X_public : array-like, torch tensor or table of shape (n_public, n_features), default=None
             Public embeddings that the fit would get.
+        X_examples, y_examples
+            Public examples that the fit would get.
 
         Returns
         -------
@@ -213,7 +235,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.classes is None:
             raise ParameterError("classes must be the public list of classes; got None.")
         classes = records.public_classes(self.classes, np.empty(0, np.intp))
-        return self._planned(n_features, classes, records.public_rows(whole_public_rows(X_public), n_features))
+        public = PublicArguments.of(X_public, X_examples, y_examples).checked(n_features, classes)
+        return self._planned(classes, public, n_features)
 
     def to_bytes(self) -> bytes:
         """Return the content of the model file that `save` writes."""
@@ -239,8 +262,13 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, self._RELEASED)
         model_file.save(self, path, overwrite=overwrite)
 
-    def _planned(self, n_features: int, classes: NDArray[Any], public: RowSource | None) -> Plan:
-        lattice = self.public_lattice(n_features, public)
+    def _planned(self, classes: NDArray[Any], public: PublicData, n_features: int) -> Plan:
+        if public.examples is not None and not self._STARTS_FROM_EXAMPLES:
+            raise ParameterError(
+                f"X_examples is for methods that start from examples; {type(self).__name__} does not. Leave it out, or "
+                "use SoftmaxPrototypes."
+            )
+        lattice = self.public_lattice(n_features, public.rows)
         mechanism = self._mechanism(lattice, public)
         guarantee = Guarantee(
             budget=self.budget,
@@ -253,17 +281,15 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         return Plan(type(self), deepcopy(self.get_params(deep=False)), classes, lattice, mechanism, public, guarantee)
 
-    def _public_rows_of(self, plan: Plan, X: Any, X_public: Any) -> RowSource | None:
-        """Return the public rows of a plan, if it is one for this fit."""
+    def _check_plan(self, plan: Plan, n_features: int, public: PublicArguments) -> None:
+        """Refuse a plan that is not one for this fit."""
         if not isinstance(plan, Plan):
             raise ParameterError(f"plan must be what the plan method returned; got {type(plan).__name__}.")
-        if X_public is not None:
-            raise ParameterError("a plan holds the public rows; leave X_public out, or the plan.")
+        if not public.empty:
+            raise ParameterError("a plan holds the public data; leave X_public and X_examples out, or the plan.")
         plan.check(type(self), self.get_params(deep=False))
-        n_features = records.as_rows(X).shape[1]
         if n_features != plan.lattice.n_features:
             raise InputError(f"the plan is for rows of {plan.lattice.n_features} features; X has {n_features}.")
-        return plan.public
 
     @contextmanager
     def _whole_or_nothing(self) -> Iterator[None]:
@@ -279,7 +305,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise
 
     @abstractmethod
-    def _mechanism(self, lattice: Lattice, public: RowSource | None) -> Any:
+    def _mechanism(self, lattice: Lattice, public: PublicData) -> Any:
         """Return the calibrated mechanism, from parameters and public inputs only."""
 
     @abstractmethod
@@ -376,18 +402,20 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Describe neighbouring data sets where the relation's own words do not."""
         return None
 
-    def _public_inputs(self, public: RowSource | None) -> tuple[str, ...]:
+    def _public_inputs(self, public: PublicData) -> tuple[str, ...]:
         """Name what every guarantee treats as public."""
         inputs = ["the encoder", "the number of features", "all parameters"]
         if self.classes is not None:
             inputs.insert(0, "the list of classes")
         if self._uses_public_rows(public):
             inputs.append("the public rows (X_public)")
+        if public.examples is not None:
+            inputs.append("the examples of the classes (X_examples)")
         if self.adjacency == "replace-one":
             inputs.append("the number of records")
         return tuple(inputs)
 
-    def _uses_public_rows(self, public: RowSource | None) -> bool:
+    def _uses_public_rows(self, public: PublicData) -> bool:
         """Tell whether what is released depends on public rows."""
         return isinstance(self.center, str) or isinstance(self.rotation, str)
 

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.errors import ParameterError
-from dppl.estimators.records import depends_on_company
+from dppl.estimators.public_data import PublicData, refuse_private_as_public
+from dppl.estimators.records import check_encoder, depends_on_company, encoder_of
 from dppl.lattice import Lattice, RowSource
 from dppl.privacy import Guarantee
 
@@ -36,8 +37,8 @@ class Plan:
         The public map from embeddings to integer rows.
     mechanism : object
         What releases, with its noise. Its type is the estimator's own.
-    public : ndarray or table of shape (n_public, n_features), or None
-        The public rows.
+    public : PublicData
+        The public rows, and the public examples of the classes.
     guarantee : Guarantee
         What `fit` will guarantee, and what it costs; without what a table of private embeddings says of itself.
     """
@@ -47,7 +48,7 @@ class Plan:
     classes: NDArray[Any]
     lattice: Lattice
     mechanism: Any
-    public: RowSource | None
+    public: PublicData
     guarantee: Guarantee
 
     def guarantee_on(self, X: Any) -> Guarantee:
@@ -55,6 +56,18 @@ class Plan:
         if not depends_on_company(X):
             return self.guarantee
         return replace(self.guarantee, not_covered=(_ROWS_MIX, *self.guarantee.not_covered))
+
+    def refuse_private(self, X: Any, rows: RowSource) -> None:
+        """Refuse private rows that are the public ones of this plan, or of another encoder.
+
+        Raises
+        ------
+        ParameterError, InputError
+        """
+        given = {"X_public": self.public.rows, "X_examples": self.public.examples and self.public.examples.rows}
+        for name, public in given.items():
+            refuse_private_as_public(rows, public, name)
+            check_encoder(public, encoder_of(X), name)
 
     def check(self, estimator: type, parameters: Mapping[str, Any]) -> None:
         """See that it was made by such an estimator with these parameters; one seed does as well as another.

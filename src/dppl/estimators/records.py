@@ -24,7 +24,6 @@ from dppl.errors import InputError, LabelSetWarning, ParameterError, UnknownLabe
 from dppl.lattice import RowSource, RowTable, TensorRows
 from dppl.lattice.tensors import as_numpy, is_tensor
 
-_SAME = "X_public must be public data; got the private rows themselves."
 UNKNOWN_LABELS = ("error", "ignore")
 
 Codes = NDArray[np.intp]
@@ -36,39 +35,16 @@ _PLAIN = (str, bool, float, int)
 _UNMATCHED = object()
 
 
-def checked_inputs(X: Any, y: Any, X_public: Any) -> tuple[RowSource, NDArray[Any], RowSource | None]:
-    """Return rows, labels and public rows, whose shapes and kinds are checked; these are public but for the length.
+def checked_inputs(X: Any, y: Any) -> tuple[RowSource, NDArray[Any]]:
+    """Return rows and labels, whose shapes and kinds are checked; these are public but for the length.
 
     Raises
     ------
-    ParameterError
-        If the public rows are the private ones.
     TypeError, InputError
         If they do not fit together.
     """
-    refuse_private_as_public(X, X_public)
     rows = as_rows(X)
-    labels = as_labels(y, rows)
-    public = public_rows(X_public, rows.shape[1])
-    refuse_private_as_public(rows, public)
-    check_encoder(public, encoder_of(X), "X_public")
-    return rows, labels, public
-
-
-def public_rows(X_public: Any, n_features: int) -> RowSource | None:
-    """Return public rows, checked, if there are any.
-
-    Raises
-    ------
-    TypeError, InputError
-        If they are not rows of that width.
-    """
-    if X_public is None:
-        return None
-    public = as_rows(X_public, "X_public")
-    if public.shape[1] != n_features:
-        raise InputError(f"X_public must have the {n_features} features of X; got {public.shape[1]} features.")
-    return public
+    return rows, as_labels(y, rows)
 
 
 def as_rows(X: Any, name: str = "X") -> RowSource:
@@ -108,23 +84,6 @@ def _check_rows(rows: NDArray[Any], name: str) -> None:
     if rows.shape[1] == 0:
         # The number of rows stays out of the message.
         raise InputError(f"0 feature(s) (shape=(, 0)) while a minimum of 1 is required for {name}.")
-
-
-def refuse_private_as_public(X: Any, X_public: Any) -> None:
-    """Refuse the commonest slip: one object, or views of one array, in both roles. Says nothing about the values.
-
-    Raises
-    ------
-    ParameterError
-        If they are.
-    """
-    same = X_public is not None and X is X_public
-    if isinstance(X, np.ndarray) and isinstance(X_public, np.ndarray):
-        same = np.may_share_memory(X, X_public)
-    elif isinstance(X, TensorRows) and isinstance(X_public, TensorRows):
-        same = X.shares_memory(X_public)
-    if same:
-        raise ParameterError(_SAME)
 
 
 def encoder_of(X: Any) -> str | None:
@@ -173,7 +132,7 @@ def _as_floats(X: Any, name: str) -> NDArray[Any]:
     return rows
 
 
-def as_labels(y: Any, rows: RowSource) -> NDArray[Any]:
+def as_labels(y: Any, rows: RowSource, names: tuple[str, str] = ("X", "y")) -> NDArray[Any]:
     """Return `y` as a vector with one label per row: an array in its own dtype, anything else as objects.
 
     Raises
@@ -182,7 +141,7 @@ def as_labels(y: Any, rows: RowSource) -> NDArray[Any]:
         If it is missing, not a vector, or of another length than the rows.
     """
     if y is None:
-        raise InputError("requires y to be passed, but the target y is None.")
+        raise InputError(f"requires {names[1]} to be passed, but the target {names[1]} is None.")
     y = as_numpy(y) if is_tensor(y) else y
     labels = np.asarray(y) if hasattr(y, "dtype") or hasattr(y, "__array__") else _as_objects(y)
     if labels.dtype.kind == "U":
@@ -195,9 +154,9 @@ def as_labels(y: Any, rows: RowSource) -> NDArray[Any]:
         )
         labels = labels[:, 0]
     if labels.ndim != 1:
-        raise InputError(f"y must be one label per row, shape (n_records,); got {labels.ndim} dimensions.")
+        raise InputError(f"{names[1]} must be one label per row, shape (n_records,); got {labels.ndim} dimensions.")
     if len(labels) != rows.shape[0]:
-        raise InputError("X and y must have the same number of rows; their numbers differ.")
+        raise InputError(f"{names[0]} and {names[1]} must have the same number of rows; their numbers differ.")
     return labels
 
 

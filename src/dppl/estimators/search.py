@@ -20,8 +20,9 @@ from dppl import _validate
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.estimators import records
 from dppl.estimators.base import EmbeddingClassifier, as_json, charged
+from dppl.estimators.public_data import PublicArguments
 from dppl.estimators.records import Codes
-from dppl.estimators.splitters import PublicRows, warn_of_uncounted_fits, whole_public_rows
+from dppl.estimators.splitters import warn_of_uncounted_fits
 from dppl.lattice import RowSource, iter_blocks, take_rows
 from dppl.mechanisms import Randomness, RoundedGaussian, randomness
 from dppl.privacy import ZCDP, ApproxDP, Guarantee, Release
@@ -120,13 +121,21 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(
-        self, X: Any, y: Any, X_public: Any = None, *, ledger: Ledger | None = None, partition: str | None = None
+        self,
+        X: Any,
+        y: Any,
+        X_public: Any = None,
+        *,
+        X_examples: Any = None,
+        y_examples: Any = None,
+        ledger: Ledger | None = None,
+        partition: str | None = None,
     ) -> Self:
         """Search on (`X`, `y`).
 
         Parameters
         ----------
-        X, y, X_public, ledger, partition
+        X, y, X_public, X_examples, y_examples, ledger, partition
             As in the estimator's own `fit`. The ledger needs an account in approximate DP with ``accounting="renyi"``.
 
         Returns
@@ -153,10 +162,14 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rho = rho_per_run_within(budget.epsilon, budget.delta, int(self.mean_runs))
         scores = RoundedGaussian.within(ZCDP(rho), self._squared_sensitivity())
         # A candidate whose parameters do not fit each other, the width or the public rows shows before it is paid for.
-        rows, labels, public = records.checked_inputs(X, y, whole_public_rows(X_public))
-        whole = None if public is None else PublicRows(public)
-        plans = [self._candidate(candidate, rho, source).plan(rows.shape[1], whole) for candidate in candidates]
-        classes = plans[0].classes
+        public = PublicArguments.of(X_public, X_examples, y_examples)
+        public.refuse_private(X)
+        rows, labels = records.checked_inputs(X, y)
+        classes = records.public_classes(self.estimator.classes, labels)
+        data = public.checked(rows.shape[1], classes)
+        models = (self._candidate(candidate, rho, source) for candidate in candidates)
+        plans = [model._planned(classes, data, rows.shape[1]) for model in models]
+        plans[0].refuse_private(X, rows)
         guarantee = self._guarantee([plan.guarantee_on(X) for plan in plans], budget, rho, scores, source)
         charge = self._charge(guarantee, ledger, partition, candidates)
         with charged(charge):
@@ -171,7 +184,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 number = source.below(len(candidates))
                 candidate = candidates[number]
                 model = self._candidate(candidate, rho, source)
-                model._fit(train_rows, train_labels, None, plans[number], None, None)
+                model._fit(train_rows, train_labels, PublicArguments(), plans[number], None, None)
                 model.encoder_ = records.encoder_of(X)
                 score = self._score(model, test_rows, test_codes, scores, source)
                 # The theorem wants a total order on results, so equal scores are told apart by the models' bytes.

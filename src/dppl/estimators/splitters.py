@@ -30,29 +30,29 @@ class PublicRows:
     Parameters
     ----------
     rows : array-like, tensor, table or sequence of items
-        What `X_public` would be.
+        What `X_public`, `X_examples` or `y_examples` would be.
     """
 
     rows: Any
 
 
-def whole_public_rows(X_public: Any) -> Any:
-    """Return public rows without their wrapper.
+def whole_public_rows(given: Any, name: str = "X_public") -> Any:
+    """Return public rows, or other public arguments, without their wrapper.
 
     Raises
     ------
     ParameterError
         If they stand bare inside a tool of scikit-learn that may have cut them.
     """
-    if isinstance(X_public, PublicRows):
-        return X_public.rows
-    if X_public is not None and inside_splitter():
+    if isinstance(given, PublicRows):
+        return given.rows
+    if given is not None and inside_splitter():
         raise ParameterError(
-            "X_public must be wrapped here: this tool of scikit-learn cuts arguments that are as long as X, so which "
+            f"{name} must be wrapped here: this tool of scikit-learn cuts arguments that are as long as X, so which "
             "public rows are read could depend on the number of private records. Pass "
-            "X_public=dppl.PublicRows(X_public)."
+            f"{name}=dppl.PublicRows({name})."
         )
-    return X_public
+    return given
 
 
 def warn_of_uncounted_fits() -> None:

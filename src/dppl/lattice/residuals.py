@@ -185,6 +185,34 @@ class SoftmaxGradient:
         _for_each_block(add, blocks)
         return total, longer
 
+    def hits(self, blocks: Iterable[Int8], codes: Codes, weights: Float, offsets: Float | None = None) -> int:
+        """Return the number of records whose own class has the largest logit, or shares it.
+
+        One record changes it by at most 1, because logits of a row do not depend on the rows beside it.
+
+        Parameters
+        ----------
+        blocks, codes, weights, offsets
+            As in `sum`.
+        """
+        layer = _IntegerLayer(weights, offsets, self.lattice)
+        right = 0
+        lock = Lock()
+
+        def add(start: int, block: Any) -> None:
+            nonlocal right
+            logits, part = layer.logits(block), codes[start : start + len(block)]
+            kept = np.flatnonzero(part >= 0)
+            own = logits[beside(part[kept], logits), beside(kept, logits)]
+            count = int(
+                namespace(logits).count_nonzero(own >= namespace(logits).amax(logits, axis=0)[beside(kept, logits)])
+            )
+            with lock:
+                right += count
+
+        _for_each_block(add, blocks)
+        return right
+
 
 def check_clip(clip: float) -> None:
     """Refuse a clipping norm for residuals that float32 could not apply.

@@ -127,11 +127,14 @@ class ClassSizes:
         Not below 0.
     least : float
         What a class counts at least where sizes are divided by: the noise, or the mean size if that is smaller.
+    noise_std : float
+        Standard deviation of the noise that is left in sizes.
     """
 
     total: float
     sizes: Float
     least: float
+    noise_std: float
 
     @classmethod
     def of(cls, total: float, counts: NDArray[np.int64], noise_std: float) -> Self:
@@ -141,7 +144,7 @@ class ClassSizes:
         # The part of the differences between counts that is no noise.
         trust = max(0.0, 1 - noise_std**2 / max(float(counts.var()), 1e-9))
         sizes = np.maximum(total / n_classes + trust * (counts - counts.mean()), 0)
-        return cls(total, sizes, min(noise_std, total / n_classes))
+        return cls(total, sizes, min(noise_std, total / n_classes), math.sqrt(trust) * noise_std)
 
     @property
     def shares(self) -> Float:

@@ -12,6 +12,7 @@ from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Plan
+from dppl.estimators.public_data import PublicData
 from dppl.estimators.records import Codes
 from dppl.lattice import Lattice, RowSource, class_sums, sum_blocks
 from dppl.mechanisms import COINPRESS_SPLIT, DPPL_SPLIT, CoinPress, Randomness, RoundedGaussian
@@ -147,7 +148,7 @@ class MeanPrototypes(EmbeddingClassifier):
                     f"got adjacency={self.adjacency!r}."
                 )
 
-    def _mechanism(self, lattice: Lattice, public: RowSource | None) -> RoundedGaussian | CoinPress:
+    def _mechanism(self, lattice: Lattice, public: PublicData) -> RoundedGaussian | CoinPress:
         if self.mechanism == "coinpress":
             return CoinPress.within(
                 self.budget,
@@ -166,7 +167,7 @@ class MeanPrototypes(EmbeddingClassifier):
     def _neighbours(self) -> str | None:
         return _SAME_CLASS if self.adjacency == "replace-one" else None
 
-    def _public_inputs(self, public: RowSource | None) -> tuple[str, ...]:
+    def _public_inputs(self, public: PublicData) -> tuple[str, ...]:
         sizes = ("the number of records in each class",) if self.adjacency == "replace-one" else ()
         return super()._public_inputs(public) + sizes
 

@@ -15,6 +15,7 @@ from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Plan
+from dppl.estimators.public_data import PublicData
 from dppl.estimators.records import Codes
 from dppl.lattice import PUBLIC_ROWS, Lattice, RowSource, SimilarityClip, take_rows, utilities
 from dppl.mechanisms import ExponentialMechanism, Randomness
@@ -152,17 +153,16 @@ class PublicPrototypes(EmbeddingClassifier):
                 f"clip must be 'auto' or (d_min, d_max) with 0 <= d_min < d_max <= 2; got {self.clip!r}."
             )
 
-    def _mechanism(self, lattice: Lattice, public: RowSource | None) -> _Selection:
-        if public is None:
+    def _mechanism(self, lattice: Lattice, public: PublicData) -> _Selection:
+        rows = public.rows
+        if rows is None:
             raise InputError("PublicPrototypes selects among public rows; pass them to fit as X_public.")
-        if public.shape[0] < self.n_prototypes:
+        if rows.shape[0] < self.n_prototypes:
             raise InputError(
-                f"selecting {self.n_prototypes} rows needs at least as many public ones; got {public.shape[0]}."
+                f"selecting {self.n_prototypes} rows needs at least as many public ones; got {rows.shape[0]}."
             )
-        if isinstance(self.clip, str):
-            bounds = _auto_clip(public, lattice)
-        else:
-            bounds = (float(self.clip[0]), float(self.clip[1]))
+        low, high = _auto_clip(rows, lattice) if isinstance(self.clip, str) else self.clip
+        bounds = float(low), float(high)
         sensitivity = _similarity_clip(bounds, lattice).sensitivity
         within = ExponentialMechanism.within(self.budget, sensitivity, self.n_prototypes, adjacency=self.adjacency)
         return _Selection(bounds, within)
@@ -172,7 +172,7 @@ class PublicPrototypes(EmbeddingClassifier):
         return (mechanism.of_rows.describe(statistic, adjacency=self.adjacency),)
 
     def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
-        public, mechanism = plan.public, plan.mechanism.of_rows
+        public, mechanism = plan.public.rows, plan.mechanism.of_rows
         assert public is not None  # _mechanism refused that
         self.clip_ = plan.mechanism.bounds
         private = _rows_by_class(self.lattice_, rows, codes, len(self.classes_))
@@ -205,7 +205,7 @@ class PublicPrototypes(EmbeddingClassifier):
         self.public_ids_ = None
         self.clip_ = parameters["clip"]
 
-    def _uses_public_rows(self, public: RowSource | None) -> bool:
+    def _uses_public_rows(self, public: PublicData) -> bool:
         return True
 
     def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -14,12 +14,14 @@ from dppl.errors import BudgetError
 from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, SoftmaxClassifier, release_size
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Plan
+from dppl.estimators.public_data import PublicData
 from dppl.estimators.records import Codes
 from dppl.lattice import Lattice, RowSource, class_sums, sum_blocks
 from dppl.lattice.residuals import SoftmaxGradient, gradient_blocks
 from dppl.mechanisms import Randomness, RoundedGaussian
 from dppl.privacy import Budget, PureDP, Release
 from dppl.privacy.composition import split
+from dppl.prototypes._examples import ExampleClassifier, GuidedAscent
 from dppl.prototypes._shared import unit_directions
 from dppl.prototypes._softmax import CLIP, STEPS, Ascent, ClassSizes, Frame, shrunken_mean
 
@@ -29,6 +31,8 @@ Int64 = NDArray[np.int64]
 # Percentages of mu² for the number of records, the class counts, the weighted sum, and all gradients together. More
 # for the first three bought nothing.
 _PERCENTAGES = (SIZE_PERCENT, 2, 1, 96)
+# The same with examples of the classes, and for the number of records that they classify rightly.
+_PERCENTAGES_WITH_EXAMPLES = (SIZE_PERCENT, 2, 1, 94, 2)
 # Steps of the grid of the weights in the sum, per unit. At 127 a coordinate, sums of 10¹¹ records fit into 64 bits.
 _WEIGHT_STEPS = 2**16
 
@@ -42,6 +46,7 @@ class _Mechanisms:
     counts: RoundedGaussian
     mean: RoundedGaussian
     gradients: RepeatedGaussian
+    hits: RoundedGaussian | None
 
 
 class SoftmaxPrototypes(SoftmaxClassifier):
@@ -111,6 +116,7 @@ class SoftmaxPrototypes(SoftmaxClassifier):
     coef_: Float
     prototypes_: NDArray[np.float32]
     _RELEASED = "coef_"
+    _STARTS_FROM_EXAMPLES = True
     adjacency = "add-remove"
     pool, center, rotation = 1, None, None
 
@@ -136,12 +142,13 @@ class SoftmaxPrototypes(SoftmaxClassifier):
                 "DP."
             )
 
-    def _uses_public_rows(self, public: RowSource | None) -> bool:
-        return public is not None
+    def _uses_public_rows(self, public: PublicData) -> bool:
+        return public.rows is not None
 
-    def _mechanism(self, lattice: Lattice, public: RowSource | None) -> _Mechanisms:
-        size, counts, mean, gradients = split(self.budget, _PERCENTAGES)
-        frame = Frame.of(public, lattice.n_features)
+    def _mechanism(self, lattice: Lattice, public: PublicData) -> _Mechanisms:
+        frame = Frame.of(public.rows, lattice.n_features)
+        percentages = _PERCENTAGES if public.examples is None else _PERCENTAGES_WITH_EXAMPLES
+        size, counts, mean, gradients, *hits = split(self.budget, percentages)
         lattice = frame.lattice()  # that of the rows which are summed, whose norm no centre changes
         return _Mechanisms(
             frame=frame,
@@ -149,15 +156,18 @@ class SoftmaxPrototypes(SoftmaxClassifier):
             counts=RoundedGaussian.within(counts, Fraction(1)),
             mean=RoundedGaussian.within(mean, _WEIGHT_STEPS**2 * lattice.squared_norm),
             gradients=RepeatedGaussian.within(gradients, SoftmaxGradient(lattice).squared_sensitivity, STEPS),
+            hits=RoundedGaussian.within(hits[0], Fraction(1)) if hits else None,
         )
 
     def _releases(self, mechanism: _Mechanisms, n_classes: int, dim: int) -> tuple[Release, ...]:
-        return (
+        releases = [
             mechanism.size.describe("number of records"),
             mechanism.counts.describe("number of records in each class"),
             mechanism.mean.describe(f"sum of lattice rows, weighted by class ({dim})"),
-            mechanism.gradients.describe(f"sum of clipped gradients ({n_classes} x {dim})"),
-        )
+        ]
+        if mechanism.hits is not None:
+            releases.append(mechanism.hits.describe("number of records whose own class the examples rank first"))
+        return (*releases, mechanism.gradients.describe(f"sum of clipped gradients ({n_classes} x {dim})"))
 
     def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
         mechanism: _Mechanisms = plan.mechanism
@@ -170,11 +180,24 @@ class SoftmaxPrototypes(SoftmaxClassifier):
         gradient = SoftmaxGradient(frame.lattice(center))
         unit, basis, offsets = gradient.unit / CLIP, frame.basis, np.log(sizes.shares)
         blocks = gradient_blocks(gradient.lattice, rows)
-        ascent = Ascent(sizes, frame.spectrum, mechanism.gradients.noise_std / unit)
+        noise_std = mechanism.gradients.noise_std / unit
+        ascent = Ascent(sizes, frame.spectrum, noise_std)
+        if mechanism.hits is not None:
+            examples = self._classifier_of_examples(plan, gradient.lattice)
+            exact_hits = gradient.hits(blocks, codes, examples.coef @ basis.T, examples.offsets)
+            hits = mechanism.hits.release(np.array([exact_hits]), source)
+            ascent = GuidedAscent(sizes, frame.spectrum, noise_std, examples, float(hits[0]), mechanism.hits.noise_std)
         for _ in range(STEPS):
             exact = gradient.sum(blocks, codes, ascent.weights @ basis.T, offsets, clip=CLIP)
             ascent.move(mechanism.gradients.release(exact, source) / unit @ basis)
         self._set_model(ascent.weights @ frame.axes.T, frame.axes @ center)
+
+    def _classifier_of_examples(self, plan: Plan, lattice: Lattice) -> ExampleClassifier:
+        """Fit the public examples alone, as rows of the lattice along the public axes."""
+        examples = plan.public.examples
+        assert examples is not None
+        features = lattice.features(examples.rows) @ plan.mechanism.frame.basis
+        return ExampleClassifier.fit(features, examples.codes, len(plan.classes))
 
     def _released_mean(
         self, mechanism: _Mechanisms, sizes: ClassSizes, rows: RowSource, codes: Codes, source: Randomness
