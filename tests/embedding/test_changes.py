@@ -192,7 +192,9 @@ def test_nothing_else_is_written_over(put, begun, lines, run, texts, report, tmp
     target = put(report)
     content = target and target.read_bytes()
     names = sorted(tmp_path.rglob("*"))
-    with pytest.raises(ParameterError, match=r"table\.report\.jsonl is in the way .*; choose another --out, or move"):
+    with pytest.raises(
+        ParameterError, match=r"table\.report\.jsonl is in the way .*; move it away, or choose another folder"
+    ):
         run(lines, texts, shard_rows=4)
     assert sorted(tmp_path.rglob("*")) == names
     assert (target and target.read_bytes()) == content

@@ -215,7 +215,7 @@ def test_progress_counts_every_record_once(lines, run, texts):
 
 @pytest.mark.parametrize(
     ("source", "encoder", "message"),
-    [("t.csv", None, "--encoder URI is required"), ("pictures", TinyTexts(), "must be one for images")],
+    [("t.csv", None, "^encoder is required"), ("pictures", TinyTexts(), "must be one for images")],
 )
 def test_an_encoder_of_another_kind_is_refused(source, encoder, message, lines, tmp_path):
     (tmp_path / "pictures").mkdir()

@@ -79,7 +79,7 @@ def test_the_calibration_of_models_with_probabilities_is_measured(run, data):
     ("method", "told"),
     [
         ({"method": "mean", "pool": -2}, "mean with pool: -2, on data set 'blobs': pool must be an integer"),
-        ({"method": "mean", "pool": 17}, "pool must be at most n_features=16; got 17"),
+        ({"method": "mean", "pool": 17}, "pool must be at most the number of features, 16; got 17"),
         ({"method": "linear-probe", "steps": 0}, "linear-probe with steps: 0, .*steps must be an integer"),
         ({"method": "public", "clip": 3}, "public with clip: 3"),
     ],

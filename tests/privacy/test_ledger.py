@@ -393,7 +393,7 @@ def test_costs_beyond_all_use_are_refused_and_change_nothing(budget, file):
 @pytest.mark.parametrize("budget", [GaussianDP(100.0), ApproxDP(100.0, 1e-6), ZCDP(100.0), PureDP(100.0)])
 def test_a_search_needs_an_account_in_renyi_divergences_and_is_told_so(budget, file):
     ledger = Ledger(file, "wards", budget)
-    with pytest.raises(BudgetExceeded, match=rf"has the accounting '{ledger.accounting}'.*accounting='renyi'"):
+    with pytest.raises(BudgetExceeded, match=rf"has the accounting '{ledger.accounting}'.*accounting 'renyi'"):
         ledger.charge(searched())
     with pytest.raises(BudgetExceeded):
         ledger.check(searched())

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from dppl.cli._shared import console, note, printable
+from dppl.cli._output import console, note, printable
 from dppl.errors import ParameterError
 from dppl.experiments.cells import check_cells
 from dppl.experiments.config import Cell, load_experiment

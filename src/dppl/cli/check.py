@@ -12,19 +12,11 @@ import typer
 from numpy.typing import NDArray
 from rich.table import Table
 
-from dppl.cli._shared import (
-    JsonOption,
-    LabelsOption,
-    TableArgument,
-    XOption,
-    YOption,
-    check_inputs,
-    check_table,
-    console,
-    print_json,
-    printable,
-    working,
-)
+from dppl.cli import _options as options
+from dppl.cli._options import option
+from dppl.cli._output import console, print_json, printable
+from dppl.cli._paths import check_inputs, check_table
+from dppl.cli._progress import working
 from dppl.data import EmbeddingTable, read_classes, read_table
 from dppl.estimators.records import class_codes
 
@@ -39,14 +31,12 @@ _MISSING = ("", int(np.iinfo(np.int64).min))
 
 
 def check(
-    table: TableArgument,
-    classes: Annotated[
-        Path, typer.Option(metavar="FILE", help="Public list of classes, one a line.", show_default=False)
-    ],
-    labels: LabelsOption = None,
-    x: XOption = "x",
-    y: YOption = "y",
-    as_json: JsonOption = False,
+    table: options.Table,
+    classes: Annotated[Path, option("FILE", "Public list of classes, one a line.")],
+    labels: options.Labels = None,
+    x: options.X = "x",
+    y: options.Y = "y",
+    as_json: options.Json = False,
 ) -> None:
     """Report on a private table: bad rows, duplicates, unknown labels, class sizes.
 

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from dppl.cli._output import console, numbers
 from dppl.cli._progress import progress_bar
-from dppl.cli._shared import console, numbers
 from dppl.data import Sample, load_sample, write_table
 from dppl.errors import ParameterError
 from dppl.experiments.demo import IMBALANCE_RATIOS, METHODS, PAPER_EPSILONS, REFERENCE, SEEDS, Cell, compare, n_fits

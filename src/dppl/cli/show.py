@@ -14,18 +14,10 @@ from rich.table import Table
 
 from dppl._files import write_atomically
 from dppl._fingerprint import in_short
-from dppl.cli._shared import (
-    ForceOption,
-    JsonOption,
-    ModelArgument,
-    check_inputs,
-    check_output,
-    console,
-    numbers,
-    option,
-    print_json,
-    printable,
-)
+from dppl.cli import _options as options
+from dppl.cli._options import option
+from dppl.cli._output import console, numbers, print_json, printable
+from dppl.cli._paths import check_inputs, check_output
 from dppl.embedding import KINDS, Columns, Source, holds_embeddings, open_source
 from dppl.embedding.decoding import decode, quiet
 from dppl.embedding.records import Unusable
@@ -45,8 +37,8 @@ _EARLIER = "The file is from before dppl accounted in Gaussian DP: its numbers g
 
 
 def show(
-    model: ModelArgument,
-    as_json: JsonOption = False,
+    model: options.Model,
+    as_json: options.Json = False,
     as_card: Annotated[
         bool, typer.Option("--card", help="Print a model card: Markdown with YAML front matter, for a model hub.")
     ] = False,
@@ -68,7 +60,7 @@ def show(
     ] = None,
     kind: Annotated[str, option("KIND", f"What POOL is: {', '.join(KINDS)}.", _POOL, "--format")] = "auto",
     split: Annotated[str | None, option("NAME", "Split of a saved data set.", _POOL)] = None,
-    force: ForceOption = False,
+    force: options.Force = False,
 ) -> None:
     """Show a model: its classes, its guarantee in words and numbers, and every release behind it.
 

@@ -204,10 +204,10 @@ class _Given:
 def _encoder_for(source: Source, encoder: Encoder | None) -> Encoder | _Given:
     if isinstance(source, Arrays):
         if encoder is not None:
-            raise ParameterError("--encoder must be left out: the source holds embeddings already.")
+            raise ParameterError("must be left out: the source holds embeddings already.", parameter="encoder")
         return _Given(source.dimension)
     if encoder is None:
-        raise ParameterError(f"--encoder URI is required: the source holds {source.modality}s.")
+        raise ParameterError(f"is required: the source holds {source.modality}s.", parameter="encoder")
     if encoder.modality != source.modality:
         name = "it" if encoder.fingerprint is None else encoder.fingerprint.uri
         raise ParameterError(

@@ -156,7 +156,9 @@ class ShardedTable:
         """
         if not self.finished:
             self._report.add(left_out)
-        raise InputError(f"--strict wants every record of the source, but one cannot be used; see {self.report}.")
+        raise InputError(
+            f"wants every record of the source, but one cannot be used; see {self.report}.", parameter="strict"
+        )
 
     def finish(self) -> None:
         """Say that there are no more records."""
@@ -174,7 +176,7 @@ class ShardedTable:
         path = self.folder / _MANIFEST
         if not path.exists():
             if any(entry.name[0] != "." for entry in self.folder.iterdir()):
-                raise ParameterError(f"--out must be a new folder, or a table to go on with; {self.folder} is neither.")
+                raise ParameterError(f"{self.folder} must be a new folder, or a table to go on with; it is neither.")
             return [], False
         try:
             manifest = json.loads(path.read_bytes())
@@ -252,4 +254,4 @@ def _lock(folder: Path, stack: ExitStack) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise InputError(f"another process is writing to {folder}; wait for it, or choose another --out.") from None
+        raise InputError(f"another process is writing to {folder}; wait for it, or choose another folder.") from None

@@ -149,8 +149,9 @@ def check_delta(delta: float, max_records: int) -> None:
     _validate.positive_integer(max_records=max_records)
     if delta * max_records >= 1:
         raise BudgetError(
-            f"delta must be below 1/max_records; got delta={delta!r} and max_records={max_records}. At such a delta a "
-            "mechanism may publish a random record in full. A common choice is 1/max_records**1.1 or less."
+            f"must be below 1 / {max_records}, the bound on the number of records; got {delta!r}. At such a delta a "
+            "mechanism may publish a random record in full. A common choice is 1 / bound**1.1 or less.",
+            parameter="delta",
         )
 
 

@@ -369,8 +369,8 @@ class Guarantee:
 
     def _warnings(self) -> list[str]:
         seeded = (
-            "NOT FOR RELEASE: the noise came from a seed (random_state), so anyone who guesses the seed can take it "
-            "out again. Fit once more with random_state=None before publishing."
+            "NOT FOR RELEASE: the noise came from a seed, so anyone who guesses it can take the noise out again. Fit "
+            "once more without a seed before publishing."
         )
         research = "RESEARCH USE: what was drawn is not exactly what the accounting speaks of; see what is not covered."
         return [seeded] * (not self.fit_for_release) + [research] * (not self.exact)

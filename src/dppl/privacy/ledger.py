@@ -336,8 +336,9 @@ class Ledger:
             check_name("partition", partition)
             if self.adjacency == "replace-one":
                 raise ParameterError(
-                    "partition needs an account under add-remove: under replace-one a record may leave one part and "
-                    "enter another, and so touch both."
+                    "needs an account under add-remove: under replace-one a record may leave one part and enter "
+                    "another, and so touch both.",
+                    parameter="partition",
                 )
         if guarantee.adjacency != self.adjacency:
             raise ParameterError(
@@ -358,8 +359,8 @@ class Ledger:
         if self.accounting != "renyi" and "mean_runs" in new[1]:
             raise BudgetExceeded(
                 f"data set {self.dataset!r} has the accounting {self.accounting!r}, but a search for hyper-parameters "
-                "is accounted in Rényi divergences only; its account must be made with epsilon, delta and "
-                "accounting='renyi' (--accounting renyi)."
+                "is accounted in Rényi divergences only; its account must be made in approximate DP, with the "
+                "accounting 'renyi'."
             )
         if self.accounting == "gdp" and "mu" not in new[1]:
             raise BudgetExceeded(
@@ -369,7 +370,7 @@ class Ledger:
         if self.accounting == "pure" and "epsilon" not in new[1]:
             raise BudgetExceeded(
                 f"data set {self.dataset!r} has a pure-DP budget, but this release (Gaussian noise) has no such cost; "
-                "PublicPrototypes (--method public) has one."
+                "PublicPrototypes (method public) has one."
             )
         total = self._total([*paid, new])
         name = _main_parameter(self.budget)

@@ -149,7 +149,7 @@ class PublicPrototypes(EmbeddingClassifier):
         low, high = self.clip
         if not 0 <= low < high <= 2:
             raise ParameterError(
-                f"clip must be 'auto' or (d_min, d_max) with 0 <= d_min < d_max <= 2; got {self.clip!r}."
+                f"must be 'auto' or (d_min, d_max) with 0 <= d_min < d_max <= 2; got {self.clip!r}.", parameter="clip"
             )
 
     def _mechanism(self, lattice: Lattice, public: RowSource | None) -> _Selection:
