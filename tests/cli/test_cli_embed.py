@@ -190,7 +190,7 @@ def test_labels_that_are_asked_for_and_not_there_are_an_error(photos, cli, error
 def test_a_table_without_labels_says_so(cli, letters, tmp_path):
     (tmp_path / "new.txt").write_text("a text\n")
     lines = cli("embed", tmp_path / "new.txt", "--encoder", "letters", "--out", tmp_path / "t").stdout.splitlines()
-    assert "for a fit name a file with one label a line with --labels" in lines[2]
+    assert "for a fit name a file with one label per line with --labels" in lines[2]
 
 
 def test_head(arrays, cli, tmp_path):

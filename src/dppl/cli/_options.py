@@ -72,7 +72,7 @@ Table = Annotated[
 ]
 Labels = Annotated[
     Path | None,
-    option("FILE", "Labels in a file of their own: .npy, or .txt or .csv with one label a line and no header.", DATA),
+    option("FILE", "Labels in a file of their own: .npy, or .txt or .csv with one label per line and no header.", DATA),
 ]
 X = Annotated[str, option("NAME", "Array or column that holds the embeddings. Default x.", DATA, "--x")]
 Y = Annotated[str, option("NAME", "Array or column that holds the labels. Default y.", DATA, "--y")]
@@ -81,7 +81,7 @@ Y = Annotated[str, option("NAME", "Array or column that holds the labels. Defaul
 Kind = Annotated[str, option("KIND", f"What the source is: {', '.join(KINDS)}.", DATA, "--format")]
 Items = Annotated[str | None, option("NAME", "Column of texts or images. Default: text, image, ...", DATA, "--x")]
 ItemLabels = Annotated[str | None, option("NAME", "Column of labels. Default: label, labels or y.", DATA, "--y")]
-Id = Annotated[str | None, option("NAME", "Column of ids. Default: the row, or the path.", DATA, "--id")]
+Id = Annotated[str | None, option("NAME", "Column of ids. Default: the row number, or the path.", DATA, "--id")]
 Split = Annotated[str | None, option("NAME", "Split of a saved data set or of arrays.", DATA)]
 Workers = Annotated[
     int | None,
@@ -117,7 +117,7 @@ MaxRecords = Annotated[
 ModelOut = Annotated[Path, option("MODEL", "Model file to write.")]
 Classes = Annotated[
     Path | None,
-    option("FILE", "Public list of classes, one a line. Required: it is never taken from the labels.", DATA),
+    option("FILE", "Public list of classes, one per line. Required: it is never taken from the labels.", DATA),
 ]
 UnknownLabels = Annotated[
     str,

@@ -105,6 +105,6 @@ def required_classes(classes: Path | None) -> Path:
         raise ParameterError(
             "--classes FILE is required. The list of classes is released with the model, so it must be public, and "
             "taking it from the labels would reveal which ones occur. Write every possible class into a text file, "
-            "one a line, for instance classes.txt."
+            "one per line, for instance classes.txt."
         )
     return classes

@@ -39,7 +39,7 @@ def audit(
     runs: Annotated[int | None, option("N", "Fits with the canary, and as many without. Default 1000.", min=2)] = None,
     confidence: Annotated[float, option("C", "Probability with which the measured bound holds. Default 0.95.")] = 0.95,
     one_run: Annotated[
-        bool, typer.Option("--one-run", help="mean: fit once, on 1,024 canaries; fast and loose.")
+        bool, typer.Option("--one-run", help="mean: fit once, on 1,024 canaries; faster, but the bound is looser.")
     ] = False,
     adjacency: options.Adjacency = "add-remove",
     prototypes: options.Prototypes = None,
@@ -48,10 +48,11 @@ def audit(
 ) -> None:
     """Measure what a method leaks, and compare with its promise.
 
-    Fits it many times on built-in data on which one record shows as much as it
+    Fits it many times on built-in data in which one record shows as much as it
     can, with and without that record, and proves a lower bound on the privacy
     loss. No private data are used. A bound above the promise is a bug in dppl:
-    exit code 5. With a true promise that happens with probability 1 - C at most.
+    exit code 5. If the promise holds, that happens with probability at most
+    1 - C.
 
     For example:
 

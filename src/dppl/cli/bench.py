@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from dppl.cli._options import option
 from dppl.cli._output import console, note, printable
 from dppl.errors import ParameterError
 from dppl.experiments.cells import check_cells
@@ -39,21 +40,12 @@ def run(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Results, one JSON object a line. Default: CONFIG's name with .jsonl."),
+        typer.Option(metavar="FILE", help="Results, one JSON object per line. Default: CONFIG's name with .jsonl."),
     ] = None,
     data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data",
-            metavar="FOLDER",
-            help="Folder that data sets lie in. Default: the configuration's.",
-            show_default=False,
-        ),
+        Path | None, option("FOLDER", "Folder that holds the data sets. Default: the configuration's.")
     ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", metavar="N", min=1, help="Processes. Default: cores less one.", show_default=False),
-    ] = None,
+    jobs: Annotated[int | None, option("N", "Processes. Default: one fewer than there are cores.", min=1)] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check configuration, parameters and shapes; count what is left.")
     ] = False,
@@ -61,8 +53,8 @@ def run(
     r"""Run a grid of method, data set, public pool, budget, imbalance and seed.
 
     Each cell is one fit; its result is on disk before the next counts as done.
-    Run the same command again to go on after Ctrl-C or a crash: what is done is
-    never computed again, what failed is tried once more. Every number is
+    Run the same command again to continue after Ctrl-C or a crash: what is done
+    is never computed again, what failed is tried once more. Every number is
     measured on test records, and no guarantee covers that.
 
     A configuration is YAML:
@@ -114,7 +106,7 @@ def run(
         with view:
             summary = run_experiment(experiment, results, jobs=jobs, started=view.started, finished=view.finished)
     except KeyboardInterrupt:
-        note(f"{view.count} cells of this run are safe in {results}; run the same command again to go on.")
+        note(f"{view.count} cells of this run are safe in {results}; run the same command again to continue.")
         raise
     screen = console()
     screen.print(

@@ -32,7 +32,7 @@ _MISSING = ("", int(np.iinfo(np.int64).min))
 
 def check(
     table: options.Table,
-    classes: Annotated[Path, option("FILE", "Public list of classes, one a line.")],
+    classes: Annotated[Path, option("FILE", "Public list of classes, one per line.")],
     labels: options.Labels = None,
     x: options.X = "x",
     y: options.Y = "y",
@@ -42,8 +42,8 @@ def check(
 
     For the data owner's eyes only: the report describes private records, and
     no guarantee protects it. `dppl fit` treats a bad row as a row of zeros and
-    says nothing about it; here is the place to find it. Row numbers count
-    from 0. The exit code is 0 whatever is found.
+    says nothing about it; this command finds it. Rows are counted from 0. The
+    exit code is 0 whatever is found.
 
     For example:
 

@@ -32,13 +32,17 @@ def embed(
             "Face data set, or of published arrays SPLIT_x.npy.",
         ),
     ],
-    out: Annotated[Path, option("TABLE", "Folder to write: a new one, or one to go on with.", _TABLE)],
+    out: Annotated[Path, option("TABLE", "Folder to write: a new one, or an unfinished one to continue.", _TABLE)],
     encoder: Annotated[
-        str | None, option("URI", "Frozen public encoder; not for arrays, which are embedded.", ENCODER)
+        str | None, option("URI", "Frozen public encoder; not for arrays, which are embeddings already.", ENCODER)
     ] = None,
     rows: Annotated[
         str,
-        option("|".join(ROWS), "How embeddings are stored; int8 takes a quarter of float32. Default float16.", _TABLE),
+        option(
+            "|".join(ROWS),
+            "How embeddings are stored; int8 takes a quarter of float32's space. Default float16.",
+            _TABLE,
+        ),
     ] = "float16",
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at a record that cannot be used.", rich_help_panel=_TABLE)
@@ -46,7 +50,7 @@ def embed(
     kind: options.Kind = "auto",
     labels: Annotated[
         Path | None,
-        option("FILE", "Images: CSV file that names files and labels. Text: a file with one label a line.", DATA),
+        option("FILE", "Images: CSV file that names files and labels. Text: a file with one label per line.", DATA),
     ] = None,
     x: options.Items = None,
     y: options.ItemLabels = None,
@@ -57,7 +61,7 @@ def embed(
         int | None,
         option(
             "N",
-            "Records in a shard; an interrupted run goes on after the last. Default 512 images, or 4096 others.",
+            "Records in a shard; an interrupted run continues after the last one. Default 512 images, or 4096 others.",
             _TABLE,
             min=1,
         ),
@@ -76,8 +80,8 @@ def embed(
 ) -> None:
     r"""Embed raw images or texts with a frozen public encoder.
 
-    Writes a folder of Parquet shards for `dppl fit`. The same command goes on
-    after an interruption and ends with the same bytes.
+    Writes a folder of Parquet shards for `dppl fit`. After an interruption the
+    same command continues, and the result is the same, byte for byte.
 
     Records that cannot be used (damaged or huge images, empty texts, repeated
     ids) are left out and listed in TABLE.report.jsonl. The table, the report
@@ -129,7 +133,7 @@ def how_to_label(records: Source) -> str:
     kind = records.parameters["kind"]
     if kind == "images":
         return "sort the images into a folder for each class, or name a CSV file with --labels"
-    return "name a file with one label a line with --labels" if kind == "text" else "name their column with --y"
+    return "name a file with one label per line with --labels" if kind == "text" else "name their column with --y"
 
 
 def tell_report(report: Path) -> None:
@@ -139,11 +143,11 @@ def tell_report(report: Path) -> None:
 
 @contextmanager
 def resumable(folder: Path) -> Iterator[None]:
-    """Tell whoever interrupts the work how it goes on."""
+    """Tell whoever interrupts the work how to continue it."""
     try:
         yield
     except KeyboardInterrupt as stop:
-        stop.add_note(f"The same command goes on after the last whole part; parts are kept in {folder}.")
+        stop.add_note(f"The same command continues after the last complete part; parts are kept in {folder}.")
         raise
 
 

@@ -83,8 +83,8 @@ def fit(
 ) -> None:
     r"""Train a private classifier and save it as one file that may be published.
 
-    The classes come from a public file. What is printed depends on nothing but
-    public things and what is released; to look for mistakes in the private
+    The classes come from a public file. What is printed depends only on
+    public inputs and on what is released; to look for mistakes in the private
     records, use `dppl check`.
 
     For example:

@@ -23,7 +23,7 @@ from dppl.privacy.names import refuse_look_alike
 
 ledger = typer.Typer(
     name="ledger",
-    help="Keep account of everything released from a private data set.",
+    help="Keep an account of everything released from a private data set.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -50,8 +50,8 @@ def create(
         str | None,
         option(
             "gdp|renyi",
-            "How an account with --epsilon and --delta adds up, for good. gdp: by mu, exact for Gaussian noise. renyi: "
-            "also takes searches for hyper-parameters. Default gdp.",
+            "How an account with --epsilon and --delta adds up; fixed when it is opened. gdp: by mu, exact for "
+            "Gaussian noise. renyi: also takes searches for hyper-parameters. Default gdp.",
         ),
     ] = None,
 ) -> None:
@@ -79,7 +79,7 @@ def create(
 
 @ledger.command()
 def show(file: _File, as_json: options.Json = False) -> None:
-    """Print what each data set has spent and has left, and its releases.
+    """Print what each data set has spent and has left, and what was released from it.
 
     For example:
 

@@ -60,10 +60,10 @@ def predict(
 ) -> None:
     """Label every row of a table, or every image or text of a source.
 
-    Predictions cost no further budget. Of a table, stdout gets one label a
+    Predictions cost no further budget. For a table, stdout gets one label per
     line. Images and texts are embedded with the encoder that the model names;
-    the output is CSV with id and label of each, on stdout too, and those that
-    cannot be used are missing.
+    the output, on stdout too, is CSV with the id and label of each, without
+    those that cannot be used.
 
     For example:
 
@@ -113,7 +113,7 @@ def _is_table(path: Path, x: str | None, kind: str, **options: str | None) -> bo
         return False
     for name, value in options.items():
         if value is not None:
-            raise ParameterError(f"is for images and texts; {path} holds embeddings; leave it out.", parameter=name)
+            raise ParameterError(f"is for images and texts, but {path} holds embeddings.", parameter=name)
     return True
 
 
@@ -157,8 +157,8 @@ def evaluate(
     of equal sizes the first class in the model's order counts as smaller, and
     where all sizes are equal there is no minority. A label that the model does
     not know counts as a wrong prediction. Images and texts that cannot be used
-    are not counted in these figures; how many they are is said (n_unusable,
-    null for a table).
+    are left out of these figures; n_unusable says how many there are (null for
+    a table).
 
     For example:
 

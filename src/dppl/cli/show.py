@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,16 +42,16 @@ def show(
     as_card: Annotated[
         bool, typer.Option("--card", help="Print a model card: Markdown with YAML front matter, for a model hub.")
     ] = False,
-    delta: Annotated[float | None, option("D", "One more delta to give the epsilon at.")] = None,
+    delta: Annotated[float | None, option("D", "Another delta at which to give epsilon.")] = None,
     public: Annotated[
         Path | None,
         option(
             "POOL",
-            "The public images or texts that a model of public rows selected from: shows the selected ones.",
+            "Public images or texts among which a model of public rows selected; shows those that it selected.",
             _POOL,
         ),
     ] = None,
-    sheet: Annotated[Path | None, option("FILE", "PNG to write for --public images: one row a class.", _POOL)] = None,
+    sheet: Annotated[Path | None, option("FILE", "PNG to write for --public images: one row per class.", _POOL)] = None,
     x: Annotated[
         str | None, option("NAME", "Column of texts or images. Default as for `dppl embed`.", _POOL, "--x")
     ] = None,
@@ -98,12 +98,15 @@ def show(
         implied = Guarantee.from_dict(content["guarantee"]).implied(delta)
         print_json({**content, "implied": implied, "file_sha256": _hash(model)})
         return
-    fitted = load(model)
+    _print(load(model), _hash(model), delta)
+
+
+def _print(fitted: EmbeddingClassifier, sha256: str, delta: float | None) -> None:
     screen = console()
-    for name, value in [*_facts(fitted), ("unit", fitted.guarantee_.unit), ("sha256", _hash(model))]:
+    guarantee = fitted.guarantee_
+    for name, value in [*_facts(fitted), ("unit", guarantee.unit), ("sha256", sha256)]:
         screen.print(f"{name:<11} {printable(value)}")
     screen.print()
-    guarantee = fitted.guarantee_
     screen.print(printable(guarantee.summary()))
     screen.print()
     screen.print(numbers(guarantee, delta))
@@ -179,7 +182,7 @@ def _selected(source: Source, wanted: set[str], path: Path) -> dict[str, Any]:
 
 
 def _hash(path: Path) -> str:
-    return sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _facts(model: EmbeddingClassifier) -> list[tuple[str, Any]]:

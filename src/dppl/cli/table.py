@@ -116,7 +116,7 @@ def convert(
     For the owner of the records only: the new file is as private as the table.
     int8 rows are those of the lattice, a quarter of the size of float32; only
     their directions can be recovered. .npz and .npy keep neither ids nor the
-    encoder's name, which models are checked by.
+    encoder's name, which is compared with that of a model.
 
     For example:
 

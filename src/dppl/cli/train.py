@@ -71,10 +71,11 @@ def train(
 ) -> None:
     r"""Embed images or texts, train a private classifier, and save it.
 
-    The same as `dppl embed` and `dppl fit` one after the other. After an
-    interruption the same command goes on where it stopped; embeddings are kept
-    in MODEL.work until the model is saved. Records that cannot be used are
-    left out and listed in MODEL.private.jsonl, for the owner of the data only.
+    Does what `dppl embed` and `dppl fit` do, one after the other. After an
+    interruption the same command continues where it stopped; embeddings are
+    kept in MODEL.work until the model is saved. Records that cannot be used
+    are left out and listed in MODEL.private.jsonl, for the owner of the data
+    only.
 
     For example:
 
@@ -125,7 +126,7 @@ def train(
 
 @contextmanager
 def _watched(folder: Path, records: Source | None) -> Iterator[Callable[[int], object] | None]:
-    """Show how far it is; an interrupted embedding says how it goes on."""
+    """Show how far it is; an interrupted embedding says how to continue."""
     if records is None:
         with working("fitting"):
             yield None
