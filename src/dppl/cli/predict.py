@@ -107,11 +107,11 @@ def predict(
         write_atomically(out, lines.encode("utf-8"), overwrite=force, private=True)
 
 
-def _is_table(path: Path, x: str | None, kind: str, **options: str | None) -> bool:
+def _is_table(path: Path, x: str | None, kind: str, **others: str | None) -> bool:
     """Tell whether a path holds embeddings, and if so refuse options that are for images and texts only."""
     if kind != "auto" or not holds_embeddings(path, x=x or "x"):
         return False
-    for name, value in options.items():
+    for name, value in others.items():
         if value is not None:
             raise ParameterError(f"is for images and texts, but {path} holds embeddings.", parameter=name)
     return True
