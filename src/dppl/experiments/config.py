@@ -16,7 +16,7 @@ from dppl import _validate
 from dppl._optional import optional
 from dppl.errors import DpplError, InputError, ParameterError
 from dppl.experiments.datasets import PARTS, SAMPLE, DatasetSpec, Pool
-from dppl.experiments.methods import check_parameters, needs_public, uses_public
+from dppl.experiments.methods import METHODS, checked_method
 from dppl.privacy import ZCDP, Budget
 from dppl.privacy.guarantee import budget_from_dict
 
@@ -225,15 +225,15 @@ def _cells(
     ratio: float | str,
     seed: int,
 ) -> Iterator[Cell]:
-    method = check_parameters(choice.name, choice.parameters, choice.where)
-    if needs_public(method, choice.parameters) and not pools:
+    method = METHODS[choice.name]
+    if method.needs_public(choice.parameters) and not pools:
         raise ParameterError(
             f"{choice.where}: {choice.name} needs public rows, and data set {spec.name!r} names none; add public."
         )
     if method.private and not choice.budgets:
         raise ParameterError(f"budgets must hold at least one budget; {choice.name} spends one.")
     spent: list[dict[str, float] | None] = [*choice.budgets] if method.private else [None]
-    read: list[Pool | None] = [*pools] if pools and uses_public(method, choice.parameters) else [None]
+    read: list[Pool | None] = [*pools] if pools and method.uses_public(choice.parameters) else [None]
     for budget in spent:
         if budget is not None and tuple(budget) == ("epsilon",) and not method.pure:
             raise ParameterError(
@@ -261,7 +261,7 @@ def _methods(entry: Any, where: str, budgets: list[dict[str, float]], seeds: lis
     for key, values in axes.items():
         if not all(isinstance(value, str | int | float | list | None) for value in values):
             raise ParameterError(f"{where}.{key} must hold numbers, texts, lists or null; got {fields[key]!r}.")
-    method = check_parameters(name, axes, where)
+    method = checked_method(name, axes, where)
     if trials and not method.space:
         raise ParameterError(f"{where}.tune: {name} has no hyper-parameters to search; leave tune out.")
     if trials and not method.private:

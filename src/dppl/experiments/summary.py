@@ -258,7 +258,7 @@ def _label(record: Record) -> str:
     cell = record["cell"]
     text = label(cell["method"], cell["parameters"])
     method = METHODS.get(cell["method"])
-    lacks = method is not None and method.public_optional and cell["pool"] is None
+    lacks = method is not None and cell["pool"] is None and method.uses_public({})
     return f"{text} ({_NO_PUBLIC_ROWS})" if lacks else text
 
 
