@@ -18,7 +18,7 @@ from dppl.experiments.figures import _styles
 from dppl.experiments.methods import METHODS
 from dppl.experiments.report import write_report
 from dppl.experiments.results import ResultsFile
-from dppl.experiments.summary import TUNED, budget_name, default_settings, gaussian_epsilon, position, series
+from dppl.experiments.series import TUNED, budget_name, default_settings, epsilon_name, position, series
 from dppl.privacy import GaussianDP
 from dppl.privacy.guarantee import budget_from_dict
 
@@ -246,7 +246,7 @@ def test_the_first_table_names_winners_margins_and_ties(report):
 def test_the_epsilon_beside_mu_is_the_exact_one_rounded_up(mu):
     exact = GaussianDP(mu).to_approx(1e-6).epsilon
     scale = 10.0 ** (3 - math.floor(math.log10(exact)))
-    shown = float(gaussian_epsilon(mu))
+    shown = float(epsilon_name(mu))
     assert shown >= exact
     assert shown == pytest.approx(math.ceil(exact * scale) / scale, rel=1e-12)
 
@@ -257,8 +257,8 @@ def test_the_epsilon_beside_mu_is_the_exact_one_rounded_up(mu):
 
 
 def test_an_epsilon_beyond_all_use_is_infinite():
-    assert gaussian_epsilon(64.0) == "2,352"
-    assert gaussian_epsilon(1e9) == "∞"
+    assert epsilon_name(64.0) == "2,352"
+    assert epsilon_name(1e9) == "∞"
 
 
 def test_budgets_are_named_by_mu_and_each_notion_keeps_its_own_numbers():

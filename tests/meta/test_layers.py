@@ -27,7 +27,7 @@ LAYERS = [
     {"training"},
     {"audit"},
     {"experiments"},
-    {"report"},
+    {"cards"},
     {"cli"},
     {"__main__"},
 ]
@@ -118,7 +118,7 @@ NAMES = (
     "embedding",
     "training",
     "audit",
-    "report",
+    "cards",
     "errors",
 )
 PACKAGES = ["dppl", *(f"dppl.{name}" for name in NAMES)]

@@ -19,7 +19,7 @@ from dppl.data import EmbeddingTable, read_table
 from dppl.embedding import KINDS
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
-from dppl.estimators.records import check_encoder
+from dppl.estimators.reading import check_encoder
 from dppl.privacy import ZCDP, ApproxDP, Budget, GaussianDP, Guarantee, PureDP
 from dppl.privacy.ledger import Ledger, accounts
 from dppl.privacy.names import refuse_look_alike

@@ -26,7 +26,7 @@ from dppl.cli._shared import (
     working,
 )
 from dppl.data import EmbeddingTable, read_classes, read_table
-from dppl.estimators.records import class_codes
+from dppl.estimators.reading import class_codes
 
 WARNING = "For the data owner's eyes only: this report describes private records, and no guarantee protects it."
 

@@ -24,7 +24,7 @@ from dppl.experiments.config import NATURAL, SCHEMA, Cell
 from dppl.experiments.datasets import Dataset, DatasetSpec, load_dataset
 from dppl.experiments.methods import METHODS
 from dppl.experiments.results import DONE, FAILED, Record
-from dppl.experiments.tuning import search
+from dppl.experiments.tuning import tune
 from dppl.mechanisms import CoinPress
 from dppl.privacy import Budget, GaussianDP, PureDP
 from dppl.privacy.guarantee import software_versions
@@ -130,7 +130,7 @@ def _measure(cell: Cell, dataset: Dataset) -> Record:
     with _peak_memory() as peak:
         if cell.tuned:
             with _timed(seconds, "tune"):
-                searched = search(cell, method, fit, X, y, dataset.classes)
+                searched = tune(cell, method, fit, X, y, dataset.classes)
             parameters |= searched["best"]
         with _timed(seconds, "fit"):
             model = fit(parameters, X, y, cell.noise_seed)

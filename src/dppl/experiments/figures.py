@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeAlias
 
 from dppl._optional import optional
 from dppl.experiments.methods import METHODS
-from dppl.experiments.summary import AT_DELTA, TUNED, Series, gaussian_epsilon
+from dppl.experiments.series import AT_DELTA, TUNED, Series, epsilon_name
 
 __all__ = ["BAND", "MU_LABEL", "Panel", "budget_panels", "lines", "save"]
 
@@ -242,7 +242,7 @@ def _draw(axis: Any, one: Series, style: dict[str, Any]) -> None:
 def _budget_axis(axis: Any) -> None:
     """Make x a logarithmic scale of mu, each label with its epsilon below."""
     axis.set_xscale("log")
-    _plain_ticks(axis.xaxis, lambda mu: f"{mu:,g}\n({gaussian_epsilon(mu)})")
+    _plain_ticks(axis.xaxis, lambda mu: f"{mu:,g}\n({epsilon_name(mu)})")
 
 
 def _plain_ticks(axis: Any, text: Callable[[float], str] = lambda value: f"{value:,g}") -> None:

@@ -23,7 +23,7 @@ from dppl.experiments import figures
 from dppl.experiments.config import NATURAL
 from dppl.experiments.rendering import Heading, Part, Picture, Table, Text, to_html, to_markdown
 from dppl.experiments.results import DONE, FAILED, Record, read_results
-from dppl.experiments.summary import (
+from dppl.experiments.series import (
     AT_DELTA,
     TUNED,
     Series,

@@ -26,7 +26,7 @@ __all__ = [
     "by_notion",
     "by_task",
     "default_settings",
-    "gaussian_epsilon",
+    "epsilon_name",
     "grouped",
     "main_pool",
     "pool_name",
@@ -212,19 +212,19 @@ def budget_name(record: Record) -> str:
     """
     budget, mu = record["cell"]["budget"], position(record)
     if "epsilon" not in budget:
-        return f"mu {rounded_up(mu)} (epsilon {gaussian_epsilon(mu)})"
+        return f"mu {rounded_up(mu)} (epsilon {epsilon_name(mu)})"
     if "delta" in budget:
         delta = f"{budget['delta']:g}".replace("e-0", "e-")
         return f"epsilon {budget['epsilon']:g} at delta {delta} (mu {rounded_up(mu, 4)})"
     return f"pure epsilon {budget['epsilon']:g} (at mu {rounded_up(mu, 4)})"
 
 
-def gaussian_epsilon(mu: float) -> str:
+def epsilon_name(mu: float) -> str:
     """Say the exact epsilon of mu-GDP at `USUAL_DELTA`, rounded up to four digits; infinity where it is beyond all use.
 
     Examples
     --------
-    >>> [gaussian_epsilon(mu) for mu in (0.05, 1, 64, 1e9)]
+    >>> [epsilon_name(mu) for mu in (0.05, 1, 64, 1e9)]
     ['0.1893', '4.887', '2,352', '∞']
     """
     try:
