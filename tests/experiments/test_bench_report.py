@@ -88,7 +88,6 @@ def everything():
             yield record("public-topk", accuracy, e=e, ir=ir, pool=NEAR, parameters={"n_prototypes": 5})
             steps = {"radius": [4.0, 3.0, 2.0, 1.0], "norm": [1.0, 1.1, 1.2]}
             yield record("coinpress", accuracy, e=e, ir=ir, coinpress=steps)
-            yield record("mean", accuracy, e=e, ir=ir, encoder="two", parameters={"projection": True})
             yield record("mean", accuracy, e=e, ir=ir, encoder="two")
             yield record("mean", accuracy, e=e, ir=ir, data="rings")
             yield record("ncm", 0.9, ir=ir)
@@ -103,7 +102,6 @@ def test_every_figure_that_the_results_allow_is_drawn(report):
         "datasets-one",
         "encoders-blobs-ir-1",
         "encoders-blobs-ir-100",
-        "projection-blobs-two",
         "pools-blobs-one",
         "pool-size-blobs-one-dppl-public",
         "top-k-blobs-one",

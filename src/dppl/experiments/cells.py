@@ -23,7 +23,7 @@ from dppl.experiments import metrics
 from dppl.experiments.config import NATURAL, SCHEMA, Cell
 from dppl.experiments.datasets import Dataset, DatasetSpec, load_dataset
 from dppl.experiments.methods import METHODS
-from dppl.experiments.results import DONE, FAILED, Record
+from dppl.experiments.results import DONE, FAILED, Result
 from dppl.experiments.tuning import tune
 from dppl.mechanisms import CoinPress
 from dppl.privacy import Budget, GaussianDP, PureDP
@@ -73,7 +73,7 @@ def _check_estimator(cell: Cell, dataset: Dataset) -> None:
         model.public_lattice(width, None if cell.pool is None else np.ones((1, width), np.float32))
 
 
-def run_cell(cell: Cell, datasets: Mapping[tuple[str, str], DatasetSpec]) -> Record:
+def run_cell(cell: Cell, datasets: Mapping[tuple[str, str], DatasetSpec]) -> Result:
     """Compute a cell.
 
     Parameters
@@ -84,7 +84,7 @@ def run_cell(cell: Cell, datasets: Mapping[tuple[str, str], DatasetSpec]) -> Rec
     Returns
     -------
     dict
-        The record for the results file. A cell that fails gives a record too: class and message of the error.
+        The result for the results file. A cell that fails gives a result too: class and message of the error.
     """
     try:
         with warnings.catch_warnings(record=True) as caught, threadpool_limits(1):
@@ -96,8 +96,8 @@ def run_cell(cell: Cell, datasets: Mapping[tuple[str, str], DatasetSpec]) -> Rec
     return {**_head(cell, DONE), **content, "warnings": texts}
 
 
-def failure(cell: Cell, error: str, message: str) -> Record:
-    """Return the record of a cell that failed."""
+def failure(cell: Cell, error: str, message: str) -> Result:
+    """Return the result of a cell that failed."""
     return {**_head(cell, FAILED), "error": error, "message": message}
 
 
@@ -114,7 +114,7 @@ def paper_epsilon(budget: Budget) -> float:
     return budget.gaussian_allowance().mu
 
 
-def _measure(cell: Cell, dataset: Dataset) -> Record:
+def _measure(cell: Cell, dataset: Dataset) -> Result:
     method = METHODS[cell.method]
     rows = _subset(dataset, cell)
     X, y = dataset.X[rows], dataset.y[rows]
@@ -170,7 +170,7 @@ def _subset(dataset: Dataset, cell: Cell) -> Rows:
     return long_tailed(dataset.y, float(cell.ir), cell.seed)
 
 
-def _promise(model: Any) -> Record:
+def _promise(model: Any) -> dict[str, Any]:
     """Return what the guarantee says; nothing for references without one."""
     if model is None:
         return {"adjacency": None, "unit": None, "exact": None}
@@ -197,7 +197,7 @@ def _coinpress_radii(model: Any, sizes: NDArray[np.int64]) -> list[float]:
     return [fmean(radii) for radii in zip(*(mechanism.radii(int(n), model.lattice_) for n in sizes), strict=True)]
 
 
-def _metrics(dataset: Dataset, predicted: NDArray[Any], sizes: NDArray[np.int64]) -> Record:
+def _metrics(dataset: Dataset, predicted: NDArray[Any], sizes: NDArray[np.int64]) -> dict[str, Any]:
     each = metrics.class_accuracies(dataset.y_test, predicted, dataset.classes)
     smallest = each[metrics.minority_classes(sizes)]
     smallest = smallest[~np.isnan(smallest)]
@@ -216,7 +216,7 @@ def _calibration_error(dataset: Dataset, model: Any) -> float | None:
     return metrics.calibration_error(dataset.y_test, probabilities, model.classes_)
 
 
-def _head(cell: Cell, status: str) -> Record:
+def _head(cell: Cell, status: str) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "key": cell.key,
@@ -227,7 +227,7 @@ def _head(cell: Cell, status: str) -> Record:
     }
 
 
-def _as_json(parameters: Mapping[str, Any]) -> Record:
+def _as_json(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in parameters.items()}
 
 

@@ -22,7 +22,7 @@ from dppl.privacy.guarantee import budget_from_dict
 
 __all__ = ["SCHEMA", "Cell", "Experiment", "built_in_names", "load_experiment"]
 
-# Raised when cells or records change their meaning; results of different schemas are never mixed.
+# Raised when cells or results change their meaning; results of different schemas are never mixed.
 SCHEMA = 1
 NATURAL = "natural"
 

@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from dppl.errors import BudgetError
 from dppl.experiments.config import NATURAL
 from dppl.experiments.methods import METHODS, label
-from dppl.experiments.results import Record
+from dppl.experiments.results import Result
 from dppl.privacy import GaussianDP
 from dppl.privacy.budgets import rounded_up
 from dppl.privacy.guarantee import USUAL_DELTA
 
-__all__ = [
-    "AT_DELTA",
-    "TUNED",
-    "Series",
-    "best",
-    "budget_name",
-    "by_notion",
-    "by_task",
-    "default_settings",
-    "epsilon_name",
-    "grouped",
-    "main_pool",
-    "pool_name",
-    "position",
-    "ratio_name",
-    "ratios",
-    "series",
-    "setting_name",
-]
-
+BALANCED = "balanced_accuracy"
 TUNED = "tuned on private data, not covered"
 _NO_PUBLIC_ROWS = "no public rows"
 AT_DELTA = f"epsilon at delta = {rounded_up(USUAL_DELTA)}"
@@ -52,7 +33,7 @@ class Series:
     ----------
     label : str
     method : str
-        Name in the registry.
+        Name in `METHODS`.
     tuned : bool
         Whether hyper-parameters were chosen on private data.
     private : bool
@@ -75,10 +56,9 @@ class Series:
     n_public: set[int] = field(default_factory=set)
     values: dict[float, list[float]] = field(default_factory=dict)
 
-    @property
-    def reference(self) -> list[float]:
-        """Values of a reference."""
-        return self.values.get(0.0, [])
+    def at(self, mu: float) -> list[float]:
+        """Return the values at a budget, which of a reference are the same everywhere."""
+        return self.values.get(mu if self.private else 0.0, [])
 
     def quantile(self, share: float) -> tuple[list[float], list[float]]:
         """Return all mu, ascending, and the quantile of the seeds' values at each."""
@@ -86,78 +66,84 @@ class Series:
         return places, [float(np.quantile(self.values[place], share)) for place in places]
 
 
+Panel: TypeAlias = tuple[str, Sequence[Series]]
+
+
 def series(
-    records: Iterable[Record],
-    metric: str | Callable[[Record], float | None] = "balanced_accuracy",
+    results: Iterable[Result],
+    metric: str = BALANCED,
     *,
-    name: Callable[[Record], str] | None = None,
+    name: Callable[[Result], str] | None = None,
 ) -> list[Series]:
-    """Collect records into series, in the order of the registry.
+    """Collect results into series, in the order of `METHODS`.
 
     Parameters
     ----------
-    records : iterable of dict
+    results : iterable of dict
         Finished cells.
-    metric : str or callable
-        Name among the record's ``metrics``, or a function; cells where it is None or missing are left out.
+    metric : str
+        Name among the ``metrics``; cells where it is None or missing are left out.
     name : callable, default=None
-        Label of a record; None takes the method's and its parameters'. Tuned ones are marked in any case, and so is
-        the notion where there are several.
+        Label of a result; None takes `method_name`. Tuned ones are marked in any case, and so is the notion where there
+        are several.
     """
     found: dict[str, Series] = {}
-    for notion, record in [(notion, record) for notion, group in by_notion(records).items() for record in group]:
-        value = record["metrics"].get(metric) if isinstance(metric, str) else metric(record)
-        if value is None:
-            continue
-        cell, private = record["cell"], record["e"] is not None
-        text = (name or _label)(record) + notion
-        if record["tuned"]:
-            text += f" ({TUNED})"
-        if not private:
-            text += " (not private)"
-        start = Series(text, cell["method"], record["tuned"], private, _promise(record), record["adjacency"])
-        one = found.setdefault(text, start)
-        one.n_public.add(record["data"]["n_public"] or 0)
-        one.values.setdefault(position(record), []).append(value)
+    for notion, group in by_notion(results).items():
+        for result in group:
+            value = result["metrics"].get(metric)
+            if value is None:
+                continue
+            text = _marked((name or method_name)(result) + notion, result)
+            method, private = result["cell"]["method"], result["e"] is not None
+            start = Series(text, method, result["tuned"], private, _promise(result), result["adjacency"])
+            one = found.setdefault(text, start)
+            one.n_public.add(result["data"]["n_public"] or 0)
+            one.values.setdefault(position(result), []).append(value)
     order = {method: place for place, method in enumerate(METHODS)}
     return sorted(found.values(), key=lambda one: (not one.private, order.get(one.method, len(order))))
 
 
-def position(record: Record) -> float:
-    """Return mu of a record, freed from the last digits of its way through rho; 0 for references.
+def position(result: Result) -> float:
+    """Return mu of a result, freed from the last digits of its way through rho; 0 for references.
 
-    Records name it e, as the DPPL papers do.
+    Results name it e, as the DPPL papers do.
     """
-    return 0.0 if record["e"] is None else float(f"{record['e']:.9g}")
+    return 0.0 if result["e"] is None else float(f"{result['e']:.9g}")
 
 
-def grouped(records: Iterable[Record], key: Callable[[Record], Any]) -> dict[Any, list[Record]]:
-    """Group records by what `key` returns, in order of appearance."""
-    groups: dict[Any, list[Record]] = {}
-    for record in records:
-        groups.setdefault(key(record), []).append(record)
+def grouped(results: Iterable[Result], key: Callable[[Result], Any]) -> dict[Any, list[Result]]:
+    """Group results by what `key` returns, in order of appearance."""
+    groups: dict[Any, list[Result]] = {}
+    for result in results:
+        groups.setdefault(key(result), []).append(result)
     return groups
 
 
-def by_notion(records: Iterable[Record]) -> dict[str, list[Record]]:
+def by_notion(results: Iterable[Result]) -> dict[str, list[Result]]:
     """Group by notion of privacy, named as labels end: not at all for references, and where there is only one.
 
     Budgets of different notions may have one position, and allow selections of different sharpness there.
     """
-    records = list(records)
-    notions = {record["notion"] for record in records if record["e"] is not None}
-    return grouped(records, lambda record: "" if record["e"] is None or len(notions) == 1 else f", {record['notion']}")
+    results = list(results)
+    notions = {result["notion"] for result in results if result["e"] is not None}
+    return grouped(results, lambda result: "" if result["e"] is None or len(notions) == 1 else f", {result['notion']}")
 
 
-def by_task(records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
+def by_task(results: Iterable[Result]) -> dict[tuple[str, str], list[Result]]:
     """Group by data set and encoder."""
-    return grouped(records, lambda record: (record["cell"]["dataset"], record["cell"]["encoder"]))
+    return grouped(results, lambda result: (result["cell"]["dataset"], result["cell"]["encoder"]))
 
 
-def ratios(records: Iterable[Record]) -> dict[float | str, list[Record]]:
+def ratios(results: Iterable[Result]) -> dict[float | str, list[Result]]:
     """Group by imbalance ratio: natural class sizes first, then ascending."""
-    groups = grouped(records, lambda record: record["cell"]["ir"])
+    groups = grouped(results, lambda result: result["cell"]["ir"])
     return dict(sorted(groups.items(), key=lambda item: 0.0 if item[0] == NATURAL else float(item[0])))
+
+
+def panels_by_ratio(results: list[Result], metric: str = BALANCED) -> list[Panel]:
+    """Collect results into panels of a figure, each with an imbalance ratio at which the metric was measured."""
+    panels = [(ratio_name(ratio), series(group, metric)) for ratio, group in ratios(results).items()]
+    return [panel for panel in panels if panel[1]]
 
 
 def best(several: Iterable[Series], mu: float) -> list[tuple[Series, float]]:
@@ -174,32 +160,32 @@ def best(several: Iterable[Series], mu: float) -> list[tuple[Series, float]]:
     return sorted(means, key=lambda item: -item[1])
 
 
-def default_settings(records: list[Record]) -> list[Record]:
+def default_settings(results: list[Result]) -> list[Result]:
     """Leave out what has figures of its own: further pools and their sizes, and K of top-K but 1 and one other."""
-    ks = sorted(k for k in {_k(r) for r in records if r["cell"]["method"] == "public-topk"} if k is not None)
+    ks = sorted({k for r in results if r["cell"]["method"] == "public-topk" and (k := n_prototypes(r))})
     k = _MAIN_K if _MAIN_K in ks else ks[len(ks) // 2] if ks else None
     return [
-        record
-        for record in main_pool(records)
-        if record["cell"]["method"] != "public-topk" or _k(record) in (k, 1, None)
+        result
+        for result in main_pool(results)
+        if result["cell"]["method"] != "public-topk" or n_prototypes(result) in (k, 1, None)
     ]
 
 
-def main_pool(records: list[Record]) -> list[Record]:
+def main_pool(results: list[Result]) -> list[Result]:
     """Leave out all public pools but the largest, or the first of several such."""
-    pools = [record["cell"]["pool"] for record in records if record["cell"]["pool"] is not None]
-    main = max(pools, key=lambda pool: _size(pool)) if pools else None
-    first = next((pool["name"] for pool in pools if _size(pool) == _size(main)), None) if main else None
-    return [
-        record
-        for record in records
-        if record["cell"]["pool"] is None
-        or (record["cell"]["pool"]["name"] == first and _size(record["cell"]["pool"]) == _size(main))
-    ]
+    pools = [result["cell"]["pool"] for result in results if result["cell"]["pool"] is not None]
+    main = max(map(_name_and_size, pools), key=lambda pool: pool[1], default=None)
+    return [r for r in results if r["cell"]["pool"] is None or _name_and_size(r["cell"]["pool"]) == main]
 
 
-def budget_name(record: Record) -> str:
-    """Say the budget of a record: mu of Gaussian noise with its epsilon at `USUAL_DELTA`, or an epsilon with its mu.
+def n_prototypes(result: Result) -> int | None:
+    """Return K where the configuration fixes it; None for the default and for a search."""
+    k = result["cell"]["parameters"].get("n_prototypes")
+    return None if k is None else int(k)
+
+
+def budget_name(result: Result) -> str:
+    """Say the budget of a result: mu of Gaussian noise with its epsilon at `USUAL_DELTA`, or an epsilon with its mu.
 
     Examples
     --------
@@ -210,7 +196,7 @@ def budget_name(record: Record) -> str:
     >>> budget_name({"cell": {"budget": {"epsilon": 2.0}}, "e": 2.0})
     'pure epsilon 2 (at mu 2)'
     """
-    budget, mu = record["cell"]["budget"], position(record)
+    budget, mu = result["cell"]["budget"], position(result)
     if "epsilon" not in budget:
         return f"mu {rounded_up(mu)} (epsilon {epsilon_name(mu)})"
     if "delta" in budget:
@@ -234,7 +220,7 @@ def epsilon_name(mu: float) -> str:
     return f"{float(rounded_up(epsilon, 4)):,g}"
 
 
-def pool_name(pool: Record) -> str:
+def pool_name(pool: dict[str, Any]) -> str:
     """Say which public rows a pool is."""
     left_out, size = pool.get("without"), pool["rows"] or pool["first"]
     name = f"{pool['name']} without {' and '.join(left_out)}" if left_out else str(pool["name"])
@@ -246,33 +232,44 @@ def ratio_name(ratio: float | str) -> str:
     return "natural class sizes" if ratio == NATURAL else f"IR = {ratio:g}"
 
 
-def setting_name(record: Record) -> str:
+def setting_name(result: Result) -> str:
     """Say imbalance ratio, and the one that the class sizes have where they are too few for it."""
-    ratio, sizes = record["cell"]["ir"], [size for size in record["data"]["class_sizes"] if size > 0]
+    ratio, sizes = result["cell"]["ir"], [size for size in result["data"]["class_sizes"] if size > 0]
     reached = max(sizes) / min(sizes)
     short = ratio != NATURAL and reached < 0.9 * ratio
     return ratio_name(ratio) + (f" (reached: {reached:.3g})" if short else "")
 
 
-def _label(record: Record) -> str:
-    cell = record["cell"]
+def method_name(result: Result) -> str:
+    """Say the method with its parameters, and whether it would have read public rows."""
+    cell = result["cell"]
     text = label(cell["method"], cell["parameters"])
     method = METHODS.get(cell["method"])
     lacks = method is not None and cell["pool"] is None and method.uses_public({})
     return f"{text} ({_NO_PUBLIC_ROWS})" if lacks else text
 
 
-def _promise(record: Record) -> str:
-    if record["e"] is None:
+def series_name(result: Result) -> str:
+    """Say which of the series that `series` makes of one notion holds a result."""
+    return _marked(method_name(result), result)
+
+
+def name_with_pool(result: Result) -> str:
+    """Say the method, and the public rows that it read."""
+    pool = result["cell"]["pool"]
+    return method_name(result) + ("" if pool is None else f", {pool_name(pool)}")
+
+
+def _marked(text: str, result: Result) -> str:
+    tuned = f" ({TUNED})" if result["tuned"] else ""
+    return text + tuned + (" (not private)" if result["e"] is None else "")
+
+
+def _promise(result: Result) -> str:
+    if result["e"] is None:
         return "none"
-    return f"{record['notion']}, {record['adjacency']}, {'exact' if record['exact'] else 'floating point'}"
+    return f"{result['notion']}, {result['adjacency']}, {'exact' if result['exact'] else 'floating point'}"
 
 
-def _size(pool: Record | None) -> float:
-    return float("inf") if pool is None or pool["rows"] is None else float(pool["rows"])
-
-
-def _k(record: Record) -> int | None:
-    """K where the configuration fixes it; None for the default and for a search."""
-    k = record["cell"]["parameters"].get("n_prototypes")
-    return None if k is None else int(k)
+def _name_and_size(pool: dict[str, Any]) -> tuple[str, float]:
+    return pool["name"], float("inf") if pool["rows"] is None else float(pool["rows"])
