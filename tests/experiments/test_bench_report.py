@@ -192,6 +192,11 @@ def test_tables_say_how_many_public_rows_were_read(report):
     assert f"| Softmax prototypes, no public rows | {promise} | none |" in text
 
 
+def test_pools_are_compared_only_where_one_method_read_several(report):
+    folder, _, _ = report([record("public", pool=NEAR), record("softmax", pool=FAR)])
+    assert not list(folder.glob("pools-*"))
+
+
 def test_methods_of_an_earlier_version_are_shown_and_never_the_best(report):
     _, text, _ = report([record("discriminant", 0.9), record("mean", 0.6), record("newton", 0.5)])
     assert "| discriminant (of an earlier version) | zCDP, add-remove, exact | none | 0.900 |" in text

@@ -123,8 +123,7 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
     parameters, searched = dict(cell.parameters), None
 
     def fit(settings: Mapping[str, Any], X: Any, y: Any, seed: int) -> Any:
-        model = method.build(budget, dataset.classes, seed, settings)
-        return model.fit(X, y, X_public=public) if method.private else model.fit(X, y)
+        return method.build(budget, dataset.classes, seed, settings).fit(X, y, X_public=public)
 
     seconds: dict[str, float] = {}
     with _peak_memory() as peak:
@@ -140,8 +139,7 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
     sizes = metrics.class_sizes(y, dataset.classes)
     steps = {}
     if cell.method == "coinpress":
-        norms = _coinpress_norms(lambda settings: fit({**parameters, **settings}, X, y, cell.noise_seed), model)
-        steps = {"coinpress": {"radius": _coinpress_radii(model, sizes), "norm": norms}}
+        steps["coinpress"] = _coinpress(lambda more: fit(parameters | more, X, y, cell.noise_seed), model, sizes)
     return {
         "e": None if budget is None else paper_epsilon(budget),
         "notion": "none" if budget is None else budget.notion,
@@ -178,23 +176,19 @@ def _promise(model: Any) -> dict[str, Any]:
     return {"adjacency": guarantee.adjacency, "unit": guarantee.unit, "exact": guarantee.exact}
 
 
-def _coinpress_norms(fit: Callable[[Mapping[str, Any]], Any], model: Any) -> list[float]:
-    """Return the mean norm of the classes' estimates after each step of CoinPress, in the mechanism's units.
+def _coinpress(refit: Callable[[dict[str, Any]], Any], model: Any, sizes: NDArray[np.int64]) -> dict[str, list[float]]:
+    """Return the mean radius of the classes' balls, first and after each step, and the mean norm of their estimates.
 
-    The first steps of a fit are a fit that stops after them: the shares of the budget are those of the whole.
+    Both are in the mechanism's units. The first steps of a fit are a fit that stops after them: the shares of the
+    budget are those of the whole.
     """
     (release,) = model.guarantee_.releases
     split = tuple(release.parameters.values())
-    models = [*(fit({"coinpress_split": split[:steps]}) for steps in range(1, len(split))), model]
-    return [float(np.linalg.norm(one.prototypes_, axis=1).mean() * one.lattice_.dim**0.5) for one in models]
-
-
-def _coinpress_radii(model: Any, sizes: NDArray[np.int64]) -> list[float]:
-    """Return the mean radius of the classes' balls, first and after each step of CoinPress, in the same units."""
-    (release,) = model.guarantee_.releases
-    split = tuple(release.parameters.values())
     mechanism = CoinPress(release.cost["mu"], split=split, radius=model.coinpress_radius)
-    return [fmean(radii) for radii in zip(*(mechanism.radii(int(n), model.lattice_) for n in sizes), strict=True)]
+    radii = zip(*(mechanism.radii(int(n), model.lattice_) for n in sizes), strict=True)
+    models = [*(refit({"coinpress_split": split[:steps]}) for steps in range(1, len(split))), model]
+    norms = [float(np.linalg.norm(one.prototypes_, axis=1).mean() * one.lattice_.dim**0.5) for one in models]
+    return {"radius": [fmean(each) for each in radii], "norm": norms}
 
 
 def _metrics(dataset: Dataset, predicted: NDArray[Any], sizes: NDArray[np.int64]) -> dict[str, Any]:

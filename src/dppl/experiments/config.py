@@ -209,7 +209,7 @@ def _grid(content: Any, data: Path | None) -> tuple[str, dict[tuple[str, str], D
 
 
 @dataclass(frozen=True, slots=True)
-class _MethodChoice:
+class _MethodSpec:
     where: str
     name: str
     parameters: dict[str, Any]
@@ -219,7 +219,7 @@ class _MethodChoice:
 
 
 def _cells(
-    choice: _MethodChoice,
+    choice: _MethodSpec,
     spec: DatasetSpec,
     pools: list[Pool],
     ratio: float | str,
@@ -246,7 +246,7 @@ def _cells(
                 yield Cell(choice.name, parameters, spec.name, spec.encoder, pool, budget, ratio, seed, trials)
 
 
-def _methods(entry: Any, where: str, budgets: list[dict[str, float]], seeds: list[int]) -> Iterator[_MethodChoice]:
+def _methods(entry: Any, where: str, budgets: list[dict[str, float]], seeds: list[int]) -> Iterator[_MethodSpec]:
     """Expand lists of values into all combinations; an entry may have budgets and seeds of its own."""
     if isinstance(entry, str):
         entry = {"method": entry}
@@ -267,7 +267,7 @@ def _methods(entry: Any, where: str, budgets: list[dict[str, float]], seeds: lis
     if trials and not method.private:
         raise ParameterError(f"{where}.tune: {name} is a reference without privacy; leave tune out.")
     for combination in itertools.product(*axes.values()):
-        yield _MethodChoice(where, name, dict(zip(axes, combination, strict=True)), trials, budgets, seeds)
+        yield _MethodSpec(where, name, dict(zip(axes, combination, strict=True)), trials, budgets, seeds)
 
 
 def _values(value: Any) -> list[Any]:

@@ -70,7 +70,7 @@ def compare(sample: Sample, advance: Callable[[], None]) -> list[Average]:
     Returns
     -------
     list of Average
-        Runs are seeded: figures for people, not models for release.
+        Runs are seeded: numbers for people, not models for release.
     """
     averages = []
     for ratio in IMBALANCE_RATIOS:
