@@ -307,7 +307,7 @@ MUTANTS = (
     ),
     Mutant(
         name="records-give-all-labels-one-type",
-        file="estimators/records.py",
+        file="estimators/reading.py",
         old='labels = np.asarray(y) if hasattr(y, "dtype") or hasattr(y, "__array__") else _as_objects(y)',
         new="labels = np.asarray(y)",
         tests=("tests/prototypes/test_neighbours.py",),
@@ -315,7 +315,7 @@ MUTANTS = (
     ),
     Mutant(
         name="records-show-the-unknown-label",
-        file="estimators/records.py",
+        file="estimators/reading.py",
         old="classes, but at least one is not.",
         new="classes, but {y[codes < 0][0]} is not.",
         tests=("tests/prototypes/test_mean.py",),
@@ -348,7 +348,7 @@ MUTANTS = (
         file="estimators/base.py",
         old="guarantee, charge = self._charge(plan.guarantee_on(X), ledger, partition)",
         new="self.classes_, self.lattice_ = plan.classes, plan.lattice\n"
-        "            codes = records.class_codes(labels, plan.classes, self.unknown_labels)\n"
+        "            codes = reading.class_codes(labels, plan.classes, self.unknown_labels)\n"
         "            self._release(plan, rows, codes, source)\n"
         "            guarantee, charge = self._charge(plan.guarantee_on(X), ledger, partition)",
         tests=("tests/privacy/test_ledger.py",),
@@ -410,18 +410,18 @@ MUTANTS = (
     ),
     Mutant(
         name="search-counts-half-the-selection",
-        file="privacy/tuning.py",
+        file="privacy/search.py",
         old="+ 2 * other",
         new="+ other",
-        tests=("tests/privacy/test_tuning.py",),
+        tests=("tests/privacy/test_search.py",),
         keyword="dp_accounting",
     ),
     Mutant(
         name="search-forgets-the-number-of-runs",
-        file="privacy/tuning.py",
+        file="privacy/search.py",
         old="rho * order + log_runs / (order - 1)",
         new="rho * order",
-        tests=("tests/privacy/test_tuning.py",),
+        tests=("tests/privacy/test_search.py",),
         keyword="dp_accounting",
     ),
     Mutant(

@@ -16,7 +16,7 @@ import dppl
 from dppl.cli import table as table_module
 from dppl.cli._progress import _Rate, embedding_bar
 from dppl.data import read_table, write_table
-from dppl.embedding.report import NOTICE
+from dppl.embedding.left_out import NOTICE
 
 
 @pytest.fixture

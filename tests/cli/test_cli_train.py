@@ -13,14 +13,14 @@ import pytest
 from PIL import Image
 
 import dppl
+from dppl.cards.contact_sheet import GAP, NAME_WIDTH, TILE
 from dppl.cli import predict as predict_module
 from dppl.data import read_table, write_table
 from dppl.embedding import open_source
 from dppl.encoders import load_encoder
 from dppl.encoders.fixed import FixedShapeEncoder
-from dppl.estimators import records
+from dppl.estimators import reading
 from dppl.privacy import ZCDP
-from dppl.report.contact_sheet import GAP, NAME_WIDTH, TILE
 from dppl.training import workflow
 
 classifier = importlib.import_module("dppl.training.classifier")
@@ -484,7 +484,7 @@ def test_public_things_and_the_account_come_first_and_the_charge_before_a_mechan
     noted(dppl.SoftmaxPrototypes, "plan", "planned")
     noted(dppl.Ledger, "check", "account checked")
     noted(dppl.Ledger, "charge", "charged")
-    noted(records, "class_codes", "labels matched")
+    noted(reading, "class_codes", "labels matched")
     noted(dppl.SoftmaxPrototypes, "_release", "released")
     noted(dppl.SoftmaxPrototypes, "save", "saved")
     noted(workflow, "write_atomically", "report written")

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dppl.embedding import embed, open_source
+from dppl.embedding.left_out import NOTICE
 from dppl.embedding.records import Unusable
-from dppl.embedding.report import NOTICE
 from dppl.errors import InputError, ParameterError
 
 from .conftest import TinyImages, TinyTexts, image_bytes

@@ -11,7 +11,7 @@ import pytest
 import dppl
 from dppl.data import read_table
 from dppl.embedding import convert_table, embed, open_source
-from dppl.embedding.report import NOTICE
+from dppl.embedding.left_out import NOTICE
 from dppl.errors import InputError, ParameterError
 from dppl.lattice import Lattice
 

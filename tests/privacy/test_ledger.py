@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import dppl
 from dppl.errors import BudgetError, BudgetExceeded, InputError, LedgerError, ParameterError, UnknownLabelError
-from dppl.estimators import records
+from dppl.estimators import reading
 from dppl.lattice import Lattice
 from dppl.mechanisms import ExponentialMechanism
 from dppl.mechanisms.gaussian import RoundedGaussian
@@ -34,8 +34,8 @@ from dppl.privacy.composition import Cost, compose, epsilon_at, total_mu, total_
 from dppl.privacy.guarantee import Guarantee, Release
 from dppl.privacy.ledger import CHARGED, RELEASED, SCHEMA_VERSION, Ledger, accounts
 from dppl.privacy.names import skeleton
+from dppl.privacy.search import best_order
 from dppl.privacy.tradeoff import gaussian_epsilon, gaussian_mu_within
-from dppl.privacy.tuning import best_order
 
 X = np.vstack([np.eye(4), -np.eye(4)]).astype(np.float32)
 Y = np.repeat(["a", "b"], 4)
@@ -602,7 +602,7 @@ def spy_on(monkeypatch, owner, name, before):
     monkeypatch.setattr(owner, name, spied)
 
 
-READING = [(records, "class_codes"), (Lattice, "transform"), (Lattice, "_quantise"), (Lattice, "_map")]
+READING = [(reading, "class_codes"), (Lattice, "transform"), (Lattice, "_quantise"), (Lattice, "_map")]
 DRAWING = [
     (source, name) for source in (SystemRandomness, SeededRandomness) for name in ("below", "bits", "rounded_gaussian")
 ]
@@ -629,7 +629,7 @@ def test_the_charge_is_on_record_before_anything_private_is_looked_at_or_drawn(n
             seen.append((what, connection.execute("SELECT status, cost FROM dppl_releases").fetchall()))
         connection.close()
 
-    spy_on(monkeypatch, records, "class_codes", look)
+    spy_on(monkeypatch, reading, "class_codes", look)
     spy_on(monkeypatch, type(estimator), "_release", look)
     for owner, method in DRAWING:
         spy_on(monkeypatch, owner, method, look)
@@ -661,7 +661,7 @@ def test_a_refused_fit_draws_nothing_reads_nothing_and_writes_nothing(name, file
     def never(what):
         raise AssertionError(f"{what} was called")
 
-    for owner, method in [(records, "class_codes"), (type(estimator), "_release"), *DRAWING]:
+    for owner, method in [(reading, "class_codes"), (type(estimator), "_release"), *DRAWING]:
         spy_on(monkeypatch, owner, method, never)
     with pytest.raises(BudgetExceeded) as caught:
         estimator.fit(X, Y, **more, ledger=ledger)

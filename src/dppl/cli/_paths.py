@@ -10,7 +10,7 @@ from typing import Any
 from dppl.data import EmbeddingTable, read_table
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
-from dppl.estimators.records import check_encoder
+from dppl.estimators.reading import check_encoder
 
 # How files of raw records end that `dppl embed` reads and that are not tables.
 _RAW = (".csv", ".tsv", ".jsonl", ".ndjson", ".txt")

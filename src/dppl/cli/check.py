@@ -18,7 +18,7 @@ from dppl.cli._output import console, print_json, printable
 from dppl.cli._paths import check_inputs, check_table
 from dppl.cli._progress import working
 from dppl.data import EmbeddingTable, read_classes, read_table
-from dppl.estimators.records import class_codes
+from dppl.estimators.reading import class_codes
 
 WARNING = "For the data owner's eyes only: this report describes private records, and no guarantee protects it."
 

@@ -25,7 +25,7 @@ from dppl.data import EmbeddingTable
 from dppl.embedding import Columns, Source, Window, embed_windows, holds_embeddings, open_source
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
-from dppl.estimators.records import as_labels, class_codes
+from dppl.estimators.reading import as_labels, class_codes
 from dppl.experiments import metrics
 from dppl.training import encoder_of_model
 

@@ -14,6 +14,8 @@ from rich.table import Table
 
 from dppl._files import write_atomically
 from dppl._fingerprint import in_short
+from dppl.cards import contact_sheet, model_card
+from dppl.cards.contact_sheet import TILE
 from dppl.cli import _options as options
 from dppl.cli._options import option
 from dppl.cli._output import console, numbers, print_json, printable
@@ -28,8 +30,6 @@ from dppl.privacy import Guarantee, Release
 from dppl.privacy.budgets import rounded_up
 from dppl.privacy.guarantee import in_a_row
 from dppl.prototypes import PublicPrototypes
-from dppl.report import contact_sheet, model_card
-from dppl.report.contact_sheet import TILE
 
 _NAMES = 20
 _POOL = "Selected public rows"

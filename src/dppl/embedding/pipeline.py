@@ -21,8 +21,8 @@ from dppl import _validate
 from dppl.embedding.arrow import Arrays
 from dppl.embedding.cache import Cache
 from dppl.embedding.decoding import decode, described, quiet
+from dppl.embedding.left_out import LeftOut
 from dppl.embedding.records import Payload, Record, Source, Unusable, left_out
-from dppl.embedding.report import LeftOut
 from dppl.embedding.rows import ROWS, as_rows, lattice_metadata
 from dppl.embedding.shards import ShardedTable, Window, schema_of
 from dppl.encoders import Encoder

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dppl._files import write_atomically
-from dppl.embedding.report import LeftOut, Report, check_place
+from dppl.embedding.left_out import LeftOut, Report, check_place
 from dppl.errors import InputError, ParameterError
 
 try:

@@ -20,9 +20,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dppl import _validate
 from dppl.errors import InputError, ParameterError, WeakBudgetWarning
-from dppl.estimators import model_file, records
+from dppl.estimators import model_file, reading
 from dppl.estimators.plan import Plan
-from dppl.estimators.records import Codes
+from dppl.estimators.reading import Codes
 from dppl.estimators.splitters import warn_of_uncounted_fits, whole_public_rows
 from dppl.lattice import Lattice, RowSource, iter_blocks
 from dppl.mechanisms import Randomness, randomness
@@ -121,19 +121,19 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._forget()
         if plan is not None:
             X_public = self._public_rows_of(plan, X, X_public)
-        rows, labels, public = records.checked_inputs(X, y, X_public)
+        rows, labels, public = reading.checked_inputs(X, y, X_public)
         if plan is None:
-            plan = self._planned(rows.shape[1], records.public_classes(self.classes, labels), public)
+            plan = self._planned(rows.shape[1], reading.public_classes(self.classes, labels), public)
         with self._whole_or_nothing():
             validate_data(self, X, skip_check_array=True)
             # What the model file will say; parameters set after the fit have no part in it.
             self._fitted_with = self.get_params(deep=False)
             guarantee, charge = self._charge(plan.guarantee_on(X), ledger, partition)
             self.classes_, self.lattice_ = plan.classes, plan.lattice
-            self.encoder_, self.guarantee_ = records.encoder_of(X), guarantee
+            self.encoder_, self.guarantee_ = reading.encoder_of(X), guarantee
             with charged(charge):
                 # From here on private rows are read, and only the mechanism sees them.
-                codes = records.class_codes(labels, plan.classes, self.unknown_labels)
+                codes = reading.class_codes(labels, plan.classes, self.unknown_labels)
                 self._release(plan, rows, codes, source)
         if ledger is not None and charge is not None:
             ledger.finish(charge, model_sha256=sha256(self.to_bytes()).hexdigest())
@@ -185,7 +185,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         float
         """
         scores = self._scores(X)
-        truth = records.class_codes(records.as_labels(y, scores), self.classes_, "ignore")
+        truth = reading.class_codes(reading.as_labels(y, scores), self.classes_, "ignore")
         return float(np.average(scores.argmax(axis=1) == truth, weights=sample_weight))
 
     def plan(self, n_features: int, X_public: Any = None) -> Plan:
@@ -212,8 +212,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.check_parameters()
         if self.classes is None:
             raise ParameterError("classes must be the public list of classes; got None.")
-        classes = records.public_classes(self.classes, np.empty(0, np.intp))
-        return self._planned(n_features, classes, records.public_rows(whole_public_rows(X_public), n_features))
+        classes = reading.public_classes(self.classes, np.empty(0, np.intp))
+        return self._planned(n_features, classes, reading.public_rows(whole_public_rows(X_public), n_features))
 
     def to_bytes(self) -> bytes:
         """Return the content of the model file that `save` writes."""
@@ -260,7 +260,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if X_public is not None:
             raise ParameterError("a plan holds the public rows; leave X_public out, or the plan.")
         plan.check(type(self), self.get_params(deep=False))
-        n_features = records.as_rows(X).shape[1]
+        n_features = reading.as_rows(X).shape[1]
         if n_features != plan.lattice.n_features:
             raise InputError(f"the plan is for rows of {plan.lattice.n_features} features; X has {n_features}.")
         return plan.public
@@ -345,7 +345,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"means nothing without its notion; got {self.budget!r}."
             )
         _validate.one_of(ADJACENCIES, adjacency=self.adjacency)
-        _validate.one_of(records.UNKNOWN_LABELS, unknown_labels=self.unknown_labels)
+        _validate.one_of(reading.UNKNOWN_LABELS, unknown_labels=self.unknown_labels)
 
     def public_lattice(self, n_features: int, public: RowSource | None) -> Lattice:
         """Return the public map from embeddings to integer rows, from parameters and public rows only.
@@ -403,9 +403,9 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _scores(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self, self._RELEASED)
-        rows = records.as_rows(X)
+        rows = reading.as_rows(X)
         validate_data(self, X, reset=False, skip_check_array=True)
-        records.check_encoder(X, getattr(self, "encoder_", None), "X")
+        reading.check_encoder(X, getattr(self, "encoder_", None), "X")
         parts = [self._class_scores(self.lattice_.features(block)) for block in iter_blocks(rows, _PREDICT_ROWS)]
         return np.concatenate(parts) if parts else np.empty((0, len(self.classes_)))
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.errors import ParameterError
-from dppl.estimators.records import depends_on_company
+from dppl.estimators.reading import depends_on_company
 from dppl.lattice import Lattice, RowSource
 from dppl.privacy import Guarantee
 

@@ -18,16 +18,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from dppl import _validate
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
-from dppl.estimators import records
+from dppl.estimators import reading
 from dppl.estimators.base import EmbeddingClassifier, as_json, charged
-from dppl.estimators.records import Codes
+from dppl.estimators.reading import Codes
 from dppl.estimators.splitters import PublicRows, warn_of_uncounted_fits, whole_public_rows
 from dppl.lattice import RowSource, iter_blocks, take_rows
 from dppl.mechanisms import Randomness, RoundedGaussian, randomness
 from dppl.privacy import ZCDP, ApproxDP, Guarantee, Release
 from dppl.privacy.guarantee import TUNED_ELSEWHERE
 from dppl.privacy.ledger import Ledger, LedgerEntry
-from dppl.privacy.tuning import rho_per_run_within
+from dppl.privacy.search import rho_per_run_within
 
 SCORINGS = ("accuracy", "balanced")
 _FIXED = ("budget", "classes", "adjacency", "unknown_labels", "random_state")
@@ -153,7 +153,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rho = rho_per_run_within(budget.epsilon, budget.delta, int(self.mean_runs))
         scores = RoundedGaussian.within(ZCDP(rho), self._squared_sensitivity())
         # A candidate whose parameters do not fit each other, the width or the public rows shows before it is paid for.
-        rows, labels, public = records.checked_inputs(X, y, whole_public_rows(X_public))
+        rows, labels, public = reading.checked_inputs(X, y, whole_public_rows(X_public))
         whole = None if public is None else PublicRows(public)
         plans = [self._candidate(candidate, rho, source).plan(rows.shape[1], whole) for candidate in candidates]
         classes = plans[0].classes
@@ -161,7 +161,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         charge = self._charge(guarantee, ledger, partition, candidates)
         with charged(charge):
             # From here on private rows are read.
-            codes = records.class_codes(labels, classes, self.estimator.unknown_labels)
+            codes = reading.class_codes(labels, classes, self.estimator.unknown_labels)
             held_out = _coins(len(labels), self.validation_share, source)
             training = np.flatnonzero(~held_out)
             train_rows, train_labels = take_rows(rows, training), labels[training]
@@ -172,7 +172,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 candidate = candidates[number]
                 model = self._candidate(candidate, rho, source)
                 model._fit(train_rows, train_labels, None, plans[number], None, None)
-                model.encoder_ = records.encoder_of(X)
+                model.encoder_ = reading.encoder_of(X)
                 score = self._score(model, test_rows, test_codes, scores, source)
                 # The theorem wants a total order on results, so equal scores are told apart by the models' bytes.
                 return score, model.to_bytes(), model, candidate

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, ParamSpec, TypeAlias
 
 from dppl._optional import optional
 from dppl.experiments.methods import METHODS
-from dppl.experiments.summary import AT_DELTA, TUNED, Series, gaussian_epsilon
+from dppl.experiments.series import AT_DELTA, TUNED, Panel, Series, epsilon_name
 
-__all__ = ["BAND", "MU_LABEL", "Panel", "budget_panels", "lines", "save"]
+__all__ = ["BALANCED_LABEL", "BAND_NOTE", "MU_LABEL", "budget_panels", "lines", "save"]
 
 LineStyle: TypeAlias = str | tuple[int, tuple[float, ...]]
 
@@ -40,7 +40,9 @@ _SETTINGS = {
 }
 # As its ticks: epsilons stand in brackets below.
 MU_LABEL = f"mu (Gaussian DP)\n({AT_DELTA})"
-BAND = (0.25, 0.75)
+BALANCED_LABEL = "balanced test accuracy"
+_BAND = (0.25, 0.75)
+BAND_NOTE = "Lines are medians over seeds, bands their quartiles."
 
 
 class _Look(NamedTuple):
@@ -49,7 +51,6 @@ class _Look(NamedTuple):
     marker: str
 
 
-Panel: TypeAlias = tuple[str, Sequence[Series]]
 Figure: TypeAlias = Any
 P = ParamSpec("P")
 
@@ -231,10 +232,10 @@ def _untuned(one: Series) -> str:
 
 def _draw(axis: Any, one: Series, style: dict[str, Any]) -> None:
     if not one.private:
-        axis.axhline(sorted(one.reference)[len(one.reference) // 2], label=one.label, linewidth=1.2, **style)
+        axis.axhline(sorted(one.at(0.0))[len(one.at(0.0)) // 2], label=one.label, linewidth=1.2, **style)
         return
     places, middle = one.quantile(0.5)
-    (_, low), (_, high) = one.quantile(BAND[0]), one.quantile(BAND[1])
+    (_, low), (_, high) = one.quantile(_BAND[0]), one.quantile(_BAND[1])
     axis.plot(places, middle, label=one.label, **style)
     axis.fill_between(places, low, high, color=style["color"], alpha=0.13, linewidth=0)
 
@@ -242,7 +243,7 @@ def _draw(axis: Any, one: Series, style: dict[str, Any]) -> None:
 def _budget_axis(axis: Any) -> None:
     """Make x a logarithmic scale of mu, each label with its epsilon below."""
     axis.set_xscale("log")
-    _plain_ticks(axis.xaxis, lambda mu: f"{mu:,g}\n({gaussian_epsilon(mu)})")
+    _plain_ticks(axis.xaxis, lambda mu: f"{mu:,g}\n({epsilon_name(mu)})")
 
 
 def _plain_ticks(axis: Any, text: Callable[[float], str] = lambda value: f"{value:,g}") -> None:

@@ -29,8 +29,8 @@ from dppl.privacy.budgets import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
 from dppl.privacy.composition import Cost, epsilon_at, total_epsilon, total_mu, total_rho
 from dppl.privacy.guarantee import ADJACENCIES, Guarantee, budget_from_dict
 from dppl.privacy.names import check_name, refuse_look_alike
+from dppl.privacy.search import best_order
 from dppl.privacy.tradeoff import SMALLEST_EPSILON, gaussian_epsilon, gaussian_mu_within
-from dppl.privacy.tuning import best_order
 
 SCHEMA_VERSION = 2
 # Routes by which an account adds up, fixed when it is made. `tests/privacy/before` holds a ledger of schema 1, which

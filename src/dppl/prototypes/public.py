@@ -15,7 +15,7 @@ from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Plan
-from dppl.estimators.records import Codes
+from dppl.estimators.reading import Codes
 from dppl.lattice import PUBLIC_ROWS, Lattice, RowSource, SimilarityClip, take_rows, utilities
 from dppl.mechanisms import ExponentialMechanism, Randomness
 from dppl.privacy import Budget, Release

@@ -22,7 +22,7 @@ from dppl.embedding import embed_windows
 from dppl.encoders import Encoder, load_encoder
 from dppl.errors import DpplError, InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
-from dppl.estimators.records import as_labels, refuse_private_as_public
+from dppl.estimators.reading import as_labels, refuse_private_as_public
 from dppl.estimators.registry import BY_METHOD, method_for
 from dppl.estimators.splitters import whole_public_rows
 from dppl.privacy import Budget, Guarantee, Ledger
