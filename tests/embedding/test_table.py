@@ -12,7 +12,7 @@ import dppl
 from dppl.data import read_table
 from dppl.embedding import convert, convert_table, embed, open_source
 from dppl.embedding.report import NOTICE
-from dppl.embedding.rows import as_rows
+from dppl.embedding.rows import to_storage
 from dppl.errors import InputError, ParameterError
 from dppl.lattice import Lattice
 
@@ -275,10 +275,10 @@ def test_a_conversion_that_fails_leaves_the_old_file_and_no_part(
         blocks.append(x)
         if len(blocks) == 2:
             raise error
-        return as_rows(x, rows)
+        return to_storage(x, rows)
 
     monkeypatch.setattr(convert, "_BLOCK_ROWS", 20)
-    monkeypatch.setattr(convert, "as_rows", failing)
+    monkeypatch.setattr(convert, "to_storage", failing)
     with pytest.raises(type(error)):
         convert_table(found.done.table, out, rows="float32")
     assert [(file.name, file.read_bytes()) for file in out.parent.iterdir()] == [(out.name, old)]

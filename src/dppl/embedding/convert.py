@@ -18,7 +18,7 @@ from dppl._files import atomic_file
 from dppl.data import EmbeddingTable, read_table
 from dppl.data._reading import converting
 from dppl.data.writing import write_npz
-from dppl.embedding.rows import ROWS, as_rows, lattice_metadata
+from dppl.embedding.rows import ROWS, lattice_metadata, to_storage
 from dppl.embedding.shards import dictionary_columns, schema_of
 from dppl.errors import ParameterError
 
@@ -114,7 +114,7 @@ def _is_list(kind: Any) -> bool:
 
 def _converted(table: EmbeddingTable, rows: str) -> Iterator[NDArray[Any]]:
     for block in table.blocks(_BLOCK_ROWS):
-        yield block if rows == table.dtype.name else as_rows(block, rows)
+        yield block if rows == table.dtype.name else to_storage(block, rows)
 
 
 def _write_npy(table: EmbeddingTable, file: IO[bytes], rows: str) -> None:
