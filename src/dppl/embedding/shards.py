@@ -119,7 +119,7 @@ class ShardedTable:
             check_place(self.report)
         folder.mkdir(mode=0o700, exist_ok=True)
         with ExitStack() as stack:
-            refusal = f"another process is writing to {folder}; wait for it, or choose another --out."
+            refusal = f"another process is writing to {folder}; wait for it, or choose another folder."
             stack.enter_context(locked(folder, refusal))
             self.done, self.finished = self._read_manifest()
             if not self.finished:
