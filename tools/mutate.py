@@ -355,7 +355,7 @@ MUTANTS = (
         keyword="charge",
     ),
     Mutant(
-        name="files-take-their-name-early",
+        name="files-have-their-name-before-they-are-on-disk",
         file="_files.py",
         old="                os.fsync(file.fileno())\n                if nameless:\n",
         new="                if nameless:\n",
