@@ -253,10 +253,11 @@ def test_the_order_of_an_account_is_settled_by_its_first_release(ledger):
     account = ledger(ApproxDP(8.0, 1e-6))
     MeanPrototypes(ApproxDP(1.0, 1e-6), [0, 1, 2]).fit(X, Y, ledger=account)
     costs = [dppl.privacy.Cost.from_dict(release["cost"]) for release in account.releases()]
-    assert account._order(costs) is None
-    orders = {account._order([*costs, dppl.privacy.Cost(rho=0.01, mean_runs=m)]) for m in (2, 10, 100)}
+    order_of = account._account._order
+    assert order_of(costs) is None
+    orders = {order_of([*costs, dppl.privacy.Cost(rho=0.01, mean_runs=m)]) for m in (2, 10, 100)}
     assert len(orders) == 1
-    alone = {account._order([dppl.privacy.Cost(rho=0.01, mean_runs=m), *costs]) for m in (2, 10, 100)}
+    alone = {order_of([dppl.privacy.Cost(rho=0.01, mean_runs=m), *costs]) for m in (2, 10, 100)}
     assert len(alone) == 3
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from dppl._files import write_atomically
 from dppl.cli._output import console, numbers
 from dppl.cli._progress import progress_bar
 from dppl.data import Sample, load_sample, write_table
@@ -109,7 +110,8 @@ def _write(folder: Path, sample: Sample, model: SoftmaxPrototypes) -> None:
     write_table(folder / "private.npz", sample.X, sample.y)
     write_table(folder / "public.npz", sample.X_public)
     write_table(folder / "test.npz", sample.X_test, sample.y_test)
-    (folder / "classes.txt").write_text("".join(f"{label}\n" for label in sample.classes), encoding="utf-8")
+    classes = "".join(f"{label}\n" for label in sample.classes)
+    write_atomically(folder / "classes.txt", classes.encode("utf-8"), overwrite=True)
 
 
 def _next_steps(folder: Path) -> list[str]:

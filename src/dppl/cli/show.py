@@ -28,7 +28,7 @@ from dppl.estimators import EmbeddingClassifier, load
 from dppl.estimators.model_file import describe
 from dppl.privacy import Guarantee, Release
 from dppl.privacy.budgets import rounded_up
-from dppl.privacy.guarantee import in_a_row
+from dppl.privacy.words import in_a_row
 from dppl.prototypes import PublicPrototypes
 
 _NAMES = 20

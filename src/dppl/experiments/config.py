@@ -18,7 +18,7 @@ from dppl.errors import DpplError, InputError, ParameterError
 from dppl.experiments.datasets import PARTS, SAMPLE, DatasetSpec, Pool
 from dppl.experiments.methods import METHODS, checked_method
 from dppl.privacy import ZCDP, Budget
-from dppl.privacy.guarantee import budget_from_dict
+from dppl.privacy.budgets import budget_from_dict
 
 __all__ = ["SCHEMA", "Cell", "Experiment", "built_in_names", "load_experiment"]
 

@@ -10,6 +10,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeAlias
 
+from dppl._files import atomic_file
 from dppl._optional import optional
 from dppl.experiments.methods import METHODS
 from dppl.experiments.series import AT_DELTA, TUNED, Panel, Series, epsilon_name
@@ -131,9 +132,11 @@ def lines(
 def save(figure: Figure, folder: Path, stem: str) -> None:
     """Write a figure as PNG and as SVG."""
     with optional("matplotlib", "Matplotlib", "bench").rc_context(_SETTINGS):
-        figure.savefig(folder / f"{stem}.png", dpi=160)
+        with atomic_file(folder / f"{stem}.png", overwrite=True) as file:
+            figure.savefig(file, format="png", dpi=160)
         figure.set_layout_engine("none")  # all is in its place now, and finding the places takes most of the time
-        figure.savefig(folder / f"{stem}.svg", metadata={"Date": None})
+        with atomic_file(folder / f"{stem}.svg", overwrite=True) as file:
+            figure.savefig(file, format="svg", metadata={"Date": None})
 
 
 def _axes(n_panels: int, labels: Collection[str]) -> tuple[Figure, list[Any]]:

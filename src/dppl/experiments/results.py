@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
+from dppl._files import locked
 from dppl.errors import InputError
 from dppl.experiments.config import SCHEMA
 
@@ -38,14 +40,13 @@ class ResultsFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._file: IO[bytes] = self.path.open("a+b")
-        try:
-            _lock(self._file, self.path)
+        with ExitStack() as stack:
+            self._file = stack.enter_context(self.path.open("a+b"))
+            refusal = f"{path} is in use by another run; wait for it to end, or write to another file with --out."
+            stack.enter_context(locked(self.path, refusal))
             self._heal()
             self.results = _parse(self._content(), self.path)
-        except BaseException:
-            self._file.close()
-            raise
+            self._stack = stack.pop_all()
 
     @property
     def done(self) -> set[str]:
@@ -60,7 +61,7 @@ class ResultsFile:
 
     def close(self) -> None:
         """Give the file free."""
-        self._file.close()
+        self._stack.close()
 
     def __enter__(self) -> Self:
         return self
@@ -136,17 +137,3 @@ def _is_json(line: bytes) -> bool:
         return isinstance(json.loads(line), dict)
     except ValueError:
         return False
-
-
-def _lock(file: IO[bytes], path: Path) -> None:
-    """Claim the file until it is closed, by whatever end the process finds."""
-    try:
-        import fcntl
-    except ModuleNotFoundError:  # no POSIX: whoever starts two runners on one file there has to know
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise InputError(
-            f"{path} is in use by another run; wait for it to end, or write to another file with --out."
-        ) from None
