@@ -91,6 +91,6 @@ def test_messages_of_the_library_name_no_flag():
             docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
             for node in ast.walk(tree):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
-                    found += re.findall(r"(?<![-\w])--[a-z-]+", node.value)
+                    found += re.findall(r"(?<![-\w])--[a-z][a-z-]+", node.value)
     # Of other programs, to download a model and to install torch with.
     assert sorted(found) == ["--force-reinstall", "--index-url", "--revision"]
