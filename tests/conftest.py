@@ -3,6 +3,8 @@
 import inspect
 import os
 import sys
+from importlib import import_module
+from importlib.util import find_spec
 from types import SimpleNamespace
 
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -27,6 +29,28 @@ def _cache_of_the_tests(tmp_path_factory):
         folder = tmp_path_factory.mktemp("cache")
         patch.setattr(verdicts, "_folder", lambda: folder)
         yield
+
+
+@pytest.fixture(scope="session")
+def torch():
+    """Import torch, and make what torchvision is there importable beside it, which dppl would refuse otherwise.
+
+    An index may have torchvision for CUDA only. Beside a torch without CUDA its compiled part does not load, and then
+    neither timm nor transformers can be imported, though no encoder of the tests needs the operators in it. So the
+    tests declare two of them, without which torchvision does not start.
+    """
+    torch = pytest.importorskip("torch")
+    library = None  # must live as long as its operators
+    if find_spec("torchvision") is not None:
+        try:
+            import_module("torchvision")
+        except RuntimeError:
+            library = import_module("torch.library").Library("torchvision", "DEF")
+            for name in ("nms", "qnms"):
+                library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+            import_module("torchvision")
+    yield torch
+    del library
 
 
 @pytest.fixture

@@ -175,9 +175,9 @@ MUTANTS = (
     ),
     Mutant(
         name="ledger-upgrade-changes-the-route",
-        file="privacy/ledger.py",
-        old="route = _routes(budget_from_dict(json.loads(row.budget)))[-1]",
-        new="route = _routes(budget_from_dict(json.loads(row.budget)))[0]",
+        file="privacy/_storage.py",
+        old="route = routes(budget_from_dict(json.loads(row.budget)))[-1]",
+        new="route = routes(budget_from_dict(json.loads(row.budget)))[0]",
         tests=("tests/privacy/test_ledger.py",),
     ),
     Mutant(
@@ -307,7 +307,7 @@ MUTANTS = (
     ),
     Mutant(
         name="records-give-all-labels-one-type",
-        file="estimators/records.py",
+        file="estimators/reading.py",
         old='labels = np.asarray(y) if hasattr(y, "dtype") or hasattr(y, "__array__") else _as_objects(y)',
         new="labels = np.asarray(y)",
         tests=("tests/prototypes/test_neighbours.py",),
@@ -315,7 +315,7 @@ MUTANTS = (
     ),
     Mutant(
         name="records-show-the-unknown-label",
-        file="estimators/records.py",
+        file="estimators/reading.py",
         old="classes, but at least one is not.",
         new="classes, but {y[codes < 0][0]} is not.",
         tests=("tests/prototypes/test_mean.py",),
@@ -348,15 +348,39 @@ MUTANTS = (
         file="estimators/base.py",
         old="guarantee, charge = self._charge(plan.guarantee_on(X), ledger, partition)",
         new="self.classes_, self.lattice_ = plan.classes, plan.lattice\n"
-        "            codes = records.class_codes(labels, plan.classes, self.unknown_labels)\n"
+        "            codes = reading.class_codes(labels, plan.classes, self.unknown_labels)\n"
         "            self._release(plan, rows, codes, source)\n"
         "            guarantee, charge = self._charge(plan.guarantee_on(X), ledger, partition)",
         tests=("tests/privacy/test_ledger.py",),
         keyword="charge",
     ),
     Mutant(
+        name="files-have-their-name-before-they-are-on-disk",
+        file="_files.py",
+        old="                os.fsync(file.fileno())\n                if nameless:\n",
+        new="                if nameless:\n",
+        tests=("tests/test_files.py",),
+        keyword="all_or_nothing",
+    ),
+    Mutant(
+        name="private-files-can-be-read",
+        file="_files.py",
+        old="mode = 0o600 if private else 0o666",
+        new="mode = 0o666",
+        tests=("tests/test_files.py",),
+        keyword="private",
+    ),
+    Mutant(
+        name="the-lock-can-be-shared",
+        file="_files.py",
+        old="fcntl.LOCK_EX | fcntl.LOCK_NB",
+        new="fcntl.LOCK_SH | fcntl.LOCK_NB",
+        tests=("tests/test_files.py",),
+        keyword="lock",
+    ),
+    Mutant(
         name="ledger-takes-no-lock",
-        file="privacy/ledger.py",
+        file="privacy/_storage.py",
         old='"sqlite": ("BEGIN IMMEDIATE",),',
         new='"sqlite": (),',
         tests=("tests/privacy/test_ledger.py",),
@@ -364,7 +388,7 @@ MUTANTS = (
     ),
     Mutant(
         name="ledger-counts-parts-that-look-alike-apart",
-        file="privacy/ledger.py",
+        file="privacy/_account.py",
         old="if partition is not None and partition not in parts:",
         new="if False:",
         tests=("tests/privacy/test_ledger.py",),
@@ -394,15 +418,15 @@ MUTANTS = (
     ),
     Mutant(
         name="ledger-looks-at-the-past-only",
-        file="privacy/ledger.py",
-        old="total = self._total([*paid, new])",
-        new="total = self._total(paid)",
+        file="privacy/_account.py",
+        old="total = self.total([*paid, new])",
+        new="total = self.total(paid)",
         tests=("tests/privacy/test_ledger.py",),
         keyword="fit",
     ),
     Mutant(
         name="ledger-refuses-the-exact-sum",
-        file="privacy/ledger.py",
+        file="privacy/_account.py",
         old="if total[name] > budget:",
         new="if total[name] >= budget:",
         tests=("tests/privacy/test_ledger.py",),
@@ -410,18 +434,18 @@ MUTANTS = (
     ),
     Mutant(
         name="search-counts-half-the-selection",
-        file="privacy/tuning.py",
+        file="privacy/search.py",
         old="+ 2 * other",
         new="+ other",
-        tests=("tests/privacy/test_tuning.py",),
+        tests=("tests/privacy/test_search.py",),
         keyword="dp_accounting",
     ),
     Mutant(
         name="search-forgets-the-number-of-runs",
-        file="privacy/tuning.py",
+        file="privacy/search.py",
         old="rho * order + log_runs / (order - 1)",
         new="rho * order",
-        tests=("tests/privacy/test_tuning.py",),
+        tests=("tests/privacy/test_search.py",),
         keyword="dp_accounting",
     ),
     Mutant(
@@ -466,7 +490,7 @@ MUTANTS = (
     ),
     Mutant(
         name="ledger-settles-the-order-late",
-        file="privacy/ledger.py",
+        file="privacy/_account.py",
         old="first = costs[0]",
         new="first = costs[-1]",
         tests=("tests/estimators/test_search.py",),

@@ -1,22 +1,31 @@
-"""Writing files so that a crash leaves the old file or the new one, never a part."""
+"""Files that a crash leaves old or new, never in part, and that one process at a time writes to."""
 
 import contextlib
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
+
+from dppl.errors import InputError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
 
 
-def write_atomically(path: str | os.PathLike[str], content: bytes, *, overwrite: bool, private: bool = False) -> None:
-    """Write `content` to `path` in one step.
+@contextlib.contextmanager
+def atomic_file(path: str | os.PathLike[str], *, overwrite: bool, private: bool = False) -> Iterator[IO[bytes]]:
+    """Open a file to fill, which takes the name `path` when the block ends.
 
-    The bytes reach the disk before they take the name `path`. Whatever stops the process before that leaves `path` as
+    The bytes reach the disk before they take the name. Whatever ends the block early, or the process, leaves `path` as
     it was. On Linux the bytes have no name at all until they are complete, so even a killed process leaves no part
     behind (when overwriting, at worst a complete copy under a hidden name).
 
     Parameters
     ----------
     path : path
-    content : bytes
     overwrite : bool
         Whether an existing file may be replaced. If not, two processes that write at once cannot both succeed.
     private : bool, default=False
@@ -32,66 +41,115 @@ def write_atomically(path: str | os.PathLike[str], content: bytes, *, overwrite:
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into.")
+    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    mode = 0o600 if private else 0o666
     try:
-        _write(path, content, overwrite, 0o600 if private else 0o666)
+        with _named(path):
+            nameless = _nameless(path.parent, mode)
+            file = nameless or _hidden(part, mode)
+        with file:
+            yield file
+            with _named(path):
+                file.flush()
+                os.fsync(file.fileno())
+                if nameless:
+                    _link(nameless, part if overwrite else path)
+        with _named(path):
+            if overwrite:
+                os.replace(part, path)
+            elif not nameless:
+                os.link(part, path)
+            _sync_folder(path.parent)
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()
+
+
+def write_atomically(path: str | os.PathLike[str], content: bytes, *, overwrite: bool, private: bool = False) -> None:
+    """Write `content` to `path` in one step, as `atomic_file` does.
+
+    Parameters
+    ----------
+    path : path
+    content : bytes
+    overwrite, private : bool
+        As of `atomic_file`.
+
+    Raises
+    ------
+    OSError
+        As of `atomic_file`.
+    """
+    with atomic_file(path, overwrite=overwrite, private=private) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def locked(path: Path, refusal: str) -> Iterator[None]:
+    """Keep other processes away from a file or folder until the block, or this process, ends.
+
+    Only who asks for the lock is kept away. Without POSIX there is none, and whoever starts two has to know.
+
+    Parameters
+    ----------
+    path : Path
+        Must exist.
+    refusal : str
+        What to say if another has the lock.
+
+    Raises
+    ------
+    InputError
+        If another has it.
+    """
+    if fcntl is None:
+        yield
+        return
+    # Some network file systems lock only what is open for writing, as no folder can be.
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(refusal) from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Let an error name the file that was asked for: that of a part that is gone by now would tell nobody anything."""
+    try:
+        yield
     except OSError as error:
-        if error.filename is not None:  # the name of a part that is gone by now would tell nobody anything
+        if error.filename is not None:
             error.filename, error.filename2 = os.fspath(path), None
         raise
 
 
-def _write(path: Path, content: bytes, overwrite: bool, mode: int) -> None:
-    if overwrite:
-        part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
-        try:
-            _create(part, content, mode)
-            os.replace(part, path)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                part.unlink()
-    else:
-        _create(path, content, mode)
-    _sync_folder(path.parent)
-
-
-def _create(path: Path, content: bytes, mode: int) -> None:
-    """Make a new file with this content, whole or not at all."""
-    if _link_nameless(path, content, mode):
-        return
-    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
-    try:
-        with open(part, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
-            _fill(file.fileno(), content)
-        os.link(part, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            part.unlink()
-
-
-def _link_nameless(path: Path, content: bytes, mode: int) -> bool:
-    """Fill a file without a name and link it as `path`; False where the system cannot."""
+def _nameless(folder: Path, mode: int) -> IO[bytes] | None:
+    """Open a file without a name; None where the system cannot."""
     if not hasattr(os, "O_TMPFILE") or not os.path.exists("/proc/self/fd"):
-        return False
+        return None
     try:
-        descriptor = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, mode)
+        return os.fdopen(os.open(folder, os.O_TMPFILE | os.O_WRONLY, mode), "wb")
     except OSError:
-        return False  # this file system has no nameless files; a real failure shows again in the named way
+        return None  # this file system has no nameless files; a real failure shows again in the named way
+
+
+def _hidden(part: Path, mode: int) -> IO[bytes]:
+    return open(part, "xb", opener=lambda name, flags: os.open(name, flags, mode))
+
+
+def _link(file: IO[bytes], path: Path) -> None:
+    """Give a file without a name this one."""
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        _fill(descriptor, content)
         # Only with a folder descriptor does Python pass the flag that follows this link to the nameless file.
-        os.link(f"/proc/self/fd/{descriptor}", path.name, dst_dir_fd=folder, follow_symlinks=True)
+        os.link(f"/proc/self/fd/{file.fileno()}", path.name, dst_dir_fd=folder, follow_symlinks=True)
     finally:
-        os.close(descriptor)
         os.close(folder)
-    return True
-
-
-def _fill(descriptor: int, content: bytes) -> None:
-    view = memoryview(content)
-    while view:
-        view = view[os.write(descriptor, view) :]
-    os.fsync(descriptor)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -12,21 +12,21 @@ def positive(**named: object) -> None:
     """Refuse what is not a finite number above 0."""
     for name, value in named.items():
         if not _is_real(value) or not 0 < _as_float(value) < math.inf:
-            raise ParameterError(f"{name} must be a finite number greater than 0; got {value!r}.")
+            raise ParameterError(f"must be a finite number greater than 0; got {value!r}.", parameter=name)
 
 
 def open_unit(**named: object) -> None:
     """Refuse what is not strictly between 0 and 1."""
     for name, value in named.items():
         if not _is_real(value) or not 0 < _as_float(value) < 1:
-            raise ParameterError(f"{name} must lie strictly between 0 and 1; got {value!r}.")
+            raise ParameterError(f"must lie strictly between 0 and 1; got {value!r}.", parameter=name)
 
 
 def positive_integer(**named: object) -> None:
     """Refuse what is not an integer of at least 1."""
     for name, value in named.items():
         if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-            raise ParameterError(f"{name} must be an integer of at least 1; got {value!r}.")
+            raise ParameterError(f"must be an integer of at least 1; got {value!r}.", parameter=name)
 
 
 def one_of(options: Collection[str], **named: object) -> None:
@@ -34,7 +34,7 @@ def one_of(options: Collection[str], **named: object) -> None:
     for name, value in named.items():
         if not isinstance(value, str) or value not in options:
             allowed = ", ".join(repr(option) for option in options)
-            raise ParameterError(f"{name} must be one of {allowed}; got {value!r}.")
+            raise ParameterError(f"must be one of {allowed}; got {value!r}.", parameter=name)
 
 
 def _as_float(value: Any) -> float:

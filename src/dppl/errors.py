@@ -36,7 +36,18 @@ __all__ = [
 
 
 class DpplError(Exception):
-    """Root of all errors raised by dppl."""
+    """Root of all errors raised by dppl.
+
+    Parameters
+    ----------
+    message : str
+    parameter : str, default=None
+        The parameter that the message is about. Its name is put before the message; the command line puts the option.
+    """
+
+    def __init__(self, message: str = "", *, parameter: str | None = None) -> None:
+        super().__init__(message if parameter is None else f"{parameter} {message}")
+        self.parameter = parameter
 
 
 class ParameterError(DpplError, ValueError):

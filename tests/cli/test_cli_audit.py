@@ -71,7 +71,7 @@ def test_wrong_usage_is_one_line(cli, arguments, code):
     ("arguments", "words"),
     [
         (("mean", "--rho", 1, "--mechanism", "coinpress"), "only --adjacency replace-one treats as public"),
-        (("discriminant", "--rho", 1), "earlier version, and softmax replaced it; audit softmax"),
+        (("discriminant", "--rho", 1), "earlier version, and softmax replaced it; use softmax"),
         (("median", "--rho", 1), "METHOD must be one of 'softmax', 'mean', 'public'; got 'median'"),
     ],
 )

@@ -4,18 +4,18 @@ import pytest
 
 import dppl
 from dppl.cli import demo
-from dppl.experiments.demo import IMBALANCE_RATIOS, METHODS, PAPER_EPSILONS, REFERENCE, Cell
+from dppl.experiments.demo import IMBALANCE_RATIOS, PAPER_EPSILONS, PRIVATE, REFERENCE, Average
 
 
 @pytest.fixture
 def compared(monkeypatch):
     """Leave the comparison out: it takes half a minute, and its figures are others' to test."""
     cells = [
-        Cell(
+        Average(
             method=method, imbalance_ratio=ratio, paper_epsilon=mu, balanced=0.5, minority=None if ratio == 1 else 0.25
         )
         for ratio in IMBALANCE_RATIOS
-        for method, budgets in [*((method, PAPER_EPSILONS) for method in METHODS), (REFERENCE, [None])]
+        for method, budgets in [*((method, PAPER_EPSILONS) for method in PRIVATE), (REFERENCE, [None])]
         for mu in budgets
     ]
     monkeypatch.setattr(demo, "compare", lambda sample, advance: cells)

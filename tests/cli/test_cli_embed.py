@@ -13,10 +13,10 @@ from PIL import Image
 from rich.progress import Task
 
 import dppl
-from dppl.cli import embed as module
 from dppl.cli import table as table_module
+from dppl.cli._progress import _Rate, embedding_bar
 from dppl.data import read_table, write_table
-from dppl.embedding.report import NOTICE
+from dppl.embedding.left_out import NOTICE
 
 
 @pytest.fixture
@@ -69,14 +69,14 @@ def test_published_arrays_are_converted(arrays, cli, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--out", "t"], 2, "--encoder URI is required"),
+        (["--out", "t"], 2, "--encoder is required"),
         (["--out", "no/t", "--encoder", "pixels"], 2, "--out must lie in an existing folder"),
         (["--out", "photos/t", "--encoder", "pixels"], 2, "--out must not lie in SOURCE"),
         (["--out", ".", "--encoder", "pixels"], 2, "--out must name a folder"),
         (["--out", "other.csv", "--encoder", "pixels"], 2, "--out must name a folder"),
         (["--out", "arrays", "--encoder", "pixels"], 2, "must be a new folder"),
         (["--out", "t", "--encoder", "pixels", "--rows", "bits"], 2, "rows must be one of"),
-        (["--out", "t", "--encoder", "pixels", "--format", "zip"], 2, "kind must be one of"),
+        (["--out", "t", "--encoder", "pixels", "--format", "zip"], 2, "--format must be one of"),
         (["--out", "t", "--encoder", "pixels", "--labels", "none.csv"], 4, "there is no file or folder none.csv"),
         (["--out", "t", "--encoder", "pixels", "--labels", "other.csv"], 4, "name the column"),
         (["--out", "t", "--encoder", "pixels", "--split", "train"], 2, "--split goes with"),
@@ -135,7 +135,7 @@ def test_a_person_who_watches_sees_how_far_it_is(monkeypatch):
             return True
 
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with module.bar(SimpleNamespace(count=lambda: 5)) as progress:
+    with embedding_bar(SimpleNamespace(count=lambda: 5)) as progress:
         progress(2)
         progress(3)
     assert "5/5" in sys.stderr.getvalue()
@@ -143,13 +143,13 @@ def test_a_person_who_watches_sees_how_far_it_is(monkeypatch):
 
 def test_the_rate_is_shown_once_there_is_one():
     task = Task(0, "", 10, 0, _get_time=lambda: 0.0)
-    assert module._Rate().render(task).plain == ""
+    assert _Rate().render(task).plain == ""
     task.finished_speed = 123.4
-    assert module._Rate().render(task).plain == "123/s"
+    assert _Rate().render(task).plain == "123/s"
 
 
 def test_without_a_terminal_there_is_no_bar():
-    with module.bar(SimpleNamespace(count=None)) as progress:
+    with embedding_bar(SimpleNamespace(count=None)) as progress:
         assert progress is None
 
 
@@ -182,7 +182,7 @@ def test_labels_that_are_asked_for_and_not_there_are_an_error(photos, cli, error
     (photos / "found.csv").write_text("filename,diagnosis\n")
     options = ["embed", photos, "--encoder", "pixels", "--labels", photos / "found.csv", "--out"]
     result = cli(*options, photos.parent / "t")
-    assert (result.exit_code, "name that of the labels with --y" in error_line(result)) == (4, True)
+    assert (result.exit_code, "--y must name the column of labels" in error_line(result)) == (4, True)
     assert not (photos.parent / "t").exists()
     assert cli(*options, photos.parent / "t", "--y", "diagnosis").exit_code == 0
 
@@ -190,7 +190,7 @@ def test_labels_that_are_asked_for_and_not_there_are_an_error(photos, cli, error
 def test_a_table_without_labels_says_so(cli, letters, tmp_path):
     (tmp_path / "new.txt").write_text("a text\n")
     lines = cli("embed", tmp_path / "new.txt", "--encoder", "letters", "--out", tmp_path / "t").stdout.splitlines()
-    assert "for a fit name a file with one label a line with --labels" in lines[2]
+    assert "for a fit name a file with one label per line with --labels" in lines[2]
 
 
 def test_head(arrays, cli, tmp_path):

@@ -13,7 +13,7 @@ import pytest
 
 import dppl
 from dppl.data import write_table
-from dppl.estimators import records
+from dppl.estimators import reading
 from dppl.mechanisms import RoundedGaussian
 from dppl.privacy.ledger import CHARGED, RELEASED, Ledger, accounts
 
@@ -55,7 +55,7 @@ def test_the_charge_is_on_record_before_private_rows_reach_a_mechanism(wards, ta
 
     noted(sys.modules["dppl.cli.fit"], "read_table", "table read")
     noted(Ledger, "charge", "charged")
-    noted(records, "class_codes", "labels matched")
+    noted(reading, "class_codes", "labels matched")
     noted(RoundedGaussian, "release", "noise drawn")
     assert cli(*fit(task, "--rho", 0.5, *charged(wards))).exit_code == 0
     assert seen == ["table read", "charged", "labels matched", "noise drawn"]

@@ -10,7 +10,7 @@ import pytest
 import dppl
 from dppl.estimators.model_file import describe
 from dppl.privacy.budgets import rounded_up
-from dppl.privacy.guarantee import in_a_row
+from dppl.privacy.words import in_a_row
 
 HEADINGS = ["Neighbours", "Treated as public", "Assumed", "Not covered", "Made with"]
 EARLIER = "The file is from before dppl accounted in Gaussian DP"

@@ -13,14 +13,14 @@ import pytest
 from PIL import Image
 
 import dppl
+from dppl.cards.contact_sheet import GAP, NAME_WIDTH, TILE
 from dppl.cli import predict as predict_module
 from dppl.data import read_table, write_table
 from dppl.embedding import open_source
 from dppl.encoders import load_encoder
 from dppl.encoders.fixed import FixedShapeEncoder
-from dppl.estimators import records
+from dppl.estimators import reading
 from dppl.privacy import ZCDP
-from dppl.report.contact_sheet import GAP, NAME_WIDTH, TILE
 from dppl.training import workflow
 
 classifier = importlib.import_module("dppl.training.classifier")
@@ -147,7 +147,7 @@ def test_a_model_is_evaluated_on_raw_records(mails, photos, cli, error_line):
     for options, words in (
         (["new.csv"], "has no labels"),
         (["photos"], "for images"),
-        (["test.csv", "--y", "animal"], "'animal' (--y)"),
+        (["test.csv", "--y", "animal"], "--y must be one column of test.csv; got 'animal'"),
     ):
         result = cli("evaluate", "m.safetensors", *options)
         assert result.exit_code
@@ -303,7 +303,7 @@ def test_without_the_command_the_way_is_the_same(mails, cli, letters):
 
 def test_help_and_errors_of_the_command_name_its_own_options_only(mails, cli, error_line):
     said = " ".join(cli("train", "--help", COLUMNS="200").stdout.replace("│", " ").split())
-    assert "Default auto: the first of them that can spend the budget" in said
+    assert "Default auto: the first that can spend the budget" in said
     said += error_line(cli(*TRAIN, *EXACT, "--method", "mean", "--public", "pool.txt"))
     said += error_line(cli(*TRAIN, *EXACT, "--method", "public"))
     assert not [word for word in ("replace-one", "relation", "--center-public", "--rotation") if word in said]
@@ -391,7 +391,7 @@ def test_after_an_interruption_it_goes_on(mails, cli, encoded, monkeypatch):
     seen.clear()
     stop.append(needed - 1)  # the public texts are done then, and the private ones are not
     result = cli(*TRAIN, *EXACT, "--public", "pool.txt")
-    goes_on = "The same command goes on after the last whole part; parts are kept in m.safetensors.work."
+    goes_on = "The same command continues after the last complete part; parts are kept in m.safetensors.work."
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", f"{WEAK}dppl: interrupted. {goes_on}\n")
     assert not (mails / "m.safetensors").exists()
     assert stat.S_IMODE((mails / "m.safetensors.work").stat().st_mode) == 0o700
@@ -484,7 +484,7 @@ def test_public_things_and_the_account_come_first_and_the_charge_before_a_mechan
     noted(dppl.SoftmaxPrototypes, "plan", "planned")
     noted(dppl.Ledger, "check", "account checked")
     noted(dppl.Ledger, "charge", "charged")
-    noted(records, "class_codes", "labels matched")
+    noted(reading, "class_codes", "labels matched")
     noted(dppl.SoftmaxPrototypes, "_release", "released")
     noted(dppl.SoftmaxPrototypes, "save", "saved")
     noted(workflow, "write_atomically", "report written")
@@ -505,8 +505,8 @@ def test_public_things_and_the_account_come_first_and_the_charge_before_a_mechan
     [
         (["--rho", "1", "--encoder", "nothing"], 2, "nothing"),
         (["--rho", "1", "--encoder", "pixels"], 2, "must be one for texts"),
-        (["--rho", "1", "--public", "mails.csv"], 2, "got the private data or labels"),
-        (["--rho", "1", "--public", "pool.txt", "--labels", "pool.txt"], 2, "got the private data or labels"),
+        (["--rho", "1", "--public", "mails.csv"], 2, "got private data, labels or embeddings"),
+        (["--rho", "1", "--public", "pool.txt", "--labels", "pool.txt"], 2, "got private data, labels or embeddings"),
         (["--rho", "1", "--public", "none.txt"], 4, "no file or folder none.txt"),
         (["--rho", "1", "--public", "narrow.npz", "--public-x", "body"], 2, "--public-x names a column of texts"),
         (["--rho", "1", "--public-x", "body"], 2, "--public-x names a column of texts"),
@@ -515,7 +515,7 @@ def test_public_things_and_the_account_come_first_and_the_charge_before_a_mechan
         (["--rho", "1", "--out", "none/m"], 2, "--out must lie in an existing folder"),
         (["--rho", "1", "--out", "classes.txt", "--force"], 2, "--out must not be a file that is read"),
         (["--rho", "1", "--out", "taken"], 2, "--force"),
-        (["--rho", "1", "--y", "animal"], 4, "must have the column 'animal' (--y)"),
+        (["--rho", "1", "--y", "animal"], 4, "--y must be one column of mails.csv; got 'animal'"),
         (["--rho", "1", "--format", "text"], 2, "has no labels"),
         (["--rho", "1", "--work", "none/work"], 4, "none/work"),
         (["--rho", "1", "--method", "best"], 2, "method must be one of"),
@@ -524,7 +524,7 @@ def test_public_things_and_the_account_come_first_and_the_charge_before_a_mechan
         (["--rho", "1", "--ledger", "ledger.db"], 2, "--dataset NAME go together"),
         (["--rho", "1", "--ledger", "ledger.db", "--dataset", "x"], 4, "ledger.db"),
         (["--rho", "1", "--classes", "none.txt"], 4, "none.txt"),
-        (["--epsilon", "1"], 2, "selects rows of public data; add --public POOL"),
+        (["--epsilon", "1"], 2, "selects rows of public data; add --public, or --delta D"),
         (["--epsilon", "1", "--method", "mean"], 3, "pure DP"),
         ([], 2, "exactly one budget"),
     ],
@@ -624,7 +624,7 @@ def test_classes_are_required(mails, cli, error_line):
         (["predict", "m.safetensors", "new.csv", "--encoder", "letters?version=2"], 4, "another encoder"),
         (["predict", "m.safetensors", "new.csv", "--encoder", "letters"], 0, None),
         (["predict", "m.safetensors", "new.csv", "--out", "labels.npy"], 2, "must end in .csv"),
-        (["predict", "m.safetensors", "new.csv", "--x", "body"], 4, "'body' (--x)"),
+        (["predict", "m.safetensors", "new.csv", "--x", "body"], 4, "--x must be one column of new.csv; got 'body'"),
         (["predict", "m.safetensors", "table.npz", "--encoder", "letters"], 2, "holds embeddings"),
         (["predict", "m.safetensors", "table.npz", "--id", "key"], 2, "holds embeddings"),
         (["predict", "m.safetensors", "new.csv", "--format", "text", "--id", "key"], 2, "read as text, which has none"),
@@ -729,4 +729,4 @@ def test_public_data_that_is_or_holds_the_private_is_refused(mails, photos, cli,
         assert "--public must be public data" in error_line(result)
     assert cli(*TRAIN, *EXACT, "--work", "kept").exit_code == 0
     result = cli(*TRAIN, *EXACT, "--force", "--work", "kept", "--public", "kept/private")
-    assert (result.exit_code, "holds the table of private embeddings" in error_line(result)) == (2, True)
+    assert (result.exit_code, "got private data, labels or embeddings" in error_line(result)) == (2, True)

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dppl.embedding import embed, open_source
+from dppl.embedding.left_out import NOTICE
 from dppl.embedding.records import Unusable
-from dppl.embedding.report import NOTICE
 from dppl.errors import InputError, ParameterError
 
 from .conftest import TinyImages, TinyTexts, image_bytes
@@ -192,7 +192,9 @@ def test_nothing_else_is_written_over(put, begun, lines, run, texts, report, tmp
     target = put(report)
     content = target and target.read_bytes()
     names = sorted(tmp_path.rglob("*"))
-    with pytest.raises(ParameterError, match=r"table\.report\.jsonl is in the way .*; choose another --out, or move"):
+    with pytest.raises(
+        ParameterError, match=r"table\.report\.jsonl is in the way .*; move it away, or choose another folder"
+    ):
         run(lines, texts, shard_rows=4)
     assert sorted(tmp_path.rglob("*")) == names
     assert (target and target.read_bytes()) == content

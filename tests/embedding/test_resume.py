@@ -19,7 +19,7 @@ from .conftest import TinyTexts, outcome
 # something is about to happen or has just happened.
 SCRIPT = """
 import importlib.util, os, signal, sys
-import dppl.embedding.cache, dppl.embedding.report, dppl.embedding.shards
+import dppl.embedding.cache, dppl.embedding.left_out, dppl.embedding.shards
 
 spec = importlib.util.spec_from_file_location("tiny", sys.argv[1])
 tiny = importlib.util.module_from_spec(spec)
@@ -51,8 +51,8 @@ def work(folder):
 watch(tiny.TinyTexts, "prepare")
 watch(tiny.TinyTexts, "encode_prepared")
 watch(dppl.embedding.shards, "write_atomically")
-watch(dppl.embedding.report.Report, "add")
-watch(dppl.embedding.report.Report, "finish")
+watch(dppl.embedding.left_out.Report, "add")
+watch(dppl.embedding.left_out.Report, "finish")
 watch(dppl.embedding.cache.Cache, "add")
 watch(os, "replace")
 watch(os, "fsync")

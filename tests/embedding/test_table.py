@@ -10,8 +10,9 @@ import pytest
 
 import dppl
 from dppl.data import read_table
-from dppl.embedding import convert_table, embed, open_source
-from dppl.embedding.report import NOTICE
+from dppl.embedding import convert, convert_table, embed, open_source
+from dppl.embedding.left_out import NOTICE
+from dppl.embedding.rows import to_storage
 from dppl.errors import InputError, ParameterError
 from dppl.lattice import Lattice
 
@@ -215,7 +216,7 @@ def test_progress_counts_every_record_once(lines, run, texts):
 
 @pytest.mark.parametrize(
     ("source", "encoder", "message"),
-    [("t.csv", None, "--encoder URI is required"), ("pictures", TinyTexts(), "must be one for images")],
+    [("t.csv", None, "^encoder is required"), ("pictures", TinyTexts(), "must be one for images")],
 )
 def test_an_encoder_of_another_kind_is_refused(source, encoder, message, lines, tmp_path):
     (tmp_path / "pictures").mkdir()
@@ -256,6 +257,33 @@ def test_numpy_files_when_it_is_converted(suffix, lines, run, texts, tmp_path):
     back = np.asarray(read_table(tmp_path / "back.parquet")).astype(int)
     assert np.abs(back - np.asarray(found.table).astype(int)).max() <= 1
     assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".npz", ".npy"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_conversion_that_fails_leaves_the_old_file_and_no_part(
+    error, suffix, lines, run, texts, tmp_path, monkeypatch
+):
+    found = run(lines, texts, shard_rows=20)
+    out = tmp_path / "converted" / f"one{suffix}"
+    out.parent.mkdir()
+    convert_table(found.done.table, out)
+    assert sys.platform == "win32" or out.stat().st_mode & 0o777 == 0o600  # as private as the table
+    old, blocks = out.read_bytes(), []
+
+    def failing(x, rows):
+        blocks.append(x)
+        if len(blocks) == 2:
+            raise error
+        return to_storage(x, rows)
+
+    monkeypatch.setattr(convert, "_BLOCK_ROWS", 20)
+    monkeypatch.setattr(convert, "to_storage", failing)
+    with pytest.raises(type(error)):
+        convert_table(found.done.table, out, rows="float32")
+    assert [(file.name, file.read_bytes()) for file in out.parent.iterdir()] == [(out.name, old)]
+    convert_table(found.done.table, out, rows="float32")
+    assert read_table(out).dtype == np.float32
 
 
 def test_a_conversion_to_another_suffix_is_refused(lines, tmp_path):

@@ -8,15 +8,6 @@ WORDS = ("card", "payment", "not", "arrived", "why", "was", "my", "account", "ch
 
 
 @pytest.fixture(scope="session")
-def torch():
-    """Torch with a torchvision that does not keep other libraries from being imported."""
-    pytest.importorskip("torch")
-    from dppl.encoders.frozen import load_torch
-
-    return load_torch("vision")
-
-
-@pytest.fixture(scope="session")
 def tokens():
     """A small WordPiece tokenizer."""
     library = pytest.importorskip("tokenizers")

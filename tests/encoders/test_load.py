@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -130,6 +131,19 @@ def test_the_page_names_presets_and_their_weights(name):
 def test_a_missing_extra_is_named(uri, module, extra, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtra, match=rf"pip install 'dppl\[{extra}\]'"):
+        load_encoder(uri)
+
+
+@pytest.mark.parametrize("uri", ["timm:resnet50", "hf:x", "st:x"])
+@pytest.mark.parametrize(
+    "error", ["RuntimeError('operator torchvision::nms does not exist')", "OSError('libcudart')", "ImportError('_C')"]
+)
+def test_a_torchvision_for_another_torch_is_refused(uri, error, tmp_path, monkeypatch):
+    (tmp_path / "torchvision.py").write_text(f"raise {error}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torchvision", raising=False)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(__version__="2.0"))
+    with pytest.raises(MissingExtra, match=r"beside torch 2\.0, .* pip install --force-reinstall torch torchvision"):
         load_encoder(uri)
 
 

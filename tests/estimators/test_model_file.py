@@ -2,7 +2,6 @@ import json
 import os
 import re
 import shutil
-import stat
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 from scipy import stats
 
 import dppl
-from dppl import ZCDP, ApproxDP, GaussianDP, MeanPrototypes, PublicPrototypes, PureDP, _files
+from dppl import ZCDP, ApproxDP, GaussianDP, MeanPrototypes, PublicPrototypes, PureDP
 from dppl.data import read_table
 from dppl.errors import ModelFileError
 from dppl.estimators.model_file import FORMAT, describe, to_bytes
@@ -334,34 +333,3 @@ def test_prototypes_that_are_not_numbers_are_refused(tmp_path):
     save_file({"prototypes": np.full_like(model.prototypes_, np.nan)}, path, {"dppl": json.dumps(describe(path))})
     with pytest.raises(ModelFileError, match="is not a complete dppl model"):
         dppl.load(path)
-
-
-@pytest.mark.parametrize("nameless", [True, False])
-def test_writing_is_all_or_nothing(tmp_path, monkeypatch, nameless):
-    if not nameless:
-        monkeypatch.setattr(_files, "_link_nameless", lambda path, content, mode: False)
-    path = tmp_path / "file"
-    _files.write_atomically(path, b"old", overwrite=False)
-    original = os.fsync
-
-    def fail(descriptor):
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(28, "No space left on device")
-        original(descriptor)
-
-    monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="No space"):
-        _files.write_atomically(path, b"new and longer", overwrite=True)
-    assert path.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["file"]
-    monkeypatch.setattr(os, "fsync", original)
-    with pytest.raises(FileExistsError):
-        _files.write_atomically(path, b"new", overwrite=False)
-    assert path.read_bytes() == b"old"
-    _files.write_atomically(path, b"new", overwrite=True)
-    assert path.read_bytes() == b"new"
-
-
-def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        _files.write_atomically(tmp_path / "absent" / "file", b"", overwrite=True)

@@ -253,18 +253,19 @@ def test_the_order_of_an_account_is_settled_by_its_first_release(ledger):
     account = ledger(ApproxDP(8.0, 1e-6))
     MeanPrototypes(ApproxDP(1.0, 1e-6), [0, 1, 2]).fit(X, Y, ledger=account)
     costs = [dppl.privacy.Cost.from_dict(release["cost"]) for release in account.releases()]
-    assert account._order(costs) is None
-    orders = {account._order([*costs, dppl.privacy.Cost(rho=0.01, mean_runs=m)]) for m in (2, 10, 100)}
+    order_of = account._account._order
+    assert order_of(costs) is None
+    orders = {order_of([*costs, dppl.privacy.Cost(rho=0.01, mean_runs=m)]) for m in (2, 10, 100)}
     assert len(orders) == 1
-    alone = {account._order([dppl.privacy.Cost(rho=0.01, mean_runs=m), *costs]) for m in (2, 10, 100)}
+    alone = {order_of([dppl.privacy.Cost(rho=0.01, mean_runs=m), *costs]) for m in (2, 10, 100)}
     assert len(alone) == 3
 
 
 @pytest.mark.parametrize("budget", [ZCDP(100.0), PureDP(100.0), GaussianDP(100.0), ApproxDP(100.0, 1e-6)])
 def test_an_account_that_adds_up_otherwise_refuses_a_search_and_says_which_takes_it(ledger, budget, monkeypatch):
     account = ledger(budget, accounting=None)
-    monkeypatch.setattr(search_module.records, "class_codes", lambda *_: pytest.fail("private labels were read"))
-    with pytest.raises(BudgetExceeded, match=r"Rényi divergences only.*accounting='renyi'"):
+    monkeypatch.setattr(search_module.reading, "class_codes", lambda *_: pytest.fail("private labels were read"))
+    with pytest.raises(BudgetExceeded, match=r"Rényi divergences only.*accounting 'renyi'"):
         searching().fit(X, Y, ledger=account)
     assert account.releases() == []
 

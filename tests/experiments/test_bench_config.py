@@ -5,10 +5,12 @@ import sys
 import pytest
 
 from dppl.errors import InputError, MissingExtra, ParameterError
+from dppl.estimators.registry import ENTRIES
 from dppl.experiments import config as config_module
 from dppl.experiments.config import Cell, built_in_names, load_experiment
 from dppl.experiments.datasets import Pool
-from dppl.experiments.methods import METHODS, Method
+from dppl.experiments.demo import PRIVATE
+from dppl.experiments.methods import METHODS
 from dppl.privacy import ZCDP, GaussianDP
 
 POOL = {"name": "near", "file": "blobs/public_x.npy"}
@@ -226,13 +228,20 @@ def test_missing_data_is_named_with_its_place(write_config, tmp_path):
         load_experiment(str(write_config(source="Ask us.")), tmp_path / "nowhere")
 
 
-def test_a_method_that_this_version_lacks_is_an_error_of_the_configuration(write_config, monkeypatch):
-    for name, target in (("gone", "dppl.baselines:Gone"), ("lost", "dppl.lost:Lost")):
-        monkeypatch.setitem(METHODS, name, Method(name, target))
-        with pytest.raises(
-            ParameterError, match=rf"methods\[0\] is '{name}', which this version of dppl does not have"
-        ):
-            load_experiment(str(write_config(methods=[name])))
+def test_every_estimator_has_a_method():
+    """An estimator is announced in the registry; one that experiments leave out stands here, with a reason."""
+    left_out = {entry.name for entry in ENTRIES if entry.former_method}  # its models predict, and it cannot be fitted
+    compared = {method.estimator for method in METHODS.values() if method.private}
+    assert compared == {entry.name for entry in ENTRIES} - left_out
+    assert compared >= {METHODS[name].estimator for name in PRIVATE.values()}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_a_method_fixes_searches_and_sets_are_parameters_of_its_estimator(name):
+    method = METHODS[name]
+    assert {*method.space, *method.defaults} <= set(method.parameters)
+    model = method.build(None, None, 0, method.defaults)
+    assert {**model.get_params(), **method.fixed} == model.get_params()
 
 
 def test_a_missing_package_is_named_with_the_command(monkeypatch):

@@ -18,9 +18,9 @@ from dppl.experiments.figures import _styles
 from dppl.experiments.methods import METHODS
 from dppl.experiments.report import write_report
 from dppl.experiments.results import ResultsFile
-from dppl.experiments.summary import TUNED, budget_name, default_settings, gaussian_epsilon, position, series
+from dppl.experiments.series import TUNED, budget_name, default_settings, epsilon_name, position, series
 from dppl.privacy import GaussianDP
-from dppl.privacy.guarantee import budget_from_dict
+from dppl.privacy.budgets import budget_from_dict
 
 COMMITTED = Path(__file__).parents[2] / "docs" / "results"
 NEAR, FAR = Pool("near"), Pool("far")
@@ -88,7 +88,6 @@ def everything():
             yield record("public-topk", accuracy, e=e, ir=ir, pool=NEAR, parameters={"n_prototypes": 5})
             steps = {"radius": [4.0, 3.0, 2.0, 1.0], "norm": [1.0, 1.1, 1.2]}
             yield record("coinpress", accuracy, e=e, ir=ir, coinpress=steps)
-            yield record("mean", accuracy, e=e, ir=ir, encoder="two", parameters={"projection": True})
             yield record("mean", accuracy, e=e, ir=ir, encoder="two")
             yield record("mean", accuracy, e=e, ir=ir, data="rings")
             yield record("ncm", 0.9, ir=ir)
@@ -103,7 +102,6 @@ def test_every_figure_that_the_results_allow_is_drawn(report):
         "datasets-one",
         "encoders-blobs-ir-1",
         "encoders-blobs-ir-100",
-        "projection-blobs-two",
         "pools-blobs-one",
         "pool-size-blobs-one-dppl-public",
         "top-k-blobs-one",
@@ -194,6 +192,11 @@ def test_tables_say_how_many_public_rows_were_read(report):
     assert f"| Softmax prototypes, no public rows | {promise} | none |" in text
 
 
+def test_pools_are_compared_only_where_one_method_read_several(report):
+    folder, _, _ = report([record("public", pool=NEAR), record("softmax", pool=FAR)])
+    assert not list(folder.glob("pools-*"))
+
+
 def test_methods_of_an_earlier_version_are_shown_and_never_the_best(report):
     _, text, _ = report([record("discriminant", 0.9), record("mean", 0.6), record("newton", 0.5)])
     assert "| discriminant (of an earlier version) | zCDP, add-remove, exact | none | 0.900 |" in text
@@ -246,7 +249,7 @@ def test_the_first_table_names_winners_margins_and_ties(report):
 def test_the_epsilon_beside_mu_is_the_exact_one_rounded_up(mu):
     exact = GaussianDP(mu).to_approx(1e-6).epsilon
     scale = 10.0 ** (3 - math.floor(math.log10(exact)))
-    shown = float(gaussian_epsilon(mu))
+    shown = float(epsilon_name(mu))
     assert shown >= exact
     assert shown == pytest.approx(math.ceil(exact * scale) / scale, rel=1e-12)
 
@@ -257,8 +260,8 @@ def test_the_epsilon_beside_mu_is_the_exact_one_rounded_up(mu):
 
 
 def test_an_epsilon_beyond_all_use_is_infinite():
-    assert gaussian_epsilon(64.0) == "2,352"
-    assert gaussian_epsilon(1e9) == "∞"
+    assert epsilon_name(64.0) == "2,352"
+    assert epsilon_name(1e9) == "∞"
 
 
 def test_budgets_are_named_by_mu_and_each_notion_keeps_its_own_numbers():

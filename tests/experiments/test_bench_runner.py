@@ -120,7 +120,7 @@ def test_an_interrupt_keeps_what_is_done_and_leaves_no_process(experiment, path)
         run_experiment(experiment(**SEEDS), path, jobs=1, finished=finished)
     assert multiprocessing.active_children() == []
     with ResultsFile(path) as results:
-        assert len(results.records) == len(results.done) == 1
+        assert len(results.results) == len(results.done) == 1
 
 
 def test_two_runners_cannot_share_a_file(experiment, path):

@@ -188,7 +188,7 @@ def test_center_and_pool_do_what_they_say():
     ("arguments", "message"),
     [
         ({"n_features": 0}, "n_features"),
-        ({"n_features": 4, "pool": 5}, "at most n_features=4"),
+        ({"n_features": 4, "pool": 5}, "at most the number of features, 4"),
         ({"n_features": 4, "pool": 0}, "pool"),
         ({"n_features": 4, "rotation": "x"}, "rotation"),
         ({"n_features": 4, "center": [1, 2]}, "center must be 4 finite numbers"),

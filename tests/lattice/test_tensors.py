@@ -9,7 +9,7 @@ import pytest
 from dppl import ZCDP, ApproxDP, MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
 from dppl.baselines import FeatureCovariance, GlobalAdapt, LeastSquares, LinearProbe, Newton
 from dppl.errors import InputError, ParameterError
-from dppl.estimators.records import as_labels, as_rows
+from dppl.estimators.reading import as_labels, as_rows
 from dppl.lattice import Lattice, SoftmaxGradient, TensorRows, gradient_blocks, residuals, tensors
 
 torch = pytest.importorskip("torch")

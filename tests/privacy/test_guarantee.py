@@ -12,7 +12,8 @@ from dppl.errors import BudgetError, ParameterError
 from dppl.mechanisms import ExponentialMechanism
 from dppl.privacy import Cost, Release, compose
 from dppl.privacy.accounting import cost_of_gaussian
-from dppl.privacy.guarantee import DELTAS, FALSE_POSITIVE_RATES, budget_from_dict
+from dppl.privacy.budgets import budget_from_dict
+from dppl.privacy.guarantee import DELTAS, FALSE_POSITIVE_RATES
 
 RELEASE = Release(
     mechanism="rounded Gaussian",

@@ -22,20 +22,20 @@ from hypothesis import strategies as st
 
 import dppl
 from dppl.errors import BudgetError, BudgetExceeded, InputError, LedgerError, ParameterError, UnknownLabelError
-from dppl.estimators import records
+from dppl.estimators import reading
 from dppl.lattice import Lattice
 from dppl.mechanisms import ExponentialMechanism
 from dppl.mechanisms.gaussian import RoundedGaussian
 from dppl.mechanisms.randomness import SeededRandomness, SystemRandomness
-from dppl.privacy import ZCDP, ApproxDP, GaussianDP, PureDP
-from dppl.privacy import ledger as module
+from dppl.privacy import ZCDP, ApproxDP, GaussianDP, PureDP, _account, _storage
+from dppl.privacy import ledger as ledger_module
 from dppl.privacy.accounting import cost_of_gaussian, epsilon_of_zcdp, zcdp_within
 from dppl.privacy.composition import Cost, compose, epsilon_at, total_mu, total_rho
 from dppl.privacy.guarantee import Guarantee, Release
 from dppl.privacy.ledger import CHARGED, RELEASED, SCHEMA_VERSION, Ledger, accounts
 from dppl.privacy.names import skeleton
+from dppl.privacy.search import best_order
 from dppl.privacy.tradeoff import gaussian_epsilon, gaussian_mu_within
-from dppl.privacy.tuning import best_order
 
 X = np.vstack([np.eye(4), -np.eye(4)]).astype(np.float32)
 Y = np.repeat(["a", "b"], 4)
@@ -393,7 +393,7 @@ def test_costs_beyond_all_use_are_refused_and_change_nothing(budget, file):
 @pytest.mark.parametrize("budget", [GaussianDP(100.0), ApproxDP(100.0, 1e-6), ZCDP(100.0), PureDP(100.0)])
 def test_a_search_needs_an_account_in_renyi_divergences_and_is_told_so(budget, file):
     ledger = Ledger(file, "wards", budget)
-    with pytest.raises(BudgetExceeded, match=rf"has the accounting '{ledger.accounting}'.*accounting='renyi'"):
+    with pytest.raises(BudgetExceeded, match=rf"has the accounting '{ledger.accounting}'.*accounting 'renyi'"):
         ledger.charge(searched())
     with pytest.raises(BudgetExceeded):
         ledger.check(searched())
@@ -602,7 +602,7 @@ def spy_on(monkeypatch, owner, name, before):
     monkeypatch.setattr(owner, name, spied)
 
 
-READING = [(records, "class_codes"), (Lattice, "transform"), (Lattice, "_quantise"), (Lattice, "_map")]
+READING = [(reading, "class_codes"), (Lattice, "transform"), (Lattice, "_quantise"), (Lattice, "_map")]
 DRAWING = [
     (source, name) for source in (SystemRandomness, SeededRandomness) for name in ("below", "bits", "rounded_gaussian")
 ]
@@ -629,7 +629,7 @@ def test_the_charge_is_on_record_before_anything_private_is_looked_at_or_drawn(n
             seen.append((what, connection.execute("SELECT status, cost FROM dppl_releases").fetchall()))
         connection.close()
 
-    spy_on(monkeypatch, records, "class_codes", look)
+    spy_on(monkeypatch, reading, "class_codes", look)
     spy_on(monkeypatch, type(estimator), "_release", look)
     for owner, method in DRAWING:
         spy_on(monkeypatch, owner, method, look)
@@ -661,7 +661,7 @@ def test_a_refused_fit_draws_nothing_reads_nothing_and_writes_nothing(name, file
     def never(what):
         raise AssertionError(f"{what} was called")
 
-    for owner, method in [(records, "class_codes"), (type(estimator), "_release"), *DRAWING]:
+    for owner, method in [(reading, "class_codes"), (type(estimator), "_release"), *DRAWING]:
         spy_on(monkeypatch, owner, method, never)
     with pytest.raises(BudgetExceeded) as caught:
         estimator.fit(X, Y, **more, ledger=ledger)
@@ -828,7 +828,7 @@ def test_a_read_only_ledger_shows_what_is_spent_and_refuses_to_charge(file, ledg
 
 
 def test_a_ledger_that_others_hold_is_given_up_after_a_while(file, ledger, monkeypatch):
-    monkeypatch.setattr(module, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(_storage, "_PATIENCE_S", 0.05)
     holder = sqlite3.connect(file, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     with pytest.raises(LedgerError) as caught:
@@ -844,6 +844,15 @@ def test_a_ledger_that_vanished_pays_for_nothing(file, ledger):
     file.unlink()
     with pytest.raises(LedgerError, match="no such table"):
         mean(0.25).fit(X, Y, ledger=ledger)
+
+
+def test_an_account_that_vanished_pays_for_nothing_and_says_so(file, ledger):
+    with contextlib.closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("DELETE FROM dppl_datasets")
+    for ask in (lambda: mean(0.25).fit(X, Y, ledger=ledger), lambda: ledger.check(gaussian(0.25)), ledger.spent):
+        with pytest.raises(LedgerError, match="has no data set 'wards' any more"):
+            ask()
+    assert raw(file)[2] == []
 
 
 @pytest.mark.parametrize(
@@ -954,7 +963,7 @@ def test_earlier_releases_are_shown_as_they_were(before):
 
 def test_an_earlier_ledger_is_upgraded_once(before, monkeypatch):
     upgrades = []
-    spy_on(monkeypatch, module, "_upgrade", upgrades.append)
+    spy_on(monkeypatch, _storage, "_upgrade", upgrades.append)
     for _ in range(3):
         accounts(before)
         Ledger(before, "zcdp")
@@ -964,7 +973,7 @@ def test_an_earlier_ledger_is_upgraded_once(before, monkeypatch):
 
 
 def test_an_upgrade_that_fails_leaves_the_ledger_as_it_was(before, monkeypatch):
-    whole, content = module._routes, before.read_bytes()
+    whole, content = _storage.routes, before.read_bytes()
     calls = []
 
     def failing(budget):
@@ -973,7 +982,7 @@ def test_an_upgrade_that_fails_leaves_the_ledger_as_it_was(before, monkeypatch):
             raise KeyboardInterrupt
         return whole(budget)
 
-    monkeypatch.setattr(module, "_routes", failing)
+    monkeypatch.setattr(_storage, "routes", failing)
     with pytest.raises(KeyboardInterrupt):
         Ledger(before, "zcdp")
     assert before.read_bytes() == content
@@ -1054,10 +1063,10 @@ def race(ledgers, monkeypatch):
     """Charge 0.75 in two threads that both wait, between reading the total and writing, for the other to have read."""
     both_have_read = threading.Barrier(2)
     outcomes = []
-    whole = module._paid
+    whole = _storage.paid
 
-    def paid(connection, dataset_id):
-        rows = whole(connection, dataset_id)
+    def paid(connection, dataset):
+        rows = whole(connection, dataset)
         with contextlib.suppress(threading.BrokenBarrierError):  # the other cannot read yet: the lock at work
             both_have_read.wait(timeout=1)
         return rows
@@ -1069,13 +1078,13 @@ def race(ledgers, monkeypatch):
         except BudgetExceeded:
             outcomes.append("refused")
 
-    monkeypatch.setattr(module, "_paid", paid)
+    monkeypatch.setattr(_storage, "paid", paid)
     threads = [threading.Thread(target=work, args=(ledger,)) for ledger in ledgers]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    monkeypatch.setattr(module, "_paid", whole)
+    monkeypatch.setattr(_storage, "paid", whole)
     return sorted(outcomes), ledgers[0].spent()["rho"]
 
 
@@ -1087,7 +1096,7 @@ def test_of_two_charges_at_once_one_is_refused(file, monkeypatch):
 
 def test_without_the_lock_the_same_two_overspend(file, monkeypatch):
     ledgers = [Ledger(file, "wards", ZCDP(1.0)) for _ in range(2)]
-    monkeypatch.setitem(module._BEGIN, "sqlite", ())  # the planted fault: each statement by itself
+    monkeypatch.setitem(_storage._BEGIN, "sqlite", ())  # the planted fault: each statement by itself
     assert race(ledgers, monkeypatch) == (["charged", "charged"], 1.5)
 
 
@@ -1185,7 +1194,8 @@ def test_names_that_only_resemble_each_other_are_all_taken(file):
 
 def test_accounts_that_look_alike_from_before_are_still_open(file, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(module, "refuse_look_alike", lambda *_: None)
+        for room in (ledger_module, _account):
+            patch.setattr(room, "refuse_look_alike", lambda *_: None)
         for name in ("wards", "w\u0430rds"):
             Ledger(file, name, ZCDP(1.0)).charge(gaussian(0.5), partition=name)
             Ledger(file, name).charge(gaussian(0.1), partition="north")

@@ -20,8 +20,7 @@ import sqlalchemy as sa
 
 import dppl
 from dppl.errors import BudgetExceeded, LedgerError
-from dppl.privacy import ZCDP, ApproxDP, Cost
-from dppl.privacy import ledger as module
+from dppl.privacy import ZCDP, ApproxDP, Cost, _storage
 from dppl.privacy.ledger import CHARGED, RELEASED, Ledger, accounts
 
 PROCESSES, KILLED, AT_ONCE = 200, 40, 8
@@ -336,14 +335,14 @@ def test_postgresql_keeps_the_rules_of_the_file(monkeypatch):
         assert ledger.releases()[-1]["model_sha256"] == hashlib.sha256(model.to_bytes()).hexdigest()
 
         # The negative control: without the lock the same race overspends.
-        monkeypatch.setitem(module._BEGIN, "postgresql", ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED",))
+        monkeypatch.setitem(_storage._BEGIN, "postgresql", ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED",))
         ledger = Ledger(url, "no lock", ZCDP(1.0))
         assert race(ledger, monkeypatch) == ["charged", "charged"]
         assert 1.4 < ledger.spent()["rho"] <= 1.5
 
         # Nor does a lock that is held for ever stop everything for ever.
         short = [statement.replace("'120s'", "'100ms'") for statement in BEGIN_POSTGRESQL]
-        monkeypatch.setitem(module._BEGIN, "postgresql", short)
+        monkeypatch.setitem(_storage._BEGIN, "postgresql", short)
         engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
         with engine.begin() as holder:
             holder.exec_driver_sql(BEGIN_POSTGRESQL[-1])
@@ -368,15 +367,15 @@ def test_an_earlier_ledger_on_postgresql_is_upgraded_once_by_many(monkeypatch):
         with sa.create_engine(url, poolclass=sa.pool.NullPool).begin() as connection:  # as the first schema had it
             connection.exec_driver_sql("ALTER TABLE dppl_datasets DROP COLUMN accounting")
             connection.exec_driver_sql("UPDATE dppl_schema SET version = 1")
-        whole, upgrades = module._upgrade, []
-        monkeypatch.setattr(module, "_upgrade", lambda connection: upgrades.append(1) or whole(connection))
+        whole, upgrades = _storage._upgrade, []
+        monkeypatch.setattr(_storage, "_upgrade", lambda connection: upgrades.append(1) or whole(connection))
         names = ["approx", "zcdp"] * 4
         assert at_once(8, lambda i: Ledger(url, names[i]).accounting) == ["renyi", "zcdp"] * 4
         assert upgrades == [1]
         assert Ledger(url, "new", ApproxDP(4.0, 1e-6)).accounting == "gdp"
 
 
-BEGIN_POSTGRESQL = module._BEGIN["postgresql"]
+BEGIN_POSTGRESQL = _storage._BEGIN["postgresql"]
 
 
 def fit_with(ledger, rho):
@@ -407,10 +406,10 @@ def at_once(count, work):
 def race(ledger, monkeypatch):
     """Fit twice at once for 0.75; both wait, between reading the total and writing, for the other to have read."""
     both_have_read = threading.Barrier(2)
-    whole = module._paid
+    whole = _storage.paid
 
-    def paid(connection, dataset_id):
-        rows = whole(connection, dataset_id)
+    def paid(connection, dataset):
+        rows = whole(connection, dataset)
         with contextlib.suppress(threading.BrokenBarrierError):  # the other cannot read yet: the lock at work
             both_have_read.wait(timeout=1)
         return rows
@@ -423,5 +422,5 @@ def race(ledger, monkeypatch):
         return "charged"
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_paid", paid)
+        patch.setattr(_storage, "paid", paid)
         return at_once(2, work)

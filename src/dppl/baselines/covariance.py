@@ -13,7 +13,7 @@ from dppl.baselines.least_squares import noise_radius, solve_ridge
 from dppl.estimators.descent import RepeatedGaussian
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.records import Codes
+from dppl.estimators.reading import Codes
 from dppl.lattice import Lattice, RowSource, SoftmaxGradient, gradient_blocks, sums_and_grams
 from dppl.lattice.residuals import check_clip
 from dppl.mechanisms import Randomness, SymmetricRoundedGaussian

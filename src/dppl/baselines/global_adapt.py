@@ -15,7 +15,7 @@ from dppl.errors import ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, release_size
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.records import Codes
+from dppl.estimators.reading import Codes
 from dppl.lattice import Lattice, RowSource, SoftmaxGradient, gradient_blocks
 from dppl.mechanisms import Randomness, RoundedGaussian
 from dppl.privacy import Budget, Release, composition

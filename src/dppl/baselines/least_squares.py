@@ -15,7 +15,7 @@ from dppl.baselines._linear import LinearClassifier
 from dppl.errors import ParameterError
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.records import Codes
+from dppl.estimators.reading import Codes
 from dppl.lattice import Lattice, RowSource, sum_blocks, sums_and_grams
 from dppl.mechanisms import Randomness, RoundedGaussian, SymmetricRoundedGaussian
 from dppl.privacy import Budget, Release, composition

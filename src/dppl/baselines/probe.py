@@ -16,7 +16,7 @@ from dppl.errors import BudgetError, ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, release_size
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.records import Codes
+from dppl.estimators.reading import Codes
 from dppl.lattice import Lattice, RowSource, SoftmaxGradient, gradient_blocks
 from dppl.lattice.residuals import check_clip
 from dppl.mechanisms import Randomness, RoundedGaussian

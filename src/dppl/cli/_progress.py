@@ -1,13 +1,16 @@
-"""A progress bar on stderr, for a person who watches."""
+"""What shows on stderr that work goes on, and how far it is, to a person who watches; to nobody else."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from dppl.embedding import Source
 
 
 @contextmanager
@@ -45,3 +48,27 @@ def progress_bar(
             progress.advance(task, count)
 
         yield advance
+
+
+@contextmanager
+def working(message: str) -> Iterator[None]:
+    """Show that work is going on, if a person is watching. The message must say nothing about private data."""
+    if sys.stderr.isatty():
+        with Console(stderr=True).status(message):
+            yield
+    else:
+        yield
+
+
+class _Rate(ProgressColumn):
+    """Records a second."""
+
+    def render(self, task: Task) -> Text:
+        """Return the rate once there is one."""
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:.3g}/s")
+
+
+def embedding_bar(records: Source) -> AbstractContextManager[Callable[..., None] | None]:
+    """Show how far the embedding of a source is, if a person is watching."""
+    return progress_bar("embedding", lambda: records.count(), _Rate())

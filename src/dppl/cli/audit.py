@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -10,65 +10,49 @@ from rich.table import Table
 from dppl import _validate
 from dppl.audit import AuditResult, Records, audit_in_one_run, orthogonal_canaries, worst_case
 from dppl.audit import audit as run_audit
+from dppl.cli import _options as options
+from dppl.cli._methods import build, check_options, refuse_replaced
+from dppl.cli._options import BUDGET, budget_from_options, option
+from dppl.cli._output import console, print_json
 from dppl.cli._progress import progress_bar
-from dppl.cli._shared import (
-    BUDGET,
-    JsonOption,
-    MuOption,
-    RhoOption,
-    budget_from_options,
-    check_choice,
-    console,
-    print_json,
-)
-from dppl.cli.fit import build, check_relation, foreign_flags
-from dppl.errors import BudgetError, ParameterError
+from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
-from dppl.estimators.registry import BY_METHOD, REPLACED
-from dppl.privacy import Budget, PureDP
+from dppl.estimators.registry import BY_METHOD
 from dppl.prototypes import MeanPrototypes
 
 _VIOLATION = 5
-_METHOD = "Method"
 _RUNS = 1000
 # With 16 canaries a class: 1,024 canaries in one run.
 _ONE_RUN_CLASSES = 64
 
 
-def _option(metavar: str, text: str, panel: str | None = None, **limits: Any) -> Any:
-    return typer.Option(metavar=metavar, help=text, rich_help_panel=panel, show_default=False, **limits)
-
-
 def audit(
     method: Annotated[str, typer.Argument(metavar="METHOD", help=f"{', '.join(BY_METHOD)}.", show_default=False)],
-    mu: MuOption = None,
-    rho: RhoOption = None,
+    mu: options.Mu = None,
+    rho: options.Rho = None,
     epsilon: Annotated[
-        float | None, _option("E", "With --delta: approximate DP. Alone: pure DP, for public.", BUDGET)
+        float | None, option("E", "With --delta: approximate DP. Alone: pure DP, for public.", BUDGET)
     ] = None,
     delta: Annotated[
-        float | None, _option("D", "With --mu or --rho: audit the epsilon that it implies at this delta.", BUDGET)
+        float | None, option("D", "With --mu or --rho: audit the epsilon that it implies at this delta.", BUDGET)
     ] = None,
-    runs: Annotated[int | None, _option("N", "Fits with the canary, and as many without. Default 1000.", min=2)] = None,
-    confidence: Annotated[float, _option("C", "Probability with which the measured bound holds. Default 0.95.")] = 0.95,
+    runs: Annotated[int | None, option("N", "Fits with the canary, and as many without. Default 1000.", min=2)] = None,
+    confidence: Annotated[float, option("C", "Probability with which the measured bound holds. Default 0.95.")] = 0.95,
     one_run: Annotated[
-        bool, typer.Option("--one-run", help="mean: fit once, on 1,024 canaries; fast and loose.")
+        bool, typer.Option("--one-run", help="mean: fit once, on 1,024 canaries; faster, but the bound is looser.")
     ] = False,
-    adjacency: Annotated[
-        str, _option("add-remove|replace-one", "Which data sets are neighbours. Default add-remove.", _METHOD)
-    ] = "add-remove",
-    prototypes: Annotated[int | None, _option("K", "public: rows per class. Default 1.", _METHOD, min=1)] = None,
-    mechanism: Annotated[
-        str | None, _option("gaussian|coinpress", "mean: coinpress needs replace-one. Default gaussian.", _METHOD)
-    ] = None,
-    as_json: JsonOption = False,
+    adjacency: options.Adjacency = "add-remove",
+    prototypes: options.Prototypes = None,
+    mechanism: options.Mechanism = None,
+    as_json: options.Json = False,
 ) -> None:
     """Measure what a method leaks, and compare with its promise.
 
-    Fits it many times on built-in data on which one record shows as much as it
+    Fits it many times on built-in data in which one record shows as much as it
     can, with and without that record, and proves a lower bound on the privacy
     loss. No private data are used. A bound above the promise is a bug in dppl:
-    exit code 5. With a true promise that happens with probability 1 - C at most.
+    exit code 5. If the promise holds, that happens with probability at most
+    1 - C.
 
     For example:
 
@@ -78,13 +62,12 @@ def audit(
     """
     # Beside --mu or --rho, --delta is where the audit looks, and no part of the budget.
     at = delta if epsilon is None else None
-    budget = _budget(method, mu, rho, epsilon, None if epsilon is None else delta)
-    estimator = _estimator(
-        method,
-        budget,
-        range(_ONE_RUN_CLASSES if one_run else 2),
-        {"adjacency": adjacency, "n_prototypes": prototypes, "mechanism": mechanism},
-    )
+    refuse_replaced(method)
+    _validate.one_of(BY_METHOD, METHOD=method)
+    budget = budget_from_options(mu, rho, epsilon, None if epsilon is None else delta)
+    given = {"adjacency": adjacency, "n_prototypes": prototypes, "mechanism": mechanism}
+    check_options(method, budget, given, this=method, use="audit")
+    estimator = build(method, budget, list(range(_ONE_RUN_CLASSES if one_run else 2)), given)
     if one_run:
         if runs is not None:
             raise ParameterError("--runs has no effect with --one-run; leave one of them out.")
@@ -110,30 +93,6 @@ def _audit_with_bar(estimator: EmbeddingClassifier, runs: int, confidence: float
     data, canary = worst_case(estimator, runs=runs, confidence=confidence)
     with progress_bar("fitting", 2 * runs) as advance:
         return run_audit(estimator, data, canary, runs=runs, confidence=confidence, delta=delta, progress=advance)
-
-
-def _budget(method: str, mu: float | None, rho: float | None, epsilon: float | None, delta: float | None) -> Budget:
-    if method in REPLACED:
-        successor = REPLACED[method]
-        raise ParameterError(
-            f"METHOD {method} is of an earlier version, and {successor} replaced it; audit {successor}."
-        )
-    check_choice("METHOD", method, BY_METHOD)
-    budget = budget_from_options(mu, rho, epsilon, delta)
-    if isinstance(budget, PureDP) and not BY_METHOD[method].pure:
-        raise BudgetError(
-            f"--epsilon without --delta is pure DP, which the Gaussian noise of {method} cannot give at any scale; add "
-            "--delta, give --mu or --rho instead, or audit public."
-        )
-    return budget
-
-
-def _estimator(method: str, budget: Budget, classes: range, options: dict[str, Any]) -> EmbeddingClassifier:
-    """Build the estimator; refuse options without effect, and those that need another relation."""
-    for flag, others in foreign_flags(method, options):
-        raise ParameterError(f"{flag} does not go with {method}; leave it out, or audit {' or '.join(others)}.")
-    check_relation(options)
-    return build(method, budget, list(classes), options)
 
 
 def _mean(estimator: EmbeddingClassifier) -> MeanPrototypes:

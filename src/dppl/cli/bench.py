@@ -13,13 +13,14 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from dppl.cli._shared import console, note, printable
+from dppl.cli._options import option
+from dppl.cli._output import console, note, printable
 from dppl.errors import ParameterError
 from dppl.experiments.cells import check_cells
 from dppl.experiments.config import Cell, load_experiment
 from dppl.experiments.methods import label
 from dppl.experiments.report import write_report
-from dppl.experiments.results import DONE, FAILED, Record, read_results
+from dppl.experiments.results import DONE, FAILED, Result, read_results
 from dppl.experiments.runner import run_experiment
 
 _CELLS_FAILED = 6
@@ -39,21 +40,12 @@ def run(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Results, one JSON object a line. Default: CONFIG's name with .jsonl."),
+        typer.Option(metavar="FILE", help="Results, one JSON object per line. Default: CONFIG's name with .jsonl."),
     ] = None,
     data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data",
-            metavar="FOLDER",
-            help="Folder that data sets lie in. Default: the configuration's.",
-            show_default=False,
-        ),
+        Path | None, option("FOLDER", "Folder that holds the data sets. Default: the configuration's.")
     ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", metavar="N", min=1, help="Processes. Default: cores less one.", show_default=False),
-    ] = None,
+    jobs: Annotated[int | None, option("N", "Processes. Default: one fewer than there are cores.", min=1)] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check configuration, parameters and shapes; count what is left.")
     ] = False,
@@ -61,8 +53,8 @@ def run(
     r"""Run a grid of method, data set, public pool, budget, imbalance and seed.
 
     Each cell is one fit; its result is on disk before the next counts as done.
-    Run the same command again to go on after Ctrl-C or a crash: what is done is
-    never computed again, what failed is tried once more. Every number is
+    Run the same command again to continue after Ctrl-C or a crash: what is done
+    is never computed again, what failed is tried once more. Every number is
     measured on test records, and no guarantee covers that.
 
     A configuration is YAML:
@@ -114,7 +106,7 @@ def run(
         with view:
             summary = run_experiment(experiment, results, jobs=jobs, started=view.started, finished=view.finished)
     except KeyboardInterrupt:
-        note(f"{view.count} cells of this run are safe in {results}; run the same command again to go on.")
+        note(f"{view.count} cells of this run are safe in {results}; run the same command again to continue.")
         raise
     screen = console()
     screen.print(
@@ -170,9 +162,9 @@ class _View:
     def started(self, cells: list[Cell]) -> None:
         self.total = len(cells)
 
-    def finished(self, record: Record) -> None:
+    def finished(self, result: Result) -> None:
         self.count += 1
-        typer.echo(f"{self.count}/{self.total}  {_line(record)}", err=True)
+        typer.echo(f"{self.count}/{self.total}  {_line(result)}", err=True)
 
 
 class _Table(_View):
@@ -201,11 +193,11 @@ class _Table(_View):
         self._totals.update(_name(cell.to_dict()) for cell in cells)
         self._show()
 
-    def finished(self, record: Record) -> None:
+    def finished(self, result: Result) -> None:
         self.count += 1
-        name = _name(record["cell"])
-        (self._done if record["status"] == DONE else self._failed)[name] += 1
-        self._latest[name] = _line(record, method=False)
+        name = _name(result["cell"])
+        (self._done if result["status"] == DONE else self._failed)[name] += 1
+        self._latest[name] = _line(result, method=False)
         self._progress.advance(self._task)
         self._show()
 
@@ -222,22 +214,22 @@ class _Table(_View):
         self._live.update(Group(table, self._progress))
 
 
-def _name(cell: Record) -> str:
+def _name(cell: Result) -> str:
     return printable(label(cell["method"], cell["parameters"]) + (", tuned" if cell["trials"] else ""))
 
 
-def _line(record: Record, *, method: bool = True) -> str:
+def _line(result: Result, *, method: bool = True) -> str:
     """Say in one line which cell it was and what came out."""
-    cell = record["cell"]
+    cell = result["cell"]
     parts = [_name(cell)] if method else []
     parts += [cell["dataset"], f"IR {_short(cell['ir'])}", f"seed {cell['seed']}"]
     if cell["budget"] is not None:
         parts.insert(-1, ", ".join(f"{name} {value:.3g}" for name, value in cell["budget"].items()))
-    if record["status"] == FAILED:
-        parts.append(f"FAILED {record['error']}: {' '.join(record['message'].split())}")
+    if result["status"] == FAILED:
+        parts.append(f"FAILED {result['error']}: {' '.join(result['message'].split())}")
     else:
-        seconds = record["seconds"]["fit_wall"]
-        parts.append(f"balanced accuracy {record['metrics']['balanced_accuracy']:.3f}, {seconds:.2g} s")
+        seconds = result["seconds"]["fit_wall"]
+        parts.append(f"balanced accuracy {result['metrics']['balanced_accuracy']:.3f}, {seconds:.2g} s")
     return printable("  ".join(parts))
 
 

@@ -12,21 +12,13 @@ import typer
 from numpy.typing import NDArray
 from rich.table import Table
 
-from dppl.cli._shared import (
-    JsonOption,
-    LabelsOption,
-    TableArgument,
-    XOption,
-    YOption,
-    check_inputs,
-    check_table,
-    console,
-    print_json,
-    printable,
-    working,
-)
+from dppl.cli import _options as options
+from dppl.cli._options import option
+from dppl.cli._output import console, print_json, printable
+from dppl.cli._paths import check_inputs, check_table
+from dppl.cli._progress import working
 from dppl.data import EmbeddingTable, read_classes, read_table
-from dppl.estimators.records import class_codes
+from dppl.estimators.reading import class_codes
 
 WARNING = "For the data owner's eyes only: this report describes private records, and no guarantee protects it."
 
@@ -39,21 +31,19 @@ _MISSING = ("", int(np.iinfo(np.int64).min))
 
 
 def check(
-    table: TableArgument,
-    classes: Annotated[
-        Path, typer.Option(metavar="FILE", help="Public list of classes, one a line.", show_default=False)
-    ],
-    labels: LabelsOption = None,
-    x: XOption = "x",
-    y: YOption = "y",
-    as_json: JsonOption = False,
+    table: options.Table,
+    classes: Annotated[Path, option("FILE", "Public list of classes, one per line.")],
+    labels: options.Labels = None,
+    x: options.X = "x",
+    y: options.Y = "y",
+    as_json: options.Json = False,
 ) -> None:
     """Report on a private table: bad rows, duplicates, unknown labels, class sizes.
 
     For the data owner's eyes only: the report describes private records, and
     no guarantee protects it. `dppl fit` treats a bad row as a row of zeros and
-    says nothing about it; here is the place to find it. Row numbers count
-    from 0. The exit code is 0 whatever is found.
+    says nothing about it; this command finds it. Rows are counted from 0. The
+    exit code is 0 whatever is found.
 
     For example:
 

@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from dppl._files import write_atomically
+from dppl.cli._output import console, numbers
 from dppl.cli._progress import progress_bar
-from dppl.cli._shared import console, numbers
 from dppl.data import Sample, load_sample, write_table
 from dppl.errors import ParameterError
-from dppl.experiments.demo import IMBALANCE_RATIOS, METHODS, PAPER_EPSILONS, REFERENCE, SEEDS, Cell, compare, n_fits
+from dppl.experiments.demo import IMBALANCE_RATIOS, PAPER_EPSILONS, PRIVATE, REFERENCE, SEEDS, Average, compare, n_fits
 from dppl.privacy import GaussianDP
 from dppl.privacy.budgets import rounded_up
 from dppl.privacy.guarantee import USUAL_DELTA
@@ -71,19 +72,19 @@ def _new_folder(out: Path | None) -> Path:
     return folder
 
 
-def _run(sample: Sample) -> list[Cell]:
+def _run(sample: Sample) -> list[Average]:
     with progress_bar("fitting", n_fits()) as advance:
         return compare(sample, advance or (lambda: None))
 
 
-def _table(cells: list[Cell], ratio: int) -> Table:
+def _table(cells: list[Average], ratio: int) -> Table:
     sizes = "equal class sizes" if ratio == 1 else f"largest class {ratio} x the smallest (minority classes)"
     table = Table(title=f"Balanced test accuracy, {sizes}", title_justify="left", title_style="bold")
     table.add_column("method", no_wrap=True)
     for mu in PAPER_EPSILONS:
         epsilon = rounded_up(GaussianDP(mu).to_approx(USUAL_DELTA).epsilon, 4)
         table.add_column(f"mu {mu:g}\nepsilon {epsilon}", justify="right", no_wrap=True)
-    for method in METHODS:
+    for method in PRIVATE:
         row = {cell.paper_epsilon: cell for cell in cells if cell.method == method}
         table.add_row(method, *[_figures(row[paper_epsilon]) for paper_epsilon in PAPER_EPSILONS])
     (reference,) = [cell for cell in cells if cell.method == REFERENCE]
@@ -92,7 +93,7 @@ def _table(cells: list[Cell], ratio: int) -> Table:
     return table
 
 
-def _figures(cell: Cell) -> str:
+def _figures(cell: Average) -> str:
     return f"{cell.balanced:.2f}" + ("" if cell.minority is None else f" ({cell.minority:.2f})")
 
 
@@ -109,7 +110,8 @@ def _write(folder: Path, sample: Sample, model: SoftmaxPrototypes) -> None:
     write_table(folder / "private.npz", sample.X, sample.y)
     write_table(folder / "public.npz", sample.X_public)
     write_table(folder / "test.npz", sample.X_test, sample.y_test)
-    (folder / "classes.txt").write_text("".join(f"{label}\n" for label in sample.classes), encoding="utf-8")
+    classes = "".join(f"{label}\n" for label in sample.classes)
+    write_atomically(folder / "classes.txt", classes.encode("utf-8"), overwrite=True)
 
 
 def _next_steps(folder: Path) -> list[str]:

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import ProgressColumn, Task
-from rich.text import Text
 
 from dppl import _validate
-from dppl.cli._progress import progress_bar
-from dppl.cli._shared import (
-    DATA,
-    ENCODER,
-    DeviceOption,
-    IdOption,
-    ItemLabelsOption,
-    ItemsOption,
-    KindOption,
-    PrecisionOption,
-    SplitOption,
-    WorkersOption,
-    check_inputs,
-    option,
-    printable,
-    working,
-)
+from dppl.cli import _options as options
+from dppl.cli._options import DATA, ENCODER, option
+from dppl.cli._output import printable
+from dppl.cli._paths import check_inputs
+from dppl.cli._progress import embedding_bar, working
 from dppl.embedding import ROWS, Columns, Source, open_source
 from dppl.embedding import embed as embed_source
 from dppl.encoders import Encoder, load_encoder
@@ -46,32 +32,36 @@ def embed(
             "Face data set, or of published arrays SPLIT_x.npy.",
         ),
     ],
-    out: Annotated[Path, option("TABLE", "Folder to write: a new one, or one to go on with.", _TABLE)],
+    out: Annotated[Path, option("TABLE", "Folder to write: a new one, or an unfinished one to continue.", _TABLE)],
     encoder: Annotated[
-        str | None, option("URI", "Frozen public encoder; not for arrays, which are embedded.", ENCODER)
+        str | None, option("URI", "Frozen public encoder; not for arrays, which are embeddings already.", ENCODER)
     ] = None,
     rows: Annotated[
         str,
-        option("|".join(ROWS), "How embeddings are stored; int8 takes a quarter of float32. Default float16.", _TABLE),
+        option(
+            "|".join(ROWS),
+            "How embeddings are stored; int8 takes a quarter of float32's space. Default float16.",
+            _TABLE,
+        ),
     ] = "float16",
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at a record that cannot be used.", rich_help_panel=_TABLE)
     ] = False,
-    kind: KindOption = "auto",
+    kind: options.Kind = "auto",
     labels: Annotated[
         Path | None,
-        option("FILE", "Images: CSV file that names files and labels. Text: a file with one label a line.", DATA),
+        option("FILE", "Images: CSV file that names files and labels. Text: a file with one label per line.", DATA),
     ] = None,
-    x: ItemsOption = None,
-    y: ItemLabelsOption = None,
-    identity: IdOption = None,
-    split: SplitOption = None,
-    workers: WorkersOption = None,
+    x: options.Items = None,
+    y: options.ItemLabels = None,
+    identity: options.Id = None,
+    split: options.Split = None,
+    workers: options.Workers = None,
     shard_rows: Annotated[
         int | None,
         option(
             "N",
-            "Records in a shard; an interrupted run goes on after the last. Default 512 images, or 4096 others.",
+            "Records in a shard; an interrupted run continues after the last one. Default 512 images, or 4096 others.",
             _TABLE,
             min=1,
         ),
@@ -85,13 +75,13 @@ def embed(
             _TABLE,
         ),
     ] = None,
-    device: DeviceOption = "auto",
-    precision: PrecisionOption = "auto",
+    device: options.Device = "auto",
+    precision: options.Precision = "auto",
 ) -> None:
     r"""Embed raw images or texts with a frozen public encoder.
 
-    Writes a folder of Parquet shards for `dppl fit`. The same command goes on
-    after an interruption and ends with the same bytes.
+    Writes a folder of Parquet shards for `dppl fit`. After an interruption the
+    same command continues, and the result is the same, byte for byte.
 
     Records that cannot be used (damaged or huge images, empty texts, repeated
     ids) are left out and listed in TABLE.report.jsonl. The table, the report
@@ -112,7 +102,7 @@ def embed(
     _validate.one_of(ROWS, rows=rows)
     records = open_source(source, kind=kind, columns=Columns(x, y, identity), labels=labels, split=split)
     model = None if encoder is None else loaded(encoder, device, precision)
-    with resumable(out), bar(records) as progress:
+    with resumable(out), embedding_bar(records) as progress:
         done = embed_source(
             records,
             model,
@@ -143,7 +133,7 @@ def how_to_label(records: Source) -> str:
     kind = records.parameters["kind"]
     if kind == "images":
         return "sort the images into a folder for each class, or name a CSV file with --labels"
-    return "name a file with one label a line with --labels" if kind == "text" else "name their column with --y"
+    return "name a file with one label per line with --labels" if kind == "text" else "name their column with --y"
 
 
 def tell_report(report: Path) -> None:
@@ -153,11 +143,11 @@ def tell_report(report: Path) -> None:
 
 @contextmanager
 def resumable(folder: Path) -> Iterator[None]:
-    """Tell whoever interrupts the work how it goes on."""
+    """Tell whoever interrupts the work how to continue it."""
     try:
         yield
     except KeyboardInterrupt as stop:
-        stop.add_note(f"The same command goes on after the last whole part; parts are kept in {folder}.")
+        stop.add_note(f"The same command continues after the last complete part; parts are kept in {folder}.")
         raise
 
 
@@ -165,22 +155,8 @@ def _check_out(out: Path, source: Path) -> None:
     if out.name in ("", ".."):
         raise ParameterError(f"--out must name a folder; got {out}.")
     if not out.parent.is_dir():
-        raise ParameterError(f"--out must lie in an existing folder; {out.parent} is none; create it first.")
+        raise ParameterError(f"--out must lie in an existing folder; {out.parent} is not one; create it first.")
     if out.exists() and not out.is_dir():
         raise ParameterError(f"--out must name a folder; {out} is a file.")
     if out.resolve().is_relative_to(source.resolve()):
         raise ParameterError(f"--out must not lie in SOURCE, which is read; {out} does.")
-
-
-class _Rate(ProgressColumn):
-    """Records a second."""
-
-    def render(self, task: Task) -> Text:
-        """Return the rate once there is one."""
-        speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed:.3g}/s")
-
-
-def bar(records: Source) -> AbstractContextManager[Callable[..., None] | None]:
-    """Show how far the embedding of a source is, if a person is watching."""
-    return progress_bar("embedding", lambda: records.count(), _Rate())

@@ -11,27 +11,19 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from dppl.cli._shared import (
-    BUDGET,
-    JsonOption,
-    MaxRecordsOption,
-    MuOption,
-    RhoOption,
-    budget_from_options,
-    console,
-    option,
-    print_json,
-    printable,
-)
+from dppl.cli import _options as options
+from dppl.cli._options import BUDGET, budget_from_options, option
+from dppl.cli._output import console, print_json, printable
 from dppl.errors import LedgerError, ParameterError
 from dppl.privacy import GaussianDP
 from dppl.privacy.budgets import as_typed, rounded_up
 from dppl.privacy.guarantee import USUAL_DELTA
 from dppl.privacy.ledger import RELEASED, Ledger, accounts
+from dppl.privacy.names import refuse_look_alike
 
 ledger = typer.Typer(
     name="ledger",
-    help="Keep account of everything released from a private data set.",
+    help="Keep an account of everything released from a private data set.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -46,11 +38,11 @@ _COLUMNS = ("number", "status", "mechanism", "cost", "partition", "estimator", "
 def create(
     file: _File,
     dataset: Annotated[str, typer.Option(metavar="NAME", help="Name of the private data set.", show_default=False)],
-    mu: MuOption = None,
-    rho: RhoOption = None,
+    mu: options.Mu = None,
+    rho: options.Rho = None,
     epsilon: Annotated[float | None, option("E", "With --delta: approximate DP. Alone: pure DP.", BUDGET)] = None,
     delta: Annotated[float | None, option("D", "Far below 1 / number of records.", BUDGET)] = None,
-    max_records: MaxRecordsOption = None,
+    max_records: options.MaxRecords = None,
     adjacency: Annotated[
         str, typer.Option(metavar="add-remove|replace-one", help="Relation in which the account is kept.")
     ] = "add-remove",
@@ -58,8 +50,8 @@ def create(
         str | None,
         option(
             "gdp|renyi",
-            "How an account with --epsilon and --delta adds up, for good. gdp: by mu, exact for Gaussian noise. renyi: "
-            "also takes searches for hyper-parameters. Default gdp.",
+            "How an account with --epsilon and --delta adds up; fixed when it is opened. gdp: by mu, exact for "
+            "Gaussian noise. renyi: also takes searches for hyper-parameters. Default gdp.",
         ),
     ] = None,
 ) -> None:
@@ -72,7 +64,7 @@ def create(
       dppl ledger create ledger.db --dataset trial --epsilon 4 --delta 1e-6
     """
     if "://" not in file and not Path(file).resolve().parent.is_dir():
-        raise ParameterError(f"FILE must lie in an existing folder; {Path(file).parent} is none; create it first.")
+        raise ParameterError(f"FILE must lie in an existing folder; {Path(file).parent} is not one; create it first.")
     budget = budget_from_options(mu, rho, epsilon, delta, max_records)
     taken: list[str] = []
     with suppress(LedgerError):  # there is none yet, or opening it below says what is wrong
@@ -86,8 +78,8 @@ def create(
 
 
 @ledger.command()
-def show(file: _File, as_json: JsonOption = False) -> None:
-    """Print what each data set has spent and has left, and its releases.
+def show(file: _File, as_json: options.Json = False) -> None:
+    """Print what each data set has spent and has left, and what was released from it.
 
     For example:
 
@@ -130,6 +122,30 @@ def export(
             writer.writerow(
                 [account.dataset, *[", ".join(_figures(cell)) if isinstance(cell, dict) else cell for cell in cells]]
             )
+
+
+def open_account(file: str | None, dataset: str | None, partition: str | None) -> Ledger | None:
+    """Open the account that ``--ledger`` and ``--dataset`` name, in an existing ledger; None if they name none.
+
+    Raises
+    ------
+    LedgerError
+        If there is no ledger.
+    ParameterError
+        If options are missing, or the ledger has no such data set, or one whose name only looks the same.
+    """
+    if file is None and dataset is None and partition is None:
+        return None
+    if file is None or dataset is None:
+        raise ParameterError("--ledger FILE and --dataset NAME go together, and --partition with them.")
+    names = [account.dataset for account in accounts(file)]
+    if dataset not in names:
+        refuse_look_alike("dataset", dataset, names)
+        raise ParameterError(
+            f"the ledger has no data set {dataset!r}, but {', '.join(map(repr, names)) or 'none at all'}; name one of "
+            "them, or open an account with `dppl ledger create`."
+        )
+    return Ledger(file, dataset)
 
 
 def _table(releases: list[dict[str, Any]]) -> Table:

@@ -31,7 +31,8 @@ import typer
 from typer.core import TyperGroup
 
 from dppl._version import __version__
-from dppl.cli._shared import printable
+from dppl.cli._options import FLAGS
+from dppl.cli._output import printable
 from dppl.cli.audit import audit
 from dppl.cli.bench import bench
 from dppl.cli.check import check
@@ -136,7 +137,10 @@ def _message(error: Exception) -> str:
         if error.strerror:
             where = "" if error.filename is None else f"{error.filename}: "
             return " ".join([f"{where}{error.strerror}.", *getattr(error, "__notes__", [])])
-    return " ".join([str(error), *getattr(error, "__notes__", [])])
+    text = str(error)
+    if isinstance(error, DpplError) and error.parameter in FLAGS:
+        text = FLAGS[error.parameter] + text.removeprefix(error.parameter)
+    return " ".join([text, *getattr(error, "__notes__", [])])
 
 
 def _fail(message: str, code: int) -> int:

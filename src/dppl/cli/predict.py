@@ -15,37 +15,17 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from dppl._files import write_atomically
-from dppl.cli._shared import (
-    DATA,
-    ENCODER,
-    DeviceOption,
-    ForceOption,
-    IdOption,
-    JsonOption,
-    KindOption,
-    LabelsOption,
-    ModelArgument,
-    SplitOption,
-    WorkersOption,
-    check_inputs,
-    check_output,
-    console,
-    is_one_line,
-    note,
-    option,
-    print_json,
-    print_lines,
-    printable,
-    read_rows_for,
-    require_labels,
-    working,
-)
-from dppl.cli.embed import bar, how_to_label
+from dppl.cli import _options as options
+from dppl.cli._options import DATA, ENCODER, option
+from dppl.cli._output import console, is_one_line, note, print_json, print_lines, printable
+from dppl.cli._paths import check_inputs, check_output, read_rows_for, require_labels
+from dppl.cli._progress import embedding_bar, working
+from dppl.cli.embed import how_to_label
 from dppl.data import EmbeddingTable
 from dppl.embedding import Columns, Source, Window, embed_windows, holds_embeddings, open_source
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
-from dppl.estimators.records import as_labels, class_codes
+from dppl.estimators.reading import as_labels, class_codes
 from dppl.experiments import metrics
 from dppl.training import encoder_of_model
 
@@ -60,7 +40,7 @@ _SUFFIXES = (".csv", ".npy")
 
 
 def predict(
-    model: ModelArgument,
+    model: options.Model,
     table: Annotated[
         Path,
         typer.Argument(metavar="DATA", help="Embeddings (see `dppl fit`), or images or texts (see `dppl embed`)."),
@@ -70,20 +50,20 @@ def predict(
         typer.Option(metavar="FILE", help=".csv (id, if there are any, and label), .npy, or - for stdout."),
     ] = Path("-"),
     x: _XOption = None,
-    identity: IdOption = None,
-    kind: KindOption = "auto",
-    split: SplitOption = None,
+    identity: options.Id = None,
+    kind: options.Kind = "auto",
+    split: options.Split = None,
     encoder: _EncoderOption = None,
-    workers: WorkersOption = None,
-    device: DeviceOption = "auto",
-    force: ForceOption = False,
+    workers: options.Workers = None,
+    device: options.Device = "auto",
+    force: options.Force = False,
 ) -> None:
     """Label every row of a table, or every image or text of a source.
 
-    Predictions cost no further budget. Of a table, stdout gets one label a
+    Predictions cost no further budget. For a table, stdout gets one label per
     line. Images and texts are embedded with the encoder that the model names;
-    the output is CSV with id and label of each, on stdout too, and those that
-    cannot be used are missing.
+    the output, on stdout too, is CSV with the id and label of each, without
+    those that cannot be used.
 
     For example:
 
@@ -102,32 +82,39 @@ def predict(
         raise InputError(
             "a class name of this model holds a line break or another control character; use --out FILE.csv."
         )
-    if kind != "auto" or not holds_embeddings(table, x=x or "x"):
-        if out.suffix.lower() == ".npy":
-            raise ParameterError("--out must end in .csv for images and texts, of which some may be left out.")
-        source = open_source(table, kind=kind, columns=Columns(x=x, id=identity), split=split)
-        ids: list[str | None] = []
-        names: list[Any] = []
-        for window, labels in _predicted_windows(fitted, source, encoder, device, workers):
-            ids += window.ids
-            names += labels.tolist()
-        lines = _as_csv(names, ids)
+    if _is_table(table, x, kind, encoder=encoder, id=identity, split=split):
+        rows = read_rows_for(fitted, table, x=x or "x")
+        labels = _predicted(fitted, rows)
         if to_stdout:
-            typer.echo(lines, nl=False)
+            print_lines(labels.tolist())
         else:
-            write_atomically(out, lines.encode("utf-8"), overwrite=force, private=True)
+            npy = out.suffix.lower() == ".npy"
+            content = _as_npy(labels) if npy else _as_csv(labels.tolist(), rows.ids).encode("utf-8")
+            write_atomically(out, content, overwrite=force)
         return
-    if (encoder, identity, split) != (None, None, None):
-        raise ParameterError(f"--encoder, --id and --split are for images and texts; {table} holds embeddings.")
-    rows = read_rows_for(fitted, table, x=x or "x")
-    labels = _predicted(fitted, rows)
+    if out.suffix.lower() == ".npy":
+        raise ParameterError("--out must end in .csv for images and texts, since some may be left out.")
+    source = open_source(table, kind=kind, columns=Columns(x=x, id=identity), split=split)
+    ids: list[str | None] = []
+    names: list[Any] = []
+    for window, predicted in _predicted_windows(fitted, source, encoder, device, workers):
+        ids += window.ids
+        names += predicted.tolist()
+    lines = _as_csv(names, ids)
     if to_stdout:
-        print_lines(labels.tolist())
+        typer.echo(lines, nl=False)
     else:
-        npy = out.suffix.lower() == ".npy"
-        write_atomically(
-            out, _as_npy(labels) if npy else _as_csv(labels.tolist(), rows.ids).encode("utf-8"), overwrite=force
-        )
+        write_atomically(out, lines.encode("utf-8"), overwrite=force, private=True)
+
+
+def _is_table(path: Path, x: str | None, kind: str, **others: str | None) -> bool:
+    """Tell whether a path holds embeddings, and if so refuse options that are for images and texts only."""
+    if kind != "auto" or not holds_embeddings(path, x=x or "x"):
+        return False
+    for name, value in others.items():
+        if value is not None:
+            raise ParameterError(f"is for images and texts, but {path} holds embeddings.", parameter=name)
+    return True
 
 
 def _predicted_windows(
@@ -136,28 +123,28 @@ def _predicted_windows(
     """Embed a source with the model's encoder and predict, a window at a time: no embedding outlives its window."""
     with working("loading the encoder"):
         found = encoder_of_model(model, encoder, device=device)
-    with bar(source) as progress:
+    with embedding_bar(source) as progress:
         for window in embed_windows(source, found, workers=workers, progress=progress):
             yield window, model.predict(np.stack(window.rows)) if window.rows else model.classes_[:0]
 
 
 def evaluate(
-    model: ModelArgument,
+    model: options.Model,
     table: Annotated[
         Path,
         typer.Argument(
             metavar="DATA", help="Labelled embeddings (see `dppl fit`), or images or texts (see `dppl embed`)."
         ),
     ],
-    labels: LabelsOption = None,
+    labels: options.Labels = None,
     x: _XOption = None,
     y: Annotated[str | None, option("NAME", "Column of labels. Default: y, or label or labels.", DATA, "--y")] = None,
-    kind: KindOption = "auto",
-    split: SplitOption = None,
+    kind: options.Kind = "auto",
+    split: options.Split = None,
     encoder: _EncoderOption = None,
-    workers: WorkersOption = None,
-    device: DeviceOption = "auto",
-    as_json: JsonOption = False,
+    workers: options.Workers = None,
+    device: options.Device = "auto",
+    as_json: options.Json = False,
 ) -> None:
     """Compare a model's predictions with the labels of a table or source.
 
@@ -170,8 +157,8 @@ def evaluate(
     of equal sizes the first class in the model's order counts as smaller, and
     where all sizes are equal there is no minority. A label that the model does
     not know counts as a wrong prediction. Images and texts that cannot be used
-    are not counted in these figures; how many they are is said (n_unusable,
-    null for a table).
+    are left out of these figures; n_unusable says how many there are (null for
+    a table).
 
     For example:
 
@@ -184,7 +171,10 @@ def evaluate(
     truth: Any
     predicted: Any
     unusable: int | None = None
-    if kind != "auto" or not holds_embeddings(table, x=x or "x"):
+    if _is_table(table, x, kind, encoder=encoder, split=split):
+        rows = read_rows_for(fitted, table, x=x or "x", y=y or "y", labels=labels)
+        truth, predicted = require_labels(rows, table), _predicted(fitted, rows)
+    else:
         source = open_source(table, kind=kind, columns=Columns(x=x, y=y), labels=labels, split=split)
         if source.label_type is None:
             raise InputError(f"{table} has no labels; {how_to_label(source)}.")
@@ -193,11 +183,6 @@ def evaluate(
             truth += window.labels
             predicted += names.tolist()
             unusable += len(window.left_out)
-    elif (encoder, split) != (None, None):
-        raise ParameterError(f"--encoder and --split are for images and texts; {table} holds embeddings.")
-    else:
-        rows = read_rows_for(fitted, table, x=x or "x", y=y or "y", labels=labels)
-        truth, predicted = require_labels(rows, table), _predicted(fitted, rows)
     if not len(truth):
         raise InputError(f"{table} has no rows{' that can be used' * bool(unusable)}, so there is nothing to evaluate.")
     report = _report(_codes(truth, fitted), _codes(predicted, fitted), fitted.classes_, unusable)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,18 +14,12 @@ from rich.table import Table
 
 from dppl._files import write_atomically
 from dppl._fingerprint import in_short
-from dppl.cli._shared import (
-    ForceOption,
-    JsonOption,
-    ModelArgument,
-    check_inputs,
-    check_output,
-    console,
-    numbers,
-    option,
-    print_json,
-    printable,
-)
+from dppl.cards import contact_sheet, model_card
+from dppl.cards.contact_sheet import TILE
+from dppl.cli import _options as options
+from dppl.cli._options import option
+from dppl.cli._output import console, numbers, print_json, printable
+from dppl.cli._paths import check_inputs, check_output
 from dppl.embedding import KINDS, Columns, Source, holds_embeddings, open_source
 from dppl.embedding.decoding import decode, quiet
 from dppl.embedding.records import Unusable
@@ -34,10 +28,8 @@ from dppl.estimators import EmbeddingClassifier, load
 from dppl.estimators.model_file import describe
 from dppl.privacy import Guarantee, Release
 from dppl.privacy.budgets import rounded_up
-from dppl.privacy.guarantee import in_a_row
+from dppl.privacy.words import in_a_row
 from dppl.prototypes import PublicPrototypes
-from dppl.report import contact_sheet, model_card
-from dppl.report.contact_sheet import TILE
 
 _NAMES = 20
 _POOL = "Selected public rows"
@@ -45,21 +37,21 @@ _EARLIER = "The file is from before dppl accounted in Gaussian DP: its numbers g
 
 
 def show(
-    model: ModelArgument,
-    as_json: JsonOption = False,
+    model: options.Model,
+    as_json: options.Json = False,
     as_card: Annotated[
         bool, typer.Option("--card", help="Print a model card: Markdown with YAML front matter, for a model hub.")
     ] = False,
-    delta: Annotated[float | None, option("D", "One more delta to give the epsilon at.")] = None,
+    delta: Annotated[float | None, option("D", "Another delta at which to give epsilon.")] = None,
     public: Annotated[
         Path | None,
         option(
             "POOL",
-            "The public images or texts that a model of public rows selected from: shows the selected ones.",
+            "Public images or texts among which a model of public rows selected; shows those that it selected.",
             _POOL,
         ),
     ] = None,
-    sheet: Annotated[Path | None, option("FILE", "PNG to write for --public images: one row a class.", _POOL)] = None,
+    sheet: Annotated[Path | None, option("FILE", "PNG to write for --public images: one row per class.", _POOL)] = None,
     x: Annotated[
         str | None, option("NAME", "Column of texts or images. Default as for `dppl embed`.", _POOL, "--x")
     ] = None,
@@ -68,7 +60,7 @@ def show(
     ] = None,
     kind: Annotated[str, option("KIND", f"What POOL is: {', '.join(KINDS)}.", _POOL, "--format")] = "auto",
     split: Annotated[str | None, option("NAME", "Split of a saved data set.", _POOL)] = None,
-    force: ForceOption = False,
+    force: options.Force = False,
 ) -> None:
     """Show a model: its classes, its guarantee in words and numbers, and every release behind it.
 
@@ -106,12 +98,15 @@ def show(
         implied = Guarantee.from_dict(content["guarantee"]).implied(delta)
         print_json({**content, "implied": implied, "file_sha256": _hash(model)})
         return
-    fitted = load(model)
+    _print(load(model), _hash(model), delta)
+
+
+def _print(fitted: EmbeddingClassifier, sha256: str, delta: float | None) -> None:
     screen = console()
-    for name, value in [*_facts(fitted), ("unit", fitted.guarantee_.unit), ("sha256", _hash(model))]:
+    guarantee = fitted.guarantee_
+    for name, value in [*_facts(fitted), ("unit", guarantee.unit), ("sha256", sha256)]:
         screen.print(f"{name:<11} {printable(value)}")
     screen.print()
-    guarantee = fitted.guarantee_
     screen.print(printable(guarantee.summary()))
     screen.print()
     screen.print(numbers(guarantee, delta))
@@ -187,7 +182,7 @@ def _selected(source: Source, wanted: set[str], path: Path) -> dict[str, Any]:
 
 
 def _hash(path: Path) -> str:
-    return sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _facts(model: EmbeddingClassifier) -> list[tuple[str, Any]]:

@@ -12,18 +12,10 @@ import typer
 from rich.table import Table
 
 from dppl._fingerprint import in_short
-from dppl.cli._shared import (
-    ForceOption,
-    JsonOption,
-    TableArgument,
-    XOption,
-    YOption,
-    check_inputs,
-    check_output,
-    console,
-    print_json,
-    printable,
-)
+from dppl.cli import _options as options
+from dppl.cli._options import option
+from dppl.cli._output import console, print_json, printable
+from dppl.cli._paths import check_inputs, check_output
 from dppl.data import read_table
 from dppl.embedding import ROWS, convert_table, parquet_files
 from dppl.embedding.convert import SUFFIXES
@@ -41,7 +33,7 @@ table = typer.Typer(
 
 
 @table.command()
-def info(path: TableArgument, x: XOption = "x", y: YOption = "y", as_json: JsonOption = False) -> None:
+def info(path: options.Table, x: options.X = "x", y: options.Y = "y", as_json: options.Json = False) -> None:
     """Print the shape, type, labels and encoder of a table.
 
     For the owner of the records only: the number of rows and the classes that
@@ -74,10 +66,10 @@ def info(path: TableArgument, x: XOption = "x", y: YOption = "y", as_json: JsonO
 
 @table.command()
 def head(
-    path: TableArgument,
+    path: options.Table,
     n: Annotated[int, typer.Option("-n", metavar="N", min=1, help="How many rows.")] = 10,
-    x: XOption = "x",
-    y: YOption = "y",
+    x: options.X = "x",
+    y: options.Y = "y",
 ) -> None:
     """Print ids, labels and the first numbers of the first rows.
 
@@ -112,24 +104,19 @@ def _ids(path: Path) -> Iterator[Any]:
 
 @table.command()
 def convert(
-    path: TableArgument,
+    path: options.Table,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="File to write: .parquet, .npz or .npy (rows only).")],
-    rows: Annotated[
-        str | None,
-        typer.Option(
-            metavar="|".join(ROWS), help="How embeddings are stored. Default: as they are.", show_default=False
-        ),
-    ] = None,
-    x: XOption = "x",
-    y: YOption = "y",
-    force: ForceOption = False,
+    rows: Annotated[str | None, option("|".join(ROWS), "How embeddings are stored. Default: as they are.")] = None,
+    x: options.X = "x",
+    y: options.Y = "y",
+    force: options.Force = False,
 ) -> None:
     """Write a table as another file, or with embeddings in another form.
 
     For the owner of the records only: the new file is as private as the table.
     int8 rows are those of the lattice, a quarter of the size of float32; only
     their directions can be recovered. .npz and .npy keep neither ids nor the
-    encoder's name, which models are checked by.
+    encoder's name, which is compared with that of a model.
 
     For example:
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -10,58 +10,22 @@ from typing import Annotated
 
 import typer
 
-from dppl import _validate
 from dppl._fingerprint import same_encoder
-from dppl.cli._shared import (
-    DATA,
-    ENCODER,
-    DeviceOption,
-    ForceOption,
-    IdOption,
-    ItemLabelsOption,
-    ItemsOption,
-    KindOption,
-    MaxRecordsOption,
-    MuOption,
-    PrecisionOption,
-    RhoOption,
-    SplitOption,
-    WorkersOption,
-    budget_from_options,
-    check_inputs,
-    check_output,
-    open_ledger,
-    option,
-    working,
-)
-from dppl.cli.embed import bar, how_to_label, loaded, resumable, tell_report
-from dppl.cli.fit import (
-    ClassesOption,
-    DatasetOption,
-    DeltaOption,
-    EpsilonOption,
-    LedgerOption,
-    ModelOption,
-    PartitionOption,
-    PrototypesOption,
-    SeedOption,
-    UnknownLabelsOption,
-    build,
-    check_account,
-    check_method,
-    method_option,
-    print_summary,
-    required_classes,
-)
+from dppl.cli import _options as options
+from dppl.cli._methods import build, chosen_method, method_option
+from dppl.cli._options import DATA, ENCODER, budget_from_options, option
+from dppl.cli._paths import check_inputs, check_output, required_classes
+from dppl.cli._progress import embedding_bar, working
+from dppl.cli.embed import how_to_label, loaded, resumable, tell_report
+from dppl.cli.fit import print_summary
+from dppl.cli.ledger import open_account
 from dppl.data import EmbeddingTable, read_classes, read_table
 from dppl.embedding import Columns, Source, holds_embeddings, open_source
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError, UnknownLabelError
-from dppl.estimators.registry import BY_METHOD, method_for
-from dppl.privacy import PureDP
 from dppl.training import workflow
 
-_Method = Annotated[str, method_option("the first of them that can spend the budget")]
+_Method = Annotated[str, method_option("the first that can spend the budget")]
 
 
 def train(
@@ -69,48 +33,49 @@ def train(
         Path, typer.Argument(metavar="DATA", help="Labelled images or texts, as for `dppl embed`.", show_default=False)
     ],
     encoder: Annotated[str, option("URI", "Frozen public encoder, as for `dppl embed`.", ENCODER)],
-    out: ModelOption,
-    classes: ClassesOption = None,
+    out: options.ModelOut,
+    classes: options.Classes = None,
     public: Annotated[
         Path | None,
         option("POOL", "Public images or texts, or a table of their embeddings by the same encoder.", DATA),
     ] = None,
     labels: Annotated[Path | None, option("FILE", "Labels of DATA in a file of their own.", DATA)] = None,
-    x: ItemsOption = None,
-    y: ItemLabelsOption = None,
-    identity: IdOption = None,
-    kind: KindOption = "auto",
-    split: SplitOption = None,
+    x: options.Items = None,
+    y: options.ItemLabels = None,
+    identity: options.Id = None,
+    kind: options.Kind = "auto",
+    split: options.Split = None,
     public_x: Annotated[
         str | None, option("NAME", "Column of texts or images in POOL. Default as for --x.", DATA)
     ] = None,
-    unknown_labels: UnknownLabelsOption = "error",
-    mu: MuOption = None,
-    rho: RhoOption = None,
-    epsilon: EpsilonOption = None,
-    delta: DeltaOption = None,
-    max_records: MaxRecordsOption = None,
+    unknown_labels: options.UnknownLabels = "error",
+    mu: options.Mu = None,
+    rho: options.Rho = None,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
+    max_records: options.MaxRecords = None,
     method: _Method = "auto",
-    prototypes: PrototypesOption = None,
-    workers: WorkersOption = None,
-    device: DeviceOption = "auto",
-    precision: PrecisionOption = "auto",
+    prototypes: options.Prototypes = None,
+    workers: options.Workers = None,
+    device: options.Device = "auto",
+    precision: options.Precision = "auto",
     work: Annotated[
         Path | None,
         option("FOLDER", "Keep the tables of embeddings there. Default: MODEL.work, removed at the end.", ENCODER),
     ] = None,
-    ledger: LedgerOption = None,
-    dataset: DatasetOption = None,
-    partition: PartitionOption = None,
-    seed: SeedOption = None,
-    force: ForceOption = False,
+    ledger: options.Ledger = None,
+    dataset: options.Dataset = None,
+    partition: options.Partition = None,
+    seed: options.Seed = None,
+    force: options.Force = False,
 ) -> None:
     r"""Embed images or texts, train a private classifier, and save it.
 
-    The same as `dppl embed` and `dppl fit` one after the other. After an
-    interruption the same command goes on where it stopped; embeddings are kept
-    in MODEL.work until the model is saved. Records that cannot be used are
-    left out and listed in MODEL.private.jsonl, for the owner of the data only.
+    Does what `dppl embed` and `dppl fit` do, one after the other. After an
+    interruption the same command continues where it stopped; embeddings are
+    kept in MODEL.work until the model is saved. Records that cannot be used
+    are left out and listed in MODEL.private.jsonl, for the owner of the data
+    only.
 
     For example:
 
@@ -121,45 +86,25 @@ def train(
       dppl train scans/ --encoder vit-b-16 --public photos/ \
         --classes classes.txt --mu 1 --out my.safetensors
     """
-    check_output(out, (data, classes, public, labels), force=force)
     report = workflow.report_of(out)
-    check_output(report, (data, classes, public, labels), force=force)
-    options = {"n_prototypes": prototypes, "random_state": seed, "unknown_labels": unknown_labels}
-    _validate.one_of(("auto", *BY_METHOD), method=method)
-    check_account(ledger, dataset, partition)
+    for path in (out, report):
+        check_output(path, (data, classes, public, labels), force=force)
+    given = {"n_prototypes": prototypes, "random_state": seed, "unknown_labels": unknown_labels}
     budget = budget_from_options(mu, rho, epsilon, delta, max_records)
-    if isinstance(budget, PureDP) and public is None and method in ("auto", "public"):
-        raise ParameterError(
-            "--epsilon alone is pure DP, which selects rows of public data; add --public POOL, or --delta D."
-        )
-    named = method != "auto"
-    method = method if named else method_for(budget)
-    check_method(method, budget, options, public, named=named)
+    method = chosen_method(method, budget, given, public)
     classes = required_classes(classes)
     check_inputs(data, classes, public, labels)
-    if public is not None and any(_overlap(public, private) for private in (data, labels) if private is not None):
-        raise ParameterError("--public must be public data; got the private data or labels, or a part of them.")
-    if public_x is not None and (public is None or holds_embeddings(public)):
-        raise ParameterError(
-            "--public-x names a column of texts or images in --public, which holds none; leave it out."
-        )
+    folder = out.with_name(f"{out.name}.work") if work is None else work
+    _check_public(public, public_x, (data, labels, folder / "private"))
+    _check_folder(folder, (data, labels) if work is not None else (data, labels, classes, public))
     class_list = read_classes(classes)
-    account = None if ledger is None or dataset is None else open_ledger(ledger, dataset)
+    account = open_account(ledger, dataset, partition)
     source = open_source(data, kind=kind, columns=Columns(x, y, identity), labels=labels, split=split)
     if source.label_type is None:
         raise ParameterError(f"{data} has no labels; {how_to_label(source)}.")
     model = loaded(encoder, device, precision)
-    folder = out.with_name(f"{out.name}.work") if work is None else work
-    read = (data, labels) if work is not None else (data, labels, classes, public)
-    if any(_overlap(folder, path) for path in read if path is not None):
-        raise ParameterError(
-            f"{folder}, the folder for the tables, must neither hold what is read nor lie in it; choose another with "
-            "--work, or another --out."
-        )
-    if public is not None and _overlap(public, folder / "private"):
-        raise ParameterError(f"--public must be public data; {public} holds the table of private embeddings.")
     pool = None if public is None else _public_records(public, public_x, model)
-    estimator = build(method, budget, class_list, options)
+    estimator = build(method, budget, class_list, given)
     with _checkable(folder / "private", classes):
         workflow.train(
             estimator,
@@ -181,12 +126,12 @@ def train(
 
 @contextmanager
 def _watched(folder: Path, records: Source | None) -> Iterator[Callable[[int], object] | None]:
-    """Show how far it is; an interrupted embedding says how it goes on."""
+    """Show how far it is; an interrupted embedding says how to continue."""
     if records is None:
         with working("fitting"):
             yield None
     else:
-        with resumable(folder), bar(records) as progress:
+        with resumable(folder), embedding_bar(records) as progress:
             yield progress
 
 
@@ -200,10 +145,26 @@ def _checkable(table: Path, classes: Path) -> Iterator[None]:
         raise
 
 
-def _overlap(public: Path, private: Path) -> bool:
-    """Tell whether one path is or holds the other."""
-    one, other = public.resolve(), private.resolve()
-    return one == other or one in other.parents or other in one.parents
+def _check_folder(folder: Path, read: Sequence[Path | None]) -> None:
+    if _overlaps(folder, read):
+        raise ParameterError(
+            f"{folder}, the folder for the tables, must neither hold what is read nor lie in it; choose another with "
+            "--work, or another --out."
+        )
+
+
+def _check_public(public: Path | None, x: str | None, private: Sequence[Path | None]) -> None:
+    if public is not None and _overlaps(public, private):
+        raise ParameterError("--public must be public data; got private data, labels or embeddings, or a part of them.")
+    if x is not None and (public is None or holds_embeddings(public)):
+        raise ParameterError("--public-x names a column of texts or images in --public, which has none; leave it out.")
+
+
+def _overlaps(path: Path, others: Sequence[Path | None]) -> bool:
+    """Tell whether a path is, holds or lies in another."""
+    one = path.resolve()
+    rest = [other.resolve() for other in others if other is not None]
+    return any(one == other or one in other.parents or other in one.parents for other in rest)
 
 
 def _public_records(public: Path, x: str | None, encoder: Encoder) -> Source | EmbeddingTable:

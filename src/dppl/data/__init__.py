@@ -3,7 +3,8 @@
 from dppl.data.labels import align_labels, read_classes
 from dppl.data.longtail import long_tailed, long_tailed_sizes
 from dppl.data.sample import Sample, load_sample
-from dppl.data.tables import EmbeddingTable, read_table, write_table
+from dppl.data.tables import EmbeddingTable, read_table
+from dppl.data.writing import write_table
 
 __all__ = [
     "EmbeddingTable",

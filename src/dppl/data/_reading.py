@@ -1,9 +1,9 @@
 """Turning whatever a file or array raises into one line that quotes nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from dppl.errors import InputError
 
 Array = npt.NDArray[Any]
+T = TypeVar("T")
 
 
 def as_array(values: npt.ArrayLike, name: str) -> Array:
@@ -41,3 +42,22 @@ def load_npy(path: Path) -> Array:
     with converting(f"{path} must be a npy file that NumPy can map", hint):
         # Not np.load: that reads a zip or a pickle too, whatever the suffix says.
         return np.lib.format.open_memmap(path, mode="r")
+
+
+def check_rows(rows: Array, name: str) -> None:
+    """Refuse what is not a matrix of numbers."""
+    if rows.ndim != 2 or rows.shape[1] < 1:
+        got = f"{rows.ndim} dimensions" if rows.ndim != 2 else "no columns"
+        raise InputError(f"{name} must have two dimensions, rows and features; got {got}; pass a row a record")
+    if rows.dtype.kind not in "iuf" or rows.dtype.itemsize > 8:
+        raise InputError(
+            f"{name} must hold floats (16, 32 or 64 bits) or integers; got {type_name(rows)}; "
+            "convert the rows with astype(numpy.float32)"
+        )
+
+
+def by_suffix(path: Path, table: Mapping[str, T], name: str) -> T:
+    choice = table.get(path.suffix.lower())
+    if choice is None:
+        raise InputError(f"{name} must end in {', '.join(table)}; got {path.name!r}; convert the file")
+    return choice

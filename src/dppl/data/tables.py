@@ -7,16 +7,13 @@ and columns, and types, only. The original exception is not chained, because the
 codecs may quote bytes that they could not read.
 """
 
-import itertools
 import json
-import os
 import stat
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,13 +22,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dppl._fingerprint import same_encoder
-from dppl.data._reading import Array, as_array, converting, load_npy, type_name
+from dppl.data._reading import Array, by_suffix, check_rows, converting, load_npy
 from dppl.data.labels import LABEL_READERS, AnyPath, as_labels
 from dppl.errors import InputError, ParameterError
 
-__all__ = ["EmbeddingTable", "read_table", "write_table"]
-
-T = TypeVar("T")
+__all__ = ["EmbeddingTable", "read_table"]
 
 _FALLBACKS = {"x": ("X", "embedding", "embeddings"), "y": ("label", "labels")}
 _MISSING_INTEGER = int(np.iinfo(np.int64).min)  # stands for a null or too large a number among integer labels
@@ -40,7 +35,6 @@ _ID = "id"
 MANIFEST = "_manifest.json"  # of a table that dppl embed writes; readers of Parquet pass over such names
 _ENCODER, _NOT_COVERED = "encoder", "not_covered"
 _BATCH_ROWS = 4096  # rows decoded at a time from Parquet
-_GROUP_ROWS = 65536  # rows in a written row group
 _READ_BUFFER = 1 << 20  # bytes; makes Arrow read page after page instead of a whole row group at once
 
 
@@ -80,7 +74,7 @@ class EmbeddingTable:
         InputError
             If it is no matrix of numbers.
         """
-        _check_rows(rows, "rows")
+        check_rows(rows, "rows")
         return cls(_ArrayRows(rows), y, dict(metadata or {}))
 
     @property
@@ -242,10 +236,10 @@ def read_table(path: AnyPath, *, x: str = "x", y: str | None = "y", labels: AnyP
         number of dimensions, or rows and labels differ in number.
     """
     source = Path(path)
-    reader = _read_parquet if _is_folder(source) else _by_suffix(source, _READERS, "path")
+    reader = _read_parquet if _is_folder(source) else by_suffix(source, _READERS, "path")
     table = reader(source, x, y if labels is None else None)
     if labels is not None:
-        own = _by_suffix(Path(labels), LABEL_READERS, "labels")(Path(labels))
+        own = by_suffix(Path(labels), LABEL_READERS, "labels")(Path(labels))
         table = EmbeddingTable(table._rows, own, table.metadata)
     if table.y is not None and len(table.y) != len(table):
         raise InputError(
@@ -255,57 +249,10 @@ def read_table(path: AnyPath, *, x: str = "x", y: str | None = "y", labels: AnyP
     return table
 
 
-def write_table(
-    path: AnyPath,
-    X: npt.ArrayLike,
-    y: npt.ArrayLike | None = None,
-    *,
-    metadata: Mapping[str, str] | None = None,
-) -> None:
-    """Write a table that `read_table` reads, whole or not at all.
-
-    Parameters
-    ----------
-    path : path-like
-        ``.npz`` or ``.parquet``. An existing file is replaced.
-    X : array-like of shape (n, d)
-        Rows: floats of at most 64 bits, or integers.
-    y : array-like of shape (n,), default=None
-        Labels: integers or strings. In npz every string takes the room of the longest.
-    metadata : mapping of str to str, default=None
-        Stored in the Parquet schema. Not for npz.
-
-    Raises
-    ------
-    InputError
-        If the arrays break these rules, the suffix is another one, or the file cannot be written.
-    ParameterError
-        If `metadata` is given for npz, or is no mapping of str to str.
-    """
-    target = Path(path)
-    write = _by_suffix(target, _WRITERS, "path")
-    rows = as_array(X, "X")
-    _check_rows(rows, "X")
-    classes = None if y is None else as_labels(y)
-    if classes is not None and len(classes) != len(rows):
-        raise InputError("X and y must have equally many rows; the numbers differ; pass one label for each row")
-    texts = dict(metadata or {})
-    if not all(isinstance(text, str) for text in itertools.chain(texts, texts.values())):
-        raise ParameterError("metadata must map str to str; got another type; convert it with str()")
-    if texts and target.suffix.lower() == ".npz":
-        raise ParameterError("metadata must be empty for .npz; got some; write .parquet to keep metadata")
-    promise, hint = f"{target} must be writable", "check the folder, its permissions and free space"
-    # A hidden folder beside the target: on the same file system, and gone whatever happens.
-    with converting(promise, hint), tempfile.TemporaryDirectory(prefix=".", dir=target.parent) as folder:
-        part = Path(folder) / "part"
-        write(part, rows, classes, texts)
-        os.replace(part, target)
-
-
 def _read_npy(path: Path, _x: str, _y: str | None) -> EmbeddingTable:
     """Map the rows of an npy file."""
     rows = load_npy(path)
-    _check_rows(rows, str(path))
+    check_rows(rows, str(path))
     return EmbeddingTable(_ArrayRows(rows), None, {})
 
 
@@ -317,7 +264,7 @@ def _read_npz(path: Path, x: str, y: str | None) -> EmbeddingTable:
         x_name, y_name = _pick(list(archive.files), x, y, path)
         rows = np.asarray(archive[x_name])
         labels = None if y_name is None else np.asarray(archive[y_name])
-    _check_rows(rows, f"{path}: array {x_name!r}")
+    check_rows(rows, f"{path}: array {x_name!r}")
     y_array = None if labels is None else as_labels(labels, name=f"{path}: array {y_name!r}")
     return EmbeddingTable(_ArrayRows(rows), y_array, {})
 
@@ -491,38 +438,6 @@ def _column_labels(file: Any, path: Path, name: str) -> Array:
     raise InputError(f"{promise}; got {kind}; name the label column with y")
 
 
-def _write_npz(path: Path, rows: Array, labels: Array | None, _metadata: dict[str, str]) -> None:
-    arrays = {"x": rows} if labels is None else {"x": rows, "y": _without_objects(labels)}
-    with path.open("xb") as file:  # an open file, because savez appends a suffix to a path
-        np.savez(file, allow_pickle=False, **arrays)
-
-
-def _without_objects(labels: Array) -> Array:
-    return labels.astype(np.str_) if labels.dtype.kind == "O" else labels
-
-
-def _write_parquet(path: Path, rows: Array, labels: Array | None, metadata: dict[str, str]) -> None:
-    native = np.ascontiguousarray(rows, dtype=rows.dtype.newbyteorder("="))
-    columns = {"x": pa.FixedSizeListArray.from_arrays(pa.array(native.reshape(-1)), rows.shape[1])}
-    if labels is not None:
-        columns["y"] = pa.array(labels.tolist(), type=pa.int64() if labels.dtype.kind == "i" else pa.string())
-    table = pa.table(columns).replace_schema_metadata(metadata or None)
-    # Embeddings hardly repeat, so a dictionary of them only costs time and memory.
-    pq.write_table(table, path, row_group_size=_GROUP_ROWS, use_dictionary=["y"])
-
-
-def _check_rows(rows: Array, name: str) -> None:
-    """Refuse what is not a matrix of numbers."""
-    if rows.ndim != 2 or rows.shape[1] < 1:
-        got = f"{rows.ndim} dimensions" if rows.ndim != 2 else "no columns"
-        raise InputError(f"{name} must have two dimensions, rows and features; got {got}; pass a row a record")
-    if rows.dtype.kind not in "iuf" or rows.dtype.itemsize > 8:
-        raise InputError(
-            f"{name} must hold floats (16, 32 or 64 bits) or integers; got {type_name(rows)}; "
-            "convert the rows with astype(numpy.float32)"
-        )
-
-
 def _pick(names: list[str], x: str, y: str | None, path: Path) -> tuple[str, str | None]:
     """Choose the columns or arrays of rows and labels; only the default names have others in their place."""
     chosen: dict[str, str] = {}
@@ -549,14 +464,5 @@ def _is_folder(path: Path) -> bool:
         return stat.S_ISDIR(path.stat().st_mode)
 
 
-def _by_suffix(path: Path, table: Mapping[str, T], name: str) -> T:
-    choice = table.get(path.suffix.lower())
-    if choice is None:
-        raise InputError(f"{name} must end in {', '.join(table)}; got {path.name!r}; convert the file")
-    return choice
-
-
 _Reader = Callable[[Path, str, str | None], EmbeddingTable]
-_Writer = Callable[[Path, Array, Array | None, dict[str, str]], None]
 _READERS: dict[str, _Reader] = {".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet}
-_WRITERS: dict[str, _Writer] = {".npz": _write_npz, ".parquet": _write_parquet}

@@ -56,7 +56,8 @@ class _ArrowRecords(Source):
         if pa.types.is_binary(images) or pa.types.is_large_binary(images):
             return "image"
         raise InputError(
-            f"{self.path}: column {self.columns.x!r} must hold texts or the bytes of images; got {kind}; see --x."
+            f"must name a column of texts or of the bytes of images; {self.columns.x!r} of {self.path} holds {kind}.",
+            parameter="x",
         )
 
     def _label_type(self, kind: pa.DataType) -> pa.DataType:
@@ -65,7 +66,9 @@ class _ArrowRecords(Source):
             return pa.int64()
         if _is_text(kind):
             return pa.string()
-        raise InputError(f"{self.path}: column {self.columns.y!r} must hold integers or texts; got {kind}; see --y.")
+        raise InputError(
+            f"must name a column of integers or texts; {self.columns.y!r} of {self.path} holds {kind}.", parameter="y"
+        )
 
     def _batches(self) -> Iterator[tuple[pa.RecordBatch, str]]:
         """Yield batches, each with the version of the file that it comes from."""
@@ -138,10 +141,12 @@ class SavedDataset(_ArrowRecords):
             loaded = datasets.load_from_disk(str(self.path), keep_in_memory=False)
         if isinstance(loaded, dict):
             if self.split not in loaded:
-                raise ParameterError(f"--split must be one of {', '.join(map(repr, loaded))}; got {self.split!r}.")
+                raise ParameterError(
+                    f"must be one of {', '.join(map(repr, loaded))}; got {self.split!r}.", parameter="split"
+                )
             loaded = loaded[self.split]
         elif self.split is not None:
-            raise ParameterError(f"--split must be left out; {self.path} holds one split only.")
+            raise ParameterError(f"must be left out; {self.path} holds one split only.", parameter="split")
         self._data = loaded.with_format("arrow")
         self._version = version_of(*(file["filename"] for file in loaded.cache_files))
         self._find(loaded.features.arrow_schema, "datasets", self.split)
@@ -181,7 +186,9 @@ class Arrays(Source):
     def __post_init__(self) -> None:
         splits = sorted(file.name.removesuffix("_x.npy") for file in self.path.glob("*_x.npy"))
         if self.split not in splits:
-            raise ParameterError(f"--split must be one of {', '.join(map(repr, splits))}; got {self.split!r}.")
+            raise ParameterError(
+                f"must be one of {', '.join(map(repr, splits))}; got {self.split!r}.", parameter="split"
+            )
         rows, labels = (self.path / f"{self.split}_{name}.npy" for name in "xy")
         self._version = version_of(rows)
         self._table: EmbeddingTable = read_table(rows, labels=labels if labels.exists() else None)

@@ -6,8 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +14,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dppl import _validate
-from dppl.data import EmbeddingTable, read_table, write_table
+from dppl._files import atomic_file
+from dppl.data import EmbeddingTable, read_table
 from dppl.data._reading import converting
-from dppl.embedding.rows import ROWS, as_rows, lattice_metadata
+from dppl.data.writing import write_npz
+from dppl.embedding.rows import ROWS, lattice_metadata, to_storage
 from dppl.embedding.shards import dictionary_columns, schema_of
 from dppl.errors import ParameterError
 
@@ -67,16 +68,12 @@ def convert_table(
         raise ParameterError(
             f"{source} says what its embeddings do not cover, which only .parquet can keep; name such a file."
         )
-    # A hidden folder beside the target: on the same file system, and gone whatever happens.
-    with TemporaryDirectory(prefix=".", dir=target.parent) as folder:
-        part = Path(folder) / f"part{target.suffix.lower()}"
-        kind = table.dtype.name if rows is None else rows
+    kind = table.dtype.name if rows is None else rows
+    with atomic_file(target, overwrite=True, private=True) as file:
         if target.suffix.lower() == ".parquet":
-            _write_parquet(table, parquet_files(Path(source)) or [Path(source)], read, part, kind)
+            _write_parquet(table, parquet_files(Path(source)) or [Path(source)], read, file, kind)
         else:
-            _WRITERS[target.suffix.lower()](table, part, kind)
-        part.chmod(0o600)  # as private as the table
-        os.replace(part, target)
+            _WRITERS[target.suffix.lower()](table, file, kind)
 
 
 def parquet_files(source: Path) -> list[Path]:
@@ -117,24 +114,23 @@ def _is_list(kind: Any) -> bool:
 
 def _converted(table: EmbeddingTable, rows: str) -> Iterator[NDArray[Any]]:
     for block in table.blocks(_BLOCK_ROWS):
-        yield block if rows == table.dtype.name else as_rows(block, rows)
+        yield block if rows == table.dtype.name else to_storage(block, rows)
 
 
-def _write_npy(table: EmbeddingTable, out: Path, rows: str) -> None:
-    array = np.lib.format.open_memmap(out, mode="w+", dtype=np.dtype(rows), shape=table.shape)
-    start = 0
+def _write_npy(table: EmbeddingTable, file: IO[bytes], rows: str) -> None:
+    description = np.lib.format.dtype_to_descr(np.dtype(rows))
+    header = {"descr": description, "fortran_order": False, "shape": table.shape}
+    np.lib.format.write_array_header_1_0(file, header)
     for block in _converted(table, rows):
-        array[start : start + len(block)] = block
-        start += len(block)
-    array.flush()
+        file.write(block.tobytes())
 
 
-def _write_npz(table: EmbeddingTable, out: Path, rows: str) -> None:
-    write_table(out, np.concatenate([np.empty((0, table.shape[1]), rows), *_converted(table, rows)]), table.y)
+def _write_npz(table: EmbeddingTable, file: IO[bytes], rows: str) -> None:
+    write_npz(file, np.concatenate([np.empty((0, table.shape[1]), rows), *_converted(table, rows)]), table.y)
 
 
 def _write_parquet(
-    table: EmbeddingTable, parts: list[Path], read: Callable[[Path], EmbeddingTable], out: Path, rows: str
+    table: EmbeddingTable, parts: list[Path], read: Callable[[Path], EmbeddingTable], file: IO[bytes], rows: str
 ) -> None:
     present = pq.read_schema(parts[0]).names if parts[0].suffix.lower() == ".parquet" else []
     texts = [name for name in _TEXTS if name in present]
@@ -142,7 +138,7 @@ def _write_parquet(
     metadata = {key: text for key, text in table.metadata.items() if key != "lattice"}
     metadata |= lattice_metadata(table.shape[1], rows)
     schema = schema_of(labels, table.shape[1], rows, metadata, texts)
-    with pq.ParquetWriter(out, schema, use_dictionary=dictionary_columns(schema)) as writer:
+    with pq.ParquetWriter(file, schema, use_dictionary=dictionary_columns(schema)) as writer:
         for part in parts:
             _write_part(writer, read(part), pq.read_table(part, columns=texts) if texts else None, rows, schema)
 
@@ -160,5 +156,5 @@ def _write_part(writer: Any, table: EmbeddingTable, texts: Any, rows: str, schem
         start = stop
 
 
-_WRITERS: dict[str, Callable[[EmbeddingTable, Path, str], None]] = {".npz": _write_npz, ".npy": _write_npy}
+_WRITERS: dict[str, Callable[[EmbeddingTable, IO[bytes], str], None]] = {".npz": _write_npz, ".npy": _write_npy}
 SUFFIXES = (".parquet", *_WRITERS)

@@ -36,7 +36,7 @@ def open_images(path: Path, columns: Columns, labels: Path | None) -> Source:
     if path.suffix.lower() in SUFFIXES and path.is_file() and labels is None:
         return OneImage(path)
     if not path.is_dir():
-        raise InputError(f"{path} must be a folder of images; it is a file; its --format is another one.")
+        raise InputError(f"must be another for {path}, which is a file and not a folder of images.", parameter="kind")
     return ImageFolder(path) if labels is None else ListedImages(path, labels, columns)
 
 

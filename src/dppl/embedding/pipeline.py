@@ -21,9 +21,9 @@ from dppl import _validate
 from dppl.embedding.arrow import Arrays
 from dppl.embedding.cache import Cache
 from dppl.embedding.decoding import decode, described, quiet
+from dppl.embedding.left_out import LeftOut
 from dppl.embedding.records import Payload, Record, Source, Unusable, left_out
-from dppl.embedding.report import LeftOut
-from dppl.embedding.rows import ROWS, as_rows, lattice_metadata
+from dppl.embedding.rows import ROWS, lattice_metadata, to_storage
 from dppl.embedding.shards import ShardedTable, Window, schema_of
 from dppl.encoders import Encoder
 from dppl.errors import DpplError, InputError, ParameterError
@@ -204,10 +204,10 @@ class _Given:
 def _encoder_for(source: Source, encoder: Encoder | None) -> Encoder | _Given:
     if isinstance(source, Arrays):
         if encoder is not None:
-            raise ParameterError("--encoder must be left out: the source holds embeddings already.")
+            raise ParameterError("must be left out: the source holds embeddings already.", parameter="encoder")
         return _Given(source.dimension)
     if encoder is None:
-        raise ParameterError(f"--encoder URI is required: the source holds {source.modality}s.")
+        raise ParameterError(f"is required: the source holds {source.modality}s.", parameter="encoder")
     if encoder.modality != source.modality:
         name = "it" if encoder.fingerprint is None else encoder.fingerprint.uri
         raise ParameterError(
@@ -382,7 +382,7 @@ class _Work:
         embedded = [item for item in window if item.x is not None]
         if embedded:
             x = np.stack([item.x for item in embedded if item.x is not None])
-            stored = as_rows(x, self.rows)
+            stored = to_storage(x, self.rows)
             finite = np.isfinite(x).all(axis=1) & np.isfinite(stored).all(axis=1)
             for item, row, good in zip(embedded, stored, finite, strict=True):
                 item.x, item.reason = row, None if good else f"its embedding is not finite in {self.rows}"

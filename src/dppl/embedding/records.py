@@ -177,11 +177,11 @@ class Columns:
         has = "see its first line" if secret else f"it has {_listed(names)}"
         if secret and len(names) == 1:  # which is its form, and no name
             has += ", which has one column only: columns of .csv have commas between them, those of .tsv tabs"
-        for option, name in (("--x", x), ("--y", y), ("--id", self.id)):
-            if name is None and option == "--x":
-                raise InputError(f"{where}: name the column with the text or image with --x; {has}.")
+        for parameter, name in (("x", x), ("y", y), ("id", self.id)):
+            if name is None and parameter == "x":
+                raise InputError(f"must name the column of {where} with the text or image; {has}.", parameter="x")
             if name is not None and names.count(name) != 1:
-                raise InputError(f"{where} must have the column {name!r} ({option}) once; {has}.")
+                raise InputError(f"must be one column of {where}; got {name!r}; {has}.", parameter=parameter)
         return Columns(x, y, self.id)
 
 

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from dppl.lattice import Lattice
 
-__all__ = ["ROWS", "as_rows", "lattice_metadata"]
+__all__ = ["ROWS", "lattice_metadata", "to_storage"]
 
 ROWS = ("float16", "int8", "float32")
 
 
-def as_rows(x: NDArray[Any], rows: str) -> NDArray[Any]:
+def to_storage(x: NDArray[Any], rows: str) -> NDArray[Any]:
     """Return embeddings in one of the forms `ROWS`, each row by itself.
 
     Parameters

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import itertools
 import json
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -23,14 +22,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from dppl._files import write_atomically
-from dppl.embedding.report import LeftOut, Report, check_place
+from dppl._files import locked, write_atomically
+from dppl.embedding.left_out import LeftOut, Report, check_place
 from dppl.errors import InputError, ParameterError
-
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["Done", "ShardedTable", "Window", "dictionary_columns", "schema_of"]
 
@@ -125,7 +119,8 @@ class ShardedTable:
             check_place(self.report)
         folder.mkdir(mode=0o700, exist_ok=True)
         with ExitStack() as stack:
-            _lock(folder, stack)
+            refusal = f"another process is writing to {folder}; wait for it, or choose another folder."
+            stack.enter_context(locked(folder, refusal))
             self.done, self.finished = self._read_manifest()
             if not self.finished:
                 kept = self.done[-1].report if self.done else 0
@@ -156,7 +151,9 @@ class ShardedTable:
         """
         if not self.finished:
             self._report.add(left_out)
-        raise InputError(f"--strict wants every record of the source, but one cannot be used; see {self.report}.")
+        raise InputError(
+            f"wants every record of the source, but one cannot be used; see {self.report}.", parameter="strict"
+        )
 
     def finish(self) -> None:
         """Say that there are no more records."""
@@ -174,7 +171,7 @@ class ShardedTable:
         path = self.folder / _MANIFEST
         if not path.exists():
             if any(entry.name[0] != "." for entry in self.folder.iterdir()):
-                raise ParameterError(f"--out must be a new folder, or a table to go on with; {self.folder} is neither.")
+                raise ParameterError(f"{self.folder} must be a new folder, or a table to go on with; it is neither.")
             return [], False
         try:
             manifest = json.loads(path.read_bytes())
@@ -241,15 +238,3 @@ def dictionary_columns(schema: pa.Schema) -> list[str]:
     """Return the columns that repeat: labels, and int8 rows, which Parquet would else give four bytes a number."""
     kind = schema.field("x").type.value_type
     return [name for name in schema.names if name == "y"] + (["x.list.element"] if pa.types.is_int8(kind) else [])
-
-
-def _lock(folder: Path, stack: ExitStack) -> None:
-    """Keep other processes out until the stack is closed, or this process ends."""
-    if fcntl is None:
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    stack.callback(os.close, descriptor)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise InputError(f"another process is writing to {folder}; wait for it, or choose another --out.") from None

@@ -68,15 +68,17 @@ def open_source(
         raise FileNotFoundError(f"there is no file or folder {source}.")
     found = _recognised(source) if kind == "auto" else kind
     if labels is not None and found not in ("images", "text"):
-        raise ParameterError(f"--labels goes with images and text files; {source} is read as {found}; name a column.")
+        raise ParameterError(
+            f"goes with images and text files; {source} is read as {found}; name a column.", parameter="labels"
+        )
     if split is not None and found not in ("datasets", "arrays"):
-        raise ParameterError(f"--split goes with datasets and arrays; {source} is read as {found}.")
+        raise ParameterError(f"goes with datasets and arrays; {source} is read as {found}.", parameter="split")
     names = columns or Columns()
     if names != Columns() and (found in ("text", "arrays") or (found == "images" and labels is None)):
-        raise ParameterError(f"--x, --y and --id name columns; {source} is read as {found}, which has none.")
+        raise ParameterError(f"must be left out; {source} is read as {found}, which has none.", parameter="columns")
     opened = _OPENERS[found](source, names, None if labels is None else Path(labels), split)
     if labels is not None and opened.label_type is None:
-        raise InputError(f"{labels} has no column label, labels or y; name that of the labels with --y.")
+        raise InputError(f"must name the column of labels in {labels}, which has no label, labels or y.", parameter="y")
     return opened
 
 
@@ -113,15 +115,16 @@ def _recognised(path: Path) -> str:
         kind = next((kind for pattern, kind in _CONTENTS.items() if any(path.glob(pattern))), "images")
         if kind != "images" and any(map(_holds_images, path.iterdir())):
             raise InputError(
-                f"{path} holds images beside other data, so one file would decide what it is; say what it is with "
-                "--format."
+                f"must say what {path} is; it holds images beside other data, so one file would decide.",
+                parameter="kind",
             )
         return kind
     suffix = path.suffix.lower()
     found = "images" if suffix in SUFFIXES else _SUFFIXES.get(suffix)
     if found is None:
         raise InputError(
-            f"{path} must end in {', '.join(_SUFFIXES)}, or be an image or a folder; or say what it is with --format."
+            f"must say what {path} is, unless it ends in {', '.join(_SUFFIXES)}, or is an image or a folder.",
+            parameter="kind",
         )
     return found
 

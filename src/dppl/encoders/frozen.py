@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -21,36 +20,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl._optional import optional
-from dppl.errors import ParameterError
+from dppl.errors import MissingExtra, ParameterError
 
 __all__ = ["FrozenModel", "in_pooler", "load_torch"]
 
 
 def load_torch(extra: str) -> Any:
-    """Import torch, and see that torchvision, if there is one, does not keep other libraries from being imported."""
-    torch = optional("torch", "torch", extra)
-    _mend_torchvision()
-    return torch
+    """Import torch, and see that other libraries can import the torchvision beside it, if there is one.
 
-
-@cache
-def _mend_torchvision() -> Any:
-    """Declare two operators that torchvision expects from its compiled part.
-
-    The package index has torchvision for CUDA only. Beside a torch without CUDA its compiled part does not load, and
-    then neither it nor timm nor transformers can be imported, though none of them needs these operators for an encoder.
+    Raises
+    ------
+    MissingExtra
+        If torch is not installed, or torchvision was built for another one.
     """
-    if find_spec("torchvision") is None:
-        return None
-    try:
-        import_module("torchvision")
-    except RuntimeError:
-        library = import_module("torch.library").Library("torchvision", "DEF")
-        for name in ("nms", "qnms"):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        import_module("torchvision")
-        return library  # which must live as long as its operators
-    return None
+    torch = optional("torch", "torch", extra)
+    if find_spec("torchvision") is not None:
+        try:
+            import_module("torchvision")
+        except (ImportError, OSError, RuntimeError) as error:
+            raise MissingExtra(
+                f"torchvision cannot be imported beside torch {torch.__version__}, so timm and transformers cannot be "
+                "either. Install both from one index, for a CPU: pip install --force-reinstall torch torchvision "
+                "--index-url https://download.pytorch.org/whl/cpu. Only timm needs it; for other encoders "
+                "pip uninstall torchvision is enough."
+            ) from error
+    return torch
 
 
 class FrozenModel:

@@ -71,7 +71,7 @@ def load(source: Source, device: str, precision: str) -> Network:
     modality, pooling = stated.pop("modality"), stated.pop("pooling", "none")
     model = _Model(session, stated.pop("output", None), pooling)
     if precision not in ("auto", model.dtype):
-        raise ParameterError(f"precision must be 'auto' or {model.dtype!r}, which the ONNX file decides.")
+        raise ParameterError(f"must be 'auto' or {model.dtype!r}, which the ONNX file decides.", parameter="precision")
     shared: dict[str, Any] = {
         "library": "onnxruntime",
         "weights": digest(contents(path.parent, (path.name, *_external_files(path)))),

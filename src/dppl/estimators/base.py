@@ -20,10 +20,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dppl import _validate
 from dppl.errors import InputError, ParameterError, WeakBudgetWarning
-from dppl.estimators import model_file, records
+from dppl.estimators import model_file, reading
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicArguments, PublicData
-from dppl.estimators.records import Codes
+from dppl.estimators.reading import Codes
 from dppl.estimators.splitters import warn_of_uncounted_fits
 from dppl.lattice import Lattice, RowSource, iter_blocks
 from dppl.mechanisms import Randomness, randomness
@@ -137,9 +137,9 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         source = randomness(self.random_state)
         self._forget()
         public.refuse_private(X)
-        rows, labels = records.checked_inputs(X, y)
+        rows, labels = reading.checked_inputs(X, y)
         if plan is None:
-            classes = records.public_classes(self.classes, labels)
+            classes = reading.public_classes(self.classes, labels)
             plan = self._planned(classes, public.checked(rows.shape[1], classes), rows.shape[1])
         else:
             self._check_plan(plan, rows.shape[1], public)
@@ -150,10 +150,10 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._fitted_with = self.get_params(deep=False)
             guarantee, charge = self._charge(plan.guarantee_on(X), ledger, partition)
             self.classes_, self.lattice_ = plan.classes, plan.lattice
-            self.encoder_, self.guarantee_ = records.encoder_of(X), guarantee
+            self.encoder_, self.guarantee_ = reading.encoder_of(X), guarantee
             with charged(charge):
                 # From here on private rows are read, and only the mechanism sees them.
-                codes = records.class_codes(labels, plan.classes, self.unknown_labels)
+                codes = reading.class_codes(labels, plan.classes, self.unknown_labels)
                 self._release(plan, rows, codes, source)
         if ledger is not None and charge is not None:
             ledger.finish(charge, model_sha256=sha256(self.to_bytes()).hexdigest())
@@ -205,7 +205,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         float
         """
         scores = self._scores(X)
-        truth = records.class_codes(records.as_labels(y, scores), self.classes_, "ignore")
+        truth = reading.class_codes(reading.as_labels(y, scores), self.classes_, "ignore")
         return float(np.average(scores.argmax(axis=1) == truth, weights=sample_weight))
 
     def plan(self, n_features: int, X_public: Any = None, *, X_examples: Any = None, y_examples: Any = None) -> Plan:
@@ -234,7 +234,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.check_parameters()
         if self.classes is None:
             raise ParameterError("classes must be the public list of classes; got None.")
-        classes = records.public_classes(self.classes, np.empty(0, np.intp))
+        classes = reading.public_classes(self.classes, np.empty(0, np.intp))
         public = PublicArguments.of(X_public, X_examples, y_examples).checked(n_features, classes)
         return self._planned(classes, public, n_features)
 
@@ -371,7 +371,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"means nothing without its notion; got {self.budget!r}."
             )
         _validate.one_of(ADJACENCIES, adjacency=self.adjacency)
-        _validate.one_of(records.UNKNOWN_LABELS, unknown_labels=self.unknown_labels)
+        _validate.one_of(reading.UNKNOWN_LABELS, unknown_labels=self.unknown_labels)
 
     def public_lattice(self, n_features: int, public: RowSource | None) -> Lattice:
         """Return the public map from embeddings to integer rows, from parameters and public rows only.
@@ -431,9 +431,9 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _scores(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self, self._RELEASED)
-        rows = records.as_rows(X)
+        rows = reading.as_rows(X)
         validate_data(self, X, reset=False, skip_check_array=True)
-        records.check_encoder(X, getattr(self, "encoder_", None), "X")
+        reading.check_encoder(X, getattr(self, "encoder_", None), "X")
         parts = [self._class_scores(self.lattice_.features(block)) for block in iter_blocks(rows, _PREDICT_ROWS)]
         return np.concatenate(parts) if parts else np.empty((0, len(self.classes_)))
 

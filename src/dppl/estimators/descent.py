@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from dppl.estimators.base import EmbeddingClassifier
-from dppl.estimators.records import Codes
+from dppl.estimators.reading import Codes
 from dppl.mechanisms import Randomness, RoundedGaussian
 from dppl.privacy import Budget, Release
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dppl.errors import ParameterError
 from dppl.estimators.public_data import PublicData, refuse_private_as_public
-from dppl.estimators.records import check_encoder, depends_on_company, encoder_of
+from dppl.estimators.reading import check_encoder, depends_on_company, encoder_of
 from dppl.lattice import Lattice, RowSource
 from dppl.privacy import Guarantee
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.errors import InputError, ParameterError
-from dppl.estimators.records import Codes, as_labels, as_rows, check_encoder, class_codes, encoder_of
+from dppl.estimators.reading import Codes, as_labels, as_rows, check_encoder, class_codes, encoder_of
 from dppl.estimators.splitters import whole_public_rows
 from dppl.lattice import RowSource, TensorRows, iter_blocks
 

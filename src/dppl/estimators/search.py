@@ -18,17 +18,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from dppl import _validate
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
-from dppl.estimators import records
+from dppl.estimators import reading
 from dppl.estimators.base import EmbeddingClassifier, as_json, charged
 from dppl.estimators.public_data import PublicArguments
-from dppl.estimators.records import Codes
+from dppl.estimators.reading import Codes
 from dppl.estimators.splitters import warn_of_uncounted_fits
 from dppl.lattice import RowSource, iter_blocks, take_rows
 from dppl.mechanisms import Randomness, RoundedGaussian, randomness
 from dppl.privacy import ZCDP, ApproxDP, Guarantee, Release
 from dppl.privacy.guarantee import TUNED_ELSEWHERE
 from dppl.privacy.ledger import Ledger, LedgerEntry
-from dppl.privacy.tuning import rho_per_run_within
+from dppl.privacy.search import rho_per_run_within
 
 SCORINGS = ("accuracy", "balanced")
 _FIXED = ("budget", "classes", "adjacency", "unknown_labels", "random_state")
@@ -164,8 +164,8 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         # A candidate whose parameters do not fit each other, the width or the public rows shows before it is paid for.
         public = PublicArguments.of(X_public, X_examples, y_examples)
         public.refuse_private(X)
-        rows, labels = records.checked_inputs(X, y)
-        classes = records.public_classes(self.estimator.classes, labels)
+        rows, labels = reading.checked_inputs(X, y)
+        classes = reading.public_classes(self.estimator.classes, labels)
         data = public.checked(rows.shape[1], classes)
         models = (self._candidate(candidate, rho, source) for candidate in candidates)
         plans = [model._planned(classes, data, rows.shape[1]) for model in models]
@@ -174,7 +174,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         charge = self._charge(guarantee, ledger, partition, candidates)
         with charged(charge):
             # From here on private rows are read.
-            codes = records.class_codes(labels, classes, self.estimator.unknown_labels)
+            codes = reading.class_codes(labels, classes, self.estimator.unknown_labels)
             held_out = _coins(len(labels), self.validation_share, source)
             training = np.flatnonzero(~held_out)
             train_rows, train_labels = take_rows(rows, training), labels[training]
@@ -185,7 +185,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 candidate = candidates[number]
                 model = self._candidate(candidate, rho, source)
                 model._fit(train_rows, train_labels, PublicArguments(), plans[number], None, None)
-                model.encoder_ = records.encoder_of(X)
+                model.encoder_ = reading.encoder_of(X)
                 score = self._score(model, test_rows, test_codes, scores, source)
                 # The theorem wants a total order on results, so equal scores are told apart by the models' bytes.
                 return score, model.to_bytes(), model, candidate

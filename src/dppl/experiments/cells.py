@@ -23,8 +23,8 @@ from dppl.experiments import metrics
 from dppl.experiments.config import NATURAL, SCHEMA, Cell
 from dppl.experiments.datasets import Dataset, DatasetSpec, load_dataset
 from dppl.experiments.methods import METHODS
-from dppl.experiments.results import DONE, FAILED, Record
-from dppl.experiments.tuning import search
+from dppl.experiments.results import DONE, FAILED, Result
+from dppl.experiments.tuning import tune
 from dppl.mechanisms import CoinPress
 from dppl.privacy import Budget, GaussianDP, PureDP
 from dppl.privacy.guarantee import software_versions
@@ -73,7 +73,7 @@ def _check_estimator(cell: Cell, dataset: Dataset) -> None:
         model.public_lattice(width, None if cell.pool is None else np.ones((1, width), np.float32))
 
 
-def run_cell(cell: Cell, datasets: Mapping[tuple[str, str], DatasetSpec]) -> Record:
+def run_cell(cell: Cell, datasets: Mapping[tuple[str, str], DatasetSpec]) -> Result:
     """Compute a cell.
 
     Parameters
@@ -84,7 +84,7 @@ def run_cell(cell: Cell, datasets: Mapping[tuple[str, str], DatasetSpec]) -> Rec
     Returns
     -------
     dict
-        The record for the results file. A cell that fails gives a record too: class and message of the error.
+        The result for the results file. A cell that fails gives a result too: class and message of the error.
     """
     try:
         with warnings.catch_warnings(record=True) as caught, threadpool_limits(1):
@@ -96,8 +96,8 @@ def run_cell(cell: Cell, datasets: Mapping[tuple[str, str], DatasetSpec]) -> Rec
     return {**_head(cell, DONE), **content, "warnings": texts}
 
 
-def failure(cell: Cell, error: str, message: str) -> Record:
-    """Return the record of a cell that failed."""
+def failure(cell: Cell, error: str, message: str) -> Result:
+    """Return the result of a cell that failed."""
     return {**_head(cell, FAILED), "error": error, "message": message}
 
 
@@ -114,7 +114,7 @@ def paper_epsilon(budget: Budget) -> float:
     return budget.gaussian_allowance().mu
 
 
-def _measure(cell: Cell, dataset: Dataset) -> Record:
+def _measure(cell: Cell, dataset: Dataset) -> Result:
     method = METHODS[cell.method]
     rows = _subset(dataset, cell)
     X, y = dataset.X[rows], dataset.y[rows]
@@ -123,14 +123,13 @@ def _measure(cell: Cell, dataset: Dataset) -> Record:
     parameters, searched = dict(cell.parameters), None
 
     def fit(settings: Mapping[str, Any], X: Any, y: Any, seed: int) -> Any:
-        model = method.build(budget, dataset.classes, seed, settings)
-        return model.fit(X, y, X_public=public) if method.private else model.fit(X, y)
+        return method.build(budget, dataset.classes, seed, settings).fit(X, y, X_public=public)
 
     seconds: dict[str, float] = {}
     with _peak_memory() as peak:
         if cell.tuned:
             with _timed(seconds, "tune"):
-                searched = search(cell, method, fit, X, y, dataset.classes)
+                searched = tune(cell, method, fit, X, y, dataset.classes)
             parameters |= searched["best"]
         with _timed(seconds, "fit"):
             model = fit(parameters, X, y, cell.noise_seed)
@@ -140,8 +139,7 @@ def _measure(cell: Cell, dataset: Dataset) -> Record:
     sizes = metrics.class_sizes(y, dataset.classes)
     steps = {}
     if cell.method == "coinpress":
-        norms = _coinpress_norms(lambda settings: fit({**parameters, **settings}, X, y, cell.noise_seed), model)
-        steps = {"coinpress": {"radius": _coinpress_radii(model, sizes), "norm": norms}}
+        steps["coinpress"] = _coinpress(lambda more: fit(parameters | more, X, y, cell.noise_seed), model, sizes)
     return {
         "e": None if budget is None else paper_epsilon(budget),
         "notion": "none" if budget is None else budget.notion,
@@ -170,7 +168,7 @@ def _subset(dataset: Dataset, cell: Cell) -> Rows:
     return long_tailed(dataset.y, float(cell.ir), cell.seed)
 
 
-def _promise(model: Any) -> Record:
+def _promise(model: Any) -> dict[str, Any]:
     """Return what the guarantee says; nothing for references without one."""
     if model is None:
         return {"adjacency": None, "unit": None, "exact": None}
@@ -178,26 +176,22 @@ def _promise(model: Any) -> Record:
     return {"adjacency": guarantee.adjacency, "unit": guarantee.unit, "exact": guarantee.exact}
 
 
-def _coinpress_norms(fit: Callable[[Mapping[str, Any]], Any], model: Any) -> list[float]:
-    """Return the mean norm of the classes' estimates after each step of CoinPress, in the mechanism's units.
+def _coinpress(refit: Callable[[dict[str, Any]], Any], model: Any, sizes: NDArray[np.int64]) -> dict[str, list[float]]:
+    """Return the mean radius of the classes' balls, first and after each step, and the mean norm of their estimates.
 
-    The first steps of a fit are a fit that stops after them: the shares of the budget are those of the whole.
+    Both are in the mechanism's units. The first steps of a fit are a fit that stops after them: the shares of the
+    budget are those of the whole.
     """
     (release,) = model.guarantee_.releases
     split = tuple(release.parameters.values())
-    models = [*(fit({"coinpress_split": split[:steps]}) for steps in range(1, len(split))), model]
-    return [float(np.linalg.norm(one.prototypes_, axis=1).mean() * one.lattice_.dim**0.5) for one in models]
-
-
-def _coinpress_radii(model: Any, sizes: NDArray[np.int64]) -> list[float]:
-    """Return the mean radius of the classes' balls, first and after each step of CoinPress, in the same units."""
-    (release,) = model.guarantee_.releases
-    split = tuple(release.parameters.values())
     mechanism = CoinPress(release.cost["mu"], split=split, radius=model.coinpress_radius)
-    return [fmean(radii) for radii in zip(*(mechanism.radii(int(n), model.lattice_) for n in sizes), strict=True)]
+    radii = zip(*(mechanism.radii(int(n), model.lattice_) for n in sizes), strict=True)
+    models = [*(refit({"coinpress_split": split[:steps]}) for steps in range(1, len(split))), model]
+    norms = [float(np.linalg.norm(one.prototypes_, axis=1).mean() * one.lattice_.dim**0.5) for one in models]
+    return {"radius": [fmean(each) for each in radii], "norm": norms}
 
 
-def _metrics(dataset: Dataset, predicted: NDArray[Any], sizes: NDArray[np.int64]) -> Record:
+def _metrics(dataset: Dataset, predicted: NDArray[Any], sizes: NDArray[np.int64]) -> dict[str, Any]:
     each = metrics.class_accuracies(dataset.y_test, predicted, dataset.classes)
     smallest = each[metrics.minority_classes(sizes)]
     smallest = smallest[~np.isnan(smallest)]
@@ -216,7 +210,7 @@ def _calibration_error(dataset: Dataset, model: Any) -> float | None:
     return metrics.calibration_error(dataset.y_test, probabilities, model.classes_)
 
 
-def _head(cell: Cell, status: str) -> Record:
+def _head(cell: Cell, status: str) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "key": cell.key,
@@ -227,7 +221,7 @@ def _head(cell: Cell, status: str) -> Record:
     }
 
 
-def _as_json(parameters: Mapping[str, Any]) -> Record:
+def _as_json(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in parameters.items()}
 
 

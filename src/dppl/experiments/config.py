@@ -16,13 +16,13 @@ from dppl import _validate
 from dppl._optional import optional
 from dppl.errors import DpplError, InputError, ParameterError
 from dppl.experiments.datasets import PARTS, SAMPLE, DatasetSpec, Pool
-from dppl.experiments.methods import check_parameters, needs_public, uses_public
+from dppl.experiments.methods import METHODS, checked_method
 from dppl.privacy import ZCDP, Budget
-from dppl.privacy.guarantee import budget_from_dict
+from dppl.privacy.budgets import budget_from_dict
 
 __all__ = ["SCHEMA", "Cell", "Experiment", "built_in_names", "load_experiment"]
 
-# Raised when cells or records change their meaning; results of different schemas are never mixed.
+# Raised when cells or results change their meaning; results of different schemas are never mixed.
 SCHEMA = 1
 NATURAL = "natural"
 
@@ -209,7 +209,7 @@ def _grid(content: Any, data: Path | None) -> tuple[str, dict[tuple[str, str], D
 
 
 @dataclass(frozen=True, slots=True)
-class _MethodChoice:
+class _MethodSpec:
     where: str
     name: str
     parameters: dict[str, Any]
@@ -219,21 +219,21 @@ class _MethodChoice:
 
 
 def _cells(
-    choice: _MethodChoice,
+    choice: _MethodSpec,
     spec: DatasetSpec,
     pools: list[Pool],
     ratio: float | str,
     seed: int,
 ) -> Iterator[Cell]:
-    method = check_parameters(choice.name, choice.parameters, choice.where)
-    if needs_public(method, choice.parameters) and not pools:
+    method = METHODS[choice.name]
+    if method.needs_public(choice.parameters) and not pools:
         raise ParameterError(
             f"{choice.where}: {choice.name} needs public rows, and data set {spec.name!r} names none; add public."
         )
     if method.private and not choice.budgets:
         raise ParameterError(f"budgets must hold at least one budget; {choice.name} spends one.")
     spent: list[dict[str, float] | None] = [*choice.budgets] if method.private else [None]
-    read: list[Pool | None] = [*pools] if pools and uses_public(method, choice.parameters) else [None]
+    read: list[Pool | None] = [*pools] if pools and method.uses_public(choice.parameters) else [None]
     for budget in spent:
         if budget is not None and tuple(budget) == ("epsilon",) and not method.pure:
             raise ParameterError(
@@ -246,7 +246,7 @@ def _cells(
                 yield Cell(choice.name, parameters, spec.name, spec.encoder, pool, budget, ratio, seed, trials)
 
 
-def _methods(entry: Any, where: str, budgets: list[dict[str, float]], seeds: list[int]) -> Iterator[_MethodChoice]:
+def _methods(entry: Any, where: str, budgets: list[dict[str, float]], seeds: list[int]) -> Iterator[_MethodSpec]:
     """Expand lists of values into all combinations; an entry may have budgets and seeds of its own."""
     if isinstance(entry, str):
         entry = {"method": entry}
@@ -261,13 +261,13 @@ def _methods(entry: Any, where: str, budgets: list[dict[str, float]], seeds: lis
     for key, values in axes.items():
         if not all(isinstance(value, str | int | float | list | None) for value in values):
             raise ParameterError(f"{where}.{key} must hold numbers, texts, lists or null; got {fields[key]!r}.")
-    method = check_parameters(name, axes, where)
+    method = checked_method(name, axes, where)
     if trials and not method.space:
         raise ParameterError(f"{where}.tune: {name} has no hyper-parameters to search; leave tune out.")
     if trials and not method.private:
         raise ParameterError(f"{where}.tune: {name} is a reference without privacy; leave tune out.")
     for combination in itertools.product(*axes.values()):
-        yield _MethodChoice(where, name, dict(zip(axes, combination, strict=True)), trials, budgets, seeds)
+        yield _MethodSpec(where, name, dict(zip(axes, combination, strict=True)), trials, budgets, seeds)
 
 
 def _values(value: Any) -> list[Any]:

@@ -2,42 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics.pairwise import cosine_similarity
-from sklearn.preprocessing import normalize
 
 from dppl.data import Sample, long_tailed
+from dppl.experiments.methods import METHODS
 from dppl.experiments.metrics import class_accuracies, class_sizes, minority_classes
 from dppl.privacy import GaussianDP
-from dppl.prototypes import MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
 
 Rows: TypeAlias = NDArray[np.int64]
 Accuracies: TypeAlias = tuple[float, float | None]
 
-# Positions on the x-axis of the papers' figures, sqrt(2·rho).
+# Values of mu, which are positions on the x-axis of the papers' figures.
 PAPER_EPSILONS = (0.25, 1.0, 8.0)
 IMBALANCE_RATIOS = (1, 50)
 SEEDS = 5
 
-METHODS: dict[str, Callable[..., Any]] = {
-    "SoftmaxPrototypes": SoftmaxPrototypes,
-    "MeanPrototypes": MeanPrototypes,
-    "  as published, DPPL-AAAI": partial(MeanPrototypes, adjacency="replace-one"),
-    "  CoinPress, DPPL-v1": partial(MeanPrototypes, adjacency="replace-one", mechanism="coinpress"),
-    "PublicPrototypes": PublicPrototypes,
-    "  top-5": partial(PublicPrototypes, n_prototypes=5),
+# Names in the table, and the methods of experiments that they stand for.
+PRIVATE = {
+    "SoftmaxPrototypes": "softmax",
+    "MeanPrototypes": "mean",
+    "  as published, DPPL-AAAI": "mean-replace-one",
+    "  CoinPress, DPPL-v1": "coinpress",
+    "PublicPrototypes": "public",
+    "  top-5": "public-topk",
 }
 REFERENCE = "class means, not private"
+_METHODS = {**PRIVATE, REFERENCE: "ncm"}
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class Average:
     """Accuracies of one method at one budget and imbalance ratio, means over the seeds.
 
     Parameters
@@ -59,7 +58,7 @@ class Cell:
     minority: float | None
 
 
-def compare(sample: Sample, advance: Callable[[], None]) -> list[Cell]:
+def compare(sample: Sample, advance: Callable[[], None]) -> list[Average]:
     """Fit every method at every budget and imbalance ratio.
 
     Parameters
@@ -70,36 +69,37 @@ def compare(sample: Sample, advance: Callable[[], None]) -> list[Cell]:
 
     Returns
     -------
-    list of Cell
-        Runs are seeded: figures for people, not models for release.
+    list of Average
+        Runs are seeded: numbers for people, not models for release.
     """
-    cells = []
+    averages = []
     for ratio in IMBALANCE_RATIOS:
         subsets = [long_tailed(sample.y, ratio, seed) for seed in range(SEEDS)]
-        cells.append(_average(REFERENCE, ratio, None, _reference_runs(sample, subsets, ratio)))
-        for method, build in METHODS.items():
-            for paper_epsilon in PAPER_EPSILONS:
-                runs = []
-                for seed, rows in enumerate(subsets):
-                    budget = GaussianDP(paper_epsilon)
-                    model = build(budget, classes=sample.classes, random_state=seed)
-                    model.fit(sample.X[rows], sample.y[rows], X_public=sample.X_public)
-                    runs.append(_accuracies(model.predict(sample.X_test), sample, rows, ratio))
-                    advance()
-                cells.append(_average(method, ratio, paper_epsilon, runs))
-    return cells
+        for name, paper_epsilon in _settings():
+            runs = []
+            for seed, rows in enumerate(subsets):
+                predicted = _predicted(_METHODS[name], paper_epsilon, sample, rows, seed)
+                runs.append(_accuracies(predicted, sample, rows, ratio))
+                advance()
+            averages.append(_average(name, ratio, paper_epsilon, runs))
+    return averages
 
 
 def n_fits() -> int:
     """Return how often `compare` calls `advance`."""
-    return len(IMBALANCE_RATIOS) * len(METHODS) * len(PAPER_EPSILONS) * SEEDS
+    return len(IMBALANCE_RATIOS) * len(_settings()) * SEEDS
 
 
-def _reference_runs(sample: Sample, subsets: list[Rows], ratio: int) -> Iterator[Accuracies]:
-    for rows in subsets:
-        sums = [normalize(sample.X[rows][sample.y[rows] == c]).sum(axis=0) for c in sample.classes]
-        predicted = sample.classes[cosine_similarity(sample.X_test, sums).argmax(axis=1)]
-        yield _accuracies(predicted, sample, rows, ratio)
+def _settings() -> list[tuple[str, float | None]]:
+    return [(REFERENCE, None), *((name, mu) for name in PRIVATE for mu in PAPER_EPSILONS)]
+
+
+def _predicted(name: str, paper_epsilon: float | None, sample: Sample, rows: Rows, seed: int) -> NDArray[Any]:
+    method = METHODS[name]
+    budget = None if paper_epsilon is None else GaussianDP(paper_epsilon)
+    model = method.build(budget, sample.classes, seed, method.defaults)
+    model.fit(sample.X[rows], sample.y[rows], X_public=sample.X_public)
+    return np.asarray(model.predict(sample.X_test))
 
 
 def _accuracies(predicted: NDArray[Any], sample: Sample, rows: Rows, ratio: int) -> Accuracies:
@@ -110,9 +110,9 @@ def _accuracies(predicted: NDArray[Any], sample: Sample, rows: Rows, ratio: int)
     return float(per_class.mean()), float(per_class[smallest].mean())
 
 
-def _average(method: str, ratio: int, paper_epsilon: float | None, runs: Iterable[Accuracies]) -> Cell:
+def _average(method: str, ratio: int, paper_epsilon: float | None, runs: Iterable[Accuracies]) -> Average:
     balanced, minority = zip(*runs, strict=True)
-    return Cell(
+    return Average(
         method=method,
         imbalance_ratio=ratio,
         paper_epsilon=paper_epsilon,

@@ -10,11 +10,12 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeAlias
 
+from dppl._files import atomic_file
 from dppl._optional import optional
 from dppl.experiments.methods import METHODS
-from dppl.experiments.summary import AT_DELTA, TUNED, Series, gaussian_epsilon
+from dppl.experiments.series import AT_DELTA, TUNED, Panel, Series, epsilon_name
 
-__all__ = ["BAND", "MU_LABEL", "Panel", "budget_panels", "lines", "save"]
+__all__ = ["BALANCED_LABEL", "BAND_NOTE", "MU_LABEL", "budget_panels", "lines", "save"]
 
 LineStyle: TypeAlias = str | tuple[int, tuple[float, ...]]
 
@@ -40,7 +41,9 @@ _SETTINGS = {
 }
 # As its ticks: epsilons stand in brackets below.
 MU_LABEL = f"mu (Gaussian DP)\n({AT_DELTA})"
-BAND = (0.25, 0.75)
+BALANCED_LABEL = "balanced test accuracy"
+_BAND = (0.25, 0.75)
+BAND_NOTE = "Lines are medians over seeds, bands their quartiles."
 
 
 class _Look(NamedTuple):
@@ -49,7 +52,6 @@ class _Look(NamedTuple):
     marker: str
 
 
-Panel: TypeAlias = tuple[str, Sequence[Series]]
 Figure: TypeAlias = Any
 P = ParamSpec("P")
 
@@ -130,9 +132,11 @@ def lines(
 def save(figure: Figure, folder: Path, stem: str) -> None:
     """Write a figure as PNG and as SVG."""
     with optional("matplotlib", "Matplotlib", "bench").rc_context(_SETTINGS):
-        figure.savefig(folder / f"{stem}.png", dpi=160)
+        with atomic_file(folder / f"{stem}.png", overwrite=True) as file:
+            figure.savefig(file, format="png", dpi=160)
         figure.set_layout_engine("none")  # all is in its place now, and finding the places takes most of the time
-        figure.savefig(folder / f"{stem}.svg", metadata={"Date": None})
+        with atomic_file(folder / f"{stem}.svg", overwrite=True) as file:
+            figure.savefig(file, format="svg", metadata={"Date": None})
 
 
 def _axes(n_panels: int, labels: Collection[str]) -> tuple[Figure, list[Any]]:
@@ -231,10 +235,10 @@ def _untuned(one: Series) -> str:
 
 def _draw(axis: Any, one: Series, style: dict[str, Any]) -> None:
     if not one.private:
-        axis.axhline(sorted(one.reference)[len(one.reference) // 2], label=one.label, linewidth=1.2, **style)
+        axis.axhline(sorted(one.at(0.0))[len(one.at(0.0)) // 2], label=one.label, linewidth=1.2, **style)
         return
     places, middle = one.quantile(0.5)
-    (_, low), (_, high) = one.quantile(BAND[0]), one.quantile(BAND[1])
+    (_, low), (_, high) = one.quantile(_BAND[0]), one.quantile(_BAND[1])
     axis.plot(places, middle, label=one.label, **style)
     axis.fill_between(places, low, high, color=style["color"], alpha=0.13, linewidth=0)
 
@@ -242,7 +246,7 @@ def _draw(axis: Any, one: Series, style: dict[str, Any]) -> None:
 def _budget_axis(axis: Any) -> None:
     """Make x a logarithmic scale of mu, each label with its epsilon below."""
     axis.set_xscale("log")
-    _plain_ticks(axis.xaxis, lambda mu: f"{mu:,g}\n({gaussian_epsilon(mu)})")
+    _plain_ticks(axis.xaxis, lambda mu: f"{mu:,g}\n({epsilon_name(mu)})")
 
 
 def _plain_ticks(axis: Any, text: Callable[[float], str] = lambda value: f"{value:,g}") -> None:

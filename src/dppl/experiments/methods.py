@@ -1,27 +1,23 @@
-"""The methods that an experiment can compare: one entry each.
-
-A target is a class named ``module:Class`` and imported only when an experiment names its method, so an entry may stand
-here before its module does; naming it is an error of the configuration then.
-"""
+"""The methods that an experiment can compare: estimators of the registry with some parameters fixed, and references."""
 
 from __future__ import annotations
 
-import importlib
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from dppl import baselines
 from dppl.errors import ParameterError
+from dppl.estimators.registry import BY_NAME
 from dppl.privacy import Budget
 
-__all__ = ["METHODS", "Choice", "Method", "Range", "check_parameters", "label", "needs_public", "uses_public"]
+__all__ = ["METHODS", "Choice", "Method", "Range", "checked_method", "label"]
 
 # What the runner passes itself.
 _GIVEN = ("budget", "classes", "random_state")
-# Values of parameters that are fitted on public rows.
-_PUBLIC_VALUES = ("public", "auto")
-_PUBLIC_PARAMETERS = ("center", "rotation")
+_PUBLIC_ROWS = np.zeros((1, 1), np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +46,12 @@ class Method:
     ----------
     label : str
         Name in tables and figures.
-    target : str
-        ``module:Class``.
+    estimator : str
+        A class of the registry, or one of `dppl.baselines` that is not private.
     fixed : mapping
         Parameters that make the method what it is.
     public : bool
-        Whether it reads public rows. Others get them only where a parameter asks for them (``center: public``).
-    public_optional : bool
-        Whether it can do without them where a data set names none.
-    private : bool
-        False for references without any guarantee, which take no budget.
-    pure : bool
-        Whether it can spend a pure-DP budget.
-    exact : bool
-        Whether its sums and its noise for release are exact integers; a test compares with the guarantee.
+        Whether it may read public rows that it can do without.
     space : mapping of str to Choice or Range
         Hyper-parameters to search.
     defaults : mapping
@@ -71,33 +59,46 @@ class Method:
     """
 
     label: str
-    target: str
+    estimator: str
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    public: bool = False
-    public_optional: bool = False
-    private: bool = True
-    pure: bool = False
-    exact: bool = True
+    public: bool = True
     space: Space = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
-    def load(self) -> Any:
-        """Import the class.
+    @property
+    def private(self) -> bool:
+        """Whether it spends a budget; references give no guarantee."""
+        return self.estimator in BY_NAME
 
-        Raises
-        ------
-        ImportError, AttributeError
-            If this version of dppl does not have it.
-        """
-        module, name = self.target.split(":")
-        return getattr(importlib.import_module(module), name)
+    @property
+    def pure(self) -> bool:
+        """Whether it can spend a budget of pure DP."""
+        return self.private and BY_NAME[self.estimator].pure
+
+    @property
+    def parameters(self) -> list[str]:
+        """Names of the parameters that a configuration may set."""
+        names: list[str] = self._load()._get_param_names()
+        return [name for name in names if name not in (*_GIVEN, *self.fixed)]
 
     def build(self, budget: Budget | None, classes: Any, random_state: int, parameters: Mapping[str, Any]) -> Any:
         """Return the unfitted classifier."""
-        kind = self.load()
-        given: dict[str, Any] = {"budget": budget, "classes": classes, "random_state": random_state}
-        accepted = inspect.signature(kind).parameters
-        return kind(**{name: value for name, value in given.items() if name in accepted}, **self.fixed, **parameters)
+        given = {"budget": budget, "classes": classes, "random_state": random_state} if self.private else {}
+        return self._load()(**given, **self.fixed, **parameters)
+
+    def needs_public(self, parameters: Mapping[str, Any]) -> bool:
+        """Tell whether a fit with these parameters is impossible without public rows."""
+        return self._depends_on(None, parameters)
+
+    def uses_public(self, parameters: Mapping[str, Any]) -> bool:
+        """Tell whether a fit with these parameters reads public rows where there are some."""
+        return self._depends_on(_PUBLIC_ROWS if self.public else None, parameters)
+
+    def _depends_on(self, public: Any, parameters: Mapping[str, Any]) -> bool:
+        return self.private and bool(self.build(None, None, 0, parameters)._uses_public_rows(public))
+
+    def _load(self) -> Any:
+        return BY_NAME[self.estimator].load() if self.private else getattr(baselines, self.estimator)
 
 
 _POOL = Choice((1, 2, 4, 8))
@@ -109,65 +110,61 @@ _STEPS = Choice((10, 40, 100))
 _CLIP_NORM = Range(0.1, 1.4)
 
 METHODS: dict[str, Method] = {
-    "softmax": Method("Softmax prototypes", "dppl.prototypes:SoftmaxPrototypes", public=True, public_optional=True),
-    "softmax-alone": Method("Softmax prototypes, no public rows", "dppl.prototypes:SoftmaxPrototypes"),
-    "mean": Method("DPPL-Mean", "dppl.prototypes:MeanPrototypes", space={"pool": _POOL}),
+    "softmax": Method("Softmax prototypes", "SoftmaxPrototypes"),
+    "softmax-alone": Method("Softmax prototypes, no public rows", "SoftmaxPrototypes", public=False),
+    "mean": Method("DPPL-Mean", "MeanPrototypes", space={"pool": _POOL}),
     "mean-replace-one": Method(
         "DPPL-Mean as published (AAAI)",
-        "dppl.prototypes:MeanPrototypes",
+        "MeanPrototypes",
         {"adjacency": "replace-one"},
         space={"pool": _POOL},
     ),
     "coinpress": Method(
         "DPPL-Mean, CoinPress (v1)",
-        "dppl.prototypes:MeanPrototypes",
+        "MeanPrototypes",
         {"adjacency": "replace-one", "mechanism": "coinpress"},
         space={"pool": _POOL},
     ),
-    "public": Method(
-        "DPPL-Public", "dppl.prototypes:PublicPrototypes", public=True, pure=True, space={"clip": _CLIP, "pool": _POOL}
-    ),
+    "public": Method("DPPL-Public", "PublicPrototypes", space={"clip": _CLIP, "pool": _POOL}),
     "public-topk": Method(
         "DPPL-Public top-K",
-        "dppl.prototypes:PublicPrototypes",
-        public=True,
-        pure=True,
+        "PublicPrototypes",
         space={"n_prototypes": _K, "clip": _CLIP},
         defaults={"n_prototypes": 5},
     ),
     "linear-probe": Method(
         "Linear probe, DP-SGD",
-        "dppl.baselines:LinearProbe",
+        "LinearProbe",
         space={"steps": _STEPS, "learning_rate": Range(0.1, 30.0), "clip": _CLIP_NORM},
     ),
     "global-adapt": Method(
         "DPSGD-Global-Adapt",
-        "dppl.baselines:GlobalAdapt",
+        "GlobalAdapt",
         space={"steps": _STEPS, "learning_rate": Range(0.1, 30.0), "clip": _CLIP_NORM, "threshold": Range(0.3, 3.0)},
     ),
     "least-squares": Method(
         "DP-LS",
-        "dppl.baselines:LeastSquares",
+        "LeastSquares",
         space={"alpha": Range(1e-3, 1.0), "ridge": Range(1e-2, 1e3), "pool": _POOL},
     ),
     "feature-covariance": Method(
         "DP-FC",
-        "dppl.baselines:FeatureCovariance",
+        "FeatureCovariance",
         space={"steps": Choice((3, 10, 30)), "learning_rate": Range(0.3, 10.0), "ridge": Range(1e-2, 1e3)},
     ),
     "newton": Method(
         "DP-Newton",
-        "dppl.baselines:Newton",
+        "Newton",
         space={"steps": Choice((1, 3, 10)), "learning_rate": Range(0.1, 2.0), "ridge": Range(1e-2, 1e3)},
     ),
-    "ncm": Method("Nearest class mean", "dppl.baselines:NonPrivateNearestMean", private=False),
-    "lda": Method("LDA", "dppl.baselines:NonPrivateLDA", private=False),
-    "logistic": Method("Logistic regression", "dppl.baselines:NonPrivateLogisticRegression", private=False),
+    "ncm": Method("Nearest class mean", "NonPrivateNearestMean"),
+    "lda": Method("LDA", "NonPrivateLDA"),
+    "logistic": Method("Logistic regression", "NonPrivateLogisticRegression"),
 }
 
 
-def check_parameters(name: str, parameters: Mapping[str, Any], where: str) -> Method:
-    """Return the method called `name`, if it can be imported and takes `parameters`.
+def checked_method(name: str, parameters: Mapping[str, Any], where: str) -> Method:
+    """Return the method called `name`, if it takes `parameters`.
 
     Parameters
     ----------
@@ -179,36 +176,18 @@ def check_parameters(name: str, parameters: Mapping[str, Any], where: str) -> Me
     Raises
     ------
     ParameterError
-        If there is no such method, this version does not have it, or it does not take a parameter.
+        If there is no such method, or it does not take a parameter.
     """
     if name not in METHODS:
         raise ParameterError(f"{where} must be one of {', '.join(METHODS)}; got {name!r}.")
     method = METHODS[name]
-    try:
-        kind = method.load()
-    except (ImportError, AttributeError) as error:
-        raise ParameterError(f"{where} is {name!r}, which this version of dppl does not have ({error}).") from None
-    allowed = [n for n in inspect.signature(kind).parameters if n not in (*_GIVEN, *method.fixed)]
+    allowed = method.parameters
     for parameter in parameters:
         if parameter not in allowed:
             raise ParameterError(
                 f"{where}: {name} has no parameter {parameter!r} to set; it has {', '.join(allowed) or 'none'}."
             )
     return method
-
-
-def uses_public(method: Method, parameters: Mapping[str, Any]) -> bool:
-    """Tell whether a fit with these parameters reads public rows where there are some."""
-    return method.public or _asks_for_public(parameters)
-
-
-def needs_public(method: Method, parameters: Mapping[str, Any]) -> bool:
-    """Tell whether a fit with these parameters is impossible without public rows."""
-    return (method.public and not method.public_optional) or _asks_for_public(parameters)
-
-
-def _asks_for_public(parameters: Mapping[str, Any]) -> bool:
-    return any(parameters.get(name) in _PUBLIC_VALUES for name in _PUBLIC_PARAMETERS)
 
 
 def label(name: str, parameters: Mapping[str, Any]) -> str:

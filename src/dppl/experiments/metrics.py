@@ -1,6 +1,6 @@
 """How good predictions are, over all records and class by class.
 
-These are plain figures without protection: computed on private records, they are not covered by any guarantee.
+These are plain numbers without protection: computed on private records, they are not covered by any guarantee.
 """
 
 from __future__ import annotations

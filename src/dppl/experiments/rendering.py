@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-__all__ = ["Heading", "Part", "Picture", "Table", "Text", "to_html", "to_markdown"]
+__all__ = ["Heading", "Part", "Picture", "Table", "Text", "slug", "to_html", "to_markdown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,18 @@ class Picture:
 
 
 Part: TypeAlias = Heading | Text | Table | Picture
+
+
+def slug(*names: str) -> str:
+    """Make part of a file's name.
+
+    Examples
+    --------
+    >>> slug("CIFAR-10", "ViT, 14")
+    'cifar-10-vit-14'
+    """
+    text = "-".join(names).lower()
+    return "-".join("".join(char if char.isalnum() else " " for char in text).split())
 
 
 def to_markdown(parts: Iterable[Part]) -> str:

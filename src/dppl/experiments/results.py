@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
+from dppl._files import locked
 from dppl.errors import InputError
 from dppl.experiments.config import SCHEMA
 
-__all__ = ["DONE", "FAILED", "Record", "ResultsFile", "read_results"]
+__all__ = ["DONE", "FAILED", "Result", "ResultsFile", "read_results"]
 
-Record = dict[str, Any]
+Result = dict[str, Any]
 DONE, FAILED = "done", "failed"
 
 
@@ -38,29 +40,28 @@ class ResultsFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._file: IO[bytes] = self.path.open("a+b")
-        try:
-            _lock(self._file, self.path)
+        with ExitStack() as stack:
+            self._file = stack.enter_context(self.path.open("a+b"))
+            refusal = f"{path} is in use by another run; wait for it to end, or write to another file with --out."
+            stack.enter_context(locked(self.path, refusal))
             self._heal()
-            self.records = _parse(self._content(), self.path)
-        except BaseException:
-            self._file.close()
-            raise
+            self.results = _parse(self._content(), self.path)
+            self._stack = stack.pop_all()
 
     @property
     def done(self) -> set[str]:
         """Keys of the cells that need no run: all but those that failed or are missing."""
-        return {record["key"] for record in self.records if record["status"] == DONE}
+        return {result["key"] for result in self.results if result["status"] == DONE}
 
-    def append(self, record: Record) -> None:
-        """Add a record; when this returns it is on disk."""
-        self._file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
+    def append(self, result: Result) -> None:
+        """Add a result; when this returns it is on disk."""
+        self._file.write(json.dumps(result, allow_nan=False).encode() + b"\n")
         self._sync()
-        self.records.append(record)
+        self.results.append(result)
 
     def close(self) -> None:
         """Give the file free."""
-        self._file.close()
+        self._stack.close()
 
     def __enter__(self) -> Self:
         return self
@@ -90,7 +91,7 @@ class ResultsFile:
         os.fsync(self._file.fileno())
 
 
-def read_results(path: str | os.PathLike[str]) -> list[Record]:
+def read_results(path: str | os.PathLike[str]) -> list[Result]:
     """Return the last word on every cell: its result, or how it failed if it was never done.
 
     May be called while a runner writes; a torn last line is left out.
@@ -105,19 +106,19 @@ def read_results(path: str | os.PathLike[str]) -> list[Record]:
         raise InputError(f"there is no results file {path}; `dppl bench run` writes one.")
     content = path.read_bytes()
     complete, _, torn = content.rpartition(b"\n")
-    latest: dict[str, Record] = {}
-    for record in _parse(content if _is_json(torn) else complete, path):
-        if latest.get(record["key"], {}).get("status") != DONE or record["status"] == DONE:
-            latest[record["key"]] = record
+    latest: dict[str, Result] = {}
+    for result in _parse(content if _is_json(torn) else complete, path):
+        if latest.get(result["key"], {}).get("status") != DONE or result["status"] == DONE:
+            latest[result["key"]] = result
     return list(latest.values())
 
 
-def _parse(content: bytes, path: Path) -> list[Record]:
-    records = []
+def _parse(content: bytes, path: Path) -> list[Result]:
+    results = []
     for number, line in enumerate(content.splitlines(), start=1):
         try:
-            record = json.loads(line)
-            schema, key, status = record["schema"], record["key"], record["status"]
+            result = json.loads(line)
+            schema, key, status = result["schema"], result["key"], result["status"]
         except (ValueError, KeyError, TypeError):
             raise InputError(
                 f"{path}: line {number} is no result of an experiment; remove it, or restore the file."
@@ -127,8 +128,8 @@ def _parse(content: bytes, path: Path) -> list[Record]:
                 f"{path}: line {number} has schema {schema!r} and status {status!r}; this version reads schema "
                 f"{SCHEMA}."
             )
-        records.append(record)
-    return records
+        results.append(result)
+    return results
 
 
 def _is_json(line: bytes) -> bool:
@@ -136,17 +137,3 @@ def _is_json(line: bytes) -> bool:
         return isinstance(json.loads(line), dict)
     except ValueError:
         return False
-
-
-def _lock(file: IO[bytes], path: Path) -> None:
-    """Claim the file until it is closed, by whatever end the process finds."""
-    try:
-        import fcntl
-    except ModuleNotFoundError:  # no POSIX: whoever starts two runners on one file there has to know
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise InputError(
-            f"{path} is in use by another run; wait for it to end, or write to another file with --out."
-        ) from None

@@ -16,7 +16,7 @@ from dppl import _validate
 from dppl.experiments.cells import failure, run_cell
 from dppl.experiments.config import Cell, Experiment
 from dppl.experiments.datasets import DatasetSpec
-from dppl.experiments.results import DONE, Record, ResultsFile
+from dppl.experiments.results import DONE, Result, ResultsFile
 
 __all__ = ["Summary", "default_jobs", "run_experiment"]
 
@@ -58,7 +58,7 @@ def run_experiment(
     *,
     jobs: int | None = None,
     started: Callable[[list[Cell]], None] = lambda cells: None,
-    finished: Callable[[Record], None] = lambda record: None,
+    finished: Callable[[Result], None] = lambda result: None,
 ) -> Summary:
     """Compute the cells that the results file does not have yet.
 
@@ -68,13 +68,13 @@ def run_experiment(
     ----------
     experiment : Experiment
     path : path
-        Results file; records are appended.
+        Results file; results are appended.
     jobs : int, default=None
         Processes, each with one BLAS thread. None takes `default_jobs`.
     started : callable, default=None
         Told which cells will be computed.
     finished : callable, default=None
-        Told of each record when it is on disk.
+        Told of each result when it is on disk.
 
     Returns
     -------
@@ -94,16 +94,16 @@ def run_experiment(
         cells = [cell for cell in experiment.cells if cell.key not in already]
         started(cells)
         done = 0
-        for record in _compute(cells, experiment.datasets, jobs):
-            record |= {"config": experiment.config, "data_folder": experiment.data}
-            results.append(record)
-            done += record["status"] == DONE
-            finished(record)
+        for result in _compute(cells, experiment.datasets, jobs):
+            result |= {"config": experiment.config, "data_folder": experiment.data}
+            results.append(result)
+            done += result["status"] == DONE
+            finished(result)
     return Summary(len(experiment.cells), len(experiment.cells) - len(cells), done, len(cells) - done)
 
 
-def _compute(cells: Sequence[Cell], datasets: _Specs, jobs: int) -> Iterator[Record]:
-    """Yield records in the order in which they are finished."""
+def _compute(cells: Sequence[Cell], datasets: _Specs, jobs: int) -> Iterator[Result]:
+    """Yield results in the order in which they are finished."""
     queue = deque(cells)
     workers = [_Worker(datasets) for _ in range(min(jobs, len(queue)))]
     try:
@@ -112,10 +112,10 @@ def _compute(cells: Sequence[Cell], datasets: _Specs, jobs: int) -> Iterator[Rec
         while busy := {worker.connection: worker for worker in workers if worker.cell is not None}:
             for connection in wait(list(busy)):
                 worker = busy[connection]  # type: ignore[index]
-                record = worker.take()
+                result = worker.take()
                 if queue:
                     worker.give(queue.popleft())
-                yield record
+                yield result
     finally:
         for worker in workers:
             worker.stop()
@@ -144,18 +144,18 @@ class _Worker:
         with suppress(BrokenPipeError):  # it died; `take` says so
             self.connection.send(cell)
 
-    def take(self) -> Record:
+    def take(self) -> Result:
         assert self.cell is not None
         try:
-            record: Record = self.connection.recv()
+            result: Result = self.connection.recv()
         except (EOFError, OSError):
             self.stop()
-            record = failure(
+            result = failure(
                 self.cell, "WorkerDied", f"the process ended with code {self._process.exitcode}; was memory short?"
             )
             self._start()
         self.cell = None
-        return record
+        return result
 
     def stop(self) -> None:
         self.connection.close()

@@ -1,4 +1,4 @@
-"""Search for hyper-parameters on a part of the private records. No guarantee covers what it finds.
+"""Tuning of hyper-parameters on a part of the private records. No guarantee covers what it finds.
 
 DPPL-v1 (arXiv:2406.08039, B.1) searches with Optuna's tree-structured Parzen estimator for all methods; so does this.
 """
@@ -17,14 +17,14 @@ from dppl.experiments.methods import Method, Range, Space
 from dppl.experiments.metrics import balanced_accuracy
 from dppl.experiments.splits import validation_split
 
-__all__ = ["VALIDATION_SHARE", "search"]
+__all__ = ["VALIDATION_SHARE", "tune"]
 
 VALIDATION_SHARE = 0.2
 
 Fit = Callable[[Mapping[str, Any], Any, Any, int], Any]
 
 
-def search(
+def tune(
     cell: Cell, method: Method, fit: Fit, X: NDArray[Any], y: NDArray[Any], classes: NDArray[Any]
 ) -> dict[str, Any]:
     """Return the settings with the best balanced accuracy on held-out private records, the defaults among them.

@@ -88,9 +88,9 @@ class Lattice:
     ) -> None:
         _validate.positive_integer(n_features=n_features, pool=pool)
         if pool > n_features:
-            raise ParameterError(f"pool must be at most n_features={n_features}; got {pool}.")
+            raise ParameterError(f"must be at most the number of features, {n_features}; got {pool}.", parameter="pool")
         if rotation is not None and (isinstance(rotation, bool) or not isinstance(rotation, int | np.integer)):
-            raise ParameterError(f"rotation must be None or an integer seed; got {rotation!r}.")
+            raise ParameterError(f"must be None or an integer seed; got {rotation!r}.", parameter="rotation")
         self.n_features = int(n_features)
         self.pool = int(pool)
         self.rotation = None if rotation is None else int(rotation)

@@ -165,7 +165,7 @@ def randomness(random_state: int | None) -> Randomness:
         return SystemRandomness()
     if isinstance(random_state, bool) or not isinstance(random_state, Integral) or random_state < 0:
         raise ParameterError(
-            f"random_state must be None or an integer of at least 0; got {type(random_state).__name__}."
+            f"must be None or an integer of at least 0; got {type(random_state).__name__}.", parameter="random_state"
         )
     return SeededRandomness(int(random_state))
 

@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import bisect
 
 from dppl import _validate
@@ -45,8 +44,7 @@ def epsilon_of_zcdp(rho: float, delta: float) -> float:
     BudgetError
         If no finite epsilon results: `rho` is beyond all use.
     """
-    _, order = _epsilon_and_order(rho, delta, 1 + _COARSE)
-    epsilon, _ = _epsilon_and_order(rho, delta, 1 + (order - 1) * _FINE)
+    epsilon, _ = _epsilon_and_order(rho, delta)
     if not math.isfinite(epsilon):
         raise BudgetError(f"rho={rho!r} implies no finite epsilon at delta={delta!r}.")
     # A tiny rho rounds to epsilon = 0 (delta alone covers it); budgets are positive, so name the smallest margin.
@@ -78,22 +76,21 @@ def order_of_zcdp_within(epsilon: float, delta: float) -> float:
 
     Parameters
     ----------
-    epsilon : float
-        Above 0.
-    delta : float
-        Between 0 and 1, both excluded.
+    epsilon, delta : float
+        Above 0, and delta below 1.
     """
-    rho = zcdp_within(epsilon, delta)
-    _, order = _epsilon_and_order(rho, delta, 1 + _COARSE)
-    return _epsilon_and_order(rho, delta, 1 + (order - 1) * _FINE)[1]
+    return _epsilon_and_order(zcdp_within(epsilon, delta), delta)[1]
 
 
-def _epsilon_and_order(rho: float, delta: float, orders: NDArray[np.float64]) -> tuple[float, float]:
+def _epsilon_and_order(rho: float, delta: float) -> tuple[float, float]:
+    """Return the smallest epsilon, and the order that proves it."""
     import dp_accounting  # here, because importing it takes longer than all else, and few commands convert
 
-    accountant = dp_accounting.rdp.RdpAccountant(orders)
-    accountant.compose(dp_accounting.ZCDpEvent(rho))
-    epsilon, order = accountant.get_epsilon_and_optimal_order(delta)
+    order = 2.0  # its distance from 1 is the unit of the coarse sweep
+    for orders in (_COARSE, _FINE):
+        accountant = dp_accounting.rdp.RdpAccountant(1 + (order - 1) * orders)
+        accountant.compose(dp_accounting.ZCDpEvent(rho))
+        epsilon, order = accountant.get_epsilon_and_optimal_order(delta)
     return float(epsilon), float(order)
 
 
@@ -102,10 +99,8 @@ def zcdp_within(epsilon: float, delta: float) -> float:
 
     Parameters
     ----------
-    epsilon : float
-        Above 0.
-    delta : float
-        Between 0 and 1, both excluded.
+    epsilon, delta : float
+        Above 0, and delta below 1.
     """
     # Python's own numbers: as keys of the cache others are equal to them, and compute in less precision.
     return _zcdp_within(float(epsilon), float(delta))
@@ -149,8 +144,9 @@ def check_delta(delta: float, max_records: int) -> None:
     _validate.positive_integer(max_records=max_records)
     if delta * max_records >= 1:
         raise BudgetError(
-            f"delta must be below 1/max_records; got delta={delta!r} and max_records={max_records}. At such a delta a "
-            "mechanism may publish a random record in full. A common choice is 1/max_records**1.1 or less."
+            f"must be below 1 / {max_records}, the bound on the number of records; got {delta!r}. At such a delta a "
+            "mechanism may publish a random record in full. A common choice is 1 / bound**1.1 or less.",
+            parameter="delta",
         )
 
 
@@ -212,10 +208,8 @@ def sampled_gaussian_multiplier(epsilon: float, delta: float, sampling_rate: flo
 
     Parameters
     ----------
-    epsilon : float
-        Above 0.
-    delta : float
-        Between 0 and 1, both excluded.
+    epsilon, delta : float
+        Above 0, and delta below 1.
     sampling_rate : float
         Chance of each record to be in a sample, above 0 and at most 1.
     steps : int

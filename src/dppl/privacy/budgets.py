@@ -9,6 +9,7 @@ from __future__ import annotations
 import decimal
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import InitVar, asdict, dataclass
 from fractions import Fraction
 from typing import ClassVar
@@ -363,6 +364,26 @@ class ApproxDP(Budget):
     def selection_epsilon(self) -> float:
         """Return epsilon: one pure-DP selection spends it with delta = 0."""
         return self.epsilon
+
+
+def budget_from_dict(fields: dict[str, float]) -> Budget:
+    """Return the budget with these parameters: ``mu``, ``rho``, ``epsilon``, or ``epsilon`` and ``delta``.
+
+    Raises
+    ------
+    ValueError
+        If the names are those of no notion.
+    """
+    kinds: dict[tuple[str, ...], Callable[..., Budget]] = {
+        ("mu",): GaussianDP,
+        ("rho",): ZCDP,
+        ("epsilon",): PureDP,
+        ("delta", "epsilon"): ApproxDP,
+    }
+    kind = kinds.get(tuple(sorted(fields)))
+    if kind is None:
+        raise ValueError(f"no notion of privacy has the parameters {sorted(fields)}")
+    return kind(**fields)
 
 
 def as_typed(value: float) -> float:

@@ -11,8 +11,8 @@ from dppl import _validate
 from dppl.errors import BudgetError, ParameterError
 from dppl.privacy.accounting import cost_of_gaussian, epsilon_at_order, epsilon_of_zcdp, mu_below, round_up
 from dppl.privacy.budgets import ApproxDP, Budget, GaussianDP, PureDP
+from dppl.privacy.search import ORDERS, check_mean_runs, renyi_of_best
 from dppl.privacy.tradeoff import check_mu, gaussian_epsilon, selection_epsilon
-from dppl.privacy.tuning import ORDERS, check_mean_runs, renyi_of_best
 
 # Shares of delta tried for the pure part when pure and concentrated costs are accounted apart.
 _DELTA_SHARES = (0.01, 0.1, 0.5, 0.9, 0.99)
@@ -43,7 +43,7 @@ class Cost:
         Number of such releases.
     mean_runs : int, default=None
         If given, `rho` is the cost of one run, and what is released is the best of a geometric number of runs of this
-        mean (`dppl.privacy.tuning`). Such a search has a bound at each Rényi order, but no zCDP cost of use.
+        mean (`dppl.privacy.search`). Such a search has a bound at each Rényi order, but no zCDP cost of use.
     adjacency : str, default=None
         Relation under which this is the cost; `Guarantee.costs` states it. None is that of the other costs.
     """

@@ -1,28 +1,22 @@
-"""What a released model guarantees, as data: for people `str()`, for machines `to_dict()`."""
+"""What a released model guarantees, as data that is checked when it is read; `words` says it to people."""
 
 from __future__ import annotations
 
 import functools
 import math
 import platform
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from importlib import metadata
-from itertools import groupby
 from typing import Any
 
 from dppl import _validate
 from dppl._version import __version__
 from dppl.errors import BudgetError
-from dppl.privacy import tradeoff
-from dppl.privacy.budgets import ZCDP, ApproxDP, Budget, GaussianDP, PureDP, rounded_up
+from dppl.privacy import tradeoff, words
+from dppl.privacy.budgets import ZCDP, ApproxDP, Budget, GaussianDP, budget_from_dict
 from dppl.privacy.composition import Cost, compose, covers, total_mu
 
-ADJACENCIES = ("add-remove", "replace-one")
-_NEIGHBOURS = {
-    "add-remove": "two data sets are neighbours when one record is added or removed",
-    "replace-one": "two data sets are neighbours when one record is replaced by another",
-}
+ADJACENCIES = tuple(words.NEIGHBOURS)
 # The packages that noise, arithmetic and accounting rest on.
 _SOFTWARE = ("numpy", "scipy", "python-flint", "dp-accounting")
 # The delta of the one epsilon that stands in sentences, tables and figures; and all those at which statements give one.
@@ -274,26 +268,11 @@ class Guarantee:
 
     def table(self, delta: float | None = None) -> list[tuple[str, str]]:
         """Return the numbers of the guarantee as pairs of texts, for people; with one more `delta` if it is given."""
-        mu = [] if self.mu is None else [("mu, Gaussian DP", rounded_up(self.mu, 4))]
-        return [
-            *mu,
-            *(
-                (f"epsilon at delta = {rounded_up(at)}", rounded_up(epsilon, 4))
-                for at, epsilon in self._epsilons(delta)
-            ),
-            ("membership guess is right", f"at most {_percent(self.best_guess())}"),
-            *(
-                (
-                    f"true positive rate at {100 * rate:g} % false positive rate",
-                    f"at most {_thousandths(self.true_positive_rate(rate)) / 10:g} %",
-                )
-                for rate in FALSE_POSITIVE_RATES
-            ),
-        ]
+        return words.table(self, delta)
 
     def summary(self) -> str:
         """Return the statement of the guarantee in one short paragraph; `str` says everything."""
-        return " ".join([*self._warnings(), self._headline()])
+        return words.summary(self, USUAL_DELTA)
 
     def stays_within_budget(self) -> bool:
         """Tell whether the stated costs of the releases together are what the budget allows."""
@@ -309,7 +288,7 @@ class Guarantee:
             "notion": self.budget.notion,
             "unit": self.unit,
             "adjacency": self.adjacency,
-            "neighbours": self.neighbours or _NEIGHBOURS[self.adjacency],
+            "neighbours": words.neighbours(self),
             "releases": [release.to_dict() for release in self.releases],
             "public_inputs": list(self.public_inputs),
             "not_covered": list(self.not_covered),
@@ -351,48 +330,10 @@ class Guarantee:
 
     def details(self) -> list[tuple[str, tuple[str, ...]]]:
         """Return what the guarantee rests on and does not cover, as headings with items."""
-        made = ", ".join(f"{name} {version}" for name, version in sorted(self.software.items()))
-        details = [
-            ("Neighbours", (f"{self.neighbours or _NEIGHBOURS[self.adjacency]} ({self.adjacency})",)),
-            ("Treated as public", self.public_inputs),
-            ("Assumed", self.assumptions),
-            ("Not covered", self.not_covered),
-            ("Charged to the ledger", () if self.ledger_entry is None else (self.ledger_entry,)),
-            ("Made with", (made,)),
-        ]
-        return [(heading, items) for heading, items in details if items]
+        return words.details(self)
 
     def __str__(self) -> str:
-        released = "; ".join(_release_in_words(release, times) for release, times in in_a_row(self.releases))
-        rest = (f"{heading}: {'; '.join(items)}." for heading, items in self.details())
-        return " ".join([self.summary(), f"Released: {released}.", *rest])
-
-    def _warnings(self) -> list[str]:
-        seeded = (
-            "NOT FOR RELEASE: the noise came from a seed (random_state), so anyone who guesses the seed can take it "
-            "out again. Fit once more with random_state=None before publishing."
-        )
-        research = "RESEARCH USE: what was drawn is not exactly what the accounting speaks of; see what is not covered."
-        return [seeded] * (not self.fit_for_release) + [research] * (not self.exact)
-
-    def _headline(self) -> str:
-        implied = [] if self.mu is None or isinstance(self.budget, GaussianDP) else [f"mu = {rounded_up(self.mu, 4)}"]
-        implied += [
-            f"epsilon = {rounded_up(epsilon, 4)} at delta = {rounded_up(delta)}"
-            for delta, epsilon in self._epsilons()
-            if delta == USUAL_DELTA and not isinstance(self.budget, ApproxDP | PureDP)
-        ]
-        also = f"; this implies {' and '.join(implied)}" if implied else ""
-        which = (
-            f"whether {self.unit} was among"
-            if self.adjacency == "add-remove"
-            else f"which of two choices for {self.unit} was among"
-        )
-        return (
-            f"Differentially private ({self.budget}{also}): whoever sees the released model can tell only to a bounded "
-            f"degree {which} the training data. Someone who guesses that, when either was as likely, is right in at "
-            f"most {_percent(self.best_guess())} of all cases, whatever else they know."
-        )
+        return words.statement(self, USUAL_DELTA)
 
     def _epsilons(self, more: float | None = None) -> list[tuple[float, float]]:
         """Return each delta of statements, where an epsilon is proven, and one more, with their epsilons."""
@@ -414,26 +355,6 @@ class Guarantee:
         if len(self.releases) != 1 or not {"mu", "epsilon"} <= set(self.releases[0].cost):
             return None
         return self.releases[0].cost["epsilon"]
-
-
-def budget_from_dict(fields: dict[str, float]) -> Budget:
-    """Return the budget with these parameters: ``mu``, ``rho``, ``epsilon``, or ``epsilon`` and ``delta``.
-
-    Raises
-    ------
-    ValueError
-        If the names are those of no notion.
-    """
-    kinds: dict[tuple[str, ...], Callable[..., Budget]] = {
-        ("mu",): GaussianDP,
-        ("rho",): ZCDP,
-        ("epsilon",): PureDP,
-        ("delta", "epsilon"): ApproxDP,
-    }
-    kind = kinds.get(tuple(sorted(fields)))
-    if kind is None:
-        raise ValueError(f"no notion of privacy has the parameters {sorted(fields)}")
-    return kind(**fields)
 
 
 def _text(value: Any) -> str:
@@ -477,31 +398,3 @@ def _best_guess(budget: Budget) -> float:
         return tradeoff.concentrated_best_guess(budget.rho)
     parameters = budget.to_dict()
     return tradeoff.approximate_best_guess(parameters["epsilon"], parameters.get("delta", 0.0))
-
-
-def _percent(probability: float) -> str:
-    """Round up, and never to a comfortable 100 % that is not one."""
-    for digits in (0, 1, 3):
-        value = math.ceil(probability * 100 * 10**digits) / 10**digits
-        if value < 100:
-            return f"{value:.{digits}f} %"
-    return "100 %"
-
-
-def _thousandths(rate: float) -> int:
-    """Round up to a thousandth."""
-    return min(math.ceil(1000 * rate), 1000)
-
-
-def in_a_row(releases: Iterable[Release]) -> list[tuple[Release, int]]:
-    """Return each release with the number of equal ones that follow each other."""
-    return [(release, len(list(equal))) for release, equal in groupby(releases)]
-
-
-def _release_in_words(release: Release, times: int) -> str:
-    parameters = ", ".join(f"{name} {value:.6g}" for name, value in release.parameters.items())
-    cost = ", ".join(f"{name} = {rounded_up(value)}" for name, value in release.cost.items())
-    return (
-        f"{f'{times} times ' if times > 1 else ''}{release.statistic} by the {release.drawn} ({release.norm} "
-        f"sensitivity {rounded_up(release.sensitivity)}, {parameters}; cost {cost}{' each' if times > 1 else ''})"
-    )

@@ -46,8 +46,9 @@ def check_name(parameter: str, name: object) -> None:
         or name != unicodedata.normalize("NFC", name).strip()
     ):
         raise ParameterError(
-            f"{parameter} must be a name of 1 to 255 printable characters, without blanks around it and with accents "
-            f"in one piece (Unicode NFC), so that no two names look the same; got {name!a}."
+            "must be a name of 1 to 255 printable characters, without blanks around it and with accents in one piece "
+            f"(Unicode NFC), so that no two names look the same; got {name!a}.",
+            parameter=parameter,
         )
 
 
@@ -74,9 +75,10 @@ def refuse_look_alike(parameter: str, name: str, others: Iterable[str]) -> None:
     for other in taken:
         if skeleton(other) == mine:
             raise ParameterError(
-                f"{parameter} must not look like a name that is in use; got {name!a}, which looks like "
-                f"{other!a}, so that costs which add up would be counted apart. For the same records give "
-                f"{other!a}; for others choose a name that looks different."
+                f"must not look like a name that is in use; got {name!a}, which looks like {other!a}, so that costs "
+                f"which add up would be counted apart. For the same records give {other!a}; for others choose a name "
+                "that looks different.",
+                parameter=parameter,
             )
 
 

@@ -81,10 +81,8 @@ def gaussian_mu_within(epsilon: float, delta: float) -> float:
 
     Parameters
     ----------
-    epsilon : float
-        Above 0.
-    delta : float
-        Between 0 and 1, both excluded.
+    epsilon, delta : float
+        Above 0, and delta below 1.
 
     Raises
     ------
@@ -145,10 +143,8 @@ def selection_epsilon(epsilon: float, delta: float) -> float:
 
     Parameters
     ----------
-    epsilon : float
-        The range, above 0.
-    delta : float
-        Between 0 and 1, both excluded.
+    epsilon, delta : float
+        The range, above 0, and delta between 0 and 1, both excluded.
     """
 
     def exact() -> arb:
@@ -184,10 +180,8 @@ def approximate_power(epsilon: float, delta: float, level: float) -> float:
 
     Parameters
     ----------
-    epsilon : float
-        Above 0.
-    delta : float
-        Between 0 and 1, both excluded.
+    epsilon, delta : float
+        Above 0, and delta below 1.
     level : float
         Of false positives, between 0 and 1.
     """
@@ -203,10 +197,8 @@ def approximate_best_guess(epsilon: float, delta: float) -> float:
 
     Parameters
     ----------
-    epsilon : float
-        Above 0.
-    delta : float
-        Between 0 and 1, both excluded.
+    epsilon, delta : float
+        Above 0, and delta below 1.
     """
     return _share(lambda: (1 + _ball(delta) * (-_ball(epsilon)).exp()) / (1 + (-_ball(epsilon)).exp()))
 

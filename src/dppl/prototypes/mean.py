@@ -13,7 +13,7 @@ from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.records import Codes
+from dppl.estimators.reading import Codes
 from dppl.lattice import Lattice, RowSource, class_sums, sum_blocks
 from dppl.mechanisms import COINPRESS_SPLIT, DPPL_SPLIT, CoinPress, Randomness, RoundedGaussian
 from dppl.privacy import Budget, Release

@@ -16,7 +16,7 @@ from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.records import Codes
+from dppl.estimators.reading import Codes
 from dppl.lattice import PUBLIC_ROWS, Lattice, RowSource, SimilarityClip, take_rows, utilities
 from dppl.mechanisms import ExponentialMechanism, Randomness
 from dppl.privacy import Budget, Release
@@ -150,7 +150,7 @@ class PublicPrototypes(EmbeddingClassifier):
         low, high = self.clip
         if not 0 <= low < high <= 2:
             raise ParameterError(
-                f"clip must be 'auto' or (d_min, d_max) with 0 <= d_min < d_max <= 2; got {self.clip!r}."
+                f"must be 'auto' or (d_min, d_max) with 0 <= d_min < d_max <= 2; got {self.clip!r}.", parameter="clip"
             )
 
     def _mechanism(self, lattice: Lattice, public: PublicData) -> _Selection:

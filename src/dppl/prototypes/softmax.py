@@ -15,7 +15,7 @@ from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, SoftmaxClass
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.records import Codes
+from dppl.estimators.reading import Codes
 from dppl.lattice import Lattice, RowSource, class_sums, sum_blocks
 from dppl.lattice.residuals import SoftmaxGradient, gradient_blocks
 from dppl.mechanisms import Randomness, RoundedGaussian

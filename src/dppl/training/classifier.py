@@ -23,7 +23,7 @@ from dppl.encoders import Encoder, load_encoder
 from dppl.errors import DpplError, InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
 from dppl.estimators.public_data import refuse_private_as_public
-from dppl.estimators.records import as_labels
+from dppl.estimators.reading import as_labels
 from dppl.estimators.registry import BY_METHOD, method_for
 from dppl.estimators.splitters import whole_public_rows
 from dppl.privacy import Budget, Guarantee, Ledger

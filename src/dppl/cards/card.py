@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from dppl.privacy import Guarantee, Release
-from dppl.privacy.guarantee import USUAL_DELTA, in_a_row
+from dppl.privacy.guarantee import USUAL_DELTA
+from dppl.privacy.words import in_a_row
 
 _MOST_CLASSES = 50
 

@@ -65,10 +65,8 @@ def rho_per_run_within(epsilon: float, delta: float, mean_runs: int) -> float:
 
     Parameters
     ----------
-    epsilon : float
-        Above 0.
-    delta : float
-        Between 0 and 1, both excluded.
+    epsilon, delta : float
+        Above 0, and delta below 1.
     mean_runs : int
         Mean of the random number of runs.
 

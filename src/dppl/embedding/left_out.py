@@ -97,7 +97,7 @@ def check_place(path: Path) -> None:
                     return
     except FileNotFoundError:
         return
-    raise ParameterError(f"{path} is in the way of the report; choose another --out, or move it away.")
+    raise ParameterError(f"{path} is in the way of the report; move it away, or choose another folder.")
 
 
 def _line(entry: dict[str, Any]) -> bytes:

@@ -11,7 +11,7 @@ from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.errors import BudgetError, ParameterError
 from dppl.privacy import Cost, compose
 from dppl.privacy.composition import covers, epsilon_at, total_epsilon, total_mu, total_rho
-from dppl.privacy.tuning import ORDERS, best_order, renyi_of_best, rho_per_run_within
+from dppl.privacy.search import ORDERS, best_order, renyi_of_best, rho_per_run_within
 
 GEOMETRIC = 1.0  # the shape parameter of dp-accounting's family of distributions
 

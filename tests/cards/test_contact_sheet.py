@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dppl.report import contact_sheet
-from dppl.report.contact_sheet import GAP, NAME_WIDTH, TILE
+from dppl.cards import contact_sheet
+from dppl.cards.contact_sheet import GAP, NAME_WIDTH, TILE
 
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
 

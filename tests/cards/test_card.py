@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 import dppl
+from dppl.cards import model_card
 from dppl.estimators.model_file import describe
 from dppl.privacy import Guarantee
-from dppl.report import model_card
 
 
 @pytest.fixture(params=["released", "seeded"])

@@ -1,0 +1,180 @@
+"""Options that several commands have, and the names by which a message calls them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dppl.cli._output import note
+from dppl.embedding import KINDS
+from dppl.errors import ParameterError
+from dppl.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
+
+# Panels of the help.
+DATA, ENCODER, BUDGET, METHOD, ACCOUNT = "Data", "Encoder", "Budget (exactly one)", "Method", "Ledger"
+# What the library calls a parameter, and what users of the command line type for it.
+FLAGS = {
+    "accounting": "--accounting",
+    "adjacency": "--adjacency",
+    "center": "--center-public",
+    "clip": "--clip",
+    "columns": "--x, --y and --id",
+    "confidence": "--confidence",
+    "dataset": "--dataset",
+    "delta": "--delta",
+    "device": "--device",
+    "encoder": "--encoder",
+    "epsilon": "--epsilon",
+    "id": "--id",
+    "jobs": "--jobs",
+    "kind": "--format",
+    "labels": "--labels",
+    "max_records": "--max-records",
+    "mechanism": "--mechanism",
+    "method": "--method",
+    "metric": "--metric",
+    "mu": "--mu",
+    "n_prototypes": "--prototypes",
+    "partition": "--partition",
+    "pool": "--pool",
+    "precision": "--precision",
+    "random_state": "--seed",
+    "rho": "--rho",
+    "rotation": "--rotation",
+    "rows": "--rows",
+    "runs": "--runs",
+    "shard_rows": "--shard-rows",
+    "split": "--split",
+    "strict": "--strict",
+    "unknown_labels": "--unknown-labels",
+    "workers": "--workers",
+    "x": "--x",
+    "y": "--y",
+}
+# Larger deltas get a note. A fixed number, since what is printed must not depend on the number of records.
+_LARGEST_DELTA = 1e-3
+
+
+def option(metavar: str, text: str, panel: str | None = None, *names: str, **limits: Any) -> Any:
+    """Return an option whose help says the default itself."""
+    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, show_default=False, **limits)
+
+
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model file of `dppl fit` or `dppl train`.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+# A table of embeddings.
+Table = Annotated[
+    Path, typer.Argument(metavar="TABLE", help="Embeddings: .npy, .npz, .parquet, or a folder of .parquet files.")
+]
+Labels = Annotated[
+    Path | None,
+    option("FILE", "Labels in a file of their own: .npy, or .txt or .csv with one label per line and no header.", DATA),
+]
+X = Annotated[str, option("NAME", "Array or column that holds the embeddings. Default x.", DATA, "--x")]
+Y = Annotated[str, option("NAME", "Array or column that holds the labels. Default y.", DATA, "--y")]
+
+# A source of raw records, and an encoder.
+Kind = Annotated[str, option("KIND", f"What the source is: {', '.join(KINDS)}.", DATA, "--format")]
+Items = Annotated[str | None, option("NAME", "Column of texts or images. Default: text, image, ...", DATA, "--x")]
+ItemLabels = Annotated[str | None, option("NAME", "Column of labels. Default: label, labels or y.", DATA, "--y")]
+Id = Annotated[str | None, option("NAME", "Column of ids. Default: the row number, or the path.", DATA, "--id")]
+Split = Annotated[str | None, option("NAME", "Split of a saved data set or of arrays.", DATA)]
+Workers = Annotated[
+    int | None,
+    option("N", "Threads that read and decode. Default: one for each core, at most 8.", ENCODER, min=1),
+]
+Device = Annotated[str, option("auto|cpu|cuda", "Where the encoder runs. Default auto.", ENCODER)]
+Precision = Annotated[
+    str, option("auto|float32|float16", "Precision of the encoder's arithmetic. Default auto.", ENCODER)
+]
+
+# A budget; what epsilon and delta mean beside the others, commands say themselves.
+Mu = Annotated[
+    float | None,
+    option("M", "Gaussian DP: sensitivity / noise. 0.5, 1 and 2 are epsilon 2.3, 4.9 and 11 at delta 1e-6.", BUDGET),
+]
+Rho = Annotated[float | None, option("R", "zCDP; for Gaussian noise rho = mu²/2.", BUDGET)]
+Epsilon = Annotated[
+    float | None,
+    option("E", "With --delta: approximate DP. Alone: pure DP, which selects rows of --public.", BUDGET),
+]
+Delta = Annotated[float | None, option("D", "Far below 1 / number of records, such as 1e-6.", BUDGET)]
+MaxRecords = Annotated[
+    int | None,
+    option(
+        "N",
+        "Public bound on the number of records; --delta must be below 1 / N. Never the private number itself.",
+        BUDGET,
+        min=1,
+    ),
+]
+
+# A fit.
+ModelOut = Annotated[Path, option("MODEL", "Model file to write.")]
+Classes = Annotated[
+    Path | None,
+    option("FILE", "Public list of classes, one per line. Required: it is never taken from the labels.", DATA),
+]
+UnknownLabels = Annotated[
+    str,
+    option(
+        "error|ignore",
+        "With a label outside --classes: stop the fit, or leave the record out; neither names it. Default error.",
+        DATA,
+    ),
+]
+Adjacency = Annotated[
+    str, option("add-remove|replace-one", "Which data sets are neighbours. Default add-remove.", METHOD)
+]
+Prototypes = Annotated[int | None, option("K", "public: rows per class. Default 1.", METHOD, min=1)]
+Mechanism = Annotated[
+    str | None, option("gaussian|coinpress", "mean: coinpress needs replace-one. Default gaussian.", METHOD)
+]
+Ledger = Annotated[str | None, option("FILE", "Ledger that pays for the release; see `dppl ledger`.", ACCOUNT)]
+Dataset = Annotated[str | None, option("NAME", "Data set in the ledger that is fitted.", ACCOUNT)]
+Partition = Annotated[
+    str | None, option("NAME", "Part of the data set that is fitted; it shares no record with other parts.", ACCOUNT)
+]
+Seed = Annotated[
+    int | None, option("INT", "Repeatable noise, for experiments only: the model must not be released.", min=0)
+]
+
+
+def budget_from_options(
+    mu: float | None, rho: float | None, epsilon: float | None, delta: float | None, max_records: int | None = None
+) -> Budget:
+    """Return the budget that ``--mu``, ``--rho``, ``--epsilon`` and ``--delta`` name, and say so if it is weak.
+
+    Raises
+    ------
+    ParameterError
+        If they name none or several, or a value breaks its rule.
+    BudgetError
+        If delta is too large for `max_records`.
+    """
+    if sum(value is not None for value in (mu, rho, epsilon)) != 1:
+        raise ParameterError("name exactly one budget: --mu M, --rho R, --epsilon E --delta D, or --epsilon E.")
+    if max_records is not None and delta is None:
+        raise ParameterError("--max-records only checks --delta; without --delta it has no effect.")
+    if epsilon is None and delta is not None:
+        raise ParameterError("--delta belongs to --epsilon; --mu and --rho need none.")
+    budget: Budget
+    if mu is not None:
+        budget = GaussianDP(mu)
+    elif rho is not None:
+        budget = ZCDP(rho)
+    else:
+        assert epsilon is not None
+        budget = PureDP(epsilon) if delta is None else ApproxDP(epsilon, delta, max_records)
+    if budget.is_weak:
+        note(budget.weakness)
+    if isinstance(budget, ApproxDP) and budget.delta > _LARGEST_DELTA:
+        note(
+            f"delta = {budget.delta:g} is too large for most data: with a delta of 1 / number of records or more, a "
+            "mechanism may publish a whole record. Choose one far below that, for instance 1e-6."
+        )
+    return budget

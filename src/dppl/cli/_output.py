@@ -1,0 +1,73 @@
+"""How things are printed: texts of others without markup or control characters, JSON, notes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+
+from dppl.privacy import Guarantee
+
+
+class _Plain(Console):
+    """Prints texts as they are, since class names may look like markup, and leaves a broken pipe to `dppl.cli.main`."""
+
+    def __init__(self, *, markup: bool = False) -> None:
+        super().__init__(markup=markup, emoji=False, highlight=False)
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def console(*, markup: bool = False) -> Console:
+    """Return a console on stdout, for texts of others unless `markup` is asked for."""
+    return _Plain(markup=markup)
+
+
+def printable(text: object) -> str:
+    """Replace control characters by their escapes, so that no text can steer a terminal or fake a line."""
+    return "".join(repr(char)[1:-1] if _is_control(char) else char for char in str(text))
+
+
+def _is_control(char: str) -> bool:
+    return ord(char) < 32 or 127 <= ord(char) < 160 or char in "\u2028\u2029"
+
+
+def is_one_line(text: str) -> bool:
+    """Tell whether `text` stays one line when it is printed."""
+    return not any(map(_is_control, text))
+
+
+def note(text: str) -> None:
+    """Say something beside the result, on stderr."""
+    typer.echo(f"dppl: note: {text}", err=True)
+
+
+def print_json(content: dict[str, Any] | list[Any]) -> None:
+    """Print JSON; ASCII, so that it survives every terminal and pipe."""
+    typer.echo(json.dumps(content, indent=2, allow_nan=False))
+
+
+def print_lines(lines: Iterable[object]) -> None:
+    """Print lines as UTF-8, which is what files of labels are on every system."""
+    content = memoryview("".join(f"{line}\n" for line in lines).encode("utf-8"))
+    stream = sys.stdout.buffer
+    sys.stdout.flush()
+    # With PYTHONUNBUFFERED a write may stop half-way and say so in its result only.
+    while content:
+        content = content[stream.write(content) or 0 :]
+    stream.flush()
+
+
+def numbers(guarantee: Guarantee, delta: float | None = None) -> Padding:
+    """Return what a guarantee promises in numbers, as a small table without lines."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for row in guarantee.table(delta):
+        table.add_row(*row)
+    return Padding.indent(table, 2)

@@ -1,0 +1,110 @@
+"""Paths that a command reads and writes: what is wrong with them is said before any work is done."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dppl.data import EmbeddingTable, read_table
+from dppl.errors import InputError, ParameterError
+from dppl.estimators import EmbeddingClassifier
+from dppl.estimators.reading import check_encoder
+
+# How files of raw records end that `dppl embed` reads and that are not tables.
+_RAW = (".csv", ".tsv", ".jsonl", ".ndjson", ".txt")
+
+
+def check_output(path: Path, inputs: Sequence[Path | None], *, force: bool, option: str = "--out") -> None:
+    """Refuse an output path before any work is done for it.
+
+    Raises
+    ------
+    ParameterError
+        If its folder does not exist, it is a folder, it is one of the `inputs`, or it exists and `force` is False.
+    PermissionError
+        If nothing can be written into its folder.
+    """
+    if not path.parent.is_dir():
+        raise ParameterError(f"{option} must lie in an existing folder; {path.parent} is not one; create it first.")
+    if path.is_dir():
+        raise ParameterError(f"{option} must name a file; {path} is a folder.")
+    if path.exists() and any(source and source.exists() and path.samefile(source) for source in inputs):
+        raise ParameterError(f"{option} must not be a file that is read; {path} is; choose another name.")
+    if os.path.lexists(path) and not force:
+        raise ParameterError(f"{option} must name a new file; {path} exists; choose another name, or add --force.")
+    if not os.access(path.parent, os.W_OK):
+        raise PermissionError(f"{path.parent} cannot be written to.")
+
+
+def check_inputs(*paths: Path | None) -> None:
+    """Refuse a path that does not exist.
+
+    Raises
+    ------
+    FileNotFoundError
+    """
+    for path in paths:
+        if path is not None and not path.exists():
+            raise FileNotFoundError(f"there is no file or folder {path}.")
+
+
+def check_table(path: Path) -> None:
+    """Refuse raw records where embeddings are wanted.
+
+    Raises
+    ------
+    InputError
+        If the path ends as files of texts do.
+    """
+    if path.suffix.lower() in _RAW and path.is_file():
+        raise InputError(
+            f"{path} is not a table of embeddings; if it holds raw records, embed them first: dppl embed {path} "
+            "--encoder URI --out FOLDER."
+        )
+
+
+def require_labels(table: EmbeddingTable, path: Path) -> Any:
+    """Return the labels of a table.
+
+    Raises
+    ------
+    InputError
+        If it has none.
+    """
+    if table.y is None:
+        raise InputError(f"{path} has no labels; name their array or column with --y, or their file with --labels.")
+    return table.y
+
+
+def read_rows_for(
+    model: EmbeddingClassifier, path: Path, *, x: str, y: str | None = None, labels: Path | None = None
+) -> EmbeddingTable:
+    """Read a table that `model` can classify.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, or its rows have another width than those the model was fitted on.
+    """
+    check_inputs(path, labels)
+    table = read_table(path, x=x, y=y, labels=labels)
+    if table.shape[1] != model.n_features_in_:
+        raise InputError(
+            f"{path} has {table.shape[1]} features, but the model expects {model.n_features_in_}; embed the records "
+            "with the encoder that the model was fitted on."
+        )
+    check_encoder(table, model.encoder_, str(path))
+    return table
+
+
+def required_classes(classes: Path | None) -> Path:
+    """Refuse to read the list of classes off the labels."""
+    if classes is None:
+        raise ParameterError(
+            "--classes FILE is required. The list of classes is released with the model, so it must be public, and "
+            "taking it from the labels would reveal which ones occur. Write every possible class into a text file, "
+            "one per line, for instance classes.txt."
+        )
+    return classes

@@ -1,0 +1,173 @@
+"""The tables of a report: winners, means over seeds, sizes and times."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from statistics import fmean, median, stdev
+
+from dppl.experiments.rendering import Heading, Part, Table
+from dppl.experiments.results import Result
+from dppl.experiments.series import (
+    AT_DELTA,
+    BALANCED,
+    Series,
+    best,
+    budget_name,
+    by_task,
+    grouped,
+    name_with_pool,
+    pool_name,
+    position,
+    ratio_name,
+    ratios,
+    series,
+    series_name,
+    setting_name,
+)
+
+__all__ = ["metric_tables", "sizes_and_times", "winners"]
+
+_MEANS = "Means over seeds, ± their standard deviation."
+_BUDGETS = f"Budgets: mu, and in brackets its {AT_DELTA}."
+# Differences of mean accuracies that are no lead: in bold print, and among winners.
+_ALIKE, _TIE = 0.005, 0.01
+_BOLD = f"Bold: the best private method of a column, not counting tuned ones, and all within {_ALIKE:g} of it."
+
+
+def winners(done: list[Result]) -> Iterator[Part]:
+    """Name the best private method of each setting: one table for all data sets."""
+    names = list(ratios(done))
+    yield Heading("Winner per setting and budget")
+    yield Table(
+        "Best private method by mean balanced test accuracy.",
+        f"Among methods under add-remove with nothing tuned on private records. {_BUDGETS} After each name the mean, "
+        f"in brackets the margin to the next one; a tie where it is below {_TIE:g}. Chosen by looking at test records, "
+        "so no guarantee covers a choice by this table.",
+        ("data set", "encoder", "budget", *map(ratio_name, names)),
+        [
+            (*task, budget, *(_winner(ratios(results).get(ratio, []), mu) for ratio in names))
+            for task, results in by_task(done).items()
+            for mu, budget in _budgets(results).items()
+        ],
+    )
+
+
+def metric_tables(
+    task: tuple[str, str], results: list[Result], metric: str, title: str, *, bold: bool = True
+) -> Iterator[Table]:
+    """Give the means of a metric over seeds: a table for each imbalance ratio, a row for each method."""
+    for group in ratios(results).values():
+        several = _series(group, metric)
+        if not several:
+            continue
+        budgets = _budgets(group)
+        leading = {(label, mu) for mu in budgets for label in _leading(several, mu)} if bold else set()
+        seeds = sorted({result["cell"]["seed"] for result in group})
+        usual = _usual_seeds(several)
+        note = f"{_MEANS} Seeds: {', '.join(map(str, seeds))}; {usual} of them, or n where (n) stands. {_BUDGETS}"
+        yield Table(
+            f"{title}: {', '.join(task)}, {setting_name(group[0])}.",
+            f"{note} {_BOLD}" if bold else note,
+            ("method", "guarantee", "public rows", *budgets.values()),
+            [
+                (
+                    one.label,
+                    one.promise,
+                    " or ".join(f"{n:,}" if n else "none" for n in sorted(one.n_public)),
+                    *(_mean_sd(one.at(mu), usual, bold=(one.label, mu) in leading) for mu in budgets),
+                )
+                for one in several
+            ],
+        )
+
+
+def sizes_and_times(done: list[Result]) -> Iterator[Table]:
+    """Give the sizes of classes, and what a fit takes."""
+    tasks = by_task(done)
+    yield Table(
+        "Records per class by imbalance ratio: median and mean (as DPPL-v1, table 1).",
+        "Of the training subset of the first seed.",
+        ("data set", "encoder", "class sizes", "classes", "records", "median", "mean", "smallest", "largest"),
+        [
+            (*task, ratio_name(ratio), *_sizes(group[0]["data"]["class_sizes"]))
+            for task, results in tasks.items()
+            for ratio, group in ratios(results).items()
+        ],
+    )
+    yield Table(
+        "Seconds of one training and its evaluation (as DPPL-v1, table 2).",
+        "Medians over all cells of a method, in a process with one BLAS thread; wall clock, and CPU in brackets. "
+        "Memory is the largest resident size of the process during a cell, with data and libraries. Where processes "
+        "share the machine, trust the CPU times.",
+        ("data set", "method", "search", "fit", "predict", "peak memory (MiB)"),
+        [
+            (dataset, name, *_times(group))
+            for (dataset, _), results in tasks.items()
+            for name, group in grouped(results, series_name).items()
+        ],
+    )
+
+
+def _series(results: list[Result], metric: str = BALANCED) -> list[Series]:
+    """Collect results into series, with the names of public pools where there are several."""
+    pools = {pool_name(result["cell"]["pool"]) for result in results if result["cell"]["pool"]}
+    return series(results, metric, name=name_with_pool if len(pools) > 1 else None)
+
+
+def _budgets(results: Iterable[Result]) -> dict[float, str]:
+    """Return the names of the budgets by their position, ascending."""
+    groups = grouped((result for result in results if result["e"] is not None), position)
+    return {mu: " or ".join(dict.fromkeys(map(budget_name, groups[mu]))) for mu in sorted(groups)}
+
+
+def _winner(results: list[Result], mu: float) -> str:
+    ranked = best((one for one in _series(results) if one.adjacency == "add-remove"), mu)
+    if not ranked:
+        return "–"
+    (first, value), *others = ranked
+    text = f"{first.label} {value:.3f}"
+    if not others:
+        return text
+    second, next_value = others[0]
+    margin = round(value - next_value, 3)
+    tie = f", tie with {second.label}" if margin < _TIE else ""
+    return f"{text} (+{margin:.3f}{tie})"
+
+
+def _leading(several: Iterable[Series], mu: float) -> list[str]:
+    """Return the labels of the best private methods."""
+    ranked = best(several, mu)
+    return [one.label for one, value in ranked if round(ranked[0][1] - value, 3) <= _ALIKE]
+
+
+def _usual_seeds(several: Iterable[Series]) -> int:
+    """Return how many seeds most methods have; where that is a tie, the larger number."""
+    counts = Counter(max(map(len, one.values.values())) for one in several)
+    return max(counts, key=lambda n: (counts[n], n))
+
+
+def _mean_sd(values: list[float], usual: int, *, bold: bool) -> str:
+    if not values:
+        return "–"
+    spread = f" ± {stdev(values):.3f}" if len(values) > 1 else ""
+    text = f"{fmean(values):.3f}{spread}"
+    return (f"**{text}**" if bold else text) + ("" if len(values) == usual else f" ({len(values)})")
+
+
+def _sizes(sizes: list[int]) -> list[str]:
+    numbers = (len(sizes), sum(sizes), median(sizes), round(fmean(sizes), 1), min(sizes), max(sizes))
+    return [f"{number:g}" for number in numbers]
+
+
+def _times(results: list[Result]) -> list[str]:
+    memory = median(result["peak_memory_mib"] for result in results)
+    return [*(_time(results, step) for step in ("tune", "fit", "predict")), f"{memory:.0f}"]
+
+
+def _time(results: list[Result], step: str) -> str:
+    seconds = [result["seconds"] for result in results if f"{step}_wall" in result["seconds"]]
+    if not seconds:
+        return "–"
+    wall, cpu = (median(one[f"{step}_{clock}"] for one in seconds) for clock in ("wall", "cpu"))
+    return f"{wall:.3g} ({cpu:.3g})"

@@ -1,0 +1,185 @@
+"""The rules of an account: what releases cost together, by the route that was fixed for it, and what still fits.
+
+All arithmetic on costs is exact or rounded up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+from dppl.errors import BudgetExceeded, ParameterError
+from dppl.privacy.accounting import epsilon_of_zcdp, float_below, mu_below, order_of_zcdp_within
+from dppl.privacy.budgets import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
+from dppl.privacy.composition import Cost, epsilon_at, total_epsilon, total_mu, total_rho
+from dppl.privacy.guarantee import Guarantee
+from dppl.privacy.names import check_name, refuse_look_alike
+from dppl.privacy.search import best_order
+from dppl.privacy.tradeoff import SMALLEST_EPSILON, gaussian_epsilon, gaussian_mu_within
+
+_ROUTES = {"mu": ("gdp",), "rho": ("zcdp",), "epsilon": ("pure",), "epsilon, delta": ("gdp", "renyi")}
+# The part of the data set that a release came from, None for all of it, and what it cost.
+Paid: TypeAlias = tuple[str | None, dict[str, Any]]
+
+
+def routes(budget: Budget) -> tuple[str, ...]:
+    """Return the routes by which an account with this budget can add up, that of a new one first."""
+    return _ROUTES[", ".join(budget.to_dict())]
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What is fixed when an account is made. Its errors are those of `Ledger.charge`."""
+
+    dataset: str
+    budget: Budget
+    adjacency: str
+    accounting: str
+
+    def cost(self, guarantee: Guarantee, partition: str | None) -> dict[str, Any]:
+        """Return what a release costs, if it is of a kind that this account adds up."""
+        if partition is not None:
+            check_name("partition", partition)
+            if self.adjacency == "replace-one":
+                raise ParameterError(
+                    "needs an account under add-remove: under replace-one a record may leave one part and enter "
+                    "another, and so touch both.",
+                    parameter="partition",
+                )
+        if guarantee.adjacency != self.adjacency:
+            raise ParameterError(
+                f"data set {self.dataset!r} is accounted under {self.adjacency}, but this release is private under "
+                f"{guarantee.adjacency}; costs under different relations do not add."
+            )
+        return _cost_of(guarantee)
+
+    def check(self, paid: Sequence[Paid], new: Paid) -> None:
+        """Refuse a release that may not join those that are paid, in the order in which they were."""
+        partition, cost = new
+        parts = {name for name, _ in paid if name is not None}
+        if partition is not None and partition not in parts:
+            refuse_look_alike("partition", partition, parts)
+        if self.accounting != "renyi" and "mean_runs" in cost:
+            raise BudgetExceeded(
+                f"data set {self.dataset!r} has the accounting {self.accounting!r}, but a search for hyper-parameters "
+                "is accounted in Rényi divergences only; its account must be made in approximate DP, with the "
+                "accounting 'renyi'."
+            )
+        if self.accounting == "gdp" and "mu" not in cost:
+            raise BudgetExceeded(
+                f"data set {self.dataset!r} is accounted in Gaussian DP, in which this release, of an earlier dppl, "
+                "stated no cost; charge it to an account in zCDP."
+            )
+        if self.accounting == "pure" and "epsilon" not in cost:
+            raise BudgetExceeded(
+                f"data set {self.dataset!r} has a pure-DP budget, but this release (Gaussian noise) has no such cost; "
+                "PublicPrototypes (method public) has one."
+            )
+        total = self.total([*paid, new])
+        name = _main_parameter(self.budget)
+        budget = self.budget.to_dict()[name]
+        if total[name] > budget:
+            spent = self.total(paid)[name]
+            needed, left = _told_apart(self._rest(total[name], spent), self._rest(budget, spent))
+            raise BudgetExceeded(
+                f"this release needs {name} = {needed} of data set {self.dataset!r}, which has {left} left of "
+                f"{budget:.6g}. Nothing was drawn and nothing charged."
+            )
+
+    def left(self, spent: dict[str, float]) -> dict[str, float]:
+        """Return the largest single release that still fits, rounded down."""
+        name = _main_parameter(self.budget)
+        return {name: self._rest(self.budget.to_dict()[name], spent[name])}
+
+    def total(self, paid: Sequence[Paid]) -> dict[str, float]:
+        """Return what releases cost together: parts of different names by maximum, everything else by sum."""
+        order = self._order([Cost.from_dict(cost) for _, cost in paid])
+        shared = [cost for partition, cost in paid if partition is None]
+        parts = {partition for partition, _ in paid if partition is not None}
+        groups = [shared + [cost for name, cost in paid if name == partition] for partition in parts] or [shared]
+        return max(
+            (self._compose(group, order) for group in groups), key=lambda total: total[_main_parameter(self.budget)]
+        )
+
+    def _rest(self, whole: float, part: float) -> float:
+        """Return what `whole` has beyond `part`, rounded down; of mu it is squares that add up."""
+        if not whole > part:
+            return 0.0
+        if isinstance(self.budget, GaussianDP):
+            return mu_below(Fraction(whole) ** 2 - Fraction(part) ** 2)
+        if isinstance(self.budget, ApproxDP) and self.accounting == "gdp" and part > 0:
+            of_whole, of_part = (gaussian_mu_within(epsilon, self.budget.delta) for epsilon in (whole, part))
+            squared = Fraction(of_whole) ** 2 - Fraction(of_part) ** 2
+            epsilon = gaussian_epsilon(mu_below(squared), self.budget.delta) if squared > 0 else 0.0
+            return math.nextafter(epsilon, 0.0) if epsilon > SMALLEST_EPSILON else 0.0
+        return float_below(Fraction(whole) - Fraction(part))
+
+    def _order(self, costs: list[Cost]) -> float | None:
+        """Return the Rényi order of an account with searches, which was settled before anything was released.
+
+        It is that of the first release if this was a search, else the one at which the budget itself converts. An order
+        chosen later could be chosen by what earlier releases showed.
+        """
+        if self.accounting != "renyi" or all(cost.mean_runs is None for cost in costs):
+            return None
+        assert isinstance(self.budget, ApproxDP)
+        first = costs[0]
+        if first.mean_runs is None:
+            return order_of_zcdp_within(self.budget.epsilon, self.budget.delta)
+        return best_order(first.rho, first.mean_runs, self.budget.delta)
+
+    def _compose(self, paid: list[dict[str, Any]], order: float | None) -> dict[str, float]:
+        costs = _grouped(paid)
+        if isinstance(self.budget, ZCDP):
+            return {"rho": total_rho(costs)}
+        if isinstance(self.budget, PureDP):
+            return {"epsilon": total_epsilon(costs)}
+        if isinstance(self.budget, GaussianDP):
+            return {"mu": total_mu(costs)}
+        assert isinstance(self.budget, ApproxDP)
+        # One route for good: costs are chosen by what came before, and only sums of fixed kinds of cost are proven to
+        # hold then (Feldman, Zrnic 2021, arXiv:2008.11193; Smith, Thakurta 2022, arXiv:2210.17520), not the best of
+        # several routes.
+        if not costs:
+            epsilon = 0.0
+        elif self.accounting == "gdp":
+            epsilon = gaussian_epsilon(total_mu(costs), self.budget.delta)
+        elif order is None:
+            epsilon = epsilon_of_zcdp(total_rho(costs), self.budget.delta)
+        else:
+            epsilon = epsilon_at(costs, self.budget.delta, order)
+        return {"epsilon": epsilon, "delta": self.budget.delta}
+
+
+def _cost_of(guarantee: Guarantee) -> dict[str, Any]:
+    """Add up the releases of one fit; a pure cost only if all of them have one. A search is one release."""
+    costs = guarantee.costs()
+    if any(cost.mean_runs is not None for cost in costs):
+        if len(costs) > 1:
+            raise ParameterError("a search is charged alone; charge each guarantee that holds one by itself.")
+        return dict(guarantee.releases[0].cost)
+    total: dict[str, Any] = {"rho": total_rho(costs)}
+    if all(cost.mu is not None for cost in costs):
+        total["mu"] = total_mu(costs)
+    if all(cost.epsilon is not None for cost in costs):
+        total["epsilon"] = total_epsilon(costs)
+    return total
+
+
+def _grouped(paid: list[dict[str, Any]]) -> list[Cost]:
+    counts = Counter(Cost.from_dict(cost) for cost in paid)
+    return [replace(cost, count=count) for cost, count in counts.items()]
+
+
+def _told_apart(first: float, second: float) -> tuple[str, str]:
+    """Write two numbers with few digits, or with all of them where they would look the same."""
+    short = f"{first:.6g}", f"{second:.6g}"
+    return short if short[0] != short[1] else (repr(first), repr(second))
+
+
+def _main_parameter(budget: Budget) -> str:
+    return next(iter(budget.to_dict()))

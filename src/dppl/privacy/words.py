@@ -1,0 +1,149 @@
+"""What a guarantee says to people: in a paragraph, as a table, and in full. Numbers are rounded to the weaker side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from dppl.privacy.budgets import ApproxDP, GaussianDP, PureDP, rounded_up
+
+if TYPE_CHECKING:
+    from dppl.privacy.guarantee import Guarantee, Release
+
+NEIGHBOURS = {
+    "add-remove": "two data sets are neighbours when one record is added or removed",
+    "replace-one": "two data sets are neighbours when one record is replaced by another",
+}
+
+
+def neighbours(guarantee: Guarantee) -> str:
+    """Return the neighbouring relation."""
+    return guarantee.neighbours or NEIGHBOURS[guarantee.adjacency]
+
+
+def summary(guarantee: Guarantee, delta: float) -> str:
+    """Return the statement in one short paragraph.
+
+    Parameters
+    ----------
+    guarantee : Guarantee
+    delta : float
+        At which it names an epsilon that follows.
+    """
+    return " ".join([*_warnings(guarantee), _headline(guarantee, delta)])
+
+
+def statement(guarantee: Guarantee, delta: float) -> str:
+    """Return everything as one text.
+
+    Parameters
+    ----------
+    guarantee : Guarantee
+    delta : float
+        As of `summary`.
+    """
+    released = "; ".join(_release_in_words(release, times) for release, times in in_a_row(guarantee.releases))
+    rest = (f"{heading}: {'; '.join(items)}." for heading, items in details(guarantee))
+    return " ".join([summary(guarantee, delta), f"Released: {released}.", *rest])
+
+
+def table(guarantee: Guarantee, delta: float | None) -> list[tuple[str, str]]:
+    """Return the numbers as pairs of texts.
+
+    Parameters
+    ----------
+    guarantee : Guarantee
+    delta : float or None
+        One more at which to give the epsilon.
+    """
+    implied = guarantee.implied(delta)
+    mu = [] if implied["mu"] is None else [("mu, Gaussian DP", rounded_up(implied["mu"], 4))]
+    return [
+        *mu,
+        *((f"epsilon at delta = {rounded_up(at['delta'])}", rounded_up(at["epsilon"], 4)) for at in implied["epsilon"]),
+        ("membership guess is right", f"at most {_percent(implied['best_guess'])}"),
+        *(
+            (
+                f"true positive rate at {100 * test['false_positive_rate']:g} % false positive rate",
+                f"at most {_thousandths(test['true_positive_rate']) / 10:g} %",
+            )
+            for test in implied["tests"]
+        ),
+    ]
+
+
+def details(guarantee: Guarantee) -> list[tuple[str, tuple[str, ...]]]:
+    """Return what it rests on and does not cover, as headings with items."""
+    made = ", ".join(f"{name} {version}" for name, version in sorted(guarantee.software.items()))
+    details = [
+        ("Neighbours", (f"{neighbours(guarantee)} ({guarantee.adjacency})",)),
+        ("Treated as public", guarantee.public_inputs),
+        ("Assumed", guarantee.assumptions),
+        ("Not covered", guarantee.not_covered),
+        ("Charged to the ledger", () if guarantee.ledger_entry is None else (guarantee.ledger_entry,)),
+        ("Made with", (made,)),
+    ]
+    return [(heading, items) for heading, items in details if items]
+
+
+def in_a_row(releases: Iterable[Release]) -> list[tuple[Release, int]]:
+    """Return each release with the number of equal ones that follow each other."""
+    return [(release, len(list(equal))) for release, equal in groupby(releases)]
+
+
+def _warnings(guarantee: Guarantee) -> list[str]:
+    seeded = (
+        "NOT FOR RELEASE: the noise came from a seed, so anyone who guesses it can take the noise out again. Fit "
+        "once more without a seed before publishing."
+    )
+    research = "RESEARCH USE: what was drawn is not exactly what the accounting speaks of; see what is not covered."
+    return [seeded] * (not guarantee.fit_for_release) + [research] * (not guarantee.exact)
+
+
+def _headline(guarantee: Guarantee, usual: float) -> str:
+    implied = guarantee.implied()
+    follows = []
+    if implied["mu"] is not None and not isinstance(guarantee.budget, GaussianDP):
+        follows.append(f"mu = {rounded_up(implied['mu'], 4)}")
+    if not isinstance(guarantee.budget, ApproxDP | PureDP):
+        follows += [
+            f"epsilon = {rounded_up(at['epsilon'], 4)} at delta = {rounded_up(usual)}"
+            for at in implied["epsilon"]
+            if at["delta"] == usual
+        ]
+    also = f"; this implies {' and '.join(follows)}" if follows else ""
+    which = (
+        f"whether {guarantee.unit} was among"
+        if guarantee.adjacency == "add-remove"
+        else f"which of two choices for {guarantee.unit} was among"
+    )
+    return (
+        f"Differentially private ({guarantee.budget}{also}): whoever sees the released model can tell only to a "
+        f"bounded degree {which} the training data. Someone who guesses that, when either was as likely, is right in "
+        f"at most {_percent(implied['best_guess'])} of all cases, whatever else they know."
+    )
+
+
+def _percent(probability: float) -> str:
+    """Round up, and never to a comfortable 100 % that is not one."""
+    for digits in (0, 1, 3):
+        value = math.ceil(probability * 100 * 10**digits) / 10**digits
+        if value < 100:
+            return f"{value:.{digits}f} %"
+    return "100 %"
+
+
+def _thousandths(rate: float) -> int:
+    """Round up to a thousandth."""
+    return min(math.ceil(1000 * rate), 1000)
+
+
+def _release_in_words(release: Release, times: int) -> str:
+    parameters = ", ".join(f"{name} {value:.6g}" for name, value in release.parameters.items())
+    cost = ", ".join(f"{name} = {rounded_up(value)}" for name, value in release.cost.items())
+    return (
+        f"{f'{times} times ' if times > 1 else ''}{release.statistic} by the {release.drawn} ({release.norm} "
+        f"sensitivity {rounded_up(release.sensitivity)}, {parameters}; cost {cost}{' each' if times > 1 else ''})"
+    )

@@ -1,0 +1,96 @@
+"""The library speaks of parameters; the command line says what is typed for them."""
+
+import ast
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+import dppl
+from dppl import errors
+from dppl.cli._options import FLAGS
+from dppl.cli.main import app
+from dppl.privacy.ledger import Ledger
+
+SOURCE = Path(dppl.__file__).parent
+
+
+def commands(group):
+    for command in group.commands.values():
+        if hasattr(command, "commands"):
+            yield from commands(command)
+        else:
+            yield command
+
+
+def test_every_flag_is_an_option_of_a_command():
+    options = {name for command in commands(typer.main.get_command(app)) for one in command.params for name in one.opts}
+    flags = {flag for words in FLAGS.values() for flag in words.replace(" and", ",").split(", ")}
+    assert flags <= options
+    assert not {"--clips", "--column"} & options  # the control
+
+
+@pytest.mark.parametrize(
+    ("arguments", "call", "rule"),
+    [
+        (
+            ["fit", "t.npz", "--mu", "-1", "--out", "m.safetensors"],
+            lambda: dppl.GaussianDP(-1.0),
+            "mu must be a finite number greater than 0; got -1.0.",
+        ),
+        (
+            ["ledger", "create", "l.db", "--dataset", "a\u00a0b", "--mu", "1"],
+            lambda: Ledger("l.db", "a\u00a0b", dppl.GaussianDP(1.0)),
+            "dataset must be a name of 1 to 255 printable characters",
+        ),
+        (
+            ["embed", "photos", "--format", "zip", "--out", "t"],
+            lambda: dppl.embedding.open_source("photos", kind="zip"),
+            "kind must be one of 'auto', 'images'",
+        ),
+    ],
+)
+def test_a_rule_names_the_parameter_in_python_and_the_flag_on_the_command_line(
+    arguments, call, rule, cli, error_line, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(errors.ParameterError) as raised:
+        call()
+    assert str(raised.value).startswith(rule)
+    result = cli(*arguments)
+    assert result.exit_code == 2
+    name, rest = rule.split(" ", 1)
+    assert error_line(result).startswith(f"{FLAGS[name]} {rest}")
+
+
+def test_only_the_subject_of_a_message_is_translated(cli, error_line, tmp_path, monkeypatch):
+    """A value that reads like a parameter stays as it was typed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    line = error_line(cli("embed", "photos", "--format", "kind", "--out", "t"))
+    assert line.startswith("--format must be one of")
+    assert line.endswith("got 'kind'.")
+
+
+def test_an_error_keeps_its_parameter_where_processes_hand_it_on():
+    error = pickle.loads(pickle.dumps(errors.BudgetError("must be small.", parameter="delta")))
+    assert (str(error), error.parameter) == ("delta must be small.", "delta")
+    assert str(errors.MissingExtra("this needs a package")) == "this needs a package"
+    assert errors.MissingExtra("this needs a package").parameter is None
+
+
+def test_messages_of_the_library_name_no_flag():
+    """Docstrings are not read, nor `experiments`, which prints lines to be typed."""
+    found = []
+    for path in SOURCE.rglob("*.py"):
+        if path.relative_to(SOURCE).parts[0] not in ("cli", "experiments"):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+                    found += re.findall(r"(?<![-\w])--[a-z][a-z-]+", node.value)
+    # Of other programs, to download a model and to install torch with.
+    assert sorted(found) == ["--force-reinstall", "--index-url", "--revision"]

@@ -1,0 +1,182 @@
+"""Files are written whole or not at all, and by one process at a time."""
+
+import errno
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dppl import _files
+from dppl._files import atomic_file, locked, write_atomically
+from dppl.errors import InputError
+
+POSIX = pytest.mark.skipif(os.name != "posix", reason="there are no such permissions and locks")
+
+
+@pytest.fixture(params=["nameless", "hidden"])
+def way(request, monkeypatch):
+    """Files have no name until they are complete, or a hidden one where the system knows no others."""
+    if request.param == "hidden":
+        monkeypatch.setattr(_files, "_nameless", lambda folder, mode: None)
+
+
+@pytest.mark.usefixtures("way")
+def test_writing_is_all_or_nothing(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_atomically(path, b"old", overwrite=False)
+    original = os.fsync
+
+    def fail(descriptor):
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        original(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="No space"):
+        write_atomically(path, b"new and longer", overwrite=True)
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+    monkeypatch.setattr(os, "fsync", original)
+    with pytest.raises(FileExistsError):
+        write_atomically(path, b"new", overwrite=False)
+    assert path.read_bytes() == b"old"
+    write_atomically(path, b"new", overwrite=True)
+    assert path.read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("overwrite", [True, False])
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "no more", "source"), KeyboardInterrupt()])
+def test_a_block_that_fails_leaves_the_old_file_and_no_part(error, overwrite, tmp_path):
+    path = tmp_path / "file"
+    if overwrite:
+        path.write_bytes(b"old")
+
+    def write():
+        with atomic_file(path, overwrite=overwrite) as file:
+            file.write(b"new" * 100_000)
+            raise error
+
+    with pytest.raises(type(error)) as raised:
+        write()
+    assert raised.value is error
+    assert getattr(error, "filename", "source") == "source"  # what was read is not what was written
+    assert {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()} == ({"file": b"old"} if overwrite else {})
+
+
+@pytest.mark.usefixtures("way")
+def test_a_streamed_file_has_its_name_at_the_end_and_not_before(tmp_path):
+    path = tmp_path / "file"
+    with atomic_file(path, overwrite=False) as file:
+        for _ in range(3):
+            file.write(b"abc" * 10_000)
+            assert not path.exists()
+        file.seek(0)
+        file.write(b"X")  # as a header that is written last
+    assert path.read_bytes() == b"X" + (b"abc" * 30_000)[1:]
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.usefixtures("way")
+def test_of_two_new_files_of_one_name_the_first_stays(tmp_path):
+    path = tmp_path / "file"
+    with pytest.raises(FileExistsError) as raised, atomic_file(path, overwrite=False):
+        write_atomically(path, b"first", overwrite=False)
+    assert raised.value.filename == str(path)
+    assert path.read_bytes() == b"first"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@POSIX
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_a_private_file_is_its_owners_from_its_first_byte(overwrite, tmp_path):
+    path = tmp_path / "file"
+    if overwrite:
+        path.touch(0o644)
+    with atomic_file(path, overwrite=overwrite, private=True) as file:
+        assert os.fstat(file.fileno()).st_mode & 0o777 == 0o600
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.usefixtures("way")
+def test_errors_name_the_file_that_was_asked_for(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="folder") as raised:
+        write_atomically(tmp_path / "folder", b"", overwrite=True)
+    assert raised.value.filename == str(tmp_path / "folder")
+    assert os.listdir(tmp_path) == ["folder"]
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*absent to write file into"):
+        write_atomically(tmp_path / "absent" / "file", b"", overwrite=True)
+
+
+KILLED = """
+import os, signal, sys
+from dppl._files import atomic_file
+
+with atomic_file(sys.argv[1], overwrite=True) as file:
+    file.write(b"new" * 100_000)
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="elsewhere a killed process may leave a hidden part")
+def test_a_process_killed_while_it_writes_leaves_nothing_else(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@POSIX
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_one_has_the_lock_at_a_time(kind, tmp_path):
+    path = tmp_path / "it"
+    path.touch() if kind == "file" else path.mkdir()
+    with locked(path, "taken"):
+        with pytest.raises(InputError, match=r"^taken$"), locked(path, "taken"):
+            pytest.fail("both have it")
+        with pytest.raises(InputError):  # whoever was refused takes no lock away
+            locked(path, "taken").__enter__()
+    with pytest.raises(KeyError), locked(path, "taken"):
+        raise KeyError
+    with locked(path, "taken"):
+        pass
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from dppl._files import locked
+
+with locked(Path(sys.argv[1]), "taken"):
+    print("has it", flush=True)
+    sys.stdin.read()
+"""
+
+
+@POSIX
+def test_a_killed_process_gives_its_lock_free(tmp_path):
+    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "has it\n"
+        with pytest.raises(InputError, match="taken"), locked(Path(tmp_path), "taken"):
+            pytest.fail("both have it")
+        holder.kill()
+        holder.wait()
+    with locked(Path(tmp_path), "taken"):
+        pass
+
+
+def test_without_such_locks_nobody_is_kept_away(tmp_path, monkeypatch):
+    monkeypatch.setattr(_files, "fcntl", None)
+    with locked(tmp_path, "taken"), locked(tmp_path, "taken"):
+        pass
