@@ -579,8 +579,8 @@ MUTANTS = (
     Mutant(
         name="softmax-states-no-gradients",
         file="prototypes/softmax.py",
-        old='            mechanism.gradients.describe(f"sum of clipped gradients ({n_classes} x {dim})"),\n',
-        new="",
+        old='return (*releases, mechanism.gradients.describe(f"sum of clipped gradients ({n_classes} x {dim})"))',
+        new="return tuple(releases)",
         tests=("tests/prototypes/test_softmax.py",),
         keyword="accepts",
     ),

@@ -15,7 +15,7 @@ from sklearn.preprocessing import FunctionTransformer
 import dppl
 from dppl import ZCDP, Ledger, MeanPrototypes, PublicPrototypes, PublicRows, PureDP, SoftmaxPrototypes
 from dppl.errors import ParameterError, SplitterWarning
-from dppl.estimators import base
+from dppl.estimators import public_data
 from dppl.lattice import RowTable
 
 RNG = np.random.default_rng(0)
@@ -50,7 +50,7 @@ def read(monkeypatch):
     sizes, whole = [], PublicPrototypes._release
 
     def release(self, plan, *others):
-        sizes.append(plan.public.shape[0])
+        sizes.append(plan.public.rows.shape[0])
         return whole(self, plan, *others)
 
     monkeypatch.setattr(PublicPrototypes, "_release", release)
@@ -74,7 +74,7 @@ def test_bare_rows_are_refused_and_would_be_cut(tool, read, monkeypatch):
             TOOLS[tool](make(), X[:n], Y[:n], P)
     assert not read
     # The leak: as many public rows as records are cut, and one record fewer keeps them whole.
-    monkeypatch.setattr(base, "whole_public_rows", lambda rows: rows)
+    monkeypatch.setattr(public_data, "whole_public_rows", lambda rows, name: rows)
     TOOLS[tool](make(), X, Y, P)
     cut = set(read)
     read.clear()

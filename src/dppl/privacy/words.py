@@ -46,7 +46,8 @@ def statement(guarantee: Guarantee, delta: float) -> str:
     """
     released = "; ".join(_release_in_words(release, times) for release, times in in_a_row(guarantee.releases))
     rest = (f"{heading}: {'; '.join(items)}." for heading, items in details(guarantee))
-    return " ".join([summary(guarantee, delta), f"Released: {released}.", *rest])
+    said = [f"Released: {released}."] if released else []
+    return " ".join([summary(guarantee, delta), *said, *rest])
 
 
 def table(guarantee: Guarantee, delta: float | None) -> list[tuple[str, str]]:
@@ -103,6 +104,8 @@ def _warnings(guarantee: Guarantee) -> list[str]:
 
 
 def _headline(guarantee: Guarantee, usual: float) -> str:
+    if not guarantee.releases:
+        return "Nothing was released from private records: the model is a function of public inputs alone."
     implied = guarantee.implied()
     follows = []
     if implied["mu"] is not None and not isinstance(guarantee.budget, GaussianDP):
