@@ -1,4 +1,4 @@
-"""Labels that are nothing: they stop no fit, and classes that no model file could hold stop it before the charge."""
+"""Classes that no model file could hold stop a fit before the charge."""
 
 import numpy as np
 import pytest

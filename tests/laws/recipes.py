@@ -1,6 +1,5 @@
 """Small instances of every estimator of the registry, in every relation that it offers. The laws hold for them all."""
 
-import contextlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,7 +72,8 @@ RECIPES = {
     },
     "GlobalAdapt": {
         "": Recipe(options={"steps": 3, "intercept_scaling": 0.5}),
-        "mapped": Recipe(options={"steps": 3, **MAPPED, **ADDED}),
+        "mapped": Recipe(options={"steps": 3, "upper_bound": 0.3, **MAPPED, **ADDED}),
+        "in a small bound": Recipe(options={"steps": 3, "upper_bound": 0.001, **ADDED}),
     },
     "LeastSquares": {
         "": Recipe(),
@@ -82,7 +82,7 @@ RECIPES = {
     },
     "LinearProbe": {
         "": Recipe(options={"steps": 3}),
-        "with an intercept": Recipe(options={"steps": 3, "intercept_scaling": 0.5}),
+        "with an intercept": Recipe(options={"steps": 3, "intercept_scaling": 0.5, "clip": 0.1}),
         "mapped": Recipe(options={"steps": 3, **MAPPED, **ADDED}),
         "of a public size": Recipe(options={"steps": 1, "batch_size": 50.0}),
         # One setting, since calibrating takes a second or more.
@@ -218,11 +218,3 @@ def neighbours(case, kind):
     replaced = X.copy()
     replaced[0] = row
     return (replaced, [label if kind.relabels else y[0], *y[1:]]), (X, y)
-
-
-@contextlib.contextmanager
-def planted(owner, name, make):
-    """Replace a method by what `make` returns for it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(owner, name, make(getattr(owner, name)))
-        yield patch

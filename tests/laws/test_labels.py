@@ -7,7 +7,7 @@ import pytest
 
 from dppl.errors import InputError, UnknownLabelError
 from dppl.estimators import records
-from laws.recipes import FIRST, KINDS, RELATIONS, each
+from laws.recipes import BY_NAME, FIRST, KINDS, RELATIONS, each
 from laws.traces import messages_of
 
 
@@ -21,6 +21,7 @@ def check_unknown_labels_count_for_nothing(kind):
     assert kind.fit(X, ["z"] * len(X), unknown_labels="ignore").to_bytes() == nothing != known.to_bytes()
 
 
+MEAN = BY_NAME["MeanPrototypes add-remove"]
 # The sample of a sampled one is drawn for all records, whatever their labels are.
 UNSAMPLED = [kind for kind in KINDS if not kind.recipe.sampled]
 
@@ -94,24 +95,40 @@ ODD += [Hostile(), datetime(2020, 1, 1, tzinfo=Talkative()), datetime(2020, 1, 1
 NAMES = [([0, 1], [0, 1, 1, 0]), (["a", "b"], ["a", "b", "b", "a"]), ([2**60 + 1, 7], [2**60 + 1, 7] * 2)]
 
 
-@pytest.mark.parametrize("odd", ODD, ids=lambda odd: type(odd).__name__)
-@each(FIRST)
-def test_an_odd_label_changes_no_other_record(kind, odd):
+def check_odd_labels(kind, odd):
     """NumPy would find one type for all labels, and then no other would match its class."""
-    X = kind.records(5)[0]
+    n = len(odd)
+    X = kind.records(4 + n)[0]
     for classes, labels in NAMES:
         fit = lambda X, y, classes=classes: kind.fit(X, y, classes=classes, unknown_labels="ignore")  # noqa: E731
         without = fit(X[:4], labels).to_bytes()
         assert without != fit(X[:0], []).to_bytes()
-        objects = np.empty(5, object)
-        for place, label in enumerate([*labels, odd]):
+        objects = np.empty(4 + n, object)
+        for place, label in enumerate([*labels, *odd]):
             objects[place] = label
-        for y in ([*labels, odd], objects):
+        for y in ([*labels, *odd], objects):
             assert fit(X, y).to_bytes() == without
             with pytest.raises(InputError) as caught:
                 kind.fit(X, y, classes=classes)
             assert "Jane" not in "".join(messages_of(caught.value))
             assert "secret" not in "".join(messages_of(caught.value))
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: type(odd).__name__)
+def test_an_odd_label_changes_no_other_record(odd):
+    check_odd_labels(MEAN, [odd])
+
+
+@each(FIRST)
+def test_odd_labels_change_no_other_record(kind):
+    for odd in (["x"], [None], [Hostile()], ODD):
+        check_odd_labels(kind, odd)
+
+
+def test_labels_of_one_type_are_noticed(monkeypatch):
+    monkeypatch.setattr(records, "_as_objects", np.asarray)
+    with pytest.raises((AssertionError, InputError)):
+        check_odd_labels(MEAN, [1.5])
 
 
 BROKEN = {
