@@ -14,6 +14,8 @@ from dppl.privacy import Cost
 from dppl.privacy.composition import covers
 from laws.recipes import BY_NAME, CHARGED, CLASSES, FIRST, KINDS, each
 
+pytestmark = pytest.mark.slow
+
 SPENDING = [(kind, budget) for kind in KINDS for budget in kind.budgets]
 spending = pytest.mark.parametrize(("kind", "budget"), SPENDING, ids=lambda value: str(value))
 

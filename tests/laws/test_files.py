@@ -8,6 +8,8 @@ import dppl
 from dppl.estimators.model_file import describe
 from laws.recipes import FIRST, each
 
+pytestmark = pytest.mark.slow
+
 
 def check_comes_back(kind, path):
     X, y = kind.records()

@@ -7,6 +7,8 @@ from dppl.data import EmbeddingTable
 from dppl.lattice import Lattice
 from laws.recipes import FIRST, KINDS, Table, each
 
+pytestmark = pytest.mark.slow
+
 
 def forms(X, tmp_path):
     """Yield the same rows in other forms."""

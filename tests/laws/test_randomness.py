@@ -11,6 +11,8 @@ from dppl import ZCDP, MeanPrototypes, PublicPrototypes, PureDP
 from dppl.mechanisms.randomness import SeededRandomness, SystemRandomness
 from laws.recipes import KINDS, each
 
+pytestmark = pytest.mark.slow
+
 randomness_module = importlib.import_module("dppl.mechanisms.randomness")  # the package has a function of that name
 SOURCES = {None: SystemRandomness, 0: SeededRandomness}
 

@@ -10,6 +10,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from dppl import ZCDP, PureDP
 from laws.recipes import FIRST, KINDS, each
 
+pytestmark = pytest.mark.slow
+
 # Where only numbers differ, one will do.
 ALIKE = {"mapped", "by public rows", "coinpress in a small ball", "coinpress far away"}
 CHECKED = {(kind.entry.name, kind.variant): kind for kind in reversed(KINDS) if kind.variant not in ALIKE}
