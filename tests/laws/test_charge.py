@@ -9,7 +9,7 @@ import pytest
 
 from dppl import ApproxDP, GaussianDP, Ledger, PureDP
 from dppl.errors import BudgetExceeded, InputError, ParameterError, UnknownLabelError
-from dppl.estimators import records
+from dppl.estimators import reading
 from dppl.estimators.base import EmbeddingClassifier
 from dppl.lattice import Lattice
 from dppl.mechanisms import randomness
@@ -53,7 +53,7 @@ def check_order(kind, file, planned, seed=None):
         [(Lattice, "transform"), (Lattice, "_quantise"), (Lattice, "_map"), (Lattice, "blocks")] if planned else []
     )
     with pytest.MonkeyPatch.context() as patch:
-        for owner, name in [(records, "class_codes"), (kind.cls, "_release"), *DRAWING, *mapping]:
+        for owner, name in [(reading, "class_codes"), (kind.cls, "_release"), *DRAWING, *mapping]:
             spy_on(patch, owner, name, look)
         estimator.fit(Table(X, lambda: look("rows")), y, **given, ledger=Ledger(file, "wards"))
     assert seen[0][0] == "class_codes"
@@ -82,7 +82,7 @@ def draw_early(self, *arguments):
 
 
 def read_early(self, *arguments):
-    records.class_codes(np.array(["a"]), np.array(["a"]), "ignore")
+    reading.class_codes(np.array(["a"]), np.array(["a"]), "ignore")
     return _charge(self, *arguments)
 
 
@@ -106,7 +106,7 @@ def test_a_refused_fit_draws_nothing_reads_nothing_and_writes_nothing(kind, file
     def never(what="rows"):
         raise AssertionError(f"{what} was called")
 
-    for owner, method in [(records, "class_codes"), (kind.cls, "_release"), *DRAWING]:
+    for owner, method in [(reading, "class_codes"), (kind.cls, "_release"), *DRAWING]:
         spy_on(monkeypatch, owner, method, never)
     with pytest.raises(BudgetExceeded) as caught:
         estimator.fit(Table(X, never), y, X_public=kind.public, ledger=ledger)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dppl.errors import InputError, UnknownLabelError
-from dppl.estimators import records
+from dppl.estimators import reading
 from laws.recipes import BY_NAME, FIRST, KINDS, RELATIONS, each
 from laws.traces import messages_of
 
@@ -33,8 +33,8 @@ def test_unknown_labels_count_for_nothing(kind):
 
 @each(FIRST)
 def test_an_unknown_label_that_counts_is_noticed(kind, monkeypatch):
-    whole = records.class_codes
-    monkeypatch.setattr(records, "class_codes", lambda *arguments: np.maximum(whole(*arguments), 0))
+    whole = reading.class_codes
+    monkeypatch.setattr(reading, "class_codes", lambda *arguments: np.maximum(whole(*arguments), 0))
     with pytest.raises(AssertionError):
         check_unknown_labels_count_for_nothing(kind)
 
@@ -58,7 +58,7 @@ def test_an_unknown_label_is_not_shown_and_their_number_is_not_told(kind):
 
 @pytest.mark.parametrize("told", [lambda y: y[-1], len])
 def test_a_label_or_a_count_in_the_message_is_noticed(told, monkeypatch):
-    whole = records.class_codes
+    whole = reading.class_codes
 
     def showing(y, *arguments):
         try:
@@ -66,7 +66,7 @@ def test_a_label_or_a_count_in_the_message_is_noticed(told, monkeypatch):
         except UnknownLabelError as error:
             raise UnknownLabelError(f"{error} {told([label for label in y if label == 'secret'])}") from None
 
-    monkeypatch.setattr(records, "class_codes", showing)
+    monkeypatch.setattr(reading, "class_codes", showing)
     with pytest.raises(AssertionError):
         check_unknown_labels_are_not_shown(FIRST[0])
 
@@ -126,7 +126,7 @@ def test_odd_labels_change_no_other_record(kind):
 
 
 def test_labels_of_one_type_are_noticed(monkeypatch):
-    monkeypatch.setattr(records, "_as_objects", np.asarray)
+    monkeypatch.setattr(reading, "_as_objects", np.asarray)
     with pytest.raises((AssertionError, InputError)):
         check_odd_labels(MEAN, [1.5])
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dppl.errors import InputError
-from dppl.estimators import records
+from dppl.estimators import reading
 from laws.recipes import CLASSES, FIRST, each
 from laws.traces import messages_of
 
@@ -48,6 +48,6 @@ def test_data_in_a_message_are_noticed(monkeypatch):
     def showing(X, *others):
         raise InputError(f"X must be a table; got {X!r}")
 
-    monkeypatch.setattr(records, "checked_inputs", showing)
+    monkeypatch.setattr(reading, "checked_inputs", showing)
     with pytest.raises(AssertionError):
         check_shows_nothing(FIRST[0], "a cube")
