@@ -147,7 +147,9 @@ def test_a_search_takes_wrapped_rows_where_bare_ones_are_refused():
 def test_the_number_of_warnings_does_not_tell_the_number_of_runs_of_a_search(with_ledger, tmp_path, monkeypatch):
     runs, whole = [], MeanPrototypes._release
     monkeypatch.setattr(MeanPrototypes, "_release", lambda self, *others: runs.append(1) or whole(self, *others))
-    search = dppl.PrivateSearch(MeanPrototypes(dppl.ApproxDP(200.0, 1e-6), [0, 1]), {"pool": [1, 2]}, mean_runs=8)
+    # Seeded: both searches make several runs, where one of eight makes a single one.
+    estimator = MeanPrototypes(dppl.ApproxDP(200.0, 1e-6), [0, 1])
+    search = dppl.PrivateSearch(estimator, {"pool": [1, 2]}, mean_runs=8, random_state=0)
     ledger = Ledger(tmp_path / "l.db", "wards", dppl.ApproxDP(1e4, 1e-3), accounting="renyi") if with_ledger else None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -12,6 +12,7 @@ from dppl.privacy.budgets import ApproxDP, GaussianDP, PureDP, rounded_up
 if TYPE_CHECKING:
     from dppl.privacy.guarantee import Guarantee, Release
 
+_COSTS = ("mu", "rho", "epsilon", "delta", "rho_per_run", "mean_runs")
 NEIGHBOURS = {
     "add-remove": "two data sets are neighbours when one record is added or removed",
     "replace-one": "two data sets are neighbours when one record is replaced by another",
@@ -144,8 +145,9 @@ def _thousandths(rate: float) -> int:
 
 
 def _release_in_words(release: Release, times: int) -> str:
-    parameters = ", ".join(f"{name} {value:.6g}" for name, value in release.parameters.items())
-    cost = ", ".join(f"{name} = {rounded_up(value)}" for name, value in release.cost.items())
+    parameters = ", ".join(f"{name} {value:.6g}" for name, value in sorted(release.parameters.items()))
+    # A file orders costs by name, so they are put in one order here.
+    cost = ", ".join(f"{name} = {rounded_up(release.cost[name])}" for name in _COSTS if name in release.cost)
     return (
         f"{f'{times} times ' if times > 1 else ''}{release.statistic} by the {release.drawn} ({release.norm} "
         f"sensitivity {rounded_up(release.sensitivity)}, {parameters}; cost {cost}{' each' if times > 1 else ''})"
