@@ -58,7 +58,7 @@ def check_parameters(kind):
     for again in (clone(estimator), clone(model), pickle.loads(pickle.dumps(estimator))):
         assert repr(again.get_params()) == repr(estimator.get_params())
         assert vars(again).keys() == vars(estimator).keys()
-        assert again.fit(X, y, X_public=kind.public).to_bytes() == model.to_bytes()
+        assert again.fit(X, y, **kind.given).to_bytes() == model.to_bytes()
     assert pickle.loads(pickle.dumps(model)).to_bytes() == model.to_bytes()
     assert repr(model.get_params()) == repr(estimator.get_params())
 
