@@ -250,8 +250,8 @@ def test_declared_classes_without_records_are_predicted_by_their_examples():
     X, y, names, T, t = mixture(per_class=40)
     gone = [3, 7, 11, 15]
     seen, wanted = ~np.isin(y, gone), np.isin(t, gone)
-    for given, low, high in (({"X_examples": names, "y_examples": range(20)}, 0.5, 1.0), ({}, 0.0, 0.1)):
-        model = SoftmaxPrototypes(GaussianDP(2.0), classes=range(20), random_state=0).fit(X[seen], y[seen], **given)
+    for labelled, low, high in (({"X_examples": names, "y_examples": range(20)}, 0.5, 1.0), ({}, 0.0, 0.1)):
+        model = SoftmaxPrototypes(GaussianDP(2.0), classes=range(20), random_state=0).fit(X[seen], y[seen], **labelled)
         assert low <= model.score(T[wanted], t[wanted]) <= high
         assert model.score(T[~wanted], t[~wanted]) > 0.95
 
