@@ -210,9 +210,11 @@ def epsilon_name(mu: float) -> str:
 
     Examples
     --------
-    >>> [epsilon_name(mu) for mu in (0.05, 1, 64, 1e9)]
-    ['0.1893', '4.887', '2,352', '∞']
+    >>> [epsilon_name(mu) for mu in (0, 0.05, 1, 64, 1e9)]
+    ['0', '0.1893', '4.887', '2,352', '∞']
     """
+    if not mu:
+        return "0"
     try:
         epsilon = GaussianDP(mu).to_approx(USUAL_DELTA).epsilon
     except BudgetError:
@@ -243,7 +245,7 @@ def setting_name(result: Result) -> str:
 def method_name(result: Result) -> str:
     """Say the method with its parameters, and whether it would have read public rows."""
     cell = result["cell"]
-    text = label(cell["method"], cell["parameters"])
+    text = label(cell["method"], cell["parameters"], cell.get("examples"))
     method = METHODS.get(cell["method"])
     lacks = method is not None and cell["pool"] is None and method.uses_public({})
     return f"{text} ({_NO_PUBLIC_ROWS})" if lacks else text
