@@ -36,7 +36,8 @@ bench = typer.Typer(
 @bench.command()
 def run(
     config: Annotated[
-        str, typer.Argument(metavar="CONFIG", help="YAML file, or one of: quick, text, images, assistant, examples, paper.")
+        str,
+        typer.Argument(metavar="CONFIG", help="YAML file, or one of: quick, text, images, assistant, examples, paper."),
     ],
     out: Annotated[
         Path | None,
@@ -222,7 +223,9 @@ class _Table(_View):
 
 
 def _name(cell: Result) -> str:
-    return printable(label(cell["method"], cell["parameters"], cell.get("examples")) + (", tuned" if cell["trials"] else ""))
+    return printable(
+        label(cell["method"], cell["parameters"], cell.get("examples")) + (", tuned" if cell["trials"] else "")
+    )
 
 
 def _line(result: Result, *, method: bool = True) -> str:

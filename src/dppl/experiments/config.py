@@ -261,7 +261,9 @@ def _cells(
         for pool in read:
             for trials in dict.fromkeys((0, choice.trials)):
                 parameters = choice.parameters if trials else {**method.defaults, **choice.parameters}
-                yield Cell(choice.name, parameters, spec.name, spec.encoder, pool, budget, ratio, seed, trials, choice.examples)
+                yield Cell(
+                    choice.name, parameters, spec.name, spec.encoder, pool, budget, ratio, seed, trials, choice.examples
+                )
 
 
 def _methods(entry: Any, where: str, budgets: list[dict[str, float]], seeds: list[int]) -> Iterator[_MethodSpec]:

@@ -6,6 +6,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeAlias
@@ -75,9 +76,14 @@ def budget_panels(panels: Sequence[Panel], y_label: str) -> Figure:
     ----------
     panels : sequence of (title, series)
     y_label : str
+
+    Notes
+    -----
+    A budget of 0 has no place on a logarithmic scale; values there are dashed lines.
     """
     styles = _styles(one for _, several in panels for one in several)
-    figure, axes = _axes(len(panels), styles)
+    alone = {_alone(one) for _, several in panels for one in several if one.private and 0.0 in one.values}
+    figure, axes = _axes(len(panels), [*styles, *alone])
     for axis, (title, several) in zip(axes, panels, strict=True):
         for one in several:
             _draw(axis, one, styles[one.label])
@@ -237,10 +243,18 @@ def _draw(axis: Any, one: Series, style: dict[str, Any]) -> None:
     if not one.private:
         axis.axhline(sorted(one.at(0.0))[len(one.at(0.0)) // 2], label=one.label, linewidth=1.2, **style)
         return
-    places, middle = one.quantile(0.5)
+    if 0.0 in one.values:
+        middle = one.quantile(0.5)[1][0]
+        axis.axhline(middle, label=_alone(one), color=style["color"], linestyle=_DASHED, linewidth=1.2)
+        one = replace(one, values={mu: values for mu, values in one.values.items() if mu})
+    places, middles = one.quantile(0.5)
     (_, low), (_, high) = one.quantile(_BAND[0]), one.quantile(_BAND[1])
-    axis.plot(places, middle, label=one.label, **style)
+    axis.plot(places, middles, label=one.label, **style)
     axis.fill_between(places, low, high, color=style["color"], alpha=0.13, linewidth=0)
+
+
+def _alone(one: Series) -> str:
+    return f"{one.label}, mu = 0"
 
 
 def _budget_axis(axis: Any) -> None:

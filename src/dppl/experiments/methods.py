@@ -166,6 +166,12 @@ METHODS: dict[str, Method] = {
         "Newton",
         space={"steps": Choice((1, 3, 10)), "learning_rate": Range(0.1, 2.0), "ridge": Range(1e-2, 1e3)},
     ),
+    "adamix": Method(
+        "AdaMix",
+        "AdaMix",
+        needs_examples=True,
+        space={"steps": _STEPS, "learning_rate": Range(0.1, 30.0), "clip_quantile": Range(0.1, 1.0)},
+    ),
     "ncm": Method("Nearest class mean", "NonPrivateNearestMean"),
     "lda": Method("LDA", "NonPrivateLDA"),
     "logistic": Method("Logistic regression", "NonPrivateLogisticRegression"),
@@ -227,7 +233,7 @@ def _examples_name(source: int | str | None = None, wrong: str | None = None, us
     if not used:
         return f", {_counted(source, 'row')} a class left out"
     what = source if isinstance(source, str) else f"{_counted(source, 'example')} a class"
-    return f", from {what}" + ("" if wrong is None else {"permuted": ", permuted", "half": ", half of them wrong"}[wrong])
+    return f", from {what}" + {None: "", "permuted": ", permuted", "half": ", half of them wrong"}[wrong]
 
 
 def _counted(number: int | str, noun: str) -> str:
