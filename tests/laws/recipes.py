@@ -74,6 +74,11 @@ RECIPES = {
         "": Recipe(budget=PureDP(1.0), public=True),
         "sets": Recipe(options={"n_prototypes": 3, "clip": (0.9, 1.4)}, public=True),
     },
+    "AdaMix": {
+        "": Recipe(options={"steps": 3}, examples=True),
+        "mapped": Recipe(options={"steps": 3, "n_components": 1, **MAPPED, **ADDED}, examples=True),
+        "without a projection": Recipe(options={"steps": 3, "n_components": "all", **ADDED}, examples=True),
+    },
     "FeatureCovariance": {
         "": Recipe(options={"steps": 2}),
         "mapped": Recipe(options={"steps": 2, **MAPPED, **ADDED}),
@@ -159,7 +164,10 @@ class Kind:
 
     def fit(self, X, y, *, budget=None, given=None, **more):
         """Fit one on (X, y) and its public rows, with what else is `given` to fit."""
-        return self.make(budget, **more).fit(X, y, **(self.given | (given or {})))
+        public = self.given
+        if self.recipe.examples and more.get("classes") is not None:
+            public["y_examples"] = [sorted(more["classes"], key=str)[code] for code in (0, 0, 1)]
+        return self.make(budget, **more).fit(X, y, **(public | (given or {})))
 
     def records(self, n=12, seed=1):
         """Return n records of all classes."""

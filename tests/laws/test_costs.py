@@ -61,7 +61,7 @@ def test_all_releases_together_cost_the_budget_and_no_more(kind, budget):
 def test_and_so_do_any_number_of_steps(kind, steps):
     options = {**kind.recipe.options, "steps": steps}
     for budget in kind.budgets:
-        guarantee = kind.make(budget, **options).fit(*kind.records(9)).guarantee_
+        guarantee = kind.make(budget, **options).fit(*kind.records(9), **kind.given).guarantee_
         assert guarantee.stays_within_budget()
         cost = sum(Fraction(release.cost["mu"]) ** 2 for release in guarantee.releases)
         assert (1 - Fraction(1, 10**6)) * allowance(kind, budget) < cost <= allowance(kind, budget)
