@@ -628,7 +628,7 @@ MUTANTS = (
         old="hits = mechanism.hits.release(np.array([exact_hits]), source)",
         new="hits = np.array([exact_hits])",
         tests=("tests/laws/test_costs.py",),
-        keyword="examples",
+        keyword="stated_width",
     ),
     Mutant(
         name="examples-are-trusted-by-the-true-count",
@@ -636,7 +636,7 @@ MUTANTS = (
         old="noise_std, examples, float(hits[0]), mechanism",
         new="noise_std, examples, float(exact_hits), mechanism",
         tests=("tests/laws/test_replay.py",),
-        keyword="examples and not public and stated",
+        keyword="same_noise",
     ),
     Mutant(
         name="examples-are-counted-unstated",
@@ -644,7 +644,7 @@ MUTANTS = (
         old="if mechanism.hits is not None:\n            releases.append(",
         new="if False:\n            releases.append(",
         tests=("tests/laws/test_costs.py",),
-        keyword="examples",
+        keyword="cost_the_budget",
     ),
     Mutant(
         name="hits-depend-on-company",
