@@ -11,6 +11,8 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeAlias
 
+import numpy as np
+
 from dppl._files import atomic_file
 from dppl._optional import optional
 from dppl.experiments.methods import METHODS
@@ -243,14 +245,14 @@ def _draw(axis: Any, one: Series, style: dict[str, Any]) -> None:
     if not one.private:
         axis.axhline(sorted(one.at(0.0))[len(one.at(0.0)) // 2], label=one.label, linewidth=1.2, **style)
         return
-    if 0.0 in one.values:
-        middle = one.quantile(0.5)[1][0]
-        axis.axhline(middle, label=_alone(one), color=style["color"], linestyle=_DASHED, linewidth=1.2)
-        one = replace(one, values={mu: values for mu, values in one.values.items() if mu})
-    places, middles = one.quantile(0.5)
-    (_, low), (_, high) = one.quantile(_BAND[0]), one.quantile(_BAND[1])
-    axis.plot(places, middles, label=one.label, **style)
+    spent = replace(one, values={mu: values for mu, values in one.values.items() if mu})
+    places, middle = spent.quantile(0.5)
+    (_, low), (_, high) = spent.quantile(_BAND[0]), spent.quantile(_BAND[1])
+    axis.plot(places, middle, label=one.label, **style)
     axis.fill_between(places, low, high, color=style["color"], alpha=0.13, linewidth=0)
+    if 0.0 in one.values:
+        alone = float(np.median(one.values[0.0]))
+        axis.axhline(alone, label=_alone(one), color=style["color"], linestyle=_DASHED, linewidth=1.2)
 
 
 def _alone(one: Series) -> str:
