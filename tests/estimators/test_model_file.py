@@ -129,7 +129,7 @@ def test_foreign_and_later_files_are_refused(tmp_path):
     with pytest.raises(ModelFileError, match=r"format 99.*Update dppl"):
         dppl.load(path)
     path.write_text("label,x\n")
-    with pytest.raises(ModelFileError, match="no whole safetensors file"):
+    with pytest.raises(ModelFileError, match="not a whole safetensors file"):
         dppl.load(path)
     with pytest.raises(FileNotFoundError, match="no model file"):
         dppl.load(tmp_path / "absent")

@@ -34,6 +34,8 @@ def check_cost(kind, budget):
     assert guarantee.budget == budget
     assert guarantee.exact
     assert guarantee.stays_within_budget()
+    stated = {name for release in guarantee.releases for name in release.cost}
+    assert all(f"{name} = " in str(guarantee).partition("Released: ")[2] for name in stated)
     if kind.recipe.sampled:
         (release,) = guarantee.releases
         assert release.cost == budget.to_dict()

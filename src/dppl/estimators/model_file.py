@@ -106,7 +106,8 @@ def load(path: str | os.PathLike[str]) -> EmbeddingClassifier:
     True
     """
     if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no model file {os.fspath(path)}.")
+        what = "; that is a folder" if Path(path).is_dir() else ""
+        raise FileNotFoundError(f"there is no model file {os.fspath(path)}{what}.")
     description, tensors = _read(path)
     model = None
     reason = "its parts do not fit together"
@@ -144,7 +145,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArr
             text = (file.metadata() or {}).get(_KEY)
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
     except Exception:  # a damaged file may raise anything
-        problem = "is no whole safetensors file: it is truncated, or no model at all. Fetch it again."
+        problem = "is not a whole safetensors file: it is truncated, or not a model. Fetch it again, or name another."
     else:
         try:
             description = json.loads(text) if text is not None else None

@@ -124,11 +124,11 @@ def refuse_private_as_public(X: Any, X_public: Any, name: str = "X_public") -> N
     elif isinstance(X, TensorRows) and isinstance(X_public, TensorRows):
         same = X.shares_memory(X_public)
     if same:
-        raise ParameterError(f"{name} must be public data; got the private rows themselves.")
+        raise ParameterError("must be public data; got the private rows themselves.", parameter=name)
 
 
 def _rows(given: Any, n_features: int, name: str) -> RowSource:
     rows = as_rows(given, name)
     if rows.shape[1] != n_features:
-        raise InputError(f"{name} must have the {n_features} features of X; got {rows.shape[1]} features.")
+        raise InputError(f"must have the {n_features} features of X; got {rows.shape[1]} features.", parameter=name)
     return rows

@@ -314,7 +314,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             # Whoever predicts sees these items anyway, and a fit is no prediction.
             warnings.warn(
                 "some items cannot be used and count as zero rows, which get the first class, "
-                f"{self.classes_[0]!r}; unusable(X) tells which.",
+                f"{self.classes_.tolist()[0]!r}; unusable(X) tells which.",
                 stacklevel=3,
             )
         return table
