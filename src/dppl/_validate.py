@@ -15,6 +15,13 @@ def positive(**named: object) -> None:
             raise ParameterError(f"must be a finite number greater than 0; got {value!r}.", parameter=name)
 
 
+def not_negative(**named: object) -> None:
+    """Refuse what is not a finite number of at least 0."""
+    for name, value in named.items():
+        if not _is_real(value) or not 0 <= _as_float(value) < math.inf:
+            raise ParameterError(f"must be a finite number of at least 0; got {value!r}.", parameter=name)
+
+
 def open_unit(**named: object) -> None:
     """Refuse what is not strictly between 0 and 1."""
     for name, value in named.items():

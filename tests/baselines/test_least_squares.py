@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
+from dppl import ZCDP, ApproxDP, GaussianDP
 from dppl.baselines import LeastSquares
 from dppl.baselines.least_squares import noise_radius, solve_ridge
-from dppl.errors import BudgetError, ParameterError
+from dppl.errors import ParameterError
 from dppl.lattice import Lattice
 from dppl.mechanisms import SymmetricRoundedGaussian, randomness
 from dppl.privacy import Cost
@@ -120,8 +120,3 @@ def test_the_split_shares_the_budget(data):
 def test_parameters_are_checked(data, options, message):
     with pytest.raises(ParameterError, match=message):
         LeastSquares(ZCDP(1.0), CLASSES, **options).fit(*data)
-
-
-def test_a_pure_budget_is_refused(data):
-    with pytest.raises(BudgetError, match="no pure-DP guarantee"):
-        LeastSquares(PureDP(1.0), CLASSES).fit(*data)

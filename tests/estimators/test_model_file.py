@@ -96,14 +96,6 @@ def test_ids_in_a_model_without_public_rows_are_refused(ids, tmp_path):
         dppl.load(path)
 
 
-def test_the_file_says_what_is_promised_and_holds_no_seed(model, tmp_path):
-    model.save(tmp_path / "m.safetensors")
-    description = describe(tmp_path / "m.safetensors")
-    assert description["guarantee"]["budget"] == model.budget.to_dict()
-    assert description["guarantee"]["fit_for_release"] == (model.random_state is None)
-    assert "random_state" not in json.dumps(description["parameters"])
-
-
 def test_an_existing_file_stays_unless_told_otherwise(model, tmp_path):
     path = tmp_path / "m.safetensors"
     path.write_bytes(b"precious")

@@ -1,6 +1,4 @@
-"""Labels that are nothing: they stop no fit, and classes that no model file could hold stop it before the charge."""
-
-from datetime import UTC, datetime, tzinfo
+"""Classes that no model file could hold stop a fit before the charge."""
 
 import numpy as np
 import pytest
@@ -10,31 +8,6 @@ from dppl import ZCDP, GaussianDP, Ledger, MeanPrototypes, SoftmaxPrototypes
 from dppl.errors import InputError, ModelFileError, ParameterError
 
 X = np.eye(4)
-
-
-class Talkative(tzinfo):
-    def utcoffset(self, when):
-        raise ValueError("private secret text")
-
-
-ODD = {
-    "no characters": np.array([0x7FFFFFFF, 97, 98, 97], "u4").view("U1"),
-    "other byte order": np.array([0x7FFFFFFF, 97, 98, 97], ">u4").view(">U1"),
-    "surrogates": np.array([0xD800, 97, 98, 97], "u4").view("U1"),
-    "a date of its own": [datetime(2020, 1, 1, tzinfo=Talkative()), "a", "b", "a"],
-    "a date": [datetime(2020, 1, 1, tzinfo=UTC), "a", "b", "a"],
-}
-
-
-@pytest.mark.parametrize("name", ODD)
-@pytest.mark.parametrize("kind", [MeanPrototypes, SoftmaxPrototypes])
-def test_an_odd_label_is_left_out_like_any_unknown_one(kind, name):
-    def fit(labels):
-        return kind(ZCDP(1.0), ["a", "b"], unknown_labels="ignore", random_state=0).fit(X, labels).to_bytes()
-
-    assert fit(ODD[name]) == fit(["z", "a", "b", "a"])
-    with pytest.raises(InputError, match="every label must be one of"):
-        kind(ZCDP(1.0), ["a", "b"]).fit(X, ODD[name])
 
 
 @pytest.mark.parametrize(

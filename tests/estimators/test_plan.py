@@ -14,6 +14,7 @@ from dppl.data import EmbeddingTable
 from dppl.errors import BudgetError, BudgetExceeded, InputError, ParameterError
 from dppl.estimators.base import EmbeddingClassifier
 from dppl.privacy import Ledger
+from laws.recipes import FIRST
 
 RNG = np.random.default_rng(0)
 X, P = RNG.standard_normal((30, 8)).astype(np.float32), RNG.standard_normal((20, 8)).astype(np.float32)
@@ -25,9 +26,10 @@ ESTIMATORS = {
     "coinpress": dppl.MeanPrototypes(ZCDP(1.0), [0, 1], adjacency="replace-one", mechanism="coinpress"),
     "public": dppl.PublicPrototypes(PureDP(1.0), [0, 1], 2, clip="auto"),
     "softmax": dppl.SoftmaxPrototypes(ZCDP(1.0), [0, 1], unknown_labels="ignore"),
-} | {
-    name: getattr(baselines, name)(ZCDP(1.0), [0, 1])
-    for name in ("LinearProbe", "GlobalAdapt", "LeastSquares", "FeatureCovariance", "Newton")
+}
+METHODS = {type(estimator) for estimator in ESTIMATORS.values()}
+ESTIMATORS |= {
+    kind.entry.name: kind.make(ZCDP(1.0), [0, 1], random_state=None) for kind in FIRST if kind.cls not in METHODS
 }
 
 
@@ -214,8 +216,18 @@ REFUSED = {
     "the automatic clip": (CLIPPED(clip=(0.5, 1.5)), CLIPPED(clip="auto"), {}, other("clip")),
     "a seed": (mean([0, 1]), mean([0, 1], random_state=1), {}, other("random_state")),
     "no seed": (mean([0, 1], random_state=1), mean([0, 1]), {}, other("random_state")),
-    "public rows beside it": (mean([0, 1]), mean([0, 1]), {"X_public": P}, "holds the public rows; leave X_public out"),
-    "its own public rows": (CLIPPED(), CLIPPED(), {"X_public": P}, "holds the public rows; leave X_public out"),
+    "public rows beside it": (
+        mean([0, 1]),
+        mean([0, 1]),
+        {"X_public": P},
+        "holds the public data; leave X_public and X_examples out",
+    ),
+    "its own public rows": (
+        CLIPPED(),
+        CLIPPED(),
+        {"X_public": P},
+        "holds the public data; leave X_public and X_examples out",
+    ),
     "the public rows as private ones": (CLIPPED(), CLIPPED(), {"X": P[:, ::1], "y": np.zeros(20)}, "must be public"),
     "narrower rows": (mean([0, 1]), mean([0, 1]), {"X": X[:, :7]}, "the plan is for rows of 8 features; X has 7"),
     "rows too narrow for the public ones": (CLIPPED(), CLIPPED(), {"X": X[:, :7]}, "for rows of 8 features; X has 7"),
@@ -369,39 +381,7 @@ def test_a_search_reads_public_rows_once_a_candidate_and_not_once_a_run(name, mo
     assert max(numbers) > 5
 
 
-# Fits that fail
-
-
-@pytest.mark.parametrize("error", [RuntimeError("gone"), KeyboardInterrupt()], ids=["error", "interruption"])
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_a_fit_that_fails_after_the_charge_leaves_no_model_and_stays_paid(name, error, tmp_path, monkeypatch):
-    estimator = make(name, budget=ZCDP(0.25), random_state=None)
-    ledger = Ledger(tmp_path / "ledger.db", "wards", ZCDP(1.0), adjacency=estimator.adjacency)
-    estimator.fit(X, Y, P)  # a refit must not leave the earlier model
-    plan, whole, reached = estimator.plan(8, P), type(estimator)._release, []
-
-    def release(self, *arguments):
-        if len(reached) % 2:
-            whole(self, *arguments)  # it may fail at its end
-        reached.append(learned(self))
-        raise error
-
-    monkeypatch.setattr(type(estimator), "_release", release)
-    for count, how in enumerate([{"X_public": P}, {"plan": plan}, {"plan": plan}], 1):
-        with pytest.raises(type(error)):
-            estimator.fit(X, Y, **how, ledger=ledger)
-        assert learned(estimator) == []
-        assert len(reached) == count
-        assert {"classes_", "lattice_", "guarantee_"} <= set(reached[-1])
-        assert [release["status"] for release in ledger.releases()] == ["charged"] * count
-    spent = ledger.spent()["rho"]
-    assert 0.7 < spent <= 0.75
-    monkeypatch.undo()
-    estimator.fit(X, Y, plan=plan, ledger=ledger)
-    assert ledger.spent()["rho"] > 1.3 * spent
-    with pytest.raises(BudgetExceeded):
-        estimator.fit(X, Y, plan=plan, ledger=ledger)
-    assert learned(estimator) == []
+# Parameters that are none
 
 
 @pytest.mark.parametrize("name", ["pool", "center", "rotation", "adjacency"])

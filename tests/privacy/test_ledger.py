@@ -21,12 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dppl
-from dppl.errors import BudgetError, BudgetExceeded, InputError, LedgerError, ParameterError, UnknownLabelError
-from dppl.estimators import reading
-from dppl.lattice import Lattice
+from dppl.errors import BudgetError, BudgetExceeded, LedgerError, ParameterError, UnknownLabelError
 from dppl.mechanisms import ExponentialMechanism
-from dppl.mechanisms.gaussian import RoundedGaussian
-from dppl.mechanisms.randomness import SeededRandomness, SystemRandomness
 from dppl.privacy import ZCDP, ApproxDP, GaussianDP, PureDP, _account, _storage
 from dppl.privacy import ledger as ledger_module
 from dppl.privacy.accounting import cost_of_gaussian, epsilon_of_zcdp, zcdp_within
@@ -36,6 +32,7 @@ from dppl.privacy.ledger import CHARGED, RELEASED, SCHEMA_VERSION, Ledger, accou
 from dppl.privacy.names import skeleton
 from dppl.privacy.search import best_order
 from dppl.privacy.tradeoff import gaussian_epsilon, gaussian_mu_within
+from laws.ledgers import content_without_times, spy_on
 
 X = np.vstack([np.eye(4), -np.eye(4)]).astype(np.float32)
 Y = np.repeat(["a", "b"], 4)
@@ -580,180 +577,10 @@ def test_without_a_ledger_nothing_is_charged_and_a_partition_is_refused(ledger):
         mean(0.25).fit(X, Y, partition="north")
 
 
-def test_public_prototypes_are_charged_in_a_pure_account(file):
-    ledger = Ledger(file, "wards", PureDP(1.0))
-    estimator = dppl.PublicPrototypes(PureDP(0.75), classes=["a", "b"])
-    estimator.fit(X, Y, X_public=X_PUBLIC, ledger=ledger)
-    assert 0 < ledger.spent()["epsilon"] <= 0.75
-    with pytest.raises(BudgetExceeded):
-        estimator.fit(X, Y, X_public=X_PUBLIC, ledger=ledger)
-    with pytest.raises(BudgetExceeded, match="Gaussian"):
-        mean(1e-3).fit(X, Y, ledger=ledger)
-    assert len(ledger.releases()) == 1
-
-
-def spy_on(monkeypatch, owner, name, before):
-    original = getattr(owner, name)
-
-    def spied(*arguments, **named):
-        before(name)
-        return original(*arguments, **named)
-
-    monkeypatch.setattr(owner, name, spied)
-
-
-READING = [(reading, "class_codes"), (Lattice, "transform"), (Lattice, "_quantise"), (Lattice, "_map")]
-DRAWING = [
-    (source, name) for source in (SystemRandomness, SeededRandomness) for name in ("below", "bits", "rounded_gaussian")
-]
-
-
-def estimators():
-    return {
-        "mean": (mean(0.25), {}),
-        "seeded": (mean(0.25, random_state=1), {}),
-        "coinpress": (mean(0.25, adjacency="replace-one", mechanism="coinpress", metric="euclidean"), {}),
-        "public": (dppl.PublicPrototypes(ZCDP(0.25), classes=["a", "b"]), {"X_public": X_PUBLIC}),
-    }
-
-
-@pytest.mark.parametrize("name", estimators())
-def test_the_charge_is_on_record_before_anything_private_is_looked_at_or_drawn(name, file, monkeypatch):
-    estimator, more = estimators()[name]
-    Ledger(file, "wards", ZCDP(1.0), adjacency=estimator.adjacency)
-    seen = []
-
-    def look(what):
-        # Another connection: it sees only what has been committed.
-        with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as connection:
-            seen.append((what, connection.execute("SELECT status, cost FROM dppl_releases").fetchall()))
-        connection.close()
-
-    spy_on(monkeypatch, reading, "class_codes", look)
-    spy_on(monkeypatch, type(estimator), "_release", look)
-    for owner, method in DRAWING:
-        spy_on(monkeypatch, owner, method, look)
-    estimator.fit(X, Y, **more, ledger=Ledger(file, "wards"))
-    assert seen[0][0] == "class_codes"
-    assert {what for what, _ in seen} & {"below", "bits", "rounded_gaussian"}
-    for what, rows in seen:
-        assert [status for status, _ in rows] == [CHARGED], what
-        assert json.loads(rows[0][1])["rho"] > 0
-
-
-def test_private_rows_are_mapped_after_the_charge(file, monkeypatch):
-    ledger = Ledger(file, "wards", ZCDP(1.0))
-    statuses = []
-    spy_on(monkeypatch, Lattice, "blocks", lambda _: statuses.append([r["status"] for r in ledger.releases()]))
-    spy_on(monkeypatch, Lattice, "transform", lambda _: statuses.append([r["status"] for r in ledger.releases()]))
-    mean(0.25).fit(X, Y, ledger=ledger)
-    assert statuses
-    assert all(status == [CHARGED] for status in statuses)
-
-
-@pytest.mark.parametrize("name", estimators())
-def test_a_refused_fit_draws_nothing_reads_nothing_and_writes_nothing(name, file, monkeypatch):
-    estimator, more = estimators()[name]
-    ledger = Ledger(file, "wards", ZCDP(0.375), adjacency=estimator.adjacency)
-    estimator.fit(X, Y, **more, ledger=ledger)
-    before, content = ledger.to_dict(), file.read_bytes()
-
-    def never(what):
-        raise AssertionError(f"{what} was called")
-
-    for owner, method in [(reading, "class_codes"), (type(estimator), "_release"), *DRAWING]:
-        spy_on(monkeypatch, owner, method, never)
-    with pytest.raises(BudgetExceeded) as caught:
-        estimator.fit(X, Y, **more, ledger=ledger)
-    assert "0.375" in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert ledger.to_dict() == before
-    assert file.read_bytes() == content
-    assert not hasattr(estimator, "prototypes_")
-    with pytest.raises(AssertionError, match="class_codes was called"):  # the spies are in place
-        estimator.fit(X, Y, **more)
-
-
-def test_a_fit_that_stops_at_an_unknown_label_has_paid_and_stays_unfinished(ledger):
-    with pytest.raises(UnknownLabelError):
-        mean(0.25).fit(X, np.append(Y[:-1], "Jane"), ledger=ledger)
-    (release,) = ledger.releases()
-    assert (release["status"], release["released_at"], release["model_sha256"]) == (CHARGED, None, None)
-    assert 0.2 < ledger.spent()["rho"] <= 0.25
-
-
-@pytest.mark.parametrize("error", [RuntimeError("gone"), MemoryError(), KeyboardInterrupt()])
-def test_a_fit_that_dies_in_its_mechanism_has_paid(error, ledger, monkeypatch):
-    def release(self, exact, source):
-        raise error
-
-    monkeypatch.setattr(RoundedGaussian, "release", release)
-    for count in range(1, 4):
-        with pytest.raises(type(error)):
-            mean(0.25).fit(X, Y, ledger=ledger)
-        assert [r["status"] for r in ledger.releases()] == [CHARGED] * count
-    monkeypatch.undo()
-    mean(0.25).fit(X, Y, ledger=ledger)
-    with pytest.raises(BudgetExceeded):
-        mean(0.25).fit(X, Y, ledger=ledger)
-
-
-def test_a_fit_whose_parameters_or_shapes_are_wrong_pays_nothing(ledger):
-    for arguments in ((X, Y[:-1]), (X[0], Y), (X, Y.reshape(2, 4))):
-        with pytest.raises(InputError):
-            mean(0.25).fit(*arguments, ledger=ledger)
-    with pytest.raises(ParameterError):
-        mean(0.25, metric="euclidean").fit(X, Y, ledger=ledger)
-    assert ledger.releases() == []
-
-
 def test_a_refit_pays_again(ledger):
     estimator = mean(0.25)
     numbers = {estimator.fit(X, Y, ledger=ledger).guarantee_.ledger_entry for _ in range(3)}
     assert len(numbers) == len(ledger.releases()) == 3
-
-
-def content_without_times(path):
-    with sqlite3.connect(path) as connection:
-        tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        content = {}
-        for table in sorted(tables):
-            rows = connection.execute(f"SELECT * FROM {table}")
-            names = [column[0] for column in rows.description]
-            dropped = {"created", "charged_at", "released_at"}
-            content[table] = [{k: v for k, v in zip(names, row, strict=True) if k not in dropped} for row in rows]
-    connection.close()
-    return content
-
-
-@pytest.mark.parametrize("name", ["seeded", "public"])
-def test_neighbours_leave_the_same_ledger_but_for_times_and_the_released_model(name, tmp_path):
-    # The hash is that of the released model, which differs as much as the mechanism lets it.
-    contents, models = [], []
-    neighbours = [(X, Y), (np.vstack([X, 7 * X[:1]]), np.append(Y, "b")), (np.vstack([X, X[:1] * np.nan]), [*Y, "a"])]
-    for place, (rows, labels) in enumerate(neighbours):
-        estimator, more = estimators()[name]
-        estimator.set_params(random_state=3)
-        ledger = Ledger(tmp_path / f"{place}.db", "wards", ZCDP(1.0))
-        estimator.fit(rows, labels, **more, ledger=ledger, partition="north")
-        content = content_without_times(tmp_path / f"{place}.db")
-        models.append([release.pop("model_sha256") for release in content["dppl_releases"]])
-        contents.append(content)
-        assert models[-1] == [hashlib.sha256(estimator.to_bytes()).hexdigest()]
-    assert set(contents[0]) == {"dppl_datasets", "dppl_releases", "dppl_schema"}
-    assert contents[0] == contents[1] == contents[2]
-    if name == "seeded":
-        assert models[0] != models[1]  # the added record was read
-
-
-def test_neighbours_whose_fits_fail_leave_the_same_ledger(tmp_path):
-    contents = []
-    for place, labels in enumerate((np.append(Y[:-1], "Jane"), np.append(Y[:-2], ["John", "Jane"]))):
-        with pytest.raises(UnknownLabelError):
-            mean(0.25).fit(X, labels, ledger=Ledger(tmp_path / f"{place}.db", "wards", ZCDP(1.0)))
-        contents.append(content_without_times(tmp_path / f"{place}.db"))
-        assert b"Jane" not in (tmp_path / f"{place}.db").read_bytes()
-    assert contents[0] == contents[1]
 
 
 # Files and databases that are no ledgers, or cannot be used

@@ -1,6 +1,5 @@
 """`PrivateClassifier` does what its encoder and its estimator do one after the other, and is silent about items."""
 
-import contextlib
 import importlib
 import io
 import logging
@@ -34,6 +33,7 @@ from dppl.errors import (
 from dppl.estimators.registry import BY_METHOD
 from dppl.lattice import Lattice
 from dppl.training import encoder_of_model, items, workflow
+from laws.traces import heard
 
 classifier = importlib.import_module("dppl.training.classifier")
 
@@ -297,26 +297,11 @@ def shown(value):
 
 def traces(X, y):
     """Everything that a fit leaves behind but the released values."""
-    said, log = io.StringIO(), io.StringIO()
-    handler = logging.StreamHandler(log)
-    root, level = logging.getLogger(), logging.getLogger().level
-    root.addHandler(handler)
-    root.setLevel(logging.NOTSET)
-    try:
-        with (
-            contextlib.redirect_stdout(said),
-            contextlib.redirect_stderr(said),
-            warnings.catch_warnings(record=True) as caught,
-        ):
-            warnings.simplefilter("always")
-            model = make(method="mean", options={"unknown_labels": "ignore"}).fit(X, y)
-    finally:
-        root.removeHandler(handler)
-        root.setLevel(level)
+    with heard() as said:
+        model = make(method="mean", options={"unknown_labels": "ignore"}).fit(X, y)
     kept = {name: repr(value) for name, value in vars(model).items() if name not in ("_kept", "model_")}
     inner = {name: shown(value) for name, value in vars(model.model_).items() if name != "prototypes_"}
-    words = said.getvalue(), log.getvalue(), [str(warning.message) for warning in caught]
-    return kept, inner, words, len(model.model_.to_bytes()), str(model.guarantee_)
+    return kept, inner, said, len(model.model_.to_bytes()), str(model.guarantee_)
 
 
 @pytest.mark.usefixtures("letters")
@@ -325,7 +310,7 @@ def test_neighbours_leave_the_same_traces(name):
     item, label = NEIGHBOURS[name]
     first, second = traces([*TEXTS, item], [*Y, label]), traces(TEXTS, Y)
     assert first == second
-    assert first[2] == ("", "", [ZCDP(1e4).weakness])
+    assert first[2] == ["", "", [ZCDP(1e4).weakness]]
 
 
 def test_no_log_record_tells_of_an_image(caplog):

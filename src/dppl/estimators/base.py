@@ -19,7 +19,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dppl import _validate
-from dppl.errors import InputError, ParameterError, WeakBudgetWarning
+from dppl.errors import BudgetError, InputError, ParameterError, WeakBudgetWarning
 from dppl.estimators import model_file, reading
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import ExamplesKept, PublicArguments, PublicData
@@ -157,7 +157,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.examples_ = None if examples is None else examples.kept(len(plan.classes))
             with charged(charge):
                 # From here on private rows are read, and only the mechanism sees them.
-                codes = reading.class_codes(labels, plan.classes, self.unknown_labels)
+                private = bool(plan.guarantee.releases)
+                codes = reading.class_codes(labels if private else labels[:0], plan.classes, self.unknown_labels)
                 self._release(plan, rows, codes, source)
         if ledger is not None and charge is not None:
             ledger.finish(charge, model_sha256=sha256(self.to_bytes()).hexdigest())
@@ -340,6 +341,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self, guarantee: Guarantee, ledger: Ledger | None, partition: str | None
     ) -> tuple[Guarantee, LedgerEntry | None]:
         """Pay; return the guarantee, which notes where, and the entry."""
+        if not guarantee.releases:
+            return guarantee, None
         if ledger is None:
             if partition is not None:
                 raise ParameterError("partition names a part of a ledger's data set; pass ledger as well.")
@@ -373,6 +376,11 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ParameterError(
                 "budget must be GaussianDP(mu), ZCDP(rho), ApproxDP(epsilon, delta) or PureDP(epsilon), since a number "
                 f"means nothing without its notion; got {self.budget!r}."
+            )
+        if self.budget.is_zero and not self._STARTS_FROM_EXAMPLES:
+            raise BudgetError(
+                f"{self.budget} lets nothing be released, so {type(self).__name__} has nothing to fit; "
+                "SoftmaxPrototypes makes a model of public examples alone of it."
             )
         _validate.one_of(ADJACENCIES, adjacency=self.adjacency)
         _validate.one_of(reading.UNKNOWN_LABELS, unknown_labels=self.unknown_labels)

@@ -34,6 +34,11 @@ class Budget(ABC):
             object.__setattr__(self, name, float(getattr(self, name)))
 
     @property
+    def is_zero(self) -> bool:
+        """Whether nothing that depends on a private record may be released."""
+        return not any(self.to_dict().values())
+
+    @property
     def is_weak(self) -> bool:
         """Whether it is so large (epsilon above 10, mu above 5, rho above 12.5) that the guarantee says little."""
         name, value = next(iter(self.to_dict().items()))
@@ -156,8 +161,8 @@ class GaussianDP(Budget):
     Parameters
     ----------
     mu : float
-        No test tells neighbours apart better than it tells N(0, 1) from N(mu, 1). Greater than 0. It is the x-axis of
-        the DPPL papers' figures, sqrt(2·rho).
+        No test tells neighbours apart better than it tells N(0, 1) from N(mu, 1). It is the x-axis of the DPPL papers'
+        figures, sqrt(2·rho). With 0 no private record is read, which is for models of public examples alone.
 
     Raises
     ------
@@ -180,9 +185,10 @@ class GaussianDP(Budget):
     notion: ClassVar[str] = "Gaussian DP"
 
     def __post_init__(self) -> None:
-        _validate.positive(mu=self.mu)
+        _validate.not_negative(mu=self.mu)
         self._store_floats()
-        tradeoff.check_mu(self.mu, least=tradeoff.SMALLEST_MU)
+        if self.mu:
+            tradeoff.check_mu(self.mu, least=tradeoff.SMALLEST_MU)
 
     def __str__(self) -> str:
         return f"mu = {rounded_up(self.mu)}, Gaussian DP"
@@ -208,11 +214,17 @@ class GaussianDP(Budget):
 
         So budgets whose squares add up in decimals, such as 0.6 and 0.8, do so in an account as well.
         """
+        self._refuse_zero()
         return GaussianDP(as_typed(self.mu))
 
     def selection_epsilon(self) -> float:
         """Return the largest range of one selection that is mu-GDP, rounded down (`dppl.privacy.tradeoff`)."""
+        self._refuse_zero()
         return tradeoff.selection_range_within(self.mu)
+
+    def _refuse_zero(self) -> None:
+        if self.is_zero:
+            raise BudgetError("mu = 0 allows no finite noise; spend more, or release nothing.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -279,7 +279,7 @@ class Guarantee:
         sampled = self._approximate()
         if sampled is not None:
             return isinstance(self.budget, ApproxDP) and sampled <= self.budget
-        return bool(self.releases) and covers(self.budget, self.costs())
+        return bool(self.releases) != self.budget.is_zero and covers(self.budget, self.costs())
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as a JSON-ready dictionary; `from_dict` reads it back."""

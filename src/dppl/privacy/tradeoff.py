@@ -98,7 +98,7 @@ def gaussian_mu_within(epsilon: float, delta: float) -> float:
 
 def gaussian_best_guess(mu: float) -> float:
     """Return how often a guess of membership at even odds is right at most under mu-GDP: Phi(mu/2), rounded up."""
-    return _share(lambda: _phi(_ball(mu) / 2))
+    return _share(lambda: _phi(_ball(mu) / 2)) if mu else 0.5
 
 
 def gaussian_power(mu: float, level: float) -> float:
@@ -111,7 +111,7 @@ def gaussian_power(mu: float, level: float) -> float:
     level : float
         Of false positives, between 0 and 1.
     """
-    return _share(lambda: _phi(_ball(mu) + _quantile(_ball(level))))
+    return _share(lambda: _phi(_ball(mu) + _quantile(_ball(level)))) if mu else level
 
 
 def selection_mu(epsilon: float) -> float:

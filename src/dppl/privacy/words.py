@@ -12,6 +12,7 @@ from dppl.privacy.budgets import ApproxDP, GaussianDP, PureDP, rounded_up
 if TYPE_CHECKING:
     from dppl.privacy.guarantee import Guarantee, Release
 
+_COSTS = ("mu", "rho", "epsilon", "delta", "rho_per_run", "mean_runs")
 NEIGHBOURS = {
     "add-remove": "two data sets are neighbours when one record is added or removed",
     "replace-one": "two data sets are neighbours when one record is replaced by another",
@@ -46,7 +47,8 @@ def statement(guarantee: Guarantee, delta: float) -> str:
     """
     released = "; ".join(_release_in_words(release, times) for release, times in in_a_row(guarantee.releases))
     rest = (f"{heading}: {'; '.join(items)}." for heading, items in details(guarantee))
-    return " ".join([summary(guarantee, delta), f"Released: {released}.", *rest])
+    said = [f"Released: {released}."] if released else []
+    return " ".join([summary(guarantee, delta), *said, *rest])
 
 
 def table(guarantee: Guarantee, delta: float | None) -> list[tuple[str, str]]:
@@ -103,6 +105,8 @@ def _warnings(guarantee: Guarantee) -> list[str]:
 
 
 def _headline(guarantee: Guarantee, usual: float) -> str:
+    if not guarantee.releases:
+        return "Nothing was released from private records: the model is a function of public inputs alone."
     implied = guarantee.implied()
     follows = []
     if implied["mu"] is not None and not isinstance(guarantee.budget, GaussianDP):
@@ -141,8 +145,9 @@ def _thousandths(rate: float) -> int:
 
 
 def _release_in_words(release: Release, times: int) -> str:
-    parameters = ", ".join(f"{name} {value:.6g}" for name, value in release.parameters.items())
-    cost = ", ".join(f"{name} = {rounded_up(value)}" for name, value in release.cost.items())
+    parameters = ", ".join(f"{name} {value:.6g}" for name, value in sorted(release.parameters.items()))
+    # A file orders costs by name, so they are put in one order here.
+    cost = ", ".join(f"{name} = {rounded_up(release.cost[name])}" for name in _COSTS if name in release.cost)
     return (
         f"{f'{times} times ' if times > 1 else ''}{release.statistic} by the {release.drawn} ({release.norm} "
         f"sensitivity {rounded_up(release.sensitivity)}, {parameters}; cost {cost}{' each' if times > 1 else ''})"

@@ -145,8 +145,12 @@ class SoftmaxPrototypes(SoftmaxClassifier):
     def _uses_public_rows(self, public: PublicData) -> bool:
         return public.rows is not None
 
-    def _mechanism(self, lattice: Lattice, public: PublicData) -> _Mechanisms:
+    def _mechanism(self, lattice: Lattice, public: PublicData) -> _Mechanisms | Frame:
         frame = Frame.of(public.rows, lattice.n_features)
+        if self.budget.is_zero:
+            if public.examples is None:
+                raise BudgetError(f"{self.budget} lets nothing be released; pass X_examples for a model of them alone.")
+            return frame
         percentages = _PERCENTAGES if public.examples is None else _PERCENTAGES_WITH_EXAMPLES
         size, counts, mean, gradients, *hits = split(self.budget, percentages)
         lattice = frame.lattice()  # that of the rows which are summed, whose norm no centre changes
@@ -159,7 +163,9 @@ class SoftmaxPrototypes(SoftmaxClassifier):
             hits=RoundedGaussian.within(hits[0], Fraction(1)) if hits else None,
         )
 
-    def _releases(self, mechanism: _Mechanisms, n_classes: int, dim: int) -> tuple[Release, ...]:
+    def _releases(self, mechanism: _Mechanisms | Frame, n_classes: int, dim: int) -> tuple[Release, ...]:
+        if isinstance(mechanism, Frame):
+            return ()
         releases = [
             mechanism.size.describe("number of records"),
             mechanism.counts.describe("number of records in each class"),
@@ -170,7 +176,11 @@ class SoftmaxPrototypes(SoftmaxClassifier):
         return (*releases, mechanism.gradients.describe(f"sum of clipped gradients ({n_classes} x {dim})"))
 
     def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
-        mechanism: _Mechanisms = plan.mechanism
+        mechanism = plan.mechanism
+        if isinstance(mechanism, Frame):
+            alone = self._classifier_of_examples(plan, mechanism.lattice(mechanism.center), mechanism)
+            self._set_model(alone.coef @ mechanism.axes.T, mechanism.axes @ mechanism.center)
+            return
         frame, n_classes = mechanism.frame, len(plan.classes)
         size = release_size(mechanism.size, codes, n_classes, source)
         exact_counts = np.bincount(codes[codes >= 0], minlength=n_classes)
@@ -183,7 +193,7 @@ class SoftmaxPrototypes(SoftmaxClassifier):
         noise_std = mechanism.gradients.noise_std / unit
         ascent = Ascent(sizes, frame.spectrum, noise_std)
         if mechanism.hits is not None:
-            examples = self._classifier_of_examples(plan, gradient.lattice)
+            examples = self._classifier_of_examples(plan, gradient.lattice, frame)
             exact_hits = gradient.hits(blocks, codes, examples.coef @ basis.T, examples.offsets)
             hits = mechanism.hits.release(np.array([exact_hits]), source)
             ascent = GuidedAscent(sizes, frame.spectrum, noise_std, examples, float(hits[0]), mechanism.hits.noise_std)
@@ -192,11 +202,11 @@ class SoftmaxPrototypes(SoftmaxClassifier):
             ascent.move(mechanism.gradients.release(exact, source) / unit @ basis)
         self._set_model(ascent.weights @ frame.axes.T, frame.axes @ center)
 
-    def _classifier_of_examples(self, plan: Plan, lattice: Lattice) -> ExampleClassifier:
+    def _classifier_of_examples(self, plan: Plan, lattice: Lattice, frame: Frame) -> ExampleClassifier:
         """Fit the public examples alone, as rows of the lattice along the public axes."""
         examples = plan.public.examples
         assert examples is not None
-        features = lattice.features(examples.rows) @ plan.mechanism.frame.basis
+        features = lattice.features(examples.rows) @ frame.basis
         return ExampleClassifier.fit(features, examples.codes, len(plan.classes))
 
     def _released_mean(

@@ -1,0 +1,220 @@
+"""Small instances of every estimator of the registry, in every relation that it offers. The laws hold for them all."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
+from dppl.estimators.registry import ENTRIES, Entry
+from dppl.lattice import iter_blocks
+
+CLASSES = ["a", "b", "c"]
+DIM = 6
+WIDE = 16  # in few dimensions CoinPress' balls are so wide that even opposite rows lie closer than one radius
+USUAL = ZCDP(1.0)
+GAUSSIAN = (ZCDP(0.37), ApproxDP(1.3, 1e-6), GaussianDP(0.83))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How a test makes a small one.
+
+    Parameters
+    ----------
+    options : dict
+        Parameters of the class. Without an adjacency there is a kind for each that the registry names.
+    budget : Budget
+        What it spends where a law is not about budgets.
+    public : bool
+        Whether it gets public rows.
+    dim : int
+        Width of the rows.
+    sampled : bool
+        Whether it sees Poisson samples. They amplify its noise: no replay shows its cost, and no ledger charges it.
+    """
+
+    options: dict[str, Any] = field(default_factory=dict)
+    budget: Any = USUAL
+    public: bool = False
+    dim: int = DIM
+    sampled: bool = False
+
+
+REPLACED = {"adjacency": "replace-one"}
+COINPRESS = {**REPLACED, "mechanism": "coinpress"}
+MAPPED = {"pool": 2, "rotation": 3, "center": np.full(DIM, 0.1)}
+ADDED = {"adjacency": "add-remove"}
+FAR = np.linspace(-40, 40, WIDE)
+RECIPES = {
+    "SoftmaxPrototypes": {"": Recipe(), "with public rows": Recipe(public=True)},
+    "MeanPrototypes": {
+        "": Recipe(),
+        "mapped": Recipe(options=MAPPED),
+        "by public rows": Recipe(options={"center": "public", "rotation": "auto"}, public=True),
+        "euclidean": Recipe(options={"metric": "euclidean", **REPLACED}),
+        "coinpress": Recipe(options=COINPRESS, dim=WIDE),
+        "coinpress in a small ball": Recipe(
+            options={"coinpress_radius": 1e-6, **COINPRESS}, budget=ZCDP(1e4), dim=WIDE
+        ),
+        "coinpress far away": Recipe(options={"coinpress_center": FAR, **COINPRESS}, budget=ZCDP(1e-9), dim=WIDE),
+    },
+    "PublicPrototypes": {
+        "": Recipe(budget=PureDP(1.0), public=True),
+        "sets": Recipe(options={"n_prototypes": 3, "clip": (0.9, 1.4)}, public=True),
+    },
+    "FeatureCovariance": {
+        "": Recipe(options={"steps": 2}),
+        "mapped": Recipe(options={"steps": 2, **MAPPED, **ADDED}),
+    },
+    "GlobalAdapt": {
+        "": Recipe(options={"steps": 3, "intercept_scaling": 0.5}),
+        "mapped": Recipe(options={"steps": 3, "upper_bound": 0.3, **MAPPED, **ADDED}),
+        "in a small bound": Recipe(options={"steps": 3, "upper_bound": 0.001, **ADDED}),
+    },
+    "LeastSquares": {
+        "": Recipe(),
+        "mapped": Recipe(options={**MAPPED, **ADDED}),
+        "class Grams": Recipe(options={"class_grams": True}),
+    },
+    "LinearProbe": {
+        "": Recipe(options={"steps": 3}),
+        "with an intercept": Recipe(options={"steps": 3, "intercept_scaling": 0.5, "clip": 0.1}),
+        "mapped": Recipe(options={"steps": 3, **MAPPED, **ADDED}),
+        "of a public size": Recipe(options={"steps": 1, "batch_size": 50.0}),
+        # One setting, since calibrating takes a second or more.
+        "sampled": Recipe(
+            options={"steps": 5, "sampling_rate": 0.5, "batch_size": 60.0, **ADDED},
+            budget=ApproxDP(5.0, 1e-5),
+            sampled=True,
+        ),
+    },
+    "Newton": {"": Recipe(options={"steps": 2}), "mapped": Recipe(options={"steps": 2, **MAPPED, **ADDED})},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A recipe of a registry entry, in one relation."""
+
+    entry: Entry
+    variant: str
+    recipe: Recipe
+    adjacency: str
+
+    def __str__(self) -> str:
+        return " ".join(word for word in (self.entry.name, self.variant, self.adjacency) if word)
+
+    @property
+    def cls(self):
+        return self.entry.load()
+
+    @property
+    def dim(self):
+        return self.recipe.dim
+
+    @property
+    def public(self):
+        """Its public rows."""
+        return np.random.default_rng(0).normal(size=(9, self.dim)) if self.recipe.public else None
+
+    @property
+    def budgets(self):
+        """One budget of every notion that it can spend."""
+        if self.recipe.sampled:
+            return (self.recipe.budget,)
+        return (*GAUSSIAN, PureDP(1.0)) if self.entry.pure else GAUSSIAN
+
+    @property
+    def relabels(self):
+        """Whether a record may be replaced by one of another class."""
+        return (
+            "the number of records in each class" not in self.make().plan(self.dim, self.public).guarantee.public_inputs
+        )
+
+    def make(self, budget=None, classes=CLASSES, **more):
+        """Return an estimator; its seed is 0 unless `more` has another."""
+        options = self.recipe.options | ({"adjacency": self.adjacency} if "adjacency" in self.entry.parameters else {})
+        budget = self.recipe.budget if budget is None else budget
+        return self.cls(budget, classes, **({"random_state": 0} | options | more))
+
+    def fit(self, X, y, *, budget=None, given=None, **more):
+        """Fit one on (X, y) and its public rows, with what else is `given` to fit."""
+        return self.make(budget, **more).fit(X, y, **({"X_public": self.public} | (given or {})))
+
+    def records(self, n=12, seed=1):
+        """Return n records of all classes."""
+        rng = np.random.default_rng(seed)
+        y = np.arange(n) % len(CLASSES)
+        return rng.normal(size=(n, self.dim)) + 2 * np.eye(len(CLASSES), self.dim)[y], np.array(CLASSES)[y]
+
+
+def kinds_of(entry):
+    """Return the kinds of an entry: each recipe, in each relation that it is for."""
+    for variant, recipe in RECIPES.get(entry.name, {}).items():
+        only = recipe.options.get("adjacency")
+        for adjacency in entry.adjacencies if only is None else (only,):
+            yield Kind(entry=entry, variant=variant, recipe=recipe, adjacency=adjacency)
+
+
+# Entries with a successor cannot be fitted.
+FITTED = [entry for entry in ENTRIES if entry.successor is None]
+KINDS = [kind for entry in FITTED for kind in kinds_of(entry)]
+CHARGED = [kind for kind in KINDS if not kind.recipe.sampled]
+BY_NAME = {str(kind): kind for kind in KINDS}
+# One of each estimator in each relation, and one of each estimator, for laws that options have no part in.
+RELATIONS = list({(kind.entry.name, kind.adjacency): kind for kind in reversed(CHARGED)}.values())[::-1]
+FIRST = [next(kind for kind in KINDS if kind.entry is entry) for entry in FITTED if entry.name in RECIPES]
+
+
+def each(kinds=KINDS):
+    """Hold every kind to a law."""
+    return pytest.mark.parametrize("kind", kinds, ids=str)
+
+
+class Table:
+    """Rows that stream in small blocks and are no array; `look` is called whenever they are read."""
+
+    def __init__(self, rows, look=lambda: None):
+        self._rows, self._look, self.shape = rows, look, rows.shape
+
+    def blocks(self, size):
+        for block in iter_blocks(self._rows, min(size, 5)):
+            self._look()
+            yield block
+
+
+# Neighbours
+
+VALUES = st.one_of(st.floats(-2, 2), st.sampled_from([0.0, 1e-320, 1e300, -1e300, np.nan, np.inf, -np.inf]))
+
+
+def rows(dim):
+    same = st.sampled_from([0.0, 1.0, 1e-320, 1e300, -1e300, np.nan, np.inf]).map(lambda value: np.full(dim, value))
+    return st.one_of(hnp.arrays(np.float64, dim, elements=VALUES), same)
+
+
+@st.composite
+def cases(draw, dim):
+    """Up to 8 records, often repeated and of few classes, and one more, whose label may lie outside the classes."""
+    different = draw(st.lists(rows(dim), min_size=1, max_size=3))
+    present = draw(st.lists(st.sampled_from(CLASSES), min_size=1, unique=True))
+    y = draw(st.lists(st.sampled_from(present), max_size=8))
+    X = [draw(st.sampled_from(different)) for _ in y]
+    row = draw(st.one_of(st.sampled_from(different), rows(dim)))
+    return np.array(X).reshape(len(y), dim), y, row, draw(st.sampled_from([*CLASSES, "elsewhere"]))
+
+
+def neighbours(case, kind):
+    """Return the records with and without one more or, under replace-one, with the first replaced."""
+    X, y, row, label = case
+    if kind.adjacency == "add-remove":
+        return (np.concatenate([X, row[None]]), [*y, label]), (X, y)
+    # Without records to replace one in, replace the one that there would be.
+    X, y = (X, y) if len(X) else (-row[None], CLASSES[:1])
+    replaced = X.copy()
+    replaced[0] = row
+    return (replaced, [label if kind.relabels else y[0], *y[1:]]), (X, y)

@@ -1,0 +1,120 @@
+"""Two fits of neighbours with the same noise, compared step by step.
+
+The second fit gets the answers of the first from its mechanisms, so that each step starts from the same state, as the
+composition theorems have it. What would have been released with the same noise is compared.
+"""
+
+import contextlib
+import math
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dppl.lattice import Lattice
+from dppl.mechanisms import ExponentialMechanism, RoundedGaussian, SymmetricRoundedGaussian
+from dppl.privacy import Cost
+from dppl.privacy.composition import covers
+from laws.recipes import CLASSES, neighbours
+
+WATCHED = {
+    RoundedGaussian: RoundedGaussian.release,
+    SymmetricRoundedGaussian: SymmetricRoundedGaussian.release,
+    ExponentialMechanism: ExponentialMechanism.select,
+}
+
+
+@contextlib.contextmanager
+def watched(script=()):
+    """List what each use of a mechanism read and answered; as long as the script lasts, it answers instead."""
+    uses, replies = [], iter(script)
+
+    def watch(whole):
+        def use(self, exact, source):
+            exact = exact.copy()
+            answer = whole(self, exact, source)
+            uses.append((self, exact, answer))
+            return next(replies, answer)
+
+        return use
+
+    with pytest.MonkeyPatch.context() as patch:
+        for mechanism in WATCHED:
+            name = "select" if mechanism is ExponentialMechanism else "release"
+            patch.setattr(mechanism, name, watch(getattr(mechanism, name)))
+        yield uses
+
+
+def spent(first, second, times):
+    """Return the cost of what one use of a mechanism shows: mu² of noise, the range of a selection, both exact."""
+    (mechanism, exact, answer), (same, other_exact, other_answer) = first, second
+    assert mechanism == same  # its noise must not depend on the records
+    if isinstance(mechanism, RoundedGaussian):
+        assert exact.dtype == other_exact.dtype == np.int64
+        moved = sum(int(step) ** 2 for step in (answer - other_answer).ravel())
+        # A mechanism that is used several times pays for the sum of their squares: each may move by its part.
+        assert moved <= mechanism.squared_sensitivity / times
+        return Fraction(moved) / Fraction(mechanism.noise_std) ** 2
+    grown = exact - other_exact
+    assert np.abs(grown).max() <= mechanism.sensitivity
+    return Fraction(int(grown.max() - grown.min())) * Fraction(mechanism.epsilon) / mechanism.sensitivity
+
+
+def stated_times(mechanisms, guarantee):
+    """Return how often the entry of each mechanism says that it is used, after comparing entries with uses."""
+    if any(release.mechanism.startswith("CoinPress") for release in guarantee.releases):
+        return dict.fromkeys(mechanisms, 1)  # one entry for all steps; its cost is compared with theirs
+    if isinstance(mechanisms[0], ExponentialMechanism):
+        (release,) = guarantee.releases
+        assert {(one.epsilon, one.sensitivity) for one in mechanisms} == {
+            (release.parameters["epsilon_per_selection"], release.sensitivity)
+        }
+        return dict.fromkeys(mechanisms, 1)
+    uses, entries = Counter((one.noise_std, one.cost["mu"]) for one in mechanisms), Counter()
+    for release in guarantee.releases:
+        entries[release.parameters["noise_std"], release.cost["mu"]] += release.times
+    assert uses == entries
+    times = {}
+    for mechanism in set(mechanisms):
+        key = mechanism.noise_std, mechanism.cost["mu"]
+        alike = [r for r in guarantee.releases if (r.parameters["noise_std"], r.cost["mu"]) == key]
+        times[mechanism] = alike[0].times
+        for release in alike:
+            assert release.times == times[mechanism]
+            assert release.cost == mechanism.cost
+            assert release.sensitivity == math.sqrt(mechanism.squared_sensitivity / release.times)
+    return times
+
+
+def replay(kind, case, budget=None, seed=0, given=None):
+    """Hold a kind to the law of neighbours: what a record changes is covered by what the guarantee says it costs."""
+    more, fewer = neighbours(case, kind)
+    options = {"budget": budget, "random_state": seed, "unknown_labels": "ignore", "given": given}
+    with watched() as uses:
+        first = kind.fit(*more, **options)
+    with watched([answer for _, _, answer in uses]) as again:
+        second = kind.fit(*fewer, **options)
+    guarantee = first.guarantee_
+    assert second.guarantee_ == guarantee
+    times = stated_times([mechanism for mechanism, *_ in uses], guarantee)
+    costs = [spent(one, other, times[one[0]]) for one, other in zip(uses, again, strict=True)]
+    stated = [Cost.from_dict(release.cost) for release in guarantee.releases]
+    if isinstance(uses[0][0], ExponentialMechanism):
+        allowed = sum(Fraction(cost.epsilon) for cost in stated)
+    else:
+        allowed = sum(Fraction(cost.mu) ** 2 for cost in stated)
+    assert sum(costs) <= allowed
+    assert covers(first.budget, stated)
+    # Equal answers of the mechanisms, equal model: nothing else of the records comes through.
+    assert first.to_bytes() == second.to_bytes()
+
+
+def clip_nothing(patch):
+    """Let rows of any length into sums."""
+    patch.setattr(Lattice, "transform", lambda self, X: np.rint(np.asarray(X) * 100).astype(np.int8))
+
+
+def lone(dim, value=1.2):
+    """One record or none."""
+    return np.zeros((0, dim)), [], np.full(dim, value), CLASSES[0]

@@ -1,0 +1,182 @@
+"""A guarantee states every release, with its noise, and all of them cost the budget: no more, and next to no less."""
+
+import warnings
+from collections import Counter
+from fractions import Fraction
+
+import pytest
+
+from dppl import ZCDP, ApproxDP, GaussianDP, Ledger, PureDP
+from dppl.errors import BudgetError, LabelSetWarning, ParameterError, WeakBudgetWarning
+from dppl.mechanisms import RoundedGaussian
+from dppl.mechanisms.randomness import SeededRandomness
+from dppl.privacy import Cost
+from dppl.privacy.composition import covers
+from laws.recipes import BY_NAME, CHARGED, CLASSES, FIRST, KINDS, each
+
+pytestmark = pytest.mark.slow
+
+SPENDING = [(kind, budget) for kind in KINDS for budget in kind.budgets]
+spending = pytest.mark.parametrize(("kind", "budget"), SPENDING, ids=lambda value: str(value))
+
+
+def allowance(kind, budget):
+    """Return what the budget allows: epsilon of one selection, or the square of mu."""
+    if kind.entry.pure:
+        return Fraction(budget.selection_epsilon())
+    return Fraction(budget.gaussian_allowance().mu) ** 2
+
+
+def check_cost(kind, budget):
+    plan = kind.make(budget).plan(kind.dim, kind.public).guarantee
+    guarantee = kind.fit(*kind.records(), budget=budget).guarantee_
+    assert plan == guarantee
+    assert guarantee.budget == budget
+    assert guarantee.exact
+    assert guarantee.stays_within_budget()
+    if kind.recipe.sampled:
+        (release,) = guarantee.releases
+        assert release.cost == budget.to_dict()
+        return
+    assert covers(budget, [Cost.from_dict(release.cost) for release in guarantee.releases])
+    cost = sum(
+        Fraction(release.cost["epsilon"]) if kind.entry.pure else Fraction(release.cost["mu"]) ** 2
+        for release in guarantee.releases
+    )
+    assert (1 - Fraction(1, 10**6)) * allowance(kind, budget) < cost <= allowance(kind, budget)
+    # Stated costs are those of the stated noise and sensitivities.
+    for release in guarantee.releases:
+        if "noise_std" in release.parameters:
+            squared = release.times * (release.sensitivity / release.parameters["noise_std"]) ** 2
+            assert squared == pytest.approx(release.cost["mu"] ** 2, rel=1e-12)
+
+
+@spending
+def test_all_releases_together_cost_the_budget_and_no_more(kind, budget):
+    check_cost(kind, budget)
+
+
+@pytest.mark.parametrize("steps", [1, 7, 40])
+@each([kind for kind in CHARGED if "steps" in kind.entry.parameters])
+def test_and_so_do_any_number_of_steps(kind, steps):
+    options = {**kind.recipe.options, "steps": steps}
+    for budget in kind.budgets:
+        guarantee = kind.make(budget, **options).fit(*kind.records(9)).guarantee_
+        assert guarantee.stays_within_budget()
+        cost = sum(Fraction(release.cost["mu"]) ** 2 for release in guarantee.releases)
+        assert (1 - Fraction(1, 10**6)) * allowance(kind, budget) < cost <= allowance(kind, budget)
+        assert (f", {steps} times" in str(guarantee)) == (steps > 1)
+
+
+@each(FIRST)
+def test_a_release_that_is_not_stated_is_noticed(kind, monkeypatch):
+    whole = kind.cls._releases
+    monkeypatch.setattr(kind.cls, "_releases", lambda *arguments: whole(*arguments)[1:])
+    with pytest.raises((AssertionError, ValueError)):
+        check_cost(kind, kind.budgets[0])
+
+
+def drawn_and_stated(kind):
+    """Return the widths of all noise that a fit draws, and those that its guarantee states."""
+    draws, whole = [], SeededRandomness.rounded_gaussian
+
+    def spy(self, noise_std, shape):
+        draws.append(noise_std)
+        return whole(self, noise_std, shape)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SeededRandomness, "rounded_gaussian", spy)
+        guarantee = kind.fit(*kind.records()).guarantee_
+    stated = []
+    for release in guarantee.releases:
+        for name in ("noise_std", "off_diagonal_noise_std"):
+            stated += [release.parameters[name]] * release.times if name in release.parameters else []
+    return Counter(draws), Counter(stated)
+
+
+# CoinPress states shares of its budget: its noise depends on public class sizes, step by step.
+STATING = [kind for kind in KINDS if not kind.entry.pure and "coinpress" not in kind.variant]
+
+
+@each(STATING)
+def test_every_draw_has_the_stated_width(kind):
+    drawn, stated = drawn_and_stated(kind)
+    assert drawn == stated
+    assert sum(stated.values()) > 0
+
+
+def test_a_draw_of_another_width_is_noticed(monkeypatch):
+    whole = RoundedGaussian.release
+    narrow = lambda self, exact, source: exact + source.rounded_gaussian(self.noise_std / 2, exact.shape)  # noqa: E731
+    monkeypatch.setattr(RoundedGaussian, "release", narrow)
+    with pytest.raises(AssertionError):
+        test_every_draw_has_the_stated_width(BY_NAME["LinearProbe add-remove"])
+    monkeypatch.setattr(RoundedGaussian, "release", whole)
+    test_every_draw_has_the_stated_width(BY_NAME["LinearProbe add-remove"])
+
+
+UNSPENDABLE = [
+    (ZCDP(1e-29), "the budget is so small|mu must be from 1e-15 to 1e"),
+    (GaussianDP(2e-15), "the budget is so small|mu must be from 1e-15 to 1e"),
+    (ZCDP(1e16), "mu must be from 1e-15 to 1e"),
+    (PureDP(1.0), "no pure-DP guarantee"),
+]
+
+
+@pytest.mark.parametrize(("budget", "words"), UNSPENDABLE, ids=[str(budget) for budget, _ in UNSPENDABLE])
+@each([kind for kind in CHARGED if not kind.entry.pure and kind.recipe.budget == ZCDP(1.0)])
+def test_budgets_that_cannot_be_spent_are_refused_before_anything_is_paid(kind, budget, words, tmp_path):
+    account = Ledger(tmp_path / "ledger.db", "wards", ZCDP(1e300), adjacency=kind.adjacency)
+    with pytest.raises(BudgetError, match=words):
+        kind.fit(*kind.records(), budget=budget, given={"ledger": account})
+    assert account.releases() == []
+
+
+@each()
+def test_the_guarantee_says_the_relation_and_all_that_is_public(kind):
+    for unknown_labels in ("error", "ignore"):
+        guarantee = kind.fit(*kind.records(), unknown_labels=unknown_labels).guarantee_
+        inputs, words = guarantee.public_inputs, " ".join(str(guarantee).split())
+        assert guarantee.adjacency == kind.adjacency
+        assert guarantee.to_dict()["adjacency"] == kind.adjacency
+        assert {"the list of classes", "the encoder", "the number of features", "all parameters"} <= set(inputs)
+        assert ("the number of records" in inputs) == (kind.adjacency == "replace-one")
+        assert ("the public rows (X_public)" in inputs) == kind.recipe.public
+        assert all(public in words for public in inputs)
+        assert ("a changed label or record" in words) == (kind.adjacency == "add-remove")
+        # An error at an unknown label is one bit about the records.
+        assert ("stopped at a label" in words) == (unknown_labels == "error")
+
+
+@pytest.mark.parametrize("budget", [1.0, None, "rho=1"])
+@each(FIRST)
+def test_a_number_is_no_budget(kind, budget):
+    with pytest.raises(ParameterError, match="means nothing without its notion"):
+        kind.cls(budget, CLASSES).fit(*kind.records(), X_public=kind.public)
+
+
+@each(FIRST)
+def test_a_weak_budget_warns_and_a_strong_one_does_not(kind):
+    X, y = kind.records()
+    fit = lambda budget: kind.fit(X, y, budget=budget)  # noqa: E731
+    for weak in (ApproxDP(11.0, 1e-6), GaussianDP(5.1), ZCDP(12.6)):
+        with pytest.warns(WeakBudgetWarning, match="guarantees little"):
+            fit(weak)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for budget in (ApproxDP(10.0, 1e-6), GaussianDP(5.0), ZCDP(12.5)):
+            fit(budget)
+
+
+@each(FIRST)
+def test_classes_read_from_the_labels_warn_and_are_not_covered(kind):
+    X, y = kind.records()
+    with pytest.warns(LabelSetWarning, match="Pass the public list") as caught:
+        model = kind.make(classes=None).fit(X, y, X_public=kind.public)
+    assert [warning.filename for warning in caught] == [__file__]  # it points at the line to change
+    assert "label set" in " ".join(model.guarantee_.not_covered)
+    assert "the list of classes" not in model.guarantee_.public_inputs
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = kind.fit(X, y)
+    assert "label set" not in " ".join(model.guarantee_.not_covered)

@@ -1,0 +1,68 @@
+"""A model is a file of what was released and of the guarantee: it comes back whole, without seed or code."""
+
+import json
+
+import pytest
+
+import dppl
+from dppl.estimators.model_file import describe
+from laws.recipes import FIRST, each
+
+pytestmark = pytest.mark.slow
+
+
+def check_comes_back(kind, path):
+    X, y = kind.records()
+    model = kind.fit(X, y, random_state=20240)
+    model.save(path, overwrite=True)
+    again, description = dppl.load(path), describe(path)
+    assert type(again) is type(model)
+    assert again.to_bytes() == model.to_bytes() == path.read_bytes()
+    assert (again.decision_function(X) == model.decision_function(X)).all()
+    assert (again.predict(X) == model.predict(X)).all()
+    assert again.classes_.dtype.kind == model.classes_.dtype.kind
+    for name in ("prototypes_", "coef_", "intercept_", "public_indices_"):
+        if hasattr(model, name):
+            assert (getattr(again, name) == getattr(model, name)).all()
+    if hasattr(model, "predict_proba"):
+        assert (again.predict_proba(X) == model.predict_proba(X)).all()
+    assert again.guarantee_.to_dict() == model.guarantee_.to_dict()
+    assert str(again.guarantee_) == str(model.guarantee_)
+    assert description["guarantee"] == model.guarantee_.to_dict()
+    assert description["guarantee"]["budget"] == model.budget.to_dict()
+    assert description["guarantee"]["fit_for_release"] is False
+    assert "random_state" not in json.dumps(description["parameters"])
+    assert "20240" not in json.dumps(description["parameters"])
+
+
+@each()
+def test_a_loaded_model_is_the_saved_one(kind, tmp_path):
+    check_comes_back(kind, tmp_path / "m.safetensors")
+
+
+@each(FIRST)
+def test_a_file_of_other_numbers_is_noticed(kind, tmp_path, monkeypatch):
+    whole = kind.cls._restore
+    other = lambda self, tensors, parameters: whole(self, {k: v[::-1] for k, v in tensors.items()}, parameters)  # noqa: E731
+    monkeypatch.setattr(kind.cls, "_restore", other)
+    with pytest.raises((AssertionError, dppl.errors.ModelFileError)):
+        check_comes_back(kind, tmp_path / "m.safetensors")
+
+
+def test_a_seed_in_the_file_is_noticed(tmp_path, monkeypatch):
+    kind = FIRST[0]
+    whole = kind.cls._saved_parameters
+    monkeypatch.setattr(kind.cls, "_saved_parameters", lambda self: whole(self) | {"kept": self.random_state})
+    with pytest.raises((AssertionError, dppl.errors.ModelFileError)):
+        check_comes_back(kind, tmp_path / "m.safetensors")
+
+
+@each()
+def test_only_a_model_of_noise_that_nobody_can_repeat_is_fit_for_release(kind, tmp_path):
+    X, y = kind.records()
+    for seed in (None, 0):
+        model = kind.fit(X, y, random_state=seed)
+        model.save(tmp_path / "m.safetensors", overwrite=True)
+        for guarantee in (model.guarantee_, dppl.load(tmp_path / "m.safetensors").guarantee_):
+            assert guarantee.fit_for_release == (seed is None)
+            assert ("NOT FOR RELEASE" in str(guarantee)) == (seed is not None)

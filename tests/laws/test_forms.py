@@ -1,0 +1,84 @@
+"""The same bits come out whatever holds the rows, however they are cut, and in whatever order they come."""
+
+import numpy as np
+import pytest
+
+from dppl.data import EmbeddingTable
+from dppl.lattice import Lattice
+from laws.recipes import FIRST, KINDS, Table, each
+
+pytestmark = pytest.mark.slow
+
+
+def forms(X, tmp_path):
+    """Yield the same rows in other forms."""
+    np.save(tmp_path / "x.npy", X)
+    yield "a list", X.tolist()
+    yield "a table that streams", Table(X)
+    yield "a table", EmbeddingTable.of(X)
+    yield "a memory map", np.load(tmp_path / "x.npy", mmap_mode="r")
+    yield "columns in a row", np.asfortranarray(X)
+    yield "every other row", np.repeat(X, 2, axis=0)[::2]
+    yield "every other column", np.repeat(X, 2, axis=1)[:, ::2]
+    yield "the other byte order", X.astype(X.dtype.newbyteorder())
+
+
+def check_forms(kind, tmp_path):
+    X, y = kind.records(23)
+    model = kind.fit(X, y)
+    bits, labels = model.to_bytes(), model.predict(X).tolist()
+    for name, rows in forms(X, tmp_path):
+        again = kind.fit(rows, y)
+        assert again.to_bytes() == bits, name
+        assert again.predict(rows).tolist() == labels, name
+    for name, public in forms(kind.public, tmp_path) if kind.recipe.public else ():
+        # Means of public rows may be added up block by block: they are floats, and no record's.
+        if name != "a table that streams":
+            assert kind.fit(X, y, given={"X_public": public}).to_bytes() == bits, name
+
+
+@each()
+def test_rows_in_any_form_give_the_same_bits(kind, tmp_path):
+    check_forms(kind, tmp_path)
+
+
+@each([kind for kind in KINDS if not kind.recipe.sampled])  # whose sample is drawn by place
+def test_the_order_of_records_does_not_matter(kind):
+    X, y = kind.records(23)
+    order = np.random.default_rng(4).permutation(len(X))
+    assert kind.fit(X[order], y[order]).to_bytes() == kind.fit(X, y).to_bytes()
+
+
+@each()
+def test_the_order_in_which_classes_are_named_does_not_matter(kind):
+    X, y = kind.records()
+    first, second = (kind.fit(X, y, classes=classes) for classes in (["a", "b", "c", "none"], ["none", "c", "a", "b"]))
+    assert first.classes_.tolist() == second.classes_.tolist() == ["a", "b", "c", "none"]
+    assert (first.decision_function(X) == second.decision_function(X)).all()
+    for name, values in first._tensors().items():
+        assert values.tobytes() == second._tensors()[name].tobytes()
+
+
+@each(FIRST)
+def test_rows_that_see_their_block_are_noticed(kind, tmp_path, monkeypatch):
+    whole = Lattice.transform
+    monkeypatch.setattr(Lattice, "transform", lambda self, X: whole(self, np.asarray(X) - np.mean(X, axis=0)))
+    with pytest.raises(AssertionError):
+        check_forms(kind, tmp_path)
+
+
+@each()
+def test_no_records_at_all_are_a_data_set_like_any_other(kind):
+    model = kind.fit(np.empty((0, kind.dim)), [])
+    assert np.isfinite(model.decision_function(np.eye(kind.dim))).all()
+    assert model.guarantee_ == kind.fit(*kind.records()).guarantee_
+
+
+@each(FIRST)
+def test_one_row_of_another_type_does_not_change_how_lists_are_read(kind):
+    """int8 arrays are lattice rows; a list is not, or one float row would turn all others into embeddings."""
+    X, y = kind.records()
+    rows = list(np.rint(10 * X).astype(np.int8))
+    bits = kind.fit(np.array(rows, np.float64), y).to_bytes()
+    assert kind.fit(rows, y).to_bytes() == bits
+    assert kind.fit([*rows[:-1], rows[-1].astype(np.float32)], y).to_bytes() == bits

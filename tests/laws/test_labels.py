@@ -1,0 +1,158 @@
+"""Labels outside the classes, and odd ones, leave no trace; what stops at them shows none, nor how many there are."""
+
+from datetime import UTC, datetime, tzinfo
+
+import numpy as np
+import pytest
+
+from dppl.errors import InputError, UnknownLabelError
+from dppl.estimators import reading
+from laws.recipes import BY_NAME, FIRST, KINDS, RELATIONS, each
+from laws.traces import messages_of
+
+
+def check_unknown_labels_count_for_nothing(kind):
+    """Records with unknown labels stand among the others, at their ends and alone."""
+    X, y = kind.records()
+    more, unknown = np.concatenate([X[:7], -X[:5], X[7:], X[:1]]), [*y[:7], *"vwxyz", *y[7:], "w"]
+    known = kind.fit(X, y, unknown_labels="ignore")
+    assert kind.fit(more, unknown, unknown_labels="ignore").to_bytes() == known.to_bytes()
+    nothing = kind.fit(X[:0], y[:0], unknown_labels="ignore").to_bytes()
+    assert kind.fit(X, ["z"] * len(X), unknown_labels="ignore").to_bytes() == nothing != known.to_bytes()
+
+
+MEAN = BY_NAME["MeanPrototypes add-remove"]
+# The sample of a sampled one is drawn for all records, whatever their labels are.
+UNSAMPLED = [kind for kind in KINDS if not kind.recipe.sampled]
+
+
+@each(UNSAMPLED)
+def test_unknown_labels_count_for_nothing(kind):
+    check_unknown_labels_count_for_nothing(kind)
+
+
+@each(FIRST)
+def test_an_unknown_label_that_counts_is_noticed(kind, monkeypatch):
+    whole = reading.class_codes
+    monkeypatch.setattr(reading, "class_codes", lambda *arguments: np.maximum(whole(*arguments), 0))
+    with pytest.raises(AssertionError):
+        check_unknown_labels_count_for_nothing(kind)
+
+
+def check_unknown_labels_are_not_shown(kind):
+    X, y = kind.records()
+    said = set()
+    for n_unknown in (1, 3):
+        with pytest.raises(UnknownLabelError) as caught:
+            kind.fit(X, [*y[:-n_unknown], *["secret"] * n_unknown])
+        said.add(tuple(messages_of(caught.value)))
+        assert caught.value.__cause__ is None
+    assert len(said) == 1
+    assert "secret" not in str(said)
+
+
+@each(RELATIONS)
+def test_an_unknown_label_is_not_shown_and_their_number_is_not_told(kind):
+    check_unknown_labels_are_not_shown(kind)
+
+
+@pytest.mark.parametrize("told", [lambda y: y[-1], len])
+def test_a_label_or_a_count_in_the_message_is_noticed(told, monkeypatch):
+    whole = reading.class_codes
+
+    def showing(y, *arguments):
+        try:
+            return whole(y, *arguments)
+        except UnknownLabelError as error:
+            raise UnknownLabelError(f"{error} {told([label for label in y if label == 'secret'])}") from None
+
+    monkeypatch.setattr(reading, "class_codes", showing)
+    with pytest.raises(AssertionError):
+        check_unknown_labels_are_not_shown(FIRST[0])
+
+
+# Labels that are nothing
+
+
+class Talkative(tzinfo):
+    def utcoffset(self, when):
+        raise ValueError("private secret text")
+
+
+class Hostile:
+    """A label whose methods give everything away."""
+
+    def __eq__(self, other):
+        raise RuntimeError("secret label Jane Doe")
+
+    def __hash__(self):
+        raise RuntimeError("secret label Jane Doe")
+
+
+ODD = ["x", b"x", None, float("nan"), 1.5, 10**400, -(10**30), (1, 2), [1], {}, object(), True]
+ODD += [np.datetime64("2024-01-01"), memoryview(bytearray(b"x")), "0" * 100_000, np.array([1, 2]), 2.0**200]
+ODD += [Hostile(), datetime(2020, 1, 1, tzinfo=Talkative()), datetime(2020, 1, 1, tzinfo=UTC)]
+NAMES = [([0, 1], [0, 1, 1, 0]), (["a", "b"], ["a", "b", "b", "a"]), ([2**60 + 1, 7], [2**60 + 1, 7] * 2)]
+
+
+def check_odd_labels(kind, odd):
+    """NumPy would find one type for all labels, and then no other would match its class."""
+    n = len(odd)
+    X = kind.records(4 + n)[0]
+    for classes, labels in NAMES:
+        fit = lambda X, y, classes=classes: kind.fit(X, y, classes=classes, unknown_labels="ignore")  # noqa: E731
+        without = fit(X[:4], labels).to_bytes()
+        assert without != fit(X[:0], []).to_bytes()
+        objects = np.empty(4 + n, object)
+        for place, label in enumerate([*labels, *odd]):
+            objects[place] = label
+        for y in ([*labels, *odd], objects):
+            assert fit(X, y).to_bytes() == without
+            with pytest.raises(InputError) as caught:
+                kind.fit(X, y, classes=classes)
+            assert "Jane" not in "".join(messages_of(caught.value))
+            assert "secret" not in "".join(messages_of(caught.value))
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: type(odd).__name__)
+def test_an_odd_label_changes_no_other_record(odd):
+    check_odd_labels(MEAN, [odd])
+
+
+@each(FIRST)
+def test_odd_labels_change_no_other_record(kind):
+    for odd in (["x"], [None], [Hostile()], ODD):
+        check_odd_labels(kind, odd)
+
+
+def test_labels_of_one_type_are_noticed(monkeypatch):
+    monkeypatch.setattr(reading, "_as_objects", np.asarray)
+    with pytest.raises((AssertionError, InputError)):
+        check_odd_labels(MEAN, [1.5])
+
+
+BROKEN = {
+    "no characters": np.array([0x7FFFFFFF, 97, 98, 97], "u4").view("U1"),
+    "other byte order": np.array([0x7FFFFFFF, 97, 98, 97], ">u4").view(">U1"),
+    "surrogates": np.array([0xD800, 97, 98, 97], "u4").view("U1"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+@each(FIRST)
+def test_a_text_that_is_none_is_left_out_like_any_unknown_label(kind, name):
+    X = kind.records(4)[0]
+    fit = lambda y: kind.fit(X, y, classes=["a", "b"], unknown_labels="ignore").to_bytes()  # noqa: E731
+    assert fit(BROKEN[name]) == fit(["z", "a", "b", "a"])
+    with pytest.raises(InputError, match="every label must be one of"):
+        kind.fit(X, BROKEN[name], classes=["a", "b"])
+
+
+@pytest.mark.parametrize("y", [["0", "1", "1", "0"], [0.0, 1.0, 1.0, 0.0], np.array(["0", "1", "1", "0"])], ids=repr)
+@each(FIRST)
+def test_a_number_and_its_text_name_one_class(kind, y):
+    X = kind.records(4)[0]
+    expected = kind.fit(X, [0, 1, 1, 0], classes=[0, 1])._tensors()
+    for classes in ([0, 1], ["0", "1"]):
+        for name, values in kind.fit(X, y, classes=classes)._tensors().items():
+            assert values.tobytes() == expected[name].tobytes()

@@ -1,0 +1,76 @@
+"""Estimators follow scikit-learn: parameters, clones, pickles, tags, errors. Its own checks decide."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from dppl import ZCDP, PureDP
+from laws.recipes import FIRST, KINDS, each
+
+pytestmark = pytest.mark.slow
+
+# Where only numbers differ, one will do.
+ALIKE = {"mapped", "by public rows", "coinpress in a small ball", "coinpress far away"}
+CHECKED = {(kind.entry.name, kind.variant): kind for kind in reversed(KINDS) if kind.variant not in ALIKE}
+
+
+class WithPublicRows:
+    """Public rows made up for the width of X, as scikit-learn's checks pass none."""
+
+    def fit(self, X, y, X_public=None):
+        shape = X.shape if hasattr(X, "shape") else np.asarray(X).shape
+        if len(shape) == 2 and shape[1]:
+            X_public = np.random.default_rng(0).normal(size=(200, shape[1]))
+        return super().fit(X, y, X_public=X_public)
+
+
+def checked(kind, seed):
+    """Return an estimator with a generous budget, as the checks compare predictions with labels."""
+    options = {name: value for name, value in kind.recipe.options.items() if name not in ("adjacency", "steps")}
+    options |= {"steps": 5 if kind.recipe.sampled else 10} if "steps" in kind.entry.parameters else {}
+    options |= {"adjacency": kind.adjacency} if "adjacency" in kind.entry.parameters else {}
+    cls = kind.cls
+    if kind.recipe.public:
+        name = f"{cls.__name__}WithPublicRows"
+        cls = globals().setdefault(name, type(name, (WithPublicRows, cls), {"__module__": __name__}))
+    budget = kind.recipe.budget if kind.recipe.sampled else PureDP(100.0) if kind.entry.pure else ZCDP(1e4)
+    return cls(budget, random_state=seed, **options)
+
+
+ESTIMATORS = [checked(kind, 0) for kind in CHECKED.values()]
+ESTIMATORS += [checked(kind, None) for (name, variant), kind in CHECKED.items() if variant == ""]
+
+
+@pytest.mark.filterwarnings("ignore::dppl.errors.LabelSetWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks(ESTIMATORS)
+def test_scikit_learn_finds_a_well_behaved_classifier(estimator, check):
+    check(estimator)
+
+
+def check_parameters(kind):
+    estimator = kind.make()
+    X, y = kind.records()
+    model = kind.fit(X, y)
+    for again in (clone(estimator), clone(model), pickle.loads(pickle.dumps(estimator))):
+        assert repr(again.get_params()) == repr(estimator.get_params())
+        assert vars(again).keys() == vars(estimator).keys()
+        assert again.fit(X, y, X_public=kind.public).to_bytes() == model.to_bytes()
+    assert pickle.loads(pickle.dumps(model)).to_bytes() == model.to_bytes()
+    assert repr(model.get_params()) == repr(estimator.get_params())
+
+
+@each()
+def test_parameters_come_back_from_clones_and_pickles(kind):
+    check_parameters(kind)
+
+
+@each(FIRST)
+def test_a_fit_that_changes_a_parameter_is_noticed(kind, monkeypatch):
+    whole = kind.cls._fit
+    monkeypatch.setattr(kind.cls, "_fit", lambda self, *data: whole(self.set_params(unknown_labels="ignore"), *data))
+    with pytest.raises(AssertionError):
+        check_parameters(kind)

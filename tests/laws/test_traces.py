@@ -1,0 +1,111 @@
+"""A fit leaves nothing behind that depends on a record but what its mechanisms released."""
+
+import logging
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dppl import ApproxDP, PrivateSearch
+from dppl.baselines import GlobalAdapt
+from laws.recipes import BY_NAME, DIM, FIRST, WIDE, cases, each, neighbours
+from laws.traces import traces
+
+pytestmark = pytest.mark.slow
+
+
+def traces_of(kind, X, y):
+    return traces(partial(kind.fit, X, y, unknown_labels="ignore"))
+
+
+@each()
+@given(data=st.data())
+@settings(max_examples=20)
+def test_everything_but_the_released_values_is_equal(kind, data):
+    more, fewer = neighbours(data.draw(cases(kind.dim)), kind)
+    assert traces_of(kind, *more) == traces_of(kind, *fewer)
+
+
+def search(X, y):
+    """Fit a search for a parameter of a kind."""
+    kind = BY_NAME["MeanPrototypes add-remove"]
+    searched = kind.make(ApproxDP(1.0, 1e-6), random_state=None, unknown_labels="ignore")
+    return PrivateSearch(searched, {"rotation": [1, 2]}, mean_runs=2, random_state=0).fit(X, y)
+
+
+@given(case=cases(DIM))
+@settings(max_examples=25)
+def test_and_of_a_search_as_well(case):
+    more, fewer = neighbours(case, BY_NAME["MeanPrototypes add-remove"])
+    assert traces(partial(search, *more)) == traces(partial(search, *fewer))
+
+
+@pytest.mark.parametrize(
+    "row", [np.frombuffer(b"\x00\x00\xa0\x7f" * WIDE, np.float32), np.full(WIDE, np.longdouble("1e4000"))]
+)
+@each()
+def test_signalling_nan_and_numbers_beyond_float64_do_not_warn(kind, row):
+    row = row[: kind.dim]
+    X = np.ones((4, kind.dim), row.dtype)
+    y = ["a", "b", "b", "c"]
+    more, fewer = neighbours((X, y, row, "c"), kind)
+    assert traces_of(kind, *more) == traces_of(kind, *fewer)
+    if kind.variant == "" and kind.entry.name == "MeanPrototypes":
+        assert traces(partial(search, *more)) == traces(partial(search, *fewer))
+
+
+@each(FIRST)
+def test_a_record_that_underflows_shows_nowhere(kind):
+    """Whoever lets NumPy raise would else learn that there is such a record, and lose the charge."""
+    X, y = kind.records()
+    X[3] = [1, 1e-310, *X[3, 2:]]
+    with np.errstate(all="raise"):
+        kind.fit(X, y).predict(X)
+
+
+@each(FIRST)
+@pytest.mark.parametrize("scale", [2.0**-900, 2.0**20, 2.0**900])
+def test_the_length_of_a_record_does_not_matter(kind, scale):
+    X, y = kind.records()
+    scaled = X.copy()
+    scaled[0] *= scale
+    assert kind.fit(scaled, y).to_bytes() == kind.fit(X, y).to_bytes()
+
+
+# Planted faults
+
+
+@each(FIRST)
+def test_a_kept_sum_and_a_logged_count_are_noticed(kind, monkeypatch):
+    X, y = np.ones((4, kind.dim)), ["a"] * 4
+    original = kind.cls._release
+
+    def keeping(self, plan, rows, *others):
+        self._exact = np.asarray(rows).sum(axis=0)
+        return original(self, plan, rows, *others)
+
+    monkeypatch.setattr(kind.cls, "_release", keeping)
+    assert traces_of(kind, X, y) != traces_of(kind, X[:3], y[:3])
+
+    def logging_count(self, plan, rows, codes, source):
+        logging.getLogger("dppl").info("%d", len(codes))
+        return original(self, plan, rows, codes, source)
+
+    monkeypatch.setattr(kind.cls, "_release", logging_count)
+    with pytest.raises(AssertionError):
+        traces_of(kind, X, y)
+
+
+def test_a_kept_bound_is_noticed(monkeypatch):
+    original = GlobalAdapt._next_bound
+
+    def keeping(self, bound, share):
+        self._bound = original(self, bound, share)
+        return self._bound
+
+    monkeypatch.setattr(GlobalAdapt, "_next_bound", keeping)
+    kind = BY_NAME["GlobalAdapt add-remove"]
+    X, y = kind.records(90)
+    assert traces_of(kind, X, y) != traces_of(kind, X[:9], y[:9])

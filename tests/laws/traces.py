@@ -1,0 +1,60 @@
+"""Everything that a fit leaves behind but the released values: attributes, file size, words, logs, warnings."""
+
+import contextlib
+import io
+import logging
+import warnings
+
+from dppl import PrivateSearch, SoftmaxPrototypes
+from dppl.estimators import EmbeddingClassifier
+from dppl.lattice import Lattice
+
+RELEASED = ("prototypes_", "public_indices_", "coef_", "intercept_")
+
+
+@contextlib.contextmanager
+def heard():
+    """List what is printed, logged and warned of."""
+    output, log, said = io.StringIO(), io.StringIO(), []
+    handler = logging.StreamHandler(log)
+    root, level = logging.getLogger(), logging.getLogger().level
+    root.addHandler(handler)
+    root.setLevel(0)
+    try:
+        with (
+            contextlib.redirect_stdout(output),
+            contextlib.redirect_stderr(output),
+            warnings.catch_warnings(record=True) as caught,
+        ):
+            warnings.simplefilter("always")
+            yield said
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+        said += [output.getvalue(), log.getvalue(), [str(warning.message) for warning in caught]]
+
+
+def traces(fit):
+    """Return them for the model that `fit` returns, as a text; it says nothing, but of a weak budget."""
+    with heard() as said:
+        model = fit()
+    weak = isinstance(model, EmbeddingClassifier) and model.budget.is_weak
+    assert said == ["", "", [model.budget.weakness] if weak else []]
+    kept = {name: repr(vars(value) if isinstance(value, Lattice) else value) for name, value in vars(model).items()}
+    if isinstance(model, SoftmaxPrototypes):  # whose centre is released
+        kept["lattice_"] = repr(vars(model.lattice_) | {"center": model.lattice_.center.shape})
+    for name in RELEASED:
+        if name in kept:
+            kept[name] = repr((getattr(model, name).shape, getattr(model, name).dtype))
+    words = repr(model), model.get_params()
+    if isinstance(model, PrivateSearch):
+        kept |= {name: type(kept[name]) for name in kept if name.startswith("best_")}
+        model = model.best_estimator_
+    return repr((kept, len(model.to_bytes()), str(model.guarantee_), words))
+
+
+def messages_of(error):
+    """Yield the messages of an error and of those that a traceback would show with it."""
+    while error is not None:
+        yield str(error)
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
