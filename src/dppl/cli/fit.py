@@ -9,7 +9,7 @@ import typer
 
 from dppl import _validate
 from dppl.cli import _options as options
-from dppl.cli._methods import build, chosen_method, method_option
+from dppl.cli._methods import build, check_examples, chosen_method, method_option
 from dppl.cli._options import DATA, METHOD, budget_from_options, option
 from dppl.cli._output import console, numbers, printable
 from dppl.cli._paths import (
@@ -25,7 +25,6 @@ from dppl.cli.ledger import open_account
 from dppl.data import read_classes, read_table
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
-from dppl.estimators.registry import BY_METHOD
 from dppl.privacy.guarantee import ADJACENCIES
 from dppl.training import workflow
 
@@ -135,8 +134,8 @@ def fit(
     _validate.one_of(ADJACENCIES, adjacency=adjacency)
     budget = budget_from_options(mu, rho, epsilon, delta, max_records)
     method = chosen_method(method, budget, given, public)
-    if examples is not None and not BY_METHOD[method].starts_from_examples:
-        raise ParameterError(f"--examples has no effect with --method {method}; use --method softmax, or leave it out.")
+    if examples is not None:
+        check_examples("--examples", method)
     classes = required_classes(classes)
     check_inputs(table, classes, public, labels, examples)
     for path in (table, public, examples):

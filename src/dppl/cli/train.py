@@ -12,7 +12,7 @@ import typer
 
 from dppl._fingerprint import same_encoder
 from dppl.cli import _options as options
-from dppl.cli._methods import build, chosen_method, method_option
+from dppl.cli._methods import build, check_examples, chosen_method, method_option
 from dppl.cli._options import DATA, ENCODER, budget_from_options, option
 from dppl.cli._paths import check_inputs, check_output, overlaps, refuse_private, required_classes
 from dppl.cli._progress import embedding_bar, working
@@ -24,7 +24,7 @@ from dppl.embedding import Columns, Source, holds_embeddings, open_source
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError, UnknownLabelError
 from dppl.training import workflow
-from dppl.training.descriptions import described, takes_examples
+from dppl.training.descriptions import described, names_by_default, takes_examples
 
 _NAMES = "Class names are used as public descriptions (--describe none leaves them out)."
 _NO_NAMES = "Classes are not described, since not all names are words (--describe FILE describes them, or names)."
@@ -103,28 +103,33 @@ def train(
         --classes classes.txt --mu 1 --out my.safetensors
     """
     report = workflow.report_of(out)
-    descriptions = {"auto": "auto", "names": "names", "none": None}.get(describe, Path(describe))
-    examples_in = descriptions if isinstance(descriptions, Path) else None
+    examples_in = None if describe in ("auto", "names", "none") else Path(describe)
     for path in (out, report):
         check_output(path, (data, classes, public, labels, examples_in), force=force)
     given = {"n_prototypes": prototypes, "random_state": seed, "unknown_labels": unknown_labels}
     budget = budget_from_options(mu, rho, epsilon, delta, max_records)
     method = chosen_method(method, budget, given, public)
+    if describe not in ("auto", "none"):
+        check_examples("--describe", method)
+    if examples_in is not None and not examples_in.exists():
+        raise ParameterError(f"--describe must be names, none, or an existing file or folder; there is no {describe}.")
     classes = required_classes(classes)
-    check_inputs(data, classes, public, labels, examples_in)
+    check_inputs(data, classes, public, labels)
     folder = out.with_name(f"{out.name}.work") if work is None else work
     _check_public(public, public_x, (data, labels, folder / "private"))
     refuse_private(examples_in, (data, labels, folder / "private"), "--describe")
     _check_folder(folder, (data, labels) if work is not None else (data, labels, classes, public, examples_in))
     class_list = read_classes(classes)
+    estimator = build(method, budget, class_list, given)
+    examples = None if describe in ("auto", "none") else described(examples_in or describe, estimator)
     account = open_account(ledger, dataset, partition)
     source = open_source(data, kind=kind, columns=Columns(x, y, identity), labels=labels, split=split)
     if source.label_type is None:
         raise ParameterError(f"{data} has no labels; {how_to_label(source)}.")
     model = loaded(encoder, device, precision)
     pool = None if public is None else _public_records(public, public_x, model)
-    estimator = build(method, budget, class_list, given)
-    examples = described(descriptions, estimator, model)
+    if describe == "auto":
+        examples = names_by_default(estimator, model)
     with _checkable(folder / "private", classes):
         workflow.train(
             estimator,

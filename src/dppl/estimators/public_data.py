@@ -164,7 +164,7 @@ class PublicArguments:
         codes = class_codes(labels, classes, "ignore")
         if (codes < 0).any():
             # Examples are public, so the message may show their labels.
-            wrong = labels[int(np.flatnonzero(codes < 0)[0])]
+            wrong = labels.tolist()[int(np.flatnonzero(codes < 0)[0])]
             raise InputError(f"y_examples must be labels of the class list; {wrong!r} is not one.")
         return PublicData(rows, Examples(examples, codes, getattr(self.X_examples, "texts", None)))
 

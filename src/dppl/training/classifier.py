@@ -28,7 +28,7 @@ from dppl.estimators.registry import BY_METHOD, method_for
 from dppl.estimators.splitters import whole_public_rows
 from dppl.privacy import Budget, Guarantee, Ledger
 from dppl.training import workflow
-from dppl.training.descriptions import described, embed_examples
+from dppl.training.descriptions import described, embed_examples, names_by_default
 from dppl.training.items import Items, check_items, embed_items
 
 
@@ -165,13 +165,16 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model.check_parameters()  # before hours of embedding
         if hasattr(self, "model_"):  # a fit that fails leaves an unfitted classifier
             del self.model_
+        automatic = isinstance(self.descriptions, str) and self.descriptions == "auto"
+        examples = None if automatic else described(self.descriptions, model)
         encoder = self._loaded()
+        if automatic:
+            examples = names_by_default(model, encoder)
         check_items(encoder.modality, X, "X")
         labels = as_labels(y, np.empty((len(X), 0)))
         X_public = whole_public_rows(X_public)
         refuse_private_as_public(X, X_public)
         refuse_private_as_public(X, self.descriptions, "descriptions")
-        examples = described(self.descriptions, model, encoder)
 
         def public_rows() -> EmbeddingTable | None:
             return None if X_public is None else embed_items(encoder, X_public, "X_public", rows=workflow.ROWS)

@@ -22,7 +22,7 @@ from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.reading import class_codes, public_classes
 
-__all__ = ["are_words", "described", "embed_examples", "takes_examples", "words_of"]
+__all__ = ["are_words", "described", "embed_examples", "names_by_default", "takes_examples", "words_of"]
 
 _COLUMNS = ("class", "text")
 _HOW = (
@@ -93,16 +93,14 @@ def takes_examples(estimator: EmbeddingClassifier) -> bool:
     return type(estimator)._STARTS_FROM_EXAMPLES
 
 
-def described(given: Any, estimator: EmbeddingClassifier, encoder: Encoder) -> Source | None:
-    """Return the public examples of the classes that a fit starts from, not embedded yet.
+def described(given: Any, estimator: EmbeddingClassifier) -> Source | None:
+    """Return the public examples of the classes that a fit is to start from, not embedded yet.
 
     Parameters
     ----------
-    given : {"auto", "names"}, mapping, sequence, path or None
-        As in `PrivateClassifier`. ``"auto"`` takes the names where the encoder is one for texts, all names are words
-        and the estimator takes examples. It asks for nothing but these and the public class list.
+    given : "names", mapping, sequence, path or None
+        As in `PrivateClassifier`; where that says "auto", `names_by_default` decides.
     estimator : EmbeddingClassifier
-    encoder : Encoder
 
     Returns
     -------
@@ -112,30 +110,43 @@ def described(given: Any, estimator: EmbeddingClassifier, encoder: Encoder) -> S
     Raises
     ------
     ParameterError
-        If `given` is none of these, or does not go with the estimator or the encoder.
-    InputError
+        If `given` is none of these, or the estimator does not start from examples.
+    InputError, FileNotFoundError
         If a file or folder cannot be read, or describes what is no class.
     """
     if given is None:
         return None
-    if isinstance(given, str) and given == "auto":
-        fits = takes_examples(estimator) and estimator.classes is not None and encoder.modality == "text"
-        return _names(_list_of(estimator)) if fits and are_words(_list_of(estimator)) else None
     if not takes_examples(estimator):
         raise ParameterError(
-            f"must be left out: {type(estimator).__name__} does not start from examples of the classes. Take another "
-            "method, softmax, or leave descriptions out.",
+            f"has no effect with {type(estimator).__name__}, which starts from no examples of the classes; use the "
+            "method softmax, or leave it out.",
             parameter="descriptions",
         )
     if estimator.classes is None:
-        raise ParameterError(
-            "must be left out without a public list of classes; pass classes.", parameter="descriptions"
-        )
+        raise ParameterError("goes with a public list of classes; pass classes as well.", parameter="descriptions")
     source = _source(given, _list_of(estimator))
-    _tower(source, encoder)
     if next(iter(source), None) is None:
         raise InputError("must describe at least one class; got no description.", parameter="descriptions")
     return source
+
+
+def names_by_default(estimator: EmbeddingClassifier, encoder: Encoder) -> Source | None:
+    """Return the names of the classes, if the encoder is one for texts, all are words and the estimator takes examples.
+
+    Parameters
+    ----------
+    estimator : EmbeddingClassifier
+        Of it no more counts than its class and the public class list.
+    encoder : Encoder
+
+    Returns
+    -------
+    Source or None
+    """
+    if encoder.modality != "text" or not takes_examples(estimator) or estimator.classes is None:
+        return None
+    classes = _list_of(estimator)
+    return _names(classes) if are_words(classes) else None
 
 
 def _list_of(estimator: EmbeddingClassifier) -> list[Any]:
