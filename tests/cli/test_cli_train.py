@@ -209,7 +209,10 @@ def test_described_it_is_embed_and_fit_with_examples(mails, cli):
 
 
 NAMED = "Class names are used as public descriptions (--describe none leaves them out).\n"
-NOT_NAMED = "Classes are not described, since not all names are words (--describe FILE describes them, or names).\n"
+NOT_NAMED = (
+    "Classes are not described, since not every name is a word of its own (--describe FILE describes them; --describe "
+    "names takes the names all the same).\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +237,7 @@ def test_it_is_said_whether_class_names_are_used(names, options, said, used, mai
     assert {line for line in (NAMED, NOT_NAMED) if line in result.stdout} == ({said} if said else set())
     shown = cli("show", "m.safetensors").stdout
     assert ("public descriptions" in shown, "examples    3, of 3 of 3 classes, all public" in shown) == (used, used)
-    assert ("write or choose by looking at private records" in " ".join(shown.split())) == used
+    assert ("wrote or chose them by looking at private records" in " ".join(shown.split())) == used
     assert ("| public examples of the classes |" in cli("show", "m.safetensors", "--card").stdout) == used
 
 
@@ -628,7 +631,11 @@ def test_public_things_and_the_account_come_first_and_the_charge_before_a_mechan
         (["--epsilon", "1", "--public", "pool.txt", "--describe", "named.csv"], 2, "no effect with --method public"),
         (["--rho", "1", "--describe", "pool.txt"], 2, "--describe must be a CSV file with the columns class and text"),
         (["--rho", "1", "--describe", "new.csv"], 4, "must have the columns class and text; its first line is 'text'"),
-        (["--rho", "1", "--describe", "odd.csv"], 4, "must describe classes of the list only; 'cow', 'yak' are none"),
+        (
+            ["--rho", "1", "--describe", "odd.csv"],
+            4,
+            "must describe classes of the list only; not in the list: 'cow', 'yak'.",
+        ),
         (["--rho", "1", "--describe", "named.csv", "--out", "named.csv", "--force"], 2, "must not be a file that is"),
         (["--rho", "1", "--describe", "blank.csv"], 4, "not so the description ' ' of 'cat': it is empty"),
         (["--rho", "1", "--describe", "no.csv"], 4, "--describe must describe at least one class"),

@@ -69,7 +69,7 @@ def test_every_form_becomes_examples(descriptions, texts):
     model = make(descriptions).fit(TEXTS, Y)
     kept = ExamplesKept(tuple(map(len, texts)), tuple(map(tuple, texts)))
     assert model.model_.examples_ == kept
-    assert "write or choose by looking at private records" in str(model.guarantee_)
+    assert "wrote or chose them by looking at private records" in str(model.guarantee_)
     direct = dppl.SoftmaxPrototypes(GaussianDP(1.0), CLASSES, random_state=3)
     source = described({name: text for name, text in zip(sorted(CLASSES), texts, strict=True)}, direct)
     rows = embed_examples(source, load_encoder("letters"), rows="float16")
@@ -133,8 +133,12 @@ def test_numbers_and_their_texts_are_one_class():
         ({"descriptions": ["a", "b"]}, ParameterError, "an entry for each of the 3 classes, in their order; got 2"),
         ({"descriptions": ["a", "b", 3]}, ParameterError, "got a int where a text or several belong"),
         ({"descriptions": {"cat": [3]}}, ParameterError, "got a list where a text or several belong"),
-        ({"descriptions": {"cow": "a", "cat": "b", "yak": "c"}}, InputError, "list only; 'cow', 'yak' are none"),
-        ({"descriptions": {f"c{i}": "a" for i in range(9)}}, InputError, "'c4' and 4 more are none"),
+        (
+            {"descriptions": {"cow": "a", "cat": "b", "yak": "c"}},
+            InputError,
+            "list only; not in the list: 'cow', 'yak'",
+        ),
+        ({"descriptions": {f"c{i}": "a" for i in range(9)}}, InputError, "'c4' and 4 more"),
         ({"descriptions": {}}, InputError, "descriptions must describe at least one class"),
         ({"descriptions": {"cat": []}}, InputError, "descriptions must describe at least one class"),
         ({"descriptions": {"cat": "  "}}, InputError, "not so the description '  ' of 'cat': it is empty"),
@@ -159,7 +163,7 @@ def test_what_describes_no_class_is_refused(options, error, words):
         ("a.txt", b"cat", ParameterError, "descriptions must be a CSV file with the columns class and text"),
         ("cat/1.png", b"no image", InputError, r"not so cat/1.png: it is not an image"),
         ("1.png", b"no image", InputError, "must hold a subfolder of images for each class"),
-        ("cow/1.png", b"no image", InputError, "must describe classes of the list only; 'cow' is none"),
+        ("cow/1.png", b"no image", InputError, "must describe classes of the list only; not in the list: 'cow'"),
         ("none", None, FileNotFoundError, "there is no file or folder"),
     ],
 )

@@ -27,7 +27,10 @@ from dppl.training import workflow
 from dppl.training.descriptions import described, names_by_default, takes_examples
 
 _NAMES = "Class names are used as public descriptions (--describe none leaves them out)."
-_NO_NAMES = "Classes are not described, since not all names are words (--describe FILE describes them, or names)."
+_NO_NAMES = (
+    "Classes are not described, since not every name is a word of its own (--describe FILE describes them; --describe "
+    "names takes the names all the same)."
+)
 _Method = Annotated[str, method_option("the first that can spend the budget")]
 
 

@@ -33,7 +33,9 @@ from dppl.privacy.ledger import Ledger, LedgerEntry
 
 _PREDICT_ROWS = 8192
 _MEAN_ROWS = 4096
-_EXAMPLES = "the examples of the classes (X_examples), which nobody may write or choose by looking at private records"
+_EXAMPLES = (
+    "the examples of the classes (X_examples), provided that nobody wrote or chose them by looking at private records"
+)
 # Any fixed number does: the rotation is public.
 _AUTO_ROTATION = 0
 

@@ -242,11 +242,8 @@ def _refuse_unknown(names: Iterable[Any], classes: list[Any], where: str) -> Non
     codes = class_codes(labels, public_classes(classes, np.empty(0, np.intp)), "ignore")
     unknown = sorted({str(name) for name, code in zip(labels.tolist(), codes.tolist(), strict=True) if code < 0})
     if unknown:
-        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
-        raise InputError(
-            f"{where} must describe classes of the list only; {', '.join(map(repr, unknown[:5]))}{more} "
-            f"{'is none' if len(unknown) == 1 else 'are none'}."
-        )
+        shown = ", ".join(map(repr, unknown[:5])) + (f" and {len(unknown) - 5} more" if len(unknown) > 5 else "")
+        raise InputError(f"{where} must describe classes of the list only; not in the list: {shown}.")
 
 
 def _tower(source: Source, encoder: Encoder) -> Encoder:
