@@ -265,7 +265,7 @@ def _tower(source: Source, encoder: Encoder) -> Encoder:
         raise ParameterError(
             f"must be texts, since {encoder.fingerprint.uri} is for texts; got images.", parameter="descriptions"
         )
-    tower: Encoder | None = getattr(encoder, "text_tower", None)
+    tower: Encoder | None = encoder.text_tower() if hasattr(encoder, "text_tower") else None
     if tower is None:
         raise ParameterError(
             "must be a folder with a subfolder of example images for each class, since "
