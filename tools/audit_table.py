@@ -30,7 +30,7 @@ from dppl import (
 )
 from dppl._files import write_atomically
 from dppl.audit import AuditResult, Records, audit, audit_in_one_run, audit_release, orthogonal_canaries, worst_case
-from dppl.baselines import FeatureCovariance, GlobalAdapt, LeastSquares, LinearProbe, Newton
+from dppl.baselines import AdaMix, FeatureCovariance, GlobalAdapt, LeastSquares, LinearProbe, Newton
 from dppl.estimators import EmbeddingClassifier
 from dppl.mechanisms import ExponentialMechanism, RoundedGaussian, randomness
 from dppl.privacy import Budget
@@ -172,6 +172,7 @@ CONFIGURATIONS = (
     fitted(LinearProbe(GaussianDP(2.0), _TWO, clip=0.5, **_STEPS)),
     fitted(LinearProbe(GaussianDP(2.0), _TWO, clip=0.5, **_STEPS, adjacency=_REPLACE_ONE)),
     fitted(GlobalAdapt(GaussianDP(2.0), _TWO, upper_bound=0.01, **_STEPS)),
+    fitted(AdaMix(GaussianDP(2.0), _TWO, **_STEPS)),
     fitted(LeastSquares(GaussianDP(2.0), _TWO)),
     fitted(LeastSquares(GaussianDP(2.0), _TWO, class_grams=True)),
     fitted(LeastSquares(GaussianDP(2.0), _TWO, adjacency=_REPLACE_ONE)),

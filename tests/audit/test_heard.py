@@ -12,7 +12,7 @@ import pytest
 from dppl import ZCDP, ApproxDP, MeanPrototypes, SoftmaxPrototypes
 from dppl.audit import audit, worst_case
 from dppl.audit.canaries import Likelihood
-from dppl.baselines import FeatureCovariance, GlobalAdapt, LeastSquares, LinearProbe, Newton
+from dppl.baselines import AdaMix, FeatureCovariance, GlobalAdapt, LeastSquares, LinearProbe, Newton
 from dppl.errors import ParameterError
 from dppl.lattice import SoftmaxGradient
 from dppl.mechanisms import RoundedGaussian, SymmetricRoundedGaussian, overheard
@@ -38,6 +38,7 @@ def audited(estimator, runs):
     [
         LinearProbe(RHO, CLASSES, **SLOW),
         GlobalAdapt(RHO, CLASSES, steps=2, learning_rate=1e-6, upper_bound=0.01),
+        AdaMix(RHO, CLASSES, steps=2, learning_rate=1e-6),
         LeastSquares(RHO, CLASSES),
         LeastSquares(RHO, CLASSES, class_grams=True),
         FeatureCovariance(RHO, CLASSES, **SLOW),
@@ -70,6 +71,7 @@ QUARTER, SIXTEENTH, WITHOUT_THE_SQUARE = 16, 256, 63.5**2
     ("estimator", "kind", "squared_share"),
     [
         (GlobalAdapt(SMALL, CLASSES, steps=1, upper_bound=0.5), RoundedGaussian, QUARTER),
+        (AdaMix(SMALL, CLASSES, steps=1), RoundedGaussian, QUARTER),
         (LeastSquares(SMALL, CLASSES, split=(0.95, 0.05)), RoundedGaussian, QUARTER),
         (LeastSquares(SMALL, CLASSES, split=(0.05, 0.95)), SymmetricRoundedGaussian, QUARTER),
         (LeastSquares(SMALL, CLASSES, adjacency="replace-one"), SymmetricRoundedGaussian, WITHOUT_THE_SQUARE),

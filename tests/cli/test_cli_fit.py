@@ -219,7 +219,7 @@ def test_an_unknown_label_can_be_left_out(task, cli):
         (["--mu", "1", "--rho", "0.5", "--epsilon", "1", "--delta", "1e-6"], 2, "exactly one budget"),
         (["--mu", "1", "--delta", "1e-6"], 2, "--delta belongs to --epsilon; --mu and --rho need none"),
         (["--mu", "1", "--max-records", "100"], 2, "--max-records only checks --delta"),
-        (["--mu", "0"], 2, "mu must be"),
+        (["--mu", "0"], 3, "mu = 0, Gaussian DP lets nothing be released"),
         (["--mu", "inf"], 2, "mu must be"),
         (["--mu", "much"], 2, "--mu"),
         (["--rho", "1", "--delta", "1e-6"], 2, "--delta belongs to --epsilon"),

@@ -137,7 +137,7 @@ def test_create_adds_a_data_set_to_a_ledger_but_never_changes_one(wards, cli, er
             ["--dataset", "wards", "--epsilon", "1", "--delta", "1e-6", "--accounting", "zcdp"],
             "accounting must be one of 'gdp', 'renyi'",
         ),
-        (["--dataset", "wards", "--mu", "0"], "mu must be"),
+        (["--dataset", "wards", "--mu", "0"], "budget must be above 0"),
         (["--dataset", "wards", "--rho", "0"], "rho must be"),
         (["--dataset", "wards", "--rho", "inf"], "rho must be"),
         (["--dataset", "wards", "--rho", "1", "--adjacency", "near"], "adjacency must be one of"),

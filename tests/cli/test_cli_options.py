@@ -38,7 +38,7 @@ def test_every_flag_is_an_option_of_a_command():
         (
             ["fit", "t.npz", "--mu", "-1", "--out", "m.safetensors"],
             lambda: dppl.GaussianDP(-1.0),
-            "mu must be a finite number greater than 0; got -1.0.",
+            "mu must be a finite number of at least 0; got -1.0.",
         ),
         (
             ["ledger", "create", "l.db", "--dataset", "a\u00a0b", "--mu", "1"],

@@ -33,15 +33,21 @@ ESTIMATORS |= {
 }
 
 
+def public(name, rows=P):
+    """Return public rows, and examples for whom cannot do without."""
+    examples = {"X_examples": np.eye(2, rows.shape[1]), "y_examples": [0, 1]} if name == "AdaMix" else {}
+    return {"X_public": rows, **examples}
+
+
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_it_is_what_the_fit_promises(name):
     estimator = clone(ESTIMATORS[name])
-    told = estimator.plan(8, P).guarantee
+    told = estimator.plan(8, **public(name)).guarantee
     assert not hasattr(estimator, "guarantee_")
     for rows, labels in ((X, Y), (X[:0], Y[:0])):  # and for no record at all
-        promise = estimator.fit(rows, labels, P).guarantee_
+        promise = estimator.fit(rows, labels, **public(name)).guarantee_
         assert told == promise
-    assert told != estimator.set_params(budget=type(estimator.budget)(0.5)).plan(8, P).guarantee
+    assert told != estimator.set_params(budget=type(estimator.budget)(0.5)).plan(8, **public(name)).guarantee
 
 
 @pytest.mark.parametrize(
@@ -92,9 +98,9 @@ def learned(estimator):
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_a_fit_with_a_plan_is_the_fit_with_public_rows(name):
-    direct = make(name).fit(X, Y, P)
+    direct = make(name).fit(X, Y, **public(name))
     for seed in (7, 8):  # whatever the plan's own seed is
-        plan = make(name, random_state=seed).plan(8, P)
+        plan = make(name, random_state=seed).plan(8, **public(name))
         for _ in range(2):
             planned = make(name).fit(X, Y, plan=plan)
             assert planned.to_bytes() == direct.to_bytes()
@@ -107,9 +113,9 @@ def test_to_plan_changes_nothing_of_the_estimator(name):
     estimator = make(name)
     for fitted in (False, True):
         if fitted:
-            estimator.fit(X, Y, P)
+            estimator.fit(X, Y, **public(name))
         before, model = dict(vars(estimator)), estimator.to_bytes() if fitted else None
-        plan = estimator.plan(6, P[:, :6])
+        plan = estimator.plan(6, **public(name, P[:, :6]))
         assert vars(estimator).keys() == before.keys()
         assert all(vars(estimator)[attribute] is value for attribute, value in before.items())
         assert not fitted or estimator.to_bytes() == model
@@ -122,7 +128,7 @@ def words(mechanism):
     return re.sub(r"Lattice object at 0x\w+", "Lattice", repr(mechanism))
 
 
-def plan_of(monkeypatch, estimator, *data):
+def plan_of(monkeypatch, estimator, *data, **given):
     """Return the plan by which a fit without one releases."""
     used, whole = [], type(estimator)._release
 
@@ -132,17 +138,17 @@ def plan_of(monkeypatch, estimator, *data):
 
     with monkeypatch.context() as patch:
         patch.setattr(type(estimator), "_release", release)
-        estimator.fit(*data)
+        estimator.fit(*data, **given)
     (plan,) = used
     return plan
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_a_plan_made_before_there_are_records_is_the_one_that_a_fit_uses(name, monkeypatch):
-    plan = make(name).plan(8, P)
+    plan = make(name).plan(8, **public(name))
     assert " at 0x" not in words(plan.mechanism)  # equal words are equal values
     for data in ((X, Y), (1e6 * X[:7], np.ones(7, int)), (X[:0], Y[:0])):
-        used = plan_of(monkeypatch, make(name), *data, P)
+        used = plan_of(monkeypatch, make(name), *data, **public(name))
         assert plan.guarantee == used.guarantee
         np.testing.assert_equal(vars(plan.lattice), vars(used.lattice))
         np.testing.assert_equal(plan.classes, used.classes)
@@ -341,15 +347,15 @@ IN_EVERY_FIT = 2  # whoever selects among public rows scores them, and then take
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_fits_by_one_plan_read_public_rows_once(name):
     table = Streamed(P)
-    plan = make(name).plan(8, table)
+    plan = make(name).plan(8, **public(name, table))
     planned = table.passes
     assert bool(planned) == (name in READERS)
     for count in range(1, 4):
         model = make(name).fit(X, Y, plan=plan)
         assert table.passes == planned + (IN_EVERY_FIT * count if name == "public" else 0)
-        assert model.to_bytes() == make(name).fit(X, Y, P).to_bytes()
+        assert model.to_bytes() == make(name).fit(X, Y, **public(name)).to_bytes()
     table.passes = 0
-    make(name).fit(X, Y, table)
+    make(name).fit(X, Y, **public(name, table))
     assert table.passes == planned + (IN_EVERY_FIT if name == "public" else 0)
 
 

@@ -31,6 +31,8 @@ class Recipe:
         What it spends where a law is not about budgets.
     public : bool
         Whether it gets public rows.
+    examples : bool
+        Whether it gets public examples, of some of the classes.
     dim : int
         Width of the rows.
     sampled : bool
@@ -40,6 +42,7 @@ class Recipe:
     options: dict[str, Any] = field(default_factory=dict)
     budget: Any = USUAL
     public: bool = False
+    examples: bool = False
     dim: int = DIM
     sampled: bool = False
 
@@ -50,7 +53,12 @@ MAPPED = {"pool": 2, "rotation": 3, "center": np.full(DIM, 0.1)}
 ADDED = {"adjacency": "add-remove"}
 FAR = np.linspace(-40, 40, WIDE)
 RECIPES = {
-    "SoftmaxPrototypes": {"": Recipe(), "with public rows": Recipe(public=True)},
+    "SoftmaxPrototypes": {
+        "": Recipe(),
+        "with public rows": Recipe(public=True),
+        "from examples": Recipe(examples=True),
+        "from examples, with public rows": Recipe(examples=True, public=True),
+    },
     "MeanPrototypes": {
         "": Recipe(),
         "mapped": Recipe(options=MAPPED),
@@ -65,6 +73,11 @@ RECIPES = {
     "PublicPrototypes": {
         "": Recipe(budget=PureDP(1.0), public=True),
         "sets": Recipe(options={"n_prototypes": 3, "clip": (0.9, 1.4)}, public=True),
+    },
+    "AdaMix": {
+        "": Recipe(options={"steps": 3}, examples=True),
+        "mapped": Recipe(options={"steps": 3, "n_components": 1, **MAPPED, **ADDED}, examples=True),
+        "without a projection": Recipe(options={"steps": 3, "n_components": "all", **ADDED}, examples=True),
     },
     "FeatureCovariance": {
         "": Recipe(options={"steps": 2}),
@@ -122,6 +135,13 @@ class Kind:
         return np.random.default_rng(0).normal(size=(9, self.dim)) if self.recipe.public else None
 
     @property
+    def given(self):
+        """Its public data, as `fit` and `plan` take them."""
+        examples = np.random.default_rng(3).normal(size=(3, self.dim)) + np.eye(3, self.dim)[[0, 0, 1]]
+        labelled = {"X_examples": examples, "y_examples": ["a", "a", "b"]}
+        return {"X_public": self.public} | (labelled if self.recipe.examples else {})
+
+    @property
     def budgets(self):
         """One budget of every notion that it can spend."""
         if self.recipe.sampled:
@@ -132,7 +152,8 @@ class Kind:
     def relabels(self):
         """Whether a record may be replaced by one of another class."""
         return (
-            "the number of records in each class" not in self.make().plan(self.dim, self.public).guarantee.public_inputs
+            "the number of records in each class"
+            not in self.make().plan(self.dim, **self.given).guarantee.public_inputs
         )
 
     def make(self, budget=None, classes=CLASSES, **more):
@@ -143,7 +164,10 @@ class Kind:
 
     def fit(self, X, y, *, budget=None, given=None, **more):
         """Fit one on (X, y) and its public rows, with what else is `given` to fit."""
-        return self.make(budget, **more).fit(X, y, **({"X_public": self.public} | (given or {})))
+        public = self.given
+        if self.recipe.examples and more.get("classes") is not None:
+            public["y_examples"] = [sorted(more["classes"], key=str)[code] for code in (0, 0, 1)]
+        return self.make(budget, **more).fit(X, y, **(public | (given or {})))
 
     def records(self, n=12, seed=1):
         """Return n records of all classes."""

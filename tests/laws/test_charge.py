@@ -48,7 +48,7 @@ def check_order(kind, file, planned, seed=None):
         connection.close()
 
     # A plan has read the public rows, so all that is mapped after it is private.
-    given = {"plan": estimator.plan(kind.dim, kind.public)} if planned else {"X_public": kind.public}
+    given = {"plan": estimator.plan(kind.dim, **kind.given)} if planned else kind.given
     mapping = (
         [(Lattice, "transform"), (Lattice, "_quantise"), (Lattice, "_map"), (Lattice, "blocks")] if planned else []
     )
@@ -100,7 +100,7 @@ def test_whatever_comes_before_the_charge_is_noticed(fault, file, monkeypatch):
 def test_a_refused_fit_draws_nothing_reads_nothing_and_writes_nothing(kind, file, monkeypatch):
     X, y = kind.records()
     estimator, ledger = kind.make(QUARTER, random_state=None), account(file, kind, ZCDP(0.375))
-    estimator.fit(X, y, X_public=kind.public, ledger=ledger)
+    estimator.fit(X, y, **kind.given, ledger=ledger)
     before, content = ledger.to_dict(), file.read_bytes()
 
     def never(what="rows"):
@@ -109,14 +109,14 @@ def test_a_refused_fit_draws_nothing_reads_nothing_and_writes_nothing(kind, file
     for owner, method in [(reading, "class_codes"), (kind.cls, "_release"), *DRAWING]:
         spy_on(monkeypatch, owner, method, never)
     with pytest.raises(BudgetExceeded) as caught:
-        estimator.fit(Table(X, never), y, X_public=kind.public, ledger=ledger)
+        estimator.fit(Table(X, never), y, **kind.given, ledger=ledger)
     assert "0.375" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert ledger.to_dict() == before
     assert file.read_bytes() == content
     assert not [name for name in vars(estimator) if name.endswith("_") or name == "_fitted_with"]
     with pytest.raises(AssertionError, match="class_codes was called"):  # the spies are in place
-        estimator.fit(X, y, X_public=kind.public)
+        estimator.fit(X, y, **kind.given)
 
 
 @each(RELATIONS)
@@ -150,8 +150,8 @@ def check_a_fit_that_dies(kind, file):
     X, y = kind.records()
     estimator, ledger = kind.make(QUARTER, random_state=None), account(file, kind)
     learned = lambda: [name for name in vars(estimator) if name.endswith("_") or name == "_fitted_with"]  # noqa: E731
-    estimator.fit(X, y, X_public=kind.public)  # a refit must not leave the earlier model
-    plan, whole, reached = estimator.plan(kind.dim, kind.public), kind.cls._release, []
+    estimator.fit(X, y, **kind.given)  # a refit must not leave the earlier model
+    plan, whole, reached = estimator.plan(kind.dim, **kind.given), kind.cls._release, []
 
     def release(self, *arguments):
         if len(reached) % 2:
@@ -161,7 +161,7 @@ def check_a_fit_that_dies(kind, file):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kind.cls, "_release", release)
-        for count, how in enumerate([{"X_public": kind.public}, {"plan": plan}, {"plan": plan}], 1):
+        for count, how in enumerate([kind.given, {"plan": plan}, {"plan": plan}], 1):
             with pytest.raises(type(ERRORS[count - 1])):
                 estimator.fit(X, y, **how, ledger=ledger)
             assert learned() == []
@@ -199,7 +199,7 @@ def test_a_fit_that_stops_at_an_unknown_label_has_paid_and_leaves_no_model(kind,
     X, y = kind.records()
     ledger, model = account(file, kind), kind.fit(X, y, budget=QUARTER)
     with pytest.raises(UnknownLabelError):
-        model.fit(X, np.append(y[:-1], "Jane"), X_public=kind.public, ledger=ledger)
+        model.fit(X, np.append(y[:-1], "Jane"), **kind.given, ledger=ledger)
     assert not [name for name in vars(model) if name.endswith("_") or name == "_fitted_with"]
     (release,) = ledger.releases()
     assert (release["status"], release["released_at"], release["model_sha256"]) == (PAID, None, None)

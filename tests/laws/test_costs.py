@@ -28,7 +28,7 @@ def allowance(kind, budget):
 
 
 def check_cost(kind, budget):
-    plan = kind.make(budget).plan(kind.dim, kind.public).guarantee
+    plan = kind.make(budget).plan(kind.dim, **kind.given).guarantee
     guarantee = kind.fit(*kind.records(), budget=budget).guarantee_
     assert plan == guarantee
     assert guarantee.budget == budget
@@ -61,7 +61,7 @@ def test_all_releases_together_cost_the_budget_and_no_more(kind, budget):
 def test_and_so_do_any_number_of_steps(kind, steps):
     options = {**kind.recipe.options, "steps": steps}
     for budget in kind.budgets:
-        guarantee = kind.make(budget, **options).fit(*kind.records(9)).guarantee_
+        guarantee = kind.make(budget, **options).fit(*kind.records(9), **kind.given).guarantee_
         assert guarantee.stays_within_budget()
         cost = sum(Fraction(release.cost["mu"]) ** 2 for release in guarantee.releases)
         assert (1 - Fraction(1, 10**6)) * allowance(kind, budget) < cost <= allowance(kind, budget)
@@ -142,6 +142,7 @@ def test_the_guarantee_says_the_relation_and_all_that_is_public(kind):
         assert {"the list of classes", "the encoder", "the number of features", "all parameters"} <= set(inputs)
         assert ("the number of records" in inputs) == (kind.adjacency == "replace-one")
         assert ("the public rows (X_public)" in inputs) == kind.recipe.public
+        assert ("the examples of the classes (X_examples)" in inputs) == kind.recipe.examples
         assert all(public in words for public in inputs)
         assert ("a changed label or record" in words) == (kind.adjacency == "add-remove")
         # An error at an unknown label is one bit about the records.
@@ -152,7 +153,7 @@ def test_the_guarantee_says_the_relation_and_all_that_is_public(kind):
 @each(FIRST)
 def test_a_number_is_no_budget(kind, budget):
     with pytest.raises(ParameterError, match="means nothing without its notion"):
-        kind.cls(budget, CLASSES).fit(*kind.records(), X_public=kind.public)
+        kind.cls(budget, CLASSES).fit(*kind.records(), **kind.given)
 
 
 @each(FIRST)
@@ -172,7 +173,7 @@ def test_a_weak_budget_warns_and_a_strong_one_does_not(kind):
 def test_classes_read_from_the_labels_warn_and_are_not_covered(kind):
     X, y = kind.records()
     with pytest.warns(LabelSetWarning, match="Pass the public list") as caught:
-        model = kind.make(classes=None).fit(X, y, X_public=kind.public)
+        model = kind.make(classes=None).fit(X, y, **kind.given)
     assert [warning.filename for warning in caught] == [__file__]  # it points at the line to change
     assert "label set" in " ".join(model.guarantee_.not_covered)
     assert "the list of classes" not in model.guarantee_.public_inputs

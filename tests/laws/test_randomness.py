@@ -91,7 +91,7 @@ def test_noise_is_new_in_every_fit(kind):
 def test_a_seed_repeats_a_fit_and_another_gives_other_noise(kind):
     X, y = kind.records()
     model = kind.fit(X, y, random_state=1)
-    assert clone(model).fit(X, y, X_public=kind.public).to_bytes() == model.to_bytes()
+    assert clone(model).fit(X, y, **kind.given).to_bytes() == model.to_bytes()
     others = [kind.fit(X, y, random_state=seed).to_bytes() for seed in range(2, 12)]
     assert any(other != model.to_bytes() for other in others)
 

@@ -119,7 +119,7 @@ PUBLIC = BY_NAME["PublicPrototypes add-remove"].public
 # Of rows in the encoder's own coordinates, which CoinPress clips to a ball and selections to a range.
 OF_SUMS = [kind for kind in CHARGED if not {kind.variant, kind.entry.name} & {"mapped", "PublicPrototypes"}]
 OF_SUMS = [kind for kind in OF_SUMS if kind not in BY_COINPRESS]
-DESCENTS = ["LinearProbe", "GlobalAdapt", "FeatureCovariance", "Newton", "SoftmaxPrototypes"]
+DESCENTS = ["LinearProbe", "GlobalAdapt", "AdaMix", "FeatureCovariance", "Newton", "SoftmaxPrototypes"]
 FAULTS = [
     *((clip_nothing, str(kind), lone(kind.dim)) for kind in OF_SUMS),
     *((plan_for_one_row, str(kind), OPPOSITE) for kind in OF_SUMS if kind.adjacency == "replace-one"),

@@ -27,15 +27,27 @@ class WithPublicRows:
         return super().fit(X, y, X_public=X_public)
 
 
+class WithExamples:
+    """Examples made up for the width of X and the classes of y."""
+
+    def fit(self, X, y):
+        shape, classes = (X.shape if hasattr(X, "shape") else np.asarray(X).shape), np.unique(np.asarray(y))
+        if len(shape) != 2 or not shape[1]:
+            return super().fit(X, y)
+        rows = 1 + np.random.default_rng(0).random((2 * len(classes), shape[1]))
+        return super().fit(X, y, X_examples=rows, y_examples=np.repeat(classes, 2))
+
+
 def checked(kind, seed):
     """Return an estimator with a generous budget, as the checks compare predictions with labels."""
     options = {name: value for name, value in kind.recipe.options.items() if name not in ("adjacency", "steps")}
     options |= {"steps": 5 if kind.recipe.sampled else 10} if "steps" in kind.entry.parameters else {}
     options |= {"adjacency": kind.adjacency} if "adjacency" in kind.entry.parameters else {}
     cls = kind.cls
-    if kind.recipe.public:
-        name = f"{cls.__name__}WithPublicRows"
-        cls = globals().setdefault(name, type(name, (WithPublicRows, cls), {"__module__": __name__}))
+    for given, mixin in ((kind.recipe.public, WithPublicRows), (kind.entry.name == "AdaMix", WithExamples)):
+        if given:
+            name = f"{cls.__name__}{mixin.__name__}"
+            cls = globals().setdefault(name, type(name, (mixin, cls), {"__module__": __name__}))
     budget = kind.recipe.budget if kind.recipe.sampled else PureDP(100.0) if kind.entry.pure else ZCDP(1e4)
     return cls(budget, random_state=seed, **options)
 
@@ -58,7 +70,7 @@ def check_parameters(kind):
     for again in (clone(estimator), clone(model), pickle.loads(pickle.dumps(estimator))):
         assert repr(again.get_params()) == repr(estimator.get_params())
         assert vars(again).keys() == vars(estimator).keys()
-        assert again.fit(X, y, X_public=kind.public).to_bytes() == model.to_bytes()
+        assert again.fit(X, y, **kind.given).to_bytes() == model.to_bytes()
     assert pickle.loads(pickle.dumps(model)).to_bytes() == model.to_bytes()
     assert repr(model.get_params()) == repr(estimator.get_params())
 

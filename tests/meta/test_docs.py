@@ -5,6 +5,7 @@ import shlex
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer.main
 
@@ -32,7 +33,8 @@ def test_the_table_of_neighbours_names_all_that_offer_replace_one():
     (row,) = [line for line in PAGE.splitlines() if line.startswith("| `replace-one`, `PublicPrototypes`")]
     kinds = [getattr(baselines, name) for name in baselines.__all__ if not name.startswith("NonPrivate")]
     for kind in kinds:
-        guarantee = kind(GaussianDP(1.0), classes=[0, 1], adjacency="replace-one").plan(4).guarantee
+        examples = {"X_examples": np.eye(2, 4), "y_examples": [0, 1]} if kind is baselines.AdaMix else {}
+        guarantee = kind(GaussianDP(1.0), classes=[0, 1], adjacency="replace-one").plan(4, **examples).guarantee
         assert (
             guarantee.to_dict()["neighbours"] == "two data sets are neighbours when one record is replaced by another"
         )

@@ -25,10 +25,26 @@ deltas = st.floats(1e-12, 0.4)
 
 
 @pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf"), "1", None, True])
-@pytest.mark.parametrize("make", [PureDP, GaussianDP, ZCDP, lambda value: ApproxDP(value, 1e-5)])
-def test_a_budget_refuses_what_is_no_positive_number(make, value):
+@pytest.mark.parametrize("make", [PureDP, ZCDP, lambda value: ApproxDP(value, 1e-5)])
+def test_a_budget_refuses_what_is_not_a_positive_number(make, value):
     with pytest.raises(ParameterError, match="greater than 0"):
         make(value)
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), "1", None, True])
+def test_mu_is_0_or_a_positive_number(value):
+    with pytest.raises(ParameterError, match="at least 0"):
+        GaussianDP(value)
+
+
+def test_mu_of_0_lets_nothing_be_released():
+    nothing = GaussianDP(0)
+    assert nothing.is_zero
+    assert not GaussianDP(1e-15).is_zero
+    assert not nothing.is_weak
+    for use in (nothing.gaussian_allowance, nothing.selection_epsilon):
+        with pytest.raises(BudgetError, match="no finite noise"):
+            use()
 
 
 @pytest.mark.parametrize("delta", [0, 1, -0.1, 2, float("nan")])

@@ -149,7 +149,7 @@ def audit(
     def release(include: bool) -> float:
         # A copy of the unfitted template: no run sees what another left behind.
         with overheard() as released:
-            model = copy(template).fit(*models[include], X_public=data.X_public)
+            model = copy(template).fit(*models[include], **data.public)
         claims[:] = [_claim(model.guarantee_, delta)]
         return _statistic(canary, model, released)
 
@@ -241,7 +241,7 @@ def audit_in_one_run(
     included = _coins(len(canaries))
     X, y = _neighbour(data, canaries, included)
     with overheard() as released:
-        model = template.fit(X, y, X_public=data.X_public)
+        model = template.fit(X, y, **data.public)
     scores = np.array([_statistic(canary, model, released) for canary in canaries])
     order = np.argsort(scores, kind="stable")
     right = int(included[order[-each_side:]].sum() + (~included[order[:each_side]]).sum())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from dppl.audit.bounds import CAUTION, clopper_pearson, event_epsilon, event_rho
+from dppl.baselines import AdaMix
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.mechanisms import RoundedGaussian, overheard
@@ -36,18 +37,27 @@ _HARDLY_ANY_NOISE = ZCDP(1e13)
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The records and public rows that both neighbours share.
+    """The records and public data that both neighbours share.
 
     Parameters
     ----------
     X : array-like of shape (n, n_features)
     y : array-like of shape (n,)
     X_public : array-like of shape (m, n_features), default=None
+    X_examples : array-like of shape (k, n_features), default=None
+    y_examples : array-like of shape (k,), default=None
     """
 
     X: ArrayLike
     y: ArrayLike
     X_public: ArrayLike | None = None
+    X_examples: ArrayLike | None = None
+    y_examples: ArrayLike | None = None
+
+    @property
+    def public(self) -> dict[str, Any]:
+        """What `fit` takes beside records."""
+        return {name: getattr(self, name) for name in ("X_public", "X_examples", "y_examples")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +157,8 @@ def worst_case(estimator: EmbeddingClassifier, *, runs: int = 1000, confidence: 
     estimator : MeanPrototypes, PublicPrototypes, SoftmaxPrototypes or a baseline
         With a public list of classes, and without `pool`, `center` and `rotation`, whose image of a row these data do
         not know. A baseline's gradient shows all of its sensitivity if `clip` (of `GlobalAdapt`, `upper_bound`) is at
-        most 0.5 and, with several steps, `learning_rate` so small that the canary is never fitted.
+        most 0.5 and, with several steps, `learning_rate` so small that the canary is never fitted. `AdaMix` gets
+        examples that contradict each other, so that its clipping norm is the length of the canary's residual.
     runs : int, default=1000
         Runs of the audit with and without the canary; they and `confidence` decide the size of the public pool.
     confidence : float, default=0.95
@@ -209,6 +220,8 @@ def _heard_case(estimator: EmbeddingClassifier, classes: NDArray[Any]) -> tuple[
     label, (row, other, orthogonal) = classes[0], np.array([[1, 0], [-1, 0], [0, 1]]) @ np.eye(2, _FEW_DIM)
     # Records that contradict the canary: models that descend on gradients never fit it, so its gradient stays long.
     data = Records(np.tile(row, (_CONTRADICTIONS, 1)), np.repeat(classes[-1:], _CONTRADICTIONS))
+    if isinstance(estimator, AdaMix):
+        data = replace(data, X_examples=np.tile(row, (len(classes), 1)), y_examples=classes)
     # A gradient changes most by the opposite row; a Gram matrix cannot tell that from the row itself.
     others = [None] if estimator.adjacency == "add-remove" else [other, orthogonal]
     cases = [(_likelihood(estimator, data, row, label, other), other) for other in others]
@@ -226,7 +239,7 @@ def _likelihood(
         labels = np.asarray([*np.asarray(data.y), label][: len(rows)])
         quiet = clone(estimator).set_params(budget=_HARDLY_ANY_NOISE, random_state=0)
         with overheard() as released:
-            quiet.fit(rows, labels)
+            quiet.fit(rows, labels, **data.public)
         sides.append(released)
     with_it, without = ([noisy for _, noisy in side] for side in sides)
     differences = tuple(first - second for first, second in zip(with_it, without, strict=True))

@@ -1,5 +1,6 @@
 """What people would use instead of prototypes, one a file."""
 
+from dppl.baselines.adamix import AdaMix
 from dppl.baselines.ceilings import NonPrivateLDA, NonPrivateLogisticRegression, NonPrivateNearestMean
 from dppl.baselines.covariance import FeatureCovariance
 from dppl.baselines.global_adapt import GlobalAdapt
@@ -8,6 +9,7 @@ from dppl.baselines.newton import Newton
 from dppl.baselines.probe import LinearProbe
 
 __all__ = [
+    "AdaMix",
     "FeatureCovariance",
     "GlobalAdapt",
     "LeastSquares",

@@ -1,28 +1,30 @@
-"""What the probes share: softmax regression from zero weights, whose steps are as long as noise allows."""
+"""What the probes share: softmax regression, whose steps are as long as noise allows."""
 
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 from dppl import _validate
 from dppl.baselines._linear import LinearClassifier
 from dppl.estimators.descent import Descent, SoftmaxClassifier
 from dppl.lattice import Lattice, SoftmaxGradient
 
-# With the default step, the noise of all steps together moves a logit by this standard deviation, ...
-_NOISE_OF_LOGIT = 1.5
-# ... and where that is no bound, this is the step, in units of the number of classes.
+# Where noise does not bound the default step, this is the step, in units of the number of classes.
 _LARGEST_STEP = 4.0
 
 
 class GradientClassifier(SoftmaxClassifier, LinearClassifier):
-    """Softmax regression from zero weights by noisy gradient steps with momentum."""
+    """Softmax regression by noisy gradient steps with momentum."""
 
     steps: int
     learning_rate: float | None
     momentum: float
     l2: float
     intercept_scaling: float
+
+    # With the default step, the noise of all steps together moves a logit by this standard deviation.
+    _NOISE_OF_LOGIT: ClassVar[float] = 1.5
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -63,4 +65,4 @@ class GradientClassifier(SoftmaxClassifier, LinearClassifier):
             return self.learning_rate * n_classes
         row = math.hypot(1.0, self.intercept_scaling)
         noise = noise_std * row * math.sqrt(self.steps) * n_classes / n_records / (1 - self.momentum)
-        return n_classes * min(_LARGEST_STEP, _NOISE_OF_LOGIT / noise)
+        return n_classes * min(_LARGEST_STEP, self._NOISE_OF_LOGIT / noise)

@@ -201,12 +201,13 @@ class SoftmaxGradient:
 
         def add(start: int, block: Any) -> None:
             nonlocal right
-            logits, part = layer.logits(block), codes[start : start + len(block)]
-            kept = np.flatnonzero(part >= 0)
-            own = logits[beside(part[kept], logits), beside(kept, logits)]
-            count = int(
-                namespace(logits).count_nonzero(own >= namespace(logits).amax(logits, axis=0)[beside(kept, logits)])
-            )
+            xp = namespace(block)
+            part = codes[start : start + len(block)]
+            known = np.flatnonzero(part >= 0)
+            logits = layer.logits(block)
+            kept = beside(known, logits)
+            own = logits[beside(part[known], logits), kept]
+            count = int(xp.count_nonzero(own >= xp.amax(logits, axis=0)[kept]))
             with lock:
                 right += count
 

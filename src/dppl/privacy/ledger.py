@@ -98,6 +98,8 @@ class Ledger:
         check_name("dataset", dataset)
         if budget is not None and not isinstance(budget, Budget):
             raise ParameterError(f"budget must be GaussianDP, ZCDP, ApproxDP or PureDP; got {budget!r}.")
+        if budget is not None and budget.is_zero:
+            raise ParameterError("budget must be above 0, or the account could pay for nothing.")
         if budget is not None and accounting is not None:
             _validate.one_of(routes(budget), accounting=accounting)
         if adjacency is not None:

@@ -58,6 +58,11 @@ class SoftmaxPrototypes(SoftmaxClassifier):
     of class shares as offsets, and predictions have none, so the weights aim at balanced classes. Steps are as long as
     the noise allows; public rows tell along which axes it may be taken out.
 
+    Public examples of the classes (`X_examples` of `fit`; a description is the case of one example) are worth most
+    where budgets are small and classes rare. The fit starts from a classifier of them as far as the first three
+    gradients, and a noisy count of the records that they classify rightly, bear them out, so that wrong ones cost
+    little. With ``GaussianDP(0)`` nothing private is read: the model is that of the examples alone.
+
     Parameters
     ----------
     budget : GaussianDP, ZCDP or ApproxDP
@@ -90,18 +95,21 @@ class SoftmaxPrototypes(SoftmaxClassifier):
     (docs/results.md). Check it on held-out records before relying on it; that is another use of them.
 
     **Privacy.** Unit: one record. Relation: add or remove one record. Released: the nineteen statistics above, through
-    the rounded Gaussian. Sensitivity: 1 of the number of records and, with s the largest norm of a lattice row q, 1 of
-    the counts, because a record is in one class; w·s of the weighted sum of rows, because a record adds an integer of
-    at most w times its q; r·s of each gradient, because it adds an outer product of the record's residual, whose norm
-    is at most r grid steps, and its q. Weights, mean and softmax are computed from earlier releases, and all shares of
-    the budget are fixed, so the squares of mu add up to the budget's [2]_. Public inputs: `classes`, `X_public`, all
-    parameters, `n_features`. Not covered: choice of parameters by private data, timing, a changed label (two steps).
+    the rounded Gaussian; with examples, also the number of records whose own class they rank first. Sensitivity: 1 of
+    both numbers of records and, with s the largest norm of a lattice row q, 1 of the counts, because a record is in one
+    class; w·s of the weighted sum of rows, because a record adds an integer of at most w times its q; r·s of each
+    gradient, because it adds an outer product of the record's residual, whose norm is at most r grid steps, and its q.
+    Weights, mean, trust in examples and softmax are computed from earlier releases, and all shares of the budget are
+    fixed, so the squares of mu add up to the budget's [2]_. Public inputs: `classes`, `X_public`, `X_examples`, all
+    parameters, `n_features`. Not covered: choice of parameters, or of examples, by private data, timing, a changed
+    label (two steps).
 
     References
     ----------
     .. [1] Full-batch DP-SGD (Abadi et al. 2016, arXiv:1607.00133) with momentum (Polyak 1964), logit adjustment (Menon
        et al., arXiv:2007.07314), and shrinkage by empirical Bayes (James, Stein 1961).
     .. [2] Dong, Roth, Su (2022), Gaussian differential privacy, arXiv:1905.02383v3, Corollary 3.3.
+    .. [3] AdaMix (Golatkar et al. 2022, arXiv:2203.11481) starts from few public labelled images, without such trust.
 
     Examples
     --------

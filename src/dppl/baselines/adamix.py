@@ -1,0 +1,244 @@
+"""AdaMix: noisy gradient descent from public examples, which also set its clipping norm and its subspace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
+
+from dppl import _validate
+from dppl.baselines._descent import GradientClassifier
+from dppl.errors import InputError, ParameterError
+from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, release_size
+from dppl.estimators.plan import Plan
+from dppl.estimators.public_data import PublicData
+from dppl.estimators.reading import Codes
+from dppl.lattice import Lattice, RowSource, SoftmaxGradient, gradient_blocks
+from dppl.mechanisms import Randomness, RoundedGaussian
+from dppl.privacy import Budget, Release, composition
+from dppl.prototypes._examples import ExampleClassifier
+
+Float = NDArray[np.float64]
+
+# Examples that are fitted must not take the clipping norm to zero, where only rounding would be left of residuals.
+_LEAST_CLIP = 1e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mechanisms:
+    """The kernel, the noise of its sums, and that of the number of records."""
+
+    gradient: SoftmaxGradient
+    noise: RepeatedGaussian
+    size: RoundedGaussian
+
+
+class AdaMix(GradientClassifier):
+    r"""Softmax regression from public examples of the classes, after AdaMix, with all records in every step.
+
+    The weights of softmax regression on the examples alone are the start. In every step the examples' gradients at the
+    current weights say at which norm private gradients are clipped and on which subspace their noisy sum is projected,
+    and their own sum is added.
+
+    Parameters
+    ----------
+    budget : GaussianDP, ZCDP or ApproxDP
+        What the whole fit may spend: a hundredth on the number of records, the rest on the gradients. With mu = 0 it is
+        a model of the examples alone.
+    classes : array-like of shape (n_classes,), default=None
+        Public list of classes. None reads the list from `y`, which is not private, and warns.
+    steps : int, default=40
+        Number of gradient steps; each gets the same share of the budget.
+    learning_rate : float, default=None
+        Step along the mean gradient, in units of the number of classes. None is as long as the noise of all steps
+        together moves a logit by a standard deviation of 0.6, if all are clipped as the first, and at most 4.
+    momentum : float, default=0.9
+        Share of the velocity kept from one step to the next; 0 is plain gradient descent.
+    clip_quantile : float, default=0.9
+        Which quantile of the norms of the examples' gradients is the clipping norm; it is kept above 0.001.
+    n_components : int or "all", default=None
+        Dimension of the subspace of features, at most what the examples span. None is all that they span; ``"all"`` are
+        all directions, which is no projection.
+    public_weight : float, default=10.0
+        How many records an example counts for; 0 uses examples for the start, the clipping norm and the subspace only.
+    adjacency : {"add-remove", "replace-one"}, default="add-remove"
+        ``"replace-one"`` replaces a record by any other, of whatever class.
+    pool : int, default=1
+        Kernel size of average pooling over neighbouring coordinates.
+    center : array-like of shape (n_features,) or "public", default=None
+        Public mean that is subtracted from unit rows; ``"public"`` takes that of `X_public`.
+    rotation : int or "auto", default=None
+        Seed of a public rotation, for encoders with a few huge coordinates; ``"auto"`` rotates if `X_public` needs it.
+    unknown_labels : {"error", "ignore"}, default="error"
+        What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
+    random_state : int, default=None
+        None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
+        must not be released.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_classes, dim), float64
+        Weights on unit rows after the last step, in the order of `classes_`. Safe to publish.
+    intercept_, classes_, guarantee_, lattice_, n_features_in_, encoder_
+        As in `LinearProbe`, without an intercept.
+
+    Notes
+    -----
+    AdaMix trains networks, by its abstract: on few public examples first, and then adaptively on private and public
+    data. This is an adaptation to one linear layer. All records take part in every step. The start is a ridge
+    regression, with zero weights for classes without an example. The norm of a gradient is that of its residual, as
+    rows have norm 1. The subspace is one of features: a gradient is the outer product of a residual and a row, so the
+    right singular vectors of all examples' gradients, one below the other, are those of the rows, each as long as its
+    residual. The span of whole gradients would let weights move along examples alone. With few examples the subspace is
+    small and costs accuracy, which ``n_components="all"`` keeps.
+
+    **Privacy.** Unit: one record. Relation: add or remove one record (or replace one by any other). Released: the
+    gradients of all steps and the number of records; `coef_` is computed from those and from the examples. Sensitivity:
+    2²⁰·s in L2 over the whole gradient of a step, in units of its grid, where s = 127·√dim/4 lattice steps (twice that
+    under replace-one), whatever the clipping norm is; 1 for the number of records. Clipping norm and subspace of a step
+    follow from examples and earlier releases, and the projection is done on what was released, so squares of mu add.
+    Public inputs: `classes`, all parameters, `X_examples`, `y_examples`, `X_public`, `n_features`. Not covered: choice
+    of parameters by private data, examples that were chosen by private data, timing, a changed label under add/remove
+    (two steps).
+
+    References
+    ----------
+    .. [1] Golatkar, Achille, Wang, Roth, Kearns, Soatto (2022), Mixed differential privacy in computer vision, CVPR,
+       arXiv:2203.11481v2.
+    .. [2] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollary 3.3 (composition).
+
+    Examples
+    --------
+    >>> from dppl import ZCDP
+    >>> from dppl.baselines import AdaMix
+    >>> from dppl.data import load_sample
+    >>> sample = load_sample()
+    >>> examples = {"X_examples": sample.X_test[:50], "y_examples": sample.y_test[:50]}  # public, say
+    >>> model = AdaMix(ZCDP(8.0), classes=sample.classes, steps=10).fit(sample.X, sample.y, **examples)
+    >>> bool(model.score(sample.X_test[50:], sample.y_test[50:]) > 0.5)
+    True
+    """
+
+    l2, intercept_scaling = 0.0, 0.0
+    _NOISE_OF_LOGIT = 0.6
+    _STARTS_FROM_EXAMPLES = True
+
+    def __init__(
+        self,
+        budget: Budget,
+        classes: ArrayLike | None = None,
+        *,
+        steps: int = 40,
+        learning_rate: float | None = None,
+        momentum: float = 0.9,
+        clip_quantile: float = 0.9,
+        n_components: int | str | None = None,
+        public_weight: float = 10.0,
+        adjacency: str = "add-remove",
+        pool: int = 1,
+        center: ArrayLike | str | None = None,
+        rotation: int | str | None = None,
+        unknown_labels: str = "error",
+        random_state: int | None = None,
+    ) -> None:
+        self.budget = budget
+        self.classes = classes
+        self.steps = steps
+        self.learning_rate = learning_rate
+        self.momentum = momentum
+        self.clip_quantile = clip_quantile
+        self.n_components = n_components
+        self.public_weight = public_weight
+        self.adjacency = adjacency
+        self.pool = pool
+        self.center = center
+        self.rotation = rotation
+        self.unknown_labels = unknown_labels
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if not 0 <= self.clip_quantile <= 1:
+            raise ParameterError(f"clip_quantile must lie between 0 and 1; got {self.clip_quantile!r}.")
+        if self.public_weight != 0:
+            _validate.positive(public_weight=self.public_weight)
+        if isinstance(self.n_components, str):
+            _validate.one_of(("all",), n_components=self.n_components)
+        elif self.n_components is not None:
+            _validate.positive_integer(n_components=self.n_components)
+
+    def _mechanism(self, lattice: Lattice, public: PublicData) -> _Mechanisms | None:
+        if public.examples is None:
+            raise InputError(
+                "AdaMix starts from public examples of the classes; pass them as X_examples and y_examples."
+            )
+        if self.budget.is_zero:
+            return None
+        gradient = self._gradient(lattice)
+        squared = gradient.squared_sensitivity * (4 if self.adjacency == "replace-one" else 1)
+        size, noise = composition.split(self.budget, (SIZE_PERCENT, 100 - SIZE_PERCENT))
+        return _Mechanisms(
+            gradient=gradient,
+            noise=RepeatedGaussian.within(noise, squared, self.steps),
+            size=RoundedGaussian.within(size, Fraction(1)),
+        )
+
+    def _releases(self, mechanism: _Mechanisms | None, n_classes: int, dim: int) -> tuple[Release, ...]:
+        if mechanism is None:
+            return ()
+        return (
+            mechanism.noise.describe(f"sum of clipped gradients ({self._shape(mechanism.gradient, n_classes)})"),
+            mechanism.size.describe("number of records"),
+        )
+
+    def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+        mechanism: _Mechanisms | None = plan.mechanism
+        examples, n_classes = plan.public.examples, len(self.classes_)
+        assert examples is not None  # _mechanism saw to that
+        features = self.lattice_.features(examples.rows).astype(np.float64)
+        start = ExampleClassifier.fit(features, examples.codes, n_classes).coef
+        if mechanism is None:
+            self.coef_, self.intercept_ = start, np.zeros(n_classes)
+            return
+        gradient = mechanism.gradient
+        descent = self._descent(gradient)
+        descent.coef = start
+        weight = release_size(mechanism.size, codes, n_classes, source) + self.public_weight * len(features)
+        blocks = gradient_blocks(self.lattice_, rows)
+        residuals = _residuals(features, examples.codes, descent.coef)
+        step = self._step_size(weight, mechanism.noise.noise_std * self._clip(residuals) / gradient.unit)
+        for _ in range(self.steps):
+            # Examples and released weights settle the clipping norm and the subspace, before records are looked at.
+            residuals = _residuals(features, examples.codes, descent.coef)
+            clip = self._clip(residuals)
+            scale = clip / gradient.unit
+            exact = gradient.sum(blocks, codes, descent.coef, descent.intercept, clip=clip)
+            noisy = np.asarray(mechanism.noise.release(exact, source) * scale, np.float64)
+            direction = self._projected(noisy, residuals, features) + self.public_weight * residuals.T @ features
+            descent.move(direction / weight, step)
+        self.coef_, self.intercept_ = descent.coef, descent.intercept
+
+    def _clip(self, residuals: Float) -> float:
+        """Return the quantile of the norms of the examples' gradients."""
+        norms = np.linalg.norm(residuals, axis=1)
+        return max(float(np.quantile(norms, self.clip_quantile)), _LEAST_CLIP)
+
+    def _projected(self, gradient: Float, residuals: Float, features: Float) -> Float:
+        """Project the rows of a released gradient on the subspace of the examples' gradients."""
+        if self.n_components == "all":
+            return gradient
+        norms = np.linalg.norm(residuals, axis=1, keepdims=True)
+        _, values, axes = np.linalg.svd(norms * features, full_matrices=False)
+        rank = int(np.count_nonzero(values > values[0] * max(features.shape) * np.finfo(np.float64).eps))
+        axes = axes[: rank if self.n_components is None else min(rank, self.n_components)]
+        return np.asarray(gradient @ axes.T @ axes)
+
+
+def _residuals(features: Float, codes: Codes, coef: Float) -> Float:
+    """Return the one-hot labels minus the probabilities, of shape (n_examples, n_classes)."""
+    residuals: Float = -softmax(features @ coef.T, axis=1)
+    residuals[np.arange(len(codes)), codes] += 1
+    return residuals

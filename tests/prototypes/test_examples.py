@@ -1,0 +1,353 @@
+"""A start from public examples: its arithmetic, what it gains, what wrong examples cost, and what is refused.
+
+Privacy laws of fits with examples are in `tests/laws`, whose recipes include them.
+"""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import logsumexp
+from scipy.stats import norm
+from sklearn.linear_model import LogisticRegression
+
+import dppl
+from dppl import ApproxDP, GaussianDP, MeanPrototypes, PrivateSearch, PublicRows, SoftmaxPrototypes
+from dppl.errors import BudgetError, InputError, ParameterError
+from dppl.lattice import Lattice, SoftmaxGradient
+from dppl.prototypes import _examples
+from dppl.prototypes._examples import ExampleClassifier, GuidedAscent, Trust
+from dppl.prototypes._softmax import CLIP, STEPS, ClassSizes
+
+RNG = np.random.default_rng(0)
+
+
+# The classifier of the examples
+
+
+@pytest.mark.parametrize("n_classes", [3, 7])
+def test_the_examples_classifier_is_ridge_softmax_regression(n_classes):
+    codes = np.arange(40) % n_classes
+    features = RNG.normal(size=(40, 12)) + 2 * np.eye(n_classes, 12)[codes]
+    found = ExampleClassifier.fit(features, codes, n_classes)
+    oracle = LogisticRegression(C=1 / _examples._RIDGE, fit_intercept=False, tol=1e-8, max_iter=1000)
+    np.testing.assert_allclose(found.coef, oracle.fit(features, codes).coef_, atol=2e-3)
+    np.testing.assert_allclose(found.coef.sum(axis=0), 0, atol=1e-6)
+
+
+def test_classes_without_examples_have_no_weights_and_are_never_ranked_first():
+    found = ExampleClassifier.fit(np.eye(2, 5), np.array([3, 1]), 6)
+    assert found.known.tolist() == [False, True, False, True, False, False]
+    assert (found.coef[~found.known] == 0).all()
+    logits = RNG.normal(size=(50, 5)) @ found.coef.T + found.offsets
+    assert set(logits.argmax(axis=1)) <= {1, 3}
+
+
+def test_one_class_with_examples_says_nothing():
+    assert not ExampleClassifier.fit(np.eye(2, 5), np.array([1, 1]), 3).coef.any()
+
+
+def test_the_gradient_of_examples_is_that_of_their_loss():
+    features, codes = RNG.normal(size=(6, 4)) / 4, np.array([0, 0, 1, 2, 2, 2])
+    examples = ExampleClassifier.fit(features, codes, 3)
+    weights, offsets, trust = RNG.normal(size=(3, 4)) / 9, np.log([0.5, 0.3, 0.2]), np.array([0.3, 1.0, 0.7])
+
+    def loss(weights):
+        logits = features @ weights.T + offsets
+        return float((trust[codes] * (logsumexp(logits, axis=1) - logits[np.arange(6), codes])).sum())
+
+    # Residuals are longer than the clip here, so the gradient is that of a loss whose examples are weighed by it.
+    residuals = np.eye(3)[codes] - np.exp(
+        features @ weights.T + offsets - logsumexp(features @ weights.T + offsets, axis=1, keepdims=True)
+    )
+    lengths = np.linalg.norm(residuals, axis=1)
+    assert (lengths > CLIP).all()
+    trust = trust / 1.0
+    found = examples.gradient(weights, offsets, trust)
+    expected = ((trust[codes] * CLIP / lengths)[:, None] * residuals).T @ features
+    np.testing.assert_allclose(found, expected)
+    # Without the clip it is the descent direction of the loss.
+    unclipped = ((trust[codes])[:, None] * residuals).T @ features
+    step = 1e-6 * unclipped
+    np.testing.assert_allclose(loss(weights - step) - loss(weights + step), 2 * (step * unclipped).sum(), rtol=1e-4)
+
+
+# The count of hits
+
+
+@given(st.integers(0, 40), st.integers(2, 6), st.integers(0, 2**32 - 1))
+@settings(max_examples=40, deadline=None)
+def test_hits_are_those_of_exact_arithmetic_in_every_blocking(n, n_classes, seed):
+    rng = np.random.default_rng(seed)
+    lattice = Lattice(5)
+    rows = lattice.transform(rng.normal(size=(n, 5))) if n else np.empty((0, 5), np.int8)
+    codes = rng.integers(-1, n_classes, size=n)
+    weights = rng.integers(-3, 4, size=(n_classes, 5)).astype(float)  # ties are common
+    exact = rows.astype(int) @ (weights.T * 2**10).astype(int)
+    gradient = SoftmaxGradient(lattice)
+    own = exact[np.arange(n), np.maximum(codes, 0)]
+    far = np.abs(exact - own[:, None]) > 2**12
+    far[np.arange(n), np.maximum(codes, 0)] = True
+    clear = far.all(axis=1)  # where no rounding of weights decides
+    expected = int(((exact <= own[:, None]).all(axis=1) & (codes >= 0) & clear).sum())
+    for size in (1, 3, 64):
+        blocks = [rows[start : start + size] for start in range(0, n, size)]
+        kept = [clear[start : start + size] for start in range(0, n, size)]
+        found = gradient.hits([b[k] for b, k in zip(blocks, kept, strict=True)], codes[clear], weights)
+        assert found == expected
+
+
+@given(st.integers(1, 30), st.integers(0, 2**32 - 1))
+@settings(max_examples=40, deadline=None)
+def test_one_record_changes_the_hits_by_one_at_most(n, seed):
+    rng = np.random.default_rng(seed)
+    lattice = Lattice(5)
+    rows = lattice.transform(rng.normal(size=(n, 5)).round())
+    codes, weights = rng.integers(-1, 4, size=n), rng.integers(-2, 3, size=(4, 5)) / 3
+    gradient = SoftmaxGradient(lattice)
+    assert abs(gradient.hits([rows], codes, weights) - gradient.hits([rows[:-1]], codes[:-1], weights)) <= 1
+
+
+# Trust
+
+
+def reference_trust(agreement, noise_std, spread, known, hits, hits_std):
+    """The posterior by loops over hypotheses, shifts and accuracies."""
+    n = len(known)
+    pairs = [(c, d) for c in range(n) for d in range(n) if c != d and known[d]]
+    weights = [1 / ((noise_std[c] ** 2 + 0.01 * (1 + spread[c] ** 2)) * (1 + spread[c] ** 2)) for c, _ in pairs]
+    values = [agreement[pair] for pair in pairs]
+    middle = float(np.average(values, weights=weights))
+    excess = [(value - middle) ** 2 - noise_std[c] ** 2 for value, (c, _) in zip(values, pairs, strict=True)]
+    variance = max(float(np.average(excess, weights=weights)), 0.0025)
+    own = np.flatnonzero(known)
+    posterior, likelihoods = {}, {}
+    for number, (name, prior) in enumerate(zip(("none", "some", "all"), _examples._PRIOR, strict=True)):
+        right = number / 2
+        hit = [
+            norm.logpdf(hits, right * b + (1 - right) / len(own), math.sqrt(hits_std**2 + (0.5 / len(own)) ** 2))
+            for b in np.arange(0.2, 0.95, 0.1)
+        ]
+        for a in np.arange(0.1, 0.85, 0.1):
+            total = math.log(prior) + logsumexp(hit)
+            for c in own:
+                wrong = norm.logpdf(
+                    agreement[c, c], middle, math.sqrt(variance * (1 + spread[c] ** 2) + noise_std[c] ** 2)
+                )
+                width = math.sqrt(variance + noise_std[c] ** 2 + (abs(middle) + a) ** 2 * spread[c] ** 2)
+                fits = norm.logpdf(agreement[c, c], middle + a, width)
+                likelihoods[a, c] = math.exp(fits - np.logaddexp(wrong, fits))
+                total += {"none": wrong, "some": np.logaddexp(wrong, fits) - math.log(2), "all": fits}[name]
+            posterior[name, a] = total
+    normalized = logsumexp(list(posterior.values()))
+    whole = sum(math.exp(value - normalized) for (name, _), value in posterior.items() if name == "all")
+    complete = len(own) / n
+    some = np.zeros(n)
+    for c in own:
+        some[c] = sum(
+            math.exp(value - normalized) * likelihoods[a, c] for (name, a), value in posterior.items() if name == "some"
+        ) + whole * (1 - complete)
+    return whole * complete, some
+
+
+@given(st.integers(2, 7), st.floats(0.02, 1.5), st.floats(-0.1, 1.2), st.integers(0, 2**32 - 1), st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_trust_is_the_posterior(n, noise, hits, seed, gaps):
+    rng = np.random.default_rng(seed)
+    known = rng.random(n) < 0.6 if gaps else np.ones(n, bool)
+    known[rng.choice(n, 2, replace=False)] = True
+    noise_std, spread = noise * rng.uniform(0.5, 2, size=n), rng.uniform(0, 2, size=n)
+    agreement = rng.normal(size=(n, n)) * noise_std[:, None] + np.diag(rng.uniform(0, 0.6, size=n))
+    found = Trust.of(agreement, noise_std, spread, known, (hits, 0.1))
+    all_right, right = reference_trust(agreement, noise_std, spread, known, hits, 0.1)
+    np.testing.assert_allclose(found.all_right, all_right, atol=1e-9)
+    np.testing.assert_allclose(found.right, right, atol=1e-9)
+    assert (found.of_classes <= 1 + 1e-9).all()
+
+
+def test_clear_evidence_is_believed():
+    """Agreement without noise to speak of: nothing here is left to chance."""
+    n = 12
+    right = 0.4 * np.eye(n)
+    noise_std, spread, known = np.full(n, 0.02), np.zeros(n), np.ones(n, bool)
+    assert Trust.of(right, noise_std, spread, known, (0.6, 0.01)).all_right > 0.99
+    nothing = Trust.of(np.roll(right, 1, axis=1), noise_std, spread, known, (0.02, 0.01))
+    assert nothing.of_classes.max() < 0.01
+    half = right * (np.arange(n) < n // 2)
+    some = Trust.of(half, noise_std, spread, known, (0.3, 0.01))
+    assert some.all_right < 0.01
+    assert some.right[: n // 2].min() > 0.99
+    assert some.right[n // 2 :].max() < 0.05
+
+
+# The ascent
+
+
+def ascent(hits, n=6, dim=20, total=600.0, noise_std=3.0, coef=None):
+    sizes = ClassSizes.of(total, np.full(n, int(total / n)), 1.0)
+    features = np.eye(n, dim) - 1 / n
+    examples = ExampleClassifier.fit(features, np.arange(n), n)
+    return GuidedAscent(sizes, np.full(dim, 1 / dim), noise_std, examples, hits, 1.0), examples
+
+
+def test_the_ascent_starts_from_right_examples_and_not_from_wrong_ones():
+    for sign, hits in ((1, 500.0), (-1, 0.0)):
+        guided, examples = ascent(hits)
+        directions = examples.coef / np.linalg.norm(examples.coef, axis=1, keepdims=True)
+        for _ in range(3):
+            guided.move(sign * 0.3 * CLIP * 100 * directions)
+        along = (guided._start * examples.coef).sum(axis=1)
+        assert (along > 0).all() if sign == 1 else np.abs(along).max() < 0.05
+
+
+def test_where_nothing_but_noise_is_learned_the_model_is_that_of_the_examples():
+    """The mend of examples that private noise made worse: with right examples the noise is scaled away."""
+    guided, examples = ascent(7.0, total=12.0, noise_std=1e6)
+    guided._hits = 0.6, 1e-3
+    for _ in range(STEPS):
+        guided.move(RNG.normal(scale=1e6, size=(6, 20)))
+    cosine = (guided.weights * examples.coef).sum() / np.linalg.norm(guided.weights) / np.linalg.norm(examples.coef)
+    assert cosine > 0.99
+
+
+# Fits
+
+
+def mixture(n_classes=20, dim=64, per_class=6, seed=0):
+    """Rows around class directions, and one public example a class that is about as far from its direction."""
+    rng = np.random.default_rng(seed)
+    centers = rng.normal(size=(n_classes, dim))
+    y = np.repeat(np.arange(n_classes), per_class)
+    X = centers[y] + 1.2 * rng.normal(size=(len(y), dim))
+    tests = np.repeat(np.arange(n_classes), 30)
+    T = centers[tests] + 1.2 * rng.normal(size=(len(tests), dim))
+    return X, y, centers + 0.7 * rng.normal(size=centers.shape), T, tests
+
+
+def fitted(budget, data, names, labels, **more):
+    X, y, *_ = data
+    model = SoftmaxPrototypes(budget, classes=range(20), random_state=0)
+    return model.fit(X, y, **({} if names is None else {"X_examples": names, "y_examples": labels}), **more)
+
+
+def test_right_examples_help_where_records_are_few_and_permuted_ones_do_no_harm():
+    """Means of 5 fixed seeds, so no alarm is by chance; the differences seen are larger by half."""
+    zero, right, permuted = [], [], []
+    for seed in range(5):
+        data = mixture(seed=seed)
+        _, _, names, T, t = data
+        shuffled = np.roll(np.arange(20), 1)
+        zero.append(fitted(GaussianDP(0.5), data, None, None).score(T, t))
+        right.append(fitted(GaussianDP(0.5), data, names, range(20)).score(T, t))
+        permuted.append(fitted(GaussianDP(0.5), data, names, shuffled).score(T, t))
+    assert np.mean(right) > np.mean(zero) + 0.3
+    assert np.mean(permuted) > np.mean(zero) - 0.1
+
+
+def test_declared_classes_without_records_are_predicted_by_their_examples():
+    X, y, names, T, t = mixture(per_class=40)
+    gone = [3, 7, 11, 15]
+    seen, wanted = ~np.isin(y, gone), np.isin(t, gone)
+    for labelled, low, high in (({"X_examples": names, "y_examples": range(20)}, 0.5, 1.0), ({}, 0.0, 0.1)):
+        model = SoftmaxPrototypes(GaussianDP(2.0), classes=range(20), random_state=0).fit(X[seen], y[seen], **labelled)
+        assert low <= model.score(T[wanted], t[wanted]) <= high
+        assert model.score(T[~wanted], t[~wanted]) > 0.95
+
+
+def test_with_mu_of_0_no_private_record_is_read():
+    *_, names, T, t = mixture()
+    empty = np.empty((0, 64)), []
+    model = SoftmaxPrototypes(GaussianDP(0), classes=range(20)).fit(*empty, X_examples=names, y_examples=range(20))
+    other = SoftmaxPrototypes(GaussianDP(0), classes=range(20))
+    other.fit(RNG.normal(size=(9, 64)), ["not a class"] * 9, X_examples=names, y_examples=range(20))
+    assert model.to_bytes() == other.to_bytes()
+    assert model.score(T, t) > 0.8
+    guarantee = model.guarantee_
+    assert guarantee.releases == ()
+    assert guarantee.mu == guarantee.epsilon(1e-6) == 0
+    assert guarantee.best_guess() == 0.5
+    assert str(guarantee).startswith("Nothing was released from private records: the model is a function of public")
+    assert "Released:" not in str(guarantee)
+
+
+def test_a_model_of_examples_alone_is_saved_and_costs_nothing(tmp_path):
+    *_, names, T, t = mixture()
+    ledger = dppl.Ledger(tmp_path / "ledger.db", "records", GaussianDP(1.0))
+    model = SoftmaxPrototypes(GaussianDP(0), classes=range(20))
+    model.fit(np.empty((0, 64)), [], X_examples=names, y_examples=range(20), ledger=ledger)
+    assert ledger.releases() == []
+    model.save(tmp_path / "m.safetensors")
+    again = dppl.load(tmp_path / "m.safetensors")
+    assert again.score(T, t) == model.score(T, t)
+    assert again.guarantee_.to_dict() == model.guarantee_.to_dict()
+
+
+def test_mu_of_0_needs_examples():
+    X, y, *_ = mixture()
+    with pytest.raises(BudgetError, match="pass X_examples"):
+        SoftmaxPrototypes(GaussianDP(0), classes=range(20)).fit(X, y)
+    with pytest.raises(BudgetError, match="MeanPrototypes has nothing to fit"):
+        MeanPrototypes(GaussianDP(0), classes=range(20)).fit(X, y)
+
+
+def test_a_search_takes_examples():
+    data = mixture()
+    X, y, names, *_ = data
+    search = PrivateSearch(SoftmaxPrototypes(ApproxDP(8.0, 1e-6), classes=range(20)), {}, random_state=0)
+    search.fit(X, y, X_examples=names, y_examples=range(20))
+    assert "the examples of the classes (X_examples)" in search.guarantee_.public_inputs
+
+
+def test_examples_may_be_tables_and_wrapped():
+    data = mixture()
+    _, _, names, *_ = data
+    plain = fitted(GaussianDP(1.0), data, names, range(20)).to_bytes()
+    table = dppl.data.EmbeddingTable.of(names)
+    assert fitted(GaussianDP(1.0), data, table, range(20)).to_bytes() == plain
+    assert fitted(GaussianDP(1.0), data, PublicRows(names), PublicRows(list(range(20)))).to_bytes() == plain
+
+
+def test_the_order_of_examples_hardly_shows():
+    data = mixture()
+    _, _, names, T, _ = data
+    order = np.random.default_rng(1).permutation(20)
+    one = fitted(GaussianDP(1.0), data, names, np.arange(20))
+    other = fitted(GaussianDP(1.0), data, names[order], np.arange(20)[order])
+    np.testing.assert_allclose(one.decision_function(T), other.decision_function(T), rtol=1e-2, atol=1e-2)
+
+
+WRONG = {
+    "no labels": ({"X_examples": np.eye(2, 64)}, ParameterError, "go together"),
+    "no rows": ({"y_examples": [0, 1]}, ParameterError, "go together"),
+    "none": ({"X_examples": np.empty((0, 64)), "y_examples": []}, InputError, "at least one row"),
+    "narrow": ({"X_examples": np.eye(2, 63), "y_examples": [0, 1]}, InputError, "64 features"),
+    "too few labels": ({"X_examples": np.eye(2, 64), "y_examples": [0]}, InputError, "X_examples and y_examples must"),
+    "outside": ({"X_examples": np.eye(2, 64), "y_examples": [0, "Jane"]}, InputError, "'Jane' is not one"),
+    "zero": ({"X_examples": np.zeros((2, 64)), "y_examples": [0, 1]}, InputError, "finite rows that are not zero"),
+    "infinite": ({"X_examples": np.full((1, 64), np.inf), "y_examples": [0]}, InputError, "finite rows"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_examples_are_refused_before_anything_is_paid(case, tmp_path):
+    given, error, words = WRONG[case]
+    X, y, *_ = mixture()
+    ledger = dppl.Ledger(tmp_path / "ledger.db", "records", GaussianDP(1.0))
+    with pytest.raises(error, match=words):
+        SoftmaxPrototypes(GaussianDP(1.0), classes=range(20)).fit(X, y, ledger=ledger, **given)
+    assert ledger.releases() == []
+
+
+def test_private_rows_are_refused_as_examples():
+    X, y, *_ = mixture()
+    for same in (X, X[:20], X[::-1]):
+        with pytest.raises(ParameterError, match="X_examples must be public data; got the private rows"):
+            SoftmaxPrototypes(GaussianDP(1.0), classes=range(20)).fit(X, y, X_examples=same, y_examples=y[: len(same)])
+
+
+def test_methods_that_do_not_start_from_examples_refuse_them():
+    X, y, names, *_ = mixture()
+    with pytest.raises(ParameterError, match="MeanPrototypes does not"):
+        MeanPrototypes(GaussianDP(1.0), classes=range(20)).fit(X, y, X_examples=names, y_examples=range(20))
