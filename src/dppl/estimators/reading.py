@@ -126,8 +126,8 @@ def _as_floats(X: Any, name: str) -> NDArray[Any]:
     if rows is None:
         # Raised here and not in the handler, so that no exception that quotes a value stays attached.
         raise TypeError(
-            f"{name} must be rows of numbers, all of one length; every entry of the argument must be, instead of a "
-            "string or another object, a number. PrivateClassifier takes images and texts."
+            f"{name} must be rows of numbers, all of one length; an entry of the argument must be neither a string nor "
+            "another object, but a number. PrivateClassifier takes images and texts."
         )
     return rows
 

@@ -49,7 +49,8 @@ def fit(
 ) -> None:
     """Fit an estimator on embeddings that are made when their turn comes.
 
-    What is wrong with public data, or with the account, shows before the private records take their time.
+    What is wrong with public data, or with the account, shows before the private records take their time. A budget of
+    mu = 0 reads none of them.
 
     Parameters
     ----------
@@ -76,7 +77,10 @@ def fit(
         plan, given = estimator.plan(dimension, **given), {}
         if ledger is not None:
             ledger.check(plan.guarantee, partition=partition)
-    rows, labels = private()
+    if described is not None and plan is not None and not plan.guarantee.releases:
+        rows, labels = EmbeddingTable.of(np.empty((0, dimension)), metadata=described.metadata), np.empty(0, np.int64)
+    else:
+        rows, labels = private()
     with watch(None):
         estimator.fit(rows, labels, **given, plan=plan, ledger=ledger, partition=partition)
 
