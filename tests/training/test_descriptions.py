@@ -11,6 +11,7 @@ from dppl import GaussianDP, PrivateClassifier, PureDP
 from dppl.encoders import load_encoder
 from dppl.errors import InputError, LabelSetWarning, ParameterError
 from dppl.estimators.public_data import ExamplesKept
+from dppl.training import classifier as classifier_module
 from dppl.training import workflow
 from dppl.training.descriptions import Descriptions, are_words, described, embed_examples, names_by_default, words_of
 
@@ -243,3 +244,19 @@ def test_descriptions_help_where_the_budget_is_small(letters):
         scores[given is None] = np.mean([model.fit(texts, y).score(texts, y) for model in models])
     assert scores[False] > 0.9
     assert scores[True] < 0.8
+
+
+def test_with_mu_of_0_no_private_item_is_embedded(letters, monkeypatch):
+    embedded, original = [], classifier_module.embed_items
+
+    def embed_items(encoder, items, name, **options):
+        embedded.append(name)
+        return original(encoder, items, name, **options)
+
+    monkeypatch.setattr(classifier_module, "embed_items", embed_items)
+    model = make(["fghij", "abcde", "klmno"], budget=GaussianDP(0), random_state=None).fit(TEXTS, Y)
+    assert "X" not in embedded
+    assert model.guarantee_.releases == ()
+    assert model.predict(["abab", "ghgh", "lmlm"]).tolist() == ["cat", "dog", "gnu"]
+    make(["fghij", "abcde", "klmno"]).fit(TEXTS, Y)  # the control
+    assert "X" in embedded
