@@ -612,10 +612,10 @@ def test_public_examples_are_read_and_shown(task, cli, error_line):
     again.fit(task.X, task.y, X_examples=examples, y_examples=of)
     assert task.out.read_bytes() == again.to_bytes()
     shown = cli("show", task.out).stdout
-    assert "examples    5, of 2 of 3 classes, all public" in shown
+    assert "examples    5, for 2 of 3 classes, all public" in shown
     assert "public descriptions" not in shown
     assert "(X_examples)" in shown
-    assert "| public examples of the classes | 5, of 2 of 3 classes |" in cli("show", task.out, "--card").stdout
+    assert "| public examples of the classes | 5, for 2 of 3 classes |" in cli("show", task.out, "--card").stdout
 
 
 def test_examples_of_another_encoder_are_refused(task, cli, error_line):
@@ -636,3 +636,14 @@ def test_options_of_other_methods_are_refused(task, cli, error_line, options):
     result = cli(*fit_arguments(task, "--rho", 1, "--method", "softmax", *options))
     assert result.exit_code == 2
     assert options[0] in error_line(result)
+
+
+def test_a_model_of_public_examples_alone_is_shown_as_one(task, cli):
+    write_table(task.folder / "examples.npz", np.eye(8)[:3], np.array(CLASSES))
+    result = cli(*fit_arguments(task, "--mu", "0", *AUTO, "--examples", task.folder / "examples.npz"))
+    assert (result.exit_code, result.stderr) == (0, "")
+    for command in (["show", task.out], ["show", task.out, "--card"]):
+        shown = " ".join(cli(*command).stdout.split())
+        assert "Nothing was released from private records" in shown
+        assert "before dppl accounted" not in shown
+        assert "sensitivity and parameters" not in shown

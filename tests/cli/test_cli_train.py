@@ -236,7 +236,7 @@ def test_it_is_said_whether_class_names_are_used(names, options, said, used, mai
     assert (result.exit_code, result.stderr) == (0, "")
     assert {line for line in (NAMED, NOT_NAMED) if line in result.stdout} == ({said} if said else set())
     shown = cli("show", "m.safetensors").stdout
-    assert ("public descriptions" in shown, "examples    3, of 3 of 3 classes, all public" in shown) == (used, used)
+    assert ("public descriptions" in shown, "examples    3, for 3 of 3 classes, all public" in shown) == (used, used)
     assert ("wrote or chose them by looking at private records" in " ".join(shown.split())) == used
     assert ("| public examples of the classes |" in cli("show", "m.safetensors", "--card").stdout) == used
 

@@ -110,10 +110,11 @@ def _print(fitted: EmbeddingClassifier, sha256: str, delta: float | None) -> Non
     screen.print(printable(guarantee.summary()))
     screen.print()
     screen.print(numbers(guarantee, delta))
-    if all(set(release.cost) == {"rho"} for release in guarantee.releases):
-        screen.print(_EARLIER)
-    screen.print()
-    screen.print(_releases(guarantee.releases))
+    if guarantee.releases:
+        if all(set(release.cost) == {"rho"} for release in guarantee.releases):
+            screen.print(_EARLIER)
+        screen.print()
+        screen.print(_releases(guarantee.releases))
     for heading, items in guarantee.details():
         screen.print(f"\n{heading}")
         for item in items:

@@ -87,7 +87,7 @@ class ExamplesKept:
 
     def __str__(self) -> str:
         described = sum(count > 0 for count in self.counts)
-        return f"{sum(self.counts)}, of {described} of {len(self.counts)} classes"
+        return f"{sum(self.counts)}, for {described} of {len(self.counts)} classes"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
