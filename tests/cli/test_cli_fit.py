@@ -647,3 +647,4 @@ def test_a_model_of_public_examples_alone_is_shown_as_one(task, cli):
         assert "Nothing was released from private records" in shown
         assert "before dppl accounted" not in shown
         assert "sensitivity and parameters" not in shown
+        assert "## Releases" not in shown

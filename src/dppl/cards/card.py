@@ -49,7 +49,7 @@ def model_card(description: dict[str, Any], *, sha256: str | None = None) -> str
                 ("software", ", ".join(f"{name} {version}" for name, version in guarantee["software"].items())),
             ]
         ),
-        "## Releases\n",
+        *(["## Releases\n"] if promise.releases else []),
         *(_release(release, times) for release, times in in_a_row(promise.releases)),
         "## Treated as public\n",
         _items(guarantee["public_inputs"]),
