@@ -12,7 +12,7 @@ import decimal
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -73,16 +73,17 @@ class Configuration:
         return self.method, self.adjacency, f"`{self.claim!r}`"
 
 
-def fitted(estimator: EmbeddingClassifier) -> Configuration:
-    """Audit an estimator by many fits on its worst case."""
+def fitted(estimator: EmbeddingClassifier, *, examples: bool = False) -> Configuration:
+    """Audit an estimator by many fits on its worst case, perhaps from examples."""
 
     def run(runs: int) -> AuditResult:
-        data, canary = worst_case(estimator, runs=runs, confidence=CONFIDENCE)
+        data, canary = worst_case(estimator, runs=runs, confidence=CONFIDENCE, examples=examples)
         delta = getattr(estimator.budget, "delta", None)
         return audit(estimator, data, canary, runs=runs, confidence=CONFIDENCE, delta=delta)
 
     fast = isinstance(estimator, MeanPrototypes | PublicPrototypes)
-    return _of_estimator(estimator, _FIT_RUNS if fast else _SLOW_FIT_RUNS, run)
+    configuration = _of_estimator(estimator, _FIT_RUNS if fast else _SLOW_FIT_RUNS, run)
+    return replace(configuration, method=f"{configuration.method} from examples") if examples else configuration
 
 
 def in_one_run(estimator: MeanPrototypes) -> Configuration:
@@ -169,6 +170,7 @@ CONFIGURATIONS = (
     fitted(PublicPrototypes(ZCDP(2.0), _ONE, adjacency=_REPLACE_ONE)),
     fitted(PublicPrototypes(ZCDP(2.0), _ONE, 3, adjacency=_REPLACE_ONE)),
     fitted(SoftmaxPrototypes(GaussianDP(2.0), _TWO)),
+    fitted(SoftmaxPrototypes(GaussianDP(2.0), _TWO), examples=True),
     fitted(LinearProbe(GaussianDP(2.0), _TWO, clip=0.5, **_STEPS)),
     fitted(LinearProbe(GaussianDP(2.0), _TWO, clip=0.5, **_STEPS, adjacency=_REPLACE_ONE)),
     fitted(GlobalAdapt(GaussianDP(2.0), _TWO, upper_bound=0.01, **_STEPS)),

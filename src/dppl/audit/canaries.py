@@ -18,6 +18,7 @@ from dppl.estimators import EmbeddingClassifier
 from dppl.mechanisms import RoundedGaussian, overheard
 from dppl.privacy import ZCDP, ApproxDP, Budget
 from dppl.prototypes import MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
+from dppl.prototypes._softmax import STEPS
 
 Released: TypeAlias = Sequence[tuple[RoundedGaussian, NDArray[np.int64]]]
 Row: TypeAlias = NDArray[np.float64]
@@ -149,7 +150,9 @@ class Likelihood:
         )
 
 
-def worst_case(estimator: EmbeddingClassifier, *, runs: int = 1000, confidence: float = 0.95) -> tuple[Records, Canary]:
+def worst_case(
+    estimator: EmbeddingClassifier, *, runs: int = 1000, confidence: float = 0.95, examples: bool = False
+) -> tuple[Records, Canary]:
     """Return data on which an estimator's privacy loss shows best.
 
     Parameters
@@ -162,6 +165,8 @@ def worst_case(estimator: EmbeddingClassifier, *, runs: int = 1000, confidence: 
     runs : int, default=1000
         Runs of the audit with and without the canary; they and `confidence` decide the size of the public pool.
     confidence : float, default=0.95
+    examples : bool, default=False
+        Whether `SoftmaxPrototypes` starts from public examples of the classes, which rank the canary's class first.
 
     Returns
     -------
@@ -180,7 +185,7 @@ def worst_case(estimator: EmbeddingClassifier, *, runs: int = 1000, confidence: 
     """
     classes = _checked_classes(estimator)
     if not isinstance(estimator, MeanPrototypes | PublicPrototypes):
-        return _heard_case(estimator, classes)
+        return _heard_case(estimator, classes, examples)
     label, row = classes[0], _coordinate(0)
     other = None if estimator.adjacency == "add-remove" else -row
     n_zeros = _COINPRESS_ROWS if getattr(estimator, "mechanism", None) == "coinpress" else 0
@@ -213,13 +218,15 @@ def orthogonal_canaries(estimator: MeanPrototypes) -> list[Canary]:
     ]
 
 
-def _heard_case(estimator: EmbeddingClassifier, classes: NDArray[Any]) -> tuple[Records, Canary]:
+def _heard_case(estimator: EmbeddingClassifier, classes: NDArray[Any], examples: bool) -> tuple[Records, Canary]:
     """Return the longest row, and what replaces it where the releases together change most."""
     if getattr(estimator, "sampling_rate", 1) != 1:
         raise ParameterError("the built-in worst case knows no samples; leave sampling_rate at 1.")
     label, (row, other, orthogonal) = classes[0], np.array([[1, 0], [-1, 0], [0, 1]]) @ np.eye(2, _FEW_DIM)
     # Records that contradict the canary: models that descend on gradients never fit it, so its gradient stays long.
     data = Records(np.tile(row, (_CONTRADICTIONS, 1)), np.repeat(classes[-1:], _CONTRADICTIONS))
+    if examples:
+        data = replace(data, X_examples=[row, *[other] * (len(classes) - 1)], y_examples=classes)
     if isinstance(estimator, AdaMix):
         data = replace(data, X_examples=np.tile(row, (len(classes), 1)), y_examples=classes)
     # A gradient changes most by the opposite row; a Gram matrix cannot tell that from the row itself.
@@ -244,9 +251,10 @@ def _likelihood(
     with_it, without = ([noisy for _, noisy in side] for side in sides)
     differences = tuple(first - second for first, second in zip(with_it, without, strict=True))
     if isinstance(estimator, SoftmaxPrototypes):
-        # With hardly any noise its first step fits the canary, and with more none does. So the first gradient, the
-        # fourth release, shows best what the canary adds to each.
-        differences = differences[:3] + (len(differences) - 3) * differences[3:4]
+        # With hardly any noise its first step fits the canary, and with more none does. So the first gradient shows
+        # best what the canary adds to each.
+        first = len(differences) - STEPS
+        differences = differences[:first] + STEPS * differences[first : first + 1]
     stds = [mechanism.noise_std for mechanism, _ in sides[0]]
     strength = sum(float(np.square(added / std).sum()) for added, std in zip(differences, stds, strict=True))
     return Likelihood(tuple(without), differences), strength
