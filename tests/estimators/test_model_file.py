@@ -129,12 +129,18 @@ KEPT = {"counts": [1, 0, 1], "texts": [["a"], [], ["b"]]}
         {"texts": [["a"], ["b"], []]},
         {"texts": [["a"], [], [1]]},
         {"texts": "a b"},
+        {"texts": ["a", "", "b"]},
+        {"texts": [{"a": 1}, {}, {"b": 2}]},
+        {"texts": [["\ud800"], [], ["b"]]},
+        {"counts": [0, 0, 0], "texts": None},
+        {"counts": [10**4000, 0, 1], "texts": None},
+        {"more": 1},
     ],
 )
 def test_examples_that_do_not_fit_are_refused(wrong, tmp_path):
     _, path = with_examples(tmp_path)
     description, tensors = describe(path), load_file(path)
-    for examples, fits in ((KEPT, True), (KEPT | wrong, False), ({"counts": [1, 0, 1]}, False)):
+    for examples, fits in ((KEPT, True), (KEPT | wrong, False), ({"counts": [1, 0, 1]}, False), (None, False)):
         save_file(tensors, path, {"dppl": json.dumps(description | {"examples": examples})})
         if fits:
             assert dppl.load(path).examples_.to_dict() == examples

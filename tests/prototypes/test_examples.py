@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 
 import dppl
 from dppl import ApproxDP, GaussianDP, MeanPrototypes, PrivateSearch, PublicRows, SoftmaxPrototypes
-from dppl.errors import BudgetError, InputError, ParameterError
+from dppl.errors import BudgetError, InputError, ModelFileError, ParameterError
 from dppl.lattice import Lattice, SoftmaxGradient
 from dppl.prototypes import _examples
 from dppl.prototypes._examples import ExampleClassifier, GuidedAscent, Trust
@@ -351,3 +351,68 @@ def test_methods_that_do_not_start_from_examples_refuse_them():
     X, y, names, *_ = mixture()
     with pytest.raises(ParameterError, match="MeanPrototypes does not"):
         MeanPrototypes(GaussianDP(1.0), classes=range(20)).fit(X, y, X_examples=names, y_examples=range(20))
+
+
+# What a reviewer broke
+
+
+def test_without_a_public_class_list_nothing_is_free():
+    *_, names, _, _ = mixture()
+    with pytest.raises(ParameterError, match="classes must be the public list"):
+        SoftmaxPrototypes(GaussianDP(0)).fit(names, range(20), X_examples=names + 1, y_examples=range(20))
+
+
+def test_a_plan_refuses_the_private_records_as_examples_too():
+    X, y, *_ = mixture()
+    model = SoftmaxPrototypes(GaussianDP(1.0), classes=range(20))
+    for rows, labels in ((X, y), (X[:20], y[:20].copy()), (X[:20] + 1, y[:20])):
+        plan = model.plan(64, X_examples=rows, y_examples=labels)
+        with pytest.raises(ParameterError, match="_examples must be public data; got the private"):
+            model.fit(X, y, plan=plan)
+
+
+def test_private_labels_are_refused_as_labels_of_examples_before_one_is_shown():
+    X, y, *_ = mixture()
+    labels = [*y.tolist()[:-1], "Jane"]
+    with pytest.raises(ParameterError, match="y_examples must be public data; got the private labels") as raised:
+        SoftmaxPrototypes(GaussianDP(1.0), classes=range(20)).fit(X, labels, X_examples=X + 1, y_examples=labels)
+    assert "Jane" not in str(raised.value)
+
+
+@pytest.mark.parametrize("texts", [("one",), (1, 2, 3), ("a", "b", "\ud800")])
+def test_texts_that_no_model_can_keep_are_refused_before_anything_is_paid(texts, tmp_path):
+    X, y, names, *_ = mixture()
+    ledger = dppl.Ledger(tmp_path / "ledger.db", "records", GaussianDP(1.0))
+    table = dppl.data.EmbeddingTable.of(names[:3], texts=texts)
+    with pytest.raises(InputError, match="X_examples must"):
+        SoftmaxPrototypes(GaussianDP(1.0), classes=range(20)).fit(
+            X, y, X_examples=table, y_examples=[0, 1, 2], ledger=ledger
+        )
+    assert ledger.releases() == []
+
+
+def test_an_attribute_of_that_name_is_not_taken_for_texts():
+    class Rows(np.ndarray):
+        texts = np.arange(3)
+
+    data = mixture()
+    names = data[2]
+    assert fitted(GaussianDP(1.0), data, names.view(Rows), range(20)).examples_.texts is None
+
+
+def test_a_part_of_a_ledger_needs_the_ledger_also_where_nothing_is_paid():
+    *_, names, _, _ = mixture()
+    with pytest.raises(ParameterError, match="pass ledger as well"):
+        SoftmaxPrototypes(GaussianDP(0), classes=range(20)).fit(
+            np.empty((0, 64)), [], X_examples=names, y_examples=range(20), partition="part"
+        )
+
+
+def test_a_file_that_started_from_nothing_and_released_nothing_is_refused(tmp_path):
+    *_, names, _, _ = mixture()
+    model = SoftmaxPrototypes(GaussianDP(0), classes=range(20))
+    model.fit(np.empty((0, 64)), [], X_examples=names, y_examples=range(20))
+    model.examples_ = None
+    model.save(tmp_path / "m.safetensors")
+    with pytest.raises(ModelFileError, match="releases nothing and started from nothing"):
+        dppl.load(tmp_path / "m.safetensors")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dppl
-from dppl import GaussianDP, PrivateClassifier, PureDP
+from dppl import ZCDP, GaussianDP, PrivateClassifier, PureDP
 from dppl.encoders import load_encoder
 from dppl.errors import InputError, LabelSetWarning, ParameterError
 from dppl.estimators.public_data import ExamplesKept
@@ -246,7 +246,7 @@ def test_descriptions_help_where_the_budget_is_small(letters):
     assert scores[True] < 0.8
 
 
-def test_with_mu_of_0_no_private_item_is_embedded(letters, monkeypatch):
+def test_with_mu_of_0_no_private_item_is_embedded(letters, monkeypatch, tmp_path):
     embedded, original = [], classifier_module.embed_items
 
     def embed_items(encoder, items, name, **options):
@@ -258,5 +258,10 @@ def test_with_mu_of_0_no_private_item_is_embedded(letters, monkeypatch):
     assert "X" not in embedded
     assert model.guarantee_.releases == ()
     assert model.predict(["abab", "ghgh", "lmlm"]).tolist() == ["cat", "dog", "gnu"]
+    embedded.clear()  # of what was predicted
+    ledger = dppl.Ledger(tmp_path / "ledger.db", "records", ZCDP(1.0))
+    make(["fghij", "abcde", "klmno"], budget=GaussianDP(0)).fit(TEXTS, Y, ledger=ledger)
+    assert ledger.releases() == []
+    assert "X" not in embedded
     make(["fghij", "abcde", "klmno"]).fit(TEXTS, Y)  # the control
     assert "X" in embedded

@@ -140,14 +140,14 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Fit without a warning: the number of warnings would tell how many runs a search has, which is secret."""
         source = randomness(self.random_state)
         self._forget()
-        public.refuse_private(X)
+        public.refuse_private(X, y)
         rows, labels = reading.checked_inputs(X, y)
         if plan is None:
             classes = reading.public_classes(self.classes, labels)
             plan = self._planned(classes, public.checked(rows.shape[1], classes), rows.shape[1])
         else:
             self._check_plan(plan, rows.shape[1], public)
-        plan.refuse_private(X, rows)
+        plan.public.given.refuse_private(X, y)
         with self._whole_or_nothing():
             validate_data(self, X, skip_check_array=True)
             # What the model file will say; parameters set after the fit have no part in it.
@@ -343,11 +343,9 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self, guarantee: Guarantee, ledger: Ledger | None, partition: str | None
     ) -> tuple[Guarantee, LedgerEntry | None]:
         """Pay; return the guarantee, which notes where, and the entry."""
-        if not guarantee.releases:
-            return guarantee, None
-        if ledger is None:
-            if partition is not None:
-                raise ParameterError("partition names a part of a ledger's data set; pass ledger as well.")
+        if ledger is None and partition is not None:
+            raise ParameterError("partition names a part of a ledger's data set; pass ledger as well.")
+        if ledger is None or not guarantee.releases:
             return guarantee, None
         # Not the seed: whoever reads the ledger could take the noise out again.
         parameters = {name: as_json(value) for name, value in self._fitted_with.items() if name != "random_state"}
@@ -384,6 +382,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"{self.budget} lets nothing be released, so {type(self).__name__} has nothing to fit; "
                 "SoftmaxPrototypes makes a model of public examples alone of it."
             )
+        if self.budget.is_zero and self.classes is None:
+            raise ParameterError("classes must be the public list of classes where nothing private is read; got None.")
         _validate.one_of(ADJACENCIES, adjacency=self.adjacency)
         _validate.one_of(reading.UNKNOWN_LABELS, unknown_labels=self.unknown_labels)
 

@@ -189,14 +189,18 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Embedd
     model._restore(tensors, parameters)
     if "public_ids" in fields:
         _set_public_ids(model, fields["public_ids"])
-    _set_examples(model, fields.get("examples"))
+    _set_examples(model, fields)
     return model
 
 
-def _set_examples(model: EmbeddingClassifier, fields: dict[str, Any] | None) -> None:
-    if fields is not None and not model._STARTS_FROM_EXAMPLES:
-        raise Misfit("its method starts from no examples")
-    model.examples_ = None if fields is None else ExamplesKept.from_dict(fields, len(model.classes_))
+def _set_examples(model: EmbeddingClassifier, fields: dict[str, Any]) -> None:
+    model.examples_ = None
+    if "examples" in fields:
+        if not model._STARTS_FROM_EXAMPLES:
+            raise Misfit("its method starts from no examples")
+        model.examples_ = ExamplesKept.from_dict(fields["examples"], len(model.classes_))
+    elif not model.guarantee_.releases:
+        raise Misfit("it releases nothing and started from nothing")
 
 
 def _set_public_ids(model: EmbeddingClassifier, ids: list[list[str]]) -> None:

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.errors import ParameterError
-from dppl.estimators.public_data import PublicData, refuse_private_as_public
-from dppl.estimators.reading import check_encoder, depends_on_company, encoder_of
-from dppl.lattice import Lattice, RowSource
+from dppl.estimators.public_data import PublicData
+from dppl.estimators.reading import depends_on_company
+from dppl.lattice import Lattice
 from dppl.privacy import Guarantee
 
 _ROWS_MIX = "rounding by which an embedding may depend on the records embedded beside it"
@@ -56,18 +56,6 @@ class Plan:
         if not depends_on_company(X):
             return self.guarantee
         return replace(self.guarantee, not_covered=(_ROWS_MIX, *self.guarantee.not_covered))
-
-    def refuse_private(self, X: Any, rows: RowSource) -> None:
-        """Refuse private rows that are the public ones of this plan, or of another encoder.
-
-        Raises
-        ------
-        ParameterError, InputError
-        """
-        given = {"X_public": self.public.rows, "X_examples": self.public.examples and self.public.examples.rows}
-        for name, public in given.items():
-            refuse_private_as_public(rows, public, name)
-            check_encoder(public, encoder_of(X), name)
 
     def check(self, estimator: type, parameters: Mapping[str, Any]) -> None:
         """See that it was made by such an estimator with these parameters; one seed does as well as another.

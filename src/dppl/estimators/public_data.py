@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -13,10 +13,12 @@ from dppl.errors import InputError, ParameterError
 from dppl.estimators.reading import Codes, as_labels, as_rows, check_encoder, class_codes, encoder_of
 from dppl.estimators.splitters import whole_public_rows
 from dppl.lattice import RowSource, TensorRows, iter_blocks
+from dppl.lattice.tensors import is_tensor
 
 _EXAMPLE_ROWS = 4096
 # More than this a model does not keep of what was embedded.
 _MOST_CHARACTERS = 100_000
+_MOST_EXAMPLES = 10**12  # of a class, in a file that is believed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,15 +77,21 @@ class ExamplesKept:
         KeyError, TypeError, ValueError
             If the fields are not those of examples of so many classes.
         """
-        counts, texts = tuple(fields["counts"]), fields["texts"]
-        if len(counts) != n_classes or not all(type(count) is int and count >= 0 for count in counts):
+        if fields.keys() != {"counts", "texts"}:
+            raise KeyError("examples have counts and texts")
+        counts, texts = fields["counts"], fields["texts"]
+        if type(counts) is not list or len(counts) != n_classes or not any(counts):
             raise ValueError("the numbers of examples do not fit the classes")
+        if not all(type(count) is int and 0 <= count <= _MOST_EXAMPLES for count in counts):
+            raise ValueError("the numbers of examples are none")
         if texts is None:
-            return cls(counts)
-        found = tuple(map(tuple, texts))
-        if tuple(map(len, found)) != counts or not all(isinstance(text, str) for some in found for text in some):
+            return cls(tuple(counts))
+        if type(texts) is not list or not all(type(some) is list for some in texts):
+            raise TypeError("the texts of examples are lists of texts")
+        if [len(some) for some in texts] != counts:
             raise ValueError("the texts of the examples do not fit their numbers")
-        return cls(counts, found)
+        _check_texts([text for some in texts for text in some])
+        return cls(tuple(counts), tuple(map(tuple, texts)))
 
     def __str__(self) -> str:
         described = sum(count > 0 for count in self.counts)
@@ -98,10 +106,13 @@ class PublicData:
     ----------
     rows : ndarray or table of shape (n_public, n_features), or None
     examples : Examples or None
+    given : PublicArguments
+        What they were made of.
     """
 
     rows: RowSource | None = None
     examples: Examples | None = None
+    given: PublicArguments = field(default_factory=lambda: PublicArguments())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,8 +142,8 @@ class PublicArguments:
         """Whether there is nothing."""
         return self.X_public is None and self.X_examples is None
 
-    def refuse_private(self, X: Any) -> None:
-        """Refuse the private rows in a public role, and rows of another encoder. Says nothing about values.
+    def refuse_private(self, X: Any, y: Any) -> None:
+        """Refuse private rows or labels in a public role, and rows of another encoder. Says nothing about values.
 
         Raises
         ------
@@ -142,6 +153,7 @@ class PublicArguments:
             value = getattr(self, name)
             refuse_private_as_public(X, value, name)
             check_encoder(value, encoder_of(X), name)
+        refuse_private_as_public(y, self.y_examples, "y_examples")
 
     def checked(self, n_features: int, classes: NDArray[Any]) -> PublicData:
         """Return the public data of a fit on rows of that width, of these classes.
@@ -153,7 +165,7 @@ class PublicArguments:
         """
         rows = None if self.X_public is None else _rows(self.X_public, n_features, "X_public")
         if self.X_examples is None:
-            return PublicData(rows)
+            return PublicData(rows, None, self)
         source = _rows(self.X_examples, n_features, "X_examples")
         labels = as_labels(self.y_examples, source, ("X_examples", "y_examples"))
         examples = np.concatenate([np.empty((0, n_features)), *iter_blocks(source, _EXAMPLE_ROWS)])
@@ -166,7 +178,12 @@ class PublicArguments:
             # Examples are public, so the message may show their labels.
             wrong = labels.tolist()[int(np.flatnonzero(codes < 0)[0])]
             raise InputError(f"y_examples must be labels of the class list; {wrong!r} is not one.")
-        return PublicData(rows, Examples(examples, codes, getattr(self.X_examples, "texts", None)))
+        texts = getattr(self.X_examples, "texts", None)
+        if isinstance(texts, tuple):  # of a table
+            if len(texts) != len(codes):
+                raise InputError("X_examples must have one text for each row, or no texts.")
+            _check_texts(texts)
+        return PublicData(rows, Examples(examples, codes, texts if isinstance(texts, tuple) else None), self)
 
 
 def refuse_private_as_public(X: Any, X_public: Any, name: str = "X_public") -> None:
@@ -178,12 +195,27 @@ def refuse_private_as_public(X: Any, X_public: Any, name: str = "X_public") -> N
         If they are.
     """
     same = X_public is not None and X is X_public
+    X, X_public = _in_memory(X), _in_memory(X_public)
     if isinstance(X, np.ndarray) and isinstance(X_public, np.ndarray):
         same = np.may_share_memory(X, X_public)
     elif isinstance(X, TensorRows) and isinstance(X_public, TensorRows):
         same = X.shares_memory(X_public)
     if same:
-        raise ParameterError("must be public data; got the private rows themselves.", parameter=name)
+        what = "labels" if name.startswith("y") else "rows"
+        raise ParameterError(f"must be public data; got the private {what} themselves.", parameter=name)
+
+
+def _in_memory(value: Any) -> Any:
+    """Return what tells whether two values share memory: of a tensor its rows."""
+    return as_rows(value) if is_tensor(value) and value.ndim == 2 else value
+
+
+def _check_texts(texts: Sequence[Any]) -> None:
+    """Refuse what is not a text that a file can hold."""
+    if not all(isinstance(text, str) for text in texts):
+        raise InputError("the texts of X_examples must be str.")
+    if any("\ud800" <= character <= "\udfff" for text in texts for character in text):
+        raise InputError("the texts of X_examples must be without lone surrogates, which no file can hold.")
 
 
 def _rows(given: Any, n_features: int, name: str) -> RowSource:

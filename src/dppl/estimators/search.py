@@ -163,13 +163,12 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scores = RoundedGaussian.within(ZCDP(rho), self._squared_sensitivity())
         # A candidate whose parameters do not fit each other, the width or the public rows shows before it is paid for.
         public = PublicArguments.of(X_public, X_examples, y_examples)
-        public.refuse_private(X)
+        public.refuse_private(X, y)
         rows, labels = reading.checked_inputs(X, y)
         classes = reading.public_classes(self.estimator.classes, labels)
         data = public.checked(rows.shape[1], classes)
         models = (self._candidate(candidate, rho, source) for candidate in candidates)
         plans = [model._planned(classes, data, rows.shape[1]) for model in models]
-        plans[0].refuse_private(X, rows)
         guarantee = self._guarantee([plan.guarantee_on(X) for plan in plans], budget, rho, scores, source)
         charge = self._charge(guarantee, ledger, partition, candidates)
         with charged(charge):

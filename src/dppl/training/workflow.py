@@ -75,7 +75,7 @@ def fit(
     plan = None
     if estimator.classes is not None:
         plan, given = estimator.plan(dimension, **given), {}
-        if ledger is not None:
+        if ledger is not None and plan.guarantee.releases:
             ledger.check(plan.guarantee, partition=partition)
     if described is not None and plan is not None and not plan.guarantee.releases:
         rows, labels = EmbeddingTable.of(np.empty((0, dimension)), metadata=described.metadata), np.empty(0, np.int64)
