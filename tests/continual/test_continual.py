@@ -77,7 +77,7 @@ def test_without_noise_neither_the_split_nor_its_order_matters(accumulate):
             learn(order, budget=GaussianDP(1e5), accumulate=accumulate)
             for order in ([(X, named(y))], tasks, tasks[::-1])
         )
-        assert np.allclose(parts.prototypes_, whole.prototypes_, rtol=1e-5)
+        assert np.allclose(parts.prototypes_, whole.prototypes_, atol=1e-4)
         assert np.allclose(parts.prototypes_, reverse.prototypes_, rtol=1e-12)
         assert (parts.predict(X) == whole.predict(X)).all()
 

@@ -58,8 +58,8 @@ class ContinualPrototypes(EmbeddingClassifier):
     budget : GaussianDP, ZCDP or ApproxDP
         What each task may spend. Tasks are disjoint, so this is also what a record pays in all.
     classes : array-like of shape (n_classes,), default=None
-        Public list of all classes of all tasks; `partial_fit` needs it. Classes that never come cost little accuracy,
-        so a list that is too long is the safe choice. With None, `fit` reads the list from `y`, and warns.
+        Public list of all classes of all tasks; `partial_fit` needs it. Classes that never come cost hardly any
+        accuracy, so a list that is too long is the safe choice. With None, `fit` reads the list from `y`, and warns.
     accumulate : {"weighted", "sum"}, default="weighted"
         ``"sum"`` adds all sums of a class up [1]_, with the noise of every task, also of those that hold no record of
         the class. ``"weighted"`` computes from the released sums how likely a class is present in each task, and how
@@ -99,14 +99,16 @@ class ContinualPrototypes(EmbeddingClassifier):
     -----
     **Privacy.** Unit: one record. Relation: add one record to one task, or remove it from one. Released: a noisy sum
     for every class that a task may hold, in every task; all models in between may be published. Sensitivity: s in L2
-    over all sums of all tasks, where s = 127·√dim/4 lattice steps: a record touches one class of one task. Public
-    inputs: `classes`, `task_classes`, the boundaries and the order of tasks, all parameters, `X_public`, `n_features`.
-    Not covered: records or persons in several tasks, whose costs add up; boundaries set by private counts; leaving out
-    a task because it is empty; choice of parameters by private data, timing, a changed label (two steps).
+    over all sums of all tasks, where s = 127·√dim/4 lattice steps: a record touches one class of one task.
+    Public inputs: `classes`, `task_classes`, the boundaries and the order of tasks, all parameters, `X_public`,
+    `n_features`. Not covered: records or persons in several tasks, whose costs add up; boundaries set by private
+    counts; leaving out a task because it is empty; choice of parameters by private data, timing, a changed label (two
+    steps).
 
     References
     ----------
-    .. [1] The cosine similarity classifier for differentially private continual learning; see docs/continual.md.
+    .. [1] Tobaben, Klasson, Li, Solin, Honkela (2024), Differentially private continual learning using pre-trained
+       models, arXiv:2411.04680v2, Algorithm A4, the cosine similarity classifier.
 
     Examples
     --------
