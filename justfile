@@ -39,5 +39,5 @@ bench:
 
 # The results of docs/results.md again, from the embeddings in FOLDER
 results FOLDER:
-    for name in text images assistant; do dppl bench run $name --data {{FOLDER}} --out docs/results/$name.jsonl; done
+    for name in text images assistant examples; do dppl bench run $name --data {{FOLDER}} --out docs/results/$name.jsonl; done
     python tools/results_page.py

@@ -180,3 +180,27 @@ def test_without_such_locks_nobody_is_kept_away(tmp_path, monkeypatch):
     monkeypatch.setattr(_files, "fcntl", None)
     with locked(tmp_path, "taken"), locked(tmp_path, "taken"):
         pass
+
+
+@pytest.mark.usefixtures("way")
+def test_names_may_be_as_long_as_the_system_takes_them(tmp_path):
+    path = tmp_path / ("a" * 251 + ".npz")
+    for content in (b"old", b"new"):
+        write_atomically(path, content, overwrite=True)
+        assert path.read_bytes() == content
+
+
+@POSIX
+@pytest.mark.usefixtures("way")
+def test_a_folder_may_be_written_to_and_not_read(tmp_path, monkeypatch):
+    original = os.open
+
+    def unreadable(path, flags, *mode):
+        if flags == os.O_RDONLY and os.path.isdir(path):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return original(path, flags, *mode)
+
+    monkeypatch.setattr(os, "open", unreadable)
+    for content in (b"old", b"new"):
+        write_atomically(tmp_path / "file", content, overwrite=True)
+        assert (tmp_path / "file").read_bytes() == content

@@ -41,7 +41,7 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool, private: bool 
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into.")
-    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    part = path.with_name(f".{secrets.token_hex(8)}.part")  # no longer than most names
     mode = 0o600 if private else 0o666
     try:
         with _named(path):
@@ -144,7 +144,7 @@ def _hidden(part: Path, mode: int) -> IO[bytes]:
 
 def _link(file: IO[bytes], path: Path) -> None:
     """Give a file without a name this one."""
-    folder = os.open(path.parent, os.O_RDONLY)
+    folder = os.open(path.parent, os.O_PATH)
     try:
         # Only with a folder descriptor does Python pass the flag that follows this link to the nameless file.
         os.link(f"/proc/self/fd/{file.fileno()}", path.name, dst_dir_fd=folder, follow_symlinks=True)
@@ -154,7 +154,10 @@ def _link(file: IO[bytes], path: Path) -> None:
 
 def _sync_folder(folder: Path) -> None:
     if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            descriptor = os.open(folder, os.O_RDONLY)
+        except PermissionError:
+            return  # who may write into a folder but not read it cannot do more
         try:
             os.fsync(descriptor)
         finally:

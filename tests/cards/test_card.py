@@ -98,6 +98,19 @@ def test_the_card_says_everything_a_reviewer_asks(description):
     assert ("NOT FOR RELEASE" in card) == (not description["guarantee"]["fit_for_release"])
 
 
+def test_examples_of_the_classes_are_on_the_card(description):
+    assert "public examples" not in model_card(description)
+    classes = description["classes"]
+    counts = [2] + [0] * (len(classes) - 1)
+    card = model_card(description | {"examples": {"counts": counts, "texts": None}})
+    assert f"| public examples of the classes | 2, for 1 of {len(classes)} classes |" in card
+    assert "public descriptions" not in card
+    texts = [["a|b", "<i>"], *[[]] * (len(classes) - 1)]
+    card = model_card(description | {"examples": {"counts": counts, "texts": texts}})
+    (line,) = [line for line in card.splitlines() if line.startswith("| public descriptions |")]
+    assert line.endswith(": a\\|b / &lt;i> |")
+
+
 def test_texts_of_a_foreign_file_stay_in_their_cells(description):
     description["encoder"] = "evil\n# heading | <img src=x>"
     card = model_card(description).split("---\n", 2)[2]

@@ -22,6 +22,7 @@ from dppl import (
     baselines,
 )
 from dppl.cli.main import app
+from dppl.data import EmbeddingTable
 from dppl.estimators.model_file import describe
 from dppl.privacy import Guarantee
 
@@ -145,6 +146,21 @@ def test_ids_of_public_rows_are_valid_beside_public_rows_alone(statements):
     assert VALIDATOR.is_valid(statements["public-pure"] | ids)
     assert not VALIDATOR.is_valid(statements["public-pure"] | {"public_ids": [[1], [2], [3]]})
     assert not VALIDATOR.is_valid(statements["mean-zcdp"] | ids)
+
+
+def with_examples(folder, texts=None):
+    rows = EmbeddingTable.of(P[:3], texts=texts)
+    examples = {"X_examples": rows, "y_examples": [0, 0, 2]}
+    return statement(SoftmaxPrototypes(ZCDP(1.0), [0, 1, 2]), folder, **examples)
+
+
+def test_examples_of_the_classes_are_valid(tmp_path):
+    for texts, kept in ((None, None), ("abc", [["a", "b"], [], ["c"]])):
+        content = with_examples(tmp_path, texts)
+        VALIDATOR.validate(content)
+        assert content["examples"] == {"counts": [2, 0, 1], "texts": kept}
+    for wrong in ({"counts": [2]}, {"counts": [-1], "texts": None}, {"counts": [1], "texts": [[1]]}):
+        assert not VALIDATOR.is_valid(content | {"examples": wrong})
 
 
 def objects(content, path=()):

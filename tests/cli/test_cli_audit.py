@@ -54,7 +54,7 @@ def test_half_of_the_noise_is_found_and_has_its_own_exit_code(cli, monkeypatch):
         (("mean", "--rho", 1, "--epsilon", 1), 2),
         (("mean", "--mu", 1, "--rho", 1), 2),
         (("mean", "--mu", 1, "--epsilon", 1, "--delta", 1e-6), 2),
-        (("mean", "--mu", 0), 2),
+        (("mean", "--mu", 0), 3),
         (("mean", "--epsilon", 1), 3),
         (("mean", "--rho", 1, "--runs", 1), 2),
         (("mean", "--rho", 1, "--mechanism", "coinpress"), 2),

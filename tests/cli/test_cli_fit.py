@@ -22,6 +22,9 @@ CLASSES = ("cat", "dog", "gnu")
 SECRET = "Jane-Doe-4711"
 
 
+AUTO = ["--method", "auto"]
+
+
 def fit_arguments(task, *options, table=None):
     """Return a command line; sums, whose fit is the shortest, unless the options say otherwise."""
     method = [] if "--method" in options else ["--method", "mean"]
@@ -233,6 +236,35 @@ def test_an_unknown_label_can_be_left_out(task, cli):
         (["--rho", "1", "--rotation", "auto"], 2, "--public"),
         (["--rho", "1", "--rotation", "left"], 2, "--rotation must be"),
         (["--rho", "1", "--public", "{public}"], 2, "--public has no effect"),
+        (["--rho", "1", "--examples", "{folder}/ex.npz"], 2, "--examples has no effect with --method mean"),
+        (
+            ["--epsilon", "1", "--method", "public", "--public", "{public}", "--examples", "{folder}/ex.npz"],
+            2,
+            "no effect",
+        ),
+        (["--rho", "1", *AUTO, "--examples", "{folder}/train.npz"], 2, "--examples must be public data; got private"),
+        (["--rho", "1", *AUTO, "--examples", "{folder}/link.npz"], 2, "--examples must be public data; got private"),
+        (["--rho", "1", *AUTO, "--examples", "{folder}"], 2, "--examples must be public data; got private"),
+        (["--rho", "1", *AUTO, "--public", "{folder}"], 2, "--public must be public data; got private"),
+        (["--rho", "1", *AUTO, "--examples", "{public}"], 4, "has no labels"),
+        (["--rho", "1", *AUTO, "--examples", "{folder}/no.npz"], 4, "there is no file"),
+        (["--rho", "1", *AUTO, "--examples", "{classes}"], 4, "is not a table of embeddings"),
+        (
+            ["--rho", "1", *AUTO, "--examples", "{folder}/narrow.npz"],
+            4,
+            "X_examples must have the 8 features of X; got 5",
+        ),
+        (["--rho", "1", *AUTO, "--examples", "{folder}/odd.npz"], 4, "labels of the class list; 'cow' is not one"),
+        (
+            ["--rho", "1", *AUTO, "--examples", "{folder}/zero.npz"],
+            4,
+            "X_examples must be finite rows that are not zero",
+        ),
+        (
+            ["--rho", "1", *AUTO, "--examples", "{folder}/ex.npz", "--out", "{folder}/ex.npz", "--force"],
+            2,
+            "that is read",
+        ),
         (
             ["--rho", "1", "--clip", "auto"],
             2,
@@ -268,6 +300,14 @@ def test_an_unknown_label_can_be_left_out(task, cli):
     ],
 )
 def test_a_mistake_gets_one_line_and_a_code(options, code, words, task, cli, error_line):
+    for name, rows, label in (
+        ("ex", np.eye(8), "cat"),
+        ("narrow", np.eye(5), "cat"),
+        ("odd", np.eye(8), "cow"),
+        ("zero", np.zeros((2, 8)), "cat"),
+    ):
+        write_table(task.folder / f"{name}.npz", rows, np.array([label] * len(rows)))
+    (task.folder / "link.npz").hardlink_to(task.table)
     filled = [option.format(public=task.public, classes=task.classes, folder=task.folder) for option in options]
     result = cli(*fit_arguments(task, *filled))
     assert result.exit_code == code
@@ -562,6 +602,32 @@ def test_a_linear_model_is_fitted_shown_and_used(task, cli, public):
     assert len(cli("predict", task.out, task.table).stdout.splitlines()) == len(task.y)
 
 
+def test_public_examples_are_read_and_shown(task, cli, error_line):
+    examples, of = task.X_public[:5], np.array(["cat", "cat", "gnu", "gnu", "gnu"])
+    write_table(task.folder / "examples.npz", examples, of)
+    options = ["--mu", "1", *AUTO, "--seed", 3, "--examples", task.folder / "examples.npz"]
+    result = cli(*fit_arguments(task, *options))
+    assert (result.exit_code, result.stderr) == (0, "")
+    again = dppl.SoftmaxPrototypes(dppl.GaussianDP(1.0), list(CLASSES), random_state=3)
+    again.fit(task.X, task.y, X_examples=examples, y_examples=of)
+    assert task.out.read_bytes() == again.to_bytes()
+    shown = cli("show", task.out).stdout
+    assert "examples    5, for 2 of 3 classes, all public" in shown
+    assert "public descriptions" not in shown
+    assert "(X_examples)" in shown
+    assert "| public examples of the classes | 5, for 2 of 3 classes |" in cli("show", task.out, "--card").stdout
+
+
+def test_examples_of_another_encoder_are_refused(task, cli, error_line):
+    for name, encoder in (("private", "one"), ("named", "other")):
+        rows, of = (task.X, task.y) if name == "private" else (np.eye(8)[:3], np.array(CLASSES))
+        write_table(task.folder / f"{name}.parquet", rows, of, metadata={"encoder": encoder})
+    options = ["--mu", "1", *AUTO, "--examples", task.folder / "named.parquet"]
+    result = cli(*fit_arguments(task, *options, table=task.folder / "private.parquet"))
+    assert result.exit_code == 4
+    assert "X_examples must be embedded by the encoder that the fit names" in error_line(result)
+
+
 @pytest.mark.parametrize(
     "options",
     [["--pool", 2], ["--adjacency", "replace-one"], ["--rotation", 1], ["--metric", "cosine"], ["--clip", "auto"]],
@@ -570,3 +636,15 @@ def test_options_of_other_methods_are_refused(task, cli, error_line, options):
     result = cli(*fit_arguments(task, "--rho", 1, "--method", "softmax", *options))
     assert result.exit_code == 2
     assert options[0] in error_line(result)
+
+
+def test_a_model_of_public_examples_alone_is_shown_as_one(task, cli):
+    write_table(task.folder / "examples.npz", np.eye(8)[:3], np.array(CLASSES))
+    result = cli(*fit_arguments(task, "--mu", "0", *AUTO, "--examples", task.folder / "examples.npz"))
+    assert (result.exit_code, result.stderr) == (0, "")
+    for command in (["show", task.out], ["show", task.out, "--card"]):
+        shown = " ".join(cli(*command).stdout.split())
+        assert "Nothing was released from private records" in shown
+        assert "before dppl accounted" not in shown
+        assert "sensitivity and parameters" not in shown
+        assert "## Releases" not in shown

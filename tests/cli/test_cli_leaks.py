@@ -83,6 +83,7 @@ FITS = {
     "automatic with public rows": ["--mu", "1", "--method", "auto", "--public", "public.npz"],
     "softmax": ["--epsilon", "2", "--delta", "1e-6", "--method", "softmax"],
     "softmax with public rows": ["--mu", "1", "--method", "softmax", "--public", "public.npz"],
+    "automatic from examples": ["--mu", "1", "--method", "auto", "--examples", "named.npz"],
     "public": ["--epsilon", "1", "--method", "public", "--public", "public.npz"],
     "three public": ["--rho", "1", "--method", "public", "--public", "public.npz", "--prototypes", "3"],
     "replaced public": ["--epsilon", "1", "--method", "public", "--public", "public.npz", "--adjacency", "replace-one"],
@@ -304,6 +305,7 @@ def folders(tmp_path):
             LAYOUTS[layout][0](folder / "private", rows, labels)
             (folder / "classes.txt").write_text("".join(f"{name}\n" for name in CLASSES))
             write_table(folder / "public.npz", PUBLIC)
+            write_table(folder / "named.npz", PUBLIC[:3], np.array(CLASSES))
             write_table(folder / "narrow.npz", PUBLIC[:, :5])
         return made
 
@@ -385,7 +387,11 @@ def replayed(monkeypatch):
 
 
 @pytest.mark.usefixtures("replayed")
-@pytest.mark.parametrize("public", [[], ["--public", "public.npz"]], ids=["alone", "with public rows"])
+@pytest.mark.parametrize(
+    "public",
+    [[], ["--public", "public.npz"], ["--examples", "named.npz"]],
+    ids=["alone", "with public rows", "with examples"],
+)
 @pytest.mark.parametrize("record", RECORDS)
 def test_the_automatic_method_makes_all_that_it_leaves_of_what_it_releases(record, public, folders, assert_same):
     pair = folders(neighbours(record))
@@ -518,6 +524,7 @@ def raw_folders(tmp_path, letters):
             (folder / "private").mkdir()
             SOURCES[source][0](folder / "private", *data)
             (folder / "classes.txt").write_text("".join(f"{name}\n" for name in CLASSES))
+            (folder / "described.csv").write_text("class,text\ncat,abc\ndog,klm\n")
             # Ten public records, so that no id is longer than another.
             (folder / "pool.txt").write_text("".join(f"{text}\n" for text in TEXTS[2:]))
             SOURCES["images"][0](folder, TEXTS[2:], Y[2:])
@@ -568,11 +575,15 @@ def test_a_record_that_cannot_be_used_beside_one_that_can(source, raw_folders, a
 
 
 @pytest.mark.usefixtures("replayed")
+@pytest.mark.parametrize("describe", [[], ["--describe", "none"], ["--describe", "described.csv"]])
 @pytest.mark.parametrize("item", ITEMS)
-def test_training_by_the_automatic_method_makes_all_that_it_leaves_of_what_it_releases(item, raw_folders, assert_same):
+def test_training_by_the_automatic_method_makes_all_that_it_leaves_of_what_it_releases(
+    item, describe, raw_folders, assert_same
+):
     pair = raw_folders(raw_neighbours(*ITEMS[item]))
     assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "2"])
-    trace = assert_same(pair, train(["--rho", "1", *pool_of("csv"), *LEDGER], label=ITEMS[item][1]))
+    trace = assert_same(pair, train(["--rho", "1", *pool_of("csv"), *LEDGER, *describe], label=ITEMS[item][1]))
+    assert ("Class names are used" in trace.stdout) == (not describe)
     assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
     assert "SoftmaxPrototypes" in trace.stdout
     for command, arguments, _ in AFTER:

@@ -250,9 +250,13 @@ def test_the_real_command_predicts_into_a_pipe_that_closes(task, model):
 def test_a_command_that_is_told_to_end_leaves_no_embeddings_behind(number, tmp_path):
     """None is written. The command waits and wakes often: a signal just before a long call waits for its end."""
     script = """
+import signal
 import time
 from pathlib import Path
 from dppl.cli import main, predict
+
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup ignores, and children inherit that
 
 def wait(*_, **__):
     print("waiting", flush=True)

@@ -20,6 +20,7 @@ from dppl.embedding import open_source
 from dppl.encoders import load_encoder
 from dppl.encoders.fixed import FixedShapeEncoder
 from dppl.estimators import reading
+from dppl.estimators.public_data import ExamplesKept
 from dppl.privacy import ZCDP
 from dppl.training import workflow
 
@@ -180,7 +181,7 @@ def test_ids_of_a_column_lead_back_to_the_texts(mails, cli):
 
 
 def test_it_is_embed_and_fit_one_after_the_other(mails, cli):
-    assert cli(*TRAIN, *EXACT, "--public", "pool.txt").exit_code == 0
+    assert cli(*TRAIN, *EXACT, "--public", "pool.txt", "--describe", "none").exit_code == 0
     for source, out in (("mails.csv", "train"), ("pool.txt", "public")):
         assert cli("embed", source, "--encoder", "letters", "--out", out).exit_code == 0
     options = ["--classes", "classes.txt", "--public", "public", *EXACT]
@@ -188,8 +189,93 @@ def test_it_is_embed_and_fit_one_after_the_other(mails, cli):
     content = (mails / "m.safetensors").read_bytes()
     assert (mails / "fit.safetensors").read_bytes() == content
     # A table as the public pool does as well.
-    assert cli(*TRAIN, *EXACT, "--public", "public", "--force").exit_code == 0
+    assert cli(*TRAIN, *EXACT, "--public", "public", "--describe", "none", "--force").exit_code == 0
     assert (mails / "m.safetensors").read_bytes() == content
+
+
+def test_described_it_is_embed_and_fit_with_examples(mails, cli):
+    """But for the texts, which a table of embeddings does not hold."""
+    write_csv(mails / "names.csv", CLASSES, CLASSES)
+    assert cli(*TRAIN, "--mu", "1", "--seed", "3").exit_code == 0
+    for source, out in (("mails.csv", "train"), ("names.csv", "named")):
+        assert cli("embed", source, "--encoder", "letters", "--out", out).exit_code == 0
+    options = ["--classes", "classes.txt", "--examples", "named", "--mu", "1", "--seed", "3"]
+    assert cli("fit", "train", *options, "--out", "fit.safetensors").exit_code == 0
+    described, fitted = dppl.load("m.safetensors"), dppl.load("fit.safetensors")
+    np.testing.assert_array_equal(described.coef_, fitted.coef_)
+    assert str(described.guarantee_) == str(fitted.guarantee_)
+    assert described.examples_ == ExamplesKept((1, 1, 1), (("cat",), ("dog",), ("gnu",)))
+    assert fitted.examples_ == ExamplesKept((1, 1, 1))
+
+
+NAMED = "Class names are used as public descriptions (--describe none leaves them out).\n"
+NOT_NAMED = (
+    "Classes are not described, since not every name is a word of its own (--describe FILE describes them; --describe "
+    "names takes the names all the same).\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "said", "used"),
+    [
+        (CLASSES, [], NAMED, True),
+        (CLASSES, ["--describe", "none"], None, False),
+        (CLASSES, ["--describe", "names"], None, True),
+        (["1", "2", "3"], [], NOT_NAMED, False),
+        (["1", "2", "3"], ["--describe", "names"], None, True),
+        (CLASSES, ["--method", "mean"], None, False),
+        (CLASSES, ["--method", "mean", "--describe", "none"], None, False),
+    ],
+)
+def test_it_is_said_whether_class_names_are_used(names, options, said, used, mails, cli):
+    """Which depends on the public class list, the encoder, the method and the option, and on nothing else."""
+    (mails / "classes.txt").write_text("".join(f"{name}\n" for name in names))
+    write_csv(mails / "mails.csv", TEXTS, [names[CLASSES.index(label)] for label in Y])
+    (mails / "classes.csv").write_text("class,text\n")
+    result = cli(*TRAIN, "--mu", "1", *options)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert {line for line in (NAMED, NOT_NAMED) if line in result.stdout} == ({said} if said else set())
+    shown = cli("show", "m.safetensors").stdout
+    assert ("public descriptions" in shown, "examples    3, for 3 of 3 classes, all public" in shown) == (used, used)
+    assert ("wrote or chose them by looking at private records" in " ".join(shown.split())) == used
+    assert ("| public examples of the classes |" in cli("show", "m.safetensors", "--card").stdout) == used
+
+
+DESCRIBED = 'text,class\nabcab,cat\n"abe, ced",cat\nfghij,dog\n'
+
+
+def test_descriptions_come_from_a_file(mails, cli):
+    (mails / "described.csv").write_text(DESCRIBED)
+    result = cli(*TRAIN, "--mu", "1", "--describe", "described.csv")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert NAMED not in result.stdout
+    kept = ExamplesKept((2, 1, 0), (("abcab", "abe, ced"), ("fghij",), ()))
+    assert dppl.load("m.safetensors").examples_ == kept
+    rows = [
+        [cell.strip() for cell in line.split("│")[1:-1]] for line in cli("show", "m.safetensors").stdout.splitlines()
+    ]
+    assert [row for row in rows if len(row) == 2] == [["cat", "abcab"], ["", "abe, ced"], ["dog", "fghij"]]
+    card = cli("show", "m.safetensors", "--card").stdout
+    assert "| public descriptions | cat: abcab / abe, ced, dog: fghij |" in card
+    assert json.loads(cli("show", "m.safetensors", "--json").stdout)["examples"] == kept.to_dict()
+
+
+def test_a_folder_of_public_images_describes_classes(photos, cli):
+    train = ["train", "photos", "--encoder", "pixels", "--classes", "classes.txt", "--mu", "0.3", "--seed", "1"]
+    rng = np.random.default_rng(1)
+    for name, shade in zip(CLASSES, (20, 128, 235), strict=True):
+        (photos / "examples" / name).mkdir(parents=True)
+        pixels = np.clip(shade + rng.integers(-20, 20, (20, 30, 3)), 0, 255).astype(np.uint8)
+        Image.fromarray(pixels).save(photos / "examples" / name / "1.png")
+    result = cli(*train, "--describe", "examples", "--out", "m.safetensors")
+    assert (result.exit_code, result.stderr) == (0, "")
+    model = dppl.load("m.safetensors")
+    assert model.examples_ == ExamplesKept((1, 1, 1))
+    python = dppl.PrivateClassifier("pixels", dppl.GaussianDP(0.3), CLASSES, random_state=1)
+    python.set_params(descriptions=photos / "examples")
+    images = sorted((photos / "photos").rglob("*.png"))
+    python.fit(images, [path.parent.name for path in images])
+    assert python.model_.to_bytes() == (photos / "m.safetensors").read_bytes()
 
 
 def test_from_images_to_a_sheet_of_public_ones(photos, cli):
@@ -272,10 +358,21 @@ def test_records_that_cannot_be_used_are_left_out_and_listed(mails, cli):
 def test_the_command_and_python_make_the_same_model_and_predictions(mails, cli):
     texts, labels = ["", *TEXTS, "an odd one", "abc"], ["cat", *Y, "Jane", "gnu"]
     write_csv(mails / "mails.csv", texts, labels)
-    for options in (["--method", "mean"], ["--method", "softmax"], ["--public", "pool.txt"]):
+    (mails / "described.csv").write_text(DESCRIBED)
+    for options in (
+        ["--method", "mean"],
+        ["--method", "softmax"],
+        ["--public", "pool.txt"],
+        ["--describe", "none"],
+        ["--describe", "names"],
+        ["--describe", "described.csv"],
+    ):
         assert cli(*TRAIN, *EXACT, *options, "--force").exit_code == 0
         model = dppl.PrivateClassifier("letters", ZCDP(1e4), CLASSES, random_state=3)
         model.set_params(method=options[1] if options[0] == "--method" else "auto")
+        if options[0] == "--describe":
+            given = {"none": None, "names": "names"}.get(options[1], mails / "described.csv")
+            model.set_params(descriptions=given)
         model.fit(texts, labels, X_public=POOL if options[0] == "--public" else None)
         model.save(mails / "python.safetensors", overwrite=True)
         assert (mails / "python.safetensors").read_bytes() == (mails / "m.safetensors").read_bytes()
@@ -286,7 +383,7 @@ def test_the_command_and_python_make_the_same_model_and_predictions(mails, cli):
 
 
 def test_without_the_command_the_way_is_the_same(mails, cli, letters):
-    assert cli(*TRAIN, *EXACT).exit_code == 0
+    assert cli(*TRAIN, *EXACT, "--describe", "none").exit_code == 0
     content = (mails / "m.safetensors").read_bytes()
     estimator = dppl.SoftmaxPrototypes(ZCDP(1e4), CLASSES, random_state=3)
     folder = mails / "tables"
@@ -479,6 +576,8 @@ def test_public_things_and_the_account_come_first_and_the_charge_before_a_mechan
         monkeypatch.setattr(owner, name, call)
 
     cli("ledger", "create", "ledger.db", "--dataset", "mails", "--rho", "1")
+    noted(workflow, "embed_examples", "examples embedded")
+    noted(classifier, "embed_examples", "examples embedded")
     noted(workflow, "embed", lambda source, encoder, out: f"{out.name} embedded")
     noted(classifier, "embed_items", lambda encoder, items, name: f"{name} embedded")
     noted(dppl.SoftmaxPrototypes, "plan", "planned")
@@ -496,7 +595,7 @@ def test_public_things_and_the_account_come_first_and_the_charge_before_a_mechan
         ledger = dppl.Ledger("ledger.db", "mails")
         dppl.PrivateClassifier("letters", ZCDP(0.5), CLASSES).fit(TEXTS, Y, X_public=POOL, ledger=ledger)
         names, after = ("X_public", "X"), []
-    first = [f"{names[0]} embedded", "planned", "account checked", f"{names[1]} embedded"]
+    first = ["examples embedded", f"{names[0]} embedded", "planned", "account checked", f"{names[1]} embedded"]
     assert seen == [*first, "charged", "labels matched", "released", *after]
 
 
@@ -524,6 +623,22 @@ def test_public_things_and_the_account_come_first_and_the_charge_before_a_mechan
         (["--rho", "1", "--ledger", "ledger.db"], 2, "--dataset NAME go together"),
         (["--rho", "1", "--ledger", "ledger.db", "--dataset", "x"], 4, "ledger.db"),
         (["--rho", "1", "--classes", "none.txt"], 4, "none.txt"),
+        (["--rho", "1", "--describe", "name"], 2, "--describe must be names, none, or an existing file or folder"),
+        (["--rho", "1", "--describe", "mails.csv"], 2, "--describe must be public data; got private data"),
+        (["--rho", "1", "--describe", "link.csv"], 2, "--describe must be public data; got private data"),
+        (["--rho", "1", "--describe", "."], 2, "--describe must be public data; got private data"),
+        (["--rho", "1", "--describe", "names", "--method", "mean"], 2, "--describe has no effect with --method mean"),
+        (["--epsilon", "1", "--public", "pool.txt", "--describe", "named.csv"], 2, "no effect with --method public"),
+        (["--rho", "1", "--describe", "pool.txt"], 2, "--describe must be a CSV file with the columns class and text"),
+        (["--rho", "1", "--describe", "new.csv"], 4, "must have the columns class and text; its first line is 'text'"),
+        (
+            ["--rho", "1", "--describe", "odd.csv"],
+            4,
+            "must describe classes of the list only; not in the list: 'cow', 'yak'.",
+        ),
+        (["--rho", "1", "--describe", "named.csv", "--out", "named.csv", "--force"], 2, "must not be a file that is"),
+        (["--rho", "1", "--describe", "blank.csv"], 4, "not so the description ' ' of 'cat': it is empty"),
+        (["--rho", "1", "--describe", "no.csv"], 4, "--describe must describe at least one class"),
         (["--epsilon", "1"], 2, "selects rows of public data; add --public, or --delta D"),
         (["--epsilon", "1", "--method", "mean"], 3, "pure DP"),
         ([], 2, "exactly one budget"),
@@ -531,6 +646,11 @@ def test_public_things_and_the_account_come_first_and_the_charge_before_a_mechan
 )
 def test_a_mistake_gets_one_line_and_a_code(options, code, words, mails, cli, error_line):
     (mails / "taken").write_text("precious")
+    (mails / "named.csv").write_text("class,text\ncat,abc\n")
+    (mails / "odd.csv").write_text("class,text\ncat,abc\nyak,abc\ncow,b\nyak,c\n")
+    (mails / "blank.csv").write_text("class,text\ncat, \n")
+    (mails / "no.csv").write_text("class,text\n\n")
+    (mails / "link.csv").hardlink_to(mails / "mails.csv")
     write_table(mails / "narrow.npz", np.eye(5))
     name = json.loads(load_encoder("letters?version=2").fingerprint.text())
     write_table(mails / "other.parquet", np.eye(27), metadata={"encoder": json.dumps(name)})

@@ -104,8 +104,8 @@ def test_a_bad_row_of_a_csv_file_costs_no_other(tmp_path, run, texts):
     assert found.ids == ["1", "9"]
     assert found.reasons == {
         "row 1": "it is not UTF-8",
-        "row 2": "its row has not the header's length",
-        "row 3": "its row has not the header's length",
+        "row 2": "its row has more or fewer columns than the header",
+        "row 3": "its row has more or fewer columns than the header",
         "row 4": "it is empty",
         "row 5": "its row has a misplaced or open quote",
         "row 6": "its id occurred before",

@@ -10,6 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import dppl
+from dppl.cli.main import app
 from dppl.encoders import Encoder, Fingerprint, load_encoder, sentence_transformers
 from dppl.encoders import transformers as hf
 from dppl.encoders.fixed import FixedShapeEncoder
@@ -448,6 +450,73 @@ def test_hf_models_of_both(torch, transformers, clip, images, texts, independent
     assert pictures.dimension == words.dimension == 12
     independent(pictures, images)
     independent(words, texts)
+
+
+def reference(transformers, folder, texts, **padding):
+    """Return what the library's own example gives, text by text."""
+    model, tokenizer = (kind.from_pretrained(folder) for kind in (transformers.AutoModel, transformers.AutoTokenizer))
+    inputs = [tokenizer(text, truncation=True, max_length=48, return_tensors="pt", **padding) for text in texts]
+    rows = [model.eval().get_text_features(input_ids=one["input_ids"]).pooler_output for one in inputs]
+    return np.concatenate([row.detach().numpy() for row in rows])
+
+
+def test_the_tower_of_texts_embeds_into_the_space_of_the_images(torch, transformers, clip, images, vit):
+    encoder = load_encoder(f"hf:{clip}", batch_rows=4)
+    tower = encoder.text_tower()
+    assert (tower.modality, tower.dimension) == ("text", encoder.dimension)
+    names = ["card", "my account was charged twice"]
+    np.testing.assert_allclose(tower.encode(names), reference(transformers, clip, names), rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(encoder)).text_tower().encode(names), tower.encode(names))
+    assert tower.text_tower() is None
+    assert load_encoder(f"hf:{vit}", batch_rows=4).text_tower() is None
+
+
+def test_images_are_described_by_texts(torch, transformers, clip, vit, images, tmp_path, monkeypatch, runner):
+    """In Python and by the command alike; an encoder without a tower for texts says what to do."""
+    monkeypatch.chdir(tmp_path)
+    classes, y = ["card", "not-my-account"], ["card", "not-my-account"] * 4
+    for number, (label, image) in enumerate(zip(y, images[:8], strict=True)):
+        (tmp_path / "photos" / label).mkdir(parents=True, exist_ok=True)
+        image.save(tmp_path / "photos" / label / f"{number}.png")
+    (tmp_path / "classes.txt").write_text("".join(f"{name}\n" for name in classes))
+    command = ["train", "photos", "--encoder", f"hf:{clip}", "--classes", "classes.txt", "--mu", "1", "--seed", "1"]
+    done = runner.invoke(app, [*command, "--describe", "names", "--out", "m.safetensors"])
+    assert done.exit_code == 0, done.stderr
+    paths = sorted((tmp_path / "photos").rglob("*.png"))
+    model = dppl.PrivateClassifier(f"hf:{clip}", dppl.GaussianDP(1.0), classes, descriptions="names", random_state=1)
+    model.fit(paths, [path.parent.name for path in paths])
+    assert (tmp_path / "m.safetensors").read_bytes() == model.model_.to_bytes()
+    assert model.model_.examples_.texts == (("card",), ("not my account",))
+    direct = dppl.SoftmaxPrototypes(dppl.GaussianDP(1.0), classes, random_state=1)
+    rows = load_encoder(f"hf:{clip}?modality=text").encode(["card", "not my account"]).astype(np.float16)
+    X = load_encoder(f"hf:{clip}").encode([PIL.open(path) for path in paths]).astype(np.float16)
+    direct.fit(X, [path.parent.name for path in paths], X_examples=rows, y_examples=classes)
+    np.testing.assert_array_equal(model.model_.coef_, direct.coef_)
+    # By default only texts are described by the names of their classes.
+    assert model.set_params(descriptions="auto").fit(paths, y).model_.examples_ is None
+    command[3] = f"hf:{vit}"
+    refused = runner.invoke(app, [*command, "--describe", "names", "--out", "n.safetensors"])
+    assert refused.exit_code == 2
+    assert "--describe must be a folder with a subfolder of example images for each class" in refused.stderr
+    assert "Texts need an encoder with two towers, such as CLIP" in refused.stderr
+    assert not list(tmp_path.glob("n.safetensors*"))
+
+
+def test_siglip_reads_texts_padded_as_it_was_trained(torch, transformers, tokenizer, tmp_path, independent, texts):
+    text = {"vocab_size": len(tokenizer), "max_position_embeddings": 48, "projection_size": 24}
+    config = transformers.SiglipConfig(
+        text_config={**SIZES, **text, "eos_token_id": 1, "bos_token_id": 0},
+        vision_config={**SIZES, "image_size": 16, "patch_size": 4},
+    )
+    transformers.SiglipModel(config).save_pretrained(tmp_path / "siglip")
+    tokenizer.save_pretrained(tmp_path / "siglip")
+    write_processor(tmp_path / "siglip", "SiglipImageProcessor")
+    tower = load_encoder(f"hf:{tmp_path / 'siglip'}?modality=text", batch_rows=4)
+    expected = reference(transformers, tmp_path / "siglip", texts, padding="max_length")
+    np.testing.assert_allclose(tower.encode(texts), expected, rtol=1e-4, atol=1e-5)
+    unpadded = reference(transformers, tmp_path / "siglip", texts)
+    assert not np.allclose(tower.encode(texts), unpadded, rtol=1e-2, atol=1e-3)
+    independent(tower, texts)
 
 
 @pytest.fixture(scope="module")

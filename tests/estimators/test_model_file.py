@@ -13,9 +13,10 @@ from scipy import stats
 
 import dppl
 from dppl import ZCDP, ApproxDP, GaussianDP, MeanPrototypes, PublicPrototypes, PureDP
-from dppl.data import read_table
+from dppl.data import EmbeddingTable, read_table
 from dppl.errors import ModelFileError
 from dppl.estimators.model_file import FORMAT, describe, to_bytes
+from dppl.estimators.public_data import ExamplesKept
 from dppl.privacy import Cost, compose
 from dppl.prototypes import former
 
@@ -96,6 +97,61 @@ def test_ids_in_a_model_without_public_rows_are_refused(ids, tmp_path):
         dppl.load(path)
 
 
+def with_examples(tmp_path, texts="ab"):
+    model = dppl.SoftmaxPrototypes(ZCDP(1.0), list("abc"))
+    rows = EmbeddingTable.of(P[:2], texts=texts)
+    model.fit(X, TEXT, X_examples=rows, y_examples=["c", "a"]).save(tmp_path / "m.safetensors")
+    return model, tmp_path / "m.safetensors"
+
+
+@pytest.mark.parametrize(("texts", "kept"), [("éb", (("b",), (), ("é",))), (None, None)])
+def test_what_is_kept_of_examples_comes_back(texts, kept, tmp_path):
+    model, path = with_examples(tmp_path, texts)
+    again = dppl.load(path)
+    assert again.examples_ == model.examples_ == ExamplesKept((1, 0, 1), kept)
+    assert to_bytes(again) == to_bytes(model)
+    model.fit(X, TEXT)
+    assert model.examples_ is None
+    assert b"examples" not in model.to_bytes()
+
+
+KEPT = {"counts": [1, 0, 1], "texts": [["a"], [], ["b"]]}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"counts": [1, 1]},
+        {"counts": [1, -1, 1]},
+        {"counts": [1, True, 1]},
+        {"counts": 3},
+        {"texts": [["a"], ["b"]]},
+        {"texts": [["a"], ["b"], []]},
+        {"texts": [["a"], [], [1]]},
+        {"texts": "a b"},
+    ],
+)
+def test_examples_that_do_not_fit_are_refused(wrong, tmp_path):
+    _, path = with_examples(tmp_path)
+    description, tensors = describe(path), load_file(path)
+    for examples, fits in ((KEPT, True), (KEPT | wrong, False), ({"counts": [1, 0, 1]}, False)):
+        save_file(tensors, path, {"dppl": json.dumps(description | {"examples": examples})})
+        if fits:
+            assert dppl.load(path).examples_.to_dict() == examples
+        else:
+            with pytest.raises(ModelFileError, match="is not a complete dppl model"):
+                dppl.load(path)
+
+
+def test_examples_in_a_model_that_takes_none_are_refused(tmp_path):
+    path = tmp_path / "m.safetensors"
+    model = MODELS["mean"].fit(X, TEXT)
+    model.save(path)
+    save_file({"prototypes": model.prototypes_}, path, {"dppl": json.dumps(describe(path) | {"examples": KEPT})})
+    with pytest.raises(ModelFileError, match="starts from no examples"):
+        dppl.load(path)
+
+
 def test_an_existing_file_stays_unless_told_otherwise(model, tmp_path):
     path = tmp_path / "m.safetensors"
     path.write_bytes(b"precious")
@@ -129,7 +185,7 @@ def test_foreign_and_later_files_are_refused(tmp_path):
     with pytest.raises(ModelFileError, match=r"format 99.*Update dppl"):
         dppl.load(path)
     path.write_text("label,x\n")
-    with pytest.raises(ModelFileError, match="no whole safetensors file"):
+    with pytest.raises(ModelFileError, match="not a whole safetensors file"):
         dppl.load(path)
     with pytest.raises(FileNotFoundError, match="no model file"):
         dppl.load(tmp_path / "absent")

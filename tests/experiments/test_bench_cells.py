@@ -11,7 +11,7 @@ from dppl.data import long_tailed
 from dppl.errors import InputError, ParameterError
 from dppl.experiments import cells as cells_module
 from dppl.experiments.cells import check_cells, paper_epsilon, run_cell
-from dppl.experiments.datasets import Pool, load_dataset
+from dppl.experiments.datasets import Examples, Pool, load_dataset
 from dppl.experiments.methods import METHODS, Choice, Method
 from dppl.experiments.splits import random_rows, validation_split
 from dppl.mechanisms import CoinPress
@@ -121,13 +121,69 @@ def test_a_failing_cell_is_recorded_with_its_error(run):
 
 
 def test_every_private_method_spends_budgets_of_mu_in_exact_integers(run):
-    methods = [name for name, method in METHODS.items() if method.private]
-    records = run(methods=methods, budgets={"mu": [0.7]})
-    assert [record["cell"]["method"] for record in records] == methods
+    methods = {name: method for name, method in METHODS.items() if method.private}
+    entries = [{"method": name, "examples": 2} if one.needs_examples else name for name, one in methods.items()]
+    records = run(methods=entries, budgets={"mu": [0.7]})
+    assert [record["cell"]["method"] for record in records] == [*methods]
     for record in records:
         assert record["status"] == "done"
         assert record["exact"]
         assert (record["cell"]["budget"], record["e"], record["notion"]) == ({"mu": 0.7}, 0.7, "Gaussian DP")
+
+
+def test_rows_that_are_examples_are_no_private_ones(experiment):
+    dataset = load_dataset(experiment().datasets["blobs", "none"])
+    private, given = dataset.split(Examples(5), seed=1)
+    assert np.bincount(dataset.y[private]).tolist() == [35] * 4
+    assert given["y_examples"].tolist() == sorted(given["y_examples"].tolist()) == [0] * 5 + [1] * 5 + [2] * 5 + [3] * 5
+    both = np.concatenate([dataset.X[private], given["X_examples"]])
+    np.testing.assert_array_equal(np.unique(both, axis=0), np.unique(dataset.X, axis=0))
+    again, none = dataset.split(Examples(5, used=False), seed=1)
+    assert (private.tolist(), {}) == (again.tolist(), none)
+    # One more row a class, and the same five.
+    assert set(dataset.split(Examples(6), seed=1)[0]) < set(private) != set(dataset.split(Examples(5), seed=2)[0])
+    with pytest.raises(InputError, match="40 rows a class leave no private row of some class"):
+        dataset.split(Examples(40), seed=1)
+    with pytest.raises(InputError, match="name it with files: names"):
+        dataset.split(Examples("names"), seed=1)
+
+
+@pytest.mark.parametrize(("wrong", "n_wrong"), [("permuted", 4), ("half", 2)])
+def test_wrong_examples_stand_for_another_class_each(experiment, data, wrong, n_wrong):
+    names = np.arange(64.0).reshape(4, 16)
+    np.save(data / "blobs" / "names.npy", names)
+    datasets = [{"name": "blobs", "files": {"names": "names.npy"}}]
+    dataset = load_dataset(experiment(methods=["mean"], datasets=datasets).datasets["blobs", "not named"])
+    for seed in range(5):
+        private, given = dataset.split(Examples("names", wrong), seed)
+        assert len(private) == 160
+        np.testing.assert_array_equal(given["X_examples"], names)
+        assert sorted(given["y_examples"]) == [0, 1, 2, 3]
+        assert (given["y_examples"] != [0, 1, 2, 3]).sum() == n_wrong
+    assert dataset.split(Examples("names"), 0)[1]["y_examples"].tolist() == [0, 1, 2, 3]
+    np.save(data / "blobs" / "names.npy", names[:3])
+    with pytest.raises(InputError, match=r"names must hold a row of 16 features for each of the 4 classes; got shape"):
+        load_dataset(experiment(methods=["mean"], datasets=datasets).datasets["blobs", "not named"])
+
+
+def test_a_fit_starts_from_the_examples_of_its_cell(run):
+    methods = [{"method": "softmax", "examples": 5, "wrong": [None, "permuted"]}, {"method": "softmax", "left_out": 5}]
+    right, wrong, zero = run(methods=methods, budgets={"mu": [0.01]}, ir=[5])
+    assert right["status"] == wrong["status"] == zero["status"] == "done"
+    assert right["data"]["class_sizes"] == wrong["data"]["class_sizes"] == zero["data"]["class_sizes"]
+    assert max(right["data"]["class_sizes"]) == 35
+    # Next to no budget, on classes that are far apart.
+    assert right["metrics"]["balanced_accuracy"] > 0.9
+    assert wrong["metrics"]["balanced_accuracy"] < 0.9
+    (alone,) = run(methods=[{"method": "softmax", "examples": 5}], budgets={"mu": [0]}, ir=[5])
+    assert (alone["e"], alone["status"]) == (0.0, "done")
+
+
+def test_a_check_looks_whether_classes_have_enough_rows_for_examples(experiment):
+    loaded = experiment(methods=[{"method": "softmax", "examples": [39, 40]}])
+    check_cells(loaded.cells[:1], loaded.datasets)
+    with pytest.raises(InputError, match="40 rows a class leave no private row"):
+        check_cells(loaded.cells, loaded.datasets)
 
 
 def test_a_reference_without_privacy_promises_nothing(run):

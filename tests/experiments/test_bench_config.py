@@ -8,7 +8,7 @@ from dppl.errors import InputError, MissingExtra, ParameterError
 from dppl.estimators.registry import ENTRIES
 from dppl.experiments import config as config_module
 from dppl.experiments.config import Cell, built_in_names, load_experiment
-from dppl.experiments.datasets import Pool
+from dppl.experiments.datasets import Examples, Pool
 from dppl.experiments.demo import PRIVATE
 from dppl.experiments.methods import METHODS
 from dppl.privacy import ZCDP, GaussianDP
@@ -92,6 +92,40 @@ def test_what_a_pool_leaves_out_is_part_of_the_key(experiment, data):
     assert part.pool == Pool("near", without=("b",))
     assert "without" not in whole.to_dict()["pool"]
     assert part.key != whole.key
+
+
+def test_examples_and_what_they_are_compared_with_are_cells_of_their_own(experiment):
+    methods = [
+        "softmax",
+        {"method": "softmax", "examples": ["names", 5], "wrong": [None, "permuted", "half"]},
+        {"method": "softmax", "left_out": [1, 5]},
+        {"method": "mean", "left_out": 5},
+    ]
+    cells = experiment(methods=methods, datasets=blobs(files={"names": "train_x.npy"})).cells
+    assert [cell.examples for cell in cells] == [
+        None,
+        *(Examples(source, wrong) for source in ("names", 5) for wrong in (None, "permuted", "half")),
+        *(Examples(k, used=False) for k in (1, 5, 5)),
+    ]
+    assert len({cell.key for cell in cells}) == len(cells)
+    assert "examples" not in cells[0].to_dict()
+    assert cells[1].to_dict()["examples"] == {"source": "names", "wrong": None, "used": True}
+
+
+def test_names_are_for_the_data_sets_that_have_them(experiment):
+    datasets = [*blobs(files={"names": "train_x.npy"}), {"name": "again", "folder": "blobs"}]
+    cells = experiment(methods=["softmax", {"method": "softmax", "examples": "names"}], datasets=datasets).cells
+    assert [(cell.dataset, cell.examples) for cell in cells] == [
+        ("blobs", None),
+        ("blobs", Examples("names")),
+        ("again", None),
+    ]
+
+
+def test_a_data_set_may_have_imbalance_ratios_of_its_own(experiment):
+    datasets = [*blobs(ir=[10]), {"name": "again", "folder": "blobs"}]
+    cells = experiment(methods=["mean"], datasets=datasets, ir=["natural", 1]).cells
+    assert [(cell.dataset, cell.ir) for cell in cells] == [("blobs", 10.0), ("again", "natural"), ("again", 1.0)]
 
 
 @pytest.mark.parametrize("n_lines", [59, 61])
@@ -181,7 +215,29 @@ def test_the_configuration_is_remembered_as_typed(write_config, data):
             r"budgets\[0\] must name one of mu \(Gaussian DP\), e \(sqrt\(2 rho\) in zCDP, .* got delta, mu",
         ),
         ({"budgets": {"mu": [1], "e": [1]}}, r"budgets\[0\] must name one of mu .* got e, mu"),
-        ({"budgets": {"mu": [1, 0]}}, r"budgets\[0\]\.mu\[1\]: mu must be .* greater than 0; got 0"),
+        ({"budgets": {"mu": [1, -1]}}, r"budgets\[0\]\.mu\[1\]: mu must be .* got -1"),
+        ({"budgets": {"mu": [1, 0]}}, r"methods\[0\] has no examples, and mu = 0 is for these alone"),
+        (
+            {"methods": [{"method": "softmax", "left_out": 2}], "budgets": {"mu": 0}},
+            r"methods\[0\] has no examples, and mu = 0 is for these alone",
+        ),
+        ({"methods": ["adamix"]}, r"methods\[0\]: adamix starts from examples; add examples"),
+        ({"methods": [{"method": "mean", "examples": 2}]}, r"examples: mean does not start from examples; leave"),
+        ({"methods": [{"method": "ncm", "examples": 2}]}, r"examples: ncm does not start from examples; leave"),
+        ({"methods": [{"method": "softmax", "examples": 0}]}, r"methods\[0\]\.examples must be an integer .* got 0"),
+        ({"methods": [{"method": "softmax", "examples": "n"}]}, r"examples must be 'names' or a number .* got 'n'"),
+        ({"methods": [{"method": "softmax", "examples": "names"}]}, r"are names, and no data set has files: names"),
+        ({"methods": [{"method": "softmax", "wrong": "half"}]}, r"methods\[0\]\.wrong is for examples; add examples"),
+        (
+            {"methods": [{"method": "softmax", "examples": 2, "wrong": "all"}]},
+            r"methods\[0\]\.wrong must be one of permuted, half; got 'all'",
+        ),
+        (
+            {"methods": [{"method": "softmax", "left_out": 2, "examples": 2}]},
+            r"left_out is for a start without examples; leave examples and wrong out",
+        ),
+        ({"methods": [{"method": "softmax", "left_out": 0}]}, r"methods\[0\]\.left_out must be an integer .* got 0"),
+        ({"datasets": blobs(ir=10)}, r"datasets\[0\]\.ir must be a list; got 10"),
         ({"budgets": {"mu": ["much"]}}, r"budgets\[0\]\.mu\[0\] must be a finite number; got 'much'"),
         (
             {"budgets": {"epsilon": [1]}},
@@ -209,7 +265,7 @@ def test_pure_dp_is_for_selections(experiment):
 def test_what_is_no_configuration_at_all(tmp_path):
     with pytest.raises(
         ParameterError,
-        match=r"CONFIG must be a YAML file or one of assistant, images, paper, quick, text; got 'no', and there is no ",
+        match=r"CONFIG must be a YAML file or one of assistant, examples, images, paper, quick, text; got 'no', and",
     ):
         load_experiment("no")
     path = tmp_path / "broken.yaml"
@@ -257,7 +313,7 @@ def test_the_quick_configuration_needs_nothing_but_dppl():
     assert len({cell.method for cell in cells}) > 6
 
 
-@pytest.mark.parametrize("name", ["assistant", "images", "paper", "text"])
+@pytest.mark.parametrize("name", ["assistant", "examples", "images", "paper", "text"])
 def test_built_in_configurations_lack_nothing_but_their_data(name, monkeypatch, tmp_path):
     assert name in built_in_names()
     with pytest.raises(InputError, match="there is no file"):

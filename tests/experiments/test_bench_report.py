@@ -10,10 +10,10 @@ import pytest
 from scipy.stats import norm
 
 from dppl.errors import InputError, MissingExtra
-from dppl.experiments import figures
+from dppl.experiments import comparisons, figures
 from dppl.experiments.cells import paper_epsilon
 from dppl.experiments.config import Cell
-from dppl.experiments.datasets import Pool
+from dppl.experiments.datasets import Examples, Pool
 from dppl.experiments.figures import _styles
 from dppl.experiments.methods import METHODS
 from dppl.experiments.report import write_report
@@ -34,7 +34,8 @@ def record(
     private = method not in ("ncm", "lda", "logistic")
     budget = more.pop("budget", {"rho": e * e / 2}) if private else None
     spent = budget_from_dict(budget) if private else None
-    cell = Cell(method, more.pop("parameters", {}), data, encoder, pool, budget, ir, seed, trials)
+    start = more.pop("examples", None)
+    cell = Cell(method, more.pop("parameters", {}), data, encoder, pool, budget, ir, seed, trials, start)
     return {
         "schema": 1,
         "key": cell.key,
@@ -190,6 +191,76 @@ def test_tables_say_how_many_public_rows_were_read(report):
     assert f"| Softmax prototypes, near without a and b, 2,000 rows | {promise} | 500 |" in text
     assert f"| Softmax prototypes (no public rows) | {promise} | none |" in text
     assert f"| Softmax prototypes, no public rows | {promise} | none |" in text
+
+
+def starts(*several):
+    return [
+        record("softmax", e / 4, e=e, ir=ir, examples=start)
+        for start in several
+        for ir in (1, "natural", 100.0)
+        for e in (0.5, 2.0)
+    ]
+
+
+def test_starts_are_named_and_stand_in_order(report):
+    cells = starts(
+        *(Examples("names", wrong) for wrong in ("permuted", "half", None)),
+        *(Examples(20), Examples(1), Examples(5, used=False), None),
+    )
+    _, text, _ = report(cells)
+    rows = re.findall(r"^\| (Softmax[^|]*) \| zCDP", text, re.MULTILINE)
+    ends = [
+        "",
+        ", 5 rows a class left out",
+        *(f", from {what}" for what in ("1 example a class", "20 examples a class")),
+    ]
+    ends += [f", from names{wrong}" for wrong in ("", ", half of them wrong", ", permuted")]
+    names = [f"Softmax prototypes{end} (no public rows)" for end in ends]
+    assert rows[: len(names)] == names
+    wrong = {examples["wrong"] for one in default_settings(cells) if (examples := one["cell"].get("examples"))}
+    assert wrong == {None}
+
+
+def test_wrong_examples_have_a_figure_beside_the_start_from_zero_on_the_same_rows(report, monkeypatch):
+    drawn, panels_of = {}, comparisons._over_budgets
+
+    def spy(name, title, panels):
+        drawn[name] = {panel: [one.label for one in several] for panel, several in panels}
+        return panels_of(name, title, panels)
+
+    monkeypatch.setattr(comparisons, "_over_budgets", spy)
+    cells = starts(
+        None, Examples(5, used=False), Examples("names"), Examples("names", "half"), Examples(5), Examples(1)
+    )
+    folder, text, _ = report([*cells, *starts(Examples(5, "permuted")), record("mean", ir=100.0)])
+    names, five = drawn.pop("examples-blobs-one-names"), drawn.pop("examples-blobs-one-5")
+    assert drawn == {}
+    kinds = (
+        (names, ("", ", from names", ", from names, half of them wrong")),
+        (five, (", 5 rows a class left out", ", from 5 examples a class", ", from 5 examples a class, permuted")),
+    )
+    for panels, ends in kinds:
+        labels = [f"Softmax prototypes{end} (no public rows)" for end in ends]
+        assert panels == {"natural class sizes": labels, "IR = 100": labels}
+    assert "**Starts from 5 examples a class: blobs, one.**" in text
+    assert (folder / "examples-blobs-one-names.png").exists()
+
+
+def test_examples_alone_are_a_dashed_line_and_a_column(report):
+    cells = [record("softmax", e=1.0, examples=Examples(5)), record("softmax", 0.25, e=2.0, examples=Examples(5))]
+    cells += [record("softmax", 0.125, budget={"mu": 0.0}, examples=Examples(5))]
+    for cell in cells[:2]:
+        cell["notion"] = "Gaussian DP"
+    folder, text, _ = report(cells)
+    assert "| mu 0 (epsilon 0) | mu 1 (epsilon 4.887) | mu 2 (epsilon 11) |" in text
+    assert "| **0.125** | **0.500** | **0.250** |" in text
+    figure = (folder / "accuracy-blobs-one.svg").read_text("utf-8")
+    assert ">Softmax prototypes, from 5 examples a class (no public rows), mu = 0<" in figure
+
+
+def test_wrong_examples_win_nothing(report):
+    _, text, _ = report([record("softmax", 0.6, examples=Examples(5, "half")), record("mean", 0.5)])
+    assert "| DPPL-Mean 0.500 |" in text
 
 
 def test_pools_are_compared_only_where_one_method_read_several(report):

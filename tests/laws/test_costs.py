@@ -34,6 +34,8 @@ def check_cost(kind, budget):
     assert guarantee.budget == budget
     assert guarantee.exact
     assert guarantee.stays_within_budget()
+    stated = {name for release in guarantee.releases for name in release.cost}
+    assert all(f"{name} = " in str(guarantee).partition("Released: ")[2] for name in stated)
     if kind.recipe.sampled:
         (release,) = guarantee.releases
         assert release.cost == budget.to_dict()
@@ -142,7 +144,7 @@ def test_the_guarantee_says_the_relation_and_all_that_is_public(kind):
         assert {"the list of classes", "the encoder", "the number of features", "all parameters"} <= set(inputs)
         assert ("the number of records" in inputs) == (kind.adjacency == "replace-one")
         assert ("the public rows (X_public)" in inputs) == kind.recipe.public
-        assert ("the examples of the classes (X_examples)" in inputs) == kind.recipe.examples
+        assert ("the examples of the classes (X_examples), provided that nobody" in str(inputs)) == kind.recipe.examples
         assert all(public in words for public in inputs)
         assert ("a changed label or record" in words) == (kind.adjacency == "add-remove")
         # An error at an unknown label is one bit about the records.

@@ -1,6 +1,7 @@
 """A fit leaves nothing behind that depends on a record but what its mechanisms released."""
 
 import logging
+import os
 from functools import partial
 
 import numpy as np
@@ -94,6 +95,14 @@ def test_a_kept_sum_and_a_logged_count_are_noticed(kind, monkeypatch):
         return original(self, plan, rows, codes, source)
 
     monkeypatch.setattr(kind.cls, "_release", logging_count)
+    with pytest.raises(AssertionError):
+        traces_of(kind, X, y)
+
+    def writing_count(self, plan, rows, codes, source):
+        os.write(2, b"%d" % len(codes))
+        return original(self, plan, rows, codes, source)
+
+    monkeypatch.setattr(kind.cls, "_release", writing_count)
     with pytest.raises(AssertionError):
         traces_of(kind, X, y)
 

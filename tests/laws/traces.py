@@ -3,6 +3,8 @@
 import contextlib
 import io
 import logging
+import os
+import tempfile
 import warnings
 
 from dppl import PrivateSearch, SoftmaxPrototypes
@@ -11,6 +13,21 @@ from dppl.estimators import EmbeddingClassifier
 from dppl.lattice import Lattice
 
 RELEASED = ("prototypes_", "public_indices_", "coef_", "intercept_")
+
+
+@contextlib.contextmanager
+def _written():
+    """Collect what is written to the descriptors of output, as libraries in C do."""
+    with tempfile.TemporaryFile() as sink:
+        kept = {number: os.dup(number) for number in (1, 2)}
+        try:
+            for number in kept:
+                os.dup2(sink.fileno(), number)
+            yield sink
+        finally:
+            for number, copy in kept.items():
+                os.dup2(copy, number)
+                os.close(copy)
 
 
 @contextlib.contextmanager
@@ -23,12 +40,15 @@ def heard():
     root.setLevel(0)
     try:
         with (
+            _written() as sink,
             contextlib.redirect_stdout(output),
             contextlib.redirect_stderr(output),
             warnings.catch_warnings(record=True) as caught,
         ):
             warnings.simplefilter("always")
             yield said
+            sink.seek(0)
+            output.write(sink.read().decode())
     finally:
         root.removeHandler(handler)
         root.setLevel(level)

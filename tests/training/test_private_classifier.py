@@ -115,7 +115,12 @@ def test_it_is_the_estimator_on_the_embeddings(method, budget, options, letters)
     kind = "mean" if options and options.get("adjacency") and method == "auto" else kind
     public = None if kind == "mean" else PUBLIC
     direct = BY_METHOD[kind].load()(budget, CLASSES, random_state=3, **(options or {}))
-    direct.fit(table(letters, letters.encode(TEXTS)), Y, X_public=None if public is None else letters.encode(public))
+    examples = {}
+    if kind == "softmax":  # which starts from the names of the classes
+        rows = table(letters, letters.encode(CLASSES))
+        examples = {"X_examples": replace(rows, texts=tuple(CLASSES)), "y_examples": CLASSES}
+    X_public = None if public is None else letters.encode(public)
+    direct.fit(table(letters, letters.encode(TEXTS)), Y, X_public, **examples)
     model = make(budget=budget, method=method, options=options).fit(TEXTS, Y, X_public=public)
     assert model.model_.to_bytes() == direct.to_bytes()
     np.testing.assert_array_equal(model.predict(TEST), direct.predict(letters.encode(TEST)))

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from dppl.estimators.public_data import ExamplesKept
 from dppl.privacy import Guarantee, Release
 from dppl.privacy.guarantee import USUAL_DELTA
 from dppl.privacy.words import in_a_row
@@ -48,7 +49,7 @@ def model_card(description: dict[str, Any], *, sha256: str | None = None) -> str
                 ("software", ", ".join(f"{name} {version}" for name, version in guarantee["software"].items())),
             ]
         ),
-        "## Releases\n",
+        *(["## Releases\n"] if promise.releases else []),
         *(_release(release, times) for release, times in in_a_row(promise.releases)),
         "## Treated as public\n",
         _items(guarantee["public_inputs"]),
@@ -64,6 +65,7 @@ def model_card(description: dict[str, Any], *, sha256: str | None = None) -> str
                 ("encoder", description["encoder"] or "not named"),
                 ("features", description["lattice"]["n_features"]),
                 ("classes", _classes(description["classes"])),
+                *_examples(description),
                 ("written by", description["written_by"]),
                 ("file sha256", sha256 or "not computed"),
             ]
@@ -135,6 +137,20 @@ def _cell(value: Any) -> str:
     """Keep a text of a foreign file on its line and inside its cell."""
     text = "".join(char if char.isprintable() else " " for char in str(value))
     return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def _examples(description: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what is known of the public examples that the fit started from."""
+    if "examples" not in description:
+        return []
+    kept = ExamplesKept.from_dict(description["examples"], len(description["classes"]))
+    rows = [("public examples of the classes", str(kept))]
+    if kept.texts is not None:
+        described = zip(description["classes"], kept.texts, strict=True)
+        rows.append(
+            ("public descriptions", _classes([f"{name}: {' / '.join(some)}" for name, some in described if some]))
+        )
+    return rows
 
 
 def _classes(classes: list[Any]) -> str:

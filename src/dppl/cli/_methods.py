@@ -131,6 +131,21 @@ def _check_public(method: str, options: dict[str, Any], public: Path | None) -> 
         )
 
 
+def check_examples(flag: str, method: str) -> None:
+    """Refuse public examples of the classes without effect.
+
+    Raises
+    ------
+    ParameterError
+    """
+    if not BY_METHOD[method].starts_from_examples:
+        takers = " or ".join(f"--method {other}" for other, entry in BY_METHOD.items() if entry.starts_from_examples)
+        raise ParameterError(
+            f"{flag} has no effect with --method {method}, which starts from no examples of the classes; use {takers}, "
+            "or leave it out."
+        )
+
+
 def build(method: str, budget: Budget, classes: Any, options: dict[str, Any]) -> EmbeddingClassifier:
     """Return the unfitted estimator, with those options that are given and that it has."""
     entry = BY_METHOD[method]

@@ -24,6 +24,7 @@ FLAGS = {
     "confidence": "--confidence",
     "dataset": "--dataset",
     "delta": "--delta",
+    "descriptions": "--describe",
     "device": "--device",
     "encoder": "--encoder",
     "epsilon": "--epsilon",

@@ -65,6 +65,32 @@ def check_table(path: Path) -> None:
         )
 
 
+def overlaps(path: Path, others: Sequence[Path | None]) -> bool:
+    """Tell whether a path is, holds or lies in another."""
+    one = path.resolve()
+    rest = [other.resolve() for other in others if other is not None]
+    return any(one == other or one in other.parents or other in one.parents or _same(one, other) for other in rest)
+
+
+def refuse_private(public: Path | None, private: Sequence[Path | None], option: str) -> None:
+    """Refuse private data in a public role.
+
+    Raises
+    ------
+    ParameterError
+        If the path of what is said to be public is that of private data, holds it or lies in it.
+    """
+    if public is not None and overlaps(public, private):
+        raise ParameterError(
+            f"{option} must be public data; got private data, labels or embeddings, or a part of them."
+        )
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Tell whether two paths are names of one file."""
+    return one.exists() and other.exists() and one.samefile(other)
+
+
 def require_labels(table: EmbeddingTable, path: Path) -> Any:
     """Return the labels of a table.
 

@@ -36,7 +36,8 @@ bench = typer.Typer(
 @bench.command()
 def run(
     config: Annotated[
-        str, typer.Argument(metavar="CONFIG", help="YAML file, or one of: quick, text, images, assistant, paper.")
+        str,
+        typer.Argument(metavar="CONFIG", help="YAML file, or one of: quick, text, images, assistant, examples, paper."),
     ],
     out: Annotated[
         Path | None,
@@ -80,6 +81,13 @@ def run(
     without: \[LINE], rows with such a line are left out before first counts.
     softmax reads public rows where a data set names some, and softmax-alone
     does not.
+
+    examples: N starts a method from N rows of each class, which are taken out
+    of the private ones, and examples: names from those of a data set with
+    files: {names: FILE}, in which row c describes class c. wrong: permuted
+    gives the rows of every class to another one, and wrong: half those of half
+    of the classes. left_out: N takes the same rows out and does not use them.
+    mu: 0 reads no private record, which leaves the examples alone.
 
     tune: N adds a cell beside the untuned one, with hyper-parameters searched
     in N trials on private records. No guarantee covers that choice, and all
@@ -215,7 +223,9 @@ class _Table(_View):
 
 
 def _name(cell: Result) -> str:
-    return printable(label(cell["method"], cell["parameters"]) + (", tuned" if cell["trials"] else ""))
+    return printable(
+        label(cell["method"], cell["parameters"], cell.get("examples")) + (", tuned" if cell["trials"] else "")
+    )
 
 
 def _line(result: Result, *, method: bool = True) -> str:

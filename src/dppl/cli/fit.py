@@ -9,10 +9,17 @@ import typer
 
 from dppl import _validate
 from dppl.cli import _options as options
-from dppl.cli._methods import build, chosen_method, method_option
+from dppl.cli._methods import build, check_examples, chosen_method, method_option
 from dppl.cli._options import DATA, METHOD, budget_from_options, option
 from dppl.cli._output import console, numbers, printable
-from dppl.cli._paths import check_inputs, check_output, check_table, require_labels, required_classes
+from dppl.cli._paths import (
+    check_inputs,
+    check_output,
+    check_table,
+    refuse_private,
+    require_labels,
+    required_classes,
+)
 from dppl.cli._progress import working
 from dppl.cli.ledger import open_account
 from dppl.data import read_classes, read_table
@@ -22,6 +29,15 @@ from dppl.privacy.guarantee import ADJACENCIES
 from dppl.training import workflow
 
 _Public = Annotated[Path | None, option("TABLE", "Public embeddings by the same encoder.", DATA)]
+_Examples = Annotated[
+    Path | None,
+    option(
+        "TABLE",
+        "softmax: public examples of the classes to start from, labelled embeddings by the same encoder. Never chosen "
+        "by looking at private records.",
+        DATA,
+    ),
+]
 _Method = Annotated[str, method_option("the first that offers the relation and can spend the budget")]
 _Clip = Annotated[
     str | None,
@@ -58,6 +74,7 @@ def fit(
     classes: options.Classes = None,
     labels: options.Labels = None,
     public: _Public = None,
+    examples: _Examples = None,
     x: options.X = "x",
     y: options.Y = "y",
     unknown_labels: options.UnknownLabels = "error",
@@ -92,13 +109,16 @@ def fit(
       dppl fit train.npz --classes classes.txt --public web.npz \
         --mu 1 --out my.safetensors
 
+      dppl fit train.npz --classes classes.txt --examples named.npz \
+        --mu 0.2 --out my.safetensors
+
       dppl fit train.npy --labels y.txt --classes classes.txt \
         --epsilon 1 --delta 1e-6 --out my.safetensors
 
       dppl fit train.parquet --classes classes.txt --public web.parquet \
         --epsilon 1 --out my.safetensors
     """
-    check_output(out, (table, classes, public, labels), force=force)
+    check_output(out, (table, classes, public, labels, examples), force=force)
     given = {
         "adjacency": adjacency,
         "center": "public" if center_public else None,
@@ -114,20 +134,31 @@ def fit(
     _validate.one_of(ADJACENCIES, adjacency=adjacency)
     budget = budget_from_options(mu, rho, epsilon, delta, max_records)
     method = chosen_method(method, budget, given, public)
+    if examples is not None:
+        check_examples("--examples", method)
     classes = required_classes(classes)
-    check_inputs(table, classes, public, labels)
-    for path in (table, public):
+    check_inputs(table, classes, public, labels, examples)
+    for path in (table, public, examples):
         if path is not None:
             check_table(path)
-    if public is not None and public.samefile(table):
-        raise ParameterError("--public must be public data; got the private table itself.")
+    refuse_private(public, (table, labels), "--public")
+    refuse_private(examples, (table, labels), "--examples")
     class_list = read_classes(classes)
     account = open_account(ledger, dataset, partition)
     private = read_table(table, x=x, y=y, labels=labels)
     public_rows = None if public is None else read_table(public, x=x, y=None)
+    example_rows = None if examples is None else read_table(examples, x=x, y=y)
     with working("fitting"):
         model = build(method, budget, class_list, given)
-        model.fit(private, require_labels(private, table), X_public=public_rows, ledger=account, partition=partition)
+        model.fit(
+            private,
+            require_labels(private, table),
+            X_public=public_rows,
+            X_examples=example_rows,
+            y_examples=None if examples is None or example_rows is None else require_labels(example_rows, examples),
+            ledger=account,
+            partition=partition,
+        )
     workflow.save(model, out, overwrite=force)
     print_summary(model, out)
 

@@ -155,8 +155,9 @@ def evaluate(
     with records in the table. Minority accuracy is that mean over the smallest
     25 % of them (rounded down, but at least one), by their sizes in the table;
     of equal sizes the first class in the model's order counts as smaller, and
-    where all sizes are equal there is no minority. A label that the model does
-    not know counts as a wrong prediction. Images and texts that cannot be used
+    where all sizes are equal there is no minority. In the accuracy a label
+    that the model does not know counts as a wrong prediction; the means over
+    classes leave it out. Images and texts that cannot be used
     are left out of these figures; n_unusable says how many there are (null for
     a table).
 

@@ -110,10 +110,11 @@ def _print(fitted: EmbeddingClassifier, sha256: str, delta: float | None) -> Non
     screen.print(printable(guarantee.summary()))
     screen.print()
     screen.print(numbers(guarantee, delta))
-    if all(set(release.cost) == {"rho"} for release in guarantee.releases):
-        screen.print(_EARLIER)
-    screen.print()
-    screen.print(_releases(guarantee.releases))
+    if guarantee.releases:
+        if all(set(release.cost) == {"rho"} for release in guarantee.releases):
+            screen.print(_EARLIER)
+        screen.print()
+        screen.print(_releases(guarantee.releases))
     for heading, items in guarantee.details():
         screen.print(f"\n{heading}")
         for item in items:
@@ -121,6 +122,9 @@ def _print(fitted: EmbeddingClassifier, sha256: str, delta: float | None) -> Non
     if isinstance(fitted, PublicPrototypes):
         screen.print()
         screen.print(_public_rows(fitted))
+    if fitted.examples_ is not None and fitted.examples_.texts is not None:
+        screen.print()
+        screen.print(_descriptions(fitted, fitted.examples_.texts))
 
 
 def _show_selected(file: Path, source: Source, public: Path, sheet: Path | None, *, force: bool) -> None:
@@ -196,6 +200,8 @@ def _facts(model: EmbeddingClassifier) -> list[tuple[str, Any]]:
         ("features", f"{model.n_features_in_}, {lattice.dim} after the public map"),
         (model._RELEASED.rstrip("_"), " x ".join(map(str, getattr(model, model._RELEASED).shape))),
     ]
+    if model.examples_ is not None:
+        facts.append(("examples", f"{model.examples_}, all public"))
     encoder = getattr(model, "encoder_", None)
     return facts if encoder is None else [*facts, ("encoder", in_short(encoder))]
 
@@ -219,6 +225,17 @@ def _releases(releases: tuple[Release, ...]) -> Table:
 
 def _lines(texts: Iterable[str]) -> str:
     return "\n".join(map(printable, texts))
+
+
+def _descriptions(model: EmbeddingClassifier, texts: tuple[tuple[str, ...], ...]) -> Table:
+    """Return a table of the public texts that describe the classes, for no more of these than are listed above."""
+    table = Table("class", "public descriptions")
+    described = [(name, some) for name, some in zip(model.classes_.tolist(), texts, strict=True) if some]
+    for name, some in described[:_NAMES]:
+        table.add_row(printable(name), _lines(some))
+    if len(described) > _NAMES:
+        table.add_row(f"and {len(described) - _NAMES} more", "see --json")
+    return table
 
 
 def _public_rows(model: PublicPrototypes) -> Table:

@@ -12,9 +12,9 @@ import typer
 
 from dppl._fingerprint import same_encoder
 from dppl.cli import _options as options
-from dppl.cli._methods import build, chosen_method, method_option
+from dppl.cli._methods import build, check_examples, chosen_method, method_option
 from dppl.cli._options import DATA, ENCODER, budget_from_options, option
-from dppl.cli._paths import check_inputs, check_output, required_classes
+from dppl.cli._paths import check_inputs, check_output, overlaps, refuse_private, required_classes
 from dppl.cli._progress import embedding_bar, working
 from dppl.cli.embed import how_to_label, loaded, resumable, tell_report
 from dppl.cli.fit import print_summary
@@ -24,7 +24,13 @@ from dppl.embedding import Columns, Source, holds_embeddings, open_source
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError, UnknownLabelError
 from dppl.training import workflow
+from dppl.training.descriptions import described, names_by_default, takes_examples
 
+_NAMES = "Class names are used as public descriptions (--describe none leaves them out)."
+_NO_NAMES = (
+    "Classes are not described, since not every name is a word of its own (--describe FILE describes them; --describe "
+    "names takes the names all the same)."
+)
 _Method = Annotated[str, method_option("the first that can spend the budget")]
 
 
@@ -45,6 +51,16 @@ def train(
     identity: options.Id = None,
     kind: options.Kind = "auto",
     split: options.Split = None,
+    describe: Annotated[
+        str,
+        option(
+            "names|FILE|none",
+            "Public descriptions of the classes, which softmax starts from: what they are called; a CSV file with the "
+            "columns class and text, or a folder with a subfolder of images for each class; or none. Never written or "
+            "chosen by looking at private records. Default: names for texts, if all are words.",
+            DATA,
+        ),
+    ] = "auto",
     public_x: Annotated[
         str | None, option("NAME", "Column of texts or images in POOL. Default as for --x.", DATA)
     ] = None,
@@ -83,28 +99,40 @@ def train(
         --public sentences.txt --classes folders.txt \
         --epsilon 1 --delta 1e-6 --out my.safetensors
 
+      dppl train mails.csv --encoder minilm --classes classes.txt \
+        --describe sentences.csv --mu 0.2 --out my.safetensors
+
       dppl train scans/ --encoder vit-b-16 --public photos/ \
         --classes classes.txt --mu 1 --out my.safetensors
     """
     report = workflow.report_of(out)
+    examples_in = None if describe in ("auto", "names", "none") else Path(describe)
     for path in (out, report):
-        check_output(path, (data, classes, public, labels), force=force)
+        check_output(path, (data, classes, public, labels, examples_in), force=force)
     given = {"n_prototypes": prototypes, "random_state": seed, "unknown_labels": unknown_labels}
     budget = budget_from_options(mu, rho, epsilon, delta, max_records)
     method = chosen_method(method, budget, given, public)
+    if describe not in ("auto", "none"):
+        check_examples("--describe", method)
+    if examples_in is not None and not examples_in.exists():
+        raise ParameterError(f"--describe must be names, none, or an existing file or folder; there is no {describe}.")
     classes = required_classes(classes)
     check_inputs(data, classes, public, labels)
     folder = out.with_name(f"{out.name}.work") if work is None else work
     _check_public(public, public_x, (data, labels, folder / "private"))
-    _check_folder(folder, (data, labels) if work is not None else (data, labels, classes, public))
+    refuse_private(examples_in, (data, labels, folder / "private"), "--describe")
+    _check_folder(folder, (data, labels) if work is not None else (data, labels, classes, public, examples_in))
     class_list = read_classes(classes)
+    estimator = build(method, budget, class_list, given)
+    examples = None if describe in ("auto", "none") else described(examples_in or describe, estimator)
     account = open_account(ledger, dataset, partition)
     source = open_source(data, kind=kind, columns=Columns(x, y, identity), labels=labels, split=split)
     if source.label_type is None:
         raise ParameterError(f"{data} has no labels; {how_to_label(source)}.")
     model = loaded(encoder, device, precision)
     pool = None if public is None else _public_records(public, public_x, model)
-    estimator = build(method, budget, class_list, given)
+    if describe == "auto":
+        examples = names_by_default(estimator, model)
     with _checkable(folder / "private", classes):
         workflow.train(
             estimator,
@@ -113,6 +141,7 @@ def train(
             out,
             folder,
             public=pool,
+            examples=examples,
             keep=work is not None,
             overwrite=force,
             workers=workers,
@@ -121,6 +150,8 @@ def train(
             watch=partial(_watched, folder),
         )
     print_summary(estimator, out)  # when all is done, for whoever reads it may go away
+    if describe == "auto" and takes_examples(estimator) and model.modality == "text":
+        typer.echo(_NAMES if examples is not None else _NO_NAMES)
     tell_report(report)
 
 
@@ -146,7 +177,7 @@ def _checkable(table: Path, classes: Path) -> Iterator[None]:
 
 
 def _check_folder(folder: Path, read: Sequence[Path | None]) -> None:
-    if _overlaps(folder, read):
+    if overlaps(folder, read):
         raise ParameterError(
             f"{folder}, the folder for the tables, must neither hold what is read nor lie in it; choose another with "
             "--work, or another --out."
@@ -154,17 +185,9 @@ def _check_folder(folder: Path, read: Sequence[Path | None]) -> None:
 
 
 def _check_public(public: Path | None, x: str | None, private: Sequence[Path | None]) -> None:
-    if public is not None and _overlaps(public, private):
-        raise ParameterError("--public must be public data; got private data, labels or embeddings, or a part of them.")
+    refuse_private(public, private, "--public")
     if x is not None and (public is None or holds_embeddings(public)):
         raise ParameterError("--public-x names a column of texts or images in --public, which has none; leave it out.")
-
-
-def _overlaps(path: Path, others: Sequence[Path | None]) -> bool:
-    """Tell whether a path is, holds or lies in another."""
-    one = path.resolve()
-    rest = [other.resolve() for other in others if other is not None]
-    return any(one == other or one in other.parents or other in one.parents for other in rest)
 
 
 def _public_records(public: Path, x: str | None, encoder: Encoder) -> Source | EmbeddingTable:

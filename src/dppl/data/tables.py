@@ -50,14 +50,24 @@ class EmbeddingTable:
         Labels: int64 or strings. Those of a text file are always strings; estimators match "1" with the class 1.
     metadata : dict of str to str
         What the writer stored in the Parquet schema; of several shards, the entries that all of them share.
+    texts : tuple of str, or None
+        Public texts that the rows are embeddings of, where they are kept. No file holds them.
     """
 
     _rows: "_ArrayRows | _ParquetRows"
     y: Array | None
     metadata: dict[str, str]
+    texts: tuple[str, ...] | None = None
 
     @classmethod
-    def of(cls, rows: Array, y: Array | None = None, *, metadata: Mapping[str, str] | None = None) -> "EmbeddingTable":
+    def of(
+        cls,
+        rows: Array,
+        y: Array | None = None,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        texts: Iterable[str] | None = None,
+    ) -> "EmbeddingTable":
         """Return an array of shape (n, d) as a table.
 
         Parameters
@@ -68,6 +78,8 @@ class EmbeddingTable:
             Labels, if there are any.
         metadata : mapping of str to str, default=None
             What the table says of itself.
+        texts : iterable of n str, default=None
+            Public texts that the rows are embeddings of. A model keeps those of examples of its classes.
 
         Raises
         ------
@@ -75,7 +87,7 @@ class EmbeddingTable:
             If it is no matrix of numbers.
         """
         check_rows(rows, "rows")
-        return cls(_ArrayRows(rows), y, dict(metadata or {}))
+        return cls(_ArrayRows(rows), y, dict(metadata or {}), None if texts is None else tuple(texts))
 
     @property
     def ids(self) -> list[str] | None:

@@ -77,7 +77,7 @@ class CsvRows:
                 yield unusable(f"row {number}", row)
                 continue
             if len(row) != len(self._names):
-                yield unusable(f"row {number}", "its row has not the header's length")
+                yield unusable(f"row {number}", "its row has more or fewer columns than the header")
                 continue
             # Surrogates stand for bytes that are not UTF-8.
             reference = row[x].encode("utf-8", "backslashreplace").decode() if self._are_paths else f"row {number}"

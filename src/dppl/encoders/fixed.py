@@ -25,10 +25,10 @@ import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pickle import PicklingError
 from typing import Any, ClassVar
@@ -69,6 +69,8 @@ class Network(ABC):
         Number of threads to a context of threads that compute batches.
     state : callable
         To a digest of what the model could remember by.
+    for_texts : mapping of str to str, default={}
+        Options of the URI by which a model of images loads its part for texts, if it has one.
     """
 
     modality: ClassVar[str]
@@ -85,6 +87,7 @@ class Network(ABC):
     only_rows: int | None = None
     pool: Callable[[int], AbstractContextManager[ThreadPoolExecutor]] = ThreadPoolExecutor
     state: Callable[[], str] = str  # always ""
+    for_texts: Mapping[str, str] = field(default_factory=dict)
 
     @abstractmethod
     def shape_class(self, prepared: Any) -> Hashable:
@@ -142,6 +145,8 @@ class FixedShapeEncoder:
         By default what fits into memory, tried on synthetic rows.
     loader : callable, default=None
         Loads it again, given device, precision and batch_rows. A pickle consists of that; None refuses to be pickled.
+    text_loader : callable, default=None
+        Loads what embeds texts into the space of the images, given device and precision.
 
     Raises
     ------
@@ -156,12 +161,13 @@ class FixedShapeEncoder:
         uri: str,
         batch_rows: int | None = None,
         loader: Callable[..., Encoder] | None = None,
+        text_loader: Callable[..., Encoder] | None = None,
     ) -> None:
         if batch_rows is not None:
             _validate.positive_integer(batch_rows=batch_rows)
         if network.only_rows and batch_rows not in (None, network.only_rows):
             raise ParameterError(f"batch_rows must be {network.only_rows}, the one number that {uri} takes.")
-        self._network, self._loader = network, loader
+        self._network, self._loader, self._text_loader = network, loader, text_loader
         self.modality = network.modality
         state = network.state()
         self.batch_rows, self.dimension = _fit(network, batch_rows)
@@ -216,6 +222,24 @@ class FixedShapeEncoder:
         """Items to hand over in one call to keep all processors busy."""
         batches = 128 if self.modality == "text" else self._network.workers  # texts fill batches of many lengths
         return self.batch_rows * batches
+
+    def text_tower(self) -> Encoder | None:
+        """Load what embeds texts into the space of these images; None where the model has no such part.
+
+        Raises
+        ------
+        ParameterError
+            If its embeddings have another length.
+        """
+        if self._text_loader is None:
+            return None
+        tower = self._text_loader(device=self.fingerprint.device, precision=self.fingerprint.dtype)
+        if tower.dimension != self.dimension:
+            raise ParameterError(
+                f"{self.fingerprint.uri} embeds images into {self.dimension} numbers and texts into {tower.dimension}, "
+                "so texts cannot describe images."
+            )
+        return tower
 
     def prepare(self, item: Any) -> Any:
         """Turn one RGB image of Pillow, or one str, into the model's input for it."""

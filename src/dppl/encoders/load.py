@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 from dppl import _validate
 from dppl.encoders.encoder import Encoder
@@ -76,7 +76,10 @@ def load_encoder(uri: str, *, device: str = "auto", precision: str = "auto", bat
     except InputError as error:
         raise InputError(f"{error} {preset.weights}" if preset else str(error)) from None
     name = uri if preset else _without_folders(uri)
-    return FixedShapeEncoder(network, name, batch_rows, partial(load_encoder, uri))
+    place, _, query = uri.partition("?")
+    options = {**dict(parse_qsl(query, keep_blank_values=True)), **network.for_texts}
+    texts = partial(load_encoder, f"{place}?{urlencode(options)}") if network.for_texts else None
+    return FixedShapeEncoder(network, name, batch_rows, partial(load_encoder, uri), texts)
 
 
 @dataclass(frozen=True, slots=True)

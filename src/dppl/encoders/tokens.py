@@ -35,9 +35,9 @@ def padded_length(length: int, limit: int) -> int:
     return min(-(-wanted // step) * step, limit)
 
 
-def tokenise(tokenizer: Any, text: str, limit: int) -> Tokens:
+def tokenise(tokenizer: Any, text: str, limit: int, *, padded: bool = False) -> Tokens:
     """Return the arrays that a tokenizer of transformers makes of one text, but for the attention mask."""
-    encoded = tokenizer(text, truncation=True, max_length=limit)
+    encoded = tokenizer(text, truncation=True, max_length=limit, padding="max_length" if padded else False)
     return {name: np.array(row, np.int64) for name, row in encoded.items() if name != "attention_mask"}
 
 

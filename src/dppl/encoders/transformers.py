@@ -39,6 +39,8 @@ from dppl.errors import InputError, ParameterError
 __all__ = ["load"]
 
 _USUAL_LIMIT = 512
+# They read the last position, whatever stands there, and were trained on texts padded to the limit without a mask.
+_PADDED = ("siglip", "siglip2")
 
 
 def load(source: Source, device: str, precision: str) -> Network:
@@ -79,6 +81,7 @@ def load(source: Source, device: str, precision: str) -> Network:
     network: Network
     if modality == "image":
         network = _images(transformers, folder, shared)
+        network.for_texts = {"modality": "text"} if both else {}
     else:
         network = _texts(transformers, folder, source, model, shared)
     poolers = frozen.poolers(network.probe)
@@ -143,10 +146,12 @@ def _texts(transformers: Any, folder: Path, source: Source, model: Any, shared: 
     positions = getattr(config, "max_position_embeddings", None) or 0
     positions = positions if positions > 0 else _USUAL_LIMIT  # some models without a limit say -1
     limit = source.number("max_tokens", min(tokenizer.model_max_length, positions))
+    padded = model.config.model_type in _PADDED
     return TextNetwork(
         **shared,
-        preprocessing=f"tokens {preprocessing_digest(folder, tokenizer_files(tokenizer))}, at most {limit}",
-        prepare=lambda text: tokenise(tokenizer, text, limit),
+        preprocessing=f"tokens {preprocessing_digest(folder, tokenizer_files(tokenizer))}, "
+        f"{'always' if padded else 'at most'} {limit}",
+        prepare=lambda text: tokenise(tokenizer, text, limit, padded=padded),
         limit=limit,
         padding={"input_ids": tokenizer.pad_token_id or 0},
         vocabulary=vocabulary(tokenizer, model),

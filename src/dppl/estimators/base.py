@@ -22,7 +22,7 @@ from dppl import _validate
 from dppl.errors import BudgetError, InputError, ParameterError, WeakBudgetWarning
 from dppl.estimators import model_file, reading
 from dppl.estimators.plan import Plan
-from dppl.estimators.public_data import PublicArguments, PublicData
+from dppl.estimators.public_data import ExamplesKept, PublicArguments, PublicData
 from dppl.estimators.reading import Codes
 from dppl.estimators.splitters import warn_of_uncounted_fits
 from dppl.lattice import Lattice, RowSource, iter_blocks
@@ -33,6 +33,9 @@ from dppl.privacy.ledger import Ledger, LedgerEntry
 
 _PREDICT_ROWS = 8192
 _MEAN_ROWS = 4096
+_EXAMPLES = (
+    "the examples of the classes (X_examples), provided that nobody wrote or chose them by looking at private records"
+)
 # Any fixed number does: the rotation is public.
 _AUTO_ROTATION = 0
 
@@ -57,6 +60,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     guarantee_: Guarantee
     lattice_: Lattice
     encoder_: str | None
+    examples_: ExamplesKept | None
     _fitted_with: dict[str, Any]
     n_features_in_: int
 
@@ -151,6 +155,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             guarantee, charge = self._charge(plan.guarantee_on(X), ledger, partition)
             self.classes_, self.lattice_ = plan.classes, plan.lattice
             self.encoder_, self.guarantee_ = reading.encoder_of(X), guarantee
+            examples = plan.public.examples
+            self.examples_ = None if examples is None else examples.kept(len(plan.classes))
             with charged(charge):
                 # From here on private rows are read, and only the mechanism sees them.
                 private = bool(plan.guarantee.releases)
@@ -418,7 +424,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self._uses_public_rows(public):
             inputs.append("the public rows (X_public)")
         if public.examples is not None:
-            inputs.append("the examples of the classes (X_examples)")
+            inputs.append(_EXAMPLES)
         if self.adjacency == "replace-one":
             inputs.append("the number of records")
         return tuple(inputs)

@@ -20,6 +20,7 @@ from safetensors.numpy import save as to_safetensors
 from dppl._files import write_atomically
 from dppl._version import __version__
 from dppl.errors import ModelFileError
+from dppl.estimators.public_data import ExamplesKept
 from dppl.estimators.registry import BY_NAME
 from dppl.lattice import Lattice
 from dppl.privacy import Guarantee
@@ -68,6 +69,9 @@ def to_bytes(model: EmbeddingClassifier) -> bytes:
     ids = getattr(model, "public_ids_", None)
     if ids is not None:
         description["public_ids"] = ids.tolist()
+    examples = getattr(model, "examples_", None)
+    if examples is not None:
+        description["examples"] = examples.to_dict()
     text = json.dumps(description, sort_keys=True, ensure_ascii=False, allow_nan=False, default=_python_scalar)
     content: bytes = to_safetensors(
         {name: np.ascontiguousarray(value) for name, value in tensors.items()}, {_KEY: text}
@@ -106,7 +110,8 @@ def load(path: str | os.PathLike[str]) -> EmbeddingClassifier:
     True
     """
     if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no model file {os.fspath(path)}.")
+        what = "; that is a folder" if Path(path).is_dir() else ""
+        raise FileNotFoundError(f"there is no model file {os.fspath(path)}{what}.")
     description, tensors = _read(path)
     model = None
     reason = "its parts do not fit together"
@@ -144,7 +149,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArr
             text = (file.metadata() or {}).get(_KEY)
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
     except Exception:  # a damaged file may raise anything
-        problem = "is no whole safetensors file: it is truncated, or no model at all. Fetch it again."
+        problem = "is not a whole safetensors file: it is truncated, or not a model. Fetch it again, or name another."
     else:
         try:
             description = json.loads(text) if text is not None else None
@@ -184,7 +189,14 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Embedd
     model._restore(tensors, parameters)
     if "public_ids" in fields:
         _set_public_ids(model, fields["public_ids"])
+    _set_examples(model, fields.get("examples"))
     return model
+
+
+def _set_examples(model: EmbeddingClassifier, fields: dict[str, Any] | None) -> None:
+    if fields is not None and not model._STARTS_FROM_EXAMPLES:
+        raise Misfit("its method starts from no examples")
+    model.examples_ = None if fields is None else ExamplesKept.from_dict(fields, len(model.classes_))
 
 
 def _set_public_ids(model: EmbeddingClassifier, ids: list[list[str]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -14,6 +15,8 @@ from dppl.estimators.splitters import whole_public_rows
 from dppl.lattice import RowSource, TensorRows, iter_blocks
 
 _EXAMPLE_ROWS = 4096
+# More than this a model does not keep of what was embedded.
+_MOST_CHARACTERS = 100_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,10 +28,66 @@ class Examples:
     rows : ndarray of shape (n_examples, n_features)
     codes : ndarray of shape (n_examples,), intp
         Positions in the class list; some classes may have none.
+    texts : sequence of str, default=None
+        What was embedded, where the table of the rows says it.
     """
 
     rows: NDArray[Any]
     codes: Codes
+    texts: Sequence[str] | None = None
+
+    def kept(self, n_classes: int) -> ExamplesKept:
+        """Return what a model keeps of them; texts only if they are short."""
+        counts = np.bincount(self.codes, minlength=n_classes).tolist()
+        if self.texts is None or sum(map(len, self.texts)) > _MOST_CHARACTERS:
+            return ExamplesKept(tuple(counts))
+        texts: list[list[str]] = [[] for _ in counts]
+        for text, code in zip(self.texts, self.codes.tolist(), strict=True):
+            texts[code].append(text)
+        return ExamplesKept(tuple(counts), tuple(map(tuple, texts)))
+
+
+@dataclass(frozen=True, slots=True)
+class ExamplesKept:
+    """What a model keeps of the public examples that its fit started from.
+
+    Attributes
+    ----------
+    counts : tuple of int
+        Number of examples of each class.
+    texts : tuple of tuple of str, or None
+        For each class the texts that were embedded; None if they are not known, or long.
+    """
+
+    counts: tuple[int, ...]
+    texts: tuple[tuple[str, ...], ...] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as a JSON-ready dictionary; `from_dict` reads it back."""
+        return {"counts": list(self.counts), "texts": self.texts and [list(texts) for texts in self.texts]}
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any], n_classes: int) -> Self:
+        """Read what `to_dict` wrote.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            If the fields are not those of examples of so many classes.
+        """
+        counts, texts = tuple(fields["counts"]), fields["texts"]
+        if len(counts) != n_classes or not all(type(count) is int and count >= 0 for count in counts):
+            raise ValueError("the numbers of examples do not fit the classes")
+        if texts is None:
+            return cls(counts)
+        found = tuple(map(tuple, texts))
+        if tuple(map(len, found)) != counts or not all(isinstance(text, str) for some in found for text in some):
+            raise ValueError("the texts of the examples do not fit their numbers")
+        return cls(counts, found)
+
+    def __str__(self) -> str:
+        described = sum(count > 0 for count in self.counts)
+        return f"{sum(self.counts)}, for {described} of {len(self.counts)} classes"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,9 +164,9 @@ class PublicArguments:
         codes = class_codes(labels, classes, "ignore")
         if (codes < 0).any():
             # Examples are public, so the message may show their labels.
-            wrong = labels[int(np.flatnonzero(codes < 0)[0])]
+            wrong = labels.tolist()[int(np.flatnonzero(codes < 0)[0])]
             raise InputError(f"y_examples must be labels of the class list; {wrong!r} is not one.")
-        return PublicData(rows, Examples(examples, codes))
+        return PublicData(rows, Examples(examples, codes, getattr(self.X_examples, "texts", None)))
 
 
 def refuse_private_as_public(X: Any, X_public: Any, name: str = "X_public") -> None:
@@ -124,11 +183,11 @@ def refuse_private_as_public(X: Any, X_public: Any, name: str = "X_public") -> N
     elif isinstance(X, TensorRows) and isinstance(X_public, TensorRows):
         same = X.shares_memory(X_public)
     if same:
-        raise ParameterError(f"{name} must be public data; got the private rows themselves.")
+        raise ParameterError("must be public data; got the private rows themselves.", parameter=name)
 
 
 def _rows(given: Any, n_features: int, name: str) -> RowSource:
     rows = as_rows(given, name)
     if rows.shape[1] != n_features:
-        raise InputError(f"{name} must have the {n_features} features of X; got {rows.shape[1]} features.")
+        raise InputError(f"must have the {n_features} features of X; got {rows.shape[1]} features.", parameter=name)
     return rows

@@ -126,8 +126,8 @@ def _as_floats(X: Any, name: str) -> NDArray[Any]:
     if rows is None:
         # Raised here and not in the handler, so that no exception that quotes a value stays attached.
         raise TypeError(
-            f"{name} must be a rectangle of numbers; argument must be no string or other object but a number. For "
-            "images and texts use PrivateClassifier (its load reads a model together with the encoder)."
+            f"{name} must be rows of numbers, all of one length; an entry of the argument must be neither a string nor "
+            "another object, but a number. PrivateClassifier takes images and texts."
         )
     return rows
 
@@ -276,7 +276,7 @@ def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> 
     if unknown_labels == "error" and (codes < 0).any():
         raise UnknownLabelError(
             f"every label must be one of the {len(classes)} classes, but at least one is not. `dppl check` shows its "
-            "owner which; with unknown labels set to 'ignore', such records are left out."
+            "owner which; unknown_labels='ignore' (on the command line an option of this name) leaves such records out."
         )
     return codes
 

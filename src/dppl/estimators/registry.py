@@ -56,6 +56,11 @@ class Entry:
         return kind
 
     @property
+    def starts_from_examples(self) -> bool:
+        """Whether its fit takes public examples of the classes."""
+        return self.load()._STARTS_FROM_EXAMPLES
+
+    @property
     def parameters(self) -> list[str]:
         """Names of its constructor's parameters."""
         return list(self.load()._get_param_names())

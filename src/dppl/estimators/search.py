@@ -283,9 +283,9 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Guarantee:
         release = Release(
             mechanism="repeat-and-select mechanism (a geometric number of runs)",
-            statistic=f"best of {len(inner)} candidates of {type(self.estimator).__name__} by held-out {self.scoring}",
+            statistic=f"best of {len(inner)} candidates of {type(self.estimator).__name__} in held-out {self.scoring}",
             sensitivity=float(scores.squared_sensitivity) ** 0.5,
-            norm="L2 of the score",
+            norm="L2",
             parameters={
                 "noise_std_of_score": scores.noise_std,
                 "validation_share": _heads(self.validation_share) / 256,

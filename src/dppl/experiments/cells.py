@@ -45,7 +45,7 @@ def check_cells(cells: Iterable[Cell], datasets: Mapping[tuple[str, str], Datase
     Raises
     ------
     InputError
-        If parts of a data set do not fit together, or a pool is too small.
+        If parts of a data set do not fit together, or a pool or a class is too small.
     ParameterError
         If a method refuses its parameters.
     """
@@ -56,6 +56,7 @@ def check_cells(cells: Iterable[Cell], datasets: Mapping[tuple[str, str], Datase
         dataset = loaded[cell.dataset, cell.encoder]
         if cell.pool is not None:
             dataset.available(cell.pool)
+        dataset.split(cell.examples, cell.seed)
         try:
             _check_estimator(cell, dataset)
         except (DpplError, TypeError, ValueError) as error:
@@ -116,14 +117,15 @@ def paper_epsilon(budget: Budget) -> float:
 
 def _measure(cell: Cell, dataset: Dataset) -> Result:
     method = METHODS[cell.method]
-    rows = _subset(dataset, cell)
+    rows, examples = dataset.split(cell.examples, cell.seed)
+    rows = rows[_subset(dataset.y[rows], cell)]
     X, y = dataset.X[rows], dataset.y[rows]
     public = dataset.public(cell.pool, cell.seed)
     budget = cell.make_budget()
     parameters, searched = dict(cell.parameters), None
 
     def fit(settings: Mapping[str, Any], X: Any, y: Any, seed: int) -> Any:
-        return method.build(budget, dataset.classes, seed, settings).fit(X, y, X_public=public)
+        return method.build(budget, dataset.classes, seed, settings).fit(X, y, X_public=public, **examples)
 
     seconds: dict[str, float] = {}
     with _peak_memory() as peak:
@@ -162,10 +164,10 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
     }
 
 
-def _subset(dataset: Dataset, cell: Cell) -> Rows:
+def _subset(y: NDArray[Any], cell: Cell) -> Rows:
     if cell.ir == NATURAL:
-        return np.arange(len(dataset.y), dtype=np.int64)
-    return long_tailed(dataset.y, float(cell.ir), cell.seed)
+        return np.arange(len(y), dtype=np.int64)
+    return long_tailed(y, float(cell.ir), cell.seed)
 
 
 def _promise(model: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from dppl.experiments.series import (
     by_notion,
     by_task,
     default_settings,
+    examples_of,
     grouped,
     main_pool,
     n_prototypes,
@@ -40,7 +41,7 @@ Task = tuple[str, str]
 def comparisons(done: list[Result]) -> Iterator[Part]:
     """Compare settings of the data, of public rows and of single methods."""
     pictures = [*_datasets(done), *_encoders(done)]
-    for draw in (_pools, _pool_sizes, _top_k, _coinpress):
+    for draw in (_examples, _pools, _pool_sizes, _top_k, _coinpress):
         pictures += [picture for task, results in by_task(done).items() for picture in draw(task, results)]
     if pictures:
         yield Heading("What the results depend on")
@@ -85,6 +86,24 @@ def _encoders(done: list[Result]) -> Iterator[Picture]:
                 name = f"ir-{ratio}" if isinstance(ratio, str) else f"ir-{ratio:g}"
                 title = f"Encoders: {dataset}, {ratio_name(ratio)}."
                 yield _over_budgets(f"encoders-{slug(dataset, name)}", title, panels)
+
+
+def _examples(task: Task, results: list[Result]) -> Iterator[Picture]:
+    """Right and wrong examples beside the start from zero on the same private rows, at the outermost class sizes."""
+    sources = grouped(results, lambda result: examples_of(result)["source"])
+    for source, group in sources.items():
+        if not any(examples_of(result)["wrong"] for result in group):
+            continue
+        if all(examples_of(result)["used"] for result in group):
+            starts = {result["cell"]["method"] for result in group}
+            group = [*(result for result in sources.get(None, []) if result["cell"]["method"] in starts), *group]
+        panels = panels_by_ratio(main_pool(group))
+        what = source if isinstance(source, str) else f"{source} examples a class"
+        yield _over_budgets(
+            f"examples-{slug(*task, str(source))}",
+            f"Starts from {what}: {', '.join(task)}.",
+            [panels[0], panels[-1]] if len(panels) > 1 else panels,
+        )
 
 
 def _pools(task: Task, results: list[Result]) -> Iterator[Picture]:

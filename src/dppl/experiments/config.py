@@ -15,7 +15,7 @@ from typing import Any
 from dppl import _validate
 from dppl._optional import optional
 from dppl.errors import DpplError, InputError, ParameterError
-from dppl.experiments.datasets import PARTS, SAMPLE, DatasetSpec, Pool
+from dppl.experiments.datasets import NAMES, PARTS, SAMPLE, WRONG, DatasetSpec, Examples, Pool
 from dppl.experiments.methods import METHODS, checked_method
 from dppl.privacy import ZCDP, Budget
 from dppl.privacy.budgets import budget_from_dict
@@ -27,10 +27,10 @@ SCHEMA = 1
 NATURAL = "natural"
 
 _KEYS = ("about", "source", "data", "datasets", "methods", "budgets", "ir", "seeds")
-_DATASET_KEYS = ("name", "encoder", "folder", "files", "public")
+_DATASET_KEYS = ("name", "encoder", "folder", "files", "public", "ir")
 _POOL_KEYS = ("name", "file", "lines", "without", "first", "rows")
 _BUDGET_KEYS = ("mu", "e", "rho", "epsilon", "delta")
-_METHOD_KEYS = ("method", "tune", "budgets", "seeds")
+_METHOD_KEYS = ("method", "tune", "budgets", "seeds", "examples", "wrong", "left_out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,8 @@ class Cell:
         Draws the subset, which is the same for every method, and a subset of the public rows.
     trials : int
         Hyper-parameter settings tried on private data; 0 for none.
+    examples : Examples or None
+        Public examples of the classes.
     """
 
     method: str
@@ -63,6 +65,7 @@ class Cell:
     ir: float | str
     seed: int
     trials: int = 0
+    examples: Examples | None = None
 
     @property
     def key(self) -> str:
@@ -85,6 +88,8 @@ class Cell:
         fields = asdict(self)
         if self.pool is not None and not self.pool.without:
             del fields["pool"]["without"]  # as in results of earlier versions, whose keys are to stay
+        if self.examples is None:
+            del fields["examples"]  # likewise
         return fields
 
     def make_budget(self) -> Budget | None:
@@ -180,11 +185,15 @@ def _grid(content: Any, data: Path | None) -> tuple[str, dict[tuple[str, str], D
     source = _string(top.get("source", ""), "source")
     datasets: dict[tuple[str, str], DatasetSpec] = {}
     pools: dict[tuple[str, str], list[Pool]] = {}
+    ratios: dict[tuple[str, str], list[float | str]] = {}
+    usual = top.get("ir", [NATURAL])
     for where, entry in _items(top["datasets"], "datasets"):
         spec, its_pools = _dataset(entry, where, folder, source)
         if (spec.name, spec.encoder) in datasets:
             raise ParameterError(f"{where} names {spec.name!r} with encoder {spec.encoder!r} again; leave one out.")
         datasets[spec.name, spec.encoder], pools[spec.name, spec.encoder] = spec, its_pools
+        own = isinstance(entry, Mapping) and "ir" in entry
+        ratios[spec.name, spec.encoder] = _ratios(entry["ir"], f"{where}.ir") if own else _ratios(usual, "ir")
     budgets = _budgets(top.get("budgets", []), "budgets")
     seeds = _seeds(top.get("seeds", 3), "seeds")
     methods = [
@@ -192,14 +201,16 @@ def _grid(content: Any, data: Path | None) -> tuple[str, dict[tuple[str, str], D
         for where, entry in _items(top["methods"], "methods")
         for choice in _methods(entry, where, budgets, seeds)
     ]
-    ratios = [_ratio(entry, where) for where, entry in _items(top.get("ir", [NATURAL]), "ir")]
+    for choice in methods:
+        if choice.from_names and not any(NAMES in spec.files for spec in datasets.values()):
+            raise ParameterError(f"{choice.where}.examples are names, and no data set has files: names.")
     cells = [
         cell
         for seed in dict.fromkeys(seed for choice in methods for seed in choice.seeds)
         for key, spec in datasets.items()
-        for ratio in ratios
+        for ratio in ratios[key]
         for choice in methods
-        if seed in choice.seeds
+        if seed in choice.seeds and not (choice.from_names and NAMES not in spec.files)
         for cell in _cells(choice, spec, pools[key], ratio, seed)
     ]
     for spec in datasets.values():
@@ -216,6 +227,11 @@ class _MethodSpec:
     trials: int
     budgets: list[dict[str, float]]
     seeds: list[int]
+    examples: Examples | None
+
+    @property
+    def from_names(self) -> bool:
+        return self.examples is not None and self.examples.source == NAMES
 
 
 def _cells(
@@ -240,10 +256,14 @@ def _cells(
                 f"budgets: {choice.where} is {choice.name}, which cannot spend pure DP (epsilon {budget['epsilon']:g} "
                 "without delta); give delta, mu, e or rho."
             )
+        if budget == {"mu": 0} and (choice.examples is None or not choice.examples.used):
+            raise ParameterError(f"budgets: {choice.where} has no examples, and mu = 0 is for these alone.")
         for pool in read:
             for trials in dict.fromkeys((0, choice.trials)):
                 parameters = choice.parameters if trials else {**method.defaults, **choice.parameters}
-                yield Cell(choice.name, parameters, spec.name, spec.encoder, pool, budget, ratio, seed, trials)
+                yield Cell(
+                    choice.name, parameters, spec.name, spec.encoder, pool, budget, ratio, seed, trials, choice.examples
+                )
 
 
 def _methods(entry: Any, where: str, budgets: list[dict[str, float]], seeds: list[int]) -> Iterator[_MethodSpec]:
@@ -266,8 +286,35 @@ def _methods(entry: Any, where: str, budgets: list[dict[str, float]], seeds: lis
         raise ParameterError(f"{where}.tune: {name} has no hyper-parameters to search; leave tune out.")
     if trials and not method.private:
         raise ParameterError(f"{where}.tune: {name} is a reference without privacy; leave tune out.")
+    starts = list(_examples(fields, where, name))
     for combination in itertools.product(*axes.values()):
-        yield _MethodSpec(where, name, dict(zip(axes, combination, strict=True)), trials, budgets, seeds)
+        parameters = dict(zip(axes, combination, strict=True))
+        yield from (_MethodSpec(where, name, parameters, trials, budgets, seeds, start) for start in starts)
+
+
+def _examples(fields: Mapping[str, Any], where: str, name: str) -> Iterator[Examples | None]:
+    """Read what a method starts from: examples, right or wrong ones, or zero, maybe without the examples' rows."""
+    method = METHODS[name]
+    if "left_out" in fields:
+        if "examples" in fields or "wrong" in fields:
+            raise ParameterError(f"{where}.left_out is for a start without examples; leave examples and wrong out.")
+        for value in _values(fields["left_out"]):
+            yield Examples(_count(value, f"{where}.left_out"), used=False)
+    elif "examples" not in fields:
+        if "wrong" in fields:
+            raise ParameterError(f"{where}.wrong is for examples; add examples.")
+        if method.needs_examples:
+            raise ParameterError(f"{where}: {name} starts from examples; add examples.")
+        yield None
+    elif not method.takes_examples:
+        raise ParameterError(f"{where}.examples: {name} does not start from examples; leave examples out.")
+    else:
+        for source, wrong in itertools.product(_values(fields["examples"]), _values(fields.get("wrong"))):
+            if wrong is not None and wrong not in WRONG:
+                raise ParameterError(f"{where}.wrong must be one of {', '.join(WRONG)}; got {wrong!r}.")
+            if isinstance(source, str) and source != NAMES:
+                raise ParameterError(f"{where}.examples must be {NAMES!r} or a number of rows a class; got {source!r}.")
+            yield Examples(source if source == NAMES else _count(source, f"{where}.examples"), wrong)
 
 
 def _values(value: Any) -> list[Any]:
@@ -282,8 +329,10 @@ def _dataset(entry: Any, where: str, data: Path, source: str) -> tuple[DatasetSp
     fields = _mapping(entry, where, _DATASET_KEYS, required=("name",))
     name = _string(fields["name"], f"{where}.name")
     folder = data / _string(fields.get("folder", name), f"{where}.folder")
-    given = _mapping(fields.get("files", {}), f"{where}.files", PARTS)
-    files = {part: folder / _string(given.get(part, f"{part}.npy"), f"{where}.files.{part}") for part in PARTS}
+    given = {part: f"{part}.npy" for part in PARTS} | _mapping(
+        fields.get("files", {}), f"{where}.files", (*PARTS, NAMES)
+    )
+    files = {part: folder / _string(file, f"{where}.files.{part}") for part, file in given.items()}
     pools: list[Pool] = []
     paths: dict[str, Path] = {}
     lines: dict[str, Path] = {}
@@ -330,6 +379,10 @@ def _one_notion(entry: Any, where: str) -> Iterator[dict[str, float]]:
                 yield budget_from_dict({kind: number}).to_dict()
         except DpplError as error:
             raise ParameterError(f"{place}: {error}") from None
+
+
+def _ratios(entry: Any, where: str) -> list[float | str]:
+    return [_ratio(one, place) for place, one in _items(entry, where)]
 
 
 def _ratio(entry: Any, where: str) -> float | str:

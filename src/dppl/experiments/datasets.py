@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from dppl.data import Sample, load_sample
 from dppl.errors import InputError
-from dppl.experiments.splits import random_rows
+from dppl.experiments.splits import moved_classes, random_rows, rows_of_classes
 
-__all__ = ["Dataset", "DatasetSpec", "Pool", "load_dataset"]
+__all__ = ["Dataset", "DatasetSpec", "Examples", "Pool", "load_dataset"]
 
 PARTS = ("train_x", "train_y", "test_x", "test_y")
+NAMES = "names"
+WRONG = ("permuted", "half")
 SAMPLE = "sample"
 
 
@@ -46,6 +48,27 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
+class Examples:
+    """Public examples of the classes, as a configuration names them.
+
+    Parameters
+    ----------
+    source : "names" or int
+        ``"names"`` are the rows of the data set's file of names, one of each class. A number is how many training rows
+        of each class, drawn with the seed of the run, are taken to be public, and are no private records.
+    wrong : {"permuted", "half"}, default=None
+        Whether the examples of all classes, or of half of them, stand for another class, drawn with the seed of the
+        run.
+    used : bool, default=True
+        False takes the rows out of the private ones only: the start from zero beside one from examples.
+    """
+
+    source: int | str
+    wrong: str | None = None
+    used: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class DatasetSpec:
     """Where a data set lies.
 
@@ -53,7 +76,7 @@ class DatasetSpec:
     ----------
     name, encoder : str
     files : mapping of str to Path
-        The four parts; empty for the built-in sample.
+        The four parts, and the names of the classes if there are any; empty for the built-in sample.
     pools : mapping of str to Path
         Files of public rows by the name of their pool.
     lines : mapping of str to Path
@@ -107,6 +130,8 @@ class Dataset:
     pools : dict of str to ndarray of shape (n_public, d)
     lines : dict of str to list of str
         A line for each row of a pool, where a text file is named.
+    names : ndarray of shape (n_classes, d) or None
+        Row c says what class c is called.
     """
 
     X: NDArray[Any]
@@ -116,6 +141,36 @@ class Dataset:
     classes: NDArray[Any]
     pools: dict[str, NDArray[Any]]
     lines: dict[str, list[str]] = field(default_factory=dict)
+    names: NDArray[Any] | None = None
+
+    def split(self, examples: Examples | None, seed: int) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
+        """Return the places of the training rows that are private, and the examples as arguments of a fit.
+
+        Raises
+        ------
+        InputError
+            If a class has too few rows, or the data set has no names.
+        """
+        everything = np.arange(len(self.y), dtype=np.int64)
+        if examples is None:
+            return everything, {}
+        if examples.source == NAMES:
+            if self.names is None:
+                raise InputError("examples: names are rows of a file of the data set; name it with files: names.")
+            private, X, codes = everything, self.names, np.arange(len(self.classes))
+        else:
+            places = np.searchsorted(self.classes, self.y)
+            drawn = rows_of_classes(places, int(examples.source), seed)
+            private, X, codes = np.setdiff1d(everything, drawn), self.X[drawn], places[drawn]
+            if len(np.unique(self.y[private])) < len(np.unique(self.y)):
+                raise InputError(f"examples: {examples.source} rows a class leave no private row of some class.")
+        if not examples.used:
+            return private, {}
+        if examples.wrong is not None:
+            n_classes = len(self.classes)
+            n_moved = n_classes if examples.wrong == WRONG[0] else max(2, n_classes // 2)
+            codes = moved_classes(n_classes, n_moved, seed)[codes]
+        return private, {"X_examples": np.asarray(X), "y_examples": self.classes[codes]}
 
     def public(self, pool: Pool | None, seed: int) -> NDArray[Any] | None:
         """Return the rows of a pool.
@@ -166,6 +221,7 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
         return _from_sample(load_sample())
     spec.check()
     parts = {name: _array(path) for name, path in spec.files.items()}
+    names = parts.pop(NAMES, None)
     pools = {name: _array(path) for name, path in spec.pools.items()}
     width = parts["train_x"].shape[-1]
     for name, rows in {"train_x": parts["train_x"], "test_x": parts["test_x"], **pools}.items():
@@ -182,8 +238,13 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
             )
     y, y_test = np.asarray(parts["train_y"]), np.asarray(parts["test_y"])
     classes = np.unique(np.concatenate([y, y_test]))
+    if names is not None and names.shape != (len(classes), width):
+        raise InputError(
+            f"data set {spec.name!r}: names must hold a row of {width} features for each of the {len(classes)} "
+            f"classes; got shape {names.shape}."
+        )
     lines = {name: _lines(path) for name, path in spec.lines.items()}
-    return Dataset(parts["train_x"], y, parts["test_x"], y_test, classes, pools, lines)
+    return Dataset(parts["train_x"], y, parts["test_x"], y_test, classes, pools, lines, names)
 
 
 def _from_sample(sample: Sample) -> Dataset:

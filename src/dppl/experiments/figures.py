@@ -6,9 +6,12 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeAlias
+
+import numpy as np
 
 from dppl._files import atomic_file
 from dppl._optional import optional
@@ -75,9 +78,14 @@ def budget_panels(panels: Sequence[Panel], y_label: str) -> Figure:
     ----------
     panels : sequence of (title, series)
     y_label : str
+
+    Notes
+    -----
+    A budget of 0 has no place on a logarithmic scale; values there are dashed lines.
     """
     styles = _styles(one for _, several in panels for one in several)
-    figure, axes = _axes(len(panels), styles)
+    alone = {_alone(one) for _, several in panels for one in several if one.private and 0.0 in one.values}
+    figure, axes = _axes(len(panels), [*styles, *alone])
     for axis, (title, several) in zip(axes, panels, strict=True):
         for one in several:
             _draw(axis, one, styles[one.label])
@@ -237,10 +245,18 @@ def _draw(axis: Any, one: Series, style: dict[str, Any]) -> None:
     if not one.private:
         axis.axhline(sorted(one.at(0.0))[len(one.at(0.0)) // 2], label=one.label, linewidth=1.2, **style)
         return
-    places, middle = one.quantile(0.5)
-    (_, low), (_, high) = one.quantile(_BAND[0]), one.quantile(_BAND[1])
+    spent = replace(one, values={mu: values for mu, values in one.values.items() if mu})
+    places, middle = spent.quantile(0.5)
+    (_, low), (_, high) = spent.quantile(_BAND[0]), spent.quantile(_BAND[1])
     axis.plot(places, middle, label=one.label, **style)
     axis.fill_between(places, low, high, color=style["color"], alpha=0.13, linewidth=0)
+    if 0.0 in one.values:
+        alone = float(np.median(one.values[0.0]))
+        axis.axhline(alone, label=_alone(one), color=style["color"], linestyle=_DASHED, linewidth=1.2)
+
+
+def _alone(one: Series) -> str:
+    return f"{one.label}, mu = 0"
 
 
 def _budget_axis(axis: Any) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from dppl import baselines
 from dppl.errors import ParameterError
+from dppl.estimators.public_data import PublicData
 from dppl.estimators.registry import BY_NAME
 from dppl.privacy import Budget
 
@@ -17,7 +18,7 @@ __all__ = ["METHODS", "Choice", "Method", "Range", "checked_method", "label"]
 
 # What the runner passes itself.
 _GIVEN = ("budget", "classes", "random_state")
-_PUBLIC_ROWS = np.zeros((1, 1), np.float32)
+_PUBLIC_ROWS = PublicData(np.zeros((1, 1), np.float32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ class Method:
         Parameters that make the method what it is.
     public : bool
         Whether it may read public rows that it can do without.
+    needs_examples : bool
+        Whether a fit is impossible without public examples of the classes.
     space : mapping of str to Choice or Range
         Hyper-parameters to search.
     defaults : mapping
@@ -62,6 +65,7 @@ class Method:
     estimator: str
     fixed: Mapping[str, Any] = field(default_factory=dict)
     public: bool = True
+    needs_examples: bool = False
     space: Space = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
@@ -76,6 +80,11 @@ class Method:
         return self.private and BY_NAME[self.estimator].pure
 
     @property
+    def takes_examples(self) -> bool:
+        """Whether it can start from public examples of the classes."""
+        return self.private and BY_NAME[self.estimator].load()._STARTS_FROM_EXAMPLES
+
+    @property
     def parameters(self) -> list[str]:
         """Names of the parameters that a configuration may set."""
         names: list[str] = self._load()._get_param_names()
@@ -88,13 +97,13 @@ class Method:
 
     def needs_public(self, parameters: Mapping[str, Any]) -> bool:
         """Tell whether a fit with these parameters is impossible without public rows."""
-        return self._depends_on(None, parameters)
+        return self._depends_on(PublicData(), parameters)
 
     def uses_public(self, parameters: Mapping[str, Any]) -> bool:
         """Tell whether a fit with these parameters reads public rows where there are some."""
-        return self._depends_on(_PUBLIC_ROWS if self.public else None, parameters)
+        return self._depends_on(_PUBLIC_ROWS if self.public else PublicData(), parameters)
 
-    def _depends_on(self, public: Any, parameters: Mapping[str, Any]) -> bool:
+    def _depends_on(self, public: PublicData, parameters: Mapping[str, Any]) -> bool:
         return self.private and bool(self.build(None, None, 0, parameters)._uses_public_rows(public))
 
     def _load(self) -> Any:
@@ -157,6 +166,12 @@ METHODS: dict[str, Method] = {
         "Newton",
         space={"steps": Choice((1, 3, 10)), "learning_rate": Range(0.1, 2.0), "ridge": Range(1e-2, 1e3)},
     ),
+    "adamix": Method(
+        "AdaMix",
+        "AdaMix",
+        needs_examples=True,
+        space={"steps": _STEPS, "learning_rate": Range(0.1, 30.0), "clip_quantile": Range(0.1, 1.0)},
+    ),
     "ncm": Method("Nearest class mean", "NonPrivateNearestMean"),
     "lda": Method("LDA", "NonPrivateLDA"),
     "logistic": Method("Logistic regression", "NonPrivateLogisticRegression"),
@@ -190,8 +205,8 @@ def checked_method(name: str, parameters: Mapping[str, Any], where: str) -> Meth
     return method
 
 
-def label(name: str, parameters: Mapping[str, Any]) -> str:
-    """Return what a method with these parameters is called in tables and figures.
+def label(name: str, parameters: Mapping[str, Any], examples: Mapping[str, Any] | None = None) -> str:
+    """Return what a method with these parameters and examples of the classes is called in tables and figures.
 
     Examples
     --------
@@ -201,10 +216,25 @@ def label(name: str, parameters: Mapping[str, Any]) -> str:
     'DPPL-Mean (pool 2)'
     >>> label("discriminant", {})
     'discriminant (of an earlier version)'
+    >>> label("softmax", {}, {"source": 5, "wrong": "half"})
+    'Softmax prototypes, from 5 examples a class, half of them wrong'
     """
     rest = dict(parameters)
     text = METHODS[name].label if name in METHODS else f"{name} (of an earlier version)"
     if name == "public-topk" and "n_prototypes" in rest:
         text = text.replace("top-K", f"top-{rest.pop('n_prototypes')}")
     details = ", ".join(f"{key} {value}" for key, value in sorted(rest.items()))
-    return f"{text} ({details})" if details else text
+    return (f"{text} ({details})" if details else text) + _examples_name(**examples or {})
+
+
+def _examples_name(source: int | str | None = None, wrong: str | None = None, used: bool = True) -> str:
+    if source is None:
+        return ""
+    if not used:
+        return f", {_counted(source, 'row')} a class left out"
+    what = source if isinstance(source, str) else f"{_counted(source, 'example')} a class"
+    return f", from {what}" + {None: "", "permuted": ", permuted", "half": ", half of them wrong"}[wrong]
+
+
+def _counted(number: int | str, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

@@ -29,7 +29,7 @@ from dppl.experiments.tables import metric_tables, sizes_and_times, winners
 __all__ = ["write_report"]
 
 _TITLE, _MARKDOWN, _HTML = "Private classifiers compared", "report.md", "report.html"
-_FURTHER = " Further public pools, their sizes and further K have figures below."
+_FURTHER = " Further settings have figures below."
 
 
 def write_report(path: Path, folder: Path) -> list[Path]:

@@ -89,7 +89,7 @@ def series(
     """
     found: dict[str, Series] = {}
     for notion, group in by_notion(results).items():
-        for result in group:
+        for result in sorted(group, key=_start):
             value = result["metrics"].get(metric)
             if value is None:
                 continue
@@ -101,6 +101,18 @@ def series(
             one.values.setdefault(position(result), []).append(value)
     order = {method: place for place, method in enumerate(METHODS)}
     return sorted(found.values(), key=lambda one: (not one.private, order.get(one.method, len(order))))
+
+
+def _start(result: Result) -> tuple[bool, str, int, str]:
+    """Order results of a method: from zero first, then from right examples, then from wrong ones."""
+    examples = examples_of(result)
+    source = str(examples["source"] or "")
+    return examples["used"], examples["wrong"] or "", len(source), source
+
+
+def examples_of(result: Result) -> dict[str, Any]:
+    """Return the examples of the classes that a result starts from; without any they have no source."""
+    return result["cell"].get("examples") or {"source": None, "wrong": None, "used": False}
 
 
 def position(result: Result) -> float:
@@ -161,13 +173,18 @@ def best(several: Iterable[Series], mu: float) -> list[tuple[Series, float]]:
 
 
 def default_settings(results: list[Result]) -> list[Result]:
-    """Leave out what has figures of its own: further pools and their sizes, and K of top-K but 1 and one other."""
+    """Leave out what has figures of its own.
+
+    These are further pools and their sizes, K of top-K but 1 and one other, and what right examples are compared with.
+    """
     ks = sorted({k for r in results if r["cell"]["method"] == "public-topk" and (k := n_prototypes(r))})
     k = _MAIN_K if _MAIN_K in ks else ks[len(ks) // 2] if ks else None
     return [
         result
         for result in main_pool(results)
-        if result["cell"]["method"] != "public-topk" or n_prototypes(result) in (k, 1, None)
+        if (result["cell"]["method"] != "public-topk" or n_prototypes(result) in (k, 1, None))
+        and (examples_of(result)["used"] or examples_of(result)["source"] is None)
+        and examples_of(result)["wrong"] is None
     ]
 
 
@@ -210,9 +227,11 @@ def epsilon_name(mu: float) -> str:
 
     Examples
     --------
-    >>> [epsilon_name(mu) for mu in (0.05, 1, 64, 1e9)]
-    ['0.1893', '4.887', '2,352', '∞']
+    >>> [epsilon_name(mu) for mu in (0, 0.05, 1, 64, 1e9)]
+    ['0', '0.1893', '4.887', '2,352', '∞']
     """
+    if not mu:
+        return "0"
     try:
         epsilon = GaussianDP(mu).to_approx(USUAL_DELTA).epsilon
     except BudgetError:
@@ -243,7 +262,7 @@ def setting_name(result: Result) -> str:
 def method_name(result: Result) -> str:
     """Say the method with its parameters, and whether it would have read public rows."""
     cell = result["cell"]
-    text = label(cell["method"], cell["parameters"])
+    text = label(cell["method"], cell["parameters"], cell.get("examples"))
     method = METHODS.get(cell["method"])
     lacks = method is not None and cell["pool"] is None and method.uses_public({})
     return f"{text} ({_NO_PUBLIC_ROWS})" if lacks else text

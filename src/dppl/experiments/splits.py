@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["random_rows", "validation_split"]
+__all__ = ["moved_classes", "random_rows", "rows_of_classes", "validation_split"]
 
 Rows = NDArray[np.int64]
 
@@ -19,6 +19,36 @@ def random_rows(n: int, size: int, seed: int) -> Rows:
     [0, 1, 2, 3]
     """
     return np.sort(np.random.default_rng(seed).choice(n, size=size, replace=False)).astype(np.int64)
+
+
+def rows_of_classes(codes: NDArray[np.intp], size: int, seed: int) -> Rows:
+    """Choose `size` rows of each class without replacement; those of a smaller size are among them.
+
+    Examples
+    --------
+    >>> rows = rows_of_classes(np.array([0, 1, 0, 1, 0]), 2, seed=0)
+    >>> len(rows), 1 in rows, 3 in rows
+    (4, True, True)
+    """
+    # Not the stream that a long-tailed subset is drawn from.
+    order = np.random.default_rng((seed, 1)).permutation(len(codes))
+    chosen = [order[codes[order] == code][:size] for code in np.unique(codes)]
+    return np.sort(np.concatenate(chosen)).astype(np.int64)
+
+
+def moved_classes(n_classes: int, n_moved: int, seed: int) -> NDArray[np.intp]:
+    """Give `n_moved` of the classes, at least two, the name of another of them each; the rest keep theirs.
+
+    Examples
+    --------
+    >>> moved = moved_classes(5, 4, seed=0)
+    >>> int((moved != np.arange(5)).sum()), sorted(moved.tolist())
+    (4, [0, 1, 2, 3, 4])
+    """
+    names = np.arange(n_classes)
+    cycle = np.random.default_rng((seed, 2)).permutation(n_classes)[:n_moved]
+    names[cycle] = np.roll(cycle, 1)
+    return names
 
 
 def validation_split(n: int, share: float, seed: int) -> tuple[Rows, Rows]:

@@ -15,6 +15,7 @@ from dppl.experiments.series import (
     best,
     budget_name,
     by_task,
+    examples_of,
     grouped,
     name_with_pool,
     pool_name,
@@ -36,7 +37,8 @@ _BOLD = f"Bold: the best private method of a column, not counting tuned ones, an
 
 
 def winners(done: list[Result]) -> Iterator[Part]:
-    """Name the best private method of each setting: one table for all data sets."""
+    """Name the best private method of each setting, wrong examples aside: one table for all data sets."""
+    done = [result for result in done if examples_of(result)["wrong"] is None]
     names = list(ratios(done))
     yield Heading("Winner per setting and budget")
     yield Table(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -144,9 +145,14 @@ def _thousandths(rate: float) -> int:
     return min(math.ceil(1000 * rate), 1000)
 
 
+def _in_order(parameter: tuple[str, float]) -> list[str]:
+    """Return a key that puts share_2 before share_10."""
+    return [part.zfill(9) if part.isdigit() else part for part in re.split(r"(\d+)", parameter[0])]
+
+
 def _release_in_words(release: Release, times: int) -> str:
-    parameters = ", ".join(f"{name} {value:.6g}" for name, value in sorted(release.parameters.items()))
-    # A file orders costs by name, so they are put in one order here.
+    # A file orders parameters and costs by name, so both are put in one order here.
+    parameters = ", ".join(f"{name} {value:.6g}" for name, value in sorted(release.parameters.items(), key=_in_order))
     cost = ", ".join(f"{name} = {rounded_up(release.cost[name])}" for name in _COSTS if name in release.cost)
     return (
         f"{f'{times} times ' if times > 1 else ''}{release.statistic} by the {release.drawn} ({release.norm} "

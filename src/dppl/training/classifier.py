@@ -28,6 +28,7 @@ from dppl.estimators.registry import BY_METHOD, method_for
 from dppl.estimators.splitters import whole_public_rows
 from dppl.privacy import Budget, Guarantee, Ledger
 from dppl.training import workflow
+from dppl.training.descriptions import described, embed_examples, names_by_default
 from dppl.training.items import Items, check_items, embed_items
 
 
@@ -55,6 +56,12 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
         Public list of classes. None reads the list from `y`, which is not private, and warns.
+    descriptions : {"auto", "names"}, mapping, sequence, Path or None, default="auto"
+        Public descriptions of the classes, from which ``method`` ``"auto"`` and ``"softmax"`` start. ``"names"`` takes
+        what the classes are called; a mapping leads from classes to a text or several, a sequence has an entry for each
+        of `classes`, in their order; a Path names what `dppl train --describe` reads. ``"auto"`` is ``"names"`` where
+        texts are embedded and all names are words, and None else. Those that were written by looking at private
+        records are not public.
     method : {"auto", "softmax", "public", "mean"}, default="auto"
         What is fitted on the embeddings; ``"auto"`` lets the budget decide.
     options : mapping, default=None
@@ -83,9 +90,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     **Privacy.** Unit: one record, which is one item and its label. Relation: that of `method`, add or remove one record
     by default. Released: what the estimator releases. Sensitivity: its own, because an embedding is a function of its
     item alone, and so is whether it is left out; where the encoder cannot promise that, the guarantee lists it as not
-    covered. Public inputs: the
-    encoder, `classes`, `X_public`, all parameters. Not covered: as the estimator says. Embedding happens before a
-    ledger is charged; it releases nothing.
+    covered. Public inputs: the encoder, `classes`, `descriptions`, `X_public`, all parameters. Not covered: as the
+    estimator says. Embedding happens before a ledger is charged; it releases nothing.
 
     Examples
     --------
@@ -108,6 +114,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         budget: Budget,
         classes: ArrayLike | None = None,
         *,
+        descriptions: Any = "auto",
         method: str = "auto",
         options: Mapping[str, Any] | None = None,
         random_state: int | None = None,
@@ -115,6 +122,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.encoder = encoder
         self.budget = budget
         self.classes = classes
+        self.descriptions = descriptions
         self.method = method
         self.options = options
         self.random_state = random_state
@@ -157,19 +165,35 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model.check_parameters()  # before hours of embedding
         if hasattr(self, "model_"):  # a fit that fails leaves an unfitted classifier
             del self.model_
+        automatic = isinstance(self.descriptions, str) and self.descriptions == "auto"
+        examples = None if automatic else described(self.descriptions, model)
         encoder = self._loaded()
+        if automatic:
+            examples = names_by_default(model, encoder)
         check_items(encoder.modality, X, "X")
         labels = as_labels(y, np.empty((len(X), 0)))
         X_public = whole_public_rows(X_public)
         refuse_private_as_public(X, X_public)
+        refuse_private_as_public(X, self.descriptions, "descriptions")
 
         def public_rows() -> EmbeddingTable | None:
             return None if X_public is None else embed_items(encoder, X_public, "X_public", rows=workflow.ROWS)
 
+        def example_rows() -> EmbeddingTable | None:
+            return None if examples is None else embed_examples(examples, encoder, rows=workflow.ROWS)
+
         def private_rows() -> tuple[EmbeddingTable, Any]:
             return workflow.usable(embed_items(encoder, X, "X", rows=workflow.ROWS), labels, model.adjacency)
 
-        workflow.fit(model, encoder.dimension, public_rows, private_rows, ledger=ledger, partition=partition)
+        workflow.fit(
+            model,
+            encoder.dimension,
+            public_rows,
+            private_rows,
+            examples=example_rows,
+            ledger=ledger,
+            partition=partition,
+        )
         self.model_ = model
         return self
 
@@ -314,7 +338,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             # Whoever predicts sees these items anyway, and a fit is no prediction.
             warnings.warn(
                 "some items cannot be used and count as zero rows, which get the first class, "
-                f"{self.classes_[0]!r}; unusable(X) tells which.",
+                f"{self.classes_.tolist()[0]!r}; unusable(X) tells which.",
                 stacklevel=3,
             )
         return table

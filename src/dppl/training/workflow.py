@@ -21,6 +21,7 @@ from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, PublicRows
 from dppl.privacy import Ledger
+from dppl.training.descriptions import embed_examples
 
 __all__ = ["ROWS", "fit", "report_of", "save", "train", "usable"]
 
@@ -41,13 +42,15 @@ def fit(
     public: Callable[[], Any],
     private: Callable[[], tuple[EmbeddingTable, Any]],
     *,
+    examples: Callable[[], EmbeddingTable | None] = lambda: None,
     ledger: Ledger | None = None,
     partition: str | None = None,
     watch: Watch = _unwatched,
 ) -> None:
     """Fit an estimator on embeddings that are made when their turn comes.
 
-    What is wrong with the public rows, or with the account, shows before the private records take their time.
+    What is wrong with public data, or with the account, shows before the private records take their time. A budget of
+    mu = 0 reads none of them.
 
     Parameters
     ----------
@@ -56,21 +59,30 @@ def fit(
         Width of the embeddings.
     public, private : callable
         Return the public rows or None, and the private rows with their labels.
+    examples : callable
+        Returns the embeddings of public examples of the classes with their labels, or None.
     ledger, partition
         As in `EmbeddingClassifier.fit`.
     watch : callable
         Opened with None while the estimator is fitted.
     """
-    plan, public_rows = None, public()
-    if public_rows is not None:
-        public_rows = PublicRows(public_rows)  # whoever calls has seen that they are whole
+    described = examples()  # which takes less time than public rows
+    given = {"X_public": public()}
+    if described is not None:
+        given |= {"X_examples": described, "y_examples": described.y}
+    # Whoever calls has seen that they are whole.
+    given = {name: PublicRows(value) for name, value in given.items() if value is not None}
+    plan = None
     if estimator.classes is not None:
-        plan, public_rows = estimator.plan(dimension, public_rows), None
+        plan, given = estimator.plan(dimension, **given), {}
         if ledger is not None:
             ledger.check(plan.guarantee, partition=partition)
-    rows, labels = private()
+    if described is not None and plan is not None and not plan.guarantee.releases:
+        rows, labels = EmbeddingTable.of(np.empty((0, dimension)), metadata=described.metadata), np.empty(0, np.int64)
+    else:
+        rows, labels = private()
     with watch(None):
-        estimator.fit(rows, labels, public_rows, plan=plan, ledger=ledger, partition=partition)
+        estimator.fit(rows, labels, **given, plan=plan, ledger=ledger, partition=partition)
 
 
 def usable(table: EmbeddingTable, labels: NDArray[Any], adjacency: str) -> tuple[EmbeddingTable, NDArray[Any]]:
@@ -101,6 +113,7 @@ def train(
     folder: Path,
     *,
     public: Source | EmbeddingTable | None = None,
+    examples: Source | None = None,
     keep: bool = False,
     overwrite: bool = False,
     workers: int | None = None,
@@ -125,6 +138,8 @@ def train(
         is read may lie in it, for it is removed at the end.
     public : Source or EmbeddingTable, default=None
         Public records, or their embeddings by the same encoder.
+    examples : Source, default=None
+        Public examples of the classes, see `described`.
     keep : bool, default=False
         Whether the folder stays.
     overwrite : bool, default=False
@@ -163,8 +178,23 @@ def train(
     def public_rows() -> EmbeddingTable | None:
         return read_table(embedded(public, "public"), y=None) if isinstance(public, Source) else public
 
+    def example_rows() -> EmbeddingTable | None:
+        if examples is None:
+            return None
+        with watch(examples) as progress:
+            return embed_examples(examples, encoder, rows=ROWS, workers=workers, progress=progress)
+
     with _work_in(folder, keep=keep):
-        fit(estimator, encoder.dimension, public_rows, private_rows, ledger=ledger, partition=partition, watch=watch)
+        fit(
+            estimator,
+            encoder.dimension,
+            public_rows,
+            private_rows,
+            examples=example_rows,
+            ledger=ledger,
+            partition=partition,
+            watch=watch,
+        )
         save(estimator, out, overwrite=overwrite)
         write_atomically(report_of(out), left_out, overwrite=True, private=True)
 
