@@ -31,6 +31,7 @@ from dppl import (
 from dppl._files import write_atomically
 from dppl.audit import AuditResult, Records, audit, audit_in_one_run, audit_release, orthogonal_canaries, worst_case
 from dppl.baselines import AdaMix, FeatureCovariance, GlobalAdapt, LeastSquares, LinearProbe, Newton
+from dppl.continual import ContinualPrototypes
 from dppl.estimators import EmbeddingClassifier
 from dppl.mechanisms import ExponentialMechanism, RoundedGaussian, randomness
 from dppl.privacy import Budget
@@ -171,6 +172,7 @@ CONFIGURATIONS = (
     fitted(PublicPrototypes(ZCDP(2.0), _ONE, 3, adjacency=_REPLACE_ONE)),
     fitted(SoftmaxPrototypes(GaussianDP(2.0), _TWO)),
     fitted(SoftmaxPrototypes(GaussianDP(2.0), _TWO), examples=True),
+    fitted(ContinualPrototypes(GaussianDP(2.0), _TWO)),
     fitted(LinearProbe(GaussianDP(2.0), _TWO, clip=0.5, **_STEPS)),
     fitted(LinearProbe(GaussianDP(2.0), _TWO, clip=0.5, **_STEPS, adjacency=_REPLACE_ONE)),
     fitted(GlobalAdapt(GaussianDP(2.0), _TWO, upper_bound=0.01, **_STEPS)),

@@ -74,6 +74,12 @@ RECIPES = {
         "": Recipe(budget=PureDP(1.0), public=True),
         "sets": Recipe(options={"n_prototypes": 3, "clip": (0.9, 1.4)}, public=True),
     },
+    "ContinualPrototypes": {
+        "": Recipe(),
+        "mapped": Recipe(options=MAPPED),
+        "by public rows": Recipe(options={"center": "public", "rotation": "auto"}, public=True),
+        "as published": Recipe(options={"accumulate": "sum"}),
+    },
     "AdaMix": {
         "": Recipe(options={"steps": 3}, examples=True),
         "mapped": Recipe(options={"steps": 3, "n_components": 1, **MAPPED, **ADDED}, examples=True),

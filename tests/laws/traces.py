@@ -8,6 +8,7 @@ import tempfile
 import warnings
 
 from dppl import PrivateSearch, SoftmaxPrototypes
+from dppl.continual import ContinualPrototypes
 from dppl.estimators import EmbeddingClassifier
 from dppl.lattice import Lattice
 
@@ -66,6 +67,9 @@ def traces(fit):
     for name in RELEASED:
         if name in kept:
             kept[name] = repr((getattr(model, name).shape, getattr(model, name).dtype))
+    if isinstance(model, ContinualPrototypes):  # the numbers of tasks are public
+        sums = model.released_
+        kept["released_"] = repr((sums.n_tasks, sums.n_sums, sums.total.shape, sums.present.shape, sums.evidence.shape))
     words = repr(model), model.get_params()
     if isinstance(model, PrivateSearch):
         kept |= {name: type(kept[name]) for name in kept if name.startswith("best_")}

@@ -15,6 +15,7 @@ import pytest
 from dppl.estimators.registry import ENTRIES
 
 PACKAGES = ("dppl", *(f"dppl.{name}" for name in ("baselines", "embedding", "encoders", "estimators", "prototypes")))
+PACKAGES += ("dppl.continual", "dppl.continual.metrics", "dppl.continual.streams")
 PACKAGES += ("dppl.errors", "dppl.experiments", "dppl.cards", "dppl.training")
 MODULES = ("audit", "data", "lattice", "mechanisms", "privacy")
 

@@ -75,12 +75,13 @@ class Plan:
             raise ParameterError(f"plan must be one of {estimator.__name__}; got one of {self.estimator.__name__}.")
         for name, value in parameters.items():
             planned = self.parameters[name]
-            same = (value is None) == (planned is None) if name == "random_state" else _same(value, planned)
+            same = (value is None) == (planned is None) if name == "random_state" else same_value(value, planned)
             if not same:
                 raise ParameterError(f"plan must be made with the parameters of the fit; it has another {name}.")
 
 
-def _same(one: Any, other: Any) -> bool:
+def same_value(one: Any, other: Any) -> bool:
+    """Tell whether two values of a parameter are the same, also where they are arrays."""
     if any(hasattr(value, "__array__") or isinstance(value, list | tuple | range) for value in (one, other)):
         first, second = np.asarray(one), np.asarray(other)
         return first.dtype.kind == second.dtype.kind and np.array_equal(first, second)

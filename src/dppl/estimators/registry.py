@@ -83,6 +83,7 @@ ENTRIES = (
         hint="public rows, selected privately",
         pure=True,
     ),
+    Entry(name="ContinualPrototypes", module="dppl.continual", adjacencies=("add-remove",)),
     Entry(name="AdaMix", module="dppl.baselines"),
     Entry(name="FeatureCovariance", module="dppl.baselines"),
     Entry(name="GlobalAdapt", module="dppl.baselines"),

@@ -1,0 +1,109 @@
+"""Accuracy after a stream of tasks, for docs/continual.md: python benchmarks/continual.py DATA [SEEDS].
+
+DATA holds a folder for each data set with train_x.npy, train_y.npy, test_x.npy and test_y.npy; labels are 0 to C - 1.
+Prints mean accuracy and standard deviation over seeds; of a stream whose tasks have classes of their own also the
+average forgetting. Seeded noise, so nothing here is private.
+"""
+
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from dppl import ApproxDP, MeanPrototypes
+from dppl.continual import ContinualPrototypes
+from dppl.continual.metrics import forgetting
+from dppl.continual.streams import Task, blurry, class_incremental, data_sets, shuffled
+from dppl.mechanisms.gaussian import overheard
+
+EPSILONS = (0.5, 1.0, 8.0)
+
+
+def read(folder):
+    x, y, x_test, y_test = (np.load(folder / f"{n}.npy") for n in ("train_x", "train_y", "test_x", "test_y"))
+    return x.astype(np.float32), y, x_test.astype(np.float32), y_test
+
+
+def joined(first, second):
+    """Return two data sets one after the other, with classes of their own."""
+    shift = first[1].max() + 1
+    second = [part + shift if part.ndim == 1 else part for part in second]
+    return tuple(np.concatenate(parts) for parts in zip(first, second, strict=True))
+
+
+def in_three(y, classes, n_tasks, seed):
+    """Put each class into three tasks at random."""
+    rng = np.random.default_rng(seed)
+    homes = np.stack([rng.permutation(n_tasks)[:3] for _ in classes])
+    place = homes[y, rng.integers(3, size=len(y))]
+    return [Task(np.flatnonzero(place == number), classes) for number in range(n_tasks)]
+
+
+def in_three_tenths_elsewhere(y, classes, n_tasks, seed):
+    return blurry(y, classes, n_tasks, seed, elsewhere=0.3)
+
+
+def of_two_sets(y, classes, n_tasks, seed):
+    first = int(np.argmax(y >= 77))  # banking77 comes first
+    return data_sets([first, len(y) - first], [classes[:77], classes[77:]])
+
+
+def learned(data, tasks, tests, budget, classes, seed, *, accumulate, told=False, shrink=False):
+    """Return accuracy and forgetting of a model of all tasks; `shrink` adds sums up as James and Stein do."""
+    x, y, x_test, y_test = data
+    model = ContinualPrototypes(budget, classes, accumulate=accumulate, random_state=1000 + seed)
+    matrix, total = np.zeros((len(tasks), len(tasks))), 0.0
+    for number, task in enumerate(tasks):
+        with overheard() as released:
+            model.partial_fit(x[task.rows], y[task.rows], task_classes=task.classes if told else None)
+        ((mechanism, sums),) = released
+        noise = sums.shape[1] * mechanism.noise_std**2 / np.square(sums, dtype=np.float64).sum(axis=1, keepdims=True)
+        total = total + np.maximum(0, 1 - noise) * sums if shrink else 0.0
+        if shrink:
+            model.prototypes_ = total
+        right = model.predict(x_test) == y_test
+        matrix[number] = [right[test.rows].mean() for test in tests]
+    return right.mean(), forgetting(matrix)[-1]
+
+
+def compare(title, data, make, n_tasks, seeds):
+    x, y, x_test, y_test = data
+    classes = np.arange(y.max() + 1)
+    # Where every task may hold every class there are no test rows of its own.
+    apart = make in (class_incremental, of_two_sets)
+    rules = {
+        "published sum": {"accumulate": "sum"},
+        "James-Stein": {"accumulate": "sum", "shrink": True},
+        "weighted": {"accumulate": "weighted"},
+    } | ({"public task classes": {"accumulate": "sum", "told": True}} if apart else {})
+    for epsilon in EPSILONS:
+        budget, found = ApproxDP(epsilon, 1e-5), {}
+        for seed in range(seeds):
+            tasks = make(y, classes, n_tasks, seed)
+            tests = (make if apart else class_incremental)(y_test, classes, n_tasks, seed)
+            mean = MeanPrototypes(budget, classes, random_state=1000 + seed).fit(x, y)
+            found.setdefault("one task", []).append((mean.score(x_test, y_test), 0.0))
+            for name, rule in rules.items():
+                found.setdefault(name, []).append(learned(data, tasks, tests, budget, classes, seed, **rule))
+        cells = []
+        for name, pairs in found.items():
+            accuracy, forgot = np.array(pairs).T
+            cells.append(f"{name} {accuracy.mean():.3f} ± {accuracy.std(ddof=1):.3f}")
+            cells[-1] += f" (forgetting {forgot.mean():.3f})" if apart and name != "one task" else ""
+        print(f"{title}, epsilon {epsilon:g}: {'; '.join(cells)}", flush=True)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    folder, seeds = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 5
+    banking, hwu, images = (read(folder / name) for name in ("banking77", "hwu64", "cifar10_mobilenetv2"))
+    compare("banking77, 11 tasks of 7 classes", banking, class_incremental, 11, seeds)
+    compare("banking77, shuffled over 11", banking, shuffled, 11, seeds)
+    compare("banking77, 11, three tenths elsewhere", banking, in_three_tenths_elsewhere, 11, seeds)
+    compare("banking77, each class in 3 of 11", banking, in_three, 11, seeds)
+    compare("banking77, 77 tasks of one class", banking, class_incremental, 77, seeds)
+    compare("banking77, shuffled over 77", banking, shuffled, 77, seeds)
+    compare("banking77 and hwu64, 2 tasks", joined(banking, hwu), of_two_sets, 2, seeds)
+    compare("cifar10_mobilenetv2, 5 tasks of 2 classes", images, class_incremental, 5, seeds)
+    compare("cifar10_mobilenetv2, shuffled over 10", images, shuffled, 10, seeds)

@@ -1,0 +1,100 @@
+"""What a stream has released so far: noisy class sums, added up over tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl.continual import _presence
+from dppl.estimators.model_file import Misfit, check_tensor
+from dppl.estimators.reading import Codes
+
+Float = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReleasedSums:
+    """Noisy sums of unit rows, added up over tasks; all of it may be published.
+
+    Parameters
+    ----------
+    n_tasks : int
+        Number of tasks so far.
+    n_sums : ndarray of shape (n_classes,), int64
+        Number of tasks that could hold each class: public.
+    total : ndarray of shape (n_classes, dim), float64
+        Sums of all tasks, with equal weights.
+    present : ndarray of shape (n_classes, dim), float64
+        Sums of all tasks, weighted by how likely their class is in the task.
+    evidence : ndarray of shape (n_classes,), float64
+        Logarithm of the likelihood of all sums, if the class is in some tasks and not in others.
+    """
+
+    n_tasks: int
+    n_sums: NDArray[np.int64]
+    total: Float
+    present: Float
+    evidence: Float
+
+    @classmethod
+    def none(cls, n_classes: int, dim: int) -> Self:
+        """Return those of no task."""
+        total, present = np.zeros((2, n_classes, dim))
+        return cls(0, np.zeros(n_classes, np.int64), total, present, np.zeros(n_classes))
+
+    @classmethod
+    def of_tensors(cls, tensors: dict[str, NDArray[Any]], n_classes: int, dim: int) -> Self:
+        """Read what `to_tensors` wrote; raise `Misfit` if it does not fit."""
+        n_tasks = int(check_tensor(tensors, "n_tasks", (1,), np.int64)[0])
+        n_sums = check_tensor(tensors, "n_sums", (n_classes,), np.int64)
+        if n_tasks < 1 or n_sums.min() < 0 or n_sums.max() > n_tasks:
+            raise Misfit("its numbers of tasks contradict each other")
+        total, present = (check_tensor(tensors, name, (n_classes, dim), np.float64) for name in ("total", "present"))
+        return cls(n_tasks, n_sums, total, present, check_tensor(tensors, "evidence", (n_classes,), np.float64))
+
+    def to_tensors(self) -> dict[str, NDArray[Any]]:
+        """Return everything as arrays."""
+        fields = {name: getattr(self, name) for name in ("n_sums", "total", "present", "evidence")}
+        return fields | {"n_tasks": np.array([self.n_tasks], np.int64)}
+
+    def added(self, classes: Codes, sums: Float, variance: float) -> Self:
+        """Return these with those of one more task.
+
+        Parameters
+        ----------
+        classes : ndarray of shape (n,), intp
+            Positions of the classes that have a sum in the task.
+        sums : ndarray of shape (n, dim)
+        variance : float
+            Of the noise of each coordinate.
+        """
+        weights, evidence = _presence.presence(sums, np.full(len(sums), variance))
+        later = type(self)(
+            self.n_tasks + 1, self.n_sums.copy(), self.total.copy(), self.present.copy(), self.evidence.copy()
+        )
+        later.n_sums[classes] += 1
+        later.total[classes] += sums
+        later.present[classes] += weights[:, None] * sums
+        later.evidence[classes] += evidence
+        return later
+
+    def weighted(self, variance: float) -> Float:
+        """Return sums for each class between `total` and `present`, by how likely the class is spread over its tasks.
+
+        Parameters
+        ----------
+        variance : float
+            Of the noise of each coordinate of one sum.
+        """
+        result = self.total.copy()
+        # There is nothing to weigh in a single sum.
+        several = np.flatnonzero(self.n_sums > 1)
+        if not len(several):
+            return result
+        for_spread = _presence.evidence(self.total[several], variance * self.n_sums[several].astype(np.float64))
+        spread = _presence.spread(for_spread, self.evidence[several])[:, None]
+        result[several] = spread * self.total[several] + (1 - spread) * self.present[several]
+        return result
