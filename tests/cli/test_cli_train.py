@@ -210,8 +210,8 @@ def test_described_it_is_embed_and_fit_with_examples(mails, cli):
 
 NAMED = "Class names are used as public descriptions (--describe none leaves them out).\n"
 NOT_NAMED = (
-    "Classes are not described, since not every name is a word of its own (--describe FILE describes them; --describe "
-    "names takes the names all the same).\n"
+    "Classes are not described, since some names are not words, or only numbers and single letters tell them apart "
+    "(--describe FILE describes them; --describe names takes the names all the same).\n"
 )
 
 
@@ -235,9 +235,10 @@ def test_it_is_said_whether_class_names_are_used(names, options, said, used, mai
     result = cli(*TRAIN, "--mu", "1", *options)
     assert (result.exit_code, result.stderr) == (0, "")
     assert {line for line in (NAMED, NOT_NAMED) if line in result.stdout} == ({said} if said else set())
+    assert ("Started from public examples: 3, for 3 of 3 classes.\n" in result.stdout) == used
     shown = cli("show", "m.safetensors").stdout
     assert ("public descriptions" in shown, "examples    3, for 3 of 3 classes, all public" in shown) == (used, used)
-    assert ("wrote or chose them by looking at private records" in " ".join(shown.split())) == used
+    assert ("written or chosen by looking at private records" in " ".join(shown.split())) == used
     assert ("| public examples of the classes |" in cli("show", "m.safetensors", "--card").stdout) == used
 
 
@@ -630,7 +631,7 @@ def test_public_things_and_the_account_come_first_and_the_charge_before_a_mechan
         (["--rho", "1", "--describe", "names", "--method", "mean"], 2, "--describe has no effect with --method mean"),
         (["--epsilon", "1", "--public", "pool.txt", "--describe", "named.csv"], 2, "no effect with --method public"),
         (["--rho", "1", "--describe", "pool.txt"], 2, "--describe must be a CSV file with the columns class and text"),
-        (["--rho", "1", "--describe", "new.csv"], 4, "must have the columns class and text; its first line is 'text'"),
+        (["--rho", "1", "--describe", "new.csv"], 4, "must have the columns class and text, with a comma between; its first line is 'text'"),
         (
             ["--rho", "1", "--describe", "odd.csv"],
             4,

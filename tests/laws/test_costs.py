@@ -144,7 +144,9 @@ def test_the_guarantee_says_the_relation_and_all_that_is_public(kind):
         assert {"the list of classes", "the encoder", "the number of features", "all parameters"} <= set(inputs)
         assert ("the number of records" in inputs) == (kind.adjacency == "replace-one")
         assert ("the public rows (X_public)" in inputs) == kind.recipe.public
-        assert ("the examples of the classes (X_examples), provided that nobody" in str(inputs)) == kind.recipe.examples
+        assert (
+            "the examples or descriptions of the classes (X_examples), which nobody may" in str(inputs)
+        ) == kind.recipe.examples
         assert all(public in words for public in inputs)
         assert ("a changed label or record" in words) == (kind.adjacency == "add-remove")
         # An error at an unknown label is one bit about the records.

@@ -286,7 +286,7 @@ def test_a_model_of_examples_alone_is_saved_and_costs_nothing(tmp_path):
 
 def test_mu_of_0_needs_examples():
     X, y, *_ = mixture()
-    with pytest.raises(BudgetError, match="pass X_examples"):
+    with pytest.raises(BudgetError, match="give public examples of the classes"):
         SoftmaxPrototypes(GaussianDP(0), classes=range(20)).fit(X, y)
     with pytest.raises(BudgetError, match="MeanPrototypes has nothing to fit"):
         MeanPrototypes(GaussianDP(0), classes=range(20)).fit(X, y)

@@ -70,7 +70,7 @@ def test_every_form_becomes_examples(descriptions, texts):
     model = make(descriptions).fit(TEXTS, Y)
     kept = ExamplesKept(tuple(map(len, texts)), tuple(map(tuple, texts)))
     assert model.model_.examples_ == kept
-    assert "wrote or chose them by looking at private records" in str(model.guarantee_)
+    assert "written or chosen by looking at private records" in str(model.guarantee_)
     direct = dppl.SoftmaxPrototypes(GaussianDP(1.0), CLASSES, random_state=3)
     source = described({name: text for name, text in zip(sorted(CLASSES), texts, strict=True)}, direct)
     rows = embed_examples(source, load_encoder("letters"), rows="float16")

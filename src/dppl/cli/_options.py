@@ -96,7 +96,12 @@ Precision = Annotated[
 # A budget; what epsilon and delta mean beside the others, commands say themselves.
 Mu = Annotated[
     float | None,
-    option("M", "Gaussian DP: sensitivity / noise. 0.5, 1 and 2 are epsilon 2.3, 4.9 and 11 at delta 1e-6.", BUDGET),
+    option(
+        "M",
+        "Gaussian DP: sensitivity / noise. 0.5, 1 and 2 are epsilon 2.3, 4.9 and 11 at delta 1e-6; 0 is a model of "
+        "public examples alone.",
+        BUDGET,
+    ),
 ]
 Rho = Annotated[float | None, option("R", "zCDP; for Gaussian noise rho = mu²/2.", BUDGET)]
 Epsilon = Annotated[

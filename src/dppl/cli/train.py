@@ -28,8 +28,8 @@ from dppl.training.descriptions import described, names_by_default, takes_exampl
 
 _NAMES = "Class names are used as public descriptions (--describe none leaves them out)."
 _NO_NAMES = (
-    "Classes are not described, since not every name is a word of its own (--describe FILE describes them; --describe "
-    "names takes the names all the same)."
+    "Classes are not described, since some names are not words, or only numbers and single letters tell them apart "
+    "(--describe FILE describes them; --describe names takes the names all the same)."
 )
 _Method = Annotated[str, method_option("the first that can spend the budget")]
 
@@ -114,8 +114,10 @@ def train(
     method = chosen_method(method, budget, given, public)
     if describe not in ("auto", "none"):
         check_examples("--describe", method)
-    if examples_in is not None and not examples_in.exists():
-        raise ParameterError(f"--describe must be names, none, or an existing file or folder; there is no {describe}.")
+    if examples_in is not None and not (describe and examples_in.exists()):
+        raise ParameterError(
+            f"--describe must be names, none, or an existing file or folder; there is no {describe!r}."
+        )
     classes = required_classes(classes)
     check_inputs(data, classes, public, labels)
     folder = out.with_name(f"{out.name}.work") if work is None else work

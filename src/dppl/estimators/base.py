@@ -34,7 +34,8 @@ from dppl.privacy.ledger import Ledger, LedgerEntry
 _PREDICT_ROWS = 8192
 _MEAN_ROWS = 4096
 _EXAMPLES = (
-    "the examples of the classes (X_examples), provided that nobody wrote or chose them by looking at private records"
+    "the examples or descriptions of the classes (X_examples), which nobody may have written or chosen by looking at "
+    "private records"
 )
 # Any fixed number does: the rotation is public.
 _AUTO_ROTATION = 0

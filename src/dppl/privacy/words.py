@@ -102,7 +102,7 @@ def _warnings(guarantee: Guarantee) -> list[str]:
         "once more without a seed before publishing."
     )
     research = "RESEARCH USE: what was drawn is not exactly what the accounting speaks of; see what is not covered."
-    return [seeded] * (not guarantee.fit_for_release) + [research] * (not guarantee.exact)
+    return [seeded] * (bool(guarantee.releases) and not guarantee.fit_for_release) + [research] * (not guarantee.exact)
 
 
 def _headline(guarantee: Guarantee, usual: float) -> str:

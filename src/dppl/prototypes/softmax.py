@@ -157,7 +157,10 @@ class SoftmaxPrototypes(SoftmaxClassifier):
         frame = Frame.of(public.rows, lattice.n_features)
         if self.budget.is_zero:
             if public.examples is None:
-                raise BudgetError(f"{self.budget} lets nothing be released; pass X_examples for a model of them alone.")
+                raise BudgetError(
+                    "a budget of mu = 0 releases nothing from private records; give public examples of the classes "
+                    "for a model of them alone."
+                )
             return frame
         percentages = _PERCENTAGES if public.examples is None else _PERCENTAGES_WITH_EXAMPLES
         size, counts, mean, gradients, *hits = split(self.budget, percentages)

@@ -220,7 +220,8 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
             header = next(rows, [])
             if not set(_COLUMNS) <= set(header):
                 raise InputError(
-                    f"{path} must have the columns class and text; its first line is {','.join(header)!r}."
+                    f"{path} must have the columns class and text, with a comma between; its first line is "
+                    f"{','.join(header)!r}."
                 )
             for row in rows:
                 if row and len(row) != len(header):
