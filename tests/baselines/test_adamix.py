@@ -249,7 +249,7 @@ def test_the_sensitivities_are_those_of_the_longest_gradient_and_of_a_count(opti
     gradients, size = model.guarantee_.releases
     assert gradients.sensitivity == pytest.approx(math.sqrt(squared), rel=1e-12)
     assert (gradients.times, size.times, size.sensitivity) == (7, 1, 1)
-    assert "the examples of the classes (X_examples), " in str(model.guarantee_.public_inputs)
+    assert "the examples or descriptions of the classes (X_examples), " in str(model.guarantee_.public_inputs)
 
 
 # The laws replay all releases of neighbours (`tests/laws/test_replay.py`). Here are faults that only many records show:

@@ -631,7 +631,11 @@ def test_public_things_and_the_account_come_first_and_the_charge_before_a_mechan
         (["--rho", "1", "--describe", "names", "--method", "mean"], 2, "--describe has no effect with --method mean"),
         (["--epsilon", "1", "--public", "pool.txt", "--describe", "named.csv"], 2, "no effect with --method public"),
         (["--rho", "1", "--describe", "pool.txt"], 2, "--describe must be a CSV file with the columns class and text"),
-        (["--rho", "1", "--describe", "new.csv"], 4, "must have the columns class and text, with a comma between; its first line is 'text'"),
+        (
+            ["--rho", "1", "--describe", "new.csv"],
+            4,
+            "must have the columns class and text, with a comma between; its first line is 'text'",
+        ),
         (
             ["--rho", "1", "--describe", "odd.csv"],
             4,

@@ -408,3 +408,54 @@ def test_a_file_whose_numbers_of_tasks_contradict_each_other_is_refused(wrong, t
     model.save(tmp_path / "m.safetensors")
     with pytest.raises(ModelFileError):
         dppl.load(tmp_path / "m.safetensors")
+
+
+# What a reviewer broke
+
+
+def test_the_model_of_a_search_does_not_go_on(tmp_path):
+    """Its statement is of a search, which that of one more task would replace."""
+    X, y = records(90)
+    search = dppl.PrivateSearch(
+        make(dppl.ApproxDP(2.0, 1e-6)), {"accumulate": list(RULES)}, mean_runs=2, random_state=0
+    ).fit(X, named(y))
+    search.save(tmp_path / "m.safetensors")
+    again = dppl.load(tmp_path / "m.safetensors")
+    content = again.to_bytes()
+    account = Ledger(tmp_path / "ledger.db", "records", GaussianDP(9.0))
+    with pytest.raises(ParameterError, match="start again with fit"):
+        again.partial_fit(X, named(y), ledger=account)
+    assert again.to_bytes() == content
+    assert account.releases() == []
+    best = search.best_estimator_
+    best.set_params(budget=ZCDP(search.guarantee_.releases[0].cost["rho_per_run"]))
+    with pytest.raises(ParameterError, match=r"start again with fit|budget must stay"):
+        best.partial_fit(X, named(y))
+
+
+@pytest.mark.parametrize("kind", [list, lambda names: np.array(names, "<U9")])
+def test_a_class_list_that_was_changed_in_place_is_refused_before_anything_is_paid(kind, tmp_path):
+    classes = kind(CLASSES)
+    model = learn(stream(2)[:1], classes=classes)
+    content = model.to_bytes()
+    account = Ledger(tmp_path / "ledger.db", "records", GaussianDP(9.0))
+    classes[1] = "z"
+    with pytest.raises(ParameterError, match="classes must stay"):
+        model.partial_fit(*stream(2)[0], ledger=account)
+    assert account.releases() == []
+    assert model.to_bytes() == content
+
+
+@pytest.mark.parametrize(
+    "X", [np.arange(137.0), [], [["Jane"] * DIM] * 2, {0: 1}], ids=["1d", "empty", "texts", "dict"]
+)
+def test_wrong_rows_of_a_later_task_get_the_messages_of_the_first(X):
+    said = []
+    for model in (make(), learn(stream(2)[:1])):
+        with pytest.raises((InputError, TypeError, ParameterError)) as raised:
+            model.partial_fit(X, ["a"])
+        said.append(str(raised.value))
+        assert raised.value.__cause__ is None
+        assert "137" not in said[-1]
+        assert "Jane" not in said[-1]
+    assert said[0] == said[1]

@@ -297,7 +297,7 @@ def test_a_search_takes_examples():
     X, y, names, *_ = data
     search = PrivateSearch(SoftmaxPrototypes(ApproxDP(8.0, 1e-6), classes=range(20)), {}, random_state=0)
     search.fit(X, y, X_examples=names, y_examples=range(20))
-    assert "the examples of the classes (X_examples), " in str(search.guarantee_.public_inputs)
+    assert "the examples or descriptions of the classes (X_examples), " in str(search.guarantee_.public_inputs)
 
 
 def test_examples_may_be_tables_and_wrapped():

@@ -214,6 +214,7 @@ class ContinualPrototypes(EmbeddingClassifier):
 
     def _check_next(self, X: Any) -> None:
         """Refuse a task that does not continue the earlier ones."""
+        reading.as_rows(X)  # whose messages show nothing; those of scikit-learn show shapes
         validate_data(self, X, reset=False, skip_check_array=True)
         reading.check_encoder(X, self.encoder_, "X")
         for name, value in self.get_params(deep=False).items():
@@ -242,7 +243,10 @@ class ContinualPrototypes(EmbeddingClassifier):
 
     def _planned(self, classes: NDArray[Any], public: PublicData, n_features: int) -> Plan:
         plan = super()._planned(classes, public, n_features)
-        return replace(plan, guarantee=replace(plan.guarantee, assumptions=(*plan.guarantee.assumptions, _DISJOINT)))
+        guarantee = replace(plan.guarantee, assumptions=(*plan.guarantee.assumptions, _DISJOINT))
+        if self._task is not None and self._task.earlier is not None:
+            _check_same_promise(self._task.earlier.guarantee_, guarantee)
+        return replace(plan, guarantee=guarantee)
 
     def _mechanism(self, lattice: Lattice, public: PublicData) -> RoundedGaussian:
         return RoundedGaussian.within(self.budget, lattice.squared_norm)
@@ -292,6 +296,16 @@ class ContinualPrototypes(EmbeddingClassifier):
         scores = np.asarray(features @ unit_directions(self.prototypes_).T, np.float64)
         scores[:, self.released_.n_sums == 0] = _NEVER
         return scores
+
+
+def _check_same_promise(earlier: Guarantee, later: Guarantee) -> None:
+    """Refuse a task whose statement could not stand for the earlier ones, such as those of a search."""
+    for name in ("budget", "adjacency", "neighbours", "unit", "exact", "releases", "assumptions"):
+        if getattr(earlier, name) != getattr(later, name):
+            raise ParameterError(
+                f"the statement of the earlier tasks has other {name} than this task would have (a search released "
+                "them, or another program wrote the file), and one cannot stand for both; start again with fit."
+            )
 
 
 def _together(earlier: Guarantee, later: Guarantee) -> Guarantee:

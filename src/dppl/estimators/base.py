@@ -152,7 +152,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with self._whole_or_nothing():
             validate_data(self, X, skip_check_array=True)
             # What the model file will say; parameters set after the fit have no part in it.
-            self._fitted_with = self.get_params(deep=False)
+            self._fitted_with = deepcopy(self.get_params(deep=False))
             guarantee, charge = self._charge(plan.guarantee_on(X), ledger, partition)
             self.classes_, self.lattice_ = plan.classes, plan.lattice
             self.encoder_, self.guarantee_ = reading.encoder_of(X), guarantee
