@@ -53,11 +53,13 @@ def test_the_text_example_runs(tmp_path, monkeypatch, capsys, runner):
     monkeypatch.chdir(tmp_path)
     _, _, messages, classifier, _ = PYTHON
     exec(compile(messages, "README.md", "exec"), {})
+    (tmp_path / "sentences.csv").write_text(re.search(r"```csv\n(.*?)```", README, re.DOTALL)[1], encoding="utf-8")
     commands = re.findall(r"^dppl (?:train messages|predict intents).*$", README, re.MULTILINE)
     shown = [runner.invoke(app, shlex.split(command, comments=True)[1:]) for command in commands]
-    assert [result.exit_code for result in shown] == [0, 0]
+    assert [result.exit_code for result in shown] == [0, 0, 0]
     # 200 records a class: over 200 seeds the winner's lead was 12 standard deviations or more.
     assert shown[1].stdout == "id,label\n0,delivery\n1,loss\n2,limit\n"
+    assert "Started from public examples: 3, for 2 of 3 classes." in shown[2].stdout
     exec(compile(classifier, "README.md", "exec"), {})
     assert capsys.readouterr().out == "['delivery' 'loss' 'limit']\n"
 
