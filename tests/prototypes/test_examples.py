@@ -64,7 +64,6 @@ def test_the_gradient_of_examples_is_that_of_their_loss():
     )
     lengths = np.linalg.norm(residuals, axis=1)
     assert (lengths > CLIP).all()
-    trust = trust / 1.0
     found = examples.gradient(weights, offsets, trust)
     expected = ((trust[codes] * CLIP / lengths)[:, None] * residuals).T @ features
     np.testing.assert_allclose(found, expected)
@@ -185,7 +184,7 @@ def test_clear_evidence_is_believed():
 # The ascent
 
 
-def ascent(hits, n=6, dim=20, total=600.0, noise_std=3.0, coef=None):
+def ascent(hits, n=6, dim=20, total=600.0, noise_std=3.0):
     sizes = ClassSizes.of(total, np.full(n, int(total / n)), 1.0)
     features = np.eye(n, dim) - 1 / n
     examples = ExampleClassifier.fit(features, np.arange(n), n)

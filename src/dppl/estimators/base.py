@@ -141,14 +141,14 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Fit without a warning: the number of warnings would tell how many runs a search has, which is secret."""
         source = randomness(self.random_state)
         self._forget()
-        public.refuse_private(X, y)
         rows, labels = reading.checked_inputs(X, y)
         if plan is None:
+            public.refuse_private(X, y)
             classes = reading.public_classes(self.classes, labels)
             plan = self._planned(classes, public.checked(rows.shape[1], classes), rows.shape[1])
         else:
             self._check_plan(plan, rows.shape[1], public)
-        plan.public.given.refuse_private(X, y)
+            plan.public.given.refuse_private(X, y)
         with self._whole_or_nothing():
             validate_data(self, X, skip_check_array=True)
             # What the model file will say; parameters set after the fit have no part in it.

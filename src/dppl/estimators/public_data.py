@@ -179,11 +179,12 @@ class PublicArguments:
             wrong = labels.tolist()[int(np.flatnonzero(codes < 0)[0])]
             raise InputError(f"y_examples must be labels of the class list; {wrong!r} is not one.")
         texts = getattr(self.X_examples, "texts", None)
-        if isinstance(texts, tuple):  # of a table
-            if len(texts) != len(codes):
-                raise InputError("X_examples must have one text for each row, or no texts.")
-            _check_texts(texts)
-        return PublicData(rows, Examples(examples, codes, texts if isinstance(texts, tuple) else None), self)
+        if not isinstance(texts, tuple):  # those of a table are
+            return PublicData(rows, Examples(examples, codes), self)
+        if len(texts) != len(codes):
+            raise InputError("X_examples must have one text for each row, or no texts.")
+        _check_texts(texts)
+        return PublicData(rows, Examples(examples, codes, texts), self)
 
 
 def refuse_private_as_public(X: Any, X_public: Any, name: str = "X_public") -> None:

@@ -84,6 +84,8 @@ class SoftmaxPrototypes(SoftmaxClassifier):
         far as unit rows lie from it. `predict` does not use them.
     lattice_ : Lattice
         The map from embeddings to centred unit rows; its `center` is the released mean.
+    examples_ : ExamplesKept or None
+        How many public examples of each class the fit started from, and their texts where they are kept.
     classes_, guarantee_, n_features_in_, encoder_
         As in `MeanPrototypes`.
 
