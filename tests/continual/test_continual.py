@@ -358,7 +358,7 @@ def test_a_task_that_fails_after_its_charge_leaves_the_earlier_model(fault, tmp_
 
 
 def test_a_model_that_is_changed_in_place_is_noticed(tmp_path, monkeypatch):
-    monkeypatch.setattr("dppl.continual.prototypes.copy.copy", lambda model: model)
+    monkeypatch.setattr("dppl.continual._stream.copy.copy", lambda model: model)
     with pytest.raises((AssertionError, AttributeError)):
         check_a_task_that_fails(fail_to_draw, tmp_path / "ledger.db")
 

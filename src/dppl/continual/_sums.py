@@ -21,8 +21,6 @@ class ReleasedSums:
 
     Parameters
     ----------
-    n_tasks : int
-        Number of tasks so far.
     n_sums : ndarray of shape (n_classes,), int64
         Number of tasks that could hold each class: public.
     total : ndarray of shape (n_classes, dim), float64
@@ -33,7 +31,6 @@ class ReleasedSums:
         Logarithm of the likelihood of all sums, if the class is in some tasks and not in others.
     """
 
-    n_tasks: int
     n_sums: NDArray[np.int64]
     total: Float
     present: Float
@@ -43,22 +40,20 @@ class ReleasedSums:
     def none(cls, n_classes: int, dim: int) -> Self:
         """Return those of no task."""
         total, present = np.zeros((2, n_classes, dim))
-        return cls(0, np.zeros(n_classes, np.int64), total, present, np.zeros(n_classes))
+        return cls(np.zeros(n_classes, np.int64), total, present, np.zeros(n_classes))
 
     @classmethod
-    def of_tensors(cls, tensors: dict[str, NDArray[Any]], n_classes: int, dim: int) -> Self:
+    def of_tensors(cls, tensors: dict[str, NDArray[Any]], n_classes: int, dim: int, *, n_tasks: int) -> Self:
         """Read what `to_tensors` wrote; raise `Misfit` if it does not fit."""
-        n_tasks = int(check_tensor(tensors, "n_tasks", (1,), np.int64)[0])
         n_sums = check_tensor(tensors, "n_sums", (n_classes,), np.int64)
-        if n_tasks < 1 or n_sums.min() < 0 or n_sums.max() > n_tasks:
+        if n_sums.min() < 0 or n_sums.max() > n_tasks:
             raise Misfit("its numbers of tasks contradict each other")
         total, present = (check_tensor(tensors, name, (n_classes, dim), np.float64) for name in ("total", "present"))
-        return cls(n_tasks, n_sums, total, present, check_tensor(tensors, "evidence", (n_classes,), np.float64))
+        return cls(n_sums, total, present, check_tensor(tensors, "evidence", (n_classes,), np.float64))
 
     def to_tensors(self) -> dict[str, NDArray[Any]]:
         """Return everything as arrays."""
-        fields = {name: getattr(self, name) for name in ("n_sums", "total", "present", "evidence")}
-        return fields | {"n_tasks": np.array([self.n_tasks], np.int64)}
+        return {name: getattr(self, name) for name in ("n_sums", "total", "present", "evidence")}
 
     def added(self, classes: Codes, sums: Float, variance: float) -> Self:
         """Return these with those of one more task.
@@ -72,9 +67,7 @@ class ReleasedSums:
             Of the noise of each coordinate.
         """
         weights, evidence = _presence.presence(sums, np.full(len(sums), variance))
-        later = type(self)(
-            self.n_tasks + 1, self.n_sums.copy(), self.total.copy(), self.present.copy(), self.evidence.copy()
-        )
+        later = type(self)(self.n_sums.copy(), self.total.copy(), self.present.copy(), self.evidence.copy())
         later.n_sums[classes] += 1
         later.total[classes] += sums
         later.present[classes] += weights[:, None] * sums

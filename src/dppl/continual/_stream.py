@@ -1,0 +1,211 @@
+"""What all classifiers of streams share: a task at a time, and one guarantee for all of them."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import validate_data
+
+from dppl.errors import ParameterError, UnknownLabelError, WeakBudgetWarning
+from dppl.estimators import EmbeddingClassifier, reading
+from dppl.estimators.model_file import Misfit, check_tensor
+from dppl.estimators.plan import Plan, same_value
+from dppl.estimators.public_data import PublicArguments, PublicData
+from dppl.estimators.reading import Codes
+from dppl.estimators.splitters import warn_of_uncounted_fits
+from dppl.lattice import Lattice, RowSource
+from dppl.mechanisms import Randomness, randomness
+from dppl.privacy import Guarantee, Ledger
+
+_ONE_TASK = "two data sets are neighbours when one record is added to or removed from one task"
+_DISJOINT = "tasks are disjoint: a record is in one task"
+_BOUNDARIES = "the boundaries of the tasks and the classes that each may hold"
+_UNCOVERED = (
+    "a record or a person in several tasks, whose costs add up",
+    "boundaries of tasks that depend on private records, such as their number",
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """What a task starts from: the model of the earlier ones, and the positions of the classes that it may hold."""
+
+    earlier: Any
+    allowed: Codes
+
+
+class ContinualClassifier(EmbeddingClassifier):
+    """A classifier of a stream of disjoint tasks, each of which spends the budget on records of its own.
+
+    Subclasses say what a task releases, and what becomes of it and of the model of the earlier tasks.
+    """
+
+    n_tasks_: int
+    _task: Task | None = None
+    adjacency = "add-remove"
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any,
+        X_public: Any = None,
+        *,
+        task_classes: ArrayLike | None = None,
+        ledger: Ledger | None = None,
+        partition: str | None = None,
+    ) -> Self:
+        """Learn one more task. If that fails, the model of the earlier tasks stays as it was.
+
+        Parameters
+        ----------
+        X : array-like, torch tensor or table of shape (n_records, n_features)
+            Private embeddings of the task, of records that are in no other task. An empty task is one, too: leaving it
+            out would tell that it is empty.
+        y : array-like of shape (n_records,)
+            Private labels.
+        X_public : array-like, torch tensor or table of shape (n_public, n_features), default=None
+            Public embeddings of the same encoder, for the first task; later ones keep its map.
+        task_classes : array-like, default=None
+            Classes that the task may hold by public knowledge, never by its records. Only these get a noisy sum. None
+            is all.
+        ledger : Ledger, default=None
+            Account of the data set. The task is charged before any private value is read. If it fails after that, the
+            charge stays, and trying again is a second release.
+        partition : str, default=None
+            Name of the task in the account. Tasks of different names cost together the maximum over them, see
+            `Ledger.charge`; without names their costs add up.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ParameterError, BudgetError, BudgetExceeded, InputError, UnknownLabelError
+            As `fit`; also if `classes` is None, or a parameter is not what it was in earlier tasks.
+        """
+        self.check_parameters()
+        if self.classes is None:
+            raise ParameterError("classes must be the public list of the classes of all tasks; got None.")
+        if self.budget.is_weak:
+            warnings.warn(self.budget.weakness, WeakBudgetWarning, stacklevel=2)
+        if ledger is None:
+            warn_of_uncounted_fits()
+        earlier = self if hasattr(self, self._RELEASED) else None
+        if earlier is not None:
+            self._check_next(X)
+        later = copy.copy(self)
+        later._task = Task(earlier, self._allowed(task_classes))
+        later._fit(X, y, PublicArguments.of(X_public, None, None), None, ledger, partition)
+        del later._task
+        self.__dict__.update(vars(later))
+        return self
+
+    def _check_next(self, X: Any) -> None:
+        """Refuse a task that does not continue the earlier ones."""
+        reading.as_rows(X)  # whose messages show nothing; those of scikit-learn show shapes
+        validate_data(self, X, reset=False, skip_check_array=True)
+        reading.check_encoder(X, self.encoder_, "X")
+        for name, value in self.get_params(deep=False).items():
+            if name != "random_state" and not same_value(value, self._fitted_with[name]):
+                raise ParameterError(f"{name} must stay what it was in the earlier tasks, or start again with fit.")
+
+    def _allowed(self, task_classes: ArrayLike | None) -> Codes:
+        classes = reading.public_classes(self.classes, np.empty(0, np.intp))
+        if task_classes is None:
+            return np.arange(len(classes))
+        chosen = reading.public_classes(task_classes, np.empty(0, np.intp))
+        codes = reading.class_codes(chosen, classes, "ignore")
+        if (codes < 0).any():
+            raise ParameterError("must be some of the classes of the estimator.", parameter="task_classes")
+        return np.sort(codes)
+
+    def public_lattice(self, n_features: int, public: RowSource | None) -> Lattice:
+        """Return the public map from embeddings to integer rows: that of the first task."""
+        if self._task is not None and self._task.earlier is not None:
+            earlier: Lattice = self._task.earlier.lattice_
+            return earlier
+        return super().public_lattice(n_features, public)
+
+    def _planned(self, classes: NDArray[Any], public: PublicData, n_features: int) -> Plan:
+        plan = super()._planned(classes, public, n_features)
+        guarantee = replace(plan.guarantee, assumptions=(*plan.guarantee.assumptions, _DISJOINT))
+        if self._task is not None and self._task.earlier is not None:
+            _check_same_promise(self._task.earlier.guarantee_, guarantee)
+        return replace(plan, guarantee=guarantee)
+
+    def _neighbours(self) -> str:
+        return _ONE_TASK
+
+    def _public_inputs(self, public: PublicData) -> tuple[str, ...]:
+        return (*super()._public_inputs(public), _BOUNDARIES)
+
+    def _not_covered(self) -> tuple[str, ...]:
+        return (*super()._not_covered(), *_UNCOVERED)
+
+    def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+        task = self._task or Task(None, np.arange(len(self.classes_)))
+        known = np.isin(codes, task.allowed)
+        if self.unknown_labels == "error" and not known.all():
+            raise UnknownLabelError("every label must be one of task_classes, but at least one is not.")
+        self.n_tasks_ = 1
+        if task.earlier is not None:
+            self.n_tasks_ += task.earlier.n_tasks_
+            self.guarantee_ = _together(task.earlier.guarantee_, self.guarantee_)
+            self.encoder_ = self.encoder_ or task.earlier.encoder_
+            if self.random_state is not None:
+                source = randomness(_seed_of(self.random_state, task.earlier.n_tasks_))
+        self._release_task(task, plan, rows, np.where(known, codes, -1), source)
+
+    @abstractmethod
+    def _release_task(self, task: Task, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+        """Set the fitted attributes from what the plan's mechanism releases and from the earlier model.
+
+        Codes are -1 for records of classes that the task may not hold.
+        """
+
+    def _tensors(self) -> dict[str, NDArray[Any]]:
+        return {"n_tasks": np.array([self.n_tasks_], np.int64)}
+
+    def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
+        self.n_tasks_ = int(check_tensor(tensors, "n_tasks", (1,), np.int64)[0])
+        if self.n_tasks_ < 1:
+            raise Misfit("it says that there was no task")
+
+
+def _check_same_promise(earlier: Guarantee, later: Guarantee) -> None:
+    """Refuse a task whose statement could not stand for the earlier ones, such as those of a search."""
+    for name in ("budget", "adjacency", "neighbours", "unit", "exact", "releases", "assumptions"):
+        if getattr(earlier, name) != getattr(later, name):
+            raise ParameterError(
+                f"the statement of the earlier tasks has other {name} than this task would have (a search released "
+                "them, or another program wrote the file), and one cannot stand for both; start again with fit."
+            )
+
+
+def _together(earlier: Guarantee, later: Guarantee) -> Guarantee:
+    """Return the guarantee of all tasks: a record is in one, so it costs no more; all else adds up."""
+    entries = [entry for entry in (earlier.ledger_entry, later.ledger_entry) if entry is not None]
+    return replace(
+        later,
+        fit_for_release=earlier.fit_for_release and later.fit_for_release,
+        public_inputs=tuple(dict.fromkeys([*earlier.public_inputs, *later.public_inputs])),
+        not_covered=tuple(dict.fromkeys([*earlier.not_covered, *later.not_covered])),
+        ledger_entry="; ".join(entries) or None,
+        software={
+            name: " and ".join(dict.fromkeys([*earlier.software.get(name, version).split(" and "), version]))
+            for name, version in later.software.items()
+        },
+    )
+
+
+def _seed_of(seed: int, task: int) -> int:
+    """Return a seed for a later task, so that the noise of no two tasks is the same."""
+    return int.from_bytes(sha256(f"{int(seed)} {task}".encode()).digest()[:8], "big")
