@@ -69,7 +69,7 @@ def traces(fit):
             kept[name] = repr((getattr(model, name).shape, getattr(model, name).dtype))
     if isinstance(model, ContinualPrototypes):  # the numbers of tasks are public
         sums = model.released_
-        kept["released_"] = repr((sums.n_tasks, sums.n_sums, sums.total.shape, sums.present.shape, sums.evidence.shape))
+        kept["released_"] = repr((sums.n_sums, sums.total.shape, sums.present.shape, sums.evidence.shape))
     words = repr(model), model.get_params()
     if isinstance(model, PrivateSearch):
         kept |= {name: type(kept[name]) for name in kept if name.startswith("best_")}
