@@ -17,13 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from dppl.continual.metrics import average_accuracy, forgetting
 from dppl.data import long_tailed
 from dppl.errors import DpplError, ParameterError
 from dppl.experiments import metrics
 from dppl.experiments.config import NATURAL, SCHEMA, Cell
 from dppl.experiments.datasets import Dataset, DatasetSpec, load_dataset
-from dppl.experiments.methods import METHODS
+from dppl.experiments.methods import ALL_METHODS, Method
 from dppl.experiments.results import DONE, FAILED, Result
+from dppl.experiments.streams import test_tasks, train_tasks
 from dppl.experiments.tuning import tune
 from dppl.mechanisms import CoinPress
 from dppl.privacy import Budget, GaussianDP, PureDP
@@ -57,6 +59,8 @@ def check_cells(cells: Iterable[Cell], datasets: Mapping[tuple[str, str], Datase
         if cell.pool is not None:
             dataset.available(cell.pool)
         dataset.split(cell.examples, cell.seed)
+        if cell.stream is not None:
+            cell.stream.check(dataset)
         try:
             _check_estimator(cell, dataset)
         except (DpplError, TypeError, ValueError) as error:
@@ -66,7 +70,7 @@ def check_cells(cells: Iterable[Cell], datasets: Mapping[tuple[str, str], Datase
 
 def _check_estimator(cell: Cell, dataset: Dataset) -> None:
     """Let an estimator check its parameters, and the map that they make for rows of this width."""
-    method = METHODS[cell.method]
+    method = ALL_METHODS[cell.method]
     model = method.build(cell.make_budget(), dataset.classes, cell.noise_seed, cell.parameters)
     if method.private:
         width = dataset.X.shape[1]
@@ -90,7 +94,8 @@ def run_cell(cell: Cell, datasets: Mapping[tuple[str, str], DatasetSpec]) -> Res
     try:
         with warnings.catch_warnings(record=True) as caught, threadpool_limits(1):
             warnings.simplefilter("always")
-            content = _measure(cell, _cached(datasets[cell.dataset, cell.encoder]))
+            measure = _measure if cell.stream is None else _measure_stream
+            content = measure(cell, _cached(datasets[cell.dataset, cell.encoder]))
     except Exception as error:
         return failure(cell, type(error).__name__, str(error))
     texts = sorted({f"{warning.category.__name__}: {warning.message}" for warning in caught})
@@ -116,7 +121,7 @@ def paper_epsilon(budget: Budget) -> float:
 
 
 def _measure(cell: Cell, dataset: Dataset) -> Result:
-    method = METHODS[cell.method]
+    method = ALL_METHODS[cell.method]
     rows, examples = dataset.split(cell.examples, cell.seed)
     rows = rows[_subset(dataset.y[rows], cell)]
     X, y = dataset.X[rows], dataset.y[rows]
@@ -143,24 +148,92 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
     if cell.method == "coinpress":
         steps["coinpress"] = _coinpress(lambda more: fit(parameters | more, X, y, cell.noise_seed), model, sizes)
     return {
+        **_conditions(cell, method, model),
+        "parameters": _as_json(parameters),
+        "search": searched and {**searched, "best": _as_json(searched["best"])},
+        "data": _data(dataset, sizes, public),
+        "metrics": {**_metrics(dataset, predicted, sizes), "calibration_error": _calibration_error(dataset, model)},
+        "seconds": seconds,
+        "peak_memory_mib": mib,
+        **steps,
+    }
+
+
+def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
+    """Learn task after task, and test the model after each on the test rows of all tasks so far, without naming one."""
+    assert cell.stream is not None
+    cell.stream.check(dataset)
+    method = ALL_METHODS[cell.method]
+    rows = _subset(dataset.y, cell)
+    X, y, X_test = dataset.X[rows], dataset.y[rows], np.asarray(dataset.X_test)
+    public = dataset.public(cell.pool, cell.seed)
+    tests = test_tasks(cell.stream, dataset, cell.seed)
+    model = _start(cell, dataset, cell.noise_seed)
+    accuracies = np.full((len(tests), len(tests)), np.nan)
+    seconds: dict[str, float] = {}
+    with _peak_memory() as peak:
+        for number, task in enumerate(train_tasks(cell.stream, dataset, y, cell.seed)):
+            with _timed(seconds, "fit"):
+                told = task.classes if cell.stream.told else None
+                first = public if number == 0 else None
+                model.partial_fit(X[task.rows], y[task.rows], first, task_classes=told)
+            with _timed(seconds, "predict"):
+                predicted = model.predict(X_test)
+            right = predicted == dataset.y_test
+            accuracies[number, : number + 1] = [right[test.rows].mean() for test in tests[: number + 1]]
+        mib = peak()
+    with _timed(seconds, "joint"):  # other noise than that of the first task
+        joint = _start(cell, dataset, cell.noise_seed + 1).partial_fit(X, y, public).predict(X_test)
+    averages, forgot = average_accuracy(accuracies), forgetting(accuracies)
+    sizes = metrics.class_sizes(y, dataset.classes)
+    measured = _metrics(dataset, predicted, sizes)
+    joint_accuracy = metrics.accuracy(dataset.y_test, joint)
+    return {
+        **_conditions(cell, method, model),
+        "parameters": _as_json(cell.parameters),
+        "search": None,
+        "data": _data(dataset, sizes, public),
+        "metrics": {
+            **measured,
+            "average_accuracy": float(averages[-1]),
+            "forgetting": float(forgot[-1]),
+            "joint_accuracy": joint_accuracy,
+            "below_joint": joint_accuracy - measured["accuracy"],
+        },
+        "stream": {
+            "accuracies": [row[: place + 1].tolist() for place, row in enumerate(accuracies)],
+            "average_accuracy": averages.tolist(),
+            "forgetting": forgot.tolist(),
+            "model_bytes": len(model.to_bytes()),
+        },
+        "seconds": seconds,
+        "peak_memory_mib": mib,
+    }
+
+
+def _start(cell: Cell, dataset: Dataset, seed: int) -> Any:
+    return ALL_METHODS[cell.method].build(cell.make_budget(), dataset.classes, seed, cell.parameters)
+
+
+def _conditions(cell: Cell, method: Method, model: Any) -> dict[str, Any]:
+    """Return what the result holds under: the budget, the promise, and whether that covers the parameters."""
+    budget = cell.make_budget()
+    return {
         "e": None if budget is None else paper_epsilon(budget),
         "notion": "none" if budget is None else budget.notion,
         **_promise(model if method.private else None),
         "tuned": cell.tuned,
         "covered": not cell.tuned if method.private else None,
-        "parameters": _as_json(parameters),
-        "search": searched and {**searched, "best": _as_json(searched["best"])},
-        "data": {
-            "n_train": len(y),
-            "n_test": len(dataset.y_test),
-            "n_public": None if public is None else len(public),
-            "dim": dataset.X.shape[1],
-            "class_sizes": sizes.tolist(),
-        },
-        "metrics": {**_metrics(dataset, predicted, sizes), "calibration_error": _calibration_error(dataset, model)},
-        "seconds": seconds,
-        "peak_memory_mib": mib,
-        **steps,
+    }
+
+
+def _data(dataset: Dataset, sizes: NDArray[np.int64], public: NDArray[Any] | None) -> dict[str, Any]:
+    return {
+        "n_train": int(sizes.sum()),
+        "n_test": len(dataset.y_test),
+        "n_public": None if public is None else len(public),
+        "dim": dataset.X.shape[1],
+        "class_sizes": sizes.tolist(),
     }
 
 
@@ -231,8 +304,8 @@ def _as_json(parameters: Mapping[str, Any]) -> dict[str, Any]:
 def _timed(seconds: dict[str, float], name: str) -> Iterator[None]:
     wall, cpu = time.perf_counter(), time.process_time()
     yield
-    seconds[f"{name}_wall"] = time.perf_counter() - wall
-    seconds[f"{name}_cpu"] = time.process_time() - cpu
+    for clock, passed in (("wall", time.perf_counter() - wall), ("cpu", time.process_time() - cpu)):
+        seconds[f"{name}_{clock}"] = seconds.get(f"{name}_{clock}", 0.0) + passed
 
 
 @contextmanager
