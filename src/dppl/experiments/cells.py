@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from dppl.continual.metrics import average_accuracy, forgetting
+from dppl.continual.streams import Task
 from dppl.data import long_tailed
 from dppl.errors import DpplError, ParameterError
 from dppl.experiments import metrics
@@ -25,7 +26,7 @@ from dppl.experiments.config import NATURAL, SCHEMA, Cell
 from dppl.experiments.datasets import Dataset, DatasetSpec, load_dataset
 from dppl.experiments.methods import ALL_METHODS, Method
 from dppl.experiments.results import DONE, FAILED, Result
-from dppl.experiments.streams import test_tasks, train_tasks
+from dppl.experiments.streams import tasks_of_test_rows, tasks_of_training_rows
 from dppl.experiments.tuning import tune
 from dppl.mechanisms import CoinPress
 from dppl.privacy import Budget, GaussianDP, PureDP
@@ -167,12 +168,12 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
     rows = _subset(dataset.y, cell)
     X, y, X_test = dataset.X[rows], dataset.y[rows], np.asarray(dataset.X_test)
     public = dataset.public(cell.pool, cell.seed)
-    tests = test_tasks(cell.stream, dataset, cell.seed)
+    tests = tasks_of_test_rows(cell.stream, dataset, cell.seed)
     model = _start(cell, dataset, cell.noise_seed)
     accuracies = np.full((len(tests), len(tests)), np.nan)
     seconds: dict[str, float] = {}
     with _peak_memory() as peak:
-        for number, task in enumerate(train_tasks(cell.stream, dataset, y, cell.seed)):
+        for number, task in enumerate(_given(model, tasks_of_training_rows(cell.stream, dataset, y, cell.seed))):
             with _timed(seconds, "fit"):
                 told = task.classes if cell.stream.told else None
                 first = public if number == 0 else None
@@ -199,6 +200,7 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
             "forgetting": float(forgot[-1]),
             "joint_accuracy": joint_accuracy,
             "below_joint": joint_accuracy - measured["accuracy"],
+            "total_mu": model.guarantee_.mu if method.private else None,
         },
         "stream": {
             "accuracies": [row[: place + 1].tolist() for place, row in enumerate(accuracies)],
@@ -211,19 +213,32 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
     }
 
 
+def _given(model: Any, tasks: list[Task]) -> list[Task]:
+    """Return what each call of `partial_fit` takes: a task, or for some methods all tasks so far."""
+    if not getattr(model, "takes_earlier_records", False):
+        return tasks
+    so_far = [tasks[: place + 1] for place in range(len(tasks))]
+    return [
+        Task(
+            np.sort(np.concatenate([task.rows for task in some])), np.unique(np.concatenate([t.classes for t in some]))
+        )
+        for some in so_far
+    ]
+
+
 def _start(cell: Cell, dataset: Dataset, seed: int) -> Any:
     return ALL_METHODS[cell.method].build(cell.make_budget(), dataset.classes, seed, cell.parameters)
 
 
 def _conditions(cell: Cell, method: Method, model: Any) -> dict[str, Any]:
     """Return what the result holds under: the budget, the promise, and whether that covers the parameters."""
-    budget = cell.make_budget()
+    budget, private = cell.make_budget(), method.private and not cell.non_private
     return {
         "e": None if budget is None else paper_epsilon(budget),
-        "notion": "none" if budget is None else budget.notion,
-        **_promise(model if method.private else None),
+        "notion": "none" if budget is None or not private else budget.notion,
+        **_promise(model if private else None),
         "tuned": cell.tuned,
-        "covered": not cell.tuned if method.private else None,
+        "covered": not cell.tuned if private else None,
     }
 
 

@@ -89,6 +89,11 @@ class Cell:
         return int(self.key[:8], 16)
 
     @property
+    def non_private(self) -> bool:
+        """Whether the budget is one that nobody would call privacy."""
+        return self.budget == {"mu": NO_NOISE}
+
+    @property
     def tuned(self) -> bool:
         """Whether hyper-parameters are searched on private data."""
         return self.trials > 0

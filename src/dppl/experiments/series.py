@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dppl.errors import BudgetError
-from dppl.experiments.config import NATURAL
-from dppl.experiments.methods import METHODS, label
+from dppl.experiments.config import NATURAL, NO_NOISE, NON_PRIVATE
+from dppl.experiments.methods import ALL_METHODS, label
 from dppl.experiments.results import Result
 from dppl.privacy import GaussianDP
 from dppl.privacy.budgets import rounded_up
@@ -33,7 +33,7 @@ class Series:
     ----------
     label : str
     method : str
-        Name in `METHODS`.
+        Name in `ALL_METHODS`.
     tuned : bool
         Whether hyper-parameters were chosen on private data.
     private : bool
@@ -75,7 +75,7 @@ def series(
     *,
     name: Callable[[Result], str] | None = None,
 ) -> list[Series]:
-    """Collect results into series, in the order of `METHODS`.
+    """Collect results into series, in the order of `ALL_METHODS`.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def series(
             one = found.setdefault(text, start)
             one.n_public.add(result["data"]["n_public"] or 0)
             one.values.setdefault(position(result), []).append(value)
-    order = {method: place for place, method in enumerate(METHODS)}
+    order = {method: place for place, method in enumerate(ALL_METHODS)}
     return sorted(found.values(), key=lambda one: (not one.private, order.get(one.method, len(order))))
 
 
@@ -137,8 +137,10 @@ def by_notion(results: Iterable[Result]) -> dict[str, list[Result]]:
     Budgets of different notions may have one position, and allow selections of different sharpness there.
     """
     results = list(results)
-    notions = {result["notion"] for result in results if result["e"] is not None}
-    return grouped(results, lambda result: "" if result["e"] is None or len(notions) == 1 else f", {result['notion']}")
+    notions = {result["notion"] for result in results} - {"none"}
+    return grouped(
+        results, lambda result: "" if result["notion"] == "none" or len(notions) == 1 else f", {result['notion']}"
+    )
 
 
 def by_task(results: Iterable[Result]) -> dict[tuple[str, str], list[Result]]:
@@ -167,7 +169,7 @@ def best(several: Iterable[Series], mu: float) -> list[tuple[Series, float]]:
     means = [
         (one, round(fmean(one.values[mu]), 3))
         for one in several
-        if one.private and not one.tuned and one.method in METHODS and one.values.get(mu)
+        if one.private and not one.tuned and one.method in ALL_METHODS and one.values.get(mu)
     ]
     return sorted(means, key=lambda item: -item[1])
 
@@ -214,6 +216,8 @@ def budget_name(result: Result) -> str:
     'pure epsilon 2 (at mu 2)'
     """
     budget, mu = result["cell"]["budget"], position(result)
+    if budget == {"mu": NO_NOISE}:
+        return NON_PRIVATE
     if "epsilon" not in budget:
         return f"mu {rounded_up(mu)} (epsilon {epsilon_name(mu)})"
     if "delta" in budget:
@@ -263,9 +267,10 @@ def method_name(result: Result) -> str:
     """Say the method with its parameters, and whether it would have read public rows."""
     cell = result["cell"]
     text = label(cell["method"], cell["parameters"], cell.get("examples"))
-    method = METHODS.get(cell["method"])
+    method = ALL_METHODS.get(cell["method"])
     lacks = method is not None and cell["pool"] is None and method.uses_public({})
-    return f"{text} ({_NO_PUBLIC_ROWS})" if lacks else text
+    told = ", told the classes of each task" if cell.get("stream", {}).get("told") else ""
+    return (f"{text} ({_NO_PUBLIC_ROWS})" if lacks else text) + told
 
 
 def series_name(result: Result) -> str:

@@ -18,7 +18,7 @@ from dppl.continual.streams import Task, blurry, class_incremental, data_sets, s
 from dppl.errors import InputError
 from dppl.experiments.datasets import Dataset
 
-__all__ = ["APART", "KINDS", "RECIPES", "Recipe", "Stream", "test_tasks", "train_tasks"]
+__all__ = ["APART", "KINDS", "RECIPES", "Recipe", "Stream", "tasks_of_test_rows", "tasks_of_training_rows"]
 
 _CUTS: dict[str, Callable[..., list[Task]]] = {
     "class-incremental": class_incremental,
@@ -84,6 +84,14 @@ class Stream:
     told: bool = False
     recipe: str | None = None
 
+    @property
+    def name(self) -> str:
+        """What the stream is called, whatever is told."""
+        if self.recipe is not None:
+            return self.recipe
+        elsewhere = "" if self.elsewhere is None else f", a share of {self.elsewhere:g} anywhere"
+        return f"{self.n_tasks} tasks, {self.kind}{elsewhere}"
+
     def check(self, dataset: Dataset) -> None:
         """Look whether the data set has the classes that the stream needs.
 
@@ -99,7 +107,7 @@ class Stream:
             raise InputError(f"{self.n_tasks} tasks need as many classes; the data has {len(dataset.classes)}.")
 
 
-def train_tasks(stream: Stream, dataset: Dataset, y: NDArray[Any], seed: int) -> list[Task]:
+def tasks_of_training_rows(stream: Stream, dataset: Dataset, y: NDArray[Any], seed: int) -> list[Task]:
     """Cut training rows into tasks.
 
     Parameters
@@ -115,7 +123,7 @@ def train_tasks(stream: Stream, dataset: Dataset, y: NDArray[Any], seed: int) ->
     return _cut(stream.kind, stream.n_tasks, dataset, y, seed, **more)
 
 
-def test_tasks(stream: Stream, dataset: Dataset, seed: int) -> list[Task]:
+def tasks_of_test_rows(stream: Stream, dataset: Dataset, seed: int) -> list[Task]:
     """Cut test rows into the tasks that they belong to; those of a blurry stream are of the classes at home in it.
 
     Raises
