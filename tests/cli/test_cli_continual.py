@@ -1,5 +1,9 @@
 """`dppl continual`: what it prints, where results go, and what it says about bad input."""
 
+import re
+import shlex
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -52,6 +56,18 @@ def test_run_and_report(cli, config, tmp_path):
     page = (folder / "report.html").read_text("utf-8")
     assert page.count("<img ") == 6
     assert "Time and storage" in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["README.md", "docs/continual.md"])
+def test_commands_of_the_pages_work_as_they_are_pasted(cli, tmp_path, monkeypatch, page):
+    text = (Path(__file__).parents[2] / page).read_text("utf-8")
+    monkeypatch.chdir(tmp_path)
+    commands = re.findall(r"^dppl (continual [^#\n]*)", text, re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        assert cli(*shlex.split(command)).exit_code == 0
+    assert (tmp_path / "continual-report" / "report.html").is_file()
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
 """Streams of tasks as cells: what a configuration becomes, what is measured, recipes, resuming, and the report."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -53,7 +55,8 @@ class Forgetful:
     It says what it was given.
     """
 
-    def __init__(self):
+    def __init__(self, random_state):
+        self.random_state = random_state
         self.told = []
         self.tested = []
 
@@ -83,8 +86,8 @@ def forgetful(monkeypatch, tmp_path):
         np.save(folder / f"{part}_x.npy", np.eye(3, dtype=np.float32)[y])
     models = []
 
-    def build(*_):
-        models.append(Forgetful())
+    def build(budget, classes, random_state, parameters):
+        models.append(Forgetful(random_state))
         return models[-1]
 
     monkeypatch.setitem(STREAM_METHODS, "Forgetful", SimpleNamespace(build=build, private=False))
@@ -123,6 +126,7 @@ def test_metrics_are_those_of_a_matrix_computed_by_hand(forgetful, monkeypatch):
     assert stream.told == [None] * 3  # nothing is told
     assert stream.tested == [8] * 3  # all test rows at once, so no task is named
     assert (joint.told, joint.tested) == ([None], [8])
+    assert joint.random_state != stream.random_state
 
 
 def test_classes_of_tasks_are_told_only_where_a_stream_says_so(forgetful):
@@ -202,6 +206,11 @@ def test_non_private_is_no_promise_and_costs_no_accuracy(run):
     assert (free["notion"], free["adjacency"], free["exact"], free["covered"]) == ("none", None, None, None)
     assert free["cell"]["budget"] == {"mu": 1e6}
     assert free["metrics"]["accuracy"] > 0.9 > private["metrics"]["accuracy"]
+
+
+def test_public_rows_are_given_with_the_first_task(run):
+    (result,) = run(methods=[{"method": "ContinualPrototypes", "center": "public"}])
+    assert (result["status"], result["data"]["n_public"]) == ("done", 60)
 
 
 def test_data_sets_are_tasks_and_keep_their_classes_apart(streams, data):
@@ -303,6 +312,7 @@ def test_a_recipe_refuses_data_of_another_shape(write_config, data):
         ({"methods": ["mean"]}, r"must be one of ContinualPrototypes.*; got 'mean'"),
         ({"methods": [{"method": "ContinualPrototypes", "weight": 1}]}, "has no parameter 'weight'"),
         ({"methods": [{"method": "ContinualPrototypes", "examples": 1}]}, "does not start from examples"),
+        ({"methods": [{"method": "ContinualPrototypes", "left_out": 1}]}, "left_out is for single fits"),
     ],
 )
 def test_bad_configurations_of_streams_name_the_key(streams, changes, told):
@@ -412,7 +422,7 @@ def test_a_method_that_pays_for_every_task_says_so(run, report):
     results[0]["metrics"]["total_mu"] = 2**0.5
     text, _ = report(results)
     (row,) = [line for line in text.split("mu of all models together")[1].splitlines() if "1.414" in line]
-    assert row.startswith("| ContinualPrototypes |")
+    assert row.startswith("| ContinualPrototypes, the budget again for every task |")
 
 
 def test_the_report_does_not_depend_on_the_order_of_results(run, report, tmp_path):
@@ -434,6 +444,20 @@ def test_published_figures_stand_beside_a_recipe(write_config, benchmarks, repor
     assert "| Cosine classifier | 58.54 | 59.78 | 59.87 |" in text
     assert "| PEFT ensemble | 79.69 | 87.83 | 65.75 |" in text
     assert set(PUBLISHED) == set(RECIPES)
+
+
+def test_the_page_has_the_published_figures_of_the_report():
+    names = {"CIFAR-100": "cifar100-10x10", "ImageNet-R": "imagenet-r-10x20", "5-Dataset": "5-dataset"}
+    methods = {"naive": "Naive", "ensemble": "PEFT ensemble"}
+    page = (Path(__file__).parents[2] / "docs" / "continual.md").read_text("utf-8")
+    rows = re.findall(r"^\| (CIFAR-100|ImageNet-R|5-Dataset) \| ([\w ]+) \| (.*) \|$", page, re.MULTILINE)
+    said = {
+        (names[stream], methods.get(method, method.capitalize())): tuple(
+            float(figure) if figure.strip() else None for figure in figures.split("|")
+        )
+        for stream, method, figures in rows
+    }
+    assert said == {(name, method): figures for name, one in PUBLISHED.items() for method, figures in one.items()}
 
 
 def test_failed_streams_are_listed(run, report):

@@ -33,6 +33,14 @@ bench = typer.Typer(
     add_completion=False,
 )
 
+# Options of every group that runs experiments.
+Data = Annotated[Path | None, option("FOLDER", "Folder that holds the data sets. Default: the configuration's.")]
+Jobs = Annotated[int | None, option("N", "Processes. Default: one fewer than there are cores.", min=1)]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Check configuration, parameters and shapes; count what is left.")
+]
+ReportFolder = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the report.", show_default=False)]
+
 
 @bench.command()
 def run(
@@ -44,13 +52,9 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="Results, one JSON object per line. Default: CONFIG's name with .jsonl."),
     ] = None,
-    data: Annotated[
-        Path | None, option("FOLDER", "Folder that holds the data sets. Default: the configuration's.")
-    ] = None,
-    jobs: Annotated[int | None, option("N", "Processes. Default: one fewer than there are cores.", min=1)] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check configuration, parameters and shapes; count what is left.")
-    ] = False,
+    data: Data = None,
+    jobs: Jobs = None,
+    dry_run: DryRun = False,
 ) -> None:
     r"""Run a grid of method, data set, public pool, budget, imbalance and seed.
 
@@ -137,7 +141,7 @@ def report(
     results: Annotated[
         Path, typer.Argument(metavar="RESULTS", help="Results file that `dppl bench run` wrote, whole or partial.")
     ],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the report.", show_default=False)],
+    out: ReportFolder,
 ) -> None:
     """Draw the figures and tables of a results file.
 

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dppl.cli._options import option
-from dppl.cli.bench import report_to, run_cells
+from dppl.cli.bench import Data, DryRun, Jobs, ReportFolder, report_to, run_cells
 from dppl.experiments.config import load_experiment
 
 continual = typer.Typer(
@@ -30,13 +29,9 @@ def run(
             "continual-quick.jsonl and continual-paper.jsonl.",
         ),
     ] = None,
-    data: Annotated[
-        Path | None, option("FOLDER", "Folder that holds the data sets. Default: the configuration's.")
-    ] = None,
-    jobs: Annotated[int | None, option("N", "Processes. Default: one fewer than there are cores.", min=1)] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check configuration, parameters and shapes; count what is left.")
-    ] = False,
+    data: Data = None,
+    jobs: Jobs = None,
+    dry_run: DryRun = False,
 ) -> None:
     r"""Run a grid of stream, method, budget, imbalance and seed.
 
@@ -88,7 +83,7 @@ def report(
     results: Annotated[
         Path, typer.Argument(metavar="RESULTS", help="Results file that `dppl continual run` wrote, whole or partial.")
     ],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the report.", show_default=False)],
+    out: ReportFolder,
 ) -> None:
     """Draw the figures and tables of a results file.
 

@@ -384,6 +384,8 @@ def _methods(
         raise ParameterError(f"{where}.tune: {name} has no hyper-parameters to search; leave tune out.")
     if trials and not method.private:
         raise ParameterError(f"{where}.tune: {name} is a reference without privacy; leave tune out.")
+    if streams and "left_out" in fields:
+        raise ParameterError(f"{where}.left_out is for single fits; leave it out.")
     starts = list(_examples(fields, where, name))
     for combination in itertools.product(*axes.values()):
         parameters = dict(zip(axes, combination, strict=True))

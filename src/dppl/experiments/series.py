@@ -23,6 +23,8 @@ _NO_PUBLIC_ROWS = "no public rows"
 AT_DELTA = f"epsilon at delta = {rounded_up(USUAL_DELTA)}"
 # The K that stands for all in figures that compare methods.
 _MAIN_K = 5
+# A total of mu above this many budgets is of several tasks, and no rounding.
+_MORE = 1.001
 
 
 @dataclass(slots=True)
@@ -270,7 +272,14 @@ def method_name(result: Result) -> str:
     method = ALL_METHODS.get(cell["method"])
     lacks = method is not None and cell["pool"] is None and method.uses_public({})
     told = ", told the classes of each task" if cell.get("stream", {}).get("told") else ""
-    return (f"{text} ({_NO_PUBLIC_ROWS})" if lacks else text) + told
+    again = ", the budget again for every task" if pays_again(result) else ""
+    return (f"{text} ({_NO_PUBLIC_ROWS})" if lacks else text) + told + again
+
+
+def pays_again(result: Result) -> bool:
+    """Tell whether the tasks of a stream cost a record more than the budget of one."""
+    total = result.get("metrics", {}).get("total_mu")
+    return total is not None and total > _MORE * position(result)
 
 
 def series_name(result: Result) -> str:
