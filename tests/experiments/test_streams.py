@@ -417,6 +417,11 @@ def test_the_report_shows_tasks_budgets_time_and_storage(run, report):
     assert float(row.split(" | ")[-1].strip(" |")) > 0
 
 
+def test_what_is_not_private_promises_nothing_in_the_report(run, report):
+    text, _ = report(run(budgets=["non-private"]))
+    assert "| ContinualPrototypes | none | none | 1.000 |" in text
+
+
 def test_a_method_that_pays_for_every_task_says_so(run, report):
     results = run(budgets=[{"mu": [1]}])
     results[0]["metrics"]["total_mu"] = 2**0.5
@@ -426,11 +431,13 @@ def test_a_method_that_pays_for_every_task_says_so(run, report):
 
 
 def test_the_report_does_not_depend_on_the_order_of_results(run, report, tmp_path):
-    results = run(methods=[{"method": "ContinualPrototypes", "accumulate": ["weighted", "sum"]}], seeds=2)
+    rules = [{"method": "ContinualPrototypes", "accumulate": ["weighted", "sum"]}]
+    results = run(methods=rules, budgets=[{"mu": [1]}, "non-private"], seeds=2)
 
     def tables(text):
         return [line for line in text.splitlines() if line.startswith("|")]
 
+    assert {result["notion"] for result in results} == {"Gaussian DP", "none"}
     text, _ = report(results)
     (tmp_path / "r.jsonl").unlink()
     again, _ = report(results[::-1])

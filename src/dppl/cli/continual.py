@@ -66,8 +66,9 @@ def run(
 
     Benchmarks of the literature go by their names, and read folders of
     embeddings in data: cifar100; imagenet-r, with x.npy and y.npy, of which a
-    random fifth is the test set; mnist, svhn, notmnist, fashion-mnist and
-    cifar10. A budget of non-private is mu = 1e6.
+    random fifth is the test set (as of any data set with whole: true); mnist,
+    svhn, notmnist, fashion-mnist and cifar10. A budget of non-private is mu =
+    1e6.
 
     For example:
 

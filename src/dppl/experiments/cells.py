@@ -40,6 +40,8 @@ Rows = NDArray[np.int64]
 def check_cells(cells: Iterable[Cell], datasets: Mapping[tuple[str, str], DatasetSpec]) -> None:
     """Look for what would stop cells, without a fit: of arrays the headers, of public pools the sizes, all parameters.
 
+    Only data sets that streams join, or that come in one piece, are read as a whole.
+
     Parameters
     ----------
     cells : iterable of Cell

@@ -299,7 +299,7 @@ def _marked(text: str, result: Result) -> str:
 
 
 def _promise(result: Result) -> str:
-    if result["e"] is None:
+    if result["notion"] == "none":
         return "none"
     return f"{result['notion']}, {result['adjacency']}, {'exact' if result['exact'] else 'floating point'}"
 
