@@ -175,7 +175,7 @@ def heat_maps(maps: Sequence[tuple[str, NDArray[np.float64]]]) -> Figure:
     figure, axes = _axes(len(maps), [])
     for axis, (title, matrix) in zip(axes, maps, strict=True):
         edges = 0.5, len(matrix) + 0.5
-        image = axis.imshow(matrix, vmin=0, vmax=1, cmap="viridis", extent=(*edges, *edges[::-1]))
+        image = axis.imshow(matrix, vmin=0, vmax=1, cmap="viridis", extent=(*edges, *edges[::-1]), aspect="auto")
         axis.grid(visible=False)
         axis.set_title("\n".join(textwrap.wrap(title, _WRAP)))
         for scale in (axis.xaxis, axis.yaxis):
