@@ -238,20 +238,6 @@ MUTANTS = (
         tests=("tests/continual/test_continual.py",),
     ),
     Mutant(
-        name="streams-tell-the-classes-of-tasks-unasked",
-        file="experiments/cells.py",
-        old="told = task.classes if cell.stream.told else None",
-        new="told = task.classes",
-        tests=("tests/experiments/test_streams.py",),
-    ),
-    Mutant(
-        name="streams-compare-with-the-noise-of-the-first-task",
-        file="experiments/cells.py",
-        old="cell.noise_seed + 1",
-        new="cell.noise_seed",
-        tests=("tests/experiments/test_streams.py",),
-    ),
-    Mutant(
         name="continual-learns-in-place",
         file="continual/_stream.py",
         old="later = copy.copy(self)",
@@ -782,6 +768,20 @@ MUTANTS = (
         old="/ xp.clip(norms, np.float32(clip), None)",
         new="/ np.float32(clip)",
         tests=("tests/lattice/test_residuals.py",),
+    ),
+    Mutant(
+        name="streams-tell-the-classes-of-tasks-unasked",
+        file="experiments/cells.py",
+        old="told = task.classes if cell.stream.told else None",
+        new="told = task.classes",
+        tests=("tests/experiments/test_streams.py",),
+    ),
+    Mutant(
+        name="streams-compare-with-the-noise-of-the-first-task",
+        file="experiments/cells.py",
+        old="cell.noise_seed + 1",
+        new="cell.noise_seed",
+        tests=("tests/experiments/test_streams.py",),
     ),
 )
 

@@ -66,6 +66,9 @@ class Forgetful:
         self.known = np.unique(y)
         return self
 
+    def fit(self, X, y, X_public=None):
+        return self.partial_fit(X, y, X_public)
+
     def predict(self, X):
         self.tested.append(len(X))
         shown = X.argmax(axis=1)
@@ -152,6 +155,29 @@ def test_a_method_of_all_records_so_far_is_given_them_and_their_classes(forgetfu
     assert all(labels == classes.tolist() for labels, classes in calls)
     assert joint == [0, 1, 2]
     assert np.bincount(given[2][0]).tolist() == [3, 2, 5]
+
+
+def test_a_method_of_correlated_noise_is_told_the_number_of_tasks_and_keeps_its_state_to_the_end(
+    forgetful, monkeypatch
+):
+    states, bounds = [], []
+
+    def partial_fit(self, X, y, X_public=None, *, task_classes=None, state=None):
+        bounds.append(self.max_tasks)
+        states.append(state)
+        assert state is None or state.parent.is_dir()
+        return self
+
+    monkeypatch.setattr(Forgetful, "noise", "tree", raising=False)
+    monkeypatch.setattr(Forgetful, "max_tasks", None, raising=False)
+    monkeypatch.setattr(Forgetful, "partial_fit", partial_fit)
+    monkeypatch.setattr(Forgetful, "predict", lambda self, X: X.argmax(axis=1))
+    result, _ = forgetful(Stream("class-incremental", 3))
+    assert result["status"] == "done", result
+    assert bounds == [3, 3, 3, 1]
+    assert states[0] == states[1] == states[2]
+    assert states[3] is None  # one task needs none
+    assert not states[0].parent.exists()
 
 
 def test_a_result_says_all_that_one_of_a_single_fit_says(run):

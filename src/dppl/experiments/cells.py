@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -74,7 +75,7 @@ def check_cells(cells: Iterable[Cell], datasets: Mapping[tuple[str, str], Datase
 def _check_estimator(cell: Cell, dataset: Dataset) -> None:
     """Let an estimator check its parameters, and the map that they make for rows of this width."""
     method = ALL_METHODS[cell.method]
-    model = method.build(cell.make_budget(), dataset.classes, cell.noise_seed, cell.parameters)
+    model = _start(cell, dataset, cell.noise_seed)
     if method.private:
         width = dataset.X.shape[1]
         model.check_parameters()
@@ -174,19 +175,19 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
     model = _start(cell, dataset, cell.noise_seed)
     accuracies = np.full((len(tests), len(tests)), np.nan)
     seconds: dict[str, float] = {}
-    with _peak_memory() as peak:
+    with _peak_memory() as peak, _kept(model) as kept:
         for number, task in enumerate(_given(model, tasks_of_training_rows(cell.stream, dataset, y, cell.seed))):
             with _timed(seconds, "fit"):
                 told = task.classes if cell.stream.told else None
                 first = public if number == 0 else None
-                model.partial_fit(X[task.rows], y[task.rows], first, task_classes=told)
+                model.partial_fit(X[task.rows], y[task.rows], first, task_classes=told, **kept)
             with _timed(seconds, "predict"):
                 predicted = model.predict(X_test)
             right = predicted == dataset.y_test
             accuracies[number, : number + 1] = [right[test.rows].mean() for test in tests[: number + 1]]
         mib = peak()
     with _timed(seconds, "joint"):  # other noise than that of the first task
-        joint = _start(cell, dataset, cell.noise_seed + 1).partial_fit(X, y, public).predict(X_test)
+        joint = _start(cell, dataset, cell.noise_seed + 1, n_tasks=1).fit(X, y, X_public=public).predict(X_test)
     averages, forgot = average_accuracy(accuracies), forgetting(accuracies)
     sizes = metrics.class_sizes(y, dataset.classes)
     measured = _metrics(dataset, predicted, sizes)
@@ -228,8 +229,26 @@ def _given(model: Any, tasks: list[Task]) -> list[Task]:
     ]
 
 
-def _start(cell: Cell, dataset: Dataset, seed: int) -> Any:
-    return ALL_METHODS[cell.method].build(cell.make_budget(), dataset.classes, seed, cell.parameters)
+def _start(cell: Cell, dataset: Dataset, seed: int, n_tasks: int | None = None) -> Any:
+    """Return the unfitted classifier; one of correlated noise is made for as many tasks as the stream has."""
+    model = ALL_METHODS[cell.method].build(cell.make_budget(), dataset.classes, seed, cell.parameters)
+    if cell.stream is not None and _correlates(model) and model.max_tasks is None:
+        model.max_tasks = n_tasks or cell.stream.n_tasks
+    return model
+
+
+def _correlates(model: Any) -> bool:
+    return getattr(model, "noise", "independent") != "independent"
+
+
+@contextmanager
+def _kept(model: Any) -> Iterator[dict[str, Path]]:
+    """Give a classifier of correlated noise a file for its private state, which ends with the stream."""
+    if not _correlates(model):
+        yield {}
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield {"state": Path(folder) / "state"}
 
 
 def _conditions(cell: Cell, method: Method, model: Any) -> dict[str, Any]:
