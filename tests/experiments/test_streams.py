@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from dppl.errors import InputError, ParameterError
-from dppl.experiments.cells import check_cells, run_cell
+from dppl.experiments.cells import _start, check_cells, run_cell
 from dppl.experiments.config import Cell, built_in_names, load_experiment
 from dppl.experiments.datasets import Dataset, load_dataset
 from dppl.experiments.methods import STREAM_METHODS
@@ -22,6 +23,7 @@ from dppl.experiments.results import ResultsFile, read_results
 from dppl.experiments.runner import run_experiment
 from dppl.experiments.stream_report import PUBLISHED
 from dppl.experiments.streams import RECIPES, Stream, tasks_of_test_rows, tasks_of_training_rows
+from dppl.privacy import GaussianDP
 
 HALVES = {"of": "blobs", "kind": "class-incremental", "tasks": 2}
 APPROX = {"epsilon": [1, 8], "delta": 1e-5}
@@ -178,6 +180,21 @@ def test_a_method_of_correlated_noise_is_told_the_number_of_tasks_and_keeps_its_
     assert states[0] == states[1] == states[2]
     assert states[3] is None  # one task needs none
     assert not states[0].parent.exists()
+
+
+def test_a_budget_for_all_tasks_is_split_where_their_costs_add_up(streams, monkeypatch):
+    model = SimpleNamespace(tasks="overlapping", budget=None)
+    monkeypatch.setitem(STREAM_METHODS, "Several", SimpleNamespace(build=lambda *_: model, private=True))
+    stream = Stream("shuffled", 4)
+    cell = Cell("Several", {}, "blobs", "none", None, {"mu": 1.0}, "natural", 0, stream=stream, in_all=True)
+    dataset = SimpleNamespace(classes=np.arange(2))
+    assert _start(cell, dataset, 0).budget == GaussianDP(0.5)  # squares of mu add up
+    assert _start(cell, dataset, 0, n_tasks=1).budget == GaussianDP(1.0)
+    assert cell.key != replace(cell, in_all=False).key
+    loaded = streams(methods=[{"method": "ContinualPrototypes", "in_all": [False, True]}])
+    assert [cell.in_all for cell in loaded.cells] == [False, True]
+    with pytest.raises(ParameterError, match="in_all is for methods whose tasks overlap"):
+        check_cells(loaded.cells, loaded.datasets)
 
 
 def test_a_result_says_all_that_one_of_a_single_fit_says(run):
@@ -349,6 +366,8 @@ def test_bad_configurations_of_streams_name_the_key(streams, changes, told):
 def test_streams_and_single_fits_do_not_mix(write_config, experiment):
     with pytest.raises(ParameterError, match="unknown key 'streams'"):
         experiment(streams=[HALVES])
+    with pytest.raises(ParameterError, match=r"methods\[0\]\.in_all is for streams"):
+        experiment(methods=[{"method": "mean", "in_all": True}])
     with pytest.raises(ParameterError, match="got 'ContinualPrototypes'"):
         experiment(methods=["ContinualPrototypes"])
 

@@ -62,7 +62,9 @@ def run(
     shuffled spreads all classes over all tasks; blurry gives each task classes
     of its own, and lets a share of the rows go anywhere; data-sets makes each
     data set a task, with zeros added to rows of a narrower encoder. told: true
-    names the classes of each task to the method, as public knowledge.
+    names the classes of each task to the method, as public knowledge. A method
+    whose tasks overlap spends the budget on each of them, and with in_all: true
+    on all of them together.
 
     Benchmarks of the literature go by their names, and read folders of
     embeddings in data: cifar100; imagenet-r, with x.npy and y.npy, of which a

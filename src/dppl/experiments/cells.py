@@ -31,6 +31,7 @@ from dppl.experiments.streams import tasks_of_test_rows, tasks_of_training_rows
 from dppl.experiments.tuning import tune
 from dppl.mechanisms import CoinPress
 from dppl.privacy import Budget, GaussianDP, PureDP
+from dppl.privacy.composition import split
 from dppl.privacy.guarantee import software_versions
 
 __all__ = ["check_cells", "failure", "paper_epsilon", "run_cell"]
@@ -230,10 +231,18 @@ def _given(model: Any, tasks: list[Task]) -> list[Task]:
 
 
 def _start(cell: Cell, dataset: Dataset, seed: int, n_tasks: int | None = None) -> Any:
-    """Return the unfitted classifier; one of correlated noise is made for as many tasks as the stream has."""
-    model = ALL_METHODS[cell.method].build(cell.make_budget(), dataset.classes, seed, cell.parameters)
-    if cell.stream is not None and _correlates(model) and model.max_tasks is None:
-        model.max_tasks = n_tasks or cell.stream.n_tasks
+    """Return the unfitted classifier, for as many tasks as the stream has unless their number is given."""
+    budget = cell.make_budget()
+    model = ALL_METHODS[cell.method].build(budget, dataset.classes, seed, cell.parameters)
+    if cell.stream is None:
+        return model
+    n_tasks = n_tasks or cell.stream.n_tasks
+    if _correlates(model) and model.max_tasks is None:
+        model.max_tasks = n_tasks
+    if cell.in_all:
+        if getattr(model, "tasks", "disjoint") == "disjoint" or budget is None:
+            raise ParameterError("in_all is for methods whose tasks overlap, so that their costs add up.")
+        model.budget = split(budget, [1] * n_tasks)[0]
     return model
 
 

@@ -37,7 +37,7 @@ _POOL_KEYS = ("name", "file", "lines", "without", "first", "rows")
 _BUDGET_KEYS = ("mu", "e", "rho", "epsilon", "delta")
 # Built-in configurations of streams: one of this name, and others that begin with it.
 _STREAMS, _STREAMS_PREFIX = "continual", "continual-"
-_METHOD_KEYS = ("method", "tune", "budgets", "seeds", "examples", "wrong", "left_out")
+_METHOD_KEYS = ("method", "tune", "budgets", "seeds", "examples", "wrong", "left_out", "in_all")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,8 @@ class Cell:
         Public examples of the classes.
     stream : Stream or None
         Cuts the rows into tasks; None learns them at once.
+    in_all : bool
+        Whether all tasks of a stream together, whose costs add up, may spend the budget, and not each of them.
     """
 
     method: str
@@ -76,6 +78,7 @@ class Cell:
     trials: int = 0
     examples: Examples | None = None
     stream: Stream | None = None
+    in_all: bool = False
 
     @property
     def key(self) -> str:
@@ -103,8 +106,8 @@ class Cell:
         fields = asdict(self)
         if self.pool is not None and not self.pool.without:
             del fields["pool"]["without"]  # as in results of earlier versions, whose keys are to stay
-        for name in ("examples", "stream"):
-            if fields[name] is None:
+        for name in ("examples", "stream", "in_all"):
+            if not fields[name]:
                 del fields[name]  # likewise
         return fields
 
@@ -258,6 +261,7 @@ class _MethodSpec:
     budgets: list[dict[str, float]]
     seeds: list[int]
     examples: Examples | None
+    in_all: bool
 
     @property
     def from_names(self) -> bool:
@@ -293,7 +297,7 @@ def _cells(
             for trials in dict.fromkeys((0, choice.trials)):
                 parameters = choice.parameters if trials else {**method.defaults, **choice.parameters}
                 place = spec.name, spec.encoder, pool, budget, ratio, seed
-                yield Cell(choice.name, parameters, *place, trials, choice.examples, stream)
+                yield Cell(choice.name, parameters, *place, trials, choice.examples, stream, choice.in_all)
 
 
 def _data_of_recipes(streams: Any, datasets: Any) -> list[tuple[str, Any]]:
@@ -384,12 +388,15 @@ def _methods(
         raise ParameterError(f"{where}.tune: {name} has no hyper-parameters to search; leave tune out.")
     if trials and not method.private:
         raise ParameterError(f"{where}.tune: {name} is a reference without privacy; leave tune out.")
-    if streams and "left_out" in fields:
-        raise ParameterError(f"{where}.left_out is for single fits; leave it out.")
+    for key, right in (("left_out", not streams), ("in_all", streams)):
+        if key in fields and not right:
+            raise ParameterError(f"{where}.{key} is for {'single fits' if streams else 'streams'}; leave it out.")
+    totals = [_flag(value, f"{where}.in_all") for value in _values(fields.get("in_all", False))]
     starts = list(_examples(fields, where, name))
     for combination in itertools.product(*axes.values()):
         parameters = dict(zip(axes, combination, strict=True))
-        yield from (_MethodSpec(where, name, parameters, trials, budgets, seeds, start) for start in starts)
+        for start, in_all in itertools.product(starts, totals):
+            yield _MethodSpec(where, name, parameters, trials, budgets, seeds, start, in_all)
 
 
 def _examples(fields: Mapping[str, Any], where: str, name: str) -> Iterator[Examples | None]:

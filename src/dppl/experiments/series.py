@@ -272,8 +272,10 @@ def method_name(result: Result) -> str:
     method = ALL_METHODS.get(cell["method"])
     lacks = method is not None and cell["pool"] is None and method.uses_public({})
     told = ", told the classes of each task" if cell.get("stream", {}).get("told") else ""
-    again = ", the budget again for every task" if pays_again(result) else ""
-    return (f"{text} ({_NO_PUBLIC_ROWS})" if lacks else text) + told + again
+    paid = ", the budget for all tasks together" if cell.get("in_all") else ""
+    if pays_again(result):
+        paid = ", the budget again for every task"
+    return (f"{text} ({_NO_PUBLIC_ROWS})" if lacks else text) + told + paid
 
 
 def pays_again(result: Result) -> bool:

@@ -105,13 +105,14 @@ def _stream(result: Result) -> tuple[str, ...]:
     return (cell["dataset"], cell["encoder"], Stream(**cell["stream"]).name, *ratio)
 
 
-def _place(result: Result) -> tuple[int, bool, str, float, int]:
+def _place(result: Result) -> tuple[Any, ...]:
     """Order results as no run does: processes finish at any time."""
     cell = result["cell"]
     method = list(ALL_METHODS).index(cell["method"]) if cell["method"] in ALL_METHODS else len(ALL_METHODS)
     return (
         method,
         cell["stream"]["told"],
+        cell.get("in_all", False),
         json.dumps(cell["parameters"], sort_keys=True),
         position(result),
         cell["seed"],
