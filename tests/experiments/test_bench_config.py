@@ -10,7 +10,7 @@ from dppl.experiments import config as config_module
 from dppl.experiments.config import Cell, built_in_names, load_experiment
 from dppl.experiments.datasets import Examples, Pool
 from dppl.experiments.demo import PRIVATE
-from dppl.experiments.methods import ALL_METHODS, METHODS
+from dppl.experiments.methods import METHODS
 from dppl.privacy import ZCDP, GaussianDP
 
 POOL = {"name": "near", "file": "blobs/public_x.npy"}
@@ -287,7 +287,8 @@ def test_missing_data_is_named_with_its_place(write_config, tmp_path):
 def test_every_estimator_has_a_method():
     """An estimator is announced in the registry; one that experiments leave out stands here, with a reason."""
     left_out = {entry.name for entry in ENTRIES if entry.former_method}  # its models predict, and it cannot be fitted
-    compared = {method.estimator for method in ALL_METHODS.values() if method.private}
+    left_out |= {"ContinualPrototypes"}  # with one task it is MeanPrototypes
+    compared = {method.estimator for method in METHODS.values() if method.private}
     assert compared == {entry.name for entry in ENTRIES} - left_out
     assert compared >= {METHODS[name].estimator for name in PRIVATE.values()}
 
