@@ -79,6 +79,7 @@ RECIPES = {
         "mapped": Recipe(options=MAPPED),
         "by public rows": Recipe(options={"center": "public", "rotation": "auto"}, public=True),
         "as published": Recipe(options={"accumulate": "sum"}),
+        "of overlapping tasks": Recipe(options={"tasks": "overlapping"}),
     },
     "AdaMix": {
         "": Recipe(options={"steps": 3}, examples=True),
