@@ -58,6 +58,7 @@ MODELS = {
     "feature-covariance": baselines.FeatureCovariance(ZCDP(1.0), [0, 1, 2]),
     "continual": ContinualPrototypes(ZCDP(1.0), [0, 1, 2]),
     "continual-overlapping": ContinualPrototypes(ApproxDP(1.0, 1e-6), [0, 1, 2], tasks="overlapping"),
+    "continual-tree": ContinualPrototypes(GaussianDP(1.0), [0, 1, 2], noise="tree", max_tasks=9),
     "newton": baselines.Newton(ZCDP(1.0), [0, 1, 2]),
     "search-mean": PrivateSearch(MeanPrototypes(ApproxDP(5.0, 1e-6), [0, 1, 2]), {"pool": [1, 2]}, mean_runs=2),
     "search-public": PrivateSearch(

@@ -80,6 +80,8 @@ RECIPES = {
         "by public rows": Recipe(options={"center": "public", "rotation": "auto"}, public=True),
         "as published": Recipe(options={"accumulate": "sum"}),
         "of overlapping tasks": Recipe(options={"tasks": "overlapping"}),
+        "by a tree": Recipe(options={"noise": "tree", "max_tasks": 5}),
+        "by toeplitz": Recipe(options={"noise": "toeplitz", "max_tasks": 5}),
     },
     "AdaMix": {
         "": Recipe(options={"steps": 3}, examples=True),

@@ -7,8 +7,11 @@ costs add up. A classifier offers both by taking the parameter `tasks`.
 from __future__ import annotations
 
 import copy
+import os
 import warnings
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Self
@@ -94,6 +97,7 @@ class ContinualClassifier(EmbeddingClassifier):
         task_classes: ArrayLike | None = None,
         ledger: Ledger | None = None,
         partition: str | None = None,
+        state: str | os.PathLike[str] | None = None,
     ) -> Self:
         """Learn one more task. If that fails, the model of the earlier tasks stays as it was.
 
@@ -107,14 +111,18 @@ class ContinualClassifier(EmbeddingClassifier):
         X_public : array-like, torch tensor or table of shape (n_public, n_features), default=None
             Public embeddings of the same encoder, for the first task; later ones keep its map.
         task_classes : array-like, default=None
-            Classes that the task may hold by public knowledge, never by its records. Only these get a noisy sum. None
-            is all.
+            Classes that the task may hold by public knowledge, never by its records. Only these get a noisy sum, but
+            with correlated noise all do. None is all.
         ledger : Ledger, default=None
             Account of the data set. The task is charged before any private value is read. If it fails after that, the
             charge stays, and trying again is a second release.
         partition : str, default=None
             Name of the task in the account. Tasks of different names cost together the maximum over them, see
             `Ledger.charge`; without names their costs add up. Tasks that may overlap have none.
+        state : path, default=None
+            With correlated noise, and only then, the file of the private state: the first task makes it, and each later
+            one reads and replaces it. It holds true sums, only its owner may read it, and it goes with the model of the
+            last task alone. Keep it as secret as the records, and delete it when the stream ends.
 
         Returns
         -------
@@ -123,7 +131,8 @@ class ContinualClassifier(EmbeddingClassifier):
         Raises
         ------
         ParameterError, BudgetError, BudgetExceeded, InputError, UnknownLabelError
-            As `fit`; also if `classes` is None, or a parameter is not what it was in earlier tasks.
+            As `fit`; also if `classes` is None, a parameter is not what it was in earlier tasks, or `state` is not that
+            of this model.
         """
         self.check_parameters()
         if self.classes is None:
@@ -141,12 +150,20 @@ class ContinualClassifier(EmbeddingClassifier):
         earlier = self if hasattr(self, self._RELEASED) else None
         if earlier is not None:
             self._check_next(X)
-        later = copy.copy(self)
-        later._task = Task(earlier, self._allowed(task_classes))
-        later._fit(X, y, PublicArguments.of(X_public, None, None), None, ledger, partition)
-        del later._task
-        self.__dict__.update(vars(later))
+        with self._kept(state):
+            later = copy.copy(self)
+            later._task = Task(earlier, self._allowed(task_classes))
+            later._fit(X, y, PublicArguments.of(X_public, None, None), None, ledger, partition)
+            del later._task
+            self.__dict__.update(vars(later))
         return self
+
+    @contextmanager
+    def _kept(self, state: str | os.PathLike[str] | None) -> Iterator[None]:
+        """Have what a stream keeps between tasks at hand, for those that keep any."""
+        if state is not None:
+            raise ParameterError("is for correlated noise; nothing is kept here.", parameter="state")
+        yield
 
     def _check_next(self, X: Any) -> None:
         """Refuse a task that does not continue the earlier ones."""

@@ -26,9 +26,10 @@ class ReleasedSums:
     total : ndarray of shape (n_classes, dim), float64
         Sums of all tasks, with equal weights.
     present : ndarray of shape (n_classes, dim), float64
-        Sums of all tasks, weighted by how likely their class is in the task.
+        Sums of all tasks, weighted by how likely their class is in the task. Zero with correlated noise.
     evidence : ndarray of shape (n_classes,), float64
-        Logarithm of the likelihood of all sums, if the class is in some tasks and not in others.
+        Logarithm of the likelihood of all sums, if the class is in some tasks and not in others. Zero with correlated
+        noise.
     """
 
     n_sums: NDArray[np.int64]
@@ -73,6 +74,19 @@ class ReleasedSums:
         later.present[classes] += weights[:, None] * sums
         later.evidence[classes] += evidence
         return later
+
+    def totalled(self, classes: Codes, sums: Float) -> Self:
+        """Return these with those of one more task, of which nothing but the total is kept.
+
+        Parameters
+        ----------
+        classes : ndarray of shape (n,), intp
+            Positions of the classes that the task may hold.
+        sums : ndarray of shape (n_classes, dim)
+        """
+        n_sums = self.n_sums.copy()
+        n_sums[classes] += 1
+        return type(self)(n_sums, self.total + sums, self.present, self.evidence)
 
     def weighted(self, variance: float) -> Float:
         """Return sums for each class between `total` and `present`, by how likely the class is spread over its tasks.

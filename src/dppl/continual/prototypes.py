@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
+from dppl.continual import _factors
+from dppl.continual._factors import Factor
+from dppl.continual._state import BinSums, StateFile, opened
 from dppl.continual._stream import ContinualClassifier, Task
 from dppl.continual._sums import ReleasedSums
+from dppl.errors import ParameterError
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
@@ -20,6 +28,11 @@ from dppl.privacy import Budget, Release
 from dppl.prototypes._shared import unit_directions
 
 RULES = ("weighted", "sum")
+NOISES = ("independent", *_factors.KINDS)
+_STATE = (
+    "the private state of the stream, a file with true sums of earlier tasks: who may read it, and that it is deleted "
+    "when the stream ends"
+)
 # Below every cosine.
 _NEVER = -2.0
 
@@ -41,10 +54,18 @@ class ContinualPrototypes(ContinualClassifier):
     tasks : {"disjoint", "overlapping"}, default="disjoint"
         Whether a record is in one task, or a person may have a record in each of several. The costs of tasks that
         overlap add up, and the guarantee states the total so far.
-    accumulate : {"weighted", "sum"}, default="weighted"
-        ``"sum"`` adds all sums of a class up [1]_, with the noise of every task, also of those that hold no record of
-        the class. ``"weighted"`` computes from the released sums how likely a class is present in each task, and how
-        likely all classes are spread over all tasks, and weighs accordingly; it costs nothing further.
+    noise : {"independent", "tree", "toeplitz"}, default="independent"
+        With independent noise the variance of sums over T tasks grows with T. The other two keep it to some multiple of
+        log(T)², for classes that come in many tasks, and need a private state between tasks (`partial_fit`).
+        ``"tree"`` is the binary mechanism [2]_, ``"toeplitz"`` the square root of the matrix of prefix sums [3]_, with
+        less noise and more memory. Only for disjoint tasks.
+    max_tasks : int, default=None
+        Public bound on the number of tasks, at most 10,000, which correlated noise is made for and needs.
+    accumulate : {"weighted", "sum"}, default=None
+        None is ``"weighted"`` for independent noise and ``"sum"``, the only choice, for the others. ``"sum"`` adds all
+        sums of a class up [1]_, with the noise of every task, also of those that hold no record of the class.
+        ``"weighted"`` computes from the released sums how likely a class is present in each task, and how likely all
+        classes are spread over all tasks, and weighs accordingly; it costs nothing further.
     pool : int, default=1
         Kernel size of average pooling over neighbouring coordinates (the papers' k_pool).
     center : array-like of shape (n_features,) or "public", default=None
@@ -82,16 +103,20 @@ class ContinualPrototypes(ContinualClassifier):
     record to one task, or remove it from one; of overlapping tasks, do so in any number of them. Released: a noisy sum
     for every class that a task may hold, in every task; all models in between may be published. Sensitivity: s in L2
     over the sums of one task, where s = 127·√dim/4 lattice steps; a record touches one class of one task, so over all
-    sums of disjoint tasks it is s as well. After T overlapping tasks mu is √T times that of one. Public inputs:
-    `classes`, `task_classes`, the boundaries and the order of tasks, all parameters, `X_public`, `n_features`.
+    sums of disjoint tasks it is s as well. After T overlapping tasks mu is √T times that of one. With correlated noise
+    every task releases, for every class, one row of weighted sums of the tasks so far, and the sensitivity over all
+    rows is s times the largest norm of a column of the public integer matrix of weights. Public inputs: `classes`,
+    `task_classes`, the boundaries and the order of tasks, all parameters, `X_public`, `n_features`.
     Not covered: records or persons in several disjoint tasks, whose costs add up, or several times in one; boundaries
     set by private counts; leaving out a task because it is empty; choice of parameters by private data, timing, a
-    changed label (two steps).
+    changed label (two steps); with correlated noise, who reads the file of the state.
 
     References
     ----------
     .. [1] Tobaben, Klasson, Li, Solin, Honkela (2024), Differentially private continual learning using pre-trained
        models, arXiv:2411.04680v2, Algorithm A4, the cosine similarity classifier.
+    .. [2] Chan, Shi, Song (2011), Private and continual release of statistics, the binary mechanism.
+    .. [3] Fichtenberger, Henzinger, Upadhyay (2023), Constant matters, arXiv:2202.11205.
 
     Examples
     --------
@@ -116,7 +141,9 @@ class ContinualPrototypes(ContinualClassifier):
         classes: ArrayLike | None = None,
         *,
         tasks: str = "disjoint",
-        accumulate: str = "weighted",
+        noise: str = "independent",
+        max_tasks: int | None = None,
+        accumulate: str | None = None,
         pool: int = 1,
         center: ArrayLike | str | None = None,
         rotation: int | str | None = None,
@@ -126,6 +153,8 @@ class ContinualPrototypes(ContinualClassifier):
         self.budget = budget
         self.classes = classes
         self.tasks = tasks
+        self.noise = noise
+        self.max_tasks = max_tasks
         self.accumulate = accumulate
         self.pool = pool
         self.center = center
@@ -133,27 +162,101 @@ class ContinualPrototypes(ContinualClassifier):
         self.unknown_labels = unknown_labels
         self.random_state = random_state
 
+    @contextmanager
+    def _kept(self, state: str | os.PathLike[str] | None) -> Iterator[None]:
+        if self.noise == "independent":
+            with super()._kept(state):
+                yield
+            return
+        if state is None:
+            raise ParameterError(
+                f"must name the file of the private state, which noise={self.noise!r} needs between tasks.",
+                parameter="state",
+            )
+        earlier = self if hasattr(self, self._RELEASED) else None
+        n_tasks = 0 if earlier is None else self.n_tasks_
+        if n_tasks >= len(self._factor.rows):
+            raise ParameterError(f"is {self.max_tasks}, and so many tasks there were.", parameter="max_tasks")
+        with opened(state, earlier, n_tasks) as self._state:
+            try:
+                yield
+            finally:
+                del self._state
+
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        _validate.one_of(RULES, accumulate=self.accumulate)
+        _validate.one_of(NOISES, noise=self.noise)
+        if self.accumulate is not None:
+            _validate.one_of(RULES, accumulate=self.accumulate)
+        if self.noise == "independent":
+            if self.max_tasks is not None:
+                raise ParameterError("is for correlated noise; leave it out.", parameter="max_tasks")
+            return
+        _validate.positive_integer(max_tasks=self.max_tasks)
+        if self.max_tasks is not None and self.max_tasks > _factors.MOST_TASKS:
+            raise ParameterError(f"must be at most {_factors.MOST_TASKS}; got {self.max_tasks}.", parameter="max_tasks")
+        if self.tasks == "overlapping":
+            raise ParameterError(
+                "must be 'independent' where tasks overlap: a person in several tasks would be in one row several "
+                "times, which correlated noise is not made for.",
+                parameter="noise",
+            )
+        if self.accumulate == "weighted":
+            raise ParameterError(
+                "must be 'sum' or None with correlated noise, which no single task can be told from.",
+                parameter="accumulate",
+            )
+
+    @property
+    def _factor(self) -> Factor:
+        return _factors.factor(self.noise, int(self.max_tasks or 0))
 
     def _mechanism(self, lattice: Lattice, public: PublicData) -> RoundedGaussian:
-        return RoundedGaussian.within(self.budget, lattice.squared_norm)
+        growth = 1 if self.noise == "independent" else self._factor.squared_norm
+        return RoundedGaussian.within(self.budget, lattice.squared_norm * Fraction(growth))
 
     def _releases(self, mechanism: RoundedGaussian, n_classes: int, dim: int) -> tuple[Release, ...]:
-        return (mechanism.describe(f"class sums of lattice rows of one task ({n_classes} x {dim})"),)
+        if self.noise == "independent":
+            return (mechanism.describe(f"class sums of lattice rows of one task ({n_classes} x {dim})"),)
+        weighted = f"weighted by the public matrix {self.noise!r} for at most {self.max_tasks} tasks"
+        return (mechanism.describe(f"class sums of lattice rows of all tasks ({n_classes} x {dim} each), {weighted}"),)
+
+    def _not_covered(self) -> tuple[str, ...]:
+        return (*super()._not_covered(), *[_STATE] * (self.noise != "independent"))
 
     def _release_task(self, task: Task, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
-        n_classes, dim, scale = len(self.classes_), self.lattice_.dim, self.lattice_.scale
+        shape = len(self.classes_), self.lattice_.dim
+        exact = class_sums(sum_blocks(self.lattice_, rows), codes, *shape)
+        before = ReleasedSums.none(*shape) if task.earlier is None else task.earlier.released_
+        if self.noise != "independent":
+            self._release_row(before, task, plan.mechanism, exact, source)
+            return
         mechanism: RoundedGaussian = plan.mechanism
-        exact = class_sums(sum_blocks(self.lattice_, rows), codes, n_classes, dim)
+        scale = self.lattice_.scale
         sums = mechanism.release(exact[task.allowed], source) / scale
         # From here on nothing private is at hand. Rounding adds a twelfth of a step to the noise.
         variance = (mechanism.noise_std**2 + 1 / 12) / scale**2
-        before = ReleasedSums.none(n_classes, dim) if task.earlier is None else task.earlier.released_
         self.released_ = before.added(task.allowed, sums, variance)
-        weighted = self.accumulate == "weighted"
-        self.prototypes_ = self.released_.weighted(variance) if weighted else self.released_.total.copy()
+        published = self.accumulate == "sum"
+        self.prototypes_ = self.released_.total.copy() if published else self.released_.weighted(variance)
+
+    def _release_row(
+        self,
+        before: ReleasedSums,
+        task: Task,
+        mechanism: RoundedGaussian,
+        exact: NDArray[np.int64],
+        source: Randomness,
+    ) -> None:
+        """Release the row of one task, and keep the state; `fit`, which learns one task, keeps none."""
+        state: StateFile | None = getattr(self, "_state", None)
+        sums = None if state is None else state.sums
+        kept = BinSums.none(*exact.shape) if sums is None else sums
+        later, estimate = kept.after(self._factor.rows[self.n_tasks_ - 1], exact, mechanism, source)
+        self.released_ = before.totalled(task.allowed, estimate / self.lattice_.scale)
+        self.prototypes_ = self.released_.total.copy()
+        if state is not None:
+            state.write(later, self, self.n_tasks_)
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
         return {**super()._tensors(), "prototypes": self.prototypes_, **self.released_.to_tensors()}
