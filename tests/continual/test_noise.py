@@ -258,10 +258,14 @@ def test_the_replay_notices(kind, fault, tmp_path, monkeypatch):
         replay(*case)
 
 
-@each_kind
-def test_an_audit_of_all_rows_proves_most_of_the_promise_and_finds_a_forgotten_norm(kind, monkeypatch):
-    """Confidence 0.999 of each bound: the sound one is refuted by chance once in 1,000 runs of the suite."""
-    claim, n_tasks = GaussianDP(2.0), 8
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "n_tasks"), [("tree", 8), ("toeplitz", 32)])
+def test_an_audit_of_all_rows_proves_most_of_the_promise_and_finds_a_forgotten_norm(kind, n_tasks, monkeypatch):
+    """In 150 audits of Gaussians bounds were 1.64 ± 0.08 at mu = 2, so the sound one fails with a chance below 1e-5.
+
+    Without the norm mu is 3.5 or 2.9, of which 2.9 is proved in the mean or 2.5, five deviations above the claim.
+    """
+    claim = GaussianDP(2.0)
 
     def prepared():
         planned = _factors.factor(kind, n_tasks)
@@ -281,7 +285,7 @@ def test_an_audit_of_all_rows_proves_most_of_the_promise_and_finds_a_forgotten_n
 
     sound = audit_release(prepared(), claim, runs=1500, confidence=0.999)
     assert not sound.violation
-    assert sound.lower_bound > 1.5
+    assert sound.lower_bound > 1.2
     forget_the_column_norm(monkeypatch)
     assert audit_release(prepared(), claim, runs=1500, confidence=0.999).violation
 
