@@ -83,6 +83,11 @@ RECIPES = {
         "by a tree": Recipe(options={"noise": "tree", "max_tasks": 5}),
         "by toeplitz": Recipe(options={"noise": "toeplitz", "max_tasks": 5}),
     },
+    "ContinualDiscriminant": {
+        "": Recipe(),
+        "with public rows": Recipe(public=True),
+        "by toeplitz": Recipe(options={"noise": "toeplitz", "max_tasks": 5}, public=True),
+    },
     "AdaMix": {
         "": Recipe(options={"steps": 3}, examples=True),
         "mapped": Recipe(options={"steps": 3, "n_components": 1, **MAPPED, **ADDED}, examples=True),

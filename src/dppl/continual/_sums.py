@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -13,6 +14,9 @@ from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.reading import Codes
 
 Float = NDArray[np.float64]
+
+_SUMS = ("total", "present")
+_OF_CLASSES = ("weight", "squared_weight", "evidence")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,6 +31,8 @@ class ReleasedSums:
         Sums of all tasks, with equal weights.
     present : ndarray of shape (n_classes, dim), float64
         Sums of all tasks, weighted by how likely their class is in the task. Zero with correlated noise.
+    weight, squared_weight : ndarray of shape (n_classes,), float64
+        Those weights, and their squares, added up over tasks. Zero with correlated noise.
     evidence : ndarray of shape (n_classes,), float64
         Logarithm of the likelihood of all sums, if the class is in some tasks and not in others. Zero with correlated
         noise.
@@ -35,13 +41,14 @@ class ReleasedSums:
     n_sums: NDArray[np.int64]
     total: Float
     present: Float
+    weight: Float
+    squared_weight: Float
     evidence: Float
 
     @classmethod
     def none(cls, n_classes: int, dim: int) -> Self:
         """Return those of no task."""
-        total, present = np.zeros((2, n_classes, dim))
-        return cls(np.zeros(n_classes, np.int64), total, present, np.zeros(n_classes))
+        return cls(np.zeros(n_classes, np.int64), *np.zeros((2, n_classes, dim)), *np.zeros((3, n_classes)))
 
     @classmethod
     def of_tensors(cls, tensors: dict[str, NDArray[Any]], n_classes: int, dim: int, *, n_tasks: int) -> Self:
@@ -49,12 +56,12 @@ class ReleasedSums:
         n_sums = check_tensor(tensors, "n_sums", (n_classes,), np.int64)
         if n_sums.min() < 0 or n_sums.max() > n_tasks:
             raise Misfit("its numbers of tasks contradict each other")
-        total, present = (check_tensor(tensors, name, (n_classes, dim), np.float64) for name in ("total", "present"))
-        return cls(n_sums, total, present, check_tensor(tensors, "evidence", (n_classes,), np.float64))
+        sums = (check_tensor(tensors, name, (n_classes, dim), np.float64) for name in _SUMS)
+        return cls(n_sums, *sums, *(check_tensor(tensors, name, (n_classes,), np.float64) for name in _OF_CLASSES))
 
     def to_tensors(self) -> dict[str, NDArray[Any]]:
         """Return everything as arrays."""
-        return {name: getattr(self, name) for name in ("n_sums", "total", "present", "evidence")}
+        return {name: getattr(self, name) for name in ("n_sums", *_SUMS, *_OF_CLASSES)}
 
     def added(self, classes: Codes, sums: Float, variance: float) -> Self:
         """Return these with those of one more task.
@@ -68,10 +75,12 @@ class ReleasedSums:
             Of the noise of each coordinate.
         """
         weights, evidence = _presence.presence(sums, np.full(len(sums), variance))
-        later = type(self)(self.n_sums.copy(), self.total.copy(), self.present.copy(), self.evidence.copy())
+        later = deepcopy(self)
         later.n_sums[classes] += 1
         later.total[classes] += sums
         later.present[classes] += weights[:, None] * sums
+        later.weight[classes] += weights
+        later.squared_weight[classes] += weights**2
         later.evidence[classes] += evidence
         return later
 
@@ -86,22 +95,34 @@ class ReleasedSums:
         """
         n_sums = self.n_sums.copy()
         n_sums[classes] += 1
-        return type(self)(n_sums, self.total + sums, self.present, self.evidence)
+        return replace(self, n_sums=n_sums, total=self.total + sums)
 
-    def weighted(self, variance: float) -> Float:
-        """Return sums for each class between `total` and `present`, by how likely the class is spread over its tasks.
+    def weighted(self, variance: float) -> tuple[Float, Float]:
+        """Return one sum for each class, between `total` and `present`, by how likely it is spread over its tasks.
+
+        Weights are such that a class in a single task has the sum of that task, and one that is spread over all the
+        sum of all.
 
         Parameters
         ----------
         variance : float
             Of the noise of each coordinate of one sum.
+
+        Returns
+        -------
+        sums : ndarray of shape (n_classes, dim)
+        variances : ndarray of shape (n_classes,)
+            Of the noise of each coordinate, if weights depended on nothing else.
         """
-        result = self.total.copy()
+        tasks = np.maximum(self.n_sums, 1).astype(np.float64)
+        share = np.ones(len(tasks))
         # There is nothing to weigh in a single sum.
         several = np.flatnonzero(self.n_sums > 1)
-        if not len(several):
-            return result
-        for_spread = _presence.evidence(self.total[several], variance * self.n_sums[several].astype(np.float64))
-        spread = _presence.spread(for_spread, self.evidence[several])[:, None]
-        result[several] = spread * self.total[several] + (1 - spread) * self.present[several]
-        return result
+        if len(several):
+            for_spread = _presence.evidence(self.total[several], variance * tasks[several])
+            share[several] = _presence.spread(for_spread, self.evidence[several])
+        rest = 1 - share
+        weight = share * tasks + rest * self.weight
+        squares = share**2 * tasks + 2 * share * rest * self.weight + rest**2 * self.squared_weight
+        sums = (share[:, None] * self.total + rest[:, None] * self.present) * (weight / squares)[:, None]
+        return sums, variance * weight**2 / squares

@@ -237,8 +237,10 @@ class ContinualPrototypes(ContinualClassifier):
         # From here on nothing private is at hand. Rounding adds a twelfth of a step to the noise.
         variance = (mechanism.noise_std**2 + 1 / 12) / scale**2
         self.released_ = before.added(task.allowed, sums, variance)
-        published = self.accumulate == "sum"
-        self.prototypes_ = self.released_.total.copy() if published else self.released_.weighted(variance)
+        if self.accumulate == "sum":
+            self._set_model(self.released_.total.copy(), variance * np.maximum(self.released_.n_sums, 1))
+        else:
+            self._set_model(*self.released_.weighted(variance))
 
     def _release_row(
         self,
@@ -254,9 +256,14 @@ class ContinualPrototypes(ContinualClassifier):
         kept = BinSums.none(*exact.shape) if sums is None else sums
         later, estimate = kept.after(self._factor.rows[self.n_tasks_ - 1], exact, mechanism, source)
         self.released_ = before.totalled(task.allowed, estimate / self.lattice_.scale)
-        self.prototypes_ = self.released_.total.copy()
+        variance = mechanism.noise_std**2 * _factors.prefix_variance(self.noise, self.n_tasks_) / self.lattice_.scale**2
+        self._set_model(self.released_.total.copy(), np.full(len(exact), variance))
         if state is not None:
             state.write(later, self, self.n_tasks_)
+
+    def _set_model(self, sums: NDArray[np.float64], variances: NDArray[np.float64]) -> None:
+        """Set what predicts from one sum for each class, and the variances of their noise."""
+        self.prototypes_ = sums
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
         return {**super()._tensors(), "prototypes": self.prototypes_, **self.released_.to_tensors()}

@@ -181,7 +181,7 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Embedd
     # Not every estimator lets its caller choose the map.
     mapped = {"center": lattice.center, "rotation": lattice.rotation, "pool": lattice.pool}
     mapped = {name: value for name, value in mapped.items() if name in estimator._get_param_names()}
-    if "rotation" not in mapped and (lattice.rotation, lattice.pool) != (None, 1):
+    if "rotation" not in mapped and (lattice.rotation not in estimator._ROTATIONS or lattice.pool != 1):
         raise Misfit("its map is not one of its method")
     # Where the costs of tasks add up, the guarantee is that of all, and the parameter what each may spend.
     budget = budget_from_dict(fields["task_budget"]) if "task_budget" in fields else guarantee.budget
