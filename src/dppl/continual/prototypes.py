@@ -32,8 +32,8 @@ RULES = ("weighted", "sum")
 NOISES = ("independent", *_factors.KINDS)
 _UNLEARNING = "unlearning: what a task that is forgotten released stays published in earlier models, and paid for"
 _STATE = (
-    "the private state of the stream, a file with true sums of earlier tasks: who may read it, and that it is deleted "
-    "when the stream ends"
+    "the private state of the stream, a file with true sums of earlier tasks: who may read it, that it is deleted when "
+    "the stream ends, and that the stream never goes on twice, from copies of it"
 )
 # Below every cosine.
 _NEVER = -2.0
