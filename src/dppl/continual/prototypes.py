@@ -42,9 +42,9 @@ _NEVER = -2.0
 class ContinualPrototypes(ContinualClassifier):
     r"""One prototype per class, of noisy class sums that arrive task after task.
 
-    Each `partial_fit` is one task. It releases noisy sums as `MeanPrototypes` does, and keeps nothing else of the
-    records; the prototypes are computed from the sums of all tasks so far. With one task the model is that of
-    `MeanPrototypes`, bit for bit.
+    Each `partial_fit` is one task. It releases noisy sums as `MeanPrototypes` does, and the model keeps nothing else of
+    the records; the prototypes are computed from the sums of all tasks so far. With one task and independent noise the
+    model is that of `MeanPrototypes`, bit for bit.
 
     Parameters
     ----------
