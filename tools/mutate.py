@@ -287,6 +287,13 @@ MUTANTS = (
         tests=("tests/continual/test_noise.py",),
     ),
     Mutant(
+        name="continual-forgets-nothing-but-the-number",
+        file="continual/prototypes.py",
+        old="self.released_ = self.kept_.together()",
+        new="pass",
+        tests=("tests/continual/test_forget.py",),
+    ),
+    Mutant(
         name="continual-learns-in-place",
         file="continual/_stream.py",
         old="later = copy.copy(self)",

@@ -80,6 +80,7 @@ RECIPES = {
         "by public rows": Recipe(options={"center": "public", "rotation": "auto"}, public=True),
         "as published": Recipe(options={"accumulate": "sum"}),
         "of overlapping tasks": Recipe(options={"tasks": "overlapping"}),
+        "kept by task": Recipe(options={"keep_tasks": True}),
         "by a tree": Recipe(options={"noise": "tree", "max_tasks": 5}),
         "by toeplitz": Recipe(options={"noise": "toeplitz", "max_tasks": 5}),
     },

@@ -176,24 +176,23 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     try:
         with safe_open(path, framework="numpy") as file:
             description = json.loads(file.metadata()[_KEY])
-            known = description["format"] == _FORMAT
-            return description, {name: file.get_tensor(name) for name in ("exact", "noisy", "model") if known}
+            kept = {name: description[name] for name in ("format", "n_tasks", "model")}
+            if kept["format"] == _FORMAT and isinstance(kept["n_tasks"], int):
+                return kept, {name: file.get_tensor(name) for name in ("exact", "noisy", "model")}
     except Exception:  # a damaged file may raise anything, and messages could show what is in it
         pass
-    raise InputError(f"{path} is damaged, or not the state of a stream. {_START_AGAIN}")
+    raise InputError(f"{path} is damaged, of a later version of dppl, or not the state of a stream. {_START_AGAIN}")
 
 
 def _check(path: Path, description: dict[str, Any], expected: str, n_tasks: int) -> None:
     if description["model"] == expected:
         return
-    kept = description["n_tasks"]
-    if kept > n_tasks:
-        what = (
-            f"it goes with a model of {kept} tasks, and this one has {n_tasks}. If that model was not saved, "
-            "dppl.continual.recover writes it"
-        )
+    kept, hint = description["n_tasks"], _START_AGAIN
+    if kept == n_tasks:
+        what = "it is that of another stream"
     elif kept < n_tasks:
-        what = f"it is that of {kept} tasks, and the model has {n_tasks}: it was rolled back. {_START_AGAIN}"
+        what = f"it is that after task {kept}, and the model is the one after task {n_tasks}: it was rolled back"
     else:
-        what = f"it is that of another stream. {_START_AGAIN}"
-    raise InputError(f"{path} is not the state of this model: {what.rstrip('.')}.")
+        what = f"it goes with the model after task {kept}, and this is the one after task {n_tasks}"
+        hint = "If that model was not saved, dppl.continual.recover writes it."
+    raise InputError(f"{path} is not the state of this model: {what}. {hint}")

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.continual import _presence
+from dppl.errors import ParameterError
 from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.reading import Codes
 
@@ -126,3 +127,79 @@ class ReleasedSums:
         squares = share**2 * tasks + 2 * share * rest * self.weight + rest**2 * self.squared_weight
         sums = (share[:, None] * self.total + rest[:, None] * self.present) * (weight / squares)[:, None]
         return sums, variance * weight**2 / squares
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptSums:
+    """Noisy sums of each task by itself, so that a task can be left out later; all of it may be published.
+
+    Parameters
+    ----------
+    tasks : ndarray of shape (n_kept,), int64
+        Numbers of the tasks, from 1, increasing.
+    allowed : ndarray of shape (n_kept, n_classes), bool
+        Classes that each task could hold: public.
+    sums : ndarray of shape (n_kept, n_classes, dim), float64
+        Zero for other classes.
+    variances : ndarray of shape (n_kept,), float64
+        Of the noise of each coordinate.
+    """
+
+    tasks: NDArray[np.int64]
+    allowed: NDArray[np.bool_]
+    sums: Float
+    variances: Float
+
+    @classmethod
+    def none(cls, n_classes: int, dim: int) -> Self:
+        """Return those of no task."""
+        sums = np.zeros((0, n_classes, dim))
+        return cls(np.zeros(0, np.int64), np.zeros((0, n_classes), np.bool_), sums, np.zeros(0))
+
+    @classmethod
+    def of_tensors(cls, tensors: dict[str, NDArray[Any]], n_classes: int, dim: int, *, n_tasks: int) -> Self:
+        """Read what `to_tensors` wrote; raise `Misfit` if it does not fit."""
+        count = len(tensors["kept_tasks"])
+        tasks = check_tensor(tensors, "kept_tasks", (count,), np.int64)
+        if not set(tasks.tolist()) <= set(range(1, n_tasks + 1)) or (np.diff(tasks) <= 0).any():
+            raise Misfit("its numbers of tasks contradict each other")
+        allowed = check_tensor(tensors, "kept_allowed", (count, n_classes), np.bool_)
+        sums = check_tensor(tensors, "kept_sums", (count, n_classes, dim), np.float64)
+        return cls(tasks, allowed, sums, check_tensor(tensors, "kept_variances", (count,), np.float64))
+
+    def to_tensors(self) -> dict[str, NDArray[Any]]:
+        """Return everything as arrays."""
+        return {f"kept_{name}": getattr(self, name) for name in ("tasks", "allowed", "sums", "variances")}
+
+    def added(self, task: int, classes: Codes, sums: Float, variance: float) -> Self:
+        """Return these with those of one more task, of these classes.
+
+        Parameters
+        ----------
+        task : int
+        classes : ndarray of shape (n,), intp
+        sums : ndarray of shape (n, dim)
+        variance : float
+        """
+        allowed, whole = np.zeros(self.allowed.shape[1:], np.bool_), np.zeros(self.sums.shape[1:])
+        allowed[classes], whole[classes] = True, sums
+        return type(self)(
+            np.append(self.tasks, task),
+            np.concatenate([self.allowed, allowed[None]]),
+            np.concatenate([self.sums, whole[None]]),
+            np.append(self.variances, variance),
+        )
+
+    def without(self, task: int) -> Self:
+        """Return these without those of one task; raise `ParameterError` if it is not among them."""
+        others = self.tasks != task
+        if others.all():
+            raise ParameterError("must be the number, from 1, of a task that was not forgotten.", parameter="task")
+        return type(self)(self.tasks[others], self.allowed[others], self.sums[others], self.variances[others])
+
+    def together(self) -> ReleasedSums:
+        """Return all of them added up."""
+        total = ReleasedSums.none(*self.sums.shape[1:])
+        for allowed, sums, variance in zip(self.allowed, self.sums, self.variances.tolist(), strict=True):
+            total = total.added(np.flatnonzero(allowed), sums[allowed], variance)
+        return total

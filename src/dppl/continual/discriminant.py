@@ -54,6 +54,8 @@ class ContinualDiscriminant(ContinualPrototypes):
         As in `ContinualPrototypes`.
     max_tasks : int, default=None
         As in `ContinualPrototypes`.
+    keep_tasks : bool, default=False
+        As in `ContinualPrototypes`.
     unknown_labels : {"error", "ignore"}, default="error"
         What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
     random_state : int, default=None
@@ -117,6 +119,7 @@ class ContinualDiscriminant(ContinualPrototypes):
         tasks: str = "disjoint",
         noise: str = "independent",
         max_tasks: int | None = None,
+        keep_tasks: bool = False,
         unknown_labels: str = "error",
         random_state: int | None = None,
     ) -> None:
@@ -125,6 +128,7 @@ class ContinualDiscriminant(ContinualPrototypes):
         self.tasks = tasks
         self.noise = noise
         self.max_tasks = max_tasks
+        self.keep_tasks = keep_tasks
         self.unknown_labels = unknown_labels
         self.random_state = random_state
 

@@ -6,17 +6,18 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from dppl import _validate
 from dppl.continual import _factors
 from dppl.continual._factors import Factor
 from dppl.continual._state import BinSums, StateFile, opened
 from dppl.continual._stream import ContinualClassifier, Task
-from dppl.continual._sums import ReleasedSums
+from dppl.continual._sums import KeptSums, ReleasedSums
 from dppl.errors import ParameterError
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Plan
@@ -29,9 +30,10 @@ from dppl.prototypes._shared import unit_directions
 
 RULES = ("weighted", "sum")
 NOISES = ("independent", *_factors.KINDS)
+_UNLEARNING = "unlearning: what a task that is forgotten released stays published in earlier models, and paid for"
 _STATE = (
-    "the private state of the stream, a file with true sums of earlier tasks: who may read it, and that it is deleted "
-    "when the stream ends"
+    "the private state of the stream, a file with true sums of earlier tasks: who may read it, that it is deleted when "
+    "the stream ends, and that the stream never goes on twice, from copies of it"
 )
 # Below every cosine.
 _NEVER = -2.0
@@ -40,9 +42,9 @@ _NEVER = -2.0
 class ContinualPrototypes(ContinualClassifier):
     r"""One prototype per class, of noisy class sums that arrive task after task.
 
-    Each `partial_fit` is one task. It releases noisy sums as `MeanPrototypes` does, and keeps nothing else of the
-    records; the prototypes are computed from the sums of all tasks so far. With one task the model is that of
-    `MeanPrototypes`, bit for bit.
+    Each `partial_fit` is one task. It releases noisy sums as `MeanPrototypes` does, and the model keeps nothing else of
+    the records; the prototypes are computed from the sums of all tasks so far. With one task and independent noise the
+    model is that of `MeanPrototypes`, bit for bit.
 
     Parameters
     ----------
@@ -66,6 +68,9 @@ class ContinualPrototypes(ContinualClassifier):
         sums of a class up [1]_, with the noise of every task, also of those that hold no record of the class.
         ``"weighted"`` computes from the released sums how likely a class is present in each task, and how likely all
         classes are spread over all tasks, and weighs accordingly; it costs nothing further.
+    keep_tasks : bool, default=False
+        Whether the released sums of each task are kept by themselves, for `forget`: the model then grows with the
+        number of tasks. Only with independent noise.
     pool : int, default=1
         Kernel size of average pooling over neighbouring coordinates (the papers' k_pool).
     center : array-like of shape (n_features,) or "public", default=None
@@ -84,6 +89,8 @@ class ContinualPrototypes(ContinualClassifier):
         Directions of the classes, in the order of `classes_`. Safe to publish.
     released_ : ReleasedSums
         The noisy sums that they are computed from, added up over tasks. Safe to publish.
+    kept_ : KeptSums
+        Those of each task, with `keep_tasks`. Safe to publish.
     n_tasks_ : int
         Number of tasks so far.
     classes_ : ndarray of shape (n_classes,)
@@ -133,6 +140,7 @@ class ContinualPrototypes(ContinualClassifier):
 
     prototypes_: NDArray[np.float64]
     released_: ReleasedSums
+    kept_: KeptSums
     _RELEASED = "prototypes_"
 
     def __init__(
@@ -144,6 +152,7 @@ class ContinualPrototypes(ContinualClassifier):
         noise: str = "independent",
         max_tasks: int | None = None,
         accumulate: str | None = None,
+        keep_tasks: bool = False,
         pool: int = 1,
         center: ArrayLike | str | None = None,
         rotation: int | str | None = None,
@@ -156,11 +165,44 @@ class ContinualPrototypes(ContinualClassifier):
         self.noise = noise
         self.max_tasks = max_tasks
         self.accumulate = accumulate
+        self.keep_tasks = keep_tasks
         self.pool = pool
         self.center = center
         self.rotation = rotation
         self.unknown_labels = unknown_labels
         self.random_state = random_state
+
+    def forget(self, task: int) -> Self:
+        """Leave a task out of the model: what it released is dropped, and the rest added up anew.
+
+        This is not unlearning. Models that were published before hold the task, so the guarantee and the ledger's entry
+        stay as they are; the records of the task are as well protected as before, and no better. The classes of a
+        stream stay those of its list.
+
+        Parameters
+        ----------
+        task : int
+            Its number, from 1.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ParameterError
+            If tasks are not kept (`keep_tasks`), or this one is not there or was forgotten before.
+        """
+        check_is_fitted(self, self._RELEASED)
+        if not self._fitted_with["keep_tasks"]:
+            raise ParameterError(
+                "must be True from the first task on for a task to be forgotten.", parameter="keep_tasks"
+            )
+        _validate.positive_integer(task=task)
+        self.kept_ = self.kept_.without(task)
+        self.released_ = self.kept_.together()
+        self._weigh(float(self.kept_.variances.max(initial=0.0)))  # they are all alike
+        return self
 
     @contextmanager
     def _kept(self, state: str | os.PathLike[str] | None) -> Iterator[None]:
@@ -188,6 +230,8 @@ class ContinualPrototypes(ContinualClassifier):
         _validate.one_of(NOISES, noise=self.noise)
         if self.accumulate is not None:
             _validate.one_of(RULES, accumulate=self.accumulate)
+        if not isinstance(self.keep_tasks, bool):
+            raise ParameterError(f"must be True or False; got {self.keep_tasks!r}.", parameter="keep_tasks")
         if self.noise == "independent":
             if self.max_tasks is not None:
                 raise ParameterError("is for correlated noise; leave it out.", parameter="max_tasks")
@@ -200,6 +244,10 @@ class ContinualPrototypes(ContinualClassifier):
                 "must be 'independent' where tasks overlap: a person in several tasks would be in one row several "
                 "times, which correlated noise is not made for.",
                 parameter="noise",
+            )
+        if self.keep_tasks:
+            raise ParameterError(
+                "must be False with correlated noise, which no single task can be told from.", parameter="keep_tasks"
             )
         if self.accumulate == "weighted":
             raise ParameterError(
@@ -222,7 +270,8 @@ class ContinualPrototypes(ContinualClassifier):
         return (mechanism.describe(f"class sums of lattice rows of all tasks ({n_classes} x {dim} each), {weighted}"),)
 
     def _not_covered(self) -> tuple[str, ...]:
-        return (*super()._not_covered(), *[_STATE] * (self.noise != "independent"))
+        further = [_STATE] * (self.noise != "independent") + [_UNLEARNING] * self.keep_tasks
+        return (*super()._not_covered(), *further)
 
     def _release_task(self, task: Task, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
         shape = len(self.classes_), self.lattice_.dim
@@ -232,12 +281,18 @@ class ContinualPrototypes(ContinualClassifier):
             self._release_row(before, task, plan.mechanism, exact, source)
             return
         mechanism: RoundedGaussian = plan.mechanism
-        scale = self.lattice_.scale
-        sums = mechanism.release(exact[task.allowed], source) / scale
+        sums = mechanism.release(exact[task.allowed], source) / self.lattice_.scale
         # From here on nothing private is at hand. Rounding adds a twelfth of a step to the noise.
-        variance = (mechanism.noise_std**2 + 1 / 12) / scale**2
+        variance = float((mechanism.noise_std**2 + 1 / 12) / self.lattice_.scale**2)
         self.released_ = before.added(task.allowed, sums, variance)
-        if self.accumulate == "sum":
+        if self.keep_tasks:
+            kept = KeptSums.none(*shape) if task.earlier is None else task.earlier.kept_
+            self.kept_ = kept.added(self.n_tasks_, task.allowed, sums, variance)
+        self._weigh(variance)
+
+    def _weigh(self, variance: float) -> None:
+        """Compute the model from the released sums."""
+        if self._fitted_with.get("accumulate") == "sum":
             self._set_model(self.released_.total.copy(), variance * np.maximum(self.released_.n_sums, 1))
         else:
             self._set_model(*self.released_.weighted(variance))
@@ -266,13 +321,16 @@ class ContinualPrototypes(ContinualClassifier):
         self.prototypes_ = sums
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
-        return {**super()._tensors(), "prototypes": self.prototypes_, **self.released_.to_tensors()}
+        kept = self.kept_.to_tensors() if self._fitted_with["keep_tasks"] else {}
+        return {**super()._tensors(), "prototypes": self.prototypes_, **self.released_.to_tensors(), **kept}
 
     def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
         super()._restore(tensors, parameters)
         shape = len(self.classes_), self.lattice_.dim
         self.released_ = ReleasedSums.of_tensors(tensors, *shape, n_tasks=self.n_tasks_)
         self.prototypes_ = check_tensor(tensors, "prototypes", shape, np.float64)
+        if self.keep_tasks:
+            self.kept_ = KeptSums.of_tensors(tensors, *shape, n_tasks=self.n_tasks_)
 
     def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         scores = np.asarray(features @ unit_directions(self.prototypes_).T, np.float64)
