@@ -80,6 +80,16 @@ RECIPES = {
         "by public rows": Recipe(options={"center": "public", "rotation": "auto"}, public=True),
         "as published": Recipe(options={"accumulate": "sum"}),
     },
+    "ContinualEnsemble": {
+        "": Recipe(options={"head_options": {"steps": 3}}),
+        "mapped": Recipe(options={"head_options": {"steps": 3, "clip": 0.1}, **MAPPED}),
+        "as published": Recipe(options={"head_options": {"steps": 3}, "scores": "largest"}),
+        "of softmax prototypes": Recipe(options={"head": "softmax"}, public=True),
+    },
+    "NaiveContinual": {
+        "": Recipe(options={"steps": 3}),
+        "mapped": Recipe(options={"steps": 3, "intercept_scaling": 0.5, **MAPPED}),
+    },
     "AdaMix": {
         "": Recipe(options={"steps": 3}, examples=True),
         "mapped": Recipe(options={"steps": 3, "n_components": 1, **MAPPED, **ADDED}, examples=True),

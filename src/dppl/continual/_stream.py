@@ -31,6 +31,8 @@ _UNCOVERED = (
     "a record or a person in several tasks, whose costs add up",
     "boundaries of tasks that depend on private records, such as their number",
 )
+# The score of classes that no task could hold: below every other, and finite.
+NEVER = -1e300
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,8 +75,8 @@ class ContinualClassifier(EmbeddingClassifier):
         X_public : array-like, torch tensor or table of shape (n_public, n_features), default=None
             Public embeddings of the same encoder, for the first task; later ones keep its map.
         task_classes : array-like, default=None
-            Classes that the task may hold by public knowledge, never by its records. Only these get a noisy sum. None
-            is all.
+            Classes that the task may hold by public knowledge, never by its records. It says nothing of others, and a
+            class that no task may hold is never predicted. None is all.
         ledger : Ledger, default=None
             Account of the data set. The task is charged before any private value is read. If it fails after that, the
             charge stays, and trying again is a second release.

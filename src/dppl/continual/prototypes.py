@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
-from dppl.continual._stream import ContinualClassifier, Task
+from dppl.continual._stream import NEVER, ContinualClassifier, Task
 from dppl.continual._sums import ReleasedSums
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Plan
@@ -20,8 +20,6 @@ from dppl.privacy import Budget, Release
 from dppl.prototypes._shared import unit_directions
 
 RULES = ("weighted", "sum")
-# Below every cosine.
-_NEVER = -2.0
 
 
 class ContinualPrototypes(ContinualClassifier):
@@ -159,5 +157,5 @@ class ContinualPrototypes(ContinualClassifier):
 
     def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         scores = np.asarray(features @ unit_directions(self.prototypes_).T, np.float64)
-        scores[:, self.released_.n_sums == 0] = _NEVER
+        scores[:, self.released_.n_sums == 0] = NEVER
         return scores

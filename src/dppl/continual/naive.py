@@ -1,0 +1,140 @@
+"""One head that goes on learning from task to task, with nothing against forgetting: a lower bound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dppl.baselines import LinearProbe
+from dppl.continual._stream import NEVER, ContinualClassifier, Task
+from dppl.estimators.descent import Descent
+from dppl.estimators.model_file import check_tensor
+from dppl.estimators.plan import Plan
+from dppl.estimators.reading import Codes
+from dppl.lattice import RowSource, SoftmaxGradient
+from dppl.mechanisms import Randomness
+from dppl.privacy import Budget
+
+
+class NaiveContinual(ContinualClassifier, LinearProbe):
+    r"""A linear probe that goes on from the weights of the earlier task, and forgets what that had taught it.
+
+    Each `partial_fit` is one task. A baseline, and a lower bound for methods that remember.
+
+    Parameters
+    ----------
+    budget : GaussianDP, ZCDP or ApproxDP
+        What each task may spend. Tasks are disjoint, so this is also what a record pays in all.
+    classes : array-like of shape (n_classes,), default=None
+        Public list of all classes of all tasks; `partial_fit` needs it. With None, `fit` reads the list from `y`, and
+        warns.
+    steps, learning_rate, momentum, clip, l2, intercept_scaling
+        As in `LinearProbe`, for each task.
+    pool : int, default=1
+        Kernel size of average pooling over neighbouring coordinates.
+    center : array-like of shape (n_features,) or "public", default=None
+        Public mean that is subtracted from unit rows; ``"public"`` takes that of `X_public`.
+    rotation : int or "auto", default=None
+        Seed of a public rotation, for encoders with a few huge coordinates; ``"auto"`` rotates if `X_public` needs it.
+    unknown_labels : {"error", "ignore"}, default="error"
+        What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
+    random_state : int, default=None
+        None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
+        must not be released.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_classes, dim), float64
+        Weights after the last task, in the order of `classes_`. Safe to publish.
+    intercept_ : ndarray of shape (n_classes,), float64
+        Zeros without `intercept_scaling`.
+    allowed_ : ndarray of shape (n_classes,), bool
+        Which classes some task could hold: public. No other is predicted.
+    n_tasks_, classes_, guarantee_, lattice_, n_features_in_, encoder_
+        As in `ContinualPrototypes`.
+
+    Notes
+    -----
+    **Privacy.** Unit: one record. Relation: add one record to one task, or remove it from one. Released: for every task
+    what `LinearProbe` releases, at the full budget; all models in between may be published. Sensitivity: that of
+    `LinearProbe` for the task that holds the record, and nothing for all others: they depend on it through what was
+    released alone. Public inputs: `classes`, `task_classes`, the boundaries and the order of tasks, all parameters,
+    `X_public`, `n_features`. Not covered: records or persons in several tasks, whose costs add up; boundaries set by
+    private counts; leaving out a task because it is empty; choice of parameters by private data, timing, a changed
+    label (two steps).
+
+    References
+    ----------
+    .. [1] Tobaben, Klasson, Li, Solin, Honkela (2024), Differentially private continual learning using pre-trained
+       models, arXiv:2411.04680v2, Algorithm A3.
+
+    Examples
+    --------
+    >>> from dppl import ZCDP
+    >>> from dppl.continual import NaiveContinual
+    >>> from dppl.data import load_sample
+    >>> sample = load_sample()
+    >>> model = NaiveContinual(ZCDP(8.0), classes=sample.classes, steps=10)
+    >>> for task in (slice(0, 700), slice(700, None)):
+    ...     model = model.partial_fit(sample.X[task], sample.y[task])
+    >>> model.n_tasks_, bool(model.score(sample.X_test, sample.y_test) > 0.5)
+    (2, True)
+    """
+
+    allowed_: NDArray[np.bool_]
+    sampling_rate, batch_size = 1.0, None
+
+    def __init__(
+        self,
+        budget: Budget,
+        classes: ArrayLike | None = None,
+        *,
+        steps: int = 40,
+        learning_rate: float | None = None,
+        momentum: float = 0.9,
+        clip: float = 1.0,
+        l2: float = 0.0,
+        intercept_scaling: float = 0.0,
+        pool: int = 1,
+        center: ArrayLike | str | None = None,
+        rotation: int | str | None = None,
+        unknown_labels: str = "error",
+        random_state: int | None = None,
+    ) -> None:
+        self.budget = budget
+        self.classes = classes
+        self.steps = steps
+        self.learning_rate = learning_rate
+        self.momentum = momentum
+        self.clip = clip
+        self.l2 = l2
+        self.intercept_scaling = intercept_scaling
+        self.pool = pool
+        self.center = center
+        self.rotation = rotation
+        self.unknown_labels = unknown_labels
+        self.random_state = random_state
+
+    def _descent(self, gradient: SoftmaxGradient) -> Descent:
+        descent = super()._descent(gradient)
+        if self._task is not None and self._task.earlier is not None:
+            descent.coef, descent.intercept = self._task.earlier.coef_, self._task.earlier.intercept_
+        return descent
+
+    def _release_task(self, task: Task, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+        LinearProbe._release(self, plan, rows, codes, source)
+        allowed = np.isin(np.arange(len(self.classes_)), task.allowed)
+        self.allowed_ = allowed if task.earlier is None else allowed | task.earlier.allowed_
+
+    def _tensors(self) -> dict[str, NDArray[Any]]:
+        return {**super()._tensors(), **LinearProbe._tensors(self), "allowed": self.allowed_}
+
+    def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
+        super()._restore(tensors, parameters)
+        LinearProbe._restore(self, tensors, parameters)
+        self.allowed_ = check_tensor(tensors, "allowed", (len(self.classes_),), np.bool_)
+
+    def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+        return np.where(self.allowed_, super()._class_scores(features), NEVER)
