@@ -196,7 +196,8 @@ class ContinualEnsemble(ContinualClassifier):
         for number in range(self.n_tasks_):
             allowed = self.allowed_[:, number]
             logits = self._rows(features, number) @ self._weights(number)[allowed].T
-            scores[:, allowed] = together(scores[:, allowed], logits)
+            with np.errstate(under="ignore"):  # the exponential of NEVER is 0
+                scores[:, allowed] = together(scores[:, allowed], logits)
         return scores
 
     def _rows(self, features: NDArray[np.float32], number: int) -> Float:
