@@ -238,6 +238,20 @@ MUTANTS = (
         tests=("tests/continual/test_continual.py",),
     ),
     Mutant(
+        name="continual-states-one-of-several-overlapping-tasks",
+        file="continual/_stream.py",
+        old='if self.tasks == "disjoint" or n_tasks == 1:',
+        new="if True:",
+        tests=("tests/continual/test_overlapping.py",),
+    ),
+    Mutant(
+        name="continual-lets-overlapping-tasks-be-parts",
+        file="continual/_stream.py",
+        old="if ledger is not None and partition is not None and self.tasks ==",
+        new="if False and self.tasks ==",
+        tests=("tests/continual/test_overlapping.py",),
+    ),
+    Mutant(
         name="continual-learns-in-place",
         file="continual/_stream.py",
         old="later = copy.copy(self)",

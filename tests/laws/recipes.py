@@ -79,6 +79,7 @@ RECIPES = {
         "mapped": Recipe(options=MAPPED),
         "by public rows": Recipe(options={"center": "public", "rotation": "auto"}, public=True),
         "as published": Recipe(options={"accumulate": "sum"}),
+        "of overlapping tasks": Recipe(options={"tasks": "overlapping"}),
     },
     "ContinualEnsemble": {
         "": Recipe(options={"head_options": {"steps": 3}}),
@@ -90,6 +91,7 @@ RECIPES = {
         "": Recipe(options={"steps": 3}),
         "mapped": Recipe(options={"steps": 3, "intercept_scaling": 0.5, **MAPPED}),
     },
+    "FullDataContinual": {"": Recipe(options={"steps": 3})},
     "AdaMix": {
         "": Recipe(options={"steps": 3}, examples=True),
         "mapped": Recipe(options={"steps": 3, "n_components": 1, **MAPPED, **ADDED}, examples=True),

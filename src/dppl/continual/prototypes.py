@@ -32,10 +32,13 @@ class ContinualPrototypes(ContinualClassifier):
     Parameters
     ----------
     budget : GaussianDP, ZCDP or ApproxDP
-        What each task may spend. Tasks are disjoint, so this is also what a record pays in all.
+        What each task may spend. Where tasks are disjoint, this is also what a record pays in all.
     classes : array-like of shape (n_classes,), default=None
         Public list of all classes of all tasks; `partial_fit` needs it. Classes that never come cost hardly any
         accuracy, so a list that is too long is the safe choice. With None, `fit` reads the list from `y`, and warns.
+    tasks : {"disjoint", "overlapping"}, default="disjoint"
+        Whether a record is in one task, or a person may have a record in each of several. The costs of tasks that
+        overlap add up, and the guarantee states the total so far.
     accumulate : {"weighted", "sum"}, default="weighted"
         ``"sum"`` adds all sums of a class up [1]_, with the noise of every task, also of those that hold no record of
         the class. ``"weighted"`` computes from the released sums how likely a class is present in each task, and how
@@ -73,13 +76,15 @@ class ContinualPrototypes(ContinualClassifier):
 
     Notes
     -----
-    **Privacy.** Unit: one record. Relation: add one record to one task, or remove it from one. Released: a noisy sum
+    **Privacy.** Unit: one record; of overlapping tasks, a person with at most one record in each. Relation: add one
+    record to one task, or remove it from one; of overlapping tasks, do so in any number of them. Released: a noisy sum
     for every class that a task may hold, in every task; all models in between may be published. Sensitivity: s in L2
-    over all sums of all tasks, where s = 127·√dim/4 lattice steps: a record touches one class of one task.
-    Public inputs: `classes`, `task_classes`, the boundaries and the order of tasks, all parameters, `X_public`,
-    `n_features`. Not covered: records or persons in several tasks, whose costs add up; boundaries set by private
-    counts; leaving out a task because it is empty; choice of parameters by private data, timing, a changed label (two
-    steps).
+    over the sums of one task, where s = 127·√dim/4 lattice steps; a record touches one class of one task, so over all
+    sums of disjoint tasks it is s as well. After T overlapping tasks mu is √T times that of one. Public inputs:
+    `classes`, `task_classes`, the boundaries and the order of tasks, all parameters, `X_public`, `n_features`.
+    Not covered: records or persons in several disjoint tasks, whose costs add up, or several times in one; boundaries
+    set by private counts; leaving out a task because it is empty; choice of parameters by private data, timing, a
+    changed label (two steps).
 
     References
     ----------
@@ -108,6 +113,7 @@ class ContinualPrototypes(ContinualClassifier):
         budget: Budget,
         classes: ArrayLike | None = None,
         *,
+        tasks: str = "disjoint",
         accumulate: str = "weighted",
         pool: int = 1,
         center: ArrayLike | str | None = None,
@@ -117,6 +123,7 @@ class ContinualPrototypes(ContinualClassifier):
     ) -> None:
         self.budget = budget
         self.classes = classes
+        self.tasks = tasks
         self.accumulate = accumulate
         self.pool = pool
         self.center = center

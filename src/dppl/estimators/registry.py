@@ -86,6 +86,7 @@ ENTRIES = (
     Entry(name="ContinualPrototypes", module="dppl.continual", adjacencies=("add-remove",)),
     Entry(name="ContinualEnsemble", module="dppl.continual", adjacencies=("add-remove",)),
     Entry(name="NaiveContinual", module="dppl.continual", adjacencies=("add-remove",)),
+    Entry(name="FullDataContinual", module="dppl.continual", adjacencies=("add-remove",)),
     Entry(name="AdaMix", module="dppl.baselines"),
     Entry(name="FeatureCovariance", module="dppl.baselines"),
     Entry(name="GlobalAdapt", module="dppl.baselines"),
