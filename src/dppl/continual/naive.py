@@ -19,8 +19,18 @@ class NaiveContinual(ContinualProbe):
     classes : array-like of shape (n_classes,), default=None
         Public list of all classes of all tasks; `partial_fit` needs it. With None, `fit` reads the list from `y`, and
         warns.
-    steps, learning_rate, momentum, clip, l2, intercept_scaling
-        As in `LinearProbe`, for each task.
+    steps : int, default=40
+        Number of gradient steps in each task.
+    learning_rate : float, default=None
+        Step along the mean gradient, in units of the number of classes; None as in `LinearProbe`.
+    momentum : float, default=0.9
+        Share of the velocity kept from one step to the next; 0 is plain gradient descent.
+    clip : float, default=1.0
+        Longest residual that keeps its length, as in `LinearProbe`.
+    l2 : float, default=0.0
+        Strength of the penalty ``l2 / 2 * ‖coef_‖²`` beside the mean loss.
+    intercept_scaling : float, default=0.0
+        A constant coordinate of this size ends each row, and its weight gives the intercept. 0 fits no intercept.
     pool : int, default=1
         Kernel size of average pooling over neighbouring coordinates.
     center : array-like of shape (n_features,) or "public", default=None
