@@ -17,7 +17,7 @@ CENTERS = 2 * RNG.normal(size=(N_CLASSES, DIM))
 Y = RNG.integers(N_CLASSES, size=900)
 X = CENTERS[Y] + RNG.normal(size=(len(Y), DIM))
 # Two classes in each of three tasks.
-TASKS = [np.flatnonzero((Y >= 2 * task) & (Y < 2 * task + 2)) for task in range(3)]
+TASKS = [np.flatnonzero(np.isin(Y, [first, first + 1])) for first in (0, 2, 4)]
 QUIET = GaussianDP(1e5)
 
 
