@@ -142,7 +142,12 @@ def test_all_data_costs_the_root_of_the_number_of_tasks_and_says_so(budget, tmp_
     assert type(guarantee.budget) is type(budget)
     assert guarantee.budget.gaussian_allowance().mu == pytest.approx(guarantee.mu, rel=1e-6)
     assert str(guarantee.budget) in str(guarantee)
-    assert "160 times" in str(guarantee)
+    said = " ".join(str(guarantee).split())
+    assert "160 times" in said
+    assert (
+        "one record is added to or removed from the records of one task, which all later tasks are given again" in said
+    )
+    assert guarantee.unit == "one record"
     with pytest.raises(ParameterError, match="shares no record"):
         model.partial_fit(X, Y, ledger=account, partition="may")
 

@@ -1,5 +1,6 @@
 """What every classifier of streams promises, over all tasks together, and what is left of it when something fails."""
 
+from dataclasses import asdict
 from fractions import Fraction
 
 import numpy as np
@@ -143,7 +144,7 @@ def test_the_statement_is_of_one_task_where_tasks_are_disjoint_and_else_of_all(k
         assert [release.times for release in guarantee.releases] == [times * release.times for release in one.releases]
     said = " ".join(str(guarantee).split())
     for words in (
-        "a person, or a record, is in a task at most once" if kind in ADDING_UP else "tasks are disjoint",
+        *asdict(kind.make()._relation).values(),
         "boundaries of tasks that depend on private records",
         "the boundaries of the tasks and the classes that each may hold",
     ):

@@ -39,7 +39,7 @@ NEVER = -1e300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Relation:
+class Relation:
     """What the statement of a stream says of who is protected."""
 
     unit: str
@@ -49,13 +49,13 @@ class _Relation:
 
 
 _RELATIONS = {
-    "disjoint": _Relation(
+    "disjoint": Relation(
         unit="one record",
         neighbours="two data sets are neighbours when one record is added to or removed from one task",
         assumption="tasks are disjoint: a record is in one task",
         not_covered="a record or a person in several tasks, whose costs add up",
     ),
-    "overlapping": _Relation(
+    "overlapping": Relation(
         unit="a person with at most one record in each task",
         neighbours=(
             "two data sets are neighbours when some of the tasks, one or several or all, differ by one record each, "
@@ -180,9 +180,8 @@ class ContinualClassifier(EmbeddingClassifier):
 
     def _planned(self, classes: NDArray[Any], public: PublicData, n_features: int) -> Plan:
         plan = super()._planned(classes, public, n_features)
-        relation = _RELATIONS[self.tasks]
-        assumptions = (*plan.guarantee.assumptions, relation.assumption)
-        guarantee = replace(plan.guarantee, assumptions=assumptions, unit=relation.unit)
+        assumptions = (*plan.guarantee.assumptions, self._relation.assumption)
+        guarantee = replace(plan.guarantee, assumptions=assumptions, unit=self._relation.unit)
         if self._task is not None and self._task.earlier is not None:
             earlier = self._task.earlier
             _check_same_promise(earlier.guarantee_, self._of_tasks(guarantee, earlier.n_tasks_))
@@ -207,8 +206,12 @@ class ContinualClassifier(EmbeddingClassifier):
         fitted = self._fitted_with  # parameters that were set after the fit have no part in it
         return fitted["budget"] if fitted.get("tasks", self.tasks) == "overlapping" else None
 
+    @property
+    def _relation(self) -> Relation:
+        return _RELATIONS[self.tasks]
+
     def _neighbours(self) -> str:
-        return _RELATIONS[self.tasks].neighbours
+        return self._relation.neighbours
 
     def _public_inputs(self, public: PublicData) -> tuple[str, ...]:
         return (*super()._public_inputs(public), _BOUNDARIES)
@@ -217,7 +220,7 @@ class ContinualClassifier(EmbeddingClassifier):
         usual = super()._not_covered()
         if self.tasks == "overlapping":
             usual = tuple(item for item in usual if item != SEVERAL_RECORDS)  # but for those in one task
-        return (*usual, _RELATIONS[self.tasks].not_covered, _PRIVATE_BOUNDARIES)
+        return (*usual, self._relation.not_covered, _PRIVATE_BOUNDARIES)
 
     def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
         task = self._task or Task(None, np.arange(len(self.classes_)))

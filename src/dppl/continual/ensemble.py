@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -121,7 +120,7 @@ class ContinualEnsemble(ContinualClassifier):
         classes: ArrayLike | None = None,
         *,
         head: str = "probe",
-        head_options: Mapping[str, Any] | None = None,
+        head_options: dict[str, Any] | None = None,
         scores: str = "normalised",
         pool: int = 1,
         center: ArrayLike | str | None = None,

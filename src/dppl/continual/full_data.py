@@ -3,6 +3,19 @@
 from __future__ import annotations
 
 from dppl.continual._probe import ContinualProbe
+from dppl.continual._stream import Relation
+
+_RELATION = Relation(
+    unit="one record",
+    neighbours=(
+        "two data sets are neighbours when one record is added to or removed from the records of one task, which all "
+        "later tasks are given again"
+    ),
+    assumption="what a task is given holds a record at most once",
+    not_covered=(
+        "several records of one person, in one task or in different ones (the guarantee weakens with their number)"
+    ),
+)
 
 
 class FullDataContinual(ContinualProbe):
@@ -60,13 +73,13 @@ class FullDataContinual(ContinualProbe):
     as its file, and one that was loaded goes on. `task_classes` names the classes of all records that are handed in,
     and there is no `partition` of a ledger.
 
-    **Privacy.** Unit: a person with at most one record in what each call is given, which covers one record that is
-    handed in again and again. Relation: add one record to what each call is given, or remove it, in any number of
-    calls. Released: for every task what `LinearProbe` releases, at the full budget; all models may be published.
-    Sensitivity: that of `LinearProbe` in each task, so after T tasks mu is √T times that of one. Public inputs:
-    `classes`, `task_classes`, the boundaries and the order of tasks, all parameters, `X_public`, `n_features`.
-    Not covered: a record that is handed in several times at once; boundaries set by private counts; leaving out a task
-    because it is empty; choice of parameters by private data, timing, a changed label (two steps).
+    **Privacy.** Unit: one record. Relation: add one record to one task, or remove it, and with it from what all later
+    tasks are given. Released: for every task what `LinearProbe` releases, at the full budget; all models may be
+    published. Sensitivity: that of `LinearProbe` in each task, so after T tasks mu is √T times that of one.
+    Public inputs: `classes`, `task_classes`, the boundaries and the order of tasks, all parameters, `X_public`,
+    `n_features`. Not covered: several records of one person, in one task or in different ones; boundaries set by
+    private counts; leaving out a task because it is empty; choice of parameters by private data, timing, a changed
+    label (two steps).
 
     References
     ----------
@@ -89,3 +102,7 @@ class FullDataContinual(ContinualProbe):
 
     tasks = "overlapping"
     takes_earlier_records = True
+
+    @property
+    def _relation(self) -> Relation:
+        return _RELATION
