@@ -33,7 +33,13 @@ from dppl import (
 from dppl._files import write_atomically
 from dppl.audit import AuditResult, Records, audit, audit_in_one_run, audit_release, orthogonal_canaries, worst_case
 from dppl.baselines import AdaMix, FeatureCovariance, GlobalAdapt, LeastSquares, LinearProbe, Newton
-from dppl.continual import ContinualPrototypes
+from dppl.continual import (
+    ContinualDiscriminant,
+    ContinualEnsemble,
+    ContinualPrototypes,
+    FullDataContinual,
+    NaiveContinual,
+)
 from dppl.continual._factors import factor
 from dppl.estimators import EmbeddingClassifier
 from dppl.mechanisms import ExponentialMechanism, RoundedGaussian, randomness
@@ -200,8 +206,12 @@ CONFIGURATIONS = (
     fitted(SoftmaxPrototypes(GaussianDP(2.0), _TWO)),
     fitted(SoftmaxPrototypes(GaussianDP(2.0), _TWO), examples=True),
     fitted(ContinualPrototypes(GaussianDP(2.0), _TWO)),
+    fitted(ContinualDiscriminant(GaussianDP(2.0), _TWO)),
     stream(ContinualPrototypes(GaussianDP(2.0), _ONE, noise="tree", max_tasks=8)),
     stream(ContinualPrototypes(GaussianDP(2.0), _ONE, noise="toeplitz", max_tasks=8)),
+    fitted(ContinualEnsemble(GaussianDP(2.0), _TWO, head_options={"clip": 0.5, **_STEPS})),
+    fitted(NaiveContinual(GaussianDP(2.0), _TWO, clip=0.5, **_STEPS)),
+    fitted(FullDataContinual(GaussianDP(2.0), _TWO, clip=0.5, **_STEPS)),
     fitted(LinearProbe(GaussianDP(2.0), _TWO, clip=0.5, **_STEPS)),
     fitted(LinearProbe(GaussianDP(2.0), _TWO, clip=0.5, **_STEPS, adjacency=_REPLACE_ONE)),
     fitted(GlobalAdapt(GaussianDP(2.0), _TWO, upper_bound=0.01, **_STEPS)),

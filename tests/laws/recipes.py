@@ -89,6 +89,17 @@ RECIPES = {
         "with public rows": Recipe(public=True),
         "by toeplitz": Recipe(options={"noise": "toeplitz", "max_tasks": 5}, public=True),
     },
+    "ContinualEnsemble": {
+        "": Recipe(options={"head_options": {"steps": 3}}),
+        "mapped": Recipe(options={"head_options": {"steps": 3, "clip": 0.1}, **MAPPED}),
+        "as published": Recipe(options={"head_options": {"steps": 3}, "scores": "largest"}),
+        "of softmax prototypes": Recipe(options={"head": "softmax"}, public=True),
+    },
+    "NaiveContinual": {
+        "": Recipe(options={"steps": 3}),
+        "mapped": Recipe(options={"steps": 3, "intercept_scaling": 0.5, **MAPPED}),
+    },
+    "FullDataContinual": {"": Recipe(options={"steps": 3})},
     "AdaMix": {
         "": Recipe(options={"steps": 3}, examples=True),
         "mapped": Recipe(options={"steps": 3, "n_components": 1, **MAPPED, **ADDED}, examples=True),

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,10 +37,12 @@ from dppl.privacy.guarantee import SEVERAL_RECORDS
 TASKS = ("disjoint", "overlapping")
 _BOUNDARIES = "the boundaries of the tasks and the classes that each may hold"
 _PRIVATE_BOUNDARIES = "boundaries of tasks that depend on private records, such as their number"
+# The score of classes that no task could hold: below every other, and finite.
+NEVER = -1e300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Relation:
+class Relation:
     """What the statement of a stream says of who is protected."""
 
     unit: str
@@ -50,13 +52,13 @@ class _Relation:
 
 
 _RELATIONS = {
-    "disjoint": _Relation(
+    "disjoint": Relation(
         unit="one record",
         neighbours="two data sets are neighbours when one record is added to or removed from one task",
         assumption="tasks are disjoint: a record is in one task",
         not_covered="a record or a person in several tasks, whose costs add up",
     ),
-    "overlapping": _Relation(
+    "overlapping": Relation(
         unit="a person with at most one record in each task",
         neighbours=(
             "two data sets are neighbours when some of the tasks, one or several or all, differ by one record each, "
@@ -84,6 +86,8 @@ class ContinualClassifier(EmbeddingClassifier):
     """
 
     tasks: str = "disjoint"
+    # Whether each task is given the records of all earlier ones, too.
+    takes_earlier_records: ClassVar[bool] = False
     n_tasks_: int
     _task: Task | None = None
     adjacency = "add-remove"
@@ -112,7 +116,7 @@ class ContinualClassifier(EmbeddingClassifier):
             Public embeddings of the same encoder, for the first task; later ones keep its map.
         task_classes : array-like, default=None
             Classes that the task may hold by public knowledge, never by its records. Only these get a noisy sum, but
-            with correlated noise all do. None is all.
+            with correlated noise all do. A class that no task may hold is never predicted. None is all.
         ledger : Ledger, default=None
             Account of the data set. The task is charged before any private value is read. If it fails after that, the
             charge stays, and trying again is a second release.
@@ -193,9 +197,8 @@ class ContinualClassifier(EmbeddingClassifier):
 
     def _planned(self, classes: NDArray[Any], public: PublicData, n_features: int) -> Plan:
         plan = super()._planned(classes, public, n_features)
-        relation = _RELATIONS[self.tasks]
-        assumptions = (*plan.guarantee.assumptions, relation.assumption)
-        guarantee = replace(plan.guarantee, assumptions=assumptions, unit=relation.unit)
+        assumptions = (*plan.guarantee.assumptions, self._relation.assumption)
+        guarantee = replace(plan.guarantee, assumptions=assumptions, unit=self._relation.unit)
         if self._task is not None and self._task.earlier is not None:
             earlier = self._task.earlier
             _check_same_promise(earlier.guarantee_, self._of_tasks(guarantee, earlier.n_tasks_))
@@ -218,10 +221,14 @@ class ContinualClassifier(EmbeddingClassifier):
     def _task_budget(self) -> Budget | None:
         """What each task may spend, where the statement is of more than one."""
         fitted = self._fitted_with  # parameters that were set after the fit have no part in it
-        return fitted["budget"] if fitted.get("tasks") == "overlapping" else None
+        return fitted["budget"] if fitted.get("tasks", self.tasks) == "overlapping" else None
+
+    @property
+    def _relation(self) -> Relation:
+        return _RELATIONS[self.tasks]
 
     def _neighbours(self) -> str:
-        return _RELATIONS[self.tasks].neighbours
+        return self._relation.neighbours
 
     def _public_inputs(self, public: PublicData) -> tuple[str, ...]:
         return (*super()._public_inputs(public), _BOUNDARIES)
@@ -230,7 +237,7 @@ class ContinualClassifier(EmbeddingClassifier):
         usual = super()._not_covered()
         if self.tasks == "overlapping":
             usual = tuple(item for item in usual if item != SEVERAL_RECORDS)  # but for those in one task
-        return (*usual, _RELATIONS[self.tasks].not_covered, _PRIVATE_BOUNDARIES)
+        return (*usual, self._relation.not_covered, _PRIVATE_BOUNDARIES)
 
     def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
         task = self._task or Task(None, np.arange(len(self.classes_)))

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dppl.continual import _discriminant
 from dppl.continual._discriminant import Axes
-from dppl.continual._stream import Task
+from dppl.continual._stream import NEVER, Task
 from dppl.continual.prototypes import ContinualPrototypes
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Plan
@@ -22,8 +22,6 @@ from dppl.privacy import Budget
 
 # Any fixed number does: the rotation is public.
 _ROTATION = 0
-# Below every score.
-_NEVER = -1e9
 
 
 class _Planned(NamedTuple):
@@ -178,5 +176,5 @@ class ContinualDiscriminant(ContinualPrototypes):
 
     def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         scores = np.asarray(features @ self.coef_.T, np.float64)
-        scores[:, self.released_.n_sums == 0] = _NEVER
+        scores[:, self.released_.n_sums == 0] = NEVER
         return scores

@@ -16,7 +16,7 @@ from dppl import _validate
 from dppl.continual import _factors
 from dppl.continual._factors import Factor
 from dppl.continual._state import BinSums, StateFile, opened
-from dppl.continual._stream import ContinualClassifier, Task
+from dppl.continual._stream import NEVER, ContinualClassifier, Task
 from dppl.continual._sums import KeptSums, ReleasedSums
 from dppl.errors import ParameterError
 from dppl.estimators.model_file import check_tensor
@@ -35,8 +35,6 @@ _STATE = (
     "the private state of the stream, a file with true sums of earlier tasks: who may read it, that it is deleted when "
     "the stream ends, and that the stream never goes on twice, from copies of it"
 )
-# Below every cosine.
-_NEVER = -2.0
 
 
 class ContinualPrototypes(ContinualClassifier):
@@ -334,5 +332,5 @@ class ContinualPrototypes(ContinualClassifier):
 
     def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         scores = np.asarray(features @ unit_directions(self.prototypes_).T, np.float64)
-        scores[:, self.released_.n_sums == 0] = _NEVER
+        scores[:, self.released_.n_sums == 0] = NEVER
         return scores
