@@ -336,6 +336,20 @@ MUTANTS = (
         tests=("tests/continual/test_heads.py", "tests/laws/test_streams.py"),
     ),
     Mutant(
+        name="discriminant-divides-noise-by-next-to-nothing",
+        file="continual/_discriminant.py",
+        old="trust * exists * noise",
+        new="trust * noise",
+        tests=("tests/continual/test_discriminant.py",),
+    ),
+    Mutant(
+        name="weighted-sums-of-another-scale",
+        file="continual/_sums.py",
+        old=" * (weight / squares)[:, None]",
+        new="",
+        tests=("tests/continual/test_discriminant.py",),
+    ),
+    Mutant(
         name="continual-keeps-the-evidence-of-noise",
         file="continual/_presence.py",
         old="np.log(x)) - 1)",
