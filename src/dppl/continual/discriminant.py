@@ -81,9 +81,10 @@ class ContinualDiscriminant(ContinualPrototypes):
     **Privacy.** As `ContinualPrototypes`. Unit: one record; of overlapping tasks, a person with at most one record in
     each. Relation: add one record to one task, or remove it. Released: a noisy sum for every class that a task may
     hold, in every task; all else is computed from these and from `X_public`. Sensitivity: s in L2 over all sums of
-    disjoint tasks, where s = 127·√dim/4 lattice steps. Public inputs: `classes`, `task_classes`, the boundaries and the order of tasks, `X_public`, all parameters,
-    `n_features`. Not covered: records or persons in several disjoint tasks; boundaries set by private counts; leaving
-    out a task because it is empty; choice of parameters by private data, timing, a changed label (two steps).
+    disjoint tasks, where s = 127·√dim/4 lattice steps. Public inputs: `classes`, `task_classes`, the boundaries and the
+    order of tasks, `X_public`, all parameters, `n_features`. Not covered: records or persons in several disjoint tasks;
+    boundaries set by private counts; leaving out a task because it is empty; choice of parameters by private data,
+    timing, a changed label (two steps); with correlated noise, who reads the file of the state.
 
     References
     ----------

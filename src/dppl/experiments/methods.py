@@ -181,6 +181,10 @@ METHODS: dict[str, Method] = {
 # Classifiers of streams go by their class: `partial_fit` is theirs alone.
 STREAM_METHODS = {
     entry.name: Method(entry.name, entry.name) for entry in ENTRIES if entry.module.startswith("dppl.continual")
+} | {
+    "ContinualDiscriminant-alone": Method(
+        "ContinualDiscriminant, no public rows", "ContinualDiscriminant", public=False
+    )
 }
 ALL_METHODS = ChainMap(METHODS, STREAM_METHODS)
 
