@@ -289,14 +289,14 @@ MUTANTS = (
     Mutant(
         name="continual-forgets-nothing-but-the-number",
         file="continual/prototypes.py",
-        old="self.released_ = self.kept_.together()",
+        old="later.released_ = later.kept_.together()",
         new="pass",
         tests=("tests/continual/test_forget.py",),
     ),
     Mutant(
         name="continual-learns-in-place",
         file="continual/_stream.py",
-        old="later = copy.copy(self)",
+        old="later = copy.copy(earlier or self)",
         new="later = self",
         tests=("tests/laws/test_streams.py",),
     ),

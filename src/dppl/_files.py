@@ -4,6 +4,7 @@ import contextlib
 import os
 import secrets
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import IO
 
@@ -21,7 +22,7 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool, private: bool 
 
     The bytes reach the disk before they take the name. Whatever ends the block early, or the process, leaves `path` as
     it was. On Linux the bytes have no name at all until they are complete, so even a killed process leaves no part
-    behind (when overwriting, at worst a complete copy under a hidden name).
+    behind (when overwriting, at worst a complete copy under a hidden name, for a private file that of `part_of`).
 
     Parameters
     ----------
@@ -41,7 +42,7 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool, private: bool 
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into.")
-    part = path.with_name(f".{secrets.token_hex(8)}.part")  # no longer than most names
+    part = part_of(path) if private else path.with_name(f".{secrets.token_hex(8)}.part")  # no longer than most names
     mode = 0o600 if private else 0o666
     try:
         with _named(path):
@@ -82,6 +83,11 @@ def write_atomically(path: str | os.PathLike[str], content: bytes, *, overwrite:
     """
     with atomic_file(path, overwrite=overwrite, private=private) as file:
         file.write(content)
+
+
+def part_of(path: Path) -> Path:
+    """Return the hidden name under which a killed process may leave a copy of a private file that it replaced."""
+    return path.with_name(f".{sha256(os.fsencode(path.name)).hexdigest()[:16]}.part")
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import math
 import os
+import pickle
 import stat
 from dataclasses import replace
 from fractions import Fraction
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 import dppl
 from dppl import ZCDP, ApproxDP, GaussianDP, Ledger
+from dppl._files import part_of
 from dppl.audit import audit_release
 from dppl.continual import ContinualPrototypes, _factors, _state, recover
 from dppl.continual._factors import KINDS, MOST_TASKS, factor
@@ -314,7 +316,7 @@ def test_the_statement_names_the_matrix_the_state_and_the_cost_of_the_whole_stre
     [
         ({"noise": "pink"}, "noise must be one of 'independent', 'tree', 'toeplitz'"),
         ({"noise": "tree"}, "max_tasks must be a public bound"),
-        ({"noise": "tree", "max_tasks": 0}, "max_tasks must be a public bound"),
+        ({"noise": "tree", "max_tasks": 0}, "max_tasks must be an integer"),
         ({"noise": "toeplitz", "max_tasks": MOST_TASKS + 1}, "max_tasks must be at most 10000"),
         ({"max_tasks": 3}, "max_tasks is for correlated noise"),
         ({"noise": "tree", "max_tasks": 3, "accumulate": "weighted"}, "accumulate must be 'sum' or None"),
@@ -449,7 +451,11 @@ def test_a_model_whose_file_was_lost_to_a_crash_is_recovered(tmp_path):
     wanted = learn([records(1)], "tree", state, model).to_bytes()  # and is not saved
     before = dppl.load(path).set_params(random_state=0)
     check_refused(
-        before, records(1), state, account, "goes with the model after task 2.*recover.state, model, overwrite=True. writes"
+        before,
+        records(1),
+        state,
+        account,
+        "goes with the model after task 2.*recover.state, model, overwrite",
     )
     with pytest.raises(FileExistsError, match="overwrite=True"):
         recover(state, path)
@@ -507,3 +513,42 @@ def test_a_state_survives_a_later_version_that_writes_other_model_files(tmp_path
     monkeypatch.setattr("dppl.estimators.model_file.__version__", "99.0")
     learn([records(1)], "tree", tmp_path / "state", model)
     assert os.listdir(tmp_path) == ["state"]
+
+
+@each_kind
+def test_true_sums_are_no_attribute_of_a_model_while_a_task_is_learned(kind, tmp_path, monkeypatch):
+    state, seen = tmp_path / "state", []
+    model = learn([records(0)], kind, state)
+    whole = ContinualPrototypes._release_row
+
+    def release_row(self, *arguments):
+        seen.append(pickle.dumps(model))
+        whole(self, *arguments)
+
+    monkeypatch.setattr(ContinualPrototypes, "_release_row", release_row)
+    before = pickle.dumps(model)
+    model.partial_fit(*records(1), state=state)
+    assert seen == [before]
+    assert not [name for name in vars(model) if "state" in name.replace("random_state", "")]
+
+
+def test_a_copy_that_a_killed_process_left_is_removed_by_the_next_task(tmp_path):
+    state = tmp_path / "state"
+    model = learn([records(0)], "tree", state)
+    left = part_of(state)
+    left.write_bytes(state.read_bytes())
+    model.partial_fit(*records(1), state=state)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["state"]
+    left.write_bytes(state.read_bytes())
+    recover(state, tmp_path / "model")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "state"]
+
+
+def test_a_linked_state_is_replaced_where_it_is(tmp_path):
+    (tmp_path / "vault").mkdir()
+    link, target = tmp_path / "state", tmp_path / "vault" / "state"
+    link.symlink_to(target)
+    model = learn([records(0), records(1)], "tree", link)
+    assert link.is_symlink()
+    assert model.n_tasks_ == 2
+    assert dppl.continual._state._read(target)[0]["n_tasks"] == 2

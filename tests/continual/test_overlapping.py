@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import dppl
 from dppl import ZCDP, ApproxDP, GaussianDP, Ledger
-from dppl.continual import ContinualPrototypes
-from dppl.errors import BudgetError, BudgetExceeded, ParameterError
+from dppl.continual import ContinualPrototypes, FullDataContinual
+from dppl.errors import BudgetError, BudgetExceeded, ParameterError, WeakBudgetWarning
 from dppl.privacy import Cost, Release, compose
 from dppl.privacy.composition import covers
 from laws.recipes import CLASSES, DIM, rows
@@ -209,3 +209,34 @@ def test_only_gaussian_noise_is_one_entry_of_several_tasks():
     )
     with pytest.raises(BudgetError, match="only releases of Gaussian noise"):
         selection.repeated(2)
+
+
+@pytest.mark.parametrize("how", ["fit", "partial_fit"])
+def test_no_partition_is_charged(how, tmp_path):
+    ledger = Ledger(tmp_path / "ledger.db", "wards", GaussianDP(10.0))
+    with pytest.raises(ParameterError, match="partition names a part"):
+        getattr(make(), how)(*records(), ledger=ledger, partition="may")
+    assert ledger.releases() == []
+
+
+def test_a_total_that_promises_little_warns(recwarn):
+    model = make(GaussianDP(3.0))
+    for _ in range(20):
+        model.partial_fit(*records())
+    assert {warning.category for warning in recwarn} == {WeakBudgetWarning}
+    assert 0 < len(recwarn) < 19
+
+
+def test_a_stream_that_was_charged_in_part_says_so(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.db", "wards", GaussianDP(10.0))
+    model = make().partial_fit(*records(), ledger=ledger)
+    assert "some tasks were charged" not in str(model.guarantee_)
+    model.partial_fit(*records())
+    assert "some tasks were charged" in str(model.guarantee_)
+
+
+def test_that_tasks_overlap_is_no_parameter_of_all(tmp_path):
+    model = FullDataContinual(GaussianDP(1.0), CLASSES)
+    model.tasks = "disjoint"
+    with pytest.raises(ParameterError, match="has no parameter tasks"):
+        model.partial_fit(*records())

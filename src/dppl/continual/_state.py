@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.numpy import save as to_safetensors
 
-from dppl._files import locked, write_atomically
+from dppl._files import locked, part_of, write_atomically
 from dppl.continual._factors import Row
 from dppl.errors import InputError
 from dppl.mechanisms import Randomness, RoundedGaussian
@@ -131,9 +131,11 @@ def opened(path: str | os.PathLike[str], model: EmbeddingClassifier | None, n_ta
     InputError
         If the file is missing, damaged or not the state of this model, or is there before the first task.
     """
-    path = Path(path)
+    path = Path(os.path.realpath(path))  # what a link leads to is replaced, and not the link
     if not path.parent.is_dir():
         raise InputError(f"there is no folder {path.parent} for the state {path.name}.")
+    if not os.access(path.parent, os.W_OK):
+        raise InputError(f"the folder {path.parent} cannot be written to, and the state {path.name} has to be.")
     if model is None:
         if path.exists():
             raise InputError(
@@ -145,6 +147,7 @@ def opened(path: str | os.PathLike[str], model: EmbeddingClassifier | None, n_ta
     if not path.is_file():
         raise InputError(f"there is no state {path}. {_START_AGAIN}")
     with locked(path, f"{path} is in use by another process, which learns a task of this stream."):
+        part_of(path).unlink(missing_ok=True)
         description, tensors = _read(path)
         _check(path, description, fingerprint(model), n_tasks)
         yield StateFile(path, BinSums(tensors["exact"], tensors["noisy"]))
@@ -169,9 +172,11 @@ def recover(state: str | os.PathLike[str], model: str | os.PathLike[str], *, ove
     InputError
         If `state` is missing or damaged.
     """
-    if not Path(state).is_file():
+    state = Path(os.path.realpath(state))
+    if not state.is_file():
         raise InputError(f"there is no state {state}.")
-    content = _read(Path(state))[1]["model"].tobytes()
+    part_of(state).unlink(missing_ok=True)
+    content = _read(state)[1]["model"].tobytes()
     if not overwrite and Path(model).exists():
         raise FileExistsError(f"{model} exists; choose another name, or overwrite it with overwrite=True.")
     write_atomically(model, content, overwrite=overwrite)

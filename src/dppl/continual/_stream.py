@@ -12,7 +12,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, ClassVar, Self
 
@@ -33,9 +33,11 @@ from dppl.mechanisms import Randomness, randomness
 from dppl.privacy import Budget, Cost, Guarantee, Ledger
 from dppl.privacy.composition import total_budget
 from dppl.privacy.guarantee import SEVERAL_RECORDS
+from dppl.privacy.ledger import LedgerEntry
 
 TASKS = ("disjoint", "overlapping")
 _BOUNDARIES = "the boundaries of the tasks and the classes that each may hold"
+_UNPAID = "the account of the ledger: some tasks were charged to one, and others were not"
 _PRIVATE_BOUNDARIES = "boundaries of tasks that depend on private records, such as their number"
 # The score of classes that no task could hold: below every other, and finite.
 NEVER = -1e300
@@ -72,10 +74,11 @@ _RELATIONS = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """What a task starts from: the model of the earlier ones, and the positions of the classes that it may hold."""
+    """What a task starts from: the earlier model, the positions of the classes that it may hold, a private state."""
 
     earlier: Any
     allowed: Codes
+    state: Any = field(default=None, repr=False)
 
 
 class ContinualClassifier(EmbeddingClassifier):
@@ -145,29 +148,35 @@ class ContinualClassifier(EmbeddingClassifier):
             warnings.warn(self.budget.weakness, WeakBudgetWarning, stacklevel=2)
         if ledger is None:
             warn_of_uncounted_fits()
-        if partition is not None and self.tasks == "overlapping":
-            raise ParameterError(
-                "names a part that shares no record with other parts, and tasks that overlap may share some; leave it "
-                "out, so that their costs add up.",
-                parameter="partition",
-            )
-        earlier = self if hasattr(self, self._RELEASED) else None
+        # A copy, so that another thread that learns a task meanwhile changes nothing that is read here.
+        earlier = copy.copy(self) if hasattr(self, self._RELEASED) else None
         if earlier is not None:
             self._check_next(X)
-        with self._kept(state):
-            later = copy.copy(self)
-            later._task = Task(earlier, self._allowed(task_classes))
+        with self._kept(state, earlier) as file:
+            later = copy.copy(earlier or self)
+            later._task = Task(earlier, self._allowed(task_classes), file)
             later._fit(X, y, PublicArguments.of(X_public, None, None), None, ledger, partition)
             del later._task
             self.__dict__.update(vars(later))
         return self
 
     @contextmanager
-    def _kept(self, state: str | os.PathLike[str] | None) -> Iterator[None]:
-        """Have what a stream keeps between tasks at hand, for those that keep any."""
+    def _kept(self, state: str | os.PathLike[str] | None, earlier: Self | None) -> Iterator[Any]:
+        """Yield what a stream keeps between tasks, for those that keep any. It never is an attribute of a model."""
         if state is not None:
             raise ParameterError("is for correlated noise; nothing is kept here.", parameter="state")
-        yield
+        yield None
+
+    def _charge(
+        self, guarantee: Guarantee, ledger: Ledger | None, partition: str | None
+    ) -> tuple[Guarantee, LedgerEntry | None]:
+        if partition is not None and self.tasks == "overlapping":
+            raise ParameterError(
+                "names a part that shares no record with other parts, and tasks that overlap may share some; leave it "
+                "out, so that their costs add up.",
+                parameter="partition",
+            )
+        return super()._charge(guarantee, ledger, partition)
 
     def _check_next(self, X: Any) -> None:
         """Refuse a task that does not continue the earlier ones."""
@@ -210,7 +219,10 @@ class ContinualClassifier(EmbeddingClassifier):
         if self._task is not None and self._task.earlier is not None:
             earlier = self._task.earlier
             _check_same_promise(earlier.guarantee_, self._of_tasks(guarantee, earlier.n_tasks_))
-            self._of_tasks(guarantee, earlier.n_tasks_ + 1)  # a total beyond all use is refused before it is paid
+            # A total beyond all use is refused before it is paid, and one of hardly any meaning warns.
+            total = self._of_tasks(guarantee, earlier.n_tasks_ + 1).budget
+            if total.is_weak and not self.budget.is_weak:
+                warnings.warn(total.weakness, WeakBudgetWarning, stacklevel=4)
         return replace(plan, guarantee=guarantee)
 
     def _of_tasks(self, guarantee: Guarantee, n_tasks: int) -> Guarantee:
@@ -291,12 +303,13 @@ def _check_same_promise(earlier: Guarantee, later: Guarantee) -> None:
 def _together(earlier: Guarantee, later: Guarantee, n_tasks: int) -> Guarantee:
     """Return `later`, whose costs are those of so many tasks, with all else that the earlier ones say."""
     entries = [entry for entry in (earlier.ledger_entry, later.ledger_entry) if entry is not None]
+    unpaid = [_UNPAID] if len(entries) == 1 else []
     return replace(
         later,
         n_models=n_tasks,
         fit_for_release=earlier.fit_for_release and later.fit_for_release,
         public_inputs=tuple(dict.fromkeys([*earlier.public_inputs, *later.public_inputs])),
-        not_covered=tuple(dict.fromkeys([*earlier.not_covered, *later.not_covered])),
+        not_covered=tuple(dict.fromkeys([*earlier.not_covered, *later.not_covered, *unpaid])),
         ledger_entry="; ".join(entries) or None,
         software={
             name: " and ".join(dict.fromkeys([*earlier.software.get(name, version).split(" and "), version]))

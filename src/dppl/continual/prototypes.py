@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -197,34 +198,32 @@ class ContinualPrototypes(ContinualClassifier):
                 "must be True from the first task on for a task to be forgotten.", parameter="keep_tasks"
             )
         _validate.positive_integer(task=task)
-        self.kept_ = self.kept_.without(task)
-        self.released_ = self.kept_.together()
-        self._weigh(float(self.kept_.variances.max(initial=0.0)))  # they are all alike
+        later = copy.copy(self)
+        later.kept_ = self.kept_.without(task)
+        later.released_ = later.kept_.together()
+        later._weigh(float(later.kept_.variances.max(initial=0.0)))  # they are all alike
+        self.__dict__.update(vars(later))  # all at once, or nothing
         return self
 
     @contextmanager
-    def _kept(self, state: str | os.PathLike[str] | None) -> Iterator[None]:
+    def _kept(self, state: str | os.PathLike[str] | None, earlier: Self | None) -> Iterator[StateFile | None]:
         if self.noise == "independent":
-            with super()._kept(state):
-                yield
+            with super()._kept(state, earlier) as nothing:
+                yield nothing
             return
         if state is None:
             raise ParameterError(
                 f"must name the file of the private state, which noise={self.noise!r} needs between tasks.",
                 parameter="state",
             )
-        earlier = self if hasattr(self, self._RELEASED) else None
-        n_tasks = 0 if earlier is None else self.n_tasks_
+        n_tasks = 0 if earlier is None else earlier.n_tasks_
         if n_tasks >= len(self._factor.rows):
             raise ParameterError(
                 f"is {self.max_tasks}, and as many tasks have been learned; start a new stream with a larger bound.",
                 parameter="max_tasks",
             )
-        with opened(state, earlier, n_tasks) as self._state:
-            try:
-                yield
-            finally:
-                del self._state
+        with opened(state, earlier, n_tasks) as file:
+            yield file
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -313,7 +312,7 @@ class ContinualPrototypes(ContinualClassifier):
         source: Randomness,
     ) -> None:
         """Release the row of one task, and keep the state; `fit`, which learns one task, keeps none."""
-        state: StateFile | None = getattr(self, "_state", None)
+        state: StateFile | None = task.state
         sums = None if state is None else state.sums
         kept = BinSums.none(*exact.shape) if sums is None else sums
         later, estimate = kept.after(self._factor.rows[self.n_tasks_ - 1], exact, mechanism, source)

@@ -37,6 +37,8 @@ _EXAMPLES = (
     "the examples or descriptions of the classes (X_examples), which nobody may have written or chosen by looking at "
     "private records"
 )
+# Parameters of some estimators; of others they are facts, which nobody may set.
+_OF_SOME = ("adjacency", "pool", "center", "rotation", "tasks", "noise", "max_tasks", "keep_tasks", "accumulate")
 # Any fixed number does: the rotation is public.
 _AUTO_ROTATION = 0
 
@@ -372,7 +374,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _check_parameters(self) -> None:
         known = self._get_param_names()
-        for name in ("adjacency", "pool", "center", "rotation"):
+        for name in _OF_SOME:
             if name in vars(self) and name not in known:
                 raise ParameterError(f"{type(self).__name__} has no parameter {name}; take it off the estimator again.")
         if not isinstance(self.budget, Budget):

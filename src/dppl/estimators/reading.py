@@ -269,7 +269,7 @@ def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> 
         If labels are floats and a class is an integer that floats cannot tell from its neighbours.
     """
     _validate.one_of(UNKNOWN_LABELS, unknown_labels=unknown_labels)
-    if y.dtype.kind == "f" and classes.dtype.kind in "iu" and np.abs(classes).max() > _LARGEST_EXACT_FLOAT:
+    if len(y) and y.dtype.kind == "f" and classes.dtype.kind in "iu" and np.abs(classes).max() > _LARGEST_EXACT_FLOAT:
         raise InputError("classes above 2**53 cannot be told apart as floats; pass y as an array of integers.")
     position = {_key(label): code for code, label in enumerate(classes.tolist())}
     codes = np.fromiter((position.get(_key(label), -1) for label in y.tolist()), np.intp, len(y))
