@@ -155,7 +155,8 @@ def over_tasks(panels: Sequence[tuple[str, Mapping[str, NDArray[np.float64]]]], 
     figure, axes = _axes(len(panels), names)
     for axis, (title, several) in zip(axes, panels, strict=True):
         for name, values in several.items():
-            places, mean, spread = np.arange(1, values.shape[1] + 1), values.mean(axis=0), values.std(axis=0)
+            places, mean = np.arange(1, values.shape[1] + 1), values.mean(axis=0)
+            spread = values.std(axis=0, ddof=1 if len(values) > 1 else 0)  # as in tables
             axis.plot(places, mean, label=name, markersize=4, **looks[name]._asdict())
             axis.fill_between(places, mean - spread, mean + spread, color=looks[name].color, alpha=0.13, linewidth=0)
         axis.set_title(title)

@@ -126,8 +126,8 @@ def _headline(guarantee: Guarantee, usual: float) -> str:
     )
     return (
         f"Differentially private ({guarantee.budget}{also}): whoever sees the released model can tell only to a "
-        f"bounded degree {which} the training data. Someone who guesses that, when either was as likely, is right in "
-        f"at most {_percent(implied['best_guess'])} of all cases, whatever else they know."
+        f"bounded degree {which} the training data. Someone who guesses this, both being equally likely beforehand, is "
+        f"right in at most {_percent(implied['best_guess'])} of cases, whatever else they know."
     )
 
 
