@@ -23,7 +23,7 @@ from dppl.privacy.tradeoff import SMALLEST_EPSILON, gaussian_epsilon, gaussian_m
 
 _ROUTES = {"mu": ("gdp",), "rho": ("zcdp",), "epsilon": ("pure",), "epsilon, delta": ("gdp", "renyi")}
 # A smaller share of a budget is left by rounding, and is nothing that anyone would spend.
-_REMAINDER = 1e-6
+_REMAINDER = 1e-5
 # The part of the data set that a release came from, None for all of it, and what it cost.
 Paid: TypeAlias = tuple[str | None, dict[str, Any]]
 
