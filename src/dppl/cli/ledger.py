@@ -95,7 +95,8 @@ def show(file: _File, as_json: options.Json = False) -> None:
     for book in books:
         console().print(
             f"{printable(book['dataset'])} ({book['adjacency']}, accounting {book['accounting']}): "
-            f"budget {_in_words(book['budget'])}; spent {_in_words(book['spent'])}; left {_rounded_down(book['left'], book['budget'])}"
+            f"budget {_in_words(book['budget'])}; spent {_in_words(book['spent'])}; "
+            f"left {_rounded_down(book['left'], book['budget'])}"
         )
         if book["releases"]:
             console().print(_table(book["releases"]))
