@@ -33,6 +33,7 @@ def report(results: Path) -> str:
     page = (target / "report.md").read_text(encoding="utf-8").replace(f"{folder}/", "")
     (target / "report.md").write_text(page, encoding="utf-8")
     tables = re.sub(r"\n(##+ )", r"\n#\1", page[page.index("\n## ") :])
+    tables = re.sub(r'<a id="part-\d+"></a>\n\n', "", tables)  # several reports share a page
     return re.sub(r"\]\((?!http)([^)]+\.png)\)", rf"](results/{results.stem}/\1)", tables)
 
 

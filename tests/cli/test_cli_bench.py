@@ -1,3 +1,4 @@
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -21,7 +22,7 @@ seeds: 1
 
 @pytest.fixture
 def config(tmp_path):
-    """A configuration of four cells; `pool` larger than the width makes two of them fail."""
+    """A configuration of four cells."""
     folder = tmp_path / "blobs"
     folder.mkdir()
     rng = np.random.default_rng(0)
@@ -46,7 +47,7 @@ def test_run_and_report(cli, config, tmp_path):
     assert result.exit_code == 0
     assert "4 cells: 0 done before, 4 now, 0 failed" in result.stdout
     assert result.stderr.count("\n") == 4
-    assert "4/4  DPPL-Mean (pool 2)  blobs  IR 1  rho 8  seed 0  balanced accuracy" in result.stderr
+    assert "4/4  DPPL-Mean (pool 2)  blobs  IR = 1  rho 8  seed 0  balanced accuracy" in result.stderr
     assert cli("bench", "run", config(), "--out", out, "--dry-run").stdout == "4 cells, 4 done, 0 left.\n"
     assert "4 done before, 0 now" in cli("bench", "run", config(), "--out", out).stdout
     result = cli("bench", "report", out, "--out", folder)
@@ -61,7 +62,7 @@ def test_budgets_of_mu_run_and_are_reported(cli, config, tmp_path):
     path.write_text(path.read_text().replace("budgets: {e: [1, 4]}", "budgets: {mu: [1, 4]}"))
     result = cli("bench", "run", path, "--out", out, "--jobs", 1)
     assert result.exit_code == 0
-    assert "4/4  DPPL-Mean (pool 2)  blobs  IR 1  mu 4  seed 0  balanced accuracy" in result.stderr
+    assert "4/4  DPPL-Mean (pool 2)  blobs  IR = 1  mu 4  seed 0  balanced accuracy" in result.stderr
     assert cli("bench", "report", out, "--out", folder).exit_code == 0
     text = (folder / "report.md").read_text("utf-8")
     assert "| method | guarantee | public rows | mu 1 (epsilon 4.887) | mu 4 (epsilon 26.36) |" in text
@@ -73,9 +74,11 @@ def test_the_help_names_all_kinds_of_budgets(cli):
     assert all(f"{{{kind}: " in told for kind in ("mu", "e", "rho", "epsilon"))
 
 
-def test_a_dry_run_finds_bad_parameters(cli, config, tmp_path, error_line):
-    result = cli("bench", "run", config(pool=-2), "--out", tmp_path / "r.jsonl", "--dry-run")
+@pytest.mark.parametrize("options", [("--dry-run",), ()])
+def test_a_run_and_a_dry_run_find_bad_parameters_before_the_first_cell(cli, config, tmp_path, error_line, options):
+    result = cli("bench", "run", config(pool=-2), "--out", tmp_path / "r.jsonl", *options)
     assert result.exit_code == 2
+    assert not (tmp_path / "r.jsonl").exists()
     assert "mean with pool: -2, on data set 'blobs': pool must be an integer of at least 1; got -2" in error_line(
         result
     )
@@ -83,10 +86,15 @@ def test_a_dry_run_finds_bad_parameters(cli, config, tmp_path, error_line):
 
 @pytest.mark.slow
 def test_failed_cells_have_an_exit_code_of_their_own(cli, config, tmp_path):
-    result = cli("bench", "run", config(pool=100), "--out", tmp_path / "r.jsonl", "--jobs", 1)
+    path, texts = config(), tmp_path / "texts"
+    shutil.copytree(tmp_path / "blobs", texts)
+    np.save(texts / "train_x.npy", np.full((60, 8), "word"))
+    path.write_text(path.read_text().replace("datasets: [", "datasets: [texts, "))
+    result = cli("bench", "run", path, "--out", tmp_path / "r.jsonl", "--jobs", 1)
     assert result.exit_code == 6
-    assert "2 now, 2 failed" in result.stdout
-    assert result.stderr.count("FAILED ParameterError: ") == 2
+    assert "4 now, 4 failed" in result.stdout
+    assert result.stderr.count("FAILED ") == 4
+    assert "DPPL-Mean (pool 2)  texts  IR = 1  rho 8  seed 0  FAILED " in result.stderr
 
 
 def test_the_results_lie_in_the_current_folder_unless_told_otherwise(cli, config, tmp_path, monkeypatch):

@@ -1,13 +1,17 @@
 """`dppl continual`: what it prints, where results go, and what it says about bad input."""
 
+import itertools
 import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from dppl.experiments.config import built_in_names
+from dppl.cli.bench import _Table, _View
+from dppl.experiments.config import built_in_names, load_experiment
+from dppl.experiments.series import series_name
 
 CONFIG = """
 data: DATA
@@ -101,6 +105,92 @@ def test_a_dry_run_finds_unknown_methods_recipes_and_bad_parameters(cli, config,
     result = cli("continual", "run", path, "--dry-run")
     assert result.exit_code == 2
     assert told in error_line(result)
+
+
+@pytest.mark.parametrize("options", [("--dry-run",), ()])
+@pytest.mark.parametrize(
+    ("before", "after", "code", "told"),
+    [
+        ("ContinualPrototypes", "ContinualPrototypes, in_all: true", 2, "in_all is for methods whose tasks overlap"),
+        ("ContinualPrototypes", "ContinualPrototypes, noise: tree, max_tasks: 2", 2, "max_tasks is 2, and the stream"),
+        ("shuffled, tasks: 2", "shuffled, tasks: 6000", 4, "6000 tasks need as many test rows; the data has 60"),
+        ("shuffled, tasks: 2", "shuffled, tasks: 50", 4, "50 tasks, shuffled, of data set 'blobs' with seed 0: every"),
+        ("class-incremental, tasks: 3", "class-incremental, tasks: 4", 4, "4 tasks need as many classes; the data has"),
+    ],
+)
+def test_what_would_fail_in_every_cell_is_found_before_the_first(
+    cli, config, tmp_path, error_line, options, before, after, code, told
+):
+    path = config()
+    path.write_text(path.read_text().replace(before, after))
+    result = cli("continual", "run", path, "--out", tmp_path / "r.jsonl", *options)
+    assert result.exit_code == code
+    assert told in error_line(result)
+    assert not (tmp_path / "r.jsonl").exists()
+
+
+ALIKE = """
+data: DATA
+datasets: [{name: blobs, encoder: none}]
+streams:
+  - {of: blobs, kind: class-incremental, tasks: 3, told: [false, true]}
+  - {of: blobs, kind: shuffled, tasks: 3}
+methods:
+  - {method: ContinualPrototypes, accumulate: [weighted, sum], tasks: [disjoint, overlapping]}
+  - {method: ContinualPrototypes, noise: [tree, toeplitz]}
+  - {method: FullDataContinual, in_all: [false, true]}
+budgets: [{epsilon: [1, 8], delta: 1.0e-5}, non-private]
+ir: [natural, 1]
+seeds: 2
+"""
+
+
+@pytest.fixture
+def cells(config, tmp_path):
+    """Cells that differ in all that a configuration of streams may vary."""
+    path = config()
+    path.write_text(ALIKE.replace("DATA", str(tmp_path)))
+    return load_experiment(str(path), streams=True).cells
+
+
+def finished(cell, status="done"):
+    """Return what a view reads of a result."""
+    measured = {"seconds": {"fit_wall": 1.0}, "metrics": {"balanced_accuracy": 0.5}}
+    return {"cell": cell.to_dict(), "status": status, "error": "E", "message": "a b", **measured}
+
+
+def test_no_two_cells_have_the_same_line(cells, capsys):
+    view = _View()
+    view.started(cells)
+    for cell in cells:
+        view.finished(finished(cell))
+    lines = [line.split("  ", 1)[1] for line in capsys.readouterr().err.splitlines()]
+    assert len(set(lines)) == len(lines) == len(cells)
+    assert any(line.startswith("FullDataContinual, the budget for all tasks together  blobs") for line in lines)
+    assert any(line.startswith("FullDataContinual, the budget again for every task  blobs") for line in lines)
+
+
+def test_a_watched_run_has_a_row_for_each_label_and_names_cells_that_failed(cells, capsys):
+    with _Table() as view:
+        view.started(cells)
+        for cell in cells:
+            view.finished(finished(cell, "failed"))
+    assert set(view._failed) == set(view._totals) == {series_name({"cell": cell.to_dict()}) for cell in cells}
+    assert view._failed == view._totals
+    shown = " ".join(capsys.readouterr().err.split())
+    assert shown.count("FAILED E: a b") >= len(cells)
+    assert "FullDataContinual, the budget for all tasks together blobs 3 tasks, shuffled, IR = 1" in shown
+
+
+def test_piped_output_says_every_ten_seconds_how_much_time_is_left(cells, capsys, monkeypatch):
+    clock = itertools.count(step=4.0)
+    monkeypatch.setattr("dppl.cli.bench.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    view = _View()
+    view.started(cells[:8])
+    for cell in cells[:8]:
+        view.finished(finished(cell))
+    told = [line for line in capsys.readouterr().err.splitlines() if "left" in line]
+    assert told == ["37 % of 8 cells, about 0:00:20 left", "75 % of 8 cells, about 0:00:08 left"]
 
 
 @pytest.mark.parametrize("command", [(), ("run",), ("report",)])

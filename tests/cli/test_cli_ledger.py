@@ -370,10 +370,11 @@ def test_the_three_commands_of_the_readme_fit_to_the_last_bit(task, file, cli, e
     (book,) = show(cli, file)
     assert 1 - 1e-9 < book["spent"]["mu"] <= 1
     assert book["left"]["mu"] < 1e-4
+    assert "; left mu 0\n" in cli("ledger", "show", file, COLUMNS="200").stdout
     before = file.read_bytes()
     result = cli(*fit(task, "--mu", 1e-3, *charged(file)))
     assert result.exit_code == 3
-    assert "Nothing was drawn and nothing charged" in error_line(result)
+    assert "which has 0 left of 1. Nothing was drawn and nothing charged" in error_line(result)
     assert file.read_bytes() == before
 
 

@@ -116,7 +116,7 @@ def test_every_figure_that_the_results_allow_is_drawn(report):
     }
     assert set(re.findall(r"\]\(([^)]+)\.png\)", text)) == stems
     assert page.count("data:image/png;base64,") == len(stems)
-    assert not re.search(r'(src|href)="(?!data:)', page)  # one file with everything inside
+    assert not re.search(r'(src|href)="(?!data:|#)', page)  # one file with everything inside
     for stem in ("accuracy-blobs-one", "best-k-blobs-one"):
         figure = (folder / f"{stem}.svg").read_text("utf-8")
         assert all(f">{label}<" in figure for label in ("mu (Gaussian DP)", "(epsilon at delta = 1e-6)", "(4.887)"))
@@ -307,13 +307,13 @@ def test_the_first_table_names_winners_margins_and_ties(report):
     cells += [record("coinpress", 0.8, adjacency="replace-one"), record("newton", 0.9, trials=5), record("ncm", 1.0)]
     cells += [record("mean", 0.7, e=4.0)]
     _, text, page = report(cells)
-    table = text[text.index("Best private method") :].split("\n\n")[1].splitlines()
+    table = text[text.index("**Best private method") :].split("\n\n")[1].splitlines()
     assert table[0] == "| data set | encoder | budget | IR = 1 | IR = 100 |"
     assert table[2:] == [
         "| blobs | one | mu 1 (epsilon 4.887) | DP-LS 0.520 (+0.020) | DPPL-Mean 0.500 (+0.009, tie with DP-LS) |",
         "| blobs | one | mu 4 (epsilon 26.36) | DPPL-Mean 0.700 | – |",
     ]
-    assert page.index("Best private method") < page.index("<img")
+    assert page.index("<b>Best private method") < page.index("<img")
 
 
 @pytest.mark.parametrize("mu", [0.05, 0.1, 0.25, 1.0, 8.0])
@@ -445,10 +445,42 @@ def test_sizes_of_classes_are_those_of_the_first_seed(report):
 def test_a_partial_file_makes_a_report_and_failures_are_listed(report):
     failed = {**record(seed=7), "status": "failed", "error": "MemoryError", "message": "no | memory\n<b>"}
     _, text, page = report([record("public", pool=NEAR, ir="natural"), failed])
-    assert "1 cells done, 0 of them" in text
-    assert r"| mean | blobs | 1 | 7 | MemoryError | no \| memory <b> |" in text
+    assert "1 cells done; 1 failed." in text
+    assert TUNED not in text
+    assert r"| DPPL-Mean | blobs, one, IR = 1 | 7 | MemoryError | no \| memory <b> |" in text
     assert "<b></td>" not in page
     assert "&lt;b&gt;" in page
+
+
+def test_a_long_report_begins_with_links_to_its_parts(report):
+    _, text, page = report(record(data=name) for name in ("a", "b[1]", "c"))
+    links = re.findall(r"^ *- \[(.*)\]\(#(part-\d+)\)$", text, re.MULTILINE)
+    tasks = [title for title, _ in links].index("a, one")
+    assert [title for title, _ in links[tasks : tasks + 6]] == [
+        title for name in ("a", r"b\[1\]", "c") for title in (f"{name}, one", "Balanced test accuracy: IR = 1")
+    ]
+    assert text.index("- [Winner") < text.index("## Winner")
+    for target in (target for _, target in links):
+        assert text.count(f'<a id="{target}"></a>') == page.count(f'id="{target}"') == 1
+        assert f'href="#{target}"' in page
+
+
+def test_a_short_report_needs_no_links(report):
+    _, text, page = report([record()])
+    assert "](#" not in text
+    assert "<nav>" not in page
+
+
+def test_captions_say_what_the_heads_of_their_tables_show(report):
+    budgets = ({"mu": 1.0}, {"epsilon": 2.0, "delta": 1e-5}, {"epsilon": 1.0})
+    _, text, _ = report(record("public", data=f"d{n}", budget=budget) for n, budget in enumerate(budgets))
+    captions = re.findall(r"^\*\*Balanced test accuracy: d\d.*Budgets: (.*)$", text, re.MULTILINE)
+    heads = re.findall(r"^\| method \| guarantee \| public rows \| (.*) \|$", text, re.MULTILINE)
+    assert [re.sub(r"[\d.]+", "", head) for head in heads] == [
+        "mu  (epsilon )", "epsilon  at delta e- (mu )", "pure epsilon  (at mu )",
+    ]  # fmt: skip
+    begins = ("mu, and in brackets its epsilon at delta = 1e-6.", "epsilon and delta, and", "pure epsilon, and")
+    assert [caption.startswith(begin) for caption, begin in zip(captions, begins, strict=True)] == [True] * 3
 
 
 def test_a_file_without_a_finished_cell_makes_none(report):

@@ -8,12 +8,14 @@ import sys
 import textwrap
 from dataclasses import replace
 from pathlib import Path
+from statistics import stdev
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from dppl.errors import InputError, ParameterError
+from dppl.experiments import figures
 from dppl.experiments.cells import _start, check_cells, run_cell
 from dppl.experiments.config import Cell, built_in_names, load_experiment
 from dppl.experiments.datasets import Dataset, load_dataset
@@ -21,6 +23,7 @@ from dppl.experiments.methods import STREAM_METHODS
 from dppl.experiments.report import write_report
 from dppl.experiments.results import ResultsFile, read_results
 from dppl.experiments.runner import run_experiment
+from dppl.experiments.series import series_name
 from dppl.experiments.stream_report import PUBLISHED
 from dppl.experiments.streams import RECIPES, Stream, tasks_of_test_rows, tasks_of_training_rows
 from dppl.privacy import GaussianDP
@@ -456,7 +459,10 @@ def test_the_report_shows_tasks_budgets_time_and_storage(run, report):
     ):  # fmt: skip
         assert f"**{title}" in text or title in text
     assert "CoinPress" not in text
-    assert "mu of all models together" not in text  # a record is in one task
+    assert "Total mu" not in text  # a record is in one task
+    assert "model of all tasks at once, drawn with other noise: blobs, none" in text
+    assert "Budgets: epsilon and delta, and in brackets the mu of Gaussian noise that they allow, rounded up" in text
+    assert "tuned" not in text
     assert "DPPL-Public" not in text
     (row,) = [line for line in text.splitlines() if line.startswith("| blobs, none") and "told" not in line]
     assert float(row.split(" | ")[-1].strip(" |")) > 0
@@ -468,11 +474,54 @@ def test_what_is_not_private_promises_nothing_in_the_report(run, report):
 
 
 def test_a_method_that_pays_for_every_task_says_so(run, report):
-    results = run(budgets=[{"mu": [1]}])
-    results[0]["metrics"]["total_mu"] = 2**0.5
-    text, _ = report(results)
-    (row,) = [line for line in text.split("mu of all models together")[1].splitlines() if "1.414" in line]
-    assert row.startswith("| ContinualPrototypes, the budget again for every task |")
+    text, _ = report(run(methods=["ContinualPrototypes", "FullDataContinual"], budgets=[{"mu": [1]}]))
+    table = text.split("**Total mu of a record of the first task, over all published models")[1].split("\n\n")[1]
+    totals = {row.split(" | ")[0]: row.split(" | ")[-1] for row in table.splitlines()[2:]}
+    assert totals == {"| ContinualPrototypes": "1 |", "| FullDataContinual, the budget again for every task": "1.415 |"}
+
+
+@pytest.mark.parametrize(("tasks", "in_all"), [("disjoint", False), ("overlapping", False), ("overlapping", True)])
+def test_a_label_says_before_a_run_what_its_records_pay(streams, run, tasks, in_all):
+    changes = {"methods": [{"method": "ContinualPrototypes", "tasks": tasks, "in_all": in_all}]}
+    (cell,), (result,) = streams(**changes).cells, run(**changes)
+    assert series_name({"cell": cell.to_dict()}) == series_name(result)
+    assert ("the budget again for every task" in series_name(result)) == (result["metrics"]["total_mu"] > 1.001)
+
+
+def test_a_total_is_rounded_as_the_budget_in_the_head_of_its_table(run, report):
+    text, _ = report(run(methods=[{"method": "FullDataContinual", "in_all": [True, False]}], budgets=[APPROX]))
+    table = text.split("**Total mu of a record of the first task")[1].split("\n\n")[1]
+    head, _, *rows = table.splitlines()
+    (row,) = [row for row in rows if "for all tasks together" in row]
+    assert re.findall(r"\(mu ([\d.]+)\)", head) == row.strip(" |").split(" | ")[3:]
+
+
+def test_bands_are_the_deviations_of_the_tables():
+    values = np.array([[0.1, 0.4], [0.3, 0.4], [0.5, 1.0]])
+    figure = figures.over_tasks([("", {"three seeds": values, "one seed": values[:1]})], "accuracy")
+    band, none = (collection.get_paths()[0].vertices[:, 1] for collection in figure.axes[0].collections)
+    for place in range(2):
+        mean, spread = values[:, place].mean(), stdev(values[:, place].tolist())
+        for edge in (mean - spread, mean + spread):
+            assert min(abs(band - edge)) < 1e-12
+    assert set(none) == {0.1, 0.4}
+
+
+def test_twelve_methods_have_colours_of_their_own():
+    figure = figures.over_tasks([("", {str(name): np.ones((1, 2)) for name in range(12)})], "accuracy")
+    drawn = figure.axes[0].lines
+    assert len({line.get_color() for line in drawn}) == 12
+    assert len({line.get_marker() for line in drawn}) == 11
+
+
+@pytest.mark.parametrize(("n_tasks", "printed"), [(3, True), (20, False)])
+def test_heat_maps_use_all_colours_and_print_the_values_of_few_tasks(n_tasks, printed):
+    matrix = np.where(np.tri(n_tasks, dtype=bool), np.linspace(0.8, 0.9, n_tasks), np.nan)
+    figure = figures.heat_maps([("one", matrix), ("other", matrix + 0.05)])
+    axes = [axis for axis in figure.axes if axis.get_title()]
+    assert [axis.images[0].get_clim() for axis in axes] == [pytest.approx((0.8, 0.95))] * 2
+    texts = [text.get_text() for text in axes[0].texts]
+    assert texts == ([".80", ".80", ".85", ".80", ".85", ".90"] if printed else [])
 
 
 def test_the_report_does_not_depend_on_the_order_of_results(run, report, tmp_path):
@@ -515,3 +564,10 @@ def test_the_page_has_the_published_figures_of_the_report():
 def test_failed_streams_are_listed(run, report):
     text, _ = report([*run(), *run(streams=[{"of": "blobs", "kind": "shuffled", "tasks": 40}])])
     assert "Cells that failed" in text
+    assert "| ContinualPrototypes | blobs, none, 40 tasks, shuffled, IR = 1 | 0 | InputError | every task" in text
+
+
+def test_an_encoder_without_a_name_is_called_one(run, report):
+    text, files = report(run(datasets=[{"name": "blobs"}]))
+    assert "## blobs, encoder not named, 2 tasks, class-incremental, IR = 1" in text
+    assert "tasks-blobs-encoder-not-named-2-tasks-class-incremental-ir-1.png" in files

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -18,13 +20,14 @@ from dppl.cli._output import console, note, printable
 from dppl.errors import ParameterError
 from dppl.experiments.cells import check_cells
 from dppl.experiments.config import NO_NOISE, NON_PRIVATE, Cell, Experiment, load_experiment
-from dppl.experiments.methods import label
 from dppl.experiments.report import write_report
 from dppl.experiments.results import DONE, FAILED, Result, read_results
 from dppl.experiments.runner import run_experiment
-from dppl.experiments.streams import Stream
+from dppl.experiments.series import place_of, pool_name, ratio_name, series_name
 
 _CELLS_FAILED = 6
+# Seconds between two lines that say how much time is left.
+_EVERY = 10.0
 
 bench = typer.Typer(
     name="bench",
@@ -112,8 +115,8 @@ def run_cells(experiment: Experiment, out: Path | None, jobs: int | None, *, dry
     results = Path(f"{experiment.name}.jsonl") if out is None else out
     if results.is_dir() or not results.parent.is_dir():
         raise ParameterError(f"--out must name a file in an existing folder; got {results}.")
+    check_cells(experiment.cells, experiment.datasets)
     if dry_run:
-        check_cells(experiment.cells, experiment.datasets)
         done = {r["key"] for r in read_results(results) if r["status"] == DONE} if results.exists() else set()
         left = sum(cell.key not in done for cell in experiment.cells)
         typer.echo(f"{len(experiment.cells)} cells, {len(experiment.cells) - left} done, {left} left.")
@@ -169,11 +172,13 @@ def report_to(results: Path, out: Path) -> None:
 
 
 class _View:
-    """Tells how a run goes: a line for each cell."""
+    """Tells how a run goes: a line for each cell, and now and then how much time is left."""
 
     def __init__(self) -> None:
         self.count = 0
         self.total = 0
+        self._line = _Line([])
+        self._start = self._told = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -183,10 +188,17 @@ class _View:
 
     def started(self, cells: list[Cell]) -> None:
         self.total = len(cells)
+        self._line = _Line(cells)
+        self._start = self._told = time.monotonic()
 
     def finished(self, result: Result) -> None:
         self.count += 1
-        typer.echo(f"{self.count}/{self.total}  {_line(result)}", err=True)
+        typer.echo(f"{self.count}/{self.total}  {self._line(result)}", err=True)
+        now = time.monotonic()
+        if now - self._told >= _EVERY and self.count < self.total:
+            self._told = now
+            left = timedelta(seconds=round((now - self._start) / self.count * (self.total - self.count)))
+            typer.echo(f"{100 * self.count // self.total} % of {self.total} cells, about {left} left", err=True)
 
 
 class _Table(_View):
@@ -212,14 +224,16 @@ class _Table(_View):
     def started(self, cells: list[Cell]) -> None:
         super().started(cells)
         self._task = self._progress.add_task("", total=len(cells))
-        self._totals.update(_name(cell.to_dict()) for cell in cells)
+        self._totals.update(self._line.method(cell.to_dict()) for cell in cells)
         self._show()
 
     def finished(self, result: Result) -> None:
         self.count += 1
-        name = _name(result["cell"])
+        name = self._line.method(result["cell"])
         (self._done if result["status"] == DONE else self._failed)[name] += 1
-        self._latest[name] = _line(result, method=False)
+        self._latest[name] = self._line(result, method=False)
+        if result["status"] == FAILED:
+            self._live.console.print(self._line(result), soft_wrap=True)
         self._progress.advance(self._task)
         self._show()
 
@@ -236,29 +250,33 @@ class _Table(_View):
         self._live.update(Group(table, self._progress))
 
 
-def _name(cell: Result) -> str:
-    return printable(
-        label(cell["method"], cell["parameters"], cell.get("examples")) + (", tuned" if cell["trials"] else "")
-    )
+class _Line:
+    """Says in a line which cell it was and what came out, so that no two of these cells have the same line."""
 
+    def __init__(self, cells: list[Cell]) -> None:
+        tasks = {(cell.dataset, cell.encoder) for cell in cells}
+        read = {(cell.dataset, cell.encoder, cell.pool) for cell in cells if cell.pool is not None}
+        self._encoders = len(tasks) > len({dataset for dataset, _ in tasks})
+        self._pools = len(read) > len({place[:2] for place in read})
 
-def _line(result: Result, *, method: bool = True) -> str:
-    """Say in one line which cell it was and what came out."""
-    cell = result["cell"]
-    parts = [_name(cell)] if method else []
-    setting = Stream(**cell["stream"]).name if "stream" in cell else f"IR {_short(cell['ir'])}"
-    parts += [cell["dataset"], setting, f"seed {cell['seed']}"]
-    if cell["budget"] == {"mu": NO_NOISE}:
-        parts.insert(-1, NON_PRIVATE)
-    elif cell["budget"] is not None:
-        parts.insert(-1, ", ".join(f"{name} {value:.3g}" for name, value in cell["budget"].items()))
-    if result["status"] == FAILED:
-        parts.append(f"FAILED {result['error']}: {' '.join(result['message'].split())}")
-    else:
-        seconds = result["seconds"]["fit_wall"]
-        parts.append(f"balanced accuracy {result['metrics']['balanced_accuracy']:.3f}, {seconds:.2g} s")
-    return printable("  ".join(parts))
+    def method(self, cell: Result) -> str:
+        """Return the name of the method, as in a report."""
+        return printable(series_name({"cell": cell}))
 
-
-def _short(ratio: float | str) -> str:
-    return ratio if isinstance(ratio, str) else f"{ratio:g}"
+    def __call__(self, result: Result, *, method: bool = True) -> str:
+        cell = result["cell"]
+        parts = [self.method(cell)] if method else []
+        parts += [pool_name(cell["pool"])] if self._pools and cell["pool"] else []
+        dataset, encoder, *setting = place_of(cell)
+        parts += [f"{dataset}, {encoder}" if self._encoders else dataset, ", ".join(setting) or ratio_name(cell["ir"])]
+        if cell["budget"] == {"mu": NO_NOISE}:
+            parts.append(NON_PRIVATE)
+        elif cell["budget"] is not None:
+            parts.append(", ".join(f"{name} {value:.3g}" for name, value in cell["budget"].items()))
+        parts.append(f"seed {cell['seed']}")
+        if result["status"] == FAILED:
+            parts.append(f"FAILED {result['error']}: {' '.join(result['message'].split())}")
+        else:
+            seconds = result["seconds"]["fit_wall"]
+            parts.append(f"balanced accuracy {result['metrics']['balanced_accuracy']:.3f}, {seconds:.2g} s")
+        return printable("  ".join(parts))

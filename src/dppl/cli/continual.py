@@ -46,7 +46,9 @@ def run(
 
       datasets:
         - sample
-        - {name: banking77, encoder: MiniLM}
+        - name: banking77                # in data: banking77/train_x.npy,
+          encoder: MiniLM                # train_y.npy, test_x.npy, test_y.npy
+          public: \[{name: text, file: public_text/x.npy, first: 20000}]
       streams:
         - {of: banking77, kind: class-incremental, tasks: 11, told: \[false, true]}
         - {of: banking77, kind: shuffled, tasks: \[11, 77]}
@@ -57,6 +59,12 @@ def run(
         - {method: ContinualPrototypes, accumulate: \[weighted, sum]}
       budgets: \[{epsilon: \[1, 8], delta: 1.0e-5}, non-private]
       seeds: 5
+      data: ../embeddings
+
+    Of your own data, rows (x) are a float array with a row for each record, and
+    labels (y) an array with a label for each; public is a list of files of rows
+    by the same encoder, without labels. ContinualDiscriminant reads public rows
+    where a data set names some, and ContinualDiscriminant-alone does not.
 
     class-incremental gives each task classes of its own, in a random order;
     shuffled spreads all classes over all tasks; blurry gives each task classes

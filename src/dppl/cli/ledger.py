@@ -16,6 +16,7 @@ from dppl.cli._options import BUDGET, budget_from_options, option
 from dppl.cli._output import console, print_json, printable
 from dppl.errors import LedgerError, ParameterError
 from dppl.privacy import GaussianDP
+from dppl.privacy._account import worth_showing
 from dppl.privacy.budgets import as_typed, rounded_up
 from dppl.privacy.guarantee import USUAL_DELTA
 from dppl.privacy.ledger import RELEASED, Ledger, accounts
@@ -94,7 +95,8 @@ def show(file: _File, as_json: options.Json = False) -> None:
     for book in books:
         console().print(
             f"{printable(book['dataset'])} ({book['adjacency']}, accounting {book['accounting']}): "
-            f"budget {_in_words(book['budget'])}; spent {_in_words(book['spent'])}; left {_rounded_down(book['left'])}"
+            f"budget {_in_words(book['budget'])}; spent {_in_words(book['spent'])}; "
+            f"left {_rounded_down(book['left'], book['budget'])}"
         )
         if book["releases"]:
             console().print(_table(book["releases"]))
@@ -176,8 +178,8 @@ def _figures(cost: dict[str, float]) -> list[str]:
     return [f"{name} {rounded_up(value)}" for name, value in cost.items()]
 
 
-def _rounded_down(left: dict[str, float]) -> str:
-    return ", ".join(f"{name} {_typed(value)}" for name, value in left.items())
+def _rounded_down(left: dict[str, float], budget: dict[str, float]) -> str:
+    return ", ".join(f"{name} {_typed(worth_showing(value, budget[name]))}" for name, value in left.items())
 
 
 def _typed(left: float) -> str:

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from dppl.continual.metrics import average_accuracy, forgetting
 from dppl.continual.streams import Task
 from dppl.data import long_tailed
-from dppl.errors import DpplError, ParameterError
+from dppl.errors import DpplError, InputError, ParameterError
 from dppl.experiments import metrics
 from dppl.experiments.config import NATURAL, SCHEMA, Cell
 from dppl.experiments.datasets import Dataset, DatasetSpec, load_dataset
@@ -42,7 +42,7 @@ Rows = NDArray[np.int64]
 def check_cells(cells: Iterable[Cell], datasets: Mapping[tuple[str, str], DatasetSpec]) -> None:
     """Look for what would stop cells, without a fit: of arrays the headers, of public pools the sizes, all parameters.
 
-    Only data sets that streams join, or that come in one piece, are read as a whole.
+    Streams are cut with every seed. Only data sets that streams join, or that come in one piece, are read as a whole.
 
     Parameters
     ----------
@@ -52,10 +52,11 @@ def check_cells(cells: Iterable[Cell], datasets: Mapping[tuple[str, str], Datase
     Raises
     ------
     InputError
-        If parts of a data set do not fit together, or a pool or a class is too small.
+        If parts of a data set do not fit together, a pool or a class is too small, or a task has no test rows.
     ParameterError
         If a method refuses its parameters.
     """
+    cells = list(cells)
     loaded = {key: load_dataset(spec) for key, spec in datasets.items()}
     # Neither seed nor imbalance ratio matters here.
     different = {replace(cell, ir=NATURAL, seed=0).key: cell for cell in cells}
@@ -71,6 +72,12 @@ def check_cells(cells: Iterable[Cell], datasets: Mapping[tuple[str, str], Datase
         except (DpplError, TypeError, ValueError) as error:
             given = ", ".join(f"{name}: {value}" for name, value in cell.parameters.items()) or "no parameters"
             raise ParameterError(f"{cell.method} with {given}, on data set {cell.dataset!r}: {error}") from None
+    for key, stream, seed in dict.fromkeys(((c.dataset, c.encoder), c.stream, c.seed) for c in cells):
+        if stream is not None:
+            try:
+                tasks_of_test_rows(stream, loaded[key], seed)
+            except InputError as error:
+                raise InputError(f"{stream.name}, of data set {key[0]!r} with seed {seed}: {error}") from None
 
 
 def _check_estimator(cell: Cell, dataset: Dataset) -> None:
@@ -78,6 +85,9 @@ def _check_estimator(cell: Cell, dataset: Dataset) -> None:
     method = ALL_METHODS[cell.method]
     model = _start(cell, dataset, cell.noise_seed)
     if method.private:
+        most = getattr(model, "max_tasks", None)
+        if cell.stream is not None and most is not None and most < cell.stream.n_tasks:
+            raise ParameterError(f"max_tasks is {most}, and the stream has {cell.stream.n_tasks} tasks.")
         width = dataset.X.shape[1]
         model.check_parameters()
         model.public_lattice(width, None if cell.pool is None else np.ones((1, width), np.float32))

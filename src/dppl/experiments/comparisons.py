@@ -20,6 +20,7 @@ from dppl.experiments.series import (
     by_notion,
     by_task,
     default_settings,
+    encoder_name,
     examples_of,
     grouped,
     main_pool,
@@ -64,7 +65,7 @@ def class_sizes(done: list[Result]) -> Iterator[Picture]:
 
 def _datasets(done: list[Result]) -> Iterator[Picture]:
     """DPPL-v1 figure 3: data sets side by side at the largest imbalance ratio that all have."""
-    for encoder, results in grouped(done, lambda result: result["cell"]["encoder"]).items():
+    for encoder, results in grouped(done, lambda result: encoder_name(result["cell"])).items():
         tasks = by_task(results)
         shared = [ratio for ratio in ratios(results) if all(ratio in ratios(group) for group in tasks.values())]
         if len(tasks) > 1 and shared:

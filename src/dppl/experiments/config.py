@@ -28,6 +28,8 @@ SCHEMA = 1
 NATURAL = "natural"
 # So little noise that it is lost in the rounding of rows; what is clipped and rounded stays so.
 NON_PRIVATE, NO_NOISE = "non-private", 1e6
+# The encoder of a data set for which none is given.
+NOT_NAMED = "not named"
 
 _KEYS = ("about", "source", "data", "datasets", "methods", "budgets", "ir", "seeds")
 _STREAM_KEYS = ("of", "kind", "tasks", "elsewhere", "told")
@@ -456,7 +458,7 @@ def _dataset(entry: Any, where: str, data: Path, source: str) -> tuple[DatasetSp
         first = None if its.get("first") is None else _count(its["first"], f"{place}.first")
         sizes = [None if rows is None else _count(rows, f"{place}.rows") for rows in _values(its.get("rows"))]
         pools += [Pool(pool_name, first, rows, without) for rows in sizes]
-    encoder = _string(fields.get("encoder", "not named"), f"{where}.encoder")
+    encoder = _string(fields.get("encoder", NOT_NAMED), f"{where}.encoder")
     return DatasetSpec(name, encoder, files, paths, lines, source), pools
 
 

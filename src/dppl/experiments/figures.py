@@ -1,4 +1,4 @@
-"""Figures of the DPPL papers from any results file. Colours are those of Okabe and Ito; lines differ by marker too."""
+"""Figures of the DPPL papers from any results file. Colours begin with Okabe and Ito's; markers differ too."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ LineStyle: TypeAlias = str | tuple[int, tuple[float, ...]]
 
 # Okabe and Ito (2008), without the yellow, which is hard to see on white, and with black for one method alone.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+# For every other round of lines.
+_FURTHER_COLOURS = ("#332288", "#882255", "#999933", "#6B4423", "#7FC241", "#8C6BB1")
 _FOREMOST, _BLACK = "softmax", "#000000"
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h")
-# One after the other, each with all colours. Dashes are kept for tuned lines, dots for references.
+# One after the other, each with all colours of a palette. Dashes are kept for tuned lines, dots for references.
 _LINE_STYLES: tuple[LineStyle, ...] = ("solid", (0, (7, 2, 1.5, 2)), (0, (7, 2, 1.5, 2, 1.5, 2)))
 _DASHED, _REFERENCES = (0, (4, 2)), ((0, (1, 1)), (0, (1, 3)), (0, (1, 1, 3, 1)), (0, (3, 1, 1, 1, 1, 1)))
 _GREY = "#555555"
@@ -48,6 +50,8 @@ _SETTINGS = {
 MU_LABEL = f"mu (Gaussian DP)\n({AT_DELTA})"
 BALANCED_LABEL = "balanced test accuracy"
 _BAND = (0.25, 0.75)
+# A heat map of more has no room for its values.
+_PRINTED_TASKS = 12
 # Letters in a line above a panel.
 _WRAP = 36
 BAND_NOTE = "Lines are medians over seeds, bands their quartiles."
@@ -155,7 +159,8 @@ def over_tasks(panels: Sequence[tuple[str, Mapping[str, NDArray[np.float64]]]], 
     figure, axes = _axes(len(panels), names)
     for axis, (title, several) in zip(axes, panels, strict=True):
         for name, values in several.items():
-            places, mean, spread = np.arange(1, values.shape[1] + 1), values.mean(axis=0), values.std(axis=0)
+            places, mean = np.arange(1, values.shape[1] + 1), values.mean(axis=0)
+            spread = values.std(axis=0, ddof=1 if len(values) > 1 else 0)  # as in tables
             axis.plot(places, mean, label=name, markersize=4, **looks[name]._asdict())
             axis.fill_between(places, mean - spread, mean + spread, color=looks[name].color, alpha=0.13, linewidth=0)
         axis.set_title(title)
@@ -168,14 +173,19 @@ def over_tasks(panels: Sequence[tuple[str, Mapping[str, NDArray[np.float64]]]], 
 def heat_maps(maps: Sequence[tuple[str, NDArray[np.float64]]]) -> Figure:
     """Draw accuracies on task i (columns) after task t (rows): a map of (title, matrix) each, NaN left white.
 
+    Colours span the values of all maps; those of few tasks are printed as well.
+
     Parameters
     ----------
     maps : sequence of (title, ndarray of shape (n_tasks, n_tasks))
     """
     figure, axes = _axes(len(maps), [])
+    low, high = (float(bound([bound(matrix) for _, matrix in maps])) for bound in (np.nanmin, np.nanmax))
     for axis, (title, matrix) in zip(axes, maps, strict=True):
         edges = 0.5, len(matrix) + 0.5
-        image = axis.imshow(matrix, vmin=0, vmax=1, cmap="viridis", extent=(*edges, *edges[::-1]), aspect="auto")
+        image = axis.imshow(matrix, vmin=low, vmax=high, cmap="viridis", extent=(*edges, *edges[::-1]), aspect="auto")
+        if len(matrix) <= _PRINTED_TASKS:
+            _print_values(axis, matrix, (low + high) / 2)
         axis.grid(visible=False)
         axis.set_title("\n".join(textwrap.wrap(title, _WRAP)))
         for scale in (axis.xaxis, axis.yaxis):
@@ -183,6 +193,14 @@ def heat_maps(maps: Sequence[tuple[str, NDArray[np.float64]]]) -> Figure:
     figure.colorbar(image, ax=axes, label="test accuracy")
     _label(figure, axes, "tested on task", "after task")
     return figure
+
+
+def _print_values(axis: Any, matrix: NDArray[np.float64], middle: float) -> None:
+    for (row, column), value in np.ndenumerate(matrix):
+        if not np.isnan(value):
+            text = f"{value:.2f}".removeprefix("0")
+            colour = "black" if value > middle else "white"
+            axis.text(column + 1, row + 1, text, ha="center", va="center", color=colour, fontsize=0.75 * _FONT_SIZE)
 
 
 def save(figure: Figure, folder: Path, stem: str) -> None:
@@ -262,9 +280,10 @@ def _styles(every: Iterable[Series]) -> dict[str, dict[str, Any]]:
 
 
 def _every_look() -> list[_Look]:
-    """Return different looks, the first with different colours."""
-    lines = itertools.product(_LINE_STYLES, _COLOURS)
-    n_looks = math.lcm(len(_LINE_STYLES) * len(_COLOURS), len(_MARKERS))
+    """Return different looks, the first twelve with different colours."""
+    rounds = list(zip(_LINE_STYLES * 2, cycle((_COLOURS, _FURTHER_COLOURS)), strict=False))
+    lines = [(style, colour) for style, colours in rounds for colour in colours]
+    n_looks = math.lcm(len(lines), len(_MARKERS))
     pairs = itertools.islice(zip(cycle(lines), cycle(_MARKERS), strict=False), n_looks)
     return [_Look(colour, style, marker) for (style, colour), marker in pairs]
 

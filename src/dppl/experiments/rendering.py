@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -49,6 +50,10 @@ class Picture:
 
 Part: TypeAlias = Heading | Text | Table | Picture
 
+# So many tables need no table of contents.
+_FEW = 5
+_LINK_MARKS, _ESCAPED = re.compile(r"([\[\]])"), r"\\\1"
+
 
 def slug(*names: str) -> str:
     """Make part of a file's name.
@@ -62,10 +67,34 @@ def slug(*names: str) -> str:
     return "-".join("".join(char if char.isalnum() else " " for char in text).split())
 
 
-def to_markdown(parts: Iterable[Part]) -> str:
+def _contents(parts: Sequence[Part]) -> dict[int, str]:
+    """Return where headings and tables stand, with their titles; nothing of a report that has few tables."""
+    if sum(isinstance(part, Table) for part in parts) <= _FEW:
+        return {}
+    titles: dict[int, str] = {}
+    heading = ""
+    for place, part in enumerate(parts):
+        match part:
+            case Heading(text, level) if level > 1:
+                titles[place] = heading = text
+            case Table(title):
+                titles[place] = title.removesuffix(".").replace(f": {heading}, ", ": ")
+    return titles
+
+
+def to_markdown(parts: Sequence[Part]) -> str:
     """Return the report as Markdown."""
+    contents = _contents(parts)
+    links = [
+        f"{'  ' * isinstance(parts[place], Table)}- [{_LINK_MARKS.sub(_ESCAPED, title)}](#part-{place})"
+        for place, title in contents.items()
+    ]
     blocks = []
-    for part in parts:
+    for place, part in enumerate(parts):
+        if place in contents:
+            if place == min(contents):
+                blocks.append("\n".join(links))
+            blocks.append(f'<a id="part-{place}"></a>')
         match part:
             case Heading(text, level):
                 blocks.append(f"{'#' * level} {text}")
@@ -88,14 +117,23 @@ body { font: 15px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 2em auto
 img { max-width: 100%; } figure { margin: 1.5em 0; } figcaption, caption { text-align: left; color: #444; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: 13px; margin: 1em 0; }
 th, td { padding: 3px 9px; border-bottom: 1px solid #ddd; text-align: left; white-space: nowrap; }
-caption { padding: 4px 0; } code { background: #f3f3f3; }
+caption { padding: 4px 0; } code { background: #f3f3f3; } nav .table { margin-left: 1.5em; list-style: circle; }
 """
 
 
-def to_html(parts: Iterable[Part], folder: Path) -> str:
+def to_html(parts: Sequence[Part], folder: Path) -> str:
     """Return the report as one HTML page, with the figures' PNG files in `folder` inside."""
+    contents = _contents(parts)
+    links = [
+        f'<li class="{type(parts[place]).__name__.lower()}"><a href="#part-{place}">{_inline(title)}</a></li>'
+        for place, title in contents.items()
+    ]
     blocks = []
-    for part in parts:
+    for place, part in enumerate(parts):
+        if place in contents:
+            if place == min(contents):
+                blocks.append("<nav><ul>" + "\n".join(links) + "</ul></nav>")
+            blocks.append(f'<a id="part-{place}"></a>')
         match part:
             case Heading(text, level):
                 blocks.append(f"<h{level}>{_inline(text)}</h{level}>")

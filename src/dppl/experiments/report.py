@@ -23,7 +23,16 @@ from dppl.experiments import figures
 from dppl.experiments.comparisons import class_sizes, comparisons
 from dppl.experiments.rendering import Heading, Part, Picture, Table, Text, slug, to_html, to_markdown
 from dppl.experiments.results import DONE, FAILED, Result, read_results
-from dppl.experiments.series import AT_DELTA, BALANCED, TUNED, by_task, default_settings, panels_by_ratio
+from dppl.experiments.series import (
+    AT_DELTA,
+    BALANCED,
+    TUNED,
+    by_task,
+    default_settings,
+    panels_by_ratio,
+    place_of,
+    series_name,
+)
 from dppl.experiments.stream_report import stream_parts
 from dppl.experiments.tables import metric_tables, sizes_and_times, winners
 
@@ -31,6 +40,10 @@ __all__ = ["write_report"]
 
 _TITLE, _MARKDOWN, _HTML = "Private classifiers compared", "report.md", "report.html"
 _FURTHER = " Further settings have figures below."
+_OF_TUNED = (
+    f" Rows and dashed lines marked “{TUNED}” used hyper-parameters that were chosen by looking at private records; "
+    "all others use defaults, which the guarantee covers."
+)
 _NOTIONS = (
     " DPPL-Public selects rows without Gaussian noise: within the same ρ its own mu is up to 1.26 times as large, and "
     "its own epsilon another. Methods with adjacency replace-one protect against another change of the data than those "
@@ -124,18 +137,20 @@ def _head(path: Path, folder: Path, results: Sequence[Result]) -> Iterator[Part]
     versions = sorted({", ".join(f"{name} {version}" for name, version in r["software"].items()) for r in done})
     yield Heading(_TITLE, 1)
     yield Text(_made_by(path, folder, results))
+    n_tuned = sum(result["tuned"] for result in done)
     yield Text(
-        f"Results file `{path.name}`, sha256 {sha256(path.read_bytes()).hexdigest()[:16]}: {len(done)} cells "
-        f"done, {sum(result['tuned'] for result in done)} of them {TUNED}; {len(results) - len(done)} failed."
+        f"Results file `{path.name}`, sha256 {sha256(path.read_bytes()).hexdigest()[:16]}: {len(done)} cells done"
+        + (f", {n_tuned} of them {TUNED}" if n_tuned else "")
+        + f"; {len(results) - len(done)} failed."
     )
     yield Text(
         "**These are experiments.** Accuracies are measured on test records and by seeded runs; no guarantee covers "
-        f"the numbers themselves. Rows and dashed lines marked “{TUNED}” used hyper-parameters that were chosen by "
-        "looking at private records; all others use defaults, which the guarantee covers. “Not private” marks "
-        "references without any guarantee."
+        "the numbers themselves."
+        + (_OF_TUNED if n_tuned else "")
+        + (" “Not private” marks references without any guarantee." if any(r["e"] is None for r in done) else "")
     )
     yield Text(
-        f"Budgets are mu of Gaussian DP, in brackets the {AT_DELTA} of Gaussian noise, exact and rounded up. In ρ-zCDP "
+        f"Budgets are placed by mu of Gaussian DP; the {AT_DELTA} of Gaussian noise is exact and rounded up. In ρ-zCDP "
         "mu = sqrt(2ρ), which is e on the x-axis of the DPPL papers' figures. An approximate budget stands at the mu "
         "of the Gaussian noise that it allows; a pure one allows none and stands at the sqrt(2ρ) that it implies."
         + (_NOTIONS if _group(results) == "bench" else "")
@@ -204,12 +219,11 @@ def _failures(results: Iterable[Result]) -> Iterator[Part]:
         yield Table(
             "Cells that failed; the next run of the experiment tries them again.",
             "",
-            ("method", "data set", "IR", "seed", "error", "message"),
+            ("method", "setting", "seed", "error", "message"),
             [
                 (
-                    result["cell"]["method"],
-                    result["cell"]["dataset"],
-                    str(result["cell"]["ir"]),
+                    series_name(result),
+                    ", ".join(place_of(result["cell"])),
                     str(result["cell"]["seed"]),
                     result["error"],
                     " ".join(result["message"].split()),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, TypeAlias
@@ -10,9 +10,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dppl.errors import BudgetError
-from dppl.experiments.config import NATURAL, NO_NOISE, NON_PRIVATE
+from dppl.experiments.config import NATURAL, NO_NOISE, NON_PRIVATE, NOT_NAMED
 from dppl.experiments.methods import ALL_METHODS, label
 from dppl.experiments.results import Result
+from dppl.experiments.streams import Stream
 from dppl.privacy import GaussianDP
 from dppl.privacy.budgets import rounded_up
 from dppl.privacy.guarantee import USUAL_DELTA
@@ -23,8 +24,6 @@ _NO_PUBLIC_ROWS = "no public rows"
 AT_DELTA = f"epsilon at delta = {rounded_up(USUAL_DELTA)}"
 # The K that stands for all in figures that compare methods.
 _MAIN_K = 5
-# A total of mu above this many budgets is of several tasks, and no rounding.
-_MORE = 1.001
 
 
 @dataclass(slots=True)
@@ -122,7 +121,12 @@ def position(result: Result) -> float:
 
     Results name it e, as the DPPL papers do.
     """
-    return 0.0 if result["e"] is None else float(f"{result['e']:.9g}")
+    return 0.0 if result["e"] is None else rounding_aside(result["e"])
+
+
+def rounding_aside(mu: float) -> float:
+    """Return mu without its last digits, which it has from its way through other notions."""
+    return float(f"{mu:.9g}")
 
 
 def grouped(results: Iterable[Result], key: Callable[[Result], Any]) -> dict[Any, list[Result]]:
@@ -147,7 +151,25 @@ def by_notion(results: Iterable[Result]) -> dict[str, list[Result]]:
 
 def by_task(results: Iterable[Result]) -> dict[tuple[str, str], list[Result]]:
     """Group by data set and encoder."""
-    return grouped(results, lambda result: (result["cell"]["dataset"], result["cell"]["encoder"]))
+    return grouped(results, lambda result: (result["cell"]["dataset"], encoder_name(result["cell"])))
+
+
+def encoder_name(cell: Mapping[str, Any]) -> str:
+    """Say the encoder of a cell, or that the configuration does not.
+
+    Examples
+    --------
+    >>> encoder_name({"encoder": "not named"})
+    'encoder not named'
+    """
+    return str(cell["encoder"]).replace(NOT_NAMED, f"encoder {NOT_NAMED}")
+
+
+def place_of(cell: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return data set and encoder of a cell, its stream, and its imbalance ratio if that is not the natural one."""
+    stream = (Stream(**cell["stream"]).name,) if "stream" in cell else ()
+    ratio = () if cell["ir"] == NATURAL else (ratio_name(cell["ir"]),)
+    return (cell["dataset"], encoder_name(cell), *stream, *ratio)
 
 
 def ratios(results: Iterable[Result]) -> dict[float | str, list[Result]]:
@@ -228,6 +250,30 @@ def budget_name(result: Result) -> str:
     return f"pure epsilon {budget['epsilon']:g} (at mu {rounded_up(mu, 4)})"
 
 
+def budgets_note(budgets: Iterable[Mapping[str, float] | None]) -> str:
+    """Say how `budget_name` names budgets of these kinds.
+
+    Examples
+    --------
+    >>> budgets_note([{"epsilon": 2.0, "delta": 1e-6}, None])
+    'Budgets: epsilon and delta, and in brackets the mu of Gaussian noise that they allow, rounded up.'
+    """
+    texts = {
+        "mu": f"mu, and in brackets its {AT_DELTA}",
+        "delta": "epsilon and delta, and in brackets the mu of Gaussian noise that they allow, rounded up",
+        "epsilon": "pure epsilon, and in brackets the mu at which it stands in figures",
+        NON_PRIVATE: f"{NON_PRIVATE}, which is mu = {NO_NOISE:g}",
+    }
+    kinds = {_kind(budget) for budget in budgets if budget is not None}
+    return f"Budgets: {'; '.join(text for kind, text in texts.items() if kind in kinds)}." if kinds else ""
+
+
+def _kind(budget: Mapping[str, float]) -> str:
+    if budget == {"mu": NO_NOISE}:
+        return NON_PRIVATE
+    return "delta" if "delta" in budget else "epsilon" if "epsilon" in budget else "mu"
+
+
 def epsilon_name(mu: float) -> str:
     """Say the exact epsilon of mu-GDP at `USUAL_DELTA`, rounded up to four digits; infinity where it is beyond all use.
 
@@ -266,7 +312,7 @@ def setting_name(result: Result) -> str:
 
 
 def method_name(result: Result) -> str:
-    """Say the method with its parameters, and whether it would have read public rows."""
+    """Say the method with its parameters, and whether it would have read public rows; of results all is in the cell."""
     cell = result["cell"]
     text = label(cell["method"], cell["parameters"], cell.get("examples"))
     method = ALL_METHODS.get(cell["method"])
@@ -280,12 +326,14 @@ def method_name(result: Result) -> str:
 
 def pays_again(result: Result) -> bool:
     """Tell whether the tasks of a stream cost a record more than the budget of one."""
-    total = result.get("metrics", {}).get("total_mu")
-    return total is not None and total > _MORE * position(result)
+    cell = result["cell"]
+    method = ALL_METHODS.get(cell["method"])
+    several = cell.get("stream", {}).get("n_tasks", 1) > 1 and not cell.get("in_all")
+    return several and method is not None and method.overlaps(cell["parameters"])
 
 
 def series_name(result: Result) -> str:
-    """Say which of the series that `series` makes of one notion holds a result."""
+    """Say which of the series that `series` makes of one notion holds a result, be its cell done or not."""
     return _marked(method_name(result), result)
 
 
@@ -296,8 +344,9 @@ def name_with_pool(result: Result) -> str:
 
 
 def _marked(text: str, result: Result) -> str:
-    tuned = f" ({TUNED})" if result["tuned"] else ""
-    return text + tuned + (" (not private)" if result["e"] is None else "")
+    cell = result["cell"]
+    tuned = f" ({TUNED})" if cell["trials"] else ""
+    return text + tuned + (" (not private)" if cell["budget"] is None else "")
 
 
 def _promise(result: Result) -> str:

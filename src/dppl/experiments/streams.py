@@ -93,7 +93,7 @@ class Stream:
         return f"{self.n_tasks} tasks, {self.kind}{elsewhere}"
 
     def check(self, dataset: Dataset) -> None:
-        """Look whether the data set has the classes that the stream needs.
+        """Look whether the data set has the classes and test rows that the stream needs.
 
         Raises
         ------
@@ -105,6 +105,8 @@ class Stream:
             raise InputError(f"{self.recipe} has {_listed(expected)} classes; the data has {_listed(sizes)}.")
         if self.kind != "shuffled" and self.n_tasks > len(dataset.classes):
             raise InputError(f"{self.n_tasks} tasks need as many classes; the data has {len(dataset.classes)}.")
+        if self.n_tasks > len(dataset.y_test):
+            raise InputError(f"{self.n_tasks} tasks need as many test rows; the data has {len(dataset.y_test)}.")
 
 
 def tasks_of_training_rows(stream: Stream, dataset: Dataset, y: NDArray[Any], seed: int) -> list[Task]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean, median, stdev
 
 from dppl.experiments.rendering import Heading, Part, Table
 from dppl.experiments.results import Result
 from dppl.experiments.series import (
-    AT_DELTA,
     BALANCED,
     Series,
     best,
     budget_name,
+    budgets_note,
     by_task,
     examples_of,
     grouped,
@@ -22,15 +22,17 @@ from dppl.experiments.series import (
     position,
     ratio_name,
     ratios,
+    rounding_aside,
     series,
     series_name,
     setting_name,
 )
+from dppl.privacy.budgets import rounded_up
 
-__all__ = ["metric_tables", "sizes_and_times", "time", "winners"]
+__all__ = ["costs", "metric_tables", "sizes_and_times", "time", "winners"]
 
+_NONE = "–"
 _MEANS = "Means over seeds, ± their standard deviation."
-_BUDGETS = f"Budgets: mu, and in brackets its {AT_DELTA}."
 # Differences of mean accuracies that are no lead: in bold print, and among winners.
 _ALIKE, _TIE = 0.005, 0.01
 _BOLD = f"Bold: the best private method of a column, not counting tuned ones, and all within {_ALIKE:g} of it."
@@ -40,12 +42,13 @@ def winners(done: list[Result]) -> Iterator[Part]:
     """Name the best private method of each setting, wrong examples aside: one table for all data sets."""
     done = [result for result in done if examples_of(result)["wrong"] is None]
     names = list(ratios(done))
+    budgets = [result["cell"]["budget"] for result in done]
     yield Heading("Winner per setting and budget")
     yield Table(
         "Best private method by mean balanced test accuracy.",
-        f"Among methods under add-remove with nothing tuned on private records. {_BUDGETS} After each name the mean, "
-        f"in brackets the margin to the next one; a tie where it is below {_TIE:g}. Chosen by looking at test records, "
-        "so no guarantee covers a choice by this table.",
+        f"Among methods under add-remove with nothing tuned on private records. {budgets_note(budgets)} After each "
+        f"name the mean, in brackets the margin to the next one; a tie where it is below {_TIE:g}. Chosen by looking "
+        "at test records, so no guarantee covers a choice by this table.",
         ("data set", "encoder", "budget", *map(ratio_name, names)),
         [
             (*task, budget, *(_winner(ratios(results).get(ratio, []), mu) for ratio in names))
@@ -63,25 +66,55 @@ def metric_tables(
         several = _series(group, metric)
         if not several:
             continue
-        budgets = _budgets(group)
-        leading = {(label, mu) for mu in budgets for label in _leading(several, mu)} if bold else set()
+        leading = {(label, mu) for mu in _budgets(group) for label in _leading(several, mu)} if bold else set()
         seeds = sorted({result["cell"]["seed"] for result in group})
         usual = _usual_seeds(several)
-        note = f"{_MEANS} Seeds: {', '.join(map(str, seeds))}; {usual} of them, or n where (n) stands. {_BUDGETS}"
-        yield Table(
-            f"{title}: {', '.join(task)}, {setting_name(group[0])}.",
-            f"{note} {_BOLD}" if bold else note,
-            ("method", "guarantee", "public rows", *budgets.values()),
-            [
-                (
-                    one.label,
-                    one.promise,
-                    " or ".join(f"{n:,}" if n else "none" for n in sorted(one.n_public)),
-                    *(_mean_sd(one.at(mu), usual, bold=(one.label, mu) in leading) for mu in budgets),
-                )
-                for one in several
-            ],
-        )
+        note = f"{_MEANS} Seeds: {', '.join(map(str, seeds))}; {usual} of them, or n where (n) stands."
+        values = {
+            (one.label, mu): _mean_sd(one.at(mu), usual, bold=(one.label, mu) in leading)
+            for one in several
+            for mu in _budgets(group)
+        }
+        yield _by_budget(task, group, several, title, (note, *([_BOLD] if bold else [])), values)
+
+
+def costs(task: tuple[str, ...], results: list[Result], title: str) -> Iterator[Table]:
+    """Give what all tasks cost together, which no seed changes: a table for each imbalance ratio."""
+    for group in ratios(results).values():
+        several = _series(group, "total_mu")
+        values = {
+            (one.label, mu): rounded_up(rounding_aside(max(one.at(mu))), 4) if one.at(mu) else _NONE
+            for one in several
+            for mu in _budgets(group)
+        }
+        yield _by_budget(task, group, several, title, ("Rounded up.",), values)
+
+
+def _by_budget(
+    task: tuple[str, ...],
+    group: list[Result],
+    several: list[Series],
+    title: str,
+    notes: Sequence[str],
+    values: Mapping[tuple[str, float], str],
+) -> Table:
+    """Make a table with a row for each method and a column for each budget, from texts by label and mu."""
+    budgets = _budgets(group)
+    first, *more = notes
+    return Table(
+        f"{title}: {', '.join(task)}, {setting_name(group[0])}.",
+        " ".join([first, budgets_note(result["cell"]["budget"] for result in group), *more]),
+        ("method", "guarantee", "public rows", *budgets.values()),
+        [
+            (
+                one.label,
+                one.promise,
+                " or ".join(f"{n:,}" if n else "none" for n in sorted(one.n_public)),
+                *(values[one.label, mu] for mu in budgets),
+            )
+            for one in several
+        ],
+    )
 
 
 def sizes_and_times(done: list[Result]) -> Iterator[Table]:
@@ -126,7 +159,7 @@ def _budgets(results: Iterable[Result]) -> dict[float, str]:
 def _winner(results: list[Result], mu: float) -> str:
     ranked = best((one for one in _series(results) if one.adjacency == "add-remove"), mu)
     if not ranked:
-        return "–"
+        return _NONE
     (first, value), *others = ranked
     text = f"{first.label} {value:.3f}"
     if not others:
@@ -151,7 +184,7 @@ def _usual_seeds(several: Iterable[Series]) -> int:
 
 def _mean_sd(values: list[float], usual: int, *, bold: bool) -> str:
     if not values:
-        return "–"
+        return _NONE
     spread = f" ± {stdev(values):.3f}" if len(values) > 1 else ""
     text = f"{fmean(values):.3f}{spread}"
     return (f"**{text}**" if bold else text) + ("" if len(values) == usual else f" ({len(values)})")
@@ -171,6 +204,6 @@ def time(results: list[Result], step: str) -> str:
     """Return the medians of wall clock and CPU seconds of a step."""
     seconds = [result["seconds"] for result in results if f"{step}_wall" in result["seconds"]]
     if not seconds:
-        return "–"
+        return _NONE
     wall, cpu = (median(one[f"{step}_{clock}"] for one in seconds) for clock in ("wall", "cpu"))
     return f"{wall:.3g} ({cpu:.3g})"

@@ -22,6 +22,8 @@ from dppl.privacy.search import best_order
 from dppl.privacy.tradeoff import SMALLEST_EPSILON, gaussian_epsilon, gaussian_mu_within
 
 _ROUTES = {"mu": ("gdp",), "rho": ("zcdp",), "epsilon": ("pure",), "epsilon, delta": ("gdp", "renyi")}
+# A smaller share of a budget is left by rounding, and is nothing that anyone would spend.
+_REMAINDER = 1e-5
 # The part of the data set that a release came from, None for all of it, and what it cost.
 Paid: TypeAlias = tuple[str | None, dict[str, Any]]
 
@@ -84,7 +86,8 @@ class Account:
         budget = self.budget.to_dict()[name]
         if total[name] > budget:
             spent = self.total(paid)[name]
-            needed, left = _told_apart(self._rest(total[name], spent), self._rest(budget, spent))
+            rest = worth_showing(self._rest(budget, spent), budget)
+            needed, left = _told_apart(self._rest(total[name], spent), rest)
             raise BudgetExceeded(
                 f"this release needs {name} = {needed} of data set {self.dataset!r}, which has {left} left of "
                 f"{budget:.6g}. Nothing was drawn and nothing charged."
@@ -173,6 +176,17 @@ def _cost_of(guarantee: Guarantee) -> dict[str, Any]:
 def _grouped(paid: list[dict[str, Any]]) -> list[Cost]:
     counts = Counter(Cost.from_dict(cost) for cost in paid)
     return [replace(cost, count=count) for cost, count in counts.items()]
+
+
+def worth_showing(left: float, budget: float) -> float:
+    """Return what is left of a budget as people are shown it: 0 where it is what rounding left over.
+
+    Examples
+    --------
+    >>> worth_showing(7.45e-9, 0.5), worth_showing(1e-5, 0.5)
+    (0.0, 1e-05)
+    """
+    return left if left > _REMAINDER * budget else 0.0
 
 
 def _told_apart(first: float, second: float) -> tuple[str, str]:

@@ -238,7 +238,7 @@ class Guarantee:
         return compose(self.costs(), delta).epsilon
 
     def best_guess(self) -> float:
-        """Return how often a guess of membership is right at most, when either was as likely, rounded up."""
+        """Return how often a guess of membership is right at most, both being equally likely beforehand, rounded up."""
         selection = self._selection()
         if selection is not None:
             return tradeoff.selection_best_guess(selection)

@@ -129,7 +129,7 @@ def _headline(guarantee: Guarantee, usual: float) -> str:
     return (
         f"Differentially private ({guarantee.budget}{also}): whoever sees {released} can tell only to a bounded degree "
         f"{which} the training data. Someone who guesses this, both being equally likely beforehand, is right in at "
-        f"most {_percent(implied['best_guess'])} of all cases, whatever else they know."
+        f"most {_percent(implied['best_guess'])} of cases, whatever else they know."
     )
 
 
