@@ -140,7 +140,9 @@ def test_noise_for_every_block_is_heard(net, images, monkeypatch):
 
     def noisy(self, *args):
         total = original(self, *args)
-        return RoundedGaussian(squared_sensitivity=Fraction(RADIUS**2), noise_std=1.0).release(total, SystemRandomness())
+        return RoundedGaussian(squared_sensitivity=Fraction(RADIUS**2), noise_std=1.0).release(
+            total, SystemRandomness()
+        )
 
     monkeypatch.setattr(RecordGradients, "sum", noisy)
     with overheard() as heard:
@@ -210,7 +212,9 @@ def test_samples_are_fresh_and_of_the_stated_rate(net, images, monkeypatch):
     assert len(set(sizes)) == 20
     monkeypatch.setattr(DPTrainer, "_sum", original)
     counts = []
-    monkeypatch.setattr(RecordGradients, "sum", lambda self, X, y, augment: counts.append(len(X)) or np.zeros(self.size, int))
+    monkeypatch.setattr(
+        RecordGradients, "sum", lambda self, X, y, augment: counts.append(len(X)) or np.zeros(self.size, int)
+    )
     make(net, ROUGH, sampling_rate=0.5, steps=20).fit(*images)
     assert 300 < sum(counts) < 500
 
@@ -237,7 +241,7 @@ def audited(torch):
 
 @pytest.mark.audit
 def test_an_audit_finds_nothing_but_a_quarter_of_the_noise_planted(torch, monkeypatch):
-    """A true claim raises an alarm with a probability of at most 1e-6. A quarter of the noise puts the sides 8 apart."""
+    """False alarms: at most 1e-6. A quarter of the noise puts the sides 8 standard deviations apart."""
     honest = audited(torch)
     assert not honest.violation
     inside, outside = honest.samples

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,6 +20,7 @@ from dppl.lattice import Lattice, RowSource, SoftmaxGradient, gradient_blocks
 from dppl.lattice.residuals import check_clip
 from dppl.mechanisms import Randomness, RoundedGaussian
 from dppl.privacy import Budget, Release, composition
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mechanisms:

@@ -76,10 +76,10 @@ def head_of(module: Any, head: str | None = None) -> str:
         If there is no linear layer of that name, or none at all.
     """
     torch = optional("torch", "torch", "torch")
-    linear = [name for name, layer in module.named_modules() if isinstance(layer, torch.nn.Linear)]
+    linear: list[str] = [name for name, layer in module.named_modules() if isinstance(layer, torch.nn.Linear)]
     if head is None and linear:
         return linear[-1]
-    if head not in linear:
+    if head is None or head not in linear:
         raise ParameterError("must name a linear layer of the module; there is none of that name.", parameter="head")
     return head
 
@@ -104,9 +104,7 @@ def _largest(module: Any, sparsity: float) -> dict[str, NDArray[np.int64] | None
     torch = optional("torch", "torch", "torch")
     layers = [name for name, layer in module.named_modules() if isinstance(layer, torch.nn.modules.conv._ConvNd)]
     names = _found([name for name in _parameters(module, layers) if name.endswith("weight")], "conv")
-    sizes = [
-        module.get_parameter(name).detach().abs().flatten().to("cpu", torch.float64).numpy() for name in names
-    ]
+    sizes = [module.get_parameter(name).detach().abs().flatten().to("cpu", torch.float64).numpy() for name in names]
     every = np.concatenate(sizes)
     if not np.isfinite(every).all():
         raise ParameterError("module holds weights that are not finite.")
@@ -116,7 +114,9 @@ def _largest(module: Any, sparsity: float) -> dict[str, NDArray[np.int64] | None
     taken[np.flatnonzero(every == threshold)[: count - int(taken.sum())]] = True
     masks = np.split(taken, np.cumsum([len(size) for size in sizes])[:-1])
     return {
-        name: None if mask.all() else np.flatnonzero(mask) for name, mask in zip(names, masks, strict=True) if mask.any()
+        name: None if mask.all() else np.flatnonzero(mask)
+        for name, mask in zip(names, masks, strict=True)
+        if mask.any()
     }
 
 

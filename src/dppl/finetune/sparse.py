@@ -65,8 +65,10 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Share of the velocity that is kept from step to step.
     clip : float, default=1.0
         Longest gradient of a record that keeps its length, over all trained weights together.
-    augment, block
-        As of `DPTrainer`.
+    augment : callable, default=None
+        Takes a record as a tensor and returns another of its shape, by itself, before the gradient is clipped.
+    block : int, default=32
+        Records that are computed at once; it changes memory and time only.
     unknown_labels : {"error", "ignore"}, default="error"
         What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
     random_state : int, default=None
@@ -86,10 +88,10 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Notes
     -----
-    **Privacy.** As `DPTrainer`: Unit: one record. Relation: add or remove one record. Released: the sums of clipped
-    gradients of all steps, from which `module_` follows. Sensitivity: the clipping norm, 2²² in steps of rounding.
-    Public inputs: `module`, `classes`, all parameters, the shape of a record; the mask follows from the first. Not
-    covered: choice of parameters, `sparsity` among them, by private data, timing, a changed label (two steps).
+    **Privacy.** Unit: one record. Relation: add or remove one record. Released: the sums of clipped gradients of all
+    steps, from which `module_` follows, as by `DPTrainer`. Sensitivity: the clipping norm, 2²² in steps of rounding.
+    Public inputs: `module`, from which the mask follows, `classes`, all parameters, the shape of a record.
+    Not covered: choice of parameters, `sparsity` among them, by private data, timing, a changed label (two steps).
 
     References
     ----------

@@ -287,7 +287,10 @@ class DPTrainer:
         progress: Callable[[int], object] | None,
     ) -> None:
         rates = np.concatenate(
-            [np.full(len(part), self.learning_rate[name], np.float32) for name, part in weights_of(self.module, self.selection).items()]
+            [
+                np.full(len(part), self.learning_rate[name], np.float32)
+                for name, part in weights_of(self.module, self.selection).items()
+            ]
         )
         set_weights(plan.gradients.module, self.selection, state.values)
         for step in range(state.begun, self.steps):
@@ -386,7 +389,7 @@ def set_weights(module: Any, selection: Selection, values: NDArray[np.float32]) 
 
 
 def _is_paid(ledger: Ledger, state: State, steps: int) -> bool:
-    """Tell whether this ledger holds the charge of the run, and nobody has marked its release as made before the end."""
+    """Tell whether this ledger holds the charge of the run, and not that of a release that another run has made."""
     if state.entry is None or state.entry.dataset != ledger.dataset:
         return False
     status = {release["number"]: release["status"] for release in ledger.releases()}.get(state.entry.number)
