@@ -114,6 +114,14 @@ def test_no_row_is_longer_than_the_radius(torch, net, factor, monkeypatch):
     assert bool(whole.any()) == (1e-10 < factor < 1e20)  # squares that overflow make a zero row
 
 
+def test_rows_that_rounding_made_too_long_are_zero(torch, net, monkeypatch):
+    x, y = torch.randn(BLOCK, 1, 6, 6), torch.arange(BLOCK) % 5
+    gradients = gradients_of(net, select_weights(net), clip=1e-3)
+    assert torch.cat(gradients.integers(x, y), 1).any(1).all()
+    monkeypatch.setattr("dppl.finetune.gradients._SLACK", -1e-3)
+    assert not torch.cat(gradients.integers(x, y), 1).any()
+
+
 def test_rows_that_are_not_finite_are_zero_and_touch_no_other(torch, net):
     gradients = gradients_of(net, select_weights(net))
     x, y = torch.randn(BLOCK, 1, 6, 6), torch.arange(BLOCK) % 5

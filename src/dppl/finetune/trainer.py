@@ -245,7 +245,7 @@ class DPTrainer:
         ParameterError, InputError, BudgetError, BudgetExceeded
             If a parameter breaks its rule, the input does not fit, or the budget or ledger refuses.
         """
-        records = records_of(X)
+        records, self._source = records_of(X), randomness(self.random_state)
         if checkpoint is not None and self.random_state is not None:
             raise ParameterError(
                 "needs random_state=None: a run that goes on would repeat its noise.", parameter="checkpoint"
