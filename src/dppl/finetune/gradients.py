@@ -138,7 +138,7 @@ class RecordGradients:
         norm = sum(torch.linalg.vector_norm(part, dim=1).double().square() for part in rows).sqrt()
         scale = (RADIUS * (1 - _SLACK) / norm.clamp(min=self._clip)).float()[:, None]
         whole = [(part * scale).nan_to_num(0.0, 0.0, 0.0).clamp(-RADIUS, RADIUS).trunc().int() for part in rows]
-        # Squares below 2⁴⁵ and their sums up to 2⁵³ are exact in float64, and larger sums cannot come out below that.
+        # Squares up to 2⁴⁴ and their sums up to 2⁵³ are exact in float64, and larger sums cannot come out below that.
         squared = sum(part.double().square().sum(1) for part in whole)
         short = (squared <= float(RADIUS) ** 2).int()[:, None]
         return [part * short for part in whole]
