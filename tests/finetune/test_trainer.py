@@ -386,6 +386,9 @@ def test_a_run_that_goes_on_is_charged_once(net, images, tmp_path):
     copy.write_bytes(path.read_bytes())
     make(net, GaussianDP(1.0)).fit(*images, ledger=ledger, checkpoint=path)
     assert len(ledger.releases()) == 1
+    with overheard() as heard:
+        make(net, GaussianDP(1.0)).fit(*images, ledger=ledger, checkpoint=path)  # it has ended
+    assert (len(heard), len(ledger.releases())) == (0, 1)
     # A second run from a copy draws again, and pays again.
     make(net, GaussianDP(1.0)).fit(*images, ledger=ledger, checkpoint=copy)
     assert len(ledger.releases()) == 2

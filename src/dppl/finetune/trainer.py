@@ -147,7 +147,6 @@ class DPTrainer:
         self.momentum, self.warmup_steps, self.augment, self.block = momentum, warmup_steps, augment, block
         self.random_state = random_state
         self._source = randomness(random_state)
-        self._torch = optional("torch", "torch", "torch")
         names = dict(module.named_parameters())
         if not self.selection or not set(self.selection) <= set(names):
             raise ParameterError("must name parameters of the module, at least one.", parameter="selection")
@@ -254,7 +253,7 @@ class DPTrainer:
             raise ParameterError("partition names a part of a ledger's data set; pass ledger as well.")
         shape, integral = records.shape[1:], records.dtype.kind in "iu"
         plan = self.plan(shape, integral=integral) if plan is None else plan
-        file = Checkpoint(checkpoint, self._identity(shape) if checkpoint is not None else "")
+        file = Checkpoint(checkpoint, self._identity(plan, shape) if checkpoint is not None else "")
         with file.held():
             state = file.read() or self._start()
             if len(state.values) != plan.gradients.size:
@@ -332,9 +331,11 @@ class DPTrainer:
         names = ("steps", "sampling_rate", "batch_size", "clip", "momentum", "warmup_steps", "block")
         return {"budget": self.budget.to_dict(), **{name: getattr(self, name) for name in names}}
 
-    def _identity(self, shape: tuple[int, ...]) -> str:
+    def _identity(self, plan: TrainingPlan, shape: tuple[int, ...]) -> str:
+        """Return a digest of all that decides a run but the private records, its noise among it."""
         places = {name: None if p is None else p.tolist() for name, p in self.selection.items()}
-        public = [self._described(), dict(self.learning_rate), places, shape]
+        released = [release.to_dict() for release in plan.guarantee.releases]
+        public = [released, self._described(), dict(self.learning_rate), places, shape]
         return tensors_digest(json.dumps(public, sort_keys=True), self.module.state_dict().items())
 
 
