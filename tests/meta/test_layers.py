@@ -9,6 +9,7 @@ import pytest
 
 import dppl
 from dppl.estimators.registry import ENTRIES
+from dppl.finetune import DPTrainer, SparseFinetuner
 
 SOURCE = Path(dppl.__file__).parent
 # From bottom to top; a module may import from its own layer and those below.
@@ -26,6 +27,7 @@ LAYERS = [
     {"encoders"},
     {"embedding"},
     {"training"},
+    {"finetune"},
     {"audit"},
     {"experiments"},
     {"cards"},
@@ -120,6 +122,7 @@ NAMES = (
     "encoders",
     "embedding",
     "training",
+    "finetune",
     "audit",
     "cards",
     "errors",
@@ -138,7 +141,12 @@ def test_exports_are_complete_and_sorted(name):
     )
 
 
-ESTIMATORS = [dppl.PrivateSearch, *(entry.load() for entry in ENTRIES if not entry.former_method)]
+ESTIMATORS = [
+    dppl.PrivateSearch,
+    DPTrainer,
+    SparseFinetuner,
+    *(entry.load() for entry in ENTRIES if not entry.former_method),
+]
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)

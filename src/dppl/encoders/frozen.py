@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dppl._optional import optional
 from dppl.errors import MissingExtra, ParameterError
 
-__all__ = ["FrozenModel", "in_pooler", "load_torch"]
+__all__ = ["FrozenModel", "in_pooler", "load_torch", "tensors_digest"]
 
 
 def load_torch(extra: str) -> Any:
@@ -109,18 +109,11 @@ class FrozenModel:
         """Return the SHA-256 of a description and of all parameters but those of `poolers` that do not count."""
         counts = poolers or {}
         state = self._model.state_dict().items()
-        return self._digest(description, ((name, tensor) for name, tensor in state if counts.get(name, True)))
+        return tensors_digest(description, ((name, tensor) for name, tensor in state if counts.get(name, True)))
 
     def state(self) -> str:
         """Return the SHA-256 of all buffers, those included that no file holds."""
-        return self._digest("", self._model.named_buffers())
-
-    def _digest(self, description: str, tensors: Iterable[tuple[str, Any]]) -> str:
-        digest = hashlib.sha256(description.encode())
-        for name, tensor in sorted(tensors):
-            digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-            digest.update(tensor.cpu().contiguous().reshape(-1).view(self._torch.uint8).numpy())
-        return digest.hexdigest()
+        return tensors_digest("", self._model.named_buffers())
 
     def __call__(self, arrays: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
         """Embed a batch."""
@@ -147,6 +140,15 @@ class FrozenModel:
         finally:
             pool.shutdown(cancel_futures=True)
             torch.set_num_threads(before)  # threads that others start later take over what was set last
+
+
+def tensors_digest(description: str, tensors: Iterable[tuple[str, Any]]) -> str:
+    """Return the SHA-256 of a description and of tensors with their names, in the order of these."""
+    digest = hashlib.sha256(description.encode())
+    for name, tensor in sorted(tensors, key=lambda item: item[0]):
+        digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(import_module("torch").uint8).numpy())
+    return digest.hexdigest()
 
 
 def in_pooler(name: str) -> bool:

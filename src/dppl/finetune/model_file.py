@@ -1,0 +1,90 @@
+"""The file of a fine-tuned model: the trained weights, the guarantee, and the digest of the public module beneath.
+
+Which weights they are follows from the public module and the parameters, so the file holds their values only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import safe_open
+from safetensors.numpy import save as to_safetensors
+
+from dppl._files import write_atomically
+from dppl._version import __version__
+from dppl.encoders.frozen import tensors_digest
+from dppl.errors import InputError, ModelFileError
+from dppl.finetune.trainer import set_weights, weights_of
+from dppl.privacy import Guarantee
+
+if TYPE_CHECKING:
+    from dppl.finetune.sparse import SparseFinetuner
+
+_FORMAT, _KEY = 1, "dppl_finetune"
+# What decides which weights are trained, and how records are taken; all else is in the guarantee or of the past.
+_SAVED = ("sparsity", "train", "head", "block")
+
+
+def module_digest(module: Any) -> str:
+    """Return the SHA-256 of the weights and buffers of a module, with their names."""
+    return tensors_digest("", module.state_dict().items())
+
+
+def save(model: SparseFinetuner, path: str | os.PathLike[str], *, overwrite: bool) -> None:
+    """Write a fitted model; see `SparseFinetuner.save`."""
+    description = {
+        "format": _FORMAT,
+        "written_by": f"dppl {__version__}",
+        "module": module_digest(model.module),
+        "parameters": {name: getattr(model, name) for name in _SAVED} | {"train": sorted(model.train)},
+        "classes": model.classes_.tolist(),
+        "guarantee": model.guarantee_.to_dict(),
+    }
+    values = np.concatenate(list(weights_of(model.module_, model.selection_).values()))
+    text = json.dumps(description, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    write_atomically(path, to_safetensors({"values": values}, {_KEY: text}), overwrite=overwrite)
+
+
+def read(
+    path: str | os.PathLike[str], module: Any
+) -> tuple[dict[str, Any], NDArray[Any], Guarantee, NDArray[np.float32]]:
+    """Return parameters, classes, guarantee and trained weights of a file, if it is one for this module.
+
+    Raises
+    ------
+    ModelFileError, InputError
+        As `SparseFinetuner.load`.
+    """
+    name = os.fspath(path)
+    found = None
+    if not os.path.isfile(name):
+        raise FileNotFoundError(f"there is no model file {name}.")
+    try:
+        with safe_open(name, framework="numpy") as file:
+            fields = json.loads(file.metadata()[_KEY])
+            values = file.get_tensor("values")
+        guarantee = Guarantee.from_dict(fields["guarantee"])
+        if fields["format"] == _FORMAT and values.dtype == np.float32 and np.isfinite(values).all():
+            found = fields["parameters"], np.array(fields["classes"]), guarantee, values
+    except Exception:  # a damaged file may raise anything
+        found = None
+    if found is None or not found[2].stays_within_budget():
+        raise ModelFileError(f"{name} is not a whole model of SparseFinetuner. Fetch or fit it again.")
+    if fields["module"] != module_digest(module):
+        raise InputError(f"{name} was fitted on another public module; its weights have another digest.")
+    return found
+
+
+def restored(model: SparseFinetuner, guarantee: Guarantee, values: NDArray[np.float32]) -> SparseFinetuner:
+    """Return the model as it was after its fit."""
+    module, selection = model._selected(len(np.unique(np.asarray(model.classes))))
+    if sum(len(part) for part in weights_of(module, selection).values()) != len(values):
+        raise ModelFileError("the trained weights do not fit the module.")
+    set_weights(module, selection, values)
+    model.module_, model.selection_ = module.requires_grad_(False), dict(selection)
+    model.classes_, model.guarantee_ = np.unique(np.asarray(model.classes)), guarantee
+    return model

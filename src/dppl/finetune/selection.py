@@ -1,0 +1,126 @@
+"""Which weights of a network are trained, decided from the public network alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl import _validate
+from dppl._optional import optional
+from dppl.errors import ParameterError
+
+__all__ = ["PARTS", "Selection", "head_of", "select_weights"]
+
+PARTS = ("head", "norm", "conv")
+# A parameter's name to the flat positions that are trained, in ascending order; None is all of them.
+Selection: TypeAlias = Mapping[str, NDArray[np.int64] | None]
+
+
+def select_weights(
+    module: Any, train: Collection[str] = PARTS, *, sparsity: float = 0.01, head: str | None = None
+) -> dict[str, NDArray[np.int64] | None]:
+    """Choose the weights that sparse fine-tuning trains.
+
+    Luo, Wu, Adeli, Fei-Fei (CVPR 2021), section 4.4, Procedures 1 and 2. A normalisation layer is one of torch, or of a
+    class whose name ends in "Norm". Only weights of convolutions are among the largest, not their biases.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Public: what is chosen depends on its weights.
+    train : collection of {"head", "norm", "conv"}
+        Which parts: all of the head, scale and shift of all normalisation layers, and the largest weights of all
+        convolutions. ``("head", "norm")`` is FiLM.
+    sparsity : float, default=0.01
+        Share of the convolutions' weights, above 0 and at most 1: those of largest magnitude over all convolutions
+        together, rounded to a whole number and at least one. Of equal ones the earlier counts as larger.
+    head : str, default=None
+        Name of the last linear layer, where it is not the one that the module holds last.
+
+    Returns
+    -------
+    dict of str to ndarray of int64, or None
+        For each parameter that is trained the flat positions of its trained weights; None is all.
+
+    Raises
+    ------
+    ParameterError
+        If a parameter breaks its rule, or the module has no such part.
+    """
+    if isinstance(train, str) or not train:
+        raise ParameterError(f"must name parts among {', '.join(PARTS)}; got {train!r}.", parameter="train")
+    for part in train:
+        _validate.one_of(PARTS, train=part)
+    if sparsity != 1:
+        _validate.open_unit(sparsity=sparsity)
+    chosen: dict[str, NDArray[np.int64] | None] = {}
+    if "head" in train:
+        chosen |= dict.fromkeys(_parameters(module, [head_of(module, head)]))
+    if "norm" in train:
+        layers = [name for name, layer in module.named_modules() if _is_norm(layer)]
+        chosen |= dict.fromkeys(_found(_parameters(module, layers), "norm"))
+    if "conv" in train:
+        chosen |= _largest(module, sparsity)
+    return {name: chosen[name] for name, _ in module.named_parameters() if name in chosen}
+
+
+def head_of(module: Any, head: str | None = None) -> str:
+    """Return the name of the head: the one given, or that of the last linear layer.
+
+    Raises
+    ------
+    ParameterError
+        If there is no linear layer of that name, or none at all.
+    """
+    torch = optional("torch", "torch", "torch")
+    linear: list[str] = [name for name, layer in module.named_modules() if isinstance(layer, torch.nn.Linear)]
+    if head is None and linear:
+        return linear[-1]
+    if head is None or head not in linear:
+        raise ParameterError("must name a linear layer of the module; there is none of that name.", parameter="head")
+    return head
+
+
+def _parameters(module: Any, layers: list[str]) -> list[str]:
+    """Return the parameters that layers hold themselves, by the names that the module gives them."""
+    return [
+        f"{layer}.{name}".lstrip(".")
+        for layer in layers
+        for name, _ in module.get_submodule(layer).named_parameters(recurse=False)
+    ]
+
+
+def _is_norm(layer: Any) -> bool:
+    torch = optional("torch", "torch", "torch")
+    kinds = (torch.nn.modules.batchnorm._NormBase, torch.nn.LayerNorm, torch.nn.GroupNorm)
+    return isinstance(layer, kinds) or type(layer).__name__.endswith("Norm")
+
+
+def _largest(module: Any, sparsity: float) -> dict[str, NDArray[np.int64] | None]:
+    """Return where the largest weights of all convolutions are: one threshold, and ties by position."""
+    torch = optional("torch", "torch", "torch")
+    layers = [name for name, layer in module.named_modules() if isinstance(layer, torch.nn.modules.conv._ConvNd)]
+    names = _found([name for name in _parameters(module, layers) if name.endswith("weight")], "conv")
+    sizes = [module.get_parameter(name).detach().abs().flatten().to("cpu", torch.float64).numpy() for name in names]
+    every = np.concatenate(sizes)
+    if not np.isfinite(every).all():
+        raise ParameterError("module holds weights that are not finite.")
+    count = max(1, round(sparsity * len(every)))
+    threshold = np.partition(every, len(every) - count)[len(every) - count]
+    taken = every > threshold
+    taken[np.flatnonzero(every == threshold)[: count - int(taken.sum())]] = True
+    masks = np.split(taken, np.cumsum([len(size) for size in sizes])[:-1])
+    return {
+        name: None if mask.all() else np.flatnonzero(mask)
+        for name, mask in zip(names, masks, strict=True)
+        if mask.any()
+    }
+
+
+def _found(names: list[str], part: str) -> list[str]:
+    if not names:
+        raise ParameterError(f"the module has no weights of the part {part!r}; leave it out.", parameter="train")
+    return names

@@ -1,0 +1,344 @@
+"""Sparse fine-tuning: the head, the normalisation layers and the largest weights of the convolutions."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Collection
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dppl import _validate
+from dppl._optional import optional
+from dppl.errors import ParameterError
+from dppl.estimators import reading
+from dppl.finetune import model_file
+from dppl.finetune.gradients import logits_of
+from dppl.finetune.selection import PARTS, Selection, head_of, select_weights
+from dppl.finetune.trainer import DPTrainer, TrainingPlan, records_of
+from dppl.privacy import Budget, Guarantee, Ledger
+
+__all__ = ["SparseFinetuner"]
+
+
+class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    r"""Train a new head, the normalisation layers and few weights of the convolutions of a public network.
+
+    Luo, Wu, Adeli and Fei-Fei (CVPR 2021) [1]_, with the recipe of their section 5.8 as defaults. Their noise
+    multiplier of 15 is about ``ApproxDP(1.13, 1e-5)`` at these defaults; here the budget decides the noise.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Public network, with group or layer normalisation; see `to_group_norm`. It is not changed.
+    budget : ApproxDP, GaussianDP or ZCDP
+        What the training may spend; ApproxDP with `sampling_rate` below 1.
+    classes : array-like of shape (n_classes,)
+        Public list of classes.
+    sparsity : float, default=0.01
+        Share of the convolutions' weights that is trained, see `select_weights`. No budget covers choosing it by
+        private data.
+    train : collection of {"head", "norm", "conv"}
+        What is trained. Without ``"head"`` the module's own stays, which must have one output a class.
+    head : str, default=None
+        Name of the last linear layer, where the module does not hold it last. A new one of zeros takes its place.
+    batch_size : float, default=5000
+        Public number to divide the sum of a step by: `sampling_rate` times a public guess of the number of records.
+    sampling_rate : float, default=0.1
+        Probability with which a record takes part in a step. 1 is the full batch.
+    epochs : float, default=200
+        A training has ``epochs / sampling_rate`` steps, rounded up, so that a record takes part in as many on average.
+    warmup_epochs : float, default=1
+        Over which the learning rate rises linearly; over all epochs it falls as a cosine.
+    head_learning_rate : float, default=0.8
+        Of the head.
+    learning_rate : float, default=0.01
+        Of all else.
+    momentum : float, default=0.9
+        Share of the velocity that is kept from step to step.
+    clip : float, default=1.0
+        Longest gradient of a record that keeps its length, over all trained weights together.
+    augment : callable, default=None
+        Takes a record as a tensor and returns another of its shape, by itself, before the gradient is clipped.
+    block : int, default=32
+        Records that are computed at once; it changes memory and time only.
+    unknown_labels : {"error", "ignore"}, default="error"
+        What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
+    random_state : int, default=None
+        None draws samples and noise from the operating system. An integer repeats a run, and the guarantee then says
+        that the model must not be released.
+
+    Attributes
+    ----------
+    module_ : torch.nn.Module
+        The trained copy. Safe to publish.
+    selection_ : dict of str to ndarray of int64, or None
+        The trained weights, by parameter.
+    classes_ : ndarray of shape (n_classes,)
+        The sorted class list: the order of the logits.
+    guarantee_ : Guarantee
+        What is promised. ``print(model.guarantee_)``.
+
+    Notes
+    -----
+    **Privacy.** Unit: one record. Relation: add or remove one record. Released: the sums of clipped gradients of all
+    steps, from which `module_` follows, as by `DPTrainer`. Sensitivity: the clipping norm, 2²² in steps of rounding.
+    Public inputs: `module`, from which the mask follows, `classes`, all parameters, the shape of a record.
+    Not covered: choice of parameters, `sparsity` among them, by private data, timing, a changed label (two steps).
+
+    References
+    ----------
+    .. [1] Luo, Wu, Adeli, Fei-Fei (2021), Scalable differential privacy with sparse network finetuning, CVPR.
+    """
+
+    module_: Any
+    selection_: dict[str, NDArray[np.int64] | None]
+    classes_: NDArray[Any]
+    guarantee_: Guarantee
+
+    def __init__(
+        self,
+        module: Any,
+        budget: Budget,
+        classes: ArrayLike,
+        *,
+        sparsity: float = 0.01,
+        train: Collection[str] = PARTS,
+        head: str | None = None,
+        batch_size: float = 5000,
+        sampling_rate: float = 0.1,
+        epochs: float = 200,
+        warmup_epochs: float = 1,
+        head_learning_rate: float = 0.8,
+        learning_rate: float = 0.01,
+        momentum: float = 0.9,
+        clip: float = 1.0,
+        augment: Callable[[Any], Any] | None = None,
+        block: int = 32,
+        unknown_labels: str = "error",
+        random_state: int | None = None,
+    ) -> None:
+        self.module = module
+        self.budget = budget
+        self.classes = classes
+        self.sparsity = sparsity
+        self.train = train
+        self.head = head
+        self.batch_size = batch_size
+        self.sampling_rate = sampling_rate
+        self.epochs = epochs
+        self.warmup_epochs = warmup_epochs
+        self.head_learning_rate = head_learning_rate
+        self.learning_rate = learning_rate
+        self.momentum = momentum
+        self.clip = clip
+        self.augment = augment
+        self.block = block
+        self.unknown_labels = unknown_labels
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        ledger: Ledger | None = None,
+        partition: str | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        progress: Callable[[int], object] | None = None,
+    ) -> Self:
+        """Train a copy of the module on (`X`, `y`).
+
+        Parameters
+        ----------
+        X : array-like or tensor of shape (n_records, ...)
+            Private records, as the module takes them.
+        y : array-like of shape (n_records,)
+            Private labels.
+        ledger, partition, checkpoint, progress
+            As in `DPTrainer.fit`.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ParameterError, InputError, BudgetError, BudgetExceeded, UnknownLabelError
+            If a parameter breaks its rule, the input does not fit, or the budget or ledger refuses.
+        """
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+        records = records_of(X)
+        labels = reading.as_labels(y, records)
+        classes, trainer = self._prepared()
+        plan = self._plan(trainer, records.shape[1:], integral=records.dtype.kind in "iu")
+        trainer.fit(
+            records,
+            lambda: reading.class_codes(labels, classes, self.unknown_labels),
+            plan=plan,
+            ledger=ledger,
+            partition=partition,
+            checkpoint=checkpoint,
+            progress=progress,
+        )
+        self.classes_, self.selection_ = classes, trainer.selection
+        self.module_, self.guarantee_ = trainer.module_, trainer.guarantee_
+        return self
+
+    def plan(self, shape: tuple[int, ...], *, integral: bool = False) -> Guarantee:
+        """Return what a fit on records of this shape would guarantee and cost: nothing is fitted or charged.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Of one record.
+        integral : bool, default=False
+            Whether records are integers, such as tokens.
+        """
+        return self._plan(self._prepared()[1], shape, integral=integral).guarantee
+
+    def decision_function(self, X: Any) -> NDArray[np.float32]:
+        """Return the logits, of shape (n, n_classes).
+
+        Parameters
+        ----------
+        X : array-like or tensor of shape (n, ...)
+            Records to classify; they cost nothing.
+        """
+        check_is_fitted(self, "module_")
+        torch, records = optional("torch", "torch", "torch"), records_of(X)
+        device = next(self.module_.parameters()).device
+        kind = torch.int64 if records.dtype.kind in "iu" else torch.float32
+        found = [np.empty((0, len(self.classes_)), np.float32)]
+        with torch.no_grad():
+            for start in range(0, len(records), self.block):
+                x = torch.as_tensor(records[start : start + self.block]).to(device, kind)
+                found.append(logits_of(self.module_(x)).cpu().numpy())
+        return np.concatenate(found)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the class of the largest logit for each record.
+
+        Parameters
+        ----------
+        X : array-like or tensor of shape (n, ...)
+        """
+        return np.asarray(self.classes_[self.decision_function(X).argmax(axis=1)])
+
+    def predict_proba(self, X: Any) -> NDArray[np.float32]:
+        """Return the softmax of the logits, of shape (n, n_classes); clipping and noise leave it uncalibrated.
+
+        Parameters
+        ----------
+        X : array-like or tensor of shape (n, ...)
+        """
+        return np.asarray(softmax(self.decision_function(X), axis=1))
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the trained weights, the guarantee and the digest of the public module to one safetensors file.
+
+        Parameters
+        ----------
+        path : path
+        overwrite : bool, default=False
+            Whether an existing file may be replaced.
+
+        Raises
+        ------
+        FileExistsError
+            If the file exists and `overwrite` is False.
+        """
+        check_is_fitted(self, "module_")
+        model_file.save(self, path, overwrite=overwrite)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], module: Any) -> Self:
+        """Read what `save` wrote, on top of the public module.
+
+        Parameters
+        ----------
+        path : path
+        module : torch.nn.Module
+            The public module of the fit, whose digest the file holds.
+
+        Raises
+        ------
+        ModelFileError
+            If the file is damaged or something else.
+        InputError
+            If the module is another.
+        """
+        parameters, classes, guarantee, values = model_file.read(path, module)
+        model = cls(module, guarantee.budget, classes, **parameters)
+        return model_file.restored(model, guarantee, values)
+
+    def _prepared(self) -> tuple[NDArray[Any], DPTrainer]:
+        """Return the class list and the trainer of a network with a new head, from parameters and public inputs."""
+        _validate.positive(
+            epochs=self.epochs, learning_rate=self.learning_rate, head_learning_rate=self.head_learning_rate
+        )
+        _validate.not_negative(warmup_epochs=self.warmup_epochs)
+        _validate.positive(sampling_rate=self.sampling_rate)
+        _validate.one_of(reading.UNKNOWN_LABELS, unknown_labels=self.unknown_labels)
+        if self.classes is None:
+            raise ParameterError("must be the public list of classes; got None.", parameter="classes")
+        classes = reading.public_classes(self.classes, np.empty(0, np.intp))
+        module, selection = self._selected(len(classes))
+        head = head_of(module, self.head) if "head" in self.train else ""
+        rates = {
+            name: self.head_learning_rate if head and name.startswith(f"{head}.") else self.learning_rate
+            for name in selection
+        }
+        trainer = DPTrainer(
+            module,
+            selection,
+            self.budget,
+            steps=math.ceil(self.epochs / self.sampling_rate - 1e-9),
+            batch_size=self.batch_size,
+            sampling_rate=self.sampling_rate,
+            clip=self.clip,
+            learning_rate=rates,
+            momentum=self.momentum,
+            warmup_steps=math.ceil(self.warmup_epochs / self.sampling_rate - 1e-9),
+            augment=self.augment,
+            block=self.block,
+            random_state=self.random_state,
+        )
+        return classes, trainer
+
+    def _selected(self, n_classes: int) -> tuple[Any, Selection]:
+        """Return a copy of the module with a head of zeros, where it is trained, and what is trained of it."""
+        module = deepcopy(self.module)
+        if "head" in self.train:
+            name = head_of(module, self.head)
+            old = module.get_submodule(name)
+            new = optional("torch", "torch", "torch").nn.Linear(old.in_features, n_classes).to(old.weight)
+            new.weight.data.zero_()
+            new.bias.data.zero_()
+            module.set_submodule(name, new)
+        return module, select_weights(module, self.train, sparsity=self.sparsity, head=self.head)
+
+    def _plan(self, trainer: DPTrainer, shape: tuple[int, ...], *, integral: bool) -> TrainingPlan:
+        plan = trainer.plan(shape, integral=integral)
+        if plan.gradients.n_outputs != len(self.classes):  # type: ignore[arg-type]
+            raise ParameterError("the module's head has another number of outputs than there are classes.")
+        guarantee = plan.guarantee
+        missing = list(guarantee.not_covered)
+        if self.unknown_labels == "error":
+            missing.append("whether the fit stopped at a label outside the class list (unknown_labels='error')")
+        return replace(
+            plan,
+            guarantee=replace(
+                guarantee,
+                public_inputs=("the list of classes", *guarantee.public_inputs),
+                not_covered=tuple(missing),
+            ),
+        )

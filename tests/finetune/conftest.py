@@ -1,0 +1,30 @@
+"""A small public network and labelled images, for tests of training."""
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def net(torch):
+    """Return a network of two convolutions with group normalisation and activations in place, for 5 classes."""
+    torch.manual_seed(0)
+    nn = torch.nn
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1, bias=False),
+        nn.GroupNorm(2, 8),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(8, 12, 3, stride=2, groups=2),
+        nn.GroupNorm(3, 12),
+        nn.ReLU(inplace=True),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(12, 5),
+    )
+
+
+@pytest.fixture
+def images():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 40)
+    X = rng.normal(size=(40, 1, 6, 6)) + 1.5 * rng.normal(size=(3, 1, 6, 6))[y]
+    return X.astype(np.float32), y
