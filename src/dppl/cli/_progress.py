@@ -89,7 +89,7 @@ class _Spent(ProgressColumn):
         if not task.completed:
             return Text("")
         twentieths = math.ceil(20 * task.completed / self._steps)
-        return Text(f"epsilon <= {rounded_up(self._epsilon(math.ceil(twentieths * self._steps / 20)))}")
+        return Text(f"epsilon <= {rounded_up(self._epsilon(math.ceil(twentieths * self._steps / 20)), 4)}")
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from dppl.data import read_classes
 from dppl.embedding import Columns, Source, open_source
 from dppl.errors import BudgetError, ParameterError
 from dppl.finetune import SparseFinetuner, workflow
-from dppl.finetune.networks import load_network
+from dppl.finetune.networks import is_code, load_network
 from dppl.finetune.selection import PARTS
 from dppl.privacy import ApproxDP, Budget, Guarantee, PureDP
 from dppl.training.workflow import report_of
@@ -189,7 +189,7 @@ def finetune(
             ledger=account,
             partition=partition,
         )
-    _print_summary(model, out)
+    _print_summary(model, out, needs_code=is_code(network))
     tell_report(report)
 
 
@@ -198,6 +198,8 @@ def _sampling_rate(rate: float | None, budget: Budget, ledger: str | None) -> fl
     if isinstance(budget, PureDP):
         raise BudgetError("--epsilon without --delta is pure DP, which Gaussian noise cannot give; add --delta D.")
     sampled = rate is not None and rate != 1
+    if sampled:
+        _validate.open_unit(sampling_rate=rate)
     if sampled and not isinstance(budget, ApproxDP):
         raise BudgetError("--sampling-rate below 1 is accounted in --epsilon and --delta; give these, or leave it out.")
     if sampled and ledger is not None:
@@ -219,10 +221,11 @@ def _watched(stage: Source | Guarantee) -> Iterator[Callable[[int], object] | No
             yield progress
 
 
-def _print_summary(model: SparseFinetuner, out: Path) -> None:
+def _print_summary(model: SparseFinetuner, out: Path, *, needs_code: bool) -> None:
     """Say what was released. Everything here is in the model file, or was public before."""
     typer.echo(f"SparseFinetuner: {len(model.classes_)} classes, trained {', '.join(model.train)}, {model.budget}.")
-    typer.echo(f"Saved to {printable(out)}. Next: dppl predict {printable(out)} DATA")
+    code = " --encoder URI, which names the network" if needs_code else ""
+    typer.echo(f"Saved to {printable(out)}. Next: dppl predict {printable(out)} DATA{code}")
     typer.echo()
     console().print(printable(model.guarantee_.summary()))
     console().print(numbers(model.guarantee_))
