@@ -39,9 +39,9 @@ def make():
 NETWORK = "python:net.py:make@net.safetensors?size=6&mean=0.5,0.5,0.5"
 FINETUNE = [
     *("finetune", "photos", "--network", NETWORK, "--classes", "classes.txt", "--out", "m.safetensors"),
-    *("--batch-size", "24", "--epochs", "12", "--block", "8", "--head-learning-rate", "8"),
+    *("--batch-size", "24", "--epochs", "12", "--block", "8", "--head-learning-rate", "2"),
 ]
-EXACT = ["--mu", "9000", "--seed", "3"]  # hardly any noise
+EXACT = ["--mu", "9000", "--seed", "3", "--epochs", "80"]  # hardly any noise
 
 
 def write_images(folder, seed):
@@ -118,8 +118,8 @@ def test_the_command_trains_what_the_library_trains(trained, cli):
         for path in sorted((trained / "photos" / name).glob("[0-9].png"))
     ]
     again = SparseFinetuner(
-        network.module, GaussianDP(9000), CLASSES, train=("head", "norm"), head=network.head, batch_size=24, epochs=12,
-        block=8, head_learning_rate=8.0, sampling_rate=1.0, random_state=3,
+        network.module, GaussianDP(9000), CLASSES, train=("head", "norm"), head=network.head, batch_size=24, epochs=80,
+        block=8, head_learning_rate=2.0, sampling_rate=1.0, random_state=3,
     )  # fmt: skip
     again.fit(network.inputs(np.concatenate([row for row, _ in table])), [name for _, name in table])
     for name, tensor in again.module_.state_dict().items():
