@@ -21,8 +21,8 @@ from dppl.finetune.checkpoint import Checkpoint
 from dppl.finetune.networks import load_network
 from dppl.mechanisms import overheard
 
-CLASSES = ("bright", "dark", "grey")
-SHADES = {"dark": 30, "grey": 128, "bright": 225}
+CLASSES = ("blue", "green", "red")
+COLOURS = {"red": (200, 40, 40), "green": (40, 200, 40), "blue": (40, 40, 200)}
 CODE = """
 from pathlib import Path
 
@@ -46,10 +46,10 @@ EXACT = ["--mu", "9000", "--seed", "3", "--epochs", "80"]  # hardly any noise
 
 def write_images(folder, seed):
     rng = np.random.default_rng(seed)
-    for name, shade in SHADES.items():
+    for name, colour in COLOURS.items():
         (folder / name).mkdir(parents=True)
         for number in range(8):
-            pixels = np.clip(shade + rng.integers(-20, 20, (9, 7, 3)), 0, 255).astype(np.uint8)
+            pixels = np.clip(colour + rng.integers(-20, 20, (9, 7, 3)), 0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(folder / name / f"{number}.png")
 
 
@@ -61,7 +61,7 @@ def photos(torch, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_images(tmp_path / "photos", 0)
     write_images(tmp_path / "new", 1)
-    (tmp_path / "photos" / "dark" / "odd.png").write_text("no image")
+    (tmp_path / "photos" / "red" / "odd.png").write_text("no image")
     (tmp_path / "classes.txt").write_text("".join(f"{name}\n" for name in CLASSES))
     (tmp_path / "net.py").write_text(CODE)
     names = {}
@@ -96,7 +96,7 @@ def test_it_trains_and_leaves_the_model_and_the_owners_list(photos, cli):
     assert left == {"ran", "m.safetensors", "m.safetensors.private.jsonl"}
     report = photos / "m.safetensors.private.jsonl"
     assert stat.S_IMODE(report.stat().st_mode) == 0o600
-    assert "dark/odd.png" in report.read_text()
+    assert "red/odd.png" in report.read_text()
 
 
 def test_its_model_predicts_and_evaluates(trained, cli):
@@ -162,7 +162,7 @@ def test_batches_are_sampled_by_default_where_the_budget_knows_that(photos, cli)
 
 
 def test_labels_may_stand_in_a_file(photos, cli):
-    (photos / "labels.csv").write_text("file,label\ndark/1.png,dark\ngrey/2.png,grey\nbright/3.png,bright\n")
+    (photos / "labels.csv").write_text("file,label\nred/1.png,red\ngreen/2.png,green\nblue/3.png,blue\n")
     run(cli, *FINETUNE, *EXACT, "--labels", "labels.csv", "--train", "head,conv", "--sparsity", "0.5")
     assert "weights of conv, head" in run(cli, "show", "m.safetensors").stdout
 
@@ -311,19 +311,19 @@ def test_without_torch_it_says_what_to_install(photos, cli, error_line, monkeypa
 def test_images_need_labels(photos, cli, error_line):
     flat = photos / "flat"
     flat.mkdir()
-    (photos / "photos" / "dark" / "1.png").rename(flat / "1.png")
+    (photos / "photos" / "red" / "1.png").rename(flat / "1.png")
     result = cli("finetune", "flat", *FINETUNE[2:], "--mu", "1")
     assert result.exit_code == 2
     assert "flat has no labels; sort the images into a folder for each class" in error_line(result)
 
 
 def test_texts_are_refused(photos, cli, error_line):
-    (photos / "mails.csv").write_text("text,label\nhello,dark\n")
+    (photos / "mails.csv").write_text("text,label\nhello,red\n")
     assert "must hold images; it holds texts" in error_line(cli("finetune", "mails.csv", *FINETUNE[2:], "--mu", "1"))
 
 
 def test_a_label_outside_the_list_stops_it_and_is_not_named(photos, cli, error_line):
-    (photos / "photos" / "dark").rename(photos / "photos" / "secret")
+    (photos / "photos" / "red").rename(photos / "photos" / "secret")
     result = cli(*FINETUNE, "--mu", "1")
     assert result.exit_code == 4
     line = error_line(result)
@@ -371,7 +371,7 @@ def test_a_model_that_names_no_network_is_for_python_alone(trained, cli, error_l
     network = load_network(NETWORK)
     SparseFinetuner.load("m.safetensors", network.module)  # which keeps the name
     model = SparseFinetuner(network.module, GaussianDP(1.0), CLASSES, train=("head",), epochs=1, sampling_rate=1.0)
-    model.fit(np.zeros((2, 3, 6, 6)), ["dark", "grey"]).save("python.safetensors")
+    model.fit(np.zeros((2, 3, 6, 6)), ["red", "green"]).save("python.safetensors")
     assert "does not name its network" in error_line(cli("predict", "python.safetensors", "new"))
     assert "not named" in run(cli, "show", "python.safetensors").stdout
 
