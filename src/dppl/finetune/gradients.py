@@ -116,7 +116,8 @@ class RecordGradients:
         for place in range(len(records) if augment is not None else 0):
             x[place] = augment(x[place])  # type: ignore[misc]
         rows = self.integers(x.to(self._device), y.to(self._device))
-        return np.concatenate([part[: len(records)].sum(0).cpu().numpy() for part in rows])
+        sums = [columns[: len(records)].double().sum(0) for part in rows for columns in _in_parts(part)]
+        return np.concatenate([part.cpu().numpy() for part in sums]).astype(np.int64)
 
     def integers(self, x: Any, y: Any) -> list[Any]:
         """Return integer rows of length at most `RADIUS`: gradients, clipped over all trained weights together.
@@ -130,18 +131,19 @@ class RecordGradients:
 
         Returns
         -------
-        list of tensors of shape (block, ...), int32
-            One for each parameter.
+        list of tensors of shape (block, ...), float32
+            One for each parameter. They hold integers, which float32 does exactly up to 2²⁴.
         """
         torch = self._torch
         rows = self.rows(x, y)
         norm = sum(torch.linalg.vector_norm(part, dim=1).double().square() for part in rows).sqrt()
         scale = (RADIUS * (1 - _SLACK) / norm.clamp(min=self._clip)).float()[:, None]
-        whole = [(part * scale).nan_to_num(0.0, 0.0, 0.0).clamp(-RADIUS, RADIUS).trunc().int() for part in rows]
+        for part in rows:  # in place: with many trained weights this is most of the memory
+            part.mul_(scale).nan_to_num_(0.0, 0.0, 0.0).clamp_(-RADIUS, RADIUS).trunc_()
         # Squares up to 2⁴⁴ and their sums up to 2⁵³ are exact in float64, and larger sums cannot come out below that.
-        squared = sum(part.double().square().sum(1) for part in whole)
-        short = (squared <= float(RADIUS) ** 2).int()[:, None]
-        return [part * short for part in whole]
+        squared = sum(columns.double().square().sum(1) for part in rows for columns in _in_parts(part))
+        short = (squared <= float(RADIUS) ** 2).float()[:, None]
+        return [part.mul_(short) for part in rows]
 
     def rows(self, x: Any, y: Any) -> list[Any]:
         """Return the gradient of each record, unclipped: for each parameter a tensor of shape (block, trained)."""
@@ -265,6 +267,11 @@ class RecordGradients:
             if not (part - row[0]).abs().max() <= _AGREEMENT * largest:
                 return False
         return True
+
+
+def _in_parts(rows: Any) -> Any:
+    """Return a few columns at a time: sums in float64 copy what they add up."""
+    return rows.split(max(1, _AT_A_TIME // len(rows)), 1)
 
 
 def logits_of(output: Any) -> Any:
