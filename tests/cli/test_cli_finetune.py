@@ -410,3 +410,17 @@ def test_nobody_is_told_of_progress_where_nobody_watches(photos, cli, monkeypatc
     assert run(cli, *FINETUNE, "--mu", "1").stderr == ""
     assert seen == [None]
     assert os.path.exists("m.safetensors")
+
+
+def test_a_network_of_timm_is_found_by_the_name_in_the_model(torch, photos, cli, error_line):
+    timm = pytest.importorskip("timm")
+    whole = timm.create_model("vit_tiny_patch16_224", img_size=32, pretrained=False, num_classes=9)
+    torch.save(whole.state_dict(), "vit.pth")
+    uri = f"timm:vit_tiny_patch16_224@{photos / 'vit.pth'}?size=32"
+    run(cli, "finetune", "photos", "--network", uri, *FINETUNE[4:], "--mu", "1", "--epochs", "1")
+    lines = run(cli, "predict", "m.safetensors", "new").stdout.splitlines()
+    assert len(lines) == 25
+    assert str(photos) not in run(cli, "show", "m.safetensors", "--json").stdout
+    whole.norm.bias.data[0] += 1e-6
+    torch.save(whole.state_dict(), "vit.pth")
+    assert "this is another one, or has other weights" in error_line(cli("predict", "m.safetensors", "new"))

@@ -110,3 +110,18 @@ def test_one_record_moves_the_sum_by_at_most_the_clipping_norm(vit, bars):
     without = gradients.sum(np.delete(X[:30], 7, 0), np.delete(codes[:30], 7), None)
     moved = np.sum((whole - without).astype(object) ** 2)
     assert 0.99 * gradients.squared_sensitivity < moved <= gradients.squared_sensitivity
+
+
+def test_it_takes_a_network_of_transformers(torch, bars):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.ViTConfig(
+        hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=24, image_size=8, patch_size=4,
+        num_channels=1, num_labels=6,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    network = transformers.ViTForImageClassification(config).eval()
+    model = film(network, GaussianDP(1e6), epochs=3).fit(*bars)
+    before, after = network.state_dict(), model.module_.state_dict()
+    changed = {name for name in before if "classifier" in name or not torch.equal(before[name], after[name])}
+    assert changed == set(model.selection_)
+    assert {name for name in changed if "classifier" not in name} == {name for name in before if "norm" in name}
