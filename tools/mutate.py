@@ -349,7 +349,7 @@ MUTANTS = (
     Mutant(
         name="continual-lets-overlapping-tasks-be-parts",
         file="continual/_stream.py",
-        old="if ledger is not None and partition is not None and self.tasks ==",
+        old="if partition is not None and self.tasks ==",
         new="if False and self.tasks ==",
         tests=("tests/continual/test_overlapping.py",),
     ),

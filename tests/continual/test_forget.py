@@ -76,7 +76,7 @@ def test_what_is_forgotten_stays_paid_for_and_stated(tmp_path):
     assert model.guarantee_ == guarantee
     assert account.to_dict() == paid
     assert len(account.releases()) == 2
-    assert "unlearning: what a task that is forgotten released stays published in earlier models" in str(guarantee)
+    assert "unlearning: releases of a forgotten task remain in earlier models" in str(guarantee)
     assert "unlearning" not in str(make(keep_tasks=False).plan(DIM).guarantee)
 
 
@@ -117,7 +117,7 @@ def test_tasks_that_are_not_there_are_refused(task):
     assert caught.value.parameter == "task"
     assert model.to_bytes() == content
     model.forget(1)
-    with pytest.raises(ParameterError, match="was not forgotten"):
+    with pytest.raises(ParameterError, match="a task that is kept: 2, 3; got 1"):
         model.forget(1)
 
 

@@ -313,8 +313,8 @@ def test_the_statement_names_the_matrix_the_state_and_the_cost_of_the_whole_stre
     ("options", "words"),
     [
         ({"noise": "pink"}, "noise must be one of 'independent', 'tree', 'toeplitz'"),
-        ({"noise": "tree"}, "max_tasks must be an integer"),
-        ({"noise": "tree", "max_tasks": 0}, "max_tasks must be an integer"),
+        ({"noise": "tree"}, "max_tasks must be a public bound"),
+        ({"noise": "tree", "max_tasks": 0}, "max_tasks must be a public bound"),
         ({"noise": "toeplitz", "max_tasks": MOST_TASKS + 1}, "max_tasks must be at most 10000"),
         ({"max_tasks": 3}, "max_tasks is for correlated noise"),
         ({"noise": "tree", "max_tasks": 3, "accumulate": "weighted"}, "accumulate must be 'sum' or None"),
@@ -364,7 +364,7 @@ def test_a_stream_goes_on_from_its_files(kind, tmp_path):
         assert model.n_tasks_ == number + 1
     assert model.to_bytes() == learn(tasks, kind, tmp_path / "other").to_bytes()
     account = account_of(tmp_path)
-    check_refused(model, tasks[0], state, account, f"max_tasks is {T}, and so many tasks there were")
+    check_refused(model, tasks[0], state, account, f"max_tasks is {T}, and as many tasks have been learned")
 
 
 def test_nothing_private_stays_in_the_estimator_or_the_model_file(tmp_path):
@@ -449,9 +449,9 @@ def test_a_model_whose_file_was_lost_to_a_crash_is_recovered(tmp_path):
     wanted = learn([records(1)], "tree", state, model).to_bytes()  # and is not saved
     before = dppl.load(path).set_params(random_state=0)
     check_refused(
-        before, records(1), state, account, "goes with the model after task 2.*dppl.continual.recover writes it"
+        before, records(1), state, account, "goes with the model after task 2.*recover.state, model, overwrite=True. writes"
     )
-    with pytest.raises(FileExistsError):
+    with pytest.raises(FileExistsError, match="overwrite=True"):
         recover(state, path)
     recover(state, tmp_path / "again.safetensors")
     again = dppl.load(tmp_path / "again.safetensors").set_params(random_state=0)
@@ -482,7 +482,7 @@ def test_trying_again_after_a_crash_is_a_second_release(kind, owner, name, tmp_p
     assert vars(model) == attributes
     assert len(account.releases()) == 2
     if name == "finish":  # the state and its model were there already
-        check_refused(model, records(1), state, account, "recover writes it")
+        check_refused(model, records(1), state, account, "overwrite=True. writes it")
         return
     assert state.read_bytes() == kept
     model.partial_fit(*records(1), state=state, ledger=account)

@@ -150,7 +150,7 @@ def opened(path: str | os.PathLike[str], model: EmbeddingClassifier | None, n_ta
         yield StateFile(path, BinSums(tensors["exact"], tensors["noisy"]))
 
 
-def recover(state: str | os.PathLike[str], model: str | os.PathLike[str]) -> None:
+def recover(state: str | os.PathLike[str], model: str | os.PathLike[str], *, overwrite: bool = False) -> None:
     """Write the model that a state goes with, where a crash came between the two.
 
     Parameters
@@ -158,18 +158,23 @@ def recover(state: str | os.PathLike[str], model: str | os.PathLike[str]) -> Non
     state : path
         State of a stream with correlated noise.
     model : path
-        Where the model goes; it must not exist.
+        Where the model goes.
+    overwrite : bool, default=False
+        Whether an existing file, such as the model before the crash, may be replaced.
 
     Raises
     ------
     FileExistsError
-        If there is such a file.
+        If the file exists and `overwrite` is False.
     InputError
         If `state` is missing or damaged.
     """
     if not Path(state).is_file():
         raise InputError(f"there is no state {state}.")
-    write_atomically(model, _read(Path(state))[1]["model"].tobytes(), overwrite=False)
+    content = _read(Path(state))[1]["model"].tobytes()
+    if not overwrite and Path(model).exists():
+        raise FileExistsError(f"{model} exists; choose another name, or overwrite it with overwrite=True.")
+    write_atomically(model, content, overwrite=overwrite)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -194,5 +199,5 @@ def _check(path: Path, description: dict[str, Any], expected: str, n_tasks: int)
         what = f"it is that after task {kept}, and the model is the one after task {n_tasks}: it was rolled back"
     else:
         what = f"it goes with the model after task {kept}, and this is the one after task {n_tasks}"
-        hint = "If that model was not saved, dppl.continual.recover writes it."
+        hint = "If that model was not saved, dppl.continual.recover(state, model, overwrite=True) writes it."
     raise InputError(f"{path} is not the state of this model: {what}. {hint}")

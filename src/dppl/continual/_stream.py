@@ -113,10 +113,10 @@ class ContinualClassifier(EmbeddingClassifier):
         y : array-like of shape (n_records,)
             Private labels.
         X_public : array-like, torch tensor or table of shape (n_public, n_features), default=None
-            Public embeddings of the same encoder, for the first task; later ones keep its map.
+            Public embeddings of the same encoder. The first task settles what is made of them, and later ones keep it.
         task_classes : array-like, default=None
-            Classes that the task may hold by public knowledge, never by its records. Only these get a noisy sum, but
-            with correlated noise all do. A class that no task may hold is never predicted. None is all.
+            Classes that the task may hold by public knowledge, never by its records. A class that no task may hold is
+            never predicted. None is all.
         ledger : Ledger, default=None
             Account of the data set. The task is charged before any private value is read. If it fails after that, the
             charge stays, and trying again is a second release.
@@ -124,9 +124,9 @@ class ContinualClassifier(EmbeddingClassifier):
             Name of the task in the account. Tasks of different names cost together the maximum over them, see
             `Ledger.charge`; without names their costs add up. Tasks that may overlap have none.
         state : path, default=None
-            With correlated noise, and only then, the file of the private state: the first task makes it, and each later
-            one reads and replaces it. It holds true sums, only its owner may read it, and it goes with the model of the
-            last task alone. Keep it as secret as the records, and delete it when the stream ends.
+            For ``noise="tree"`` and ``"toeplitz"`` alone, the file of the private state: the first task makes it, and
+            each later one reads and replaces it. It holds true sums, only its owner may read it, and it goes with the
+            model of the last task alone. Keep it as secret as the records, and delete it when the stream ends.
 
         Returns
         -------
@@ -145,10 +145,10 @@ class ContinualClassifier(EmbeddingClassifier):
             warnings.warn(self.budget.weakness, WeakBudgetWarning, stacklevel=2)
         if ledger is None:
             warn_of_uncounted_fits()
-        if ledger is not None and partition is not None and self.tasks == "overlapping":
+        if partition is not None and self.tasks == "overlapping":
             raise ParameterError(
-                "names a part that shares no record with other parts, which tasks that may overlap do; leave it out, "
-                "so that their costs add up.",
+                "names a part that shares no record with other parts, and tasks that overlap may share some; leave it "
+                "out, so that their costs add up.",
                 parameter="partition",
             )
         earlier = self if hasattr(self, self._RELEASED) else None
@@ -176,16 +176,24 @@ class ContinualClassifier(EmbeddingClassifier):
         reading.check_encoder(X, self.encoder_, "X")
         for name, value in self.get_params(deep=False).items():
             if name != "random_state" and not same_value(value, self._fitted_with[name]):
-                raise ParameterError(f"{name} must stay what it was in the earlier tasks, or start again with fit.")
+                raise ParameterError(
+                    f"{name} must stay what it was in the earlier tasks, order included; set it back, or start again "
+                    "with a new estimator."
+                )
 
     def _allowed(self, task_classes: ArrayLike | None) -> Codes:
         classes = reading.public_classes(self.classes, np.empty(0, np.intp))
         if task_classes is None:
             return np.arange(len(classes))
+        if not np.size(np.asarray(task_classes, object)):
+            raise ParameterError("must name at least one class, or be None for all.", parameter="task_classes")
         chosen = reading.public_classes(task_classes, np.empty(0, np.intp))
         codes = reading.class_codes(chosen, classes, "ignore")
         if (codes < 0).any():
-            raise ParameterError("must be some of the classes of the estimator.", parameter="task_classes")
+            raise ParameterError(
+                f"must be some of the classes of the estimator; {chosen[codes < 0][0]!r} is not one.",
+                parameter="task_classes",
+            )
         return np.sort(codes)
 
     def public_lattice(self, n_features: int, public: RowSource | None) -> Lattice:
@@ -247,7 +255,8 @@ class ContinualClassifier(EmbeddingClassifier):
         self.n_tasks_ = 1
         if task.earlier is not None:
             self.n_tasks_ += task.earlier.n_tasks_
-            self.guarantee_ = _together(task.earlier.guarantee_, self._of_tasks(self.guarantee_, self.n_tasks_))
+            later = self._of_tasks(self.guarantee_, self.n_tasks_)
+            self.guarantee_ = _together(task.earlier.guarantee_, later, self.n_tasks_)
             self.encoder_ = self.encoder_ or task.earlier.encoder_
             if self.random_state is not None:
                 source = randomness(_seed_of(self.random_state, task.earlier.n_tasks_))
@@ -279,11 +288,12 @@ def _check_same_promise(earlier: Guarantee, later: Guarantee) -> None:
             )
 
 
-def _together(earlier: Guarantee, later: Guarantee) -> Guarantee:
-    """Return `later`, whose costs are those of all tasks, with all else that the earlier ones say."""
+def _together(earlier: Guarantee, later: Guarantee, n_tasks: int) -> Guarantee:
+    """Return `later`, whose costs are those of so many tasks, with all else that the earlier ones say."""
     entries = [entry for entry in (earlier.ledger_entry, later.ledger_entry) if entry is not None]
     return replace(
         later,
+        n_models=n_tasks,
         fit_for_release=earlier.fit_for_release and later.fit_for_release,
         public_inputs=tuple(dict.fromkeys([*earlier.public_inputs, *later.public_inputs])),
         not_covered=tuple(dict.fromkeys([*earlier.not_covered, *later.not_covered])),

@@ -194,7 +194,11 @@ class KeptSums:
         """Return these without those of one task; raise `ParameterError` if it is not among them."""
         others = self.tasks != task
         if others.all():
-            raise ParameterError("must be the number, from 1, of a task that was not forgotten.", parameter="task")
+            kept = ", ".join(map(str, self.tasks[:20].tolist())) or "none"
+            raise ParameterError(
+                f"must be the number of a task that is kept: {kept}{', …' * (len(self.tasks) > 20)}; got {task}.",
+                parameter="task",
+            )
         return type(self)(self.tasks[others], self.allowed[others], self.sums[others], self.variances[others])
 
     def together(self) -> ReleasedSums:

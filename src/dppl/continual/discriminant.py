@@ -12,6 +12,7 @@ from dppl.continual import _discriminant
 from dppl.continual._discriminant import Axes
 from dppl.continual._stream import NEVER, Task
 from dppl.continual.prototypes import ContinualPrototypes
+from dppl.errors import ParameterError
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
@@ -36,8 +37,8 @@ class ContinualDiscriminant(ContinualPrototypes):
 
     It releases what `ContinualPrototypes` releases, of rows minus the public mean, and makes more of it, at no further
     cost: public rows tell along which axes classes may differ and how records scatter within classes, and sums are
-    divided by their lengths without noise, so that classes with few records are not drowned by those with many. In
-    docs/continual.md it is the most accurate at small budgets, however classes are spread over tasks.
+    divided by their lengths without noise, so that classes with few records are not drowned by those with many. Give it
+    public rows: without any it is not always ahead (docs/continual.md).
 
     Parameters
     ----------
@@ -146,6 +147,8 @@ class ContinualDiscriminant(ContinualPrototypes):
         axes = None
         if self._task is not None and self._task.earlier is not None:
             axes = self._task.earlier.axes_
+            if axes is None and public.rows is not None:
+                raise ParameterError("is read in the first task, and this stream began without.", parameter="X_public")
         elif public.rows is not None:
             axes = Axes.of(plan.lattice, public.rows)
         return replace(plan, mechanism=_Planned(plan.mechanism, axes))

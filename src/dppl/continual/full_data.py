@@ -1,4 +1,4 @@
-"""One head that is fitted anew on all records so far, in every task: an upper bound, which each task pays again."""
+"""One head that is fitted anew on all records so far, in every task, and paid for each time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FullDataContinual(ContinualProbe):
     r"""A new linear probe of all records so far in every task; what that costs adds up.
 
     Each `partial_fit` takes the records of its task *and of all earlier ones*, and starts from zero. After T tasks the
-    records of the first have been released T times. A baseline, and an upper bound for methods that may keep no record.
+    records of the first have been released T times. A reference for methods that may keep no record.
 
     Parameters
     ----------

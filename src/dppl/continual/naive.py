@@ -1,4 +1,4 @@
-"""One head that goes on learning from task to task, with nothing against forgetting: a lower bound."""
+"""One head that goes on learning from task to task, with nothing against forgetting."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dppl.lattice import SoftmaxGradient
 class NaiveContinual(ContinualProbe):
     r"""A linear probe that goes on from the weights of the earlier task, and forgets what that had taught it.
 
-    Each `partial_fit` is one task. A baseline, and a lower bound for methods that remember.
+    Each `partial_fit` is one task. A baseline for methods that remember.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ from dppl.prototypes._shared import unit_directions
 
 RULES = ("weighted", "sum")
 NOISES = ("independent", *_factors.KINDS)
-_UNLEARNING = "unlearning: what a task that is forgotten released stays published in earlier models, and paid for"
+_UNLEARNING = "unlearning: releases of a forgotten task remain in earlier models, and their cost remains charged"
 _STATE = (
     "the private state of the stream, a file with true sums of earlier tasks: who may read it, that it is deleted when "
     "the stream ends, and that the stream never goes on twice, from copies of it"
@@ -216,7 +216,10 @@ class ContinualPrototypes(ContinualClassifier):
         earlier = self if hasattr(self, self._RELEASED) else None
         n_tasks = 0 if earlier is None else self.n_tasks_
         if n_tasks >= len(self._factor.rows):
-            raise ParameterError(f"is {self.max_tasks}, and so many tasks there were.", parameter="max_tasks")
+            raise ParameterError(
+                f"is {self.max_tasks}, and as many tasks have been learned; start a new stream with a larger bound.",
+                parameter="max_tasks",
+            )
         with opened(state, earlier, n_tasks) as self._state:
             try:
                 yield
@@ -234,6 +237,11 @@ class ContinualPrototypes(ContinualClassifier):
             if self.max_tasks is not None:
                 raise ParameterError("is for correlated noise; leave it out.", parameter="max_tasks")
             return
+        if self.max_tasks is None:
+            raise ParameterError(
+                f"must be a public bound on the number of tasks, which noise={self.noise!r} is made for; got None.",
+                parameter="max_tasks",
+            )
         _validate.positive_integer(max_tasks=self.max_tasks)
         if self.max_tasks is not None and self.max_tasks > _factors.MOST_TASKS:
             raise ParameterError(f"must be at most {_factors.MOST_TASKS}; got {self.max_tasks}.", parameter="max_tasks")
@@ -245,11 +253,12 @@ class ContinualPrototypes(ContinualClassifier):
             )
         if self.keep_tasks:
             raise ParameterError(
-                "must be False with correlated noise, which no single task can be told from.", parameter="keep_tasks"
+                "must be False with correlated noise, from which single tasks cannot be separated.",
+                parameter="keep_tasks",
             )
         if self.accumulate == "weighted":
             raise ParameterError(
-                "must be 'sum' or None with correlated noise, which no single task can be told from.",
+                "must be 'sum' or None with correlated noise, from which single tasks cannot be separated.",
                 parameter="accumulate",
             )
 

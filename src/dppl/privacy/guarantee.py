@@ -180,6 +180,8 @@ class Guarantee:
         What the guarantee rests on and no program can check.
     software : dict of str to str
         Versions that made the release; by default those installed.
+    n_models : int, default=1
+        How many models it is of, all together: of a stream one after each task.
     """
 
     budget: Budget
@@ -194,6 +196,7 @@ class Guarantee:
     exact: bool = True
     assumptions: tuple[str, ...] = ASSUMPTIONS
     software: dict[str, str] = field(default_factory=software_versions)
+    n_models: int = 1
 
     def costs(self) -> list[Cost]:
         """Return what each release costs, to be added to the costs of others.
@@ -317,6 +320,7 @@ class Guarantee:
             "exact": self.exact,
             "assumptions": list(self.assumptions),
             "software": dict(self.software),
+            **({} if self.n_models == 1 else {"n_models": self.n_models}),
         }
 
     @classmethod
@@ -346,6 +350,7 @@ class Guarantee:
             exact=fields["exact"],
             assumptions=_texts(fields["assumptions"]),
             software={_text(name): _text(version) for name, version in fields["software"].items()},
+            n_models=_count(fields.get("n_models", 1)),
         )
 
     def details(self) -> list[tuple[str, tuple[str, ...]]]:

@@ -124,10 +124,12 @@ def _headline(guarantee: Guarantee, usual: float) -> str:
         if guarantee.adjacency == "add-remove"
         else f"which of two choices for {guarantee.unit} was among"
     )
+    n_models = guarantee.n_models
+    released = "the released model" if n_models == 1 else f"the models released after each of {n_models} tasks"
     return (
-        f"Differentially private ({guarantee.budget}{also}): whoever sees the released model can tell only to a "
-        f"bounded degree {which} the training data. Someone who guesses that, when either was as likely, is right in "
-        f"at most {_percent(implied['best_guess'])} of all cases, whatever else they know."
+        f"Differentially private ({guarantee.budget}{also}): whoever sees {released} can tell only to a bounded degree "
+        f"{which} the training data. Someone who guesses this, both being equally likely beforehand, is right in at "
+        f"most {_percent(implied['best_guess'])} of all cases, whatever else they know."
     )
 
 
