@@ -13,9 +13,10 @@ import pytest
 from PIL import Image
 from rich.progress import Task
 
-from dppl import GaussianDP, Ledger
+from dppl import GaussianDP, Ledger, load
 from dppl.cli import _progress
 from dppl.embedding import pipeline
+from dppl.errors import ModelFileError
 from dppl.finetune import DPTrainer, SparseFinetuner
 from dppl.finetune.checkpoint import Checkpoint
 from dppl.finetune.networks import load_network
@@ -360,6 +361,8 @@ def test_embeddings_and_damaged_files_are_refused(trained, cli, error_line):
     np.save("rows.npy", np.zeros((3, 108)))
     assert "takes images" in error_line(cli("predict", "m.safetensors", "rows.npy", "--encoder", NETWORK))
     assert "SparseFinetuner" in error_line(cli("show", "m.safetensors", "--public", "new", "--sheet", "sheet.png"))
+    with pytest.raises(ModelFileError, match=r"SparseFinetuner\.load"):
+        load("m.safetensors")
     content = (trained / "m.safetensors").read_bytes()
     (trained / "m.safetensors").write_bytes(content.replace(b"SparseFinetuner", b"DenseFinetuner!"))
     assert "not a whole model of SparseFinetuner" in error_line(cli("show", "m.safetensors"))

@@ -449,7 +449,11 @@ def test_a_model_whose_file_was_lost_to_a_crash_is_recovered(tmp_path):
     wanted = learn([records(1)], "tree", state, model).to_bytes()  # and is not saved
     before = dppl.load(path).set_params(random_state=0)
     check_refused(
-        before, records(1), state, account, "goes with the model after task 2.*recover.state, model, overwrite=True. writes"
+        before,
+        records(1),
+        state,
+        account,
+        "goes with the model after task 2.*recover.state, model, overwrite=True. writes",
     )
     with pytest.raises(FileExistsError, match="overwrite=True"):
         recover(state, path)
