@@ -99,6 +99,7 @@ RELEASED = {
     "MeanPrototypes": {"prototypes"},
     "PublicPrototypes": {"prototypes", "public_indices"},
     "SoftmaxPrototypes": {"coef", "center"},
+    "SparseFinetuner": {"values"},
 }
 # Commands that read a model, a ledger or public rows, and what of their output is released or the hash of it.
 AFTER = [
@@ -138,7 +139,7 @@ def commands(group, path=()):
 
 def test_every_command_is_compared_or_has_a_reason(cli):
     found = dict(commands(COMMAND))
-    assert set(found) == {"fit", "train", *(command for command, *_ in AFTER), *OWNERS, *WITHOUT_RECORDS}
+    assert set(found) == {"fit", "train", "finetune", *(command for command, *_ in AFTER), *OWNERS, *WITHOUT_RECORDS}
     for name, words in OWNERS.items():
         assert words in " ".join(cli(*name.split(), "--help").stdout.split())
     for name in WITHOUT_RECORDS:
@@ -279,9 +280,10 @@ def facts(path, folder):
 
 def public_content(path):
     content = path.read_bytes()
-    if path.suffix == ".safetensors":
+    if path.name == "out.safetensors":
         header = content[: 8 + int.from_bytes(content[:8], "little")]
-        released = RELEASED[json.loads(json.loads(header[8:])["__metadata__"]["dppl"])["estimator"]]
+        (description,) = json.loads(header[8:])["__metadata__"].values()
+        released = RELEASED[json.loads(description)["estimator"]]
         tensors = safetensors.numpy.load(content)
         return re.sub(IDS, b"(released)", header), [
             tensors[name].tobytes() for name in sorted(tensors.keys() - released)
@@ -637,6 +639,118 @@ def test_a_leak_of_the_left_out_is_noticed(way, raw_folders, assert_same, monkey
     pair = raw_folders(raw_neighbours(*ITEMS["unusable"]))
     with pytest.raises(AssertionError, match="Trace"):
         assert_same(pair, train(["--rho", "1", "--method", "mean"]))
+
+
+# A network whose weights are trained
+
+NET = """
+import torch
+
+def make():
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3), torch.nn.GroupNorm(2, 4), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(64, 2)
+    )
+"""
+NETWORK = "python:net.py:make@net.safetensors?size=6"
+LEAKS_OF_FINETUNING = {
+    "a line of output": typer.echo,
+    "a warning": lambda n: warnings.warn(f"{n} records", UserWarning, stacklevel=2),
+    "a file": lambda n: Path(f"left {n}").touch(),
+}
+FINETUNINGS = {
+    "in mu": ["--mu", "1", *LEDGER],
+    "in mu with a seed": ["--mu", "1", "--seed", "3"],
+    "on samples": ["--epsilon", "2", "--delta", "1e-6", "--sampling-rate", "0.5"],
+    "of convolutions": ["--rho", "1", "--train", "head,norm,conv", "--sparsity", "0.3"],
+}
+
+
+@pytest.fixture
+def network_folders(torch, raw_folders):
+    """Write the images of a pair, with a public network beside each."""
+    from safetensors.torch import save_file
+
+    def write(pair):
+        names = {}
+        exec(NET, names)
+        torch.manual_seed(0)
+        weights = names["make"]().state_dict()
+        made = raw_folders(pair, "images")
+        for folder in made:
+            (folder / "net.py").write_text(NET)
+            save_file(weights, folder / "net.safetensors")
+        return made
+
+    return write
+
+
+def finetune(options, label="cat"):
+    known = [] if label in CLASSES else ["--unknown-labels", "ignore"]
+    names = ["--classes", "classes.txt", "--out", "out.safetensors", "--network", NETWORK, "--device", "cpu"]
+    sizes = ["--batch-size", "12", "--epochs", "2", "--block", "4"]
+    return ["finetune", "private/photos", *names, *sizes, *known, *options]
+
+
+@pytest.fixture
+def assert_same_finetuning(assert_same):
+    """Run a training in two folders, with an account, and assert that it leaves equal traces; return the trace."""
+
+    def check(pair, options, label="cat", exit_code=0):
+        assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "1"])
+        return assert_same(pair, finetune(options, label), exit_code)
+
+    return check
+
+
+@pytest.mark.parametrize("options", FINETUNINGS)
+@pytest.mark.parametrize("item", ITEMS)
+def test_finetuning_shows_only_what_it_releases(item, options, network_folders, assert_same, assert_same_finetuning):
+    pair = network_folders(raw_neighbours(*ITEMS[item]))
+    trace = assert_same_finetuning(pair, FINETUNINGS[options], ITEMS[item][1])
+    assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
+    left = {name for name in trace.files if name.startswith("out.")}
+    assert left == {"out.safetensors", "out.safetensors.private.jsonl"}
+    for command, arguments, released in AFTER:
+        if command in ("show", "ledger show", "ledger export"):
+            assert_same(pair, [*command.split(), *arguments], released=released)
+    predict = ["predict", "out.safetensors", "pool", "--encoder", NETWORK]
+    assert_same(pair, predict, released=rf"(?<=,)({'|'.join(CLASSES)})$")
+
+
+def test_a_label_outside_the_classes_stops_finetuning_without_a_word_about_it(network_folders, assert_same_finetuning):
+    made = network_folders(UNKNOWN_ITEMS)
+    trace = assert_same_finetuning(made, FINETUNINGS["in mu"], exit_code=4)
+    assert (trace.stdout, trace.warnings, trace.log) == ("", [], [])
+    assert "at least one is not" in trace.stderr
+    assert trace.stderr.count("\n") == 1
+
+
+def test_finetuning_reads_the_images(network_folders, trace):
+    """Or equal traces would mean nothing."""
+    released = []
+    for folder in network_folders(raw_neighbours(*ITEMS["good"])):
+        trace(folder, *finetune(["--rho", "1e6", "--seed", "3"]))
+        released.append(safetensors.numpy.load_file(folder / "out.safetensors")["values"])
+    assert (released[0] != released[1]).any()
+
+
+@pytest.mark.parametrize("way", LEAKS_OF_FINETUNING)
+def test_a_leak_of_finetuning_is_noticed(way, network_folders, assert_same_finetuning, monkeypatch):
+    from dppl.finetune import DPTrainer
+
+    told = []
+    whole = DPTrainer._train
+
+    def train(self, plan, records, *others):
+        whole(self, plan, records, *others)
+        told.append(len(records))
+        LEAKS_OF_FINETUNING[way](len(records))
+
+    monkeypatch.setattr(DPTrainer, "_train", train)
+    pair = network_folders(raw_neighbours(*ITEMS["good"]))
+    with pytest.raises(AssertionError, match="Trace"):
+        assert_same_finetuning(pair, FINETUNINGS["in mu"])
+    assert len(set(told)) == 2
 
 
 # Failures

@@ -263,7 +263,7 @@ def wait(*_, **__):
     while True:
         time.sleep(0.01)
 
-predict.load = lambda _: type("Model", (), {"classes_": [], "encoder_": None})
+predict.opened = lambda _: type("Model", (), {"classes_": [], "encoder_": None, "predict": None})
 predict.encoder_of_model = lambda *_, **__: None
 predict.embed_windows = wait
 main.run()

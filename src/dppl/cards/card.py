@@ -20,7 +20,7 @@ def model_card(description: dict[str, Any], *, sha256: str | None = None) -> str
     Parameters
     ----------
     description : dict
-        What `dppl.estimators.model_file.describe` returns.
+        What `dppl.estimators.model_file.describe` returns, or `dppl.finetune.model_file.describe`.
     sha256 : str, default=None
         Hash of the model file.
 
@@ -63,7 +63,7 @@ def model_card(description: dict[str, Any], *, sha256: str | None = None) -> str
                 ("estimator", description["estimator"]),
                 *((f"parameter `{name}`", value) for name, value in sorted(description["parameters"].items())),
                 ("encoder", description["encoder"] or "not named"),
-                ("features", description["lattice"]["n_features"]),
+                *_what_is_fitted(description),
                 ("classes", _classes(description["classes"])),
                 *_examples(description),
                 ("written by", description["written_by"]),
@@ -78,7 +78,7 @@ def _front_matter(description: dict[str, Any], promise: Guarantee, sha256: str |
     guarantee = description["guarantee"]
     fields: dict[str, Any] = {
         "library_name": "dppl",
-        "tags": ["differential-privacy", "classification", "embeddings"],
+        "tags": ["differential-privacy", "classification", "embeddings" if "lattice" in description else "images"],
         "base_model": description["encoder"],
         "differential_privacy": {
             "notion": guarantee["notion"],
@@ -137,6 +137,13 @@ def _cell(value: Any) -> str:
     """Keep a text of a foreign file on its line and inside its cell."""
     text = "".join(char if char.isprintable() else " " for char in str(value))
     return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def _what_is_fitted(description: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Return what a model takes: embeddings, or a public network whose weights it replaces."""
+    if "lattice" in description:
+        return [("features", description["lattice"]["n_features"])]
+    return [("trained weights", description["n_trained"]), ("digest of the network", description["module"])]
 
 
 def _examples(description: dict[str, Any]) -> list[tuple[str, str]]:

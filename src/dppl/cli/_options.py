@@ -18,6 +18,8 @@ DATA, ENCODER, BUDGET, METHOD, ACCOUNT = "Data", "Encoder", "Budget (exactly one
 FLAGS = {
     "accounting": "--accounting",
     "adjacency": "--adjacency",
+    "batch_size": "--batch-size",
+    "block": "--block",
     "center": "--center-public",
     "clip": "--clip",
     "columns": "--x, --y and --id",
@@ -27,16 +29,20 @@ FLAGS = {
     "descriptions": "--describe",
     "device": "--device",
     "encoder": "--encoder",
+    "epochs": "--epochs",
     "epsilon": "--epsilon",
+    "head_learning_rate": "--head-learning-rate",
     "id": "--id",
     "jobs": "--jobs",
     "kind": "--format",
     "labels": "--labels",
+    "learning_rate": "--learning-rate",
     "max_records": "--max-records",
     "mechanism": "--mechanism",
     "method": "--method",
     "metric": "--metric",
     "mu": "--mu",
+    "network": "--network",
     "n_prototypes": "--prototypes",
     "partition": "--partition",
     "pool": "--pool",
@@ -46,9 +52,12 @@ FLAGS = {
     "rotation": "--rotation",
     "rows": "--rows",
     "runs": "--runs",
+    "sampling_rate": "--sampling-rate",
     "shard_rows": "--shard-rows",
+    "sparsity": "--sparsity",
     "split": "--split",
     "strict": "--strict",
+    "train": "--train",
     "unknown_labels": "--unknown-labels",
     "workers": "--workers",
     "x": "--x",
@@ -63,7 +72,9 @@ def option(metavar: str, text: str, panel: str | None = None, *names: str, **lim
     return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, show_default=False, **limits)
 
 
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model file of `dppl fit` or `dppl train`.")]
+Model = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="Model file of `dppl fit`, `dppl train` or `dppl finetune`.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -9,8 +9,10 @@ from typing import Any
 
 from dppl.data import EmbeddingTable, read_table
 from dppl.errors import InputError, ParameterError
-from dppl.estimators import EmbeddingClassifier
+from dppl.estimators import EmbeddingClassifier, load
 from dppl.estimators.reading import check_encoder
+from dppl.finetune.model_file import is_finetuned
+from dppl.finetune.workflow import Finetuned
 
 # How files of raw records end that `dppl embed` reads and that are not tables.
 _RAW = (".csv", ".tsv", ".jsonl", ".ndjson", ".txt")
@@ -102,6 +104,17 @@ def require_labels(table: EmbeddingTable, path: Path) -> Any:
     if table.y is None:
         raise InputError(f"{path} has no labels; name their array or column with --y, or their file with --labels.")
     return table.y
+
+
+def opened(path: Path) -> EmbeddingClassifier | Finetuned:
+    """Read a model file of either form.
+
+    Raises
+    ------
+    FileNotFoundError, ModelFileError
+        If there is none, or it is damaged or something else.
+    """
+    return Finetuned(path) if is_finetuned(path) else load(path)
 
 
 def read_rows_for(

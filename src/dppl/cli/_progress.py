@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from dppl.embedding import Source
+from dppl.privacy.budgets import rounded_up
 
 
 @contextmanager
@@ -69,6 +72,49 @@ class _Rate(ProgressColumn):
         return Text("" if speed is None else f"{speed:.3g}/s")
 
 
-def embedding_bar(records: Source) -> AbstractContextManager[Callable[..., None] | None]:
+def embedding_bar(records: Source, what: str = "embedding") -> AbstractContextManager[Callable[..., None] | None]:
     """Show how far the embedding of a source is, if a person is watching."""
-    return progress_bar("embedding", lambda: records.count(), _Rate())
+    return progress_bar(what, lambda: records.count(), _Rate())
+
+
+class _Spent(ProgressColumn):
+    """What the steps so far cost, rounded up to a twentieth of all steps: computing it may take a second."""
+
+    def __init__(self, steps: int, epsilon: Callable[[int], float]) -> None:
+        super().__init__()
+        self._steps, self._epsilon = steps, cache(epsilon)
+
+    def render(self, task: Task) -> Text:
+        """Return an upper bound on the epsilon so far."""
+        if not task.completed:
+            return Text("")
+        twentieths = math.ceil(20 * task.completed / self._steps)
+        return Text(f"epsilon <= {rounded_up(self._epsilon(math.ceil(twentieths * self._steps / 20)), 4)}")
+
+
+@contextmanager
+def training_bar(steps: int, epsilon: Callable[[int], float]) -> Iterator[Callable[[int], None] | None]:
+    """Show the step, what the steps so far cost, and the time left, if a person is watching.
+
+    Parameters
+    ----------
+    steps : int
+        Of the whole training.
+    epsilon : callable
+        Returns what so many steps cost.
+
+    Yields
+    ------
+    callable or None
+        Told how many steps are done; those of an earlier run count too.
+    """
+    with progress_bar("training", steps, _Spent(steps, epsilon)) as advance:
+        done = 0
+
+        def reach(step: int) -> None:
+            nonlocal done
+            if advance is not None:
+                advance(step - done)
+            done = step
+
+        yield None if advance is None else reach

@@ -39,6 +39,7 @@ from dppl.cli.check import check
 from dppl.cli.continual import continual
 from dppl.cli.demo import demo
 from dppl.cli.embed import embed
+from dppl.cli.finetune import finetune
 from dppl.cli.fit import fit
 from dppl.cli.ledger import ledger
 from dppl.cli.predict import evaluate, predict
@@ -199,7 +200,7 @@ def _main(
     """
 
 
-for _command in (demo, train, embed, fit, predict, evaluate, show, check, audit):
+for _command in (demo, train, finetune, embed, fit, predict, evaluate, show, check, audit):
     app.command()(_command)
 app.add_typer(ledger)
 app.add_typer(table)

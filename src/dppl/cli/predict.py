@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeGuard
 
 import numpy as np
 import typer
@@ -18,15 +18,17 @@ from dppl._files import write_atomically
 from dppl.cli import _options as options
 from dppl.cli._options import DATA, ENCODER, option
 from dppl.cli._output import console, is_one_line, note, print_json, print_lines, printable
-from dppl.cli._paths import check_inputs, check_output, read_rows_for, require_labels
+from dppl.cli._paths import check_inputs, check_output, opened, read_rows_for, require_labels
 from dppl.cli._progress import embedding_bar, working
 from dppl.cli.embed import how_to_label
 from dppl.data import EmbeddingTable
 from dppl.embedding import Columns, Source, Window, embed_windows, holds_embeddings, open_source
+from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
-from dppl.estimators import EmbeddingClassifier, load
+from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.reading import as_labels, class_codes
 from dppl.experiments import metrics
+from dppl.finetune.workflow import Finetuned
 from dppl.training import encoder_of_model
 
 _ROWS = 8192
@@ -34,7 +36,12 @@ _XOption = Annotated[
     str | None, option("NAME", "Column of embeddings (default x), or of texts or images.", DATA, "--x")
 ]
 _EncoderOption = Annotated[
-    str | None, option("URI", "Where the model's encoder is. Default: as the model names it.", ENCODER)
+    str | None,
+    option(
+        "URI",
+        "Where the model's encoder is, or the network of `dppl finetune`. Default: as the model names it.",
+        ENCODER,
+    ),
 ]
 _SUFFIXES = (".csv", ".npy")
 
@@ -76,13 +83,13 @@ def predict(
         if out.suffix.lower() not in _SUFFIXES:
             raise ParameterError(f"--out must be - or end in {' or '.join(_SUFFIXES)}; got {out}.")
         check_output(out, (model, table), force=force)
-    fitted = load(model)
+    fitted = opened(model)
     check_inputs(table)
     if to_stdout and not all(is_one_line(str(name)) for name in fitted.classes_):
         raise InputError(
             "a class name of this model holds a line break or another control character; use --out FILE.csv."
         )
-    if _is_table(table, x, kind, encoder=encoder, id=identity, split=split):
+    if _is_table(fitted, table, x, kind, encoder=encoder, id=identity, split=split):
         rows = read_rows_for(fitted, table, x=x or "x")
         labels = _predicted(fitted, rows)
         if to_stdout:
@@ -107,10 +114,14 @@ def predict(
         write_atomically(out, lines.encode("utf-8"), overwrite=force, private=True)
 
 
-def _is_table(path: Path, x: str | None, kind: str, **others: str | None) -> bool:
-    """Tell whether a path holds embeddings, and if so refuse options that are for images and texts only."""
+def _is_table(
+    model: EmbeddingClassifier | Finetuned, path: Path, x: str | None, kind: str, **others: str | None
+) -> TypeGuard[EmbeddingClassifier]:
+    """Tell whether a path holds embeddings that are to be classified, and if so refuse options for images and texts."""
     if kind != "auto" or not holds_embeddings(path, x=x or "x"):
         return False
+    if isinstance(model, Finetuned):
+        raise InputError(f"{path} holds embeddings; a model of `dppl finetune` takes images.")
     for name, value in others.items():
         if value is not None:
             raise ParameterError(f"is for images and texts, but {path} holds embeddings.", parameter=name)
@@ -118,14 +129,19 @@ def _is_table(path: Path, x: str | None, kind: str, **others: str | None) -> boo
 
 
 def _predicted_windows(
-    model: EmbeddingClassifier, source: Source, encoder: str | None, device: str, workers: int | None
+    model: EmbeddingClassifier | Finetuned, source: Source, encoder: str | None, device: str, workers: int | None
 ) -> Iterator[tuple[Window, NDArray[Any]]]:
     """Embed a source with the model's encoder and predict, a window at a time: no embedding outlives its window."""
+    found: Encoder
+    classify: Callable[[Any], NDArray[Any]]
     with working("loading the encoder"):
-        found = encoder_of_model(model, encoder, device=device)
+        if isinstance(model, Finetuned):
+            found, classify = model.predictor(encoder, device=device)
+        else:
+            found, classify = encoder_of_model(model, encoder, device=device), model.predict
     with embedding_bar(source) as progress:
         for window in embed_windows(source, found, workers=workers, progress=progress):
-            yield window, model.predict(np.stack(window.rows)) if window.rows else model.classes_[:0]
+            yield window, classify(np.stack(window.rows)) if window.rows else model.classes_[:0]
 
 
 def evaluate(
@@ -167,12 +183,12 @@ def evaluate(
       dppl evaluate my.safetensors test.npy --labels y.npy --json
       dppl evaluate my.safetensors scans/
     """
-    fitted = load(model)
+    fitted = opened(model)
     check_inputs(table, labels)
     truth: Any
     predicted: Any
     unusable: int | None = None
-    if _is_table(table, x, kind, encoder=encoder, split=split):
+    if _is_table(fitted, table, x, kind, encoder=encoder, split=split):
         rows = read_rows_for(fitted, table, x=x or "x", y=y or "y", labels=labels)
         truth, predicted = require_labels(rows, table), _predicted(fitted, rows)
     else:
@@ -200,7 +216,7 @@ def _predicted(model: EmbeddingClassifier, table: EmbeddingTable) -> NDArray[Any
     return np.concatenate(parts) if parts else model.classes_[:0]
 
 
-def _codes(labels: Any, model: EmbeddingClassifier) -> NDArray[np.intp]:
+def _codes(labels: Any, model: EmbeddingClassifier | Finetuned) -> NDArray[np.intp]:
     """Return the place of each label among the model's classes, -1 for one that it does not know."""
     return class_codes(as_labels(labels, np.empty((len(labels), 1))), model.classes_, "ignore")
 

@@ -19,13 +19,14 @@ from dppl.cards.contact_sheet import TILE
 from dppl.cli import _options as options
 from dppl.cli._options import option
 from dppl.cli._output import console, numbers, print_json, printable
-from dppl.cli._paths import check_inputs, check_output
+from dppl.cli._paths import check_inputs, check_output, opened
 from dppl.embedding import KINDS, Columns, Source, holds_embeddings, open_source
 from dppl.embedding.decoding import decode, quiet
 from dppl.embedding.records import Unusable
 from dppl.errors import InputError, ParameterError
-from dppl.estimators import EmbeddingClassifier, load
+from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import describe
+from dppl.finetune.workflow import Finetuned
 from dppl.privacy import Guarantee, Release
 from dppl.privacy.budgets import rounded_up
 from dppl.privacy.words import in_a_row
@@ -90,18 +91,20 @@ def show(
         return
     if (sheet, x, identity, split, kind) != (None, None, None, None, "auto"):
         raise ParameterError("--sheet, --x, --id, --format and --split go with --public POOL; name it too.")
+    fitted = opened(model)
+    if as_card or as_json:
+        content = fitted.description if isinstance(fitted, Finetuned) else describe(model)
     if as_card:
-        typer.echo(model_card(describe(model), sha256=_hash(model)), nl=False)
+        typer.echo(model_card(content, sha256=_hash(model)), nl=False)
         return
     if as_json:
-        content = describe(model)
         implied = Guarantee.from_dict(content["guarantee"]).implied(delta)
         print_json({**content, "implied": implied, "file_sha256": _hash(model)})
         return
-    _print(load(model), _hash(model), delta)
+    _print(fitted, _hash(model), delta)
 
 
-def _print(fitted: EmbeddingClassifier, sha256: str, delta: float | None) -> None:
+def _print(fitted: EmbeddingClassifier | Finetuned, sha256: str, delta: float | None) -> None:
     screen = console()
     guarantee = fitted.guarantee_
     for name, value in [*_facts(fitted), ("unit", guarantee.unit), ("sha256", sha256)]:
@@ -119,6 +122,8 @@ def _print(fitted: EmbeddingClassifier, sha256: str, delta: float | None) -> Non
         screen.print(f"\n{heading}")
         for item in items:
             screen.print(Padding.indent(f"- {printable(item)}", 2))
+    if isinstance(fitted, Finetuned):
+        return
     if isinstance(fitted, PublicPrototypes):
         screen.print()
         screen.print(_public_rows(fitted))
@@ -129,11 +134,12 @@ def _print(fitted: EmbeddingClassifier, sha256: str, delta: float | None) -> Non
 
 def _show_selected(file: Path, source: Source, public: Path, sheet: Path | None, *, force: bool) -> None:
     """Print the public texts that a model selected, or draw the images."""
-    model = load(file)
+    model = opened(file)
     if not isinstance(model, PublicPrototypes):
+        kind = "SparseFinetuner" if isinstance(model, Finetuned) else type(model).__name__
         raise ParameterError(
-            f"--public is for models that select public rows (--method public); {file} is of {type(model).__name__}, "
-            "which selects none."
+            f"--public is for models that select public rows (--method public); {file} is of {kind}, which selects "
+            "none."
         )
     if model.public_ids_ is None:
         raise ParameterError(
@@ -189,14 +195,23 @@ def _hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _facts(model: EmbeddingClassifier) -> list[tuple[str, Any]]:
+def _facts(model: EmbeddingClassifier | Finetuned) -> list[tuple[str, Any]]:
     names = [str(name) for name in model.classes_[:_NAMES].tolist()]
     more = len(model.classes_) - len(names)
-    listed = ", ".join(names) + (f" and {more} more" if more else "")
+    listed = f"{len(model.classes_)}: {', '.join(names)}{f' and {more} more' if more else ''}"
+    if isinstance(model, Finetuned):
+        said = model.description
+        return [
+            ("estimator", said["estimator"]),
+            ("classes", listed),
+            ("trained", f"{said['n_trained']} weights of {', '.join(said['parameters']['train'])}"),
+            ("network", "not named" if said["encoder"] is None else in_short(said["encoder"])),
+            ("digest", said["module"]),
+        ]
     lattice = model.lattice_
     facts = [
         ("estimator", type(model).__name__),
-        ("classes", f"{len(model.classes_)}: {listed}"),
+        ("classes", listed),
         ("features", f"{model.n_features_in_}, {lattice.dim} after the public map"),
         (model._RELEASED.rstrip("_"), " x ".join(map(str, getattr(model, model._RELEASED).shape))),
     ]

@@ -123,7 +123,7 @@ def train(
     folder = out.with_name(f"{out.name}.work") if work is None else work
     _check_public(public, public_x, (data, labels, folder / "private"))
     refuse_private(examples_in, (data, labels, folder / "private"), "--describe")
-    _check_folder(folder, (data, labels) if work is not None else (data, labels, classes, public, examples_in))
+    check_folder(folder, (data, labels) if work is not None else (data, labels, classes, public, examples_in))
     class_list = read_classes(classes)
     estimator = build(method, budget, class_list, given)
     examples = None if describe in ("auto", "none") else described(examples_in or describe, estimator)
@@ -135,7 +135,7 @@ def train(
     pool = None if public is None else _public_records(public, public_x, model)
     if describe == "auto":
         examples = names_by_default(estimator, model)
-    with _checkable(folder / "private", classes):
+    with checkable(folder / "private", classes):
         workflow.train(
             estimator,
             source,
@@ -169,7 +169,7 @@ def _watched(folder: Path, records: Source | None) -> Iterator[Callable[[int], o
 
 
 @contextmanager
-def _checkable(table: Path, classes: Path) -> Iterator[None]:
+def checkable(table: Path, classes: Path) -> Iterator[None]:
     """Tell whoever meets a label outside the list where its owner can look."""
     try:
         yield
@@ -178,7 +178,13 @@ def _checkable(table: Path, classes: Path) -> Iterator[None]:
         raise
 
 
-def _check_folder(folder: Path, read: Sequence[Path | None]) -> None:
+def check_folder(folder: Path, read: Sequence[Path | None]) -> None:
+    """Refuse a folder for tables that what is read lies in, since it is removed at the end.
+
+    Raises
+    ------
+    ParameterError
+    """
     if overlaps(folder, read):
         raise ParameterError(
             f"{folder}, the folder for the tables, must neither hold what is read nor lie in it; choose another with "

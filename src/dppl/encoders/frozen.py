@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dppl._optional import optional
 from dppl.errors import MissingExtra, ParameterError
 
-__all__ = ["FrozenModel", "in_pooler", "load_torch", "tensors_digest"]
+__all__ = ["FrozenModel", "device_of", "in_pooler", "load_torch", "tensors_digest"]
 
 
 def load_torch(extra: str) -> Any:
@@ -75,7 +75,7 @@ class FrozenModel:
     def __init__(
         self, torch: Any, model: Any, call: Callable[[Any, dict[str, Any]], Any], device: str, precision: str
     ) -> None:
-        self.device = _device(torch, device)
+        self.device = device_of(torch, device)
         self.dtype = {"auto": "float16" if self.device == "cuda" else "float32"}.get(precision, precision)
         if self.dtype == "float16" and self.device == "cpu":
             raise ParameterError("precision='float16' is for a GPU; on a CPU it must be 'float32'.")
@@ -156,7 +156,14 @@ def in_pooler(name: str) -> bool:
     return "pooler" in name.split(".")
 
 
-def _device(torch: Any, device: str) -> str:
+def device_of(torch: Any, device: str) -> str:
+    """Return the device that "auto" is here, or the one that was named.
+
+    Raises
+    ------
+    ParameterError
+        If there is none.
+    """
     available = torch.cuda.is_available()
     if device == "cuda" and not available:
         raise ParameterError("device='cuda' needs a GPU that torch can use; it finds none.")

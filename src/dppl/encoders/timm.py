@@ -22,7 +22,7 @@ from dppl.encoders.images import OPTIONS, ImageNetwork, Preprocessing
 from dppl.encoders.load import Source
 from dppl.errors import InputError, ParameterError
 
-__all__ = ["load"]
+__all__ = ["build", "load", "versions"]
 
 # Names of a vision transformer's parameters in torchvision, and in timm.
 _TORCHVISION = (
@@ -49,6 +49,34 @@ def load(source: Source, device: str, precision: str) -> ImageNetwork:
     InputError
         If the weights are not on this machine or not those of the model.
     """
+    torch = load_torch("vision")
+    model, description, preprocessing = build(source)
+    frozen = FrozenModel(torch, model, lambda model, tensors: model(tensors["pixel_values"]), device, precision)
+    return ImageNetwork(
+        library="timm",
+        weights=frozen.weights(description),
+        preprocessing=str(preprocessing),
+        pooling=f"timm's for {description.partition(' ')[0]}",
+        versions=versions(),
+        dtype=frozen.dtype,
+        device=frozen.device,
+        prepare=preprocessing,
+        compute=frozen,
+        only_rows=frozen.only_rows,
+        batch_rows=8 if frozen.device == "cpu" else 256,
+        pool=frozen.pool,
+        state=frozen.state,
+    )
+
+
+def build(source: Source) -> tuple[Any, str, Preprocessing]:
+    """Return a model without its classifier, its architecture in words, and its preprocessing.
+
+    Raises
+    ------
+    ParameterError, InputError
+        As `load`.
+    """
     source.check(OPTIONS)
     torch, timm = load_torch("vision"), optional("timm", "timm", "vision")
     name, _, checkpoint = source.name.partition("@")
@@ -63,22 +91,13 @@ def load(source: Source, device: str, precision: str) -> ImageNetwork:
     _fill(timm, model, weights)
     usual = {option: config[option] for option in OPTIONS if option in config}
     preprocessing = Preprocessing.of({**usual, **source.options, "size": side})
-    frozen = FrozenModel(torch, model, lambda model, tensors: model(tensors["pixel_values"]), device, precision)
-    return ImageNetwork(
-        library="timm",
-        weights=frozen.weights(f"{name.partition('.')[0]} {size}"),
-        preprocessing=str(preprocessing),
-        pooling=f"timm's for {name.partition('.')[0]}",
-        versions=f"timm {timm.__version__}, torch {torch.__version__}",
-        dtype=frozen.dtype,
-        device=frozen.device,
-        prepare=preprocessing,
-        compute=frozen,
-        only_rows=frozen.only_rows,
-        batch_rows=8 if frozen.device == "cpu" else 256,
-        pool=frozen.pool,
-        state=frozen.state,
-    )
+    return model, f"{name.partition('.')[0]} {size}", preprocessing
+
+
+def versions() -> str:
+    """Return the versions of the libraries that compute."""
+    torch, timm = load_torch("vision"), optional("timm", "timm", "vision")
+    return f"timm {timm.__version__}, torch {torch.__version__}"
 
 
 def _file(torch: Any, checkpoint: str) -> Path:

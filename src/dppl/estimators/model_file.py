@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 # Format 1 is that of dppl before Gaussian DP: its releases state no mu, and its noise was discrete. It is still read.
 FORMAT, _READABLE = 2, (1, 2)
 _KEY = "dppl"
+_FINETUNED = "dppl_finetune"  # the key of `dppl.finetune.model_file`
 # Parameters that have a place of their own, are needed by `fit` only, or would undo the noise (a seed).
 _UNSAVED = {"budget", "classes", "center", "rotation", "pool", "coinpress_center", "random_state"}
 
@@ -150,7 +151,8 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArr
     tensors: dict[str, NDArray[Any]] = {}
     try:
         with safe_open(name, framework="numpy") as file:
-            text = (file.metadata() or {}).get(_KEY)
+            metadata = file.metadata() or {}
+            text = metadata.get(_KEY)
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
     except Exception:  # a damaged file may raise anything
         problem = "is not a whole safetensors file: it is truncated, or not a model. Fetch it again, or name another."
@@ -161,7 +163,9 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArr
         except (ValueError, KeyError, TypeError, RecursionError):
             problem = "carries a dppl description that cannot be read."
         else:
-            if text is None:
+            if text is None and _FINETUNED in metadata:
+                problem = "holds weights of a network; SparseFinetuner.load reads it, on top of that network."
+            elif text is None:
                 problem = "is a safetensors file, but not a dppl model."
             elif version not in _READABLE:
                 problem = f"has format {version!r}; this version of dppl reads formats up to {FORMAT}. Update dppl."

@@ -24,7 +24,8 @@ from dppl.privacy import Guarantee
 if TYPE_CHECKING:
     from dppl.finetune.sparse import SparseFinetuner
 
-_FORMAT, _KEY = 1, "dppl_finetune"
+# The statement is that of other models of this format.
+_FORMAT, _KEY = 2, "dppl_finetune"
 # What decides which weights are trained, and how records are taken; all else is in the guarantee or of the past.
 _SAVED = ("sparsity", "train", "head", "block")
 
@@ -39,6 +40,8 @@ def save(model: SparseFinetuner, path: str | os.PathLike[str], *, overwrite: boo
     description = {
         "format": _FORMAT,
         "written_by": f"dppl {__version__}",
+        "estimator": type(model).__name__,
+        "encoder": model.encoder_,
         "module": module_digest(model.module),
         "parameters": {name: getattr(model, name) for name in _SAVED} | {"train": sorted(model.train)},
         "classes": model.classes_.tolist(),
@@ -52,13 +55,41 @@ def save(model: SparseFinetuner, path: str | os.PathLike[str], *, overwrite: boo
 def read(
     path: str | os.PathLike[str], module: Any
 ) -> tuple[dict[str, Any], NDArray[Any], Guarantee, NDArray[np.float32]]:
-    """Return parameters, classes, guarantee and trained weights of a file, if it is one for this module.
+    """Return the description, classes, guarantee and trained weights of a file, if it is one for this module.
 
     Raises
     ------
     ModelFileError, InputError
         As `SparseFinetuner.load`.
     """
+    fields, guarantee, values = _read(path)
+    if fields["module"] != module_digest(module):
+        raise InputError(f"{os.fspath(path)} was fitted on another public module; its weights have another digest.")
+    return fields, np.array(fields["classes"]), guarantee, values
+
+
+def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return what a file says, and how many weights it holds, after checking it; neither torch nor the network is read.
+
+    Raises
+    ------
+    FileNotFoundError, ModelFileError
+        As `SparseFinetuner.load`.
+    """
+    fields, _, values = _read(path)
+    return {**fields, "n_trained": len(values)}
+
+
+def is_finetuned(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a file says that it is of `SparseFinetuner`; what is wrong with it, reading it says."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return _KEY in (file.metadata() or {})
+    except Exception:  # a damaged file may raise anything
+        return False
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee, NDArray[np.float32]]:
     name = os.fspath(path)
     found = None
     if not os.path.isfile(name):
@@ -68,15 +99,27 @@ def read(
             fields = json.loads(file.metadata()[_KEY])
             values = file.get_tensor("values")
         guarantee = Guarantee.from_dict(fields["guarantee"])
-        if fields["format"] == _FORMAT and values.dtype == np.float32 and np.isfinite(values).all():
-            found = fields["parameters"], np.array(fields["classes"]), guarantee, values
+        if _is_whole(fields) and values.dtype == np.float32 and np.isfinite(values).all():
+            found = fields, guarantee, values
     except Exception:  # a damaged file may raise anything
         found = None
-    if found is None or not found[2].stays_within_budget():
+    if found is None or not found[1].stays_within_budget():
         raise ModelFileError(f"{name} is not a whole model of SparseFinetuner. Fetch or fit it again.")
-    if fields["module"] != module_digest(module):
-        raise InputError(f"{name} was fitted on another public module; its weights have another digest.")
     return found
+
+
+def _is_whole(fields: dict[str, Any]) -> bool:
+    classes, encoder = fields["classes"], fields["encoder"]
+    return (
+        fields["format"] == _FORMAT
+        and fields["estimator"] == "SparseFinetuner"
+        and set(fields["parameters"]) == set(_SAVED)
+        and isinstance(fields["module"], str)
+        and isinstance(fields["written_by"], str)
+        and isinstance(classes, list)
+        and 0 < len(classes) == len(set(classes))
+        and (encoder is None or isinstance(encoder, str))
+    )
 
 
 def restored(model: SparseFinetuner, guarantee: Guarantee, values: NDArray[np.float32]) -> SparseFinetuner:

@@ -85,6 +85,8 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The sorted class list: the order of the logits.
     guarantee_ : Guarantee
         What is promised. ``print(model.guarantee_)``.
+    encoder_ : str or None
+        The network's name, where `dppl finetune` loaded it by one.
 
     Notes
     -----
@@ -102,6 +104,7 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     selection_: dict[str, NDArray[np.int64] | None]
     classes_: NDArray[Any]
     guarantee_: Guarantee
+    encoder_: str | None
 
     def __init__(
         self,
@@ -191,6 +194,7 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         self.classes_, self.selection_ = classes, trainer.selection
         self.module_, self.guarantee_ = trainer.module_, trainer.guarantee_
+        self.encoder_ = None
         return self
 
     def plan(self, shape: tuple[int, ...], *, integral: bool = False) -> Guarantee:
@@ -276,8 +280,9 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         InputError
             If the module is another.
         """
-        parameters, classes, guarantee, values = model_file.read(path, module)
-        model = cls(module, guarantee.budget, classes, **parameters)
+        fields, classes, guarantee, values = model_file.read(path, module)
+        model = cls(module, guarantee.budget, classes, **fields["parameters"])
+        model.encoder_ = fields["encoder"]
         return model_file.restored(model, guarantee, values)
 
     def _prepared(self) -> tuple[NDArray[Any], DPTrainer]:

@@ -249,6 +249,26 @@ def sampled_gaussian_multiplier(epsilon: float, delta: float, sampling_rate: flo
     return multiplier
 
 
+def sampled_gaussian_epsilon(multiplier: float, delta: float, sampling_rate: float, steps: int) -> float:
+    """Return the epsilon of Gaussian sums over Poisson samples, by privacy loss distributions, on the safe side.
+
+    Parameters
+    ----------
+    multiplier : float
+        The noise, in sensitivities.
+    delta : float
+    sampling_rate : float
+    steps : int
+        As in `sampled_gaussian_multiplier`.
+    """
+    import dp_accounting
+    from dp_accounting import pld
+
+    step = dp_accounting.PoissonSampledDpEvent(sampling_rate, dp_accounting.GaussianDpEvent(multiplier))
+    accountant = pld.PLDAccountant(value_discretization_interval=1e-4)
+    return float(accountant.compose(dp_accounting.SelfComposedDpEvent(step, steps)).get_epsilon(delta))
+
+
 def round_up(guess: float, holds: Callable[[Fraction], bool]) -> float:
     """Return the first float at or above about `guess` for which `holds` is true.
 

@@ -23,11 +23,13 @@ from dppl.estimators import EmbeddingClassifier, PublicRows
 from dppl.privacy import Ledger
 from dppl.training.descriptions import embed_examples
 
-__all__ = ["ROWS", "fit", "report_of", "save", "train", "usable"]
+__all__ = ["ROWS", "TRAINING", "fit", "report_of", "save", "train", "usable", "work_in"]
 
 # What embeddings of a fit are held in, as `dppl embed` does by itself.
 ROWS = "float16"
-_WORK = ("private", "private.report.jsonl", "public", "public.report.jsonl")
+# What lies beside them while weights are trained.
+TRAINING = "training"
+_WORK = ("private", "private.report.jsonl", "public", "public.report.jsonl", TRAINING, f"{TRAINING}.lock")
 # Shows how far a stage is: the embedding of a source, whose progress it takes, or the fit (None).
 Watch: TypeAlias = Callable[[Source | None], AbstractContextManager[Callable[[int], object] | None]]
 
@@ -184,7 +186,7 @@ def train(
         with watch(examples) as progress:
             return embed_examples(examples, encoder, rows=ROWS, workers=workers, progress=progress)
 
-    with _work_in(folder, keep=keep):
+    with work_in(folder, keep=keep):
         fit(
             estimator,
             encoder.dimension,
@@ -215,13 +217,13 @@ def save(model: EmbeddingClassifier, out: Path, *, overwrite: bool) -> None:
 
 
 @contextmanager
-def _work_in(folder: Path, *, keep: bool) -> Iterator[None]:
+def work_in(folder: Path, *, keep: bool) -> Iterator[None]:
     """Make the folder for the tables, or go on with one; after success remove it unless it is to be kept."""
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
         # It may be removed at the end, so nothing else may be in it.
-        if not folder.is_dir() or any(entry.name not in _WORK for entry in folder.iterdir()):
+        if not folder.is_dir() or any(not _is_ours(entry.name) for entry in folder.iterdir()):
             raise ParameterError(
                 f"{folder} must be a new folder, or one that this command left; choose another."
             ) from None
@@ -233,3 +235,7 @@ def _work_in(folder: Path, *, keep: bool) -> Iterator[None]:
         raise
     if not keep:
         shutil.rmtree(folder)
+
+
+def _is_ours(name: str) -> bool:
+    return name in _WORK or (name.startswith(".") and name.endswith(".part"))  # a file that was being replaced

@@ -1,0 +1,232 @@
+"""`dppl finetune`: from raw images to weights of a public network that were trained privately."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dppl import _validate
+from dppl.cli import _options as options
+from dppl.cli._options import DATA, ENCODER, METHOD, budget_from_options, option
+from dppl.cli._output import console, numbers, printable
+from dppl.cli._paths import check_inputs, check_output, required_classes
+from dppl.cli._progress import embedding_bar, training_bar, working
+from dppl.cli.embed import how_to_label, resumable, tell_report
+from dppl.cli.ledger import open_account
+from dppl.cli.train import check_folder, checkable
+from dppl.data import read_classes
+from dppl.embedding import Columns, Source, open_source
+from dppl.errors import BudgetError, ParameterError
+from dppl.finetune import SparseFinetuner, workflow
+from dppl.finetune.networks import is_code, load_network
+from dppl.finetune.selection import PARTS
+from dppl.privacy import ApproxDP, Budget, Guarantee, PureDP
+from dppl.training.workflow import report_of
+
+
+def finetune(
+    data: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DATA",
+            help="Labelled images: a folder with a subfolder for each class, or any of `dppl embed`.",
+            show_default=False,
+        ),
+    ],
+    network: Annotated[
+        str,
+        option(
+            "URI",
+            "Public network: timm:NAME\\[@CHECKPOINT], or python:MODULE:FUNCTION@WEIGHTS (MODULE may be a .py file, "
+            "WEIGHTS is a .safetensors file). Preprocessing follows as in ?size=224&mean=0.5,0.5,0.5&std=0.5,0.5,0.5.",
+            ENCODER,
+        ),
+    ],
+    out: options.ModelOut,
+    batch_size: Annotated[
+        float,
+        option(
+            "B",
+            "Public number to divide the sum of a step by: the sampling rate times a public guess of the number of "
+            "records. Never taken from the data.",
+            METHOD,
+        ),
+    ],
+    classes: options.Classes = None,
+    labels: Annotated[Path | None, option("FILE", "CSV file that names files and labels.", DATA)] = None,
+    x: options.Items = None,
+    y: options.ItemLabels = None,
+    identity: options.Id = None,
+    kind: options.Kind = "auto",
+    split: options.Split = None,
+    unknown_labels: options.UnknownLabels = "error",
+    mu: options.Mu = None,
+    rho: options.Rho = None,
+    epsilon: Annotated[float | None, option("E", "With --delta: approximate DP.", options.BUDGET)] = None,
+    delta: options.Delta = None,
+    max_records: options.MaxRecords = None,
+    train: Annotated[
+        str,
+        option(
+            "PART,...",
+            f"What is trained, of {', '.join(PARTS)}: a new last layer; scale and shift of the normalisation layers; "
+            "the largest weights of the convolutions. head,norm is FiLM. Default head,norm.",
+            METHOD,
+        ),
+    ] = "head,norm",
+    sparsity: Annotated[
+        float | None, option("P", "conv: share of the convolutions' weights. Default 0.01.", METHOD)
+    ] = None,
+    sampling_rate: Annotated[
+        float | None,
+        option(
+            "Q",
+            "Probability with which a record takes part in a step. Default 0.1 with --epsilon and --delta, and 1 with "
+            "--mu, --rho or a ledger, which know no other.",
+            METHOD,
+        ),
+    ] = None,
+    epochs: Annotated[float, option("N", "Steps in which a record takes part on average. Default 200.", METHOD)] = 200,
+    clip: Annotated[float, option("C", "Longest gradient of a record. Default 1.", METHOD)] = 1.0,
+    learning_rate: Annotated[float, option("R", "Of all but the head. Default 0.01.", METHOD)] = 0.01,
+    head_learning_rate: Annotated[float, option("R", "Of the head. Default 0.8.", METHOD)] = 0.8,
+    block: Annotated[
+        int, option("N", "Images that are computed at once; decides time and memory only. Default 32.", METHOD, min=1)
+    ] = 32,
+    workers: options.Workers = None,
+    device: Annotated[str, option("auto|cpu|cuda", "Where the network runs. Default auto.", ENCODER)] = "auto",
+    work: Annotated[
+        Path | None,
+        option(
+            "FOLDER", "Keep prepared images and the checkpoint there. Default: MODEL.work, removed at the end.", ENCODER
+        ),
+    ] = None,
+    ledger: options.Ledger = None,
+    dataset: options.Dataset = None,
+    partition: options.Partition = None,
+    seed: options.Seed = None,
+    force: options.Force = False,
+) -> None:
+    r"""Train weights of a public network privately on images, and save them.
+
+    For where a classifier on embeddings (`dppl train`) is not enough. Needs
+    torch. The model holds the trained weights alone; `dppl predict` and
+    `dppl evaluate` build the public network again and check that it is the
+    same.
+
+    After an interruption the same command continues with the next step; the
+    step that was interrupted counts. With --seed it begins anew. Prepared
+    images and the checkpoint are kept in MODEL.work until the model is saved.
+    Records that cannot be used are left out and listed in
+    MODEL.private.jsonl, for the owner of the data only.
+
+    For example:
+
+      dppl finetune scans/ --network timm:vit_base_patch16_224 \
+        --classes classes.txt --epsilon 1 --delta 1e-6 \
+        --batch-size 500 --out my.safetensors
+
+      dppl finetune scans/ --classes classes.txt --mu 1 --batch-size 5000 \
+        --network "python:net.py:make@net.safetensors?size=32" \
+        --train head,norm,conv --epochs 50 --out my.safetensors
+    """
+    report = report_of(out)
+    for path in (out, report):
+        check_output(path, (data, classes, labels), force=force)
+    budget = budget_from_options(mu, rho, epsilon, delta, max_records)
+    rate = _sampling_rate(sampling_rate, budget, ledger)
+    parts = tuple(part.strip() for part in train.split(","))
+    for part in parts:
+        _validate.one_of(PARTS, train=part)
+    if sparsity is not None and "conv" not in parts:
+        raise ParameterError("--sparsity has no effect without conv in --train; add it, or leave the sparsity out.")
+    classes = required_classes(classes)
+    check_inputs(data, classes, labels)
+    folder = out.with_name(f"{out.name}.work") if work is None else work
+    check_folder(folder, (data, labels) if work is not None else (data, labels, classes))
+    class_list = read_classes(classes)
+    account = open_account(ledger, dataset, partition)
+    source = open_source(data, kind=kind, columns=Columns(x, y, identity), labels=labels, split=split)
+    if source.modality != "image":
+        raise ParameterError(f"{data} must hold images; it holds {source.modality}s.")
+    if source.label_type is None:
+        raise ParameterError(f"{data} has no labels; {how_to_label(source)}.")
+    with working(f"loading {network}"):
+        found = load_network(network, device=device)
+    model = SparseFinetuner(
+        found.module,
+        budget,
+        class_list,
+        sparsity=0.01 if sparsity is None else sparsity,
+        train=parts,
+        head=found.head,
+        sampling_rate=rate,
+        batch_size=batch_size,
+        epochs=epochs,
+        clip=clip,
+        learning_rate=learning_rate,
+        head_learning_rate=head_learning_rate,
+        block=block,
+        unknown_labels=unknown_labels,
+        random_state=seed,
+    )
+    with checkable(folder / "private", classes), resumable(folder):
+        workflow.train(
+            model,
+            found,
+            source,
+            out,
+            folder,
+            watch=_watched,
+            keep=work is not None,
+            overwrite=force,
+            workers=workers,
+            ledger=account,
+            partition=partition,
+        )
+    _print_summary(model, out, needs_code=is_code(network))
+    tell_report(report)
+
+
+def _sampling_rate(rate: float | None, budget: Budget, ledger: str | None) -> float:
+    """Return the sampling rate, by default one that the budget and the ledger can account for."""
+    if isinstance(budget, PureDP):
+        raise BudgetError("--epsilon without --delta is pure DP, which Gaussian noise cannot give; add --delta D.")
+    sampled = rate is not None and rate != 1
+    if sampled:
+        _validate.open_unit(sampling_rate=rate)
+    if sampled and not isinstance(budget, ApproxDP):
+        raise BudgetError("--sampling-rate below 1 is accounted in --epsilon and --delta; give these, or leave it out.")
+    if sampled and ledger is not None:
+        raise BudgetError("--sampling-rate below 1 goes with no --ledger, which cannot add its cost to others.")
+    if rate is not None:
+        return rate
+    return 0.1 if isinstance(budget, ApproxDP) and ledger is None else 1.0
+
+
+@contextmanager
+def _watched(stage: Source | Guarantee) -> Iterator[Callable[[int], object] | None]:
+    """Show how far it is: never how well it goes, which is private."""
+    if isinstance(stage, Source):
+        with embedding_bar(stage, "reading") as progress:
+            yield progress
+    else:
+        (release,) = stage.releases
+        with training_bar(release.times, partial(workflow.epsilon_after, stage)) as progress:
+            yield progress
+
+
+def _print_summary(model: SparseFinetuner, out: Path, *, needs_code: bool) -> None:
+    """Say what was released. Everything here is in the model file, or was public before."""
+    typer.echo(f"SparseFinetuner: {len(model.classes_)} classes, trained {', '.join(model.train)}, {model.budget}.")
+    code = " --encoder URI, which names the network" if needs_code else ""
+    typer.echo(f"Saved to {printable(out)}. Next: dppl predict {printable(out)} DATA{code}")
+    typer.echo()
+    console().print(printable(model.guarantee_.summary()))
+    console().print(numbers(model.guarantee_))
+    typer.echo(f"The whole guarantee: dppl show {printable(out)}, or with --json for machines")

@@ -1,0 +1,180 @@
+"""From a source of images to a fine-tuned model, and from its file back to predictions; `dppl finetune` goes this way.
+
+Public things and the account come first, then the private images, then the training.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl._files import write_atomically
+from dppl._fingerprint import Fingerprint
+from dppl.data import read_table
+from dppl.embedding import Source, embed
+from dppl.errors import InputError
+from dppl.finetune.model_file import describe
+from dppl.finetune.networks import Network, is_code, load_network
+from dppl.finetune.sparse import SparseFinetuner
+from dppl.privacy import ApproxDP, Guarantee, Ledger, tradeoff
+from dppl.privacy.accounting import sampled_gaussian_epsilon
+from dppl.privacy.guarantee import USUAL_DELTA
+from dppl.training import workflow
+
+__all__ = ["Finetuned", "epsilon_after", "train"]
+
+# Shows how far a stage is: reading a source, whose progress it takes, or a training by what it is to guarantee.
+Watch: TypeAlias = Callable[[Source | Guarantee], AbstractContextManager[Callable[[int], object] | None]]
+
+
+def train(
+    model: SparseFinetuner,
+    network: Network,
+    source: Source,
+    out: Path,
+    folder: Path,
+    *,
+    watch: Watch,
+    keep: bool = False,
+    overwrite: bool = False,
+    workers: int | None = None,
+    ledger: Ledger | None = None,
+    partition: str | None = None,
+) -> None:
+    """Read labelled images, train on them, and write the model, then the report on what was left out.
+
+    After an interruption the same call goes on where it stopped, unless the model has a seed: then the training begins
+    anew.
+
+    Parameters
+    ----------
+    model : SparseFinetuner
+        Of the network's module.
+    network : Network
+    source : Source
+        Labelled images.
+    out : Path
+        The model file.
+    folder : Path
+        Where prepared images and the checkpoint lie meanwhile, as in `dppl.training.workflow.train`.
+    watch : callable
+        Opened with the source while it is read; then with the guarantee, and told of steps that are done.
+    keep, overwrite, workers, ledger, partition
+        As in `dppl.training.workflow.train`.
+
+    Raises
+    ------
+    ParameterError, InputError, BudgetError, BudgetExceeded, UnknownLabelError
+        As `embed` and `SparseFinetuner.fit`; also if the folder holds something else, or the source no labels.
+    """
+    if source.label_type is None:
+        raise InputError("the records have no labels.")
+    guarantee = model.plan(network.shape)
+    checkpoint = folder / workflow.TRAINING
+    if ledger is not None and not checkpoint.exists():  # what was begun is paid for
+        ledger.check(guarantee, partition=partition)
+    with workflow.work_in(folder, keep=keep):
+        with watch(source) as progress:
+            done = embed(source, network, folder / "private", rows=workflow.ROWS, workers=workers, progress=progress)
+        table = read_table(done.table)
+        with watch(guarantee) as progress:
+            model.fit(
+                network.inputs(table),
+                table.y,
+                ledger=ledger,
+                partition=partition,
+                checkpoint=checkpoint if model.random_state is None else None,
+                progress=progress,
+            )
+        model.encoder_ = network.fingerprint.text()
+        workflow.save(model, out, overwrite=overwrite)
+        write_atomically(workflow.report_of(out), done.report.read_bytes(), overwrite=True, private=True)
+
+
+class Finetuned:
+    """A file of a fine-tuned model that names its network. Of the network nothing is read before a prediction.
+
+    Parameters
+    ----------
+    path : Path
+
+    Attributes
+    ----------
+    path : Path
+    description : dict
+        What `dppl.finetune.model_file.describe` returns.
+    classes_ : ndarray of shape (n_classes,)
+    guarantee_ : Guarantee
+
+    Raises
+    ------
+    FileNotFoundError, ModelFileError
+        As `SparseFinetuner.load`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.description = path, describe(path)
+        self.classes_ = np.array(self.description["classes"])
+        self.guarantee_ = Guarantee.from_dict(self.description["guarantee"])
+
+    def predictor(
+        self, network: str | None = None, *, device: str = "auto"
+    ) -> tuple[Network, Callable[[Any], NDArray[Any]]]:
+        """Build the public network again, and return it with what classifies the rows that it prepares.
+
+        Parameters
+        ----------
+        network : str, default=None
+            Where the network is, as in `load_network`; None takes the name in the file, unless that is one of Python
+            code: which code runs is not for a model file to say.
+        device : {"auto", "cpu", "cuda"}
+
+        Raises
+        ------
+        InputError
+            If the file names no network, or one of Python code while `network` is None, or the network is another.
+        """
+        name = self.description["encoder"]
+        if name is None:
+            raise InputError(f"{self.path} does not name its network; use SparseFinetuner.load in Python.")
+        named = Fingerprint.parse(name)
+        if network is None and is_code(named.uri):
+            raise InputError(
+                "must name the network's code and weights, since a model file does not decide what code runs; this "
+                f"model was fitted on {named.uri!r}.",
+                parameter="encoder",
+            )
+        found = load_network(named.uri if network is None else network, device=device)
+        if not found.fingerprint.same_function(named):
+            raise InputError(
+                f"the model was fitted on the network {named.uri!r}; this is another one, or has other weights or "
+                f"preprocessing: {found.fingerprint.uri!r}. Name the right one."
+            )
+        model = SparseFinetuner.load(self.path, found.module)
+        return found, lambda rows: model.predict(found.inputs(rows))
+
+
+def epsilon_after(guarantee: Guarantee, steps: int) -> float:
+    """Return the epsilon that the first steps of a training cost, at the budget's delta or else the usual one.
+
+    Parameters
+    ----------
+    guarantee : Guarantee
+        Of the whole training.
+    steps : int
+    """
+    (release,) = guarantee.releases
+    delta = guarantee.budget.delta if isinstance(guarantee.budget, ApproxDP) else USUAL_DELTA
+    if "mu" in release.cost:
+        # Squares of mu add, so a part of the steps costs that part of the square.
+        mu = float(np.nextafter(release.cost["mu"] * math.sqrt(steps / release.times), math.inf))
+        return tradeoff.gaussian_epsilon(min(mu, release.cost["mu"]), delta)
+    parameters: dict[str, Any] = release.parameters
+    multiplier = parameters["noise_std"] / release.sensitivity
+    return sampled_gaussian_epsilon(multiplier, delta, parameters["sampling_rate"], steps)

@@ -1,0 +1,429 @@
+"""`dppl finetune`, and what `dppl predict`, `evaluate` and `show` make of its models. Leaks: test_cli_leaks.py."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from rich.progress import Task
+
+from dppl import GaussianDP, Ledger, load
+from dppl.cli import _progress
+from dppl.embedding import pipeline
+from dppl.errors import ModelFileError
+from dppl.finetune import DPTrainer, SparseFinetuner
+from dppl.finetune.checkpoint import Checkpoint
+from dppl.finetune.networks import load_network
+from dppl.mechanisms import overheard
+
+CLASSES = ("blue", "green", "red")
+COLOURS = {"red": (200, 40, 40), "green": (40, 200, 40), "blue": (40, 40, 200)}
+CODE = """
+from pathlib import Path
+
+import torch
+
+Path("ran").touch()
+
+def make():
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 6, 3), torch.nn.GroupNorm(2, 6), torch.nn.ReLU(),
+        torch.nn.AdaptiveAvgPool2d(2), torch.nn.Flatten(), torch.nn.Linear(24, 4),
+    )
+"""
+NETWORK = "python:net.py:make@net.safetensors?size=6&mean=0.5,0.5,0.5"
+FINETUNE = [
+    *("finetune", "photos", "--network", NETWORK, "--classes", "classes.txt", "--out", "m.safetensors"),
+    *("--batch-size", "24", "--epochs", "12", "--block", "8", "--head-learning-rate", "2"),
+]
+EXACT = ["--mu", "9000", "--seed", "3", "--epochs", "80"]  # hardly any noise
+
+
+def write_images(folder, seed):
+    rng = np.random.default_rng(seed)
+    for name, colour in COLOURS.items():
+        (folder / name).mkdir(parents=True)
+        for number in range(8):
+            pixels = np.clip(colour + rng.integers(-20, 20, (9, 7, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{number}.png")
+
+
+@pytest.fixture
+def photos(torch, tmp_path, monkeypatch):
+    """A folder with private and new images, a class list and a public network, in which commands run."""
+    from safetensors.torch import save_file
+
+    monkeypatch.chdir(tmp_path)
+    write_images(tmp_path / "photos", 0)
+    write_images(tmp_path / "new", 1)
+    (tmp_path / "photos" / "red" / "odd.png").write_text("no image")
+    (tmp_path / "classes.txt").write_text("".join(f"{name}\n" for name in CLASSES))
+    (tmp_path / "net.py").write_text(CODE)
+    names = {}
+    exec(CODE, names)
+    torch.manual_seed(0)
+    save_file(names["make"]().state_dict(), "net.safetensors")
+    (tmp_path / "ran").unlink()
+    return tmp_path
+
+
+@pytest.fixture
+def trained(photos, cli):
+    """Train with hardly any noise."""
+    assert cli(*FINETUNE, *EXACT).exit_code == 0
+    return photos
+
+
+def run(cli, *arguments):
+    result = cli(*arguments)
+    assert result.exit_code == 0, result.stderr
+    return result
+
+
+# From images to labels.
+
+
+def test_it_trains_and_leaves_the_model_and_the_owners_list(photos, cli):
+    shown = run(cli, *FINETUNE, *EXACT).stdout
+    assert shown.startswith("SparseFinetuner: 3 classes, trained head, norm, mu = 9000, Gaussian DP.\n")
+    assert "Next: dppl predict m.safetensors DATA --encoder URI" in shown
+    left = {path.name for path in photos.iterdir()} - {"photos", "new", "classes.txt", "net.py", "net.safetensors"}
+    assert left == {"ran", "m.safetensors", "m.safetensors.private.jsonl"}
+    report = photos / "m.safetensors.private.jsonl"
+    assert stat.S_IMODE(report.stat().st_mode) == 0o600
+    assert "red/odd.png" in report.read_text()
+
+
+def test_its_model_predicts_and_evaluates(trained, cli):
+    lines = run(cli, "predict", "m.safetensors", "new", "--encoder", NETWORK).stdout.splitlines()
+    assert lines[0] == "id,label"
+    assert sum(line.split("/")[0] == line.split(",")[1] for line in lines[1:]) > 20
+    found = json.loads(run(cli, "evaluate", "m.safetensors", "new", "--encoder", NETWORK, "--json").stdout)
+    assert (found["n"], found["n_unusable"]) == (24, 0)
+    assert found["accuracy"] > 0.8
+    assert [entry["class"] for entry in found["per_class"]] == list(CLASSES)
+
+
+def test_the_command_trains_what_the_library_trains(trained, cli):
+    network = load_network(NETWORK)
+    model = SparseFinetuner.load("m.safetensors", network.module)
+    table = [
+        (np.asarray(network.encode([Image.open(path)]), np.float16), path.parent.name)
+        for name in CLASSES
+        for path in sorted((trained / "photos" / name).glob("[0-9].png"))
+    ]
+    again = SparseFinetuner(
+        network.module, GaussianDP(9000), CLASSES, train=("head", "norm"), head=network.head, batch_size=24, epochs=80,
+        block=8, head_learning_rate=2.0, sampling_rate=1.0, random_state=3,
+    )  # fmt: skip
+    again.fit(network.inputs(np.concatenate([row for row, _ in table])), [name for _, name in table])
+    for name, tensor in again.module_.state_dict().items():
+        assert np.allclose(tensor, model.module_.state_dict()[name], atol=1e-4)
+
+
+def test_a_model_says_what_it_is(trained, cli):
+    shown = run(cli, "show", "m.safetensors").stdout
+    assert "trained     87 weights of head, norm" in shown
+    assert "python:net.py:make@net.safetensors" in shown
+    assert "NOT FOR RELEASE" in run(cli, "show", "m.safetensors", "--card").stdout
+    card = run(cli, "show", "m.safetensors", "--card").stdout
+    assert "| trained weights | 87 |" in card
+    assert 'tags: ["differential-privacy", "classification", "images"]' in card
+    content = json.loads(run(cli, "show", "m.safetensors", "--json").stdout)
+    assert (content["estimator"], content["n_trained"]) == ("SparseFinetuner", 87)
+    assert not (trained / "ran").unlink()
+    run(cli, "show", "m.safetensors")
+    assert not (trained / "ran").exists()  # and no code of the network runs for it
+
+
+def test_the_statement_obeys_the_schema(trained, cli):
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads((Path(__file__).parents[2] / "docs" / "statement.schema.json").read_text(encoding="utf-8"))
+    validator = jsonschema.Draft202012Validator(schema)
+    content = json.loads(run(cli, "show", "m.safetensors", "--json").stdout)
+    assert not list(validator.iter_errors(content))
+    assert list(validator.iter_errors({**content, "lattice": {"n_features": 3, "pool": 1, "rotation": None}}))
+    assert list(validator.iter_errors({name: value for name, value in content.items() if name != "module"}))
+
+
+def test_batches_are_sampled_by_default_where_the_budget_knows_that(photos, cli):
+    run(cli, *FINETUNE, "--epsilon", "5", "--delta", "1e-5", "--epochs", "1")
+    (release,) = json.loads(run(cli, "show", "m.safetensors", "--json").stdout)["guarantee"]["releases"]
+    assert release["parameters"]["sampling_rate"] == pytest.approx(0.1)
+    assert release["times"] == 10
+    run(cli, *FINETUNE, "--epsilon", "5", "--delta", "1e-5", "--epochs", "1", "--force", "--sampling-rate", "1")
+    (release,) = json.loads(run(cli, "show", "m.safetensors", "--json").stdout)["guarantee"]["releases"]
+    assert "mu" in release["cost"]
+
+
+def test_labels_may_stand_in_a_file(photos, cli):
+    (photos / "labels.csv").write_text("file,label\nred/1.png,red\ngreen/2.png,green\nblue/3.png,blue\n")
+    run(cli, *FINETUNE, *EXACT, "--labels", "labels.csv", "--train", "head,conv", "--sparsity", "0.5")
+    assert "weights of conv, head" in run(cli, "show", "m.safetensors").stdout
+
+
+def test_a_ledger_pays_once(photos, cli):
+    run(cli, "ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "1")
+    run(cli, *FINETUNE, "--mu", "1", "--ledger", "ledger.db", "--dataset", "wards")
+    (release,) = Ledger("ledger.db", "wards", GaussianDP(1.0)).releases()
+    assert release["status"] == "released"
+    result = cli(*FINETUNE, "--mu", "1", "--ledger", "ledger.db", "--dataset", "wards", "--force")
+    assert result.exit_code == 3
+    assert not (photos / "m.safetensors.work").exists()  # which was said before an image was read
+
+
+# Interruptions.
+
+
+def killed(monkeypatch, step, end):
+    """End a run when it has said that this step has begun."""
+    whole = Checkpoint.write
+
+    def write(self, state, begun):
+        whole(self, state, begun)
+        if begun == step:
+            end()
+
+    monkeypatch.setattr(Checkpoint, "write", write)
+    return lambda: monkeypatch.setattr(Checkpoint, "write", whole)
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+def test_an_interrupted_command_goes_on_and_pays_once(photos, cli, monkeypatch):
+    ledger = Ledger("ledger.db", "wards", GaussianDP(1.0))
+    command = [*FINETUNE, "--mu", "1", "--ledger", "ledger.db", "--dataset", "wards"]
+    undo = killed(monkeypatch, 5, interrupt)
+    with overheard() as first:
+        result = cli(*command)
+    assert result.exit_code == 130
+    assert "The same command continues" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert (photos / "m.safetensors.work" / "training").exists()
+    undo()
+    monkeypatch.setattr(pipeline, "decode", lambda *_: pytest.fail("images were prepared before"))
+    with overheard() as second:
+        run(cli, *command)
+    assert (len(first), len(second)) == (4, 7)  # the step that had begun is lost, and no step is drawn twice
+    (release,) = ledger.releases()
+    assert release["status"] == "released"
+    assert not (photos / "m.safetensors.work").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal")
+def test_a_killed_command_goes_on(photos, cli):
+    script = """
+import os, signal
+from dppl.cli import main
+from dppl.finetune.checkpoint import Checkpoint
+whole = Checkpoint.write
+def write(self, state, begun):
+    whole(self, state, begun)
+    if begun == 7:
+        os.kill(os.getpid(), signal.SIGKILL)
+Checkpoint.write = write
+main.run()
+"""
+    command = [*FINETUNE, "--mu", "1", "--ledger", "ledger.db", "--dataset", "wards"]
+    ledger = Ledger("ledger.db", "wards", GaussianDP(1.0))
+    done = subprocess.run([sys.executable, "-c", script, *command], capture_output=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGKILL, b"", b"")
+    assert not (photos / "m.safetensors").exists()
+    with overheard() as heard:
+        run(cli, *command)
+    assert len(heard) == 5
+    assert len(ledger.releases()) == 1
+
+
+def test_a_file_that_was_being_replaced_does_not_stop_the_next_run(photos, cli, monkeypatch):
+    undo = killed(monkeypatch, 2, interrupt)
+    cli(*FINETUNE, "--mu", "1")
+    undo()
+    work = photos / "m.safetensors.work"
+    (work / ".0123456789abcdef.part").touch()
+    run(cli, *FINETUNE, "--mu", "1")
+    assert not work.exists()
+    work.mkdir()
+    (work / "notes.txt").touch()
+    result = cli(*FINETUNE, "--mu", "1", "--force")
+    assert result.exit_code == 2
+    assert (work / "notes.txt").exists()
+
+
+def test_another_run_does_not_go_on_from_its_checkpoint(photos, cli, error_line, monkeypatch):
+    undo = killed(monkeypatch, 2, interrupt)
+    cli(*FINETUNE, "--mu", "1")
+    undo()
+    assert "a run with other parameters" in error_line(cli(*FINETUNE, "--mu", "2"))
+
+
+def test_work_is_kept_where_a_folder_is_named(photos, cli):
+    run(cli, *FINETUNE, "--mu", "1", "--work", "kept")
+    assert {path.name for path in (photos / "kept").iterdir()} >= {"private", "training"}
+
+
+# What is refused, and how.
+
+
+@pytest.mark.parametrize(
+    ("options", "exit_code", "words"),
+    [
+        (["--epsilon", "1"], 3, "--epsilon without --delta is pure DP"),
+        (["--mu", "1", "--sampling-rate", "0.1"], 3, "--sampling-rate below 1 is accounted in --epsilon and --delta"),
+        (
+            ["--epsilon", "1", "--delta", "1e-5", "--sampling-rate", "0.1", "--ledger", "l.db", "--dataset", "wards"],
+            3,
+            "--sampling-rate below 1 goes with no --ledger",
+        ),
+        (["--mu", "1", "--sampling-rate", "2"], 2, "--sampling-rate must lie strictly"),
+        (["--mu", "1", "--train", "head,body"], 2, "--train must be one of"),
+        (["--mu", "1", "--sparsity", "0.1"], 2, "--sparsity has no effect without conv"),
+        (["--mu", "1", "--train", "head,conv", "--sparsity", "7"], 2, "--sparsity must lie strictly"),
+        (["--mu", "1", "--epochs", "-1"], 2, "--epochs must be"),
+        (["--mu", "1", "--batch-size", "0"], 2, "--batch-size must be"),
+        (["--mu", "1", "--network", "hf:bert"], 2, "--network must be timm:NAME"),
+        (["--mu", "1", "--work", "photos"], 2, "must neither hold what is read nor lie in it"),
+        (["--mu", "1", "--train", "norm"], 2, "another number of outputs than there are classes"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_in_one_line(options, exit_code, words, photos, cli, error_line):
+    result = cli(*FINETUNE, *options)
+    assert words in error_line(result)
+    assert result.exit_code == exit_code
+    assert not (photos / "m.safetensors").exists()
+
+
+def test_without_torch_it_says_what_to_install(photos, cli, error_line, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    result = cli(*FINETUNE, "--mu", "1")
+    assert result.exit_code == 4
+    assert error_line(result) == "this needs torch; install it with: pip install 'dppl[torch]'"
+
+
+def test_images_need_labels(photos, cli, error_line):
+    flat = photos / "flat"
+    flat.mkdir()
+    (photos / "photos" / "red" / "1.png").rename(flat / "1.png")
+    result = cli("finetune", "flat", *FINETUNE[2:], "--mu", "1")
+    assert result.exit_code == 2
+    assert "flat has no labels; sort the images into a folder for each class" in error_line(result)
+
+
+def test_texts_are_refused(photos, cli, error_line):
+    (photos / "mails.csv").write_text("text,label\nhello,red\n")
+    assert "must hold images; it holds texts" in error_line(cli("finetune", "mails.csv", *FINETUNE[2:], "--mu", "1"))
+
+
+def test_a_label_outside_the_list_stops_it_and_is_not_named(photos, cli, error_line):
+    (photos / "photos" / "red").rename(photos / "photos" / "secret")
+    result = cli(*FINETUNE, "--mu", "1")
+    assert result.exit_code == 4
+    line = error_line(result)
+    assert "at least one is not" in line
+    assert "dppl check" in line
+    assert "secret" not in line
+    run(cli, *FINETUNE, "--mu", "1", "--unknown-labels", "ignore")
+
+
+def test_another_network_is_refused(trained, cli, error_line, torch):
+    from safetensors.torch import load_file, save_file
+
+    line = error_line(cli("predict", "m.safetensors", "new", "--encoder", NETWORK.replace("size=6", "size=7")))
+    assert "this is another one, or has other weights" in line
+    weights = load_file("net.safetensors")
+    weights["0.bias"][0] += 1e-6
+    save_file(weights, "net.safetensors")
+    result = cli("predict", "m.safetensors", "new", "--encoder", NETWORK)
+    assert result.exit_code == 4
+    assert "this is another one, or has other weights" in error_line(result)
+
+
+def test_a_model_file_does_not_choose_code_that_runs(trained, cli, error_line):
+    (trained / "ran").unlink()
+    result = cli("predict", "m.safetensors", "new")
+    assert result.exit_code == 4
+    assert error_line(result).startswith("--encoder must name the network's code and weights")
+    assert not (trained / "ran").exists()
+    run(cli, "predict", "m.safetensors", "new", "--encoder", NETWORK)
+    assert (trained / "ran").exists()
+
+
+def test_embeddings_and_damaged_files_are_refused(trained, cli, error_line):
+    np.save("rows.npy", np.zeros((3, 108)))
+    assert "takes images" in error_line(cli("predict", "m.safetensors", "rows.npy", "--encoder", NETWORK))
+    assert "SparseFinetuner" in error_line(cli("show", "m.safetensors", "--public", "new", "--sheet", "sheet.png"))
+    with pytest.raises(ModelFileError, match=r"SparseFinetuner\.load"):
+        load("m.safetensors")
+    content = (trained / "m.safetensors").read_bytes()
+    (trained / "m.safetensors").write_bytes(content.replace(b"SparseFinetuner", b"DenseFinetuner!"))
+    assert "not a whole model of SparseFinetuner" in error_line(cli("show", "m.safetensors"))
+    (trained / "m.safetensors").write_bytes(content[:-9])
+    assert cli("show", "m.safetensors").exit_code == 4
+
+
+def test_a_model_that_names_no_network_is_for_python_alone(trained, cli, error_line):
+    network = load_network(NETWORK)
+    SparseFinetuner.load("m.safetensors", network.module)  # which keeps the name
+    model = SparseFinetuner(network.module, GaussianDP(1.0), CLASSES, train=("head",), epochs=1, sampling_rate=1.0)
+    model.fit(np.zeros((2, 3, 6, 6)), ["red", "green"]).save("python.safetensors")
+    assert "does not name its network" in error_line(cli("predict", "python.safetensors", "new"))
+    assert "not named" in run(cli, "show", "python.safetensors").stdout
+
+
+# The bar.
+
+
+def test_the_bar_shows_steps_and_what_they_cost_at_most():
+    spent = _progress._Spent(40, float)
+    task = Task(0, "training", 40, 0, _get_time=lambda: 0.0)
+    assert spent.render(task).plain == ""
+    shown = {}
+    for step in range(1, 41):
+        task.completed = step
+        shown[step] = float(spent.render(task).plain.removeprefix("epsilon <= "))
+    assert all(step <= bound <= step + 1 for step, bound in shown.items())
+    assert shown[40] == 40.0
+
+
+def test_the_bar_is_told_of_the_steps_of_earlier_runs(monkeypatch):
+    told = []
+    bar = _progress.contextmanager(lambda *_: iter([told.append]))
+    monkeypatch.setattr(_progress, "progress_bar", bar)
+    with _progress.training_bar(9, float) as reach:
+        for step in (4, 5, 9):
+            reach(step)
+    assert told == [4, 1, 4]
+
+
+def test_nobody_is_told_of_progress_where_nobody_watches(photos, cli, monkeypatch):
+    seen = []
+    whole = DPTrainer.fit
+    monkeypatch.setattr(
+        DPTrainer, "fit", lambda self, *args, **given: seen.append(given["progress"]) or whole(self, *args, **given)
+    )
+    assert run(cli, *FINETUNE, "--mu", "1").stderr == ""
+    assert seen == [None]
+    assert os.path.exists("m.safetensors")
+
+
+def test_a_network_of_timm_is_found_by_the_name_in_the_model(torch, photos, cli, error_line):
+    timm = pytest.importorskip("timm")
+    whole = timm.create_model("vit_tiny_patch16_224", img_size=32, pretrained=False, num_classes=9)
+    torch.save(whole.state_dict(), "vit.pth")
+    uri = f"timm:vit_tiny_patch16_224@{photos / 'vit.pth'}?size=32"
+    run(cli, "finetune", "photos", "--network", uri, *FINETUNE[4:], "--mu", "1", "--epochs", "1")
+    lines = run(cli, "predict", "m.safetensors", "new").stdout.splitlines()
+    assert len(lines) == 25
+    assert str(photos) not in run(cli, "show", "m.safetensors", "--json").stdout
+    whole.norm.bias.data[0] += 1e-6
+    torch.save(whole.state_dict(), "vit.pth")
+    assert "this is another one, or has other weights" in error_line(cli("predict", "m.safetensors", "new"))
