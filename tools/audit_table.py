@@ -11,12 +11,14 @@ import argparse
 import decimal
 import inspect
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+from sklearn.base import clone
 
 from dppl import (
     ZCDP,
@@ -31,9 +33,17 @@ from dppl import (
 from dppl._files import write_atomically
 from dppl.audit import AuditResult, Records, audit, audit_in_one_run, audit_release, orthogonal_canaries, worst_case
 from dppl.baselines import AdaMix, FeatureCovariance, GlobalAdapt, LeastSquares, LinearProbe, Newton
-from dppl.continual import ContinualPrototypes
+from dppl.continual import (
+    ContinualDiscriminant,
+    ContinualEnsemble,
+    ContinualPrototypes,
+    FullDataContinual,
+    NaiveContinual,
+)
+from dppl.continual._factors import factor
 from dppl.estimators import EmbeddingClassifier
 from dppl.mechanisms import ExponentialMechanism, RoundedGaussian, randomness
+from dppl.mechanisms.gaussian import overheard
 from dppl.privacy import Budget
 
 PAGE = Path(__file__).parents[1] / "docs" / "guarantees.md"
@@ -95,6 +105,29 @@ def in_one_run(estimator: MeanPrototypes) -> Configuration:
         return audit_in_one_run(estimator, data, orthogonal_canaries(estimator), confidence=CONFIDENCE)
 
     return _of_estimator(estimator, 1, run)
+
+
+def stream(estimator: ContinualPrototypes) -> Configuration:
+    """Audit a stream of correlated noise; the record in question is in the first task, and so in the most rows."""
+    n_tasks, dim = int(estimator.max_tasks or 0), 16
+    column = factor(estimator.noise, n_tasks).matrix()[:, 0]
+    empty = np.zeros((0, dim)), np.zeros(0, int)
+    # All coordinates as long as each other lose nothing to the lattice.
+    first = np.ones((1, dim)), list(estimator.classes)
+
+    def release(include: bool) -> float:
+        model, likelihood = clone(estimator), 0.0
+        with tempfile.TemporaryDirectory() as folder:
+            for task in range(n_tasks):
+                with overheard() as heard:
+                    model.partial_fit(*(first if include and task == 0 else empty), state=Path(folder) / "state")
+                likelihood += float(column[task]) * float(heard[0][1].sum())
+        return likelihood
+
+    def run(runs: int) -> AuditResult:
+        return audit_release(release, estimator.budget, runs=runs, confidence=CONFIDENCE)
+
+    return _of_estimator(estimator, _SLOW_FIT_RUNS, run)
 
 
 def gaussian(claim: Budget) -> Configuration:
@@ -173,6 +206,12 @@ CONFIGURATIONS = (
     fitted(SoftmaxPrototypes(GaussianDP(2.0), _TWO)),
     fitted(SoftmaxPrototypes(GaussianDP(2.0), _TWO), examples=True),
     fitted(ContinualPrototypes(GaussianDP(2.0), _TWO)),
+    fitted(ContinualDiscriminant(GaussianDP(2.0), _TWO)),
+    stream(ContinualPrototypes(GaussianDP(2.0), _ONE, noise="tree", max_tasks=8)),
+    stream(ContinualPrototypes(GaussianDP(2.0), _ONE, noise="toeplitz", max_tasks=8)),
+    fitted(ContinualEnsemble(GaussianDP(2.0), _TWO, head_options={"clip": 0.5, **_STEPS})),
+    fitted(NaiveContinual(GaussianDP(2.0), _TWO, clip=0.5, **_STEPS)),
+    fitted(FullDataContinual(GaussianDP(2.0), _TWO, clip=0.5, **_STEPS)),
     fitted(LinearProbe(GaussianDP(2.0), _TWO, clip=0.5, **_STEPS)),
     fitted(LinearProbe(GaussianDP(2.0), _TWO, clip=0.5, **_STEPS, adjacency=_REPLACE_ONE)),
     fitted(GlobalAdapt(GaussianDP(2.0), _TWO, upper_bound=0.01, **_STEPS)),

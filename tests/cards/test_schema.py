@@ -22,6 +22,7 @@ from dppl import (
     baselines,
 )
 from dppl.cli.main import app
+from dppl.continual import ContinualPrototypes
 from dppl.data import EmbeddingTable
 from dppl.estimators.model_file import describe
 from dppl.privacy import Guarantee
@@ -55,6 +56,9 @@ MODELS = {
     "global-adapt": baselines.GlobalAdapt(ZCDP(1.0), [0, 1, 2]),
     "least-squares": baselines.LeastSquares(ApproxDP(1.0, 1e-6), [0, 1, 2], class_grams=True),
     "feature-covariance": baselines.FeatureCovariance(ZCDP(1.0), [0, 1, 2]),
+    "continual": ContinualPrototypes(ZCDP(1.0), [0, 1, 2]),
+    "continual-overlapping": ContinualPrototypes(ApproxDP(1.0, 1e-6), [0, 1, 2], tasks="overlapping"),
+    "continual-tree": ContinualPrototypes(GaussianDP(1.0), [0, 1, 2], noise="tree", max_tasks=9),
     "newton": baselines.Newton(ZCDP(1.0), [0, 1, 2]),
     "search-mean": PrivateSearch(MeanPrototypes(ApproxDP(5.0, 1e-6), [0, 1, 2]), {"pool": [1, 2]}, mean_runs=2),
     "search-public": PrivateSearch(

@@ -116,6 +116,7 @@ AFTER = [
 # them. So do the labels of private rows, for which `predict` is no command of its own.
 OWNERS = {
     "bench run": "no guarantee covers that",
+    "continual run": "no guarantee covers that",
     "check": "For the data owner's eyes only",
     "embed": "they stay with their owner",  # what it prints is compared in test_cli_embed.py
     "table convert": "For the owner of the records only",
@@ -124,7 +125,7 @@ OWNERS = {
     "evaluate": "do not publish them",
 }
 # Commands that read no records but built-in ones.
-WITHOUT_RECORDS = {"audit", "bench report", "demo", "ledger create"}
+WITHOUT_RECORDS = {"audit", "bench report", "continual report", "demo", "ledger create"}
 
 
 def commands(group, path=()):

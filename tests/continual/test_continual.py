@@ -1,11 +1,7 @@
 """A stream of tasks: what it releases, what it costs, and what is left of it when something goes wrong."""
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import dppl
 from dppl import ZCDP, GaussianDP, Ledger, MeanPrototypes
@@ -13,10 +9,9 @@ from dppl.continual import ContinualPrototypes, _presence
 from dppl.continual._sums import ReleasedSums
 from dppl.continual.streams import class_incremental, shuffled
 from dppl.data import EmbeddingTable
-from dppl.errors import BudgetExceeded, InputError, ModelFileError, ParameterError, UnknownLabelError
-from dppl.mechanisms import RoundedGaussian
-from laws.recipes import CLASSES, DIM, rows
-from laws.replay import clip_nothing, spent, watched
+from dppl.errors import InputError, ModelFileError, ParameterError
+from laws.recipes import BY_NAME, CLASSES, DIM
+from laws.streams import replay
 
 QUARTER = ZCDP(0.25)
 RULES = ("weighted", "sum")
@@ -134,18 +129,6 @@ def test_a_class_that_no_task_could_hold_is_never_predicted():
     assert (model.prototypes_[2] == model.released_.total[2]).all()
 
 
-def test_labels_outside_the_classes_of_a_task():
-    X, y = records()
-    with pytest.raises(UnknownLabelError, match="task_classes"):
-        make().partial_fit(X, named(y), task_classes=["a", "b"])
-    ignoring = make(unknown_labels="ignore").partial_fit(X, named(y), task_classes=["a", "b"])
-    kept = make().partial_fit(X[y < 2], named(y[y < 2]), task_classes=["a", "b"])
-    assert (ignoring.prototypes_ == kept.prototypes_).all()
-    with pytest.raises(ParameterError, match="some of the classes") as caught:
-        make().partial_fit(X, named(y), task_classes=["a", "z"])
-    assert caught.value.parameter == "task_classes"
-
-
 def test_a_task_that_does_not_continue_the_earlier_ones_is_refused():
     X, y = records()
     table = lambda encoder: EmbeddingTable.of(X, metadata={"encoder": encoder})  # noqa: E731
@@ -166,224 +149,22 @@ def test_a_task_that_does_not_continue_the_earlier_ones_is_refused():
         make(classes=None).partial_fit(X, named(y))
 
 
-def test_fit_starts_again():
-    tasks = stream()
-    assert learn(tasks).fit(*tasks[0]).to_bytes() == learn(tasks[:1]).to_bytes()
+# What it promises, beside the laws of tests/laws/test_streams.py
 
 
-# What it promises
-
-
-def replay(tasks, where, row, label, **options):
-    """Hold a stream to the law of neighbours: a record more in one task shows by what one task costs, and no more."""
-    more = list(tasks)
-    X, y = tasks[where]
-    more[where] = np.concatenate([X, row[None]]), [*y, label]
-    options = {"unknown_labels": "ignore", **options}
-    with watched() as uses:
-        first = learn(more, **options)
-    with watched([answer for _, _, answer in uses]) as again:
-        second = learn(tasks, **options)
-    assert len(uses) == len(again) == len(tasks)
-    assert [one[1].shape for one in uses] == [other[1].shape for other in again] == [(len(CLASSES), DIM)] * len(tasks)
-    costs = [spent(one, other, 1) for one, other in zip(uses, again, strict=True)]
-    assert not any(cost for task, cost in enumerate(costs) if task != where)
-    assert sum(costs) <= Fraction(first.guarantee_.mu) ** 2
-    assert first.guarantee_.stays_within_budget()
-    assert first.guarantee_ == second.guarantee_
-    assert first.to_bytes() == second.to_bytes()
-
-
-@st.composite
-def streams_of_tasks(draw):
-    """Up to 4 tasks of up to 4 records, often empty or of one class."""
-    tasks = []
-    for _ in range(draw(st.integers(1, 4))):
-        y = draw(st.lists(st.sampled_from(CLASSES), max_size=4))
-        X = [draw(rows(DIM)) for _ in y]
-        tasks.append((np.array(X).reshape(len(y), DIM), y))
-    return tasks
-
-
-@pytest.mark.slow
-@given(data=st.data(), accumulate=st.sampled_from(RULES))
-@settings(max_examples=60)
-def test_a_record_in_any_task_moves_the_stream_by_the_stated_cost(data, accumulate):
-    tasks = data.draw(streams_of_tasks())
-    where = data.draw(st.integers(0, len(tasks) - 1))
-    label = data.draw(st.sampled_from([*CLASSES, "elsewhere"]))
-    replay(tasks, where, data.draw(rows(DIM)), label, accumulate=accumulate, budget=data.draw(BUDGETS))
-
-
-BUDGETS = st.sampled_from([QUARTER, GaussianDP(1.3), dppl.ApproxDP(2.0, 1e-6)])
-EMPTY = np.zeros((0, DIM)), []
-LONE = [(np.ones((2, DIM)), ["a", "a"]), EMPTY, EMPTY]
-
-
-def skip_the_empty(patch):
-    """Release nothing of an empty task."""
-    whole = ContinualPrototypes.partial_fit
-    skipping = lambda self, X, y: whole(self, X, y) if len(X) else self  # noqa: E731
-    patch.setattr(ContinualPrototypes, "partial_fit", skipping)
-
-
-def sum_what_is_there(patch):
-    """Release sums of those classes alone that occur in a task."""
-    whole = ContinualPrototypes._release
-
-    def release(self, plan, rows, codes, source):
-        object.__setattr__(self._task, "allowed", np.unique(codes))
-        whole(self, plan, rows, codes, source)
-
-    patch.setattr(ContinualPrototypes, "_release", release)
-
-
-def count_the_tasks_with_records(patch):
-    """Tell from the number of records whether a class had a sum."""
+def test_a_number_of_sums_that_counts_tasks_with_records_is_noticed(monkeypatch):
+    kind = BY_NAME["ContinualPrototypes add-remove"]
+    case = [(np.ones((2, DIM)), ["a", "a"]), (np.zeros((0, DIM)), []), (np.zeros((0, DIM)), [])], 2, np.ones(DIM), "b"
+    replay(kind, *case)
     whole = ContinualPrototypes._release
 
     def release(self, plan, rows, codes, source):
         whole(self, plan, rows, codes, source)
         self.released_.n_sums[:] -= np.bincount(codes[codes >= 0], minlength=len(CLASSES)) == 0
 
-    patch.setattr(ContinualPrototypes, "_release", release)
-
-
-def weigh_by_size(patch):
-    """Divide the noise of a task by its number of records."""
-    whole = ContinualPrototypes._release
-
-    def release(self, plan, rows, codes, source):
-        whole(self, plan, rows, codes, source)
-        self.prototypes_ = self.prototypes_ / (1 + len(codes))
-
-    patch.setattr(ContinualPrototypes, "_release", release)
-
-
-@pytest.mark.parametrize(
-    "fault", [skip_the_empty, sum_what_is_there, count_the_tasks_with_records, weigh_by_size, clip_nothing]
-)
-def test_the_replay_notices(fault, monkeypatch):
-    replay(LONE, 2, np.full(DIM, 1.2), "b")
-    fault(monkeypatch)
+    monkeypatch.setattr(ContinualPrototypes, "_release", release)
     with pytest.raises(AssertionError):
-        replay(LONE, 2, np.full(DIM, 1.2), "b")
-
-
-def test_the_guarantee_is_that_of_one_task_and_says_what_it_rests_on():
-    model = make()
-    for X, y in stream():
-        guarantee = model.partial_fit(X, y).guarantee_
-        assert guarantee.releases == make().plan(DIM).guarantee.releases
-        assert guarantee.stays_within_budget()
-    said = " ".join(str(guarantee).split())
-    for words in (
-        "one record is added to or removed from one task",
-        "tasks are disjoint: a record is in one task",
-        "a record or a person in several tasks, whose costs add up",
-        "boundaries of tasks that depend on private records",
-        "the boundaries of the tasks and the classes that each may hold",
-    ):
-        assert words in said
-
-
-def test_one_seeded_task_makes_the_stream_unfit_for_release():
-    first, second, third = stream()
-    model = make(random_state=None).partial_fit(*first)
-    assert model.guarantee_.fit_for_release
-    assert not model.set_params(random_state=1).partial_fit(*second).guarantee_.fit_for_release
-    assert not model.set_params(random_state=None).partial_fit(*third).guarantee_.fit_for_release
-
-
-# Account and files
-
-
-def test_tasks_of_names_cost_the_largest_and_tasks_without_names_add_up(tmp_path):
-    for place, names in enumerate([("may", "june", "july"), (None, None, None)]):
-        ledger = Ledger(tmp_path / f"{place}.db", "wards", ZCDP(1.0))
-        model = make()
-        for (X, y), name in zip(stream(), names, strict=True):
-            model.partial_fit(X, y, ledger=ledger, partition=name)
-        assert len(ledger.releases()) == 3  # the empty task, too
-        assert {release["status"] for release in ledger.releases()} == {"released"}
-        assert ledger.spent()["rho"] == pytest.approx(0.25 if names[0] else 0.75, rel=1e-6)
-        assert model.guarantee_.ledger_entry == "wards, release 1; wards, release 2; wards, release 3"
-
-
-def fail_to_sum(patch):
-    patch.setattr("dppl.continual.prototypes.class_sums", stop)
-
-
-def fail_to_draw(patch):
-    patch.setattr(RoundedGaussian, "release", stop)
-
-
-def fail_to_weigh(patch):
-    patch.setattr(ReleasedSums, "weighted", stop)
-
-
-def fail_to_finish(patch):
-    patch.setattr(Ledger, "finish", stop)
-
-
-def stop(*arguments, **named):
-    raise KeyboardInterrupt
-
-
-def check_a_task_that_fails(fault, path):
-    first, _, third = stream()
-    ledger = Ledger(path, "wards", ZCDP(0.75))
-    model = make().partial_fit(*first, ledger=ledger)
-    before, attributes = model.to_bytes(), dict(vars(model))
-    with pytest.MonkeyPatch.context() as patch:
-        fault(patch)
-        with pytest.raises(KeyboardInterrupt):
-            model.partial_fit(*third, ledger=ledger)
-    assert model.to_bytes() == before
-    assert vars(model) == attributes
-    # The charge stays, and trying again is a second release.
-    assert [release["status"] for release in ledger.releases()] == ["released", "charged"]
-    model.partial_fit(*third, ledger=ledger)
-    assert ledger.spent()["rho"] == pytest.approx(0.75, rel=1e-6)
-    uninterrupted = learn([first, third])
-    assert (model.prototypes_ == uninterrupted.prototypes_).all()
-    with pytest.raises(BudgetExceeded):
-        model.partial_fit(*third, ledger=ledger)
-    assert (model.prototypes_ == uninterrupted.prototypes_).all()
-
-
-@pytest.mark.parametrize("fault", [fail_to_sum, fail_to_draw, fail_to_weigh, fail_to_finish])
-def test_a_task_that_fails_after_its_charge_leaves_the_earlier_model(fault, tmp_path):
-    check_a_task_that_fails(fault, tmp_path / "ledger.db")
-
-
-def test_a_model_that_is_changed_in_place_is_noticed(tmp_path, monkeypatch):
-    monkeypatch.setattr("dppl.continual._stream.copy.copy", lambda model: model)
-    with pytest.raises((AssertionError, AttributeError)):
-        check_a_task_that_fails(fail_to_draw, tmp_path / "ledger.db")
-
-
-def test_a_first_task_that_fails_leaves_no_model():
-    model = make()
-    with pytest.raises(UnknownLabelError):
-        model.partial_fit(np.ones((1, DIM)), ["z"])
-    assert not [name for name in vars(model) if name.endswith("_")]
-    assert not hasattr(model, "n_tasks_")
-
-
-@each_rule
-@pytest.mark.parametrize("options", [{}, {"pool": 2, "rotation": 3, "center": np.full(DIM, 0.1)}], ids=["", "mapped"])
-def test_a_loaded_model_goes_on_as_if_nothing_had_happened(accumulate, options, tmp_path):
-    tasks, path = stream(4), tmp_path / "m.safetensors"
-    model = make(accumulate=accumulate, **options)
-    for number, task in enumerate(tasks):
-        model.partial_fit(*task)
-        model.save(path, overwrite=True)
-        uninterrupted, model = model, dppl.load(path)
-        assert model.n_tasks_ == number + 1
-        assert model.to_bytes() == uninterrupted.to_bytes()
-        model.set_params(random_state=0)
-    assert model.to_bytes() == learn(tasks, accumulate=accumulate, **options).to_bytes()
+        replay(kind, *case)
 
 
 def test_public_rows_are_read_once(tmp_path):

@@ -340,7 +340,7 @@ class Streamed:
             yield self.rows[start : start + size]
 
 
-READERS = ("mapped", "public", "softmax")
+READERS = ("mapped", "public", "softmax", "ContinualDiscriminant")
 IN_EVERY_FIT = 2  # whoever selects among public rows scores them, and then takes those that are selected
 
 

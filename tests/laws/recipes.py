@@ -79,7 +79,27 @@ RECIPES = {
         "mapped": Recipe(options=MAPPED),
         "by public rows": Recipe(options={"center": "public", "rotation": "auto"}, public=True),
         "as published": Recipe(options={"accumulate": "sum"}),
+        "of overlapping tasks": Recipe(options={"tasks": "overlapping"}),
+        "kept by task": Recipe(options={"keep_tasks": True}),
+        "by a tree": Recipe(options={"noise": "tree", "max_tasks": 5}),
+        "by toeplitz": Recipe(options={"noise": "toeplitz", "max_tasks": 5}),
     },
+    "ContinualDiscriminant": {
+        "": Recipe(),
+        "with public rows": Recipe(public=True),
+        "by toeplitz": Recipe(options={"noise": "toeplitz", "max_tasks": 5}, public=True),
+    },
+    "ContinualEnsemble": {
+        "": Recipe(options={"head_options": {"steps": 3}}),
+        "mapped": Recipe(options={"head_options": {"steps": 3, "clip": 0.1}, **MAPPED}),
+        "as published": Recipe(options={"head_options": {"steps": 3}, "scores": "largest"}),
+        "of softmax prototypes": Recipe(options={"head": "softmax"}, public=True),
+    },
+    "NaiveContinual": {
+        "": Recipe(options={"steps": 3}),
+        "mapped": Recipe(options={"steps": 3, "intercept_scaling": 0.5, **MAPPED}),
+    },
+    "FullDataContinual": {"": Recipe(options={"steps": 3})},
     "AdaMix": {
         "": Recipe(options={"steps": 3}, examples=True),
         "mapped": Recipe(options={"steps": 3, "n_components": 1, **MAPPED, **ADDED}, examples=True),

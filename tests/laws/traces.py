@@ -7,12 +7,14 @@ import os
 import tempfile
 import warnings
 
+import numpy as np
+
 from dppl import PrivateSearch, SoftmaxPrototypes
 from dppl.continual import ContinualPrototypes
 from dppl.estimators import EmbeddingClassifier
 from dppl.lattice import Lattice
 
-RELEASED = ("prototypes_", "public_indices_", "coef_", "intercept_")
+RELEASED = ("prototypes_", "public_indices_", "coef_", "intercept_", "centers_")
 
 
 @contextlib.contextmanager
@@ -65,11 +67,13 @@ def traces(fit):
     if isinstance(model, SoftmaxPrototypes):  # whose centre is released
         kept["lattice_"] = repr(vars(model.lattice_) | {"center": model.lattice_.center.shape})
     for name in RELEASED:
-        if name in kept:
+        if isinstance(getattr(model, name, None), np.ndarray):
             kept[name] = repr((getattr(model, name).shape, getattr(model, name).dtype))
     if isinstance(model, ContinualPrototypes):  # the numbers of tasks are public
         sums = model.released_
         kept["released_"] = repr((sums.n_sums, sums.total.shape, sums.present.shape, sums.evidence.shape))
+        if model.keep_tasks:
+            kept["kept_"] = repr((model.kept_.tasks, model.kept_.allowed, model.kept_.sums.shape))
     words = repr(model), model.get_params()
     if isinstance(model, PrivateSearch):
         kept |= {name: type(kept[name]) for name in kept if name.startswith("best_")}

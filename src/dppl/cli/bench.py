@@ -17,11 +17,12 @@ from dppl.cli._options import option
 from dppl.cli._output import console, note, printable
 from dppl.errors import ParameterError
 from dppl.experiments.cells import check_cells
-from dppl.experiments.config import Cell, load_experiment
+from dppl.experiments.config import NO_NOISE, NON_PRIVATE, Cell, Experiment, load_experiment
 from dppl.experiments.methods import label
 from dppl.experiments.report import write_report
 from dppl.experiments.results import DONE, FAILED, Result, read_results
 from dppl.experiments.runner import run_experiment
+from dppl.experiments.streams import Stream
 
 _CELLS_FAILED = 6
 
@@ -31,6 +32,14 @@ bench = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
+
+# Options of every group that runs experiments.
+Data = Annotated[Path | None, option("FOLDER", "Folder that holds the data sets. Default: the configuration's.")]
+Jobs = Annotated[int | None, option("N", "Processes. Default: one fewer than there are cores.", min=1)]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Check configuration, parameters and shapes; count what is left.")
+]
+ReportFolder = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the report.", show_default=False)]
 
 
 @bench.command()
@@ -43,13 +52,9 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="Results, one JSON object per line. Default: CONFIG's name with .jsonl."),
     ] = None,
-    data: Annotated[
-        Path | None, option("FOLDER", "Folder that holds the data sets. Default: the configuration's.")
-    ] = None,
-    jobs: Annotated[int | None, option("N", "Processes. Default: one fewer than there are cores.", min=1)] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check configuration, parameters and shapes; count what is left.")
-    ] = False,
+    data: Data = None,
+    jobs: Jobs = None,
+    dry_run: DryRun = False,
 ) -> None:
     r"""Run a grid of method, data set, public pool, budget, imbalance and seed.
 
@@ -99,7 +104,11 @@ def run(
       dppl bench run text --data embeddings --jobs 4 --out text.jsonl
       dppl bench run mine.yaml --dry-run
     """
-    experiment = load_experiment(config, data)
+    run_cells(load_experiment(config, data), out, jobs, dry_run=dry_run, group="bench")
+
+
+def run_cells(experiment: Experiment, out: Path | None, jobs: int | None, *, dry_run: bool, group: str) -> None:
+    """Run an experiment for a command of a group of this name, or count what is left of it."""
     results = Path(f"{experiment.name}.jsonl") if out is None else out
     if results.is_dir() or not results.parent.is_dir():
         raise ParameterError(f"--out must name a file in an existing folder; got {results}.")
@@ -122,7 +131,7 @@ def run(
         f"Results: {results}",
         soft_wrap=True,
     )
-    screen.print(f"Figures and tables: dppl bench report {results} --out FOLDER", soft_wrap=True)
+    screen.print(f"Figures and tables: dppl {group} report {results} --out FOLDER", soft_wrap=True)
     if summary.failed:
         raise typer.Exit(_CELLS_FAILED)
 
@@ -132,7 +141,7 @@ def report(
     results: Annotated[
         Path, typer.Argument(metavar="RESULTS", help="Results file that `dppl bench run` wrote, whole or partial.")
     ],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the report.", show_default=False)],
+    out: ReportFolder,
 ) -> None:
     """Draw the figures and tables of a results file.
 
@@ -147,6 +156,11 @@ def report(
 
       dppl bench report quick.jsonl --out quick-report
     """
+    report_to(results, out)
+
+
+def report_to(results: Path, out: Path) -> None:
+    """Write the report of a results file to a folder."""
     if out.exists() and not out.is_dir():
         raise ParameterError(f"--out must name a folder; {out} is a file.")
     files = write_report(results, out)
@@ -232,8 +246,11 @@ def _line(result: Result, *, method: bool = True) -> str:
     """Say in one line which cell it was and what came out."""
     cell = result["cell"]
     parts = [_name(cell)] if method else []
-    parts += [cell["dataset"], f"IR {_short(cell['ir'])}", f"seed {cell['seed']}"]
-    if cell["budget"] is not None:
+    setting = Stream(**cell["stream"]).name if "stream" in cell else f"IR {_short(cell['ir'])}"
+    parts += [cell["dataset"], setting, f"seed {cell['seed']}"]
+    if cell["budget"] == {"mu": NO_NOISE}:
+        parts.insert(-1, NON_PRIVATE)
+    elif cell["budget"] is not None:
         parts.insert(-1, ", ".join(f"{name} {value:.3g}" for name, value in cell["budget"].items()))
     if result["status"] == FAILED:
         parts.append(f"FAILED {result['error']}: {' '.join(result['message'].split())}")

@@ -8,7 +8,7 @@ Exit codes::
     3    budget: the mechanism cannot spend it
     4    input: a table, label, class list, model file or ledger that cannot be used
     5    audit: a violation was found
-    6    bench: some cells failed
+    6    bench, continual: some cells failed
     130  interrupted
     141  the reader of stdout went away
     143  told to end by SIGTERM; 129 by SIGHUP
@@ -36,6 +36,7 @@ from dppl.cli._output import printable
 from dppl.cli.audit import audit
 from dppl.cli.bench import bench
 from dppl.cli.check import check
+from dppl.cli.continual import continual
 from dppl.cli.demo import demo
 from dppl.cli.embed import embed
 from dppl.cli.fit import fit
@@ -203,6 +204,7 @@ for _command in (demo, train, embed, fit, predict, evaluate, show, check, audit)
 app.add_typer(ledger)
 app.add_typer(table)
 app.add_typer(bench)
+app.add_typer(continual)
 
 
 def run() -> None:

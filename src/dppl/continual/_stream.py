@@ -1,18 +1,26 @@
-"""What all classifiers of streams share: a task at a time, and one guarantee for all of them."""
+"""What all classifiers of streams share: a task at a time, and one guarantee for all of them.
+
+Where tasks are disjoint a record is in one of them, so all together cost it what one does. Where they may overlap their
+costs add up. A classifier offers both by taking the parameter `tasks`.
+"""
 
 from __future__ import annotations
 
 import copy
+import os
 import warnings
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import validate_data
 
+from dppl import _validate
 from dppl.errors import ParameterError, UnknownLabelError, WeakBudgetWarning
 from dppl.estimators import EmbeddingClassifier, reading
 from dppl.estimators.model_file import Misfit, check_tensor
@@ -22,15 +30,44 @@ from dppl.estimators.reading import Codes
 from dppl.estimators.splitters import warn_of_uncounted_fits
 from dppl.lattice import Lattice, RowSource
 from dppl.mechanisms import Randomness, randomness
-from dppl.privacy import Guarantee, Ledger
+from dppl.privacy import Budget, Cost, Guarantee, Ledger
+from dppl.privacy.composition import total_budget
+from dppl.privacy.guarantee import SEVERAL_RECORDS
 
-_ONE_TASK = "two data sets are neighbours when one record is added to or removed from one task"
-_DISJOINT = "tasks are disjoint: a record is in one task"
+TASKS = ("disjoint", "overlapping")
 _BOUNDARIES = "the boundaries of the tasks and the classes that each may hold"
-_UNCOVERED = (
-    "a record or a person in several tasks, whose costs add up",
-    "boundaries of tasks that depend on private records, such as their number",
-)
+_PRIVATE_BOUNDARIES = "boundaries of tasks that depend on private records, such as their number"
+# The score of classes that no task could hold: below every other, and finite.
+NEVER = -1e300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relation:
+    """What the statement of a stream says of who is protected."""
+
+    unit: str
+    neighbours: str
+    assumption: str
+    not_covered: str
+
+
+_RELATIONS = {
+    "disjoint": Relation(
+        unit="one record",
+        neighbours="two data sets are neighbours when one record is added to or removed from one task",
+        assumption="tasks are disjoint: a record is in one task",
+        not_covered="a record or a person in several tasks, whose costs add up",
+    ),
+    "overlapping": Relation(
+        unit="a person with at most one record in each task",
+        neighbours=(
+            "two data sets are neighbours when some of the tasks, one or several or all, differ by one record each, "
+            "added or removed"
+        ),
+        assumption="a person, or a record, is in a task at most once",
+        not_covered="several records of one person in one task (the guarantee weakens with their number)",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,11 +79,15 @@ class Task:
 
 
 class ContinualClassifier(EmbeddingClassifier):
-    """A classifier of a stream of disjoint tasks, each of which spends the budget on records of its own.
+    """A classifier of a stream of tasks, each of which spends the budget on its records.
 
-    Subclasses say what a task releases, and what becomes of it and of the model of the earlier tasks.
+    Subclasses say what a task releases, and what becomes of it and of the model of the earlier tasks. Those that take
+    the parameter `tasks` offer streams whose tasks overlap.
     """
 
+    tasks: str = "disjoint"
+    # Whether each task is given the records of all earlier ones, too.
+    takes_earlier_records: ClassVar[bool] = False
     n_tasks_: int
     _task: Task | None = None
     adjacency = "add-remove"
@@ -60,27 +101,32 @@ class ContinualClassifier(EmbeddingClassifier):
         task_classes: ArrayLike | None = None,
         ledger: Ledger | None = None,
         partition: str | None = None,
+        state: str | os.PathLike[str] | None = None,
     ) -> Self:
         """Learn one more task. If that fails, the model of the earlier tasks stays as it was.
 
         Parameters
         ----------
         X : array-like, torch tensor or table of shape (n_records, n_features)
-            Private embeddings of the task, of records that are in no other task. An empty task is one, too: leaving it
-            out would tell that it is empty.
+            Private embeddings of the task. Where tasks are disjoint, of records that are in no other task. An empty
+            task is one, too: leaving it out would tell that it is empty.
         y : array-like of shape (n_records,)
             Private labels.
         X_public : array-like, torch tensor or table of shape (n_public, n_features), default=None
             Public embeddings of the same encoder, for the first task; later ones keep its map.
         task_classes : array-like, default=None
-            Classes that the task may hold by public knowledge, never by its records. Only these get a noisy sum. None
-            is all.
+            Classes that the task may hold by public knowledge, never by its records. Only these get a noisy sum, but
+            with correlated noise all do. A class that no task may hold is never predicted. None is all.
         ledger : Ledger, default=None
             Account of the data set. The task is charged before any private value is read. If it fails after that, the
             charge stays, and trying again is a second release.
         partition : str, default=None
             Name of the task in the account. Tasks of different names cost together the maximum over them, see
-            `Ledger.charge`; without names their costs add up.
+            `Ledger.charge`; without names their costs add up. Tasks that may overlap have none.
+        state : path, default=None
+            With correlated noise, and only then, the file of the private state: the first task makes it, and each later
+            one reads and replaces it. It holds true sums, only its owner may read it, and it goes with the model of the
+            last task alone. Keep it as secret as the records, and delete it when the stream ends.
 
         Returns
         -------
@@ -89,7 +135,8 @@ class ContinualClassifier(EmbeddingClassifier):
         Raises
         ------
         ParameterError, BudgetError, BudgetExceeded, InputError, UnknownLabelError
-            As `fit`; also if `classes` is None, or a parameter is not what it was in earlier tasks.
+            As `fit`; also if `classes` is None, a parameter is not what it was in earlier tasks, or `state` is not that
+            of this model.
         """
         self.check_parameters()
         if self.classes is None:
@@ -98,15 +145,29 @@ class ContinualClassifier(EmbeddingClassifier):
             warnings.warn(self.budget.weakness, WeakBudgetWarning, stacklevel=2)
         if ledger is None:
             warn_of_uncounted_fits()
+        if ledger is not None and partition is not None and self.tasks == "overlapping":
+            raise ParameterError(
+                "names a part that shares no record with other parts, which tasks that may overlap do; leave it out, "
+                "so that their costs add up.",
+                parameter="partition",
+            )
         earlier = self if hasattr(self, self._RELEASED) else None
         if earlier is not None:
             self._check_next(X)
-        later = copy.copy(self)
-        later._task = Task(earlier, self._allowed(task_classes))
-        later._fit(X, y, PublicArguments.of(X_public, None, None), None, ledger, partition)
-        del later._task
-        self.__dict__.update(vars(later))
+        with self._kept(state):
+            later = copy.copy(self)
+            later._task = Task(earlier, self._allowed(task_classes))
+            later._fit(X, y, PublicArguments.of(X_public, None, None), None, ledger, partition)
+            del later._task
+            self.__dict__.update(vars(later))
         return self
+
+    @contextmanager
+    def _kept(self, state: str | os.PathLike[str] | None) -> Iterator[None]:
+        """Have what a stream keeps between tasks at hand, for those that keep any."""
+        if state is not None:
+            raise ParameterError("is for correlated noise; nothing is kept here.", parameter="state")
+        yield
 
     def _check_next(self, X: Any) -> None:
         """Refuse a task that does not continue the earlier ones."""
@@ -136,19 +197,47 @@ class ContinualClassifier(EmbeddingClassifier):
 
     def _planned(self, classes: NDArray[Any], public: PublicData, n_features: int) -> Plan:
         plan = super()._planned(classes, public, n_features)
-        guarantee = replace(plan.guarantee, assumptions=(*plan.guarantee.assumptions, _DISJOINT))
+        assumptions = (*plan.guarantee.assumptions, self._relation.assumption)
+        guarantee = replace(plan.guarantee, assumptions=assumptions, unit=self._relation.unit)
         if self._task is not None and self._task.earlier is not None:
-            _check_same_promise(self._task.earlier.guarantee_, guarantee)
+            earlier = self._task.earlier
+            _check_same_promise(earlier.guarantee_, self._of_tasks(guarantee, earlier.n_tasks_))
+            self._of_tasks(guarantee, earlier.n_tasks_ + 1)  # a total beyond all use is refused before it is paid
         return replace(plan, guarantee=guarantee)
 
+    def _of_tasks(self, guarantee: Guarantee, n_tasks: int) -> Guarantee:
+        """Return the guarantee of a number of tasks from that of one."""
+        if self.tasks == "disjoint" or n_tasks == 1:
+            return guarantee
+        releases = tuple(release.repeated(n_tasks) for release in guarantee.releases)
+        costs = [Cost.from_dict(release.cost) for release in releases]
+        return replace(guarantee, releases=releases, budget=total_budget(guarantee.budget, costs))
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        _validate.one_of(TASKS, tasks=self.tasks)
+
+    @property
+    def _task_budget(self) -> Budget | None:
+        """What each task may spend, where the statement is of more than one."""
+        fitted = self._fitted_with  # parameters that were set after the fit have no part in it
+        return fitted["budget"] if fitted.get("tasks", self.tasks) == "overlapping" else None
+
+    @property
+    def _relation(self) -> Relation:
+        return _RELATIONS[self.tasks]
+
     def _neighbours(self) -> str:
-        return _ONE_TASK
+        return self._relation.neighbours
 
     def _public_inputs(self, public: PublicData) -> tuple[str, ...]:
         return (*super()._public_inputs(public), _BOUNDARIES)
 
     def _not_covered(self) -> tuple[str, ...]:
-        return (*super()._not_covered(), *_UNCOVERED)
+        usual = super()._not_covered()
+        if self.tasks == "overlapping":
+            usual = tuple(item for item in usual if item != SEVERAL_RECORDS)  # but for those in one task
+        return (*usual, self._relation.not_covered, _PRIVATE_BOUNDARIES)
 
     def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
         task = self._task or Task(None, np.arange(len(self.classes_)))
@@ -158,7 +247,7 @@ class ContinualClassifier(EmbeddingClassifier):
         self.n_tasks_ = 1
         if task.earlier is not None:
             self.n_tasks_ += task.earlier.n_tasks_
-            self.guarantee_ = _together(task.earlier.guarantee_, self.guarantee_)
+            self.guarantee_ = _together(task.earlier.guarantee_, self._of_tasks(self.guarantee_, self.n_tasks_))
             self.encoder_ = self.encoder_ or task.earlier.encoder_
             if self.random_state is not None:
                 source = randomness(_seed_of(self.random_state, task.earlier.n_tasks_))
@@ -191,7 +280,7 @@ def _check_same_promise(earlier: Guarantee, later: Guarantee) -> None:
 
 
 def _together(earlier: Guarantee, later: Guarantee) -> Guarantee:
-    """Return the guarantee of all tasks: a record is in one, so it costs no more; all else adds up."""
+    """Return `later`, whose costs are those of all tasks, with all else that the earlier ones say."""
     entries = [entry for entry in (earlier.ledger_entry, later.ledger_entry) if entry is not None]
     return replace(
         later,

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fractions import Fraction
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from dppl import _validate
-from dppl.continual._stream import ContinualClassifier, Task
-from dppl.continual._sums import ReleasedSums
+from dppl.continual import _factors
+from dppl.continual._factors import Factor
+from dppl.continual._state import BinSums, StateFile, opened
+from dppl.continual._stream import NEVER, ContinualClassifier, Task
+from dppl.continual._sums import KeptSums, ReleasedSums
+from dppl.errors import ParameterError
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
@@ -20,28 +29,46 @@ from dppl.privacy import Budget, Release
 from dppl.prototypes._shared import unit_directions
 
 RULES = ("weighted", "sum")
-# Below every cosine.
-_NEVER = -2.0
+NOISES = ("independent", *_factors.KINDS)
+_UNLEARNING = "unlearning: what a task that is forgotten released stays published in earlier models, and paid for"
+_STATE = (
+    "the private state of the stream, a file with true sums of earlier tasks: who may read it, that it is deleted when "
+    "the stream ends, and that the stream never goes on twice, from copies of it"
+)
 
 
 class ContinualPrototypes(ContinualClassifier):
     r"""One prototype per class, of noisy class sums that arrive task after task.
 
-    Each `partial_fit` is one task. It releases noisy sums as `MeanPrototypes` does, and keeps nothing else of the
-    records; the prototypes are computed from the sums of all tasks so far. With one task the model is that of
-    `MeanPrototypes`, bit for bit.
+    Each `partial_fit` is one task. It releases noisy sums as `MeanPrototypes` does, and the model keeps nothing else of
+    the records; the prototypes are computed from the sums of all tasks so far. With one task and independent noise the
+    model is that of `MeanPrototypes`, bit for bit.
 
     Parameters
     ----------
     budget : GaussianDP, ZCDP or ApproxDP
-        What each task may spend. Tasks are disjoint, so this is also what a record pays in all.
+        What each task may spend. Where tasks are disjoint, this is also what a record pays in all.
     classes : array-like of shape (n_classes,), default=None
         Public list of all classes of all tasks; `partial_fit` needs it. Classes that never come cost hardly any
         accuracy, so a list that is too long is the safe choice. With None, `fit` reads the list from `y`, and warns.
-    accumulate : {"weighted", "sum"}, default="weighted"
-        ``"sum"`` adds all sums of a class up [1]_, with the noise of every task, also of those that hold no record of
-        the class. ``"weighted"`` computes from the released sums how likely a class is present in each task, and how
-        likely all classes are spread over all tasks, and weighs accordingly; it costs nothing further.
+    tasks : {"disjoint", "overlapping"}, default="disjoint"
+        Whether a record is in one task, or a person may have a record in each of several. The costs of tasks that
+        overlap add up, and the guarantee states the total so far.
+    noise : {"independent", "tree", "toeplitz"}, default="independent"
+        With independent noise the variance of sums over T tasks grows with T. The other two keep it to some multiple of
+        log(T)², for classes that come in many tasks, and need a private state between tasks (`partial_fit`).
+        ``"tree"`` is the binary mechanism [2]_, ``"toeplitz"`` the square root of the matrix of prefix sums [3]_, with
+        less noise and more memory. Only for disjoint tasks.
+    max_tasks : int, default=None
+        Public bound on the number of tasks, at most 10,000, which correlated noise is made for and needs.
+    accumulate : {"weighted", "sum"}, default=None
+        None is ``"weighted"`` for independent noise and ``"sum"``, the only choice, for the others. ``"sum"`` adds all
+        sums of a class up [1]_, with the noise of every task, also of those that hold no record of the class.
+        ``"weighted"`` computes from the released sums how likely a class is present in each task, and how likely all
+        classes are spread over all tasks, and weighs accordingly; it costs nothing further.
+    keep_tasks : bool, default=False
+        Whether the released sums of each task are kept by themselves, for `forget`: the model then grows with the
+        number of tasks. Only with independent noise.
     pool : int, default=1
         Kernel size of average pooling over neighbouring coordinates (the papers' k_pool).
     center : array-like of shape (n_features,) or "public", default=None
@@ -60,6 +87,8 @@ class ContinualPrototypes(ContinualClassifier):
         Directions of the classes, in the order of `classes_`. Safe to publish.
     released_ : ReleasedSums
         The noisy sums that they are computed from, added up over tasks. Safe to publish.
+    kept_ : KeptSums
+        Those of each task, with `keep_tasks`. Safe to publish.
     n_tasks_ : int
         Number of tasks so far.
     classes_ : ndarray of shape (n_classes,)
@@ -75,18 +104,24 @@ class ContinualPrototypes(ContinualClassifier):
 
     Notes
     -----
-    **Privacy.** Unit: one record. Relation: add one record to one task, or remove it from one. Released: a noisy sum
+    **Privacy.** Unit: one record; of overlapping tasks, a person with at most one record in each. Relation: add one
+    record to one task, or remove it from one; of overlapping tasks, do so in any number of them. Released: a noisy sum
     for every class that a task may hold, in every task; all models in between may be published. Sensitivity: s in L2
-    over all sums of all tasks, where s = 127·√dim/4 lattice steps: a record touches one class of one task.
-    Public inputs: `classes`, `task_classes`, the boundaries and the order of tasks, all parameters, `X_public`,
-    `n_features`. Not covered: records or persons in several tasks, whose costs add up; boundaries set by private
-    counts; leaving out a task because it is empty; choice of parameters by private data, timing, a changed label (two
-    steps).
+    over the sums of one task, where s = 127·√dim/4 lattice steps; a record touches one class of one task, so over all
+    sums of disjoint tasks it is s as well. After T overlapping tasks mu is √T times that of one. With correlated noise
+    every task releases, for every class, one row of weighted sums of the tasks so far, and the sensitivity over all
+    rows is s times the largest norm of a column of the public integer matrix of weights. Public inputs: `classes`,
+    `task_classes`, the boundaries and the order of tasks, all parameters, `X_public`, `n_features`.
+    Not covered: records or persons in several disjoint tasks, whose costs add up, or several times in one; boundaries
+    set by private counts; leaving out a task because it is empty; choice of parameters by private data, timing, a
+    changed label (two steps); with correlated noise, who reads the file of the state.
 
     References
     ----------
     .. [1] Tobaben, Klasson, Li, Solin, Honkela (2024), Differentially private continual learning using pre-trained
        models, arXiv:2411.04680v2, Algorithm A4, the cosine similarity classifier.
+    .. [2] Chan, Shi, Song (2011), Private and continual release of statistics, the binary mechanism.
+    .. [3] Fichtenberger, Henzinger, Upadhyay (2023), Constant matters, arXiv:2202.11205.
 
     Examples
     --------
@@ -103,6 +138,7 @@ class ContinualPrototypes(ContinualClassifier):
 
     prototypes_: NDArray[np.float64]
     released_: ReleasedSums
+    kept_: KeptSums
     _RELEASED = "prototypes_"
 
     def __init__(
@@ -110,7 +146,11 @@ class ContinualPrototypes(ContinualClassifier):
         budget: Budget,
         classes: ArrayLike | None = None,
         *,
-        accumulate: str = "weighted",
+        tasks: str = "disjoint",
+        noise: str = "independent",
+        max_tasks: int | None = None,
+        accumulate: str | None = None,
+        keep_tasks: bool = False,
         pool: int = 1,
         center: ArrayLike | str | None = None,
         rotation: int | str | None = None,
@@ -119,45 +159,178 @@ class ContinualPrototypes(ContinualClassifier):
     ) -> None:
         self.budget = budget
         self.classes = classes
+        self.tasks = tasks
+        self.noise = noise
+        self.max_tasks = max_tasks
         self.accumulate = accumulate
+        self.keep_tasks = keep_tasks
         self.pool = pool
         self.center = center
         self.rotation = rotation
         self.unknown_labels = unknown_labels
         self.random_state = random_state
 
+    def forget(self, task: int) -> Self:
+        """Leave a task out of the model: what it released is dropped, and the rest added up anew.
+
+        This is not unlearning. Models that were published before hold the task, so the guarantee and the ledger's entry
+        stay as they are; the records of the task are as well protected as before, and no better. The classes of a
+        stream stay those of its list.
+
+        Parameters
+        ----------
+        task : int
+            Its number, from 1.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ParameterError
+            If tasks are not kept (`keep_tasks`), or this one is not there or was forgotten before.
+        """
+        check_is_fitted(self, self._RELEASED)
+        if not self._fitted_with["keep_tasks"]:
+            raise ParameterError(
+                "must be True from the first task on for a task to be forgotten.", parameter="keep_tasks"
+            )
+        _validate.positive_integer(task=task)
+        self.kept_ = self.kept_.without(task)
+        self.released_ = self.kept_.together()
+        self._weigh(float(self.kept_.variances.max(initial=0.0)))  # they are all alike
+        return self
+
+    @contextmanager
+    def _kept(self, state: str | os.PathLike[str] | None) -> Iterator[None]:
+        if self.noise == "independent":
+            with super()._kept(state):
+                yield
+            return
+        if state is None:
+            raise ParameterError(
+                f"must name the file of the private state, which noise={self.noise!r} needs between tasks.",
+                parameter="state",
+            )
+        earlier = self if hasattr(self, self._RELEASED) else None
+        n_tasks = 0 if earlier is None else self.n_tasks_
+        if n_tasks >= len(self._factor.rows):
+            raise ParameterError(f"is {self.max_tasks}, and so many tasks there were.", parameter="max_tasks")
+        with opened(state, earlier, n_tasks) as self._state:
+            try:
+                yield
+            finally:
+                del self._state
+
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        _validate.one_of(RULES, accumulate=self.accumulate)
+        _validate.one_of(NOISES, noise=self.noise)
+        if self.accumulate is not None:
+            _validate.one_of(RULES, accumulate=self.accumulate)
+        if not isinstance(self.keep_tasks, bool):
+            raise ParameterError(f"must be True or False; got {self.keep_tasks!r}.", parameter="keep_tasks")
+        if self.noise == "independent":
+            if self.max_tasks is not None:
+                raise ParameterError("is for correlated noise; leave it out.", parameter="max_tasks")
+            return
+        _validate.positive_integer(max_tasks=self.max_tasks)
+        if self.max_tasks is not None and self.max_tasks > _factors.MOST_TASKS:
+            raise ParameterError(f"must be at most {_factors.MOST_TASKS}; got {self.max_tasks}.", parameter="max_tasks")
+        if self.tasks == "overlapping":
+            raise ParameterError(
+                "must be 'independent' where tasks overlap: a person in several tasks would be in one row several "
+                "times, which correlated noise is not made for.",
+                parameter="noise",
+            )
+        if self.keep_tasks:
+            raise ParameterError(
+                "must be False with correlated noise, which no single task can be told from.", parameter="keep_tasks"
+            )
+        if self.accumulate == "weighted":
+            raise ParameterError(
+                "must be 'sum' or None with correlated noise, which no single task can be told from.",
+                parameter="accumulate",
+            )
+
+    @property
+    def _factor(self) -> Factor:
+        return _factors.factor(self.noise, int(self.max_tasks or 0))
 
     def _mechanism(self, lattice: Lattice, public: PublicData) -> RoundedGaussian:
-        return RoundedGaussian.within(self.budget, lattice.squared_norm)
+        growth = 1 if self.noise == "independent" else self._factor.squared_norm
+        return RoundedGaussian.within(self.budget, lattice.squared_norm * Fraction(growth))
 
     def _releases(self, mechanism: RoundedGaussian, n_classes: int, dim: int) -> tuple[Release, ...]:
-        return (mechanism.describe(f"class sums of lattice rows of one task ({n_classes} x {dim})"),)
+        if self.noise == "independent":
+            return (mechanism.describe(f"class sums of lattice rows of one task ({n_classes} x {dim})"),)
+        weighted = f"weighted by the public matrix {self.noise!r} for at most {self.max_tasks} tasks"
+        return (mechanism.describe(f"class sums of lattice rows of all tasks ({n_classes} x {dim} each), {weighted}"),)
+
+    def _not_covered(self) -> tuple[str, ...]:
+        further = [_STATE] * (self.noise != "independent") + [_UNLEARNING] * self.keep_tasks
+        return (*super()._not_covered(), *further)
 
     def _release_task(self, task: Task, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
-        n_classes, dim, scale = len(self.classes_), self.lattice_.dim, self.lattice_.scale
+        shape = len(self.classes_), self.lattice_.dim
+        exact = class_sums(sum_blocks(self.lattice_, rows), codes, *shape)
+        before = ReleasedSums.none(*shape) if task.earlier is None else task.earlier.released_
+        if self.noise != "independent":
+            self._release_row(before, task, plan.mechanism, exact, source)
+            return
         mechanism: RoundedGaussian = plan.mechanism
-        exact = class_sums(sum_blocks(self.lattice_, rows), codes, n_classes, dim)
-        sums = mechanism.release(exact[task.allowed], source) / scale
+        sums = mechanism.release(exact[task.allowed], source) / self.lattice_.scale
         # From here on nothing private is at hand. Rounding adds a twelfth of a step to the noise.
-        variance = (mechanism.noise_std**2 + 1 / 12) / scale**2
-        before = ReleasedSums.none(n_classes, dim) if task.earlier is None else task.earlier.released_
+        variance = float((mechanism.noise_std**2 + 1 / 12) / self.lattice_.scale**2)
         self.released_ = before.added(task.allowed, sums, variance)
-        weighted = self.accumulate == "weighted"
-        self.prototypes_ = self.released_.weighted(variance) if weighted else self.released_.total.copy()
+        if self.keep_tasks:
+            kept = KeptSums.none(*shape) if task.earlier is None else task.earlier.kept_
+            self.kept_ = kept.added(self.n_tasks_, task.allowed, sums, variance)
+        self._weigh(variance)
+
+    def _weigh(self, variance: float) -> None:
+        """Compute the model from the released sums."""
+        if self._fitted_with.get("accumulate") == "sum":
+            self._set_model(self.released_.total.copy(), variance * np.maximum(self.released_.n_sums, 1))
+        else:
+            self._set_model(*self.released_.weighted(variance))
+
+    def _release_row(
+        self,
+        before: ReleasedSums,
+        task: Task,
+        mechanism: RoundedGaussian,
+        exact: NDArray[np.int64],
+        source: Randomness,
+    ) -> None:
+        """Release the row of one task, and keep the state; `fit`, which learns one task, keeps none."""
+        state: StateFile | None = getattr(self, "_state", None)
+        sums = None if state is None else state.sums
+        kept = BinSums.none(*exact.shape) if sums is None else sums
+        later, estimate = kept.after(self._factor.rows[self.n_tasks_ - 1], exact, mechanism, source)
+        self.released_ = before.totalled(task.allowed, estimate / self.lattice_.scale)
+        variance = mechanism.noise_std**2 * _factors.prefix_variance(self.noise, self.n_tasks_) / self.lattice_.scale**2
+        self._set_model(self.released_.total.copy(), np.full(len(exact), variance))
+        if state is not None:
+            state.write(later, self, self.n_tasks_)
+
+    def _set_model(self, sums: NDArray[np.float64], variances: NDArray[np.float64]) -> None:
+        """Set what predicts from one sum for each class, and the variances of their noise."""
+        self.prototypes_ = sums
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
-        return {**super()._tensors(), "prototypes": self.prototypes_, **self.released_.to_tensors()}
+        kept = self.kept_.to_tensors() if self._fitted_with["keep_tasks"] else {}
+        return {**super()._tensors(), "prototypes": self.prototypes_, **self.released_.to_tensors(), **kept}
 
     def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
         super()._restore(tensors, parameters)
         shape = len(self.classes_), self.lattice_.dim
         self.released_ = ReleasedSums.of_tensors(tensors, *shape, n_tasks=self.n_tasks_)
         self.prototypes_ = check_tensor(tensors, "prototypes", shape, np.float64)
+        if self.keep_tasks:
+            self.kept_ = KeptSums.of_tensors(tensors, *shape, n_tasks=self.n_tasks_)
 
     def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         scores = np.asarray(features @ unit_directions(self.prototypes_).T, np.float64)
-        scores[:, self.released_.n_sums == 0] = _NEVER
+        scores[:, self.released_.n_sums == 0] = NEVER
         return scores

@@ -67,6 +67,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # Name of the attribute that holds what was released; a model that has it is fitted.
     _RELEASED: ClassVar[str]
+    # Rotations of its map, if it has no parameter for them.
+    _ROTATIONS: ClassVar[tuple[int | None, ...]] = (None,)
     # Whether it takes public examples of the classes.
     _STARTS_FROM_EXAMPLES: ClassVar[bool] = False
 

@@ -24,6 +24,7 @@ from dppl.estimators.public_data import ExamplesKept
 from dppl.estimators.registry import BY_NAME
 from dppl.lattice import Lattice
 from dppl.privacy import Guarantee
+from dppl.privacy.budgets import budget_from_dict
 
 if TYPE_CHECKING:
     from dppl.estimators.base import EmbeddingClassifier
@@ -66,6 +67,9 @@ def to_bytes(model: EmbeddingClassifier) -> bytes:
         "lattice": lattice.to_dict(),
         "guarantee": model.guarantee_.to_dict(),
     }
+    task_budget = getattr(model, "_task_budget", None)
+    if task_budget is not None:
+        description["task_budget"] = task_budget.to_dict()
     ids = getattr(model, "public_ids_", None)
     if ids is not None:
         description["public_ids"] = ids.tolist()
@@ -177,9 +181,11 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Embedd
     # Not every estimator lets its caller choose the map.
     mapped = {"center": lattice.center, "rotation": lattice.rotation, "pool": lattice.pool}
     mapped = {name: value for name, value in mapped.items() if name in estimator._get_param_names()}
-    if "rotation" not in mapped and (lattice.rotation, lattice.pool) != (None, 1):
+    if "rotation" not in mapped and (lattice.rotation not in estimator._ROTATIONS or lattice.pool != 1):
         raise Misfit("its map is not one of its method")
-    model: EmbeddingClassifier = estimator(guarantee.budget, classes, **mapped, **parameters)
+    # Where the costs of tasks add up, the guarantee is that of all, and the parameter what each may spend.
+    budget = budget_from_dict(fields["task_budget"]) if "task_budget" in fields else guarantee.budget
+    model: EmbeddingClassifier = estimator(budget, classes, **mapped, **parameters)
     model.check_parameters()
     model._forget()
     model.classes_, model.lattice_, model.guarantee_ = classes, lattice, guarantee

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,16 +18,20 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from dppl.continual.metrics import average_accuracy, forgetting
+from dppl.continual.streams import Task
 from dppl.data import long_tailed
 from dppl.errors import DpplError, ParameterError
 from dppl.experiments import metrics
 from dppl.experiments.config import NATURAL, SCHEMA, Cell
 from dppl.experiments.datasets import Dataset, DatasetSpec, load_dataset
-from dppl.experiments.methods import METHODS
+from dppl.experiments.methods import ALL_METHODS, Method
 from dppl.experiments.results import DONE, FAILED, Result
+from dppl.experiments.streams import tasks_of_test_rows, tasks_of_training_rows
 from dppl.experiments.tuning import tune
 from dppl.mechanisms import CoinPress
 from dppl.privacy import Budget, GaussianDP, PureDP
+from dppl.privacy.composition import split
 from dppl.privacy.guarantee import software_versions
 
 __all__ = ["check_cells", "failure", "paper_epsilon", "run_cell"]
@@ -36,6 +41,8 @@ Rows = NDArray[np.int64]
 
 def check_cells(cells: Iterable[Cell], datasets: Mapping[tuple[str, str], DatasetSpec]) -> None:
     """Look for what would stop cells, without a fit: of arrays the headers, of public pools the sizes, all parameters.
+
+    Only data sets that streams join, or that come in one piece, are read as a whole.
 
     Parameters
     ----------
@@ -57,6 +64,8 @@ def check_cells(cells: Iterable[Cell], datasets: Mapping[tuple[str, str], Datase
         if cell.pool is not None:
             dataset.available(cell.pool)
         dataset.split(cell.examples, cell.seed)
+        if cell.stream is not None:
+            cell.stream.check(dataset)
         try:
             _check_estimator(cell, dataset)
         except (DpplError, TypeError, ValueError) as error:
@@ -66,8 +75,8 @@ def check_cells(cells: Iterable[Cell], datasets: Mapping[tuple[str, str], Datase
 
 def _check_estimator(cell: Cell, dataset: Dataset) -> None:
     """Let an estimator check its parameters, and the map that they make for rows of this width."""
-    method = METHODS[cell.method]
-    model = method.build(cell.make_budget(), dataset.classes, cell.noise_seed, cell.parameters)
+    method = ALL_METHODS[cell.method]
+    model = _start(cell, dataset, cell.noise_seed)
     if method.private:
         width = dataset.X.shape[1]
         model.check_parameters()
@@ -90,7 +99,8 @@ def run_cell(cell: Cell, datasets: Mapping[tuple[str, str], DatasetSpec]) -> Res
     try:
         with warnings.catch_warnings(record=True) as caught, threadpool_limits(1):
             warnings.simplefilter("always")
-            content = _measure(cell, _cached(datasets[cell.dataset, cell.encoder]))
+            measure = _measure if cell.stream is None else _measure_stream
+            content = measure(cell, _cached(datasets[cell.dataset, cell.encoder]))
     except Exception as error:
         return failure(cell, type(error).__name__, str(error))
     texts = sorted({f"{warning.category.__name__}: {warning.message}" for warning in caught})
@@ -116,7 +126,7 @@ def paper_epsilon(budget: Budget) -> float:
 
 
 def _measure(cell: Cell, dataset: Dataset) -> Result:
-    method = METHODS[cell.method]
+    method = ALL_METHODS[cell.method]
     rows, examples = dataset.split(cell.examples, cell.seed)
     rows = rows[_subset(dataset.y[rows], cell)]
     X, y = dataset.X[rows], dataset.y[rows]
@@ -143,24 +153,132 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
     if cell.method == "coinpress":
         steps["coinpress"] = _coinpress(lambda more: fit(parameters | more, X, y, cell.noise_seed), model, sizes)
     return {
-        "e": None if budget is None else paper_epsilon(budget),
-        "notion": "none" if budget is None else budget.notion,
-        **_promise(model if method.private else None),
-        "tuned": cell.tuned,
-        "covered": not cell.tuned if method.private else None,
+        **_conditions(cell, method, model),
         "parameters": _as_json(parameters),
         "search": searched and {**searched, "best": _as_json(searched["best"])},
-        "data": {
-            "n_train": len(y),
-            "n_test": len(dataset.y_test),
-            "n_public": None if public is None else len(public),
-            "dim": dataset.X.shape[1],
-            "class_sizes": sizes.tolist(),
-        },
+        "data": _data(dataset, sizes, public),
         "metrics": {**_metrics(dataset, predicted, sizes), "calibration_error": _calibration_error(dataset, model)},
         "seconds": seconds,
         "peak_memory_mib": mib,
         **steps,
+    }
+
+
+def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
+    """Learn task after task, and test the model after each on the test rows of all tasks so far, without naming one."""
+    assert cell.stream is not None
+    cell.stream.check(dataset)
+    method = ALL_METHODS[cell.method]
+    rows = _subset(dataset.y, cell)
+    X, y, X_test = dataset.X[rows], dataset.y[rows], np.asarray(dataset.X_test)
+    public = dataset.public(cell.pool, cell.seed)
+    tests = tasks_of_test_rows(cell.stream, dataset, cell.seed)
+    model = _start(cell, dataset, cell.noise_seed)
+    accuracies = np.full((len(tests), len(tests)), np.nan)
+    seconds: dict[str, float] = {}
+    with _peak_memory() as peak, _kept(model) as kept:
+        for number, task in enumerate(_given(model, tasks_of_training_rows(cell.stream, dataset, y, cell.seed))):
+            with _timed(seconds, "fit"):
+                told = task.classes if cell.stream.told else None
+                first = public if number == 0 else None
+                model.partial_fit(X[task.rows], y[task.rows], first, task_classes=told, **kept)
+            with _timed(seconds, "predict"):
+                predicted = model.predict(X_test)
+            right = predicted == dataset.y_test
+            accuracies[number, : number + 1] = [right[test.rows].mean() for test in tests[: number + 1]]
+        mib = peak()
+    with _timed(seconds, "joint"):  # other noise than that of the first task
+        joint = _start(cell, dataset, cell.noise_seed + 1, n_tasks=1).fit(X, y, X_public=public).predict(X_test)
+    averages, forgot = average_accuracy(accuracies), forgetting(accuracies)
+    sizes = metrics.class_sizes(y, dataset.classes)
+    measured = _metrics(dataset, predicted, sizes)
+    joint_accuracy = metrics.accuracy(dataset.y_test, joint)
+    return {
+        **_conditions(cell, method, model),
+        "parameters": _as_json(cell.parameters),
+        "search": None,
+        "data": _data(dataset, sizes, public),
+        "metrics": {
+            **measured,
+            "average_accuracy": float(averages[-1]),
+            "forgetting": float(forgot[-1]),
+            "joint_accuracy": joint_accuracy,
+            "below_joint": joint_accuracy - measured["accuracy"],
+            "total_mu": model.guarantee_.mu if method.private else None,
+        },
+        "stream": {
+            "accuracies": [row[: place + 1].tolist() for place, row in enumerate(accuracies)],
+            "average_accuracy": averages.tolist(),
+            "forgetting": forgot.tolist(),
+            "model_bytes": len(model.to_bytes()),
+        },
+        "seconds": seconds,
+        "peak_memory_mib": mib,
+    }
+
+
+def _given(model: Any, tasks: list[Task]) -> list[Task]:
+    """Return what each call of `partial_fit` takes: a task, or for some methods all tasks so far."""
+    if not getattr(model, "takes_earlier_records", False):
+        return tasks
+    so_far = [tasks[: place + 1] for place in range(len(tasks))]
+    return [
+        Task(
+            np.sort(np.concatenate([task.rows for task in some])), np.unique(np.concatenate([t.classes for t in some]))
+        )
+        for some in so_far
+    ]
+
+
+def _start(cell: Cell, dataset: Dataset, seed: int, n_tasks: int | None = None) -> Any:
+    """Return the unfitted classifier, for as many tasks as the stream has unless their number is given."""
+    budget = cell.make_budget()
+    model = ALL_METHODS[cell.method].build(budget, dataset.classes, seed, cell.parameters)
+    if cell.stream is None:
+        return model
+    n_tasks = n_tasks or cell.stream.n_tasks
+    if _correlates(model) and model.max_tasks is None:
+        model.max_tasks = n_tasks
+    if cell.in_all:
+        if getattr(model, "tasks", "disjoint") == "disjoint" or budget is None:
+            raise ParameterError("in_all is for methods whose tasks overlap, so that their costs add up.")
+        model.budget = split(budget, [1] * n_tasks)[0]
+    return model
+
+
+def _correlates(model: Any) -> bool:
+    return getattr(model, "noise", "independent") != "independent"
+
+
+@contextmanager
+def _kept(model: Any) -> Iterator[dict[str, Path]]:
+    """Give a classifier of correlated noise a file for its private state, which ends with the stream."""
+    if not _correlates(model):
+        yield {}
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield {"state": Path(folder) / "state"}
+
+
+def _conditions(cell: Cell, method: Method, model: Any) -> dict[str, Any]:
+    """Return what the result holds under: the budget, the promise, and whether that covers the parameters."""
+    budget, private = cell.make_budget(), method.private and not cell.non_private
+    return {
+        "e": None if budget is None else paper_epsilon(budget),
+        "notion": "none" if budget is None or not private else budget.notion,
+        **_promise(model if private else None),
+        "tuned": cell.tuned,
+        "covered": not cell.tuned if private else None,
+    }
+
+
+def _data(dataset: Dataset, sizes: NDArray[np.int64], public: NDArray[Any] | None) -> dict[str, Any]:
+    return {
+        "n_train": int(sizes.sum()),
+        "n_test": len(dataset.y_test),
+        "n_public": None if public is None else len(public),
+        "dim": dataset.X.shape[1],
+        "class_sizes": sizes.tolist(),
     }
 
 
@@ -231,8 +349,8 @@ def _as_json(parameters: Mapping[str, Any]) -> dict[str, Any]:
 def _timed(seconds: dict[str, float], name: str) -> Iterator[None]:
     wall, cpu = time.perf_counter(), time.process_time()
     yield
-    seconds[f"{name}_wall"] = time.perf_counter() - wall
-    seconds[f"{name}_cpu"] = time.process_time() - cpu
+    for clock, passed in (("wall", time.perf_counter() - wall), ("cpu", time.process_time() - cpu)):
+        seconds[f"{name}_{clock}"] = seconds.get(f"{name}_{clock}", 0.0) + passed
 
 
 @contextmanager

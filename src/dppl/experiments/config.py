@@ -15,8 +15,9 @@ from typing import Any
 from dppl import _validate
 from dppl._optional import optional
 from dppl.errors import DpplError, InputError, ParameterError
-from dppl.experiments.datasets import NAMES, PARTS, SAMPLE, WRONG, DatasetSpec, Examples, Pool
-from dppl.experiments.methods import METHODS, checked_method
+from dppl.experiments.datasets import NAMES, PARTS, SAMPLE, WHOLE, WRONG, DatasetSpec, Examples, Pool
+from dppl.experiments.methods import ALL_METHODS, METHODS, STREAM_METHODS, checked_method
+from dppl.experiments.streams import APART, DATA_SETS, KINDS, RECIPES, Stream
 from dppl.privacy import ZCDP, Budget
 from dppl.privacy.budgets import budget_from_dict
 
@@ -25,12 +26,18 @@ __all__ = ["SCHEMA", "Cell", "Experiment", "built_in_names", "load_experiment"]
 # Raised when cells or results change their meaning; results of different schemas are never mixed.
 SCHEMA = 1
 NATURAL = "natural"
+# So little noise that it is lost in the rounding of rows; what is clipped and rounded stays so.
+NON_PRIVATE, NO_NOISE = "non-private", 1e6
 
 _KEYS = ("about", "source", "data", "datasets", "methods", "budgets", "ir", "seeds")
-_DATASET_KEYS = ("name", "encoder", "folder", "files", "public", "ir")
+_STREAM_KEYS = ("of", "kind", "tasks", "elsewhere", "told")
+_RECIPE_KEYS = ("recipe", "told")
+_DATASET_KEYS = ("name", "encoder", "folder", "files", "whole", "public", "ir")
 _POOL_KEYS = ("name", "file", "lines", "without", "first", "rows")
 _BUDGET_KEYS = ("mu", "e", "rho", "epsilon", "delta")
-_METHOD_KEYS = ("method", "tune", "budgets", "seeds", "examples", "wrong", "left_out")
+# Built-in configurations of streams: one of this name, and others that begin with it.
+_STREAMS, _STREAMS_PREFIX = "continual", "continual-"
+_METHOD_KEYS = ("method", "tune", "budgets", "seeds", "examples", "wrong", "left_out", "in_all")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,10 @@ class Cell:
         Hyper-parameter settings tried on private data; 0 for none.
     examples : Examples or None
         Public examples of the classes.
+    stream : Stream or None
+        Cuts the rows into tasks; None learns them at once.
+    in_all : bool
+        Whether all tasks of a stream together, whose costs add up, may spend the budget, and not each of them.
     """
 
     method: str
@@ -66,6 +77,8 @@ class Cell:
     seed: int
     trials: int = 0
     examples: Examples | None = None
+    stream: Stream | None = None
+    in_all: bool = False
 
     @property
     def key(self) -> str:
@@ -79,6 +92,11 @@ class Cell:
         return int(self.key[:8], 16)
 
     @property
+    def non_private(self) -> bool:
+        """Whether the budget is one that nobody would call privacy."""
+        return self.budget == {"mu": NO_NOISE}
+
+    @property
     def tuned(self) -> bool:
         """Whether hyper-parameters are searched on private data."""
         return self.trials > 0
@@ -88,8 +106,9 @@ class Cell:
         fields = asdict(self)
         if self.pool is not None and not self.pool.without:
             del fields["pool"]["without"]  # as in results of earlier versions, whose keys are to stay
-        if self.examples is None:
-            del fields["examples"]  # likewise
+        for name in ("examples", "stream", "in_all"):
+            if not fields[name]:
+                del fields[name]  # likewise
         return fields
 
     def make_budget(self) -> Budget | None:
@@ -124,13 +143,14 @@ class Experiment:
     cells: list[Cell]
 
 
-def built_in_names() -> list[str]:
-    """Return the names of the configurations that come with dppl."""
+def built_in_names(*, streams: bool = False) -> list[str]:
+    """Return the names of the configurations that come with dppl, of streams of tasks or of single fits."""
     folder = resources.files("dppl.experiments") / "configs"
-    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    files = sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    return [name.removeprefix(_STREAMS_PREFIX) for name in files if name.startswith(_STREAMS) == streams]
 
 
-def load_experiment(config: str, data: Path | None = None) -> Experiment:
+def load_experiment(config: str, data: Path | None = None, *, streams: bool = False) -> Experiment:
     """Read and check a configuration.
 
     Parameters
@@ -139,6 +159,8 @@ def load_experiment(config: str, data: Path | None = None) -> Experiment:
         Path of a YAML file, or the name of a built-in configuration.
     data : Path, default=None
         Folder that the data sets' paths start from, in place of the configuration's ``data``.
+    streams : bool, default=False
+        Whether the configuration is one of streams of tasks.
 
     Raises
     ------
@@ -149,14 +171,14 @@ def load_experiment(config: str, data: Path | None = None) -> Experiment:
     MissingExtra
         If PyYAML is not installed.
     """
-    name, text = _text(config)
+    name, text = _text(config, streams)
     yaml = optional("yaml", "PyYAML", "bench")
     try:
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ParameterError(f"{config} must be YAML; {' '.join(str(error).split())}.") from None
     try:
-        about, datasets, cells = _grid(content, data)
+        about, datasets, cells = _grid(content, data, streams)
     except ParameterError as error:
         raise ParameterError(f"{config}: {error}") from None
     except InputError as error:
@@ -164,14 +186,15 @@ def load_experiment(config: str, data: Path | None = None) -> Experiment:
     return Experiment(name, config, None if data is None else str(data), about, datasets, cells)
 
 
-def _text(config: str) -> tuple[str, str]:
-    if config in built_in_names():
-        return config, (resources.files("dppl.experiments") / "configs" / f"{config}.yaml").read_text("utf-8")
+def _text(config: str, streams: bool) -> tuple[str, str]:
+    built_in = built_in_names(streams=streams)
+    if config in built_in:
+        name = _STREAMS_PREFIX + config if streams and config != _STREAMS else config
+        return name, (resources.files("dppl.experiments") / "configs" / f"{name}.yaml").read_text("utf-8")
     path = Path(config)
     if not path.is_file():
         raise ParameterError(
-            f"CONFIG must be a YAML file or one of {', '.join(built_in_names())}; got {config!r}, and there is no such "
-            "file."
+            f"CONFIG must be a YAML file or one of {', '.join(built_in)}; got {config!r}, and there is no such file."
         )
     try:
         return path.stem, path.read_text("utf-8")
@@ -179,27 +202,37 @@ def _text(config: str) -> tuple[str, str]:
         raise InputError(f"{config} must be UTF-8 text.") from None
 
 
-def _grid(content: Any, data: Path | None) -> tuple[str, dict[tuple[str, str], DatasetSpec], list[Cell]]:
-    top = _mapping(content, "the configuration", _KEYS, required=("datasets", "methods"))
+def _grid(content: Any, data: Path | None, streams: bool) -> tuple[str, dict[tuple[str, str], DatasetSpec], list[Cell]]:
+    keys, required = ((*_KEYS, "streams"), "streams") if streams else (_KEYS, "datasets")
+    top = _mapping(content, "the configuration", keys, required=(required, "methods"))
     folder = data if data is not None else Path(_string(top.get("data", "."), "data"))
     source = _string(top.get("source", ""), "source")
     datasets: dict[tuple[str, str], DatasetSpec] = {}
     pools: dict[tuple[str, str], list[Pool]] = {}
     ratios: dict[tuple[str, str], list[float | str]] = {}
     usual = top.get("ir", [NATURAL])
-    for where, entry in _items(top["datasets"], "datasets"):
+    recipes = _data_of_recipes(top["streams"], top.get("datasets", [])) if streams else []
+    for where, entry in [*_items(top.get("datasets", []), "datasets"), *recipes]:
         spec, its_pools = _dataset(entry, where, folder, source)
         if (spec.name, spec.encoder) in datasets:
             raise ParameterError(f"{where} names {spec.name!r} with encoder {spec.encoder!r} again; leave one out.")
         datasets[spec.name, spec.encoder], pools[spec.name, spec.encoder] = spec, its_pools
         own = isinstance(entry, Mapping) and "ir" in entry
         ratios[spec.name, spec.encoder] = _ratios(entry["ir"], f"{where}.ir") if own else _ratios(usual, "ir")
+    tasks: list[tuple[tuple[str, str], Stream | None]] = [(key, None) for key in datasets]
+    if streams:
+        tasks = [
+            (_of(names, where, datasets, pools, ratios, _ratios(usual, "ir")), stream)
+            for where, entry in _items(top["streams"], "streams")
+            for names, stream in _streams(entry, where)
+        ]
+        datasets = {key: datasets[key] for key, _ in tasks}
     budgets = _budgets(top.get("budgets", []), "budgets")
     seeds = _seeds(top.get("seeds", 3), "seeds")
     methods = [
         choice
         for where, entry in _items(top["methods"], "methods")
-        for choice in _methods(entry, where, budgets, seeds)
+        for choice in _methods(entry, where, budgets, seeds, streams)
     ]
     for choice in methods:
         if choice.from_names and not any(NAMES in spec.files for spec in datasets.values()):
@@ -207,11 +240,11 @@ def _grid(content: Any, data: Path | None) -> tuple[str, dict[tuple[str, str], D
     cells = [
         cell
         for seed in dict.fromkeys(seed for choice in methods for seed in choice.seeds)
-        for key, spec in datasets.items()
+        for key, stream in tasks
         for ratio in ratios[key]
         for choice in methods
-        if seed in choice.seeds and not (choice.from_names and NAMES not in spec.files)
-        for cell in _cells(choice, spec, pools[key], ratio, seed)
+        if seed in choice.seeds and not (choice.from_names and NAMES not in datasets[key].files)
+        for cell in _cells(choice, datasets[key], pools[key], ratio, seed, stream)
     ]
     for spec in datasets.values():
         spec.check()
@@ -228,6 +261,7 @@ class _MethodSpec:
     budgets: list[dict[str, float]]
     seeds: list[int]
     examples: Examples | None
+    in_all: bool
 
     @property
     def from_names(self) -> bool:
@@ -240,8 +274,9 @@ def _cells(
     pools: list[Pool],
     ratio: float | str,
     seed: int,
+    stream: Stream | None,
 ) -> Iterator[Cell]:
-    method = METHODS[choice.name]
+    method = ALL_METHODS[choice.name]
     if method.needs_public(choice.parameters) and not pools:
         raise ParameterError(
             f"{choice.where}: {choice.name} needs public rows, and data set {spec.name!r} names none; add public."
@@ -261,12 +296,79 @@ def _cells(
         for pool in read:
             for trials in dict.fromkeys((0, choice.trials)):
                 parameters = choice.parameters if trials else {**method.defaults, **choice.parameters}
-                yield Cell(
-                    choice.name, parameters, spec.name, spec.encoder, pool, budget, ratio, seed, trials, choice.examples
-                )
+                place = spec.name, spec.encoder, pool, budget, ratio, seed
+                yield Cell(choice.name, parameters, *place, trials, choice.examples, stream, choice.in_all)
 
 
-def _methods(entry: Any, where: str, budgets: list[dict[str, float]], seeds: list[int]) -> Iterator[_MethodSpec]:
+def _data_of_recipes(streams: Any, datasets: Any) -> list[tuple[str, Any]]:
+    """Return entries for data sets of recipes that the configuration does not name itself."""
+    named = {entry.get("name") for _, entry in _items(datasets, "datasets") if isinstance(entry, Mapping)}
+    named |= {entry for entry in datasets if isinstance(entry, str)}
+    used = [entry.get("recipe") if isinstance(entry, Mapping) else entry for _, entry in _items(streams, "streams")]
+    recipes = dict.fromkeys(name for name in used if isinstance(name, str) and name in RECIPES)
+    missing = {one: RECIPES[name].whole for name in recipes for one in RECIPES[name].datasets if one not in named}
+    return [(name, {"name": name, "whole": whole}) for name, whole in missing.items()]
+
+
+def _streams(entry: Any, where: str) -> Iterator[tuple[list[str], Stream]]:
+    """Yield the streams of an entry, with the names of the data sets that each joins."""
+    if isinstance(entry, str):
+        entry = {"recipe": entry}
+    if isinstance(entry, Mapping) and "recipe" in entry:
+        fields = _mapping(entry, where, _RECIPE_KEYS)
+        if fields["recipe"] not in RECIPES:
+            raise ParameterError(f"{where}.recipe must be one of {', '.join(RECIPES)}; got {fields['recipe']!r}.")
+        recipe = RECIPES[fields["recipe"]]
+        for told in _values(fields.get("told", False)):
+            stream = Stream(recipe.kind, recipe.n_tasks, None, _flag(told, f"{where}.told"), fields["recipe"])
+            yield list(recipe.datasets), stream
+        return
+    fields = _mapping(entry, where, _STREAM_KEYS, required=("of", "kind"))
+    names = [_string(name, f"{where}.of") for name in _values(fields["of"])]
+    kind = fields["kind"]
+    if kind not in KINDS:
+        raise ParameterError(f"{where}.kind must be one of {', '.join(KINDS)}; got {kind!r}.")
+    if (kind == DATA_SETS) != (len(names) > 1):
+        raise ParameterError(f"{where}: {DATA_SETS} takes a list of several data sets, and other kinds take one.")
+    if (kind == DATA_SETS) == ("tasks" in fields):
+        raise ParameterError(f"{where}: each kind but {DATA_SETS} needs tasks, and {DATA_SETS} has one a data set.")
+    if "elsewhere" in fields and kind != "blurry":
+        raise ParameterError(f"{where}.elsewhere is for blurry streams; leave it out.")
+    elsewhere = _number(fields.get("elsewhere", 0.1), f"{where}.elsewhere") if kind == "blurry" else None
+    if elsewhere is not None and not 0 <= elsewhere <= 1:
+        raise ParameterError(f"{where}.elsewhere must be from 0 to 1; got {elsewhere!r}.")
+    for n_tasks, told in itertools.product(
+        _values(fields.get("tasks", len(names))), _values(fields.get("told", False))
+    ):
+        if _flag(told, f"{where}.told") and kind not in APART:
+            raise ParameterError(f"{where}.told is for {' and '.join(APART)}, whose tasks have classes of their own.")
+        yield names, Stream(kind, _count(n_tasks, f"{where}.tasks"), elsewhere, told)
+
+
+def _of(
+    names: list[str],
+    where: str,
+    datasets: dict[tuple[str, str], DatasetSpec],
+    pools: dict[tuple[str, str], list[Pool]],
+    ratios: dict[tuple[str, str], list[float | str]],
+    usual: list[float | str],
+) -> tuple[str, str]:
+    """Return the key of the data set that a stream is of; several are joined to one first."""
+    by_name = {name: spec for (name, _), spec in datasets.items()}
+    for name in names:
+        if name not in by_name:
+            raise ParameterError(f"{where}.of must be one of {', '.join(by_name) or 'datasets'}; got {name!r}.")
+    parts = tuple(by_name[name] for name in names)
+    if len(parts) == 1:
+        return parts[0].name, parts[0].encoder
+    key = " + ".join(names), " + ".join(dict.fromkeys(part.encoder for part in parts))
+    datasets[key], pools[key], ratios[key] = DatasetSpec(*key, parts=parts), [], usual
+    return key
+
+
+def _methods(
+    entry: Any, where: str, budgets: list[dict[str, float]], seeds: list[int], streams: bool
+) -> Iterator[_MethodSpec]:
     """Expand lists of values into all combinations; an entry may have budgets and seeds of its own."""
     if isinstance(entry, str):
         entry = {"method": entry}
@@ -281,20 +383,25 @@ def _methods(entry: Any, where: str, budgets: list[dict[str, float]], seeds: lis
     for key, values in axes.items():
         if not all(isinstance(value, str | int | float | list | None) for value in values):
             raise ParameterError(f"{where}.{key} must hold numbers, texts, lists or null; got {fields[key]!r}.")
-    method = checked_method(name, axes, where)
+    method = checked_method(name, axes, where, STREAM_METHODS if streams else METHODS)
     if trials and not method.space:
         raise ParameterError(f"{where}.tune: {name} has no hyper-parameters to search; leave tune out.")
     if trials and not method.private:
         raise ParameterError(f"{where}.tune: {name} is a reference without privacy; leave tune out.")
+    for key, right in (("left_out", not streams), ("in_all", streams)):
+        if key in fields and not right:
+            raise ParameterError(f"{where}.{key} is for {'single fits' if streams else 'streams'}; leave it out.")
+    totals = [_flag(value, f"{where}.in_all") for value in _values(fields.get("in_all", False))]
     starts = list(_examples(fields, where, name))
     for combination in itertools.product(*axes.values()):
         parameters = dict(zip(axes, combination, strict=True))
-        yield from (_MethodSpec(where, name, parameters, trials, budgets, seeds, start) for start in starts)
+        for start, in_all in itertools.product(starts, totals):
+            yield _MethodSpec(where, name, parameters, trials, budgets, seeds, start, in_all)
 
 
 def _examples(fields: Mapping[str, Any], where: str, name: str) -> Iterator[Examples | None]:
     """Read what a method starts from: examples, right or wrong ones, or zero, maybe without the examples' rows."""
-    method = METHODS[name]
+    method = ALL_METHODS[name]
     if "left_out" in fields:
         if "examples" in fields or "wrong" in fields:
             raise ParameterError(f"{where}.left_out is for a start without examples; leave examples and wrong out.")
@@ -329,8 +436,9 @@ def _dataset(entry: Any, where: str, data: Path, source: str) -> tuple[DatasetSp
     fields = _mapping(entry, where, _DATASET_KEYS, required=("name",))
     name = _string(fields["name"], f"{where}.name")
     folder = data / _string(fields.get("folder", name), f"{where}.folder")
-    given = {part: f"{part}.npy" for part in PARTS} | _mapping(
-        fields.get("files", {}), f"{where}.files", (*PARTS, NAMES)
+    parts = WHOLE if _flag(fields.get("whole", False), f"{where}.whole") else PARTS
+    given = {part: f"{part}.npy" for part in parts} | _mapping(
+        fields.get("files", {}), f"{where}.files", (*parts, NAMES)
     )
     files = {part: folder / _string(file, f"{where}.files.{part}") for part, file in given.items()}
     pools: list[Pool] = []
@@ -358,6 +466,9 @@ def _budgets(entry: Any, where: str) -> list[dict[str, float]]:
 
 
 def _one_notion(entry: Any, where: str) -> Iterator[dict[str, float]]:
+    if entry == NON_PRIVATE:
+        yield {"mu": NO_NOISE}
+        return
     fields = _mapping(entry, where, _BUDGET_KEYS)
     named = [key for key in ("mu", "e", "rho", "epsilon") if key in fields]
     if len(named) != 1 or ("delta" in fields and named != ["epsilon"]):
@@ -420,6 +531,12 @@ def _items(value: Any, where: str) -> list[tuple[str, Any]]:
 def _string(value: Any, where: str) -> str:
     if not isinstance(value, str):
         raise ParameterError(f"{where} must be a text; got {value!r}.")
+    return value
+
+
+def _flag(value: Any, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise ParameterError(f"{where} must be true or false; got {value!r}.")
     return value
 
 

@@ -21,6 +21,9 @@ from dppl.experiments.splits import moved_classes, random_rows, rows_of_classes
 __all__ = ["Dataset", "DatasetSpec", "Examples", "Pool", "load_dataset"]
 
 PARTS = ("train_x", "train_y", "test_x", "test_y")
+# Of a data set in one piece.
+WHOLE = ("x", "y")
+_TEST_SHARE = 0.2
 NAMES = "names"
 WRONG = ("permuted", "half")
 SAMPLE = "sample"
@@ -83,6 +86,8 @@ class DatasetSpec:
         Text files with a line for each row of a pool, where one is named.
     source : str
         What to tell someone who does not have the files.
+    parts : tuple of DatasetSpec
+        Data sets that this one joins, each with classes of its own; it has no files then.
     """
 
     name: str
@@ -91,6 +96,7 @@ class DatasetSpec:
     pools: dict[str, Path] = field(default_factory=dict)
     lines: dict[str, Path] = field(default_factory=dict)
     source: str = ""
+    parts: tuple[DatasetSpec, ...] = ()
 
     def check(self) -> None:
         """Look whether the files are there, and text files have a line for each row.
@@ -100,6 +106,8 @@ class DatasetSpec:
         InputError
             If one is missing, and the message says where it belongs; or if lines and rows differ in number.
         """
+        for part in self.parts:
+            part.check()
         files = (*self.files.values(), *self.pools.values(), *self.lines.values())
         missing = [path for path in files if not path.is_file()]
         if missing:
@@ -132,6 +140,8 @@ class Dataset:
         A line for each row of a pool, where a text file is named.
     names : ndarray of shape (n_classes, d) or None
         Row c says what class c is called.
+    n_classes_of_parts : tuple of int
+        Numbers of classes of the data sets that this one joins, whose rows stand one after another.
     """
 
     X: NDArray[Any]
@@ -142,6 +152,7 @@ class Dataset:
     pools: dict[str, NDArray[Any]]
     lines: dict[str, list[str]] = field(default_factory=dict)
     names: NDArray[Any] | None = None
+    n_classes_of_parts: tuple[int, ...] = ()
 
     def split(self, examples: Examples | None, seed: int) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
         """Return the places of the training rows that are private, and the examples as arguments of a fit.
@@ -217,10 +228,14 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
     InputError
         If a file is missing or damaged, or the parts do not fit together.
     """
+    if spec.parts:
+        return _joined([load_dataset(part) for part in spec.parts])
     if not spec.files:
         return _from_sample(load_sample())
     spec.check()
     parts = {name: _array(path) for name, path in spec.files.items()}
+    if set(WHOLE) <= set(parts):
+        parts = _split(spec, parts)
     names = parts.pop(NAMES, None)
     pools = {name: _array(path) for name, path in spec.pools.items()}
     width = parts["train_x"].shape[-1]
@@ -251,6 +266,39 @@ def _from_sample(sample: Sample) -> Dataset:
     return Dataset(
         sample.X, sample.y, sample.X_test, sample.y_test, sample.classes, {"digits": np.asarray(sample.X_public)}
     )
+
+
+def _split(spec: DatasetSpec, whole: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Make a random fifth of a data set its test set, always the same."""
+    x, y = (whole[name] for name in WHOLE)
+    if y.shape != x.shape[:1]:
+        raise InputError(
+            f"data set {spec.name!r}: y must hold a label for each row of x; got shapes {y.shape} and {x.shape}."
+        )
+    test = random_rows(len(y), int(_TEST_SHARE * len(y)), seed=0)
+    train = np.setdiff1d(np.arange(len(y)), test)
+    return {f"{part}_{name}": whole[name][rows] for part, rows in (("train", train), ("test", test)) for name in WHOLE}
+
+
+def _joined(parts: list[Dataset]) -> Dataset:
+    """Put data sets one after another; classes become numbers, and narrower rows are filled up with zeros."""
+    sizes = tuple(len(part.classes) for part in parts)
+    width = max(part.X.shape[1] for part in parts)
+    starts = np.cumsum((0, *sizes[:-1]))
+    several = list(zip(parts, starts, strict=True))
+    return Dataset(
+        np.concatenate([_widened(part.X, width) for part in parts]),
+        np.concatenate([start + np.searchsorted(part.classes, part.y) for part, start in several]),
+        np.concatenate([_widened(part.X_test, width) for part in parts]),
+        np.concatenate([start + np.searchsorted(part.classes, part.y_test) for part, start in several]),
+        np.arange(sum(sizes)),
+        {},
+        n_classes_of_parts=sizes,
+    )
+
+
+def _widened(rows: NDArray[Any], width: int) -> NDArray[Any]:
+    return np.pad(rows, ((0, 0), (0, width - rows.shape[1])))
 
 
 def _array(path: Path) -> NDArray[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle
@@ -12,13 +13,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dppl._files import atomic_file
 from dppl._optional import optional
 from dppl.experiments.methods import METHODS
 from dppl.experiments.series import AT_DELTA, TUNED, Panel, Series, epsilon_name
 
-__all__ = ["BALANCED_LABEL", "BAND_NOTE", "MU_LABEL", "budget_panels", "lines", "save"]
+__all__ = ["BALANCED_LABEL", "BAND_NOTE", "MU_LABEL", "budget_panels", "heat_maps", "lines", "over_tasks", "save"]
 
 LineStyle: TypeAlias = str | tuple[int, tuple[float, ...]]
 
@@ -46,6 +48,8 @@ _SETTINGS = {
 MU_LABEL = f"mu (Gaussian DP)\n({AT_DELTA})"
 BALANCED_LABEL = "balanced test accuracy"
 _BAND = (0.25, 0.75)
+# Letters in a line above a panel.
+_WRAP = 36
 BAND_NOTE = "Lines are medians over seeds, bands their quartiles."
 
 
@@ -137,6 +141,50 @@ def lines(
     return figure
 
 
+@_styled
+def over_tasks(panels: Sequence[tuple[str, Mapping[str, NDArray[np.float64]]]], y_label: str) -> Figure:
+    """Draw values after each task: panels of (title, values of shape (n_seeds, n_tasks) of every line).
+
+    Parameters
+    ----------
+    panels : sequence of (title, mapping of label to ndarray)
+    y_label : str
+    """
+    names = list(dict.fromkeys(name for _, several in panels for name in several))
+    looks = dict(zip(names, _every_look(), strict=False))
+    figure, axes = _axes(len(panels), names)
+    for axis, (title, several) in zip(axes, panels, strict=True):
+        for name, values in several.items():
+            places, mean, spread = np.arange(1, values.shape[1] + 1), values.mean(axis=0), values.std(axis=0)
+            axis.plot(places, mean, label=name, markersize=4, **looks[name]._asdict())
+            axis.fill_between(places, mean - spread, mean + spread, color=looks[name].color, alpha=0.13, linewidth=0)
+        axis.set_title(title)
+        axis.xaxis.set_major_locator(optional("matplotlib.ticker", "Matplotlib", "bench").MaxNLocator(integer=True))
+    _label(figure, axes, "tasks so far", y_label)
+    return figure
+
+
+@_styled
+def heat_maps(maps: Sequence[tuple[str, NDArray[np.float64]]]) -> Figure:
+    """Draw accuracies on task i (columns) after task t (rows): a map of (title, matrix) each, NaN left white.
+
+    Parameters
+    ----------
+    maps : sequence of (title, ndarray of shape (n_tasks, n_tasks))
+    """
+    figure, axes = _axes(len(maps), [])
+    for axis, (title, matrix) in zip(axes, maps, strict=True):
+        edges = 0.5, len(matrix) + 0.5
+        image = axis.imshow(matrix, vmin=0, vmax=1, cmap="viridis", extent=(*edges, *edges[::-1]), aspect="auto")
+        axis.grid(visible=False)
+        axis.set_title("\n".join(textwrap.wrap(title, _WRAP)))
+        for scale in (axis.xaxis, axis.yaxis):
+            scale.set_major_locator(optional("matplotlib.ticker", "Matplotlib", "bench").MaxNLocator(integer=True))
+    figure.colorbar(image, ax=axes, label="test accuracy")
+    _label(figure, axes, "tested on task", "after task")
+    return figure
+
+
 def save(figure: Figure, folder: Path, stem: str) -> None:
     """Write a figure as PNG and as SVG."""
     with optional("matplotlib", "Matplotlib", "bench").rc_context(_SETTINGS):
@@ -188,6 +236,8 @@ def _label(figure: Figure, axes: Sequence[Any], x_label: str, y_label: str) -> N
         for handle, text in zip(*axis.get_legend_handles_labels(), strict=True):
             entries.setdefault(text, handle)
     columns = _per_row(figure.get_figwidth(), entries)
+    if not entries:
+        return
     figure.legend(
         entries.values(), entries.keys(), loc="outside lower center", ncols=columns, frameon=False, handlelength=4.5
     )

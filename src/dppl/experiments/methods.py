@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,10 +12,10 @@ import numpy as np
 from dppl import baselines
 from dppl.errors import ParameterError
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.registry import BY_NAME
+from dppl.estimators.registry import BY_NAME, ENTRIES
 from dppl.privacy import Budget
 
-__all__ = ["METHODS", "Choice", "Method", "Range", "checked_method", "label"]
+__all__ = ["ALL_METHODS", "METHODS", "STREAM_METHODS", "Choice", "Method", "Range", "checked_method", "label"]
 
 # What the runner passes itself.
 _GIVEN = ("budget", "classes", "random_state")
@@ -177,8 +178,20 @@ METHODS: dict[str, Method] = {
     "logistic": Method("Logistic regression", "NonPrivateLogisticRegression"),
 }
 
+# Classifiers of streams go by their class: `partial_fit` is theirs alone.
+STREAM_METHODS = {
+    entry.name: Method(entry.name, entry.name) for entry in ENTRIES if entry.module.startswith("dppl.continual")
+} | {
+    "ContinualDiscriminant-alone": Method(
+        "ContinualDiscriminant, no public rows", "ContinualDiscriminant", public=False
+    )
+}
+ALL_METHODS = ChainMap(METHODS, STREAM_METHODS)
 
-def checked_method(name: str, parameters: Mapping[str, Any], where: str) -> Method:
+
+def checked_method(
+    name: str, parameters: Mapping[str, Any], where: str, methods: Mapping[str, Method] = METHODS
+) -> Method:
     """Return the method called `name`, if it takes `parameters`.
 
     Parameters
@@ -187,15 +200,17 @@ def checked_method(name: str, parameters: Mapping[str, Any], where: str) -> Meth
     parameters : mapping
     where : str
         Place in the configuration, for messages.
+    methods : mapping of str to Method
+        Those to choose from.
 
     Raises
     ------
     ParameterError
         If there is no such method, or it does not take a parameter.
     """
-    if name not in METHODS:
-        raise ParameterError(f"{where} must be one of {', '.join(METHODS)}; got {name!r}.")
-    method = METHODS[name]
+    if name not in methods:
+        raise ParameterError(f"{where} must be one of {', '.join(methods)}; got {name!r}.")
+    method = methods[name]
     allowed = method.parameters
     for parameter in parameters:
         if parameter not in allowed:
@@ -220,7 +235,7 @@ def label(name: str, parameters: Mapping[str, Any], examples: Mapping[str, Any] 
     'Softmax prototypes, from 5 examples a class, half of them wrong'
     """
     rest = dict(parameters)
-    text = METHODS[name].label if name in METHODS else f"{name} (of an earlier version)"
+    text = ALL_METHODS[name].label if name in ALL_METHODS else f"{name} (of an earlier version)"
     if name == "public-topk" and "n_prototypes" in rest:
         text = text.replace("top-K", f"top-{rest.pop('n_prototypes')}")
     details = ", ".join(f"{key} {value}" for key, value in sorted(rest.items()))

@@ -24,12 +24,18 @@ from dppl.experiments.comparisons import class_sizes, comparisons
 from dppl.experiments.rendering import Heading, Part, Picture, Table, Text, slug, to_html, to_markdown
 from dppl.experiments.results import DONE, FAILED, Result, read_results
 from dppl.experiments.series import AT_DELTA, BALANCED, TUNED, by_task, default_settings, panels_by_ratio
+from dppl.experiments.stream_report import stream_parts
 from dppl.experiments.tables import metric_tables, sizes_and_times, winners
 
 __all__ = ["write_report"]
 
 _TITLE, _MARKDOWN, _HTML = "Private classifiers compared", "report.md", "report.html"
 _FURTHER = " Further settings have figures below."
+_NOTIONS = (
+    " DPPL-Public selects rows without Gaussian noise: within the same ρ its own mu is up to 1.26 times as large, and "
+    "its own epsilon another. Methods with adjacency replace-one protect against another change of the data than those "
+    "with add-remove; DPPL-Mean as published then takes class sizes as public."
+)
 
 
 def write_report(path: Path, folder: Path) -> list[Path]:
@@ -65,12 +71,8 @@ def write_report(path: Path, folder: Path) -> list[Path]:
     _refuse_foreign(folder)
     parts = [
         *_head(path, folder, results),
-        *winners(done),
-        *_tasks(done),
-        *comparisons(done),
-        Heading("Data and time"),
-        *class_sizes(done),
-        *sizes_and_times(done),
+        *_single_fits([result for result in done if "stream" not in result["cell"]]),
+        *stream_parts([result for result in done if "stream" in result["cell"]]),
         *_failures(results),
     ]
     folder.mkdir(parents=True, exist_ok=True)
@@ -97,14 +99,12 @@ def _refuse_foreign(folder: Path) -> None:
 def _made_by(path: Path, folder: Path, results: Sequence[Result]) -> str:
     """Say which commands lead here. Results of earlier versions hold the configuration's stem and no folder of data."""
     commands = dict.fromkeys(
-        shlex.join(["dppl", "bench", "run", r["config"], *(["--data", data] if data else []), "--out", str(path)])
+        shlex.join(["dppl", _group([r]), "run", r["config"], *(["--data", data] if data else []), "--out", str(path)])
         for r in results
         for data in [r.get("data_folder")]
     )
-    text = (
-        f"Made by `{shlex.join(['dppl', 'bench', 'report', str(path), '--out', str(folder)])}` from the results of "
-        f"{' and '.join(f'`{command}`' for command in commands)}."
-    )
+    made = shlex.join(["dppl", _group(results), "report", str(path), "--out", str(folder)])
+    text = f"Made by `{made}` from the results of {' and '.join(f'`{command}`' for command in commands)}."
     cells = Counter(result["config"] for result in results)
     others = {config: n for config, n in cells.items() if Path(config).stem != path.stem}
     if len(cells) > 1 and others:
@@ -112,6 +112,11 @@ def _made_by(path: Path, folder: Path, results: Sequence[Result]) -> str:
         text += f" {sum(others.values())} of the {len(results)} cells are not of the configuration {path.stem}: "
         text += f"{named}."
     return text
+
+
+def _group(results: Iterable[Result]) -> str:
+    """Name the group of commands that results belong to."""
+    return "continual" if all("stream" in result["cell"] for result in results) else "bench"
 
 
 def _head(path: Path, folder: Path, results: Sequence[Result]) -> Iterator[Part]:
@@ -132,12 +137,20 @@ def _head(path: Path, folder: Path, results: Sequence[Result]) -> Iterator[Part]
     yield Text(
         f"Budgets are mu of Gaussian DP, in brackets the {AT_DELTA} of Gaussian noise, exact and rounded up. In ρ-zCDP "
         "mu = sqrt(2ρ), which is e on the x-axis of the DPPL papers' figures. An approximate budget stands at the mu "
-        "of the Gaussian noise that it allows; a pure one allows none and stands at the sqrt(2ρ) that it implies. "
-        "DPPL-Public selects rows without Gaussian noise: within the same ρ its own mu is up to 1.26 times as large, "
-        "and its own epsilon another. Methods with adjacency replace-one protect against another change of the data "
-        "than those with add-remove; DPPL-Mean as published then takes class sizes as public."
+        "of the Gaussian noise that it allows; a pure one allows none and stands at the sqrt(2ρ) that it implies."
+        + (_NOTIONS if _group(results) == "bench" else "")
     )
     yield Text(f"Software: {'; '.join(versions)}.")
+
+
+def _single_fits(done: list[Result]) -> Iterator[Part]:
+    if done:
+        yield from winners(done)
+        yield from _tasks(done)
+        yield from comparisons(done)
+        yield Heading("Data and time")
+        yield from class_sizes(done)
+        yield from sizes_and_times(done)
 
 
 def _tasks(done: list[Result]) -> Iterator[Part]:

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dppl.errors import BudgetError
-from dppl.experiments.config import NATURAL
-from dppl.experiments.methods import METHODS, label
+from dppl.experiments.config import NATURAL, NO_NOISE, NON_PRIVATE
+from dppl.experiments.methods import ALL_METHODS, label
 from dppl.experiments.results import Result
 from dppl.privacy import GaussianDP
 from dppl.privacy.budgets import rounded_up
@@ -23,6 +23,8 @@ _NO_PUBLIC_ROWS = "no public rows"
 AT_DELTA = f"epsilon at delta = {rounded_up(USUAL_DELTA)}"
 # The K that stands for all in figures that compare methods.
 _MAIN_K = 5
+# A total of mu above this many budgets is of several tasks, and no rounding.
+_MORE = 1.001
 
 
 @dataclass(slots=True)
@@ -33,7 +35,7 @@ class Series:
     ----------
     label : str
     method : str
-        Name in `METHODS`.
+        Name in `ALL_METHODS`.
     tuned : bool
         Whether hyper-parameters were chosen on private data.
     private : bool
@@ -75,7 +77,7 @@ def series(
     *,
     name: Callable[[Result], str] | None = None,
 ) -> list[Series]:
-    """Collect results into series, in the order of `METHODS`.
+    """Collect results into series, in the order of `ALL_METHODS`.
 
     Parameters
     ----------
@@ -99,7 +101,7 @@ def series(
             one = found.setdefault(text, start)
             one.n_public.add(result["data"]["n_public"] or 0)
             one.values.setdefault(position(result), []).append(value)
-    order = {method: place for place, method in enumerate(METHODS)}
+    order = {method: place for place, method in enumerate(ALL_METHODS)}
     return sorted(found.values(), key=lambda one: (not one.private, order.get(one.method, len(order))))
 
 
@@ -137,8 +139,10 @@ def by_notion(results: Iterable[Result]) -> dict[str, list[Result]]:
     Budgets of different notions may have one position, and allow selections of different sharpness there.
     """
     results = list(results)
-    notions = {result["notion"] for result in results if result["e"] is not None}
-    return grouped(results, lambda result: "" if result["e"] is None or len(notions) == 1 else f", {result['notion']}")
+    notions = {result["notion"] for result in results} - {"none"}
+    return grouped(
+        results, lambda result: "" if result["notion"] == "none" or len(notions) == 1 else f", {result['notion']}"
+    )
 
 
 def by_task(results: Iterable[Result]) -> dict[tuple[str, str], list[Result]]:
@@ -167,7 +171,7 @@ def best(several: Iterable[Series], mu: float) -> list[tuple[Series, float]]:
     means = [
         (one, round(fmean(one.values[mu]), 3))
         for one in several
-        if one.private and not one.tuned and one.method in METHODS and one.values.get(mu)
+        if one.private and not one.tuned and one.method in ALL_METHODS and one.values.get(mu)
     ]
     return sorted(means, key=lambda item: -item[1])
 
@@ -214,6 +218,8 @@ def budget_name(result: Result) -> str:
     'pure epsilon 2 (at mu 2)'
     """
     budget, mu = result["cell"]["budget"], position(result)
+    if budget == {"mu": NO_NOISE}:
+        return NON_PRIVATE
     if "epsilon" not in budget:
         return f"mu {rounded_up(mu)} (epsilon {epsilon_name(mu)})"
     if "delta" in budget:
@@ -263,9 +269,19 @@ def method_name(result: Result) -> str:
     """Say the method with its parameters, and whether it would have read public rows."""
     cell = result["cell"]
     text = label(cell["method"], cell["parameters"], cell.get("examples"))
-    method = METHODS.get(cell["method"])
+    method = ALL_METHODS.get(cell["method"])
     lacks = method is not None and cell["pool"] is None and method.uses_public({})
-    return f"{text} ({_NO_PUBLIC_ROWS})" if lacks else text
+    told = ", told the classes of each task" if cell.get("stream", {}).get("told") else ""
+    paid = ", the budget for all tasks together" if cell.get("in_all") else ""
+    if pays_again(result):
+        paid = ", the budget again for every task"
+    return (f"{text} ({_NO_PUBLIC_ROWS})" if lacks else text) + told + paid
+
+
+def pays_again(result: Result) -> bool:
+    """Tell whether the tasks of a stream cost a record more than the budget of one."""
+    total = result.get("metrics", {}).get("total_mu")
+    return total is not None and total > _MORE * position(result)
 
 
 def series_name(result: Result) -> str:
@@ -285,7 +301,7 @@ def _marked(text: str, result: Result) -> str:
 
 
 def _promise(result: Result) -> str:
-    if result["e"] is None:
+    if result["notion"] == "none":
         return "none"
     return f"{result['notion']}, {result['adjacency']}, {'exact' if result['exact'] else 'floating point'}"
 

@@ -27,7 +27,7 @@ from dppl.experiments.series import (
     setting_name,
 )
 
-__all__ = ["metric_tables", "sizes_and_times", "winners"]
+__all__ = ["metric_tables", "sizes_and_times", "time", "winners"]
 
 _MEANS = "Means over seeds, ± their standard deviation."
 _BUDGETS = f"Budgets: mu, and in brackets its {AT_DELTA}."
@@ -56,7 +56,7 @@ def winners(done: list[Result]) -> Iterator[Part]:
 
 
 def metric_tables(
-    task: tuple[str, str], results: list[Result], metric: str, title: str, *, bold: bool = True
+    task: tuple[str, ...], results: list[Result], metric: str, title: str, *, bold: bool = True
 ) -> Iterator[Table]:
     """Give the means of a metric over seeds: a table for each imbalance ratio, a row for each method."""
     for group in ratios(results).values():
@@ -164,10 +164,11 @@ def _sizes(sizes: list[int]) -> list[str]:
 
 def _times(results: list[Result]) -> list[str]:
     memory = median(result["peak_memory_mib"] for result in results)
-    return [*(_time(results, step) for step in ("tune", "fit", "predict")), f"{memory:.0f}"]
+    return [*(time(results, step) for step in ("tune", "fit", "predict")), f"{memory:.0f}"]
 
 
-def _time(results: list[Result], step: str) -> str:
+def time(results: list[Result], step: str) -> str:
+    """Return the medians of wall clock and CPU seconds of a step."""
     seconds = [result["seconds"] for result in results if f"{step}_wall" in result["seconds"]]
     if not seconds:
         return "–"

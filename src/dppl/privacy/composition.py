@@ -10,7 +10,7 @@ from fractions import Fraction
 from dppl import _validate
 from dppl.errors import BudgetError, ParameterError
 from dppl.privacy.accounting import cost_of_gaussian, epsilon_at_order, epsilon_of_zcdp, mu_below, round_up
-from dppl.privacy.budgets import ApproxDP, Budget, GaussianDP, PureDP
+from dppl.privacy.budgets import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
 from dppl.privacy.search import ORDERS, check_mean_runs, renyi_of_best
 from dppl.privacy.tradeoff import check_mu, gaussian_epsilon, selection_epsilon
 
@@ -270,6 +270,37 @@ def _check_costs(costs: Sequence[Cost]) -> None:
             f"costs must be under one relation, but these are under {' and '.join(relations)}, which do not add; "
             "compose the guarantees of each relation by themselves."
         )
+
+
+def total_budget(budget: Budget, costs: Sequence[Cost]) -> Budget:
+    """Return what all releases cost together, in the notion of `budget` and, in approximate DP, at its delta.
+
+    Parameters
+    ----------
+    budget : GaussianDP, ZCDP or ApproxDP
+    costs : sequence of Cost
+        Of releases of Gaussian noise.
+
+    Returns
+    -------
+    Budget
+        The least that covers them, rounded up.
+
+    Raises
+    ------
+    BudgetError
+        If the total is beyond all use, or there is none in that notion.
+
+    Examples
+    --------
+    >>> total_budget(GaussianDP(9.0), [Cost(rho=4.5, mu=3.0), Cost(rho=8.0, mu=4.0)])
+    GaussianDP(mu=5.0)
+    """
+    if isinstance(budget, ApproxDP):
+        return ApproxDP(compose(costs, budget.delta).epsilon, budget.delta)
+    if isinstance(budget, PureDP):
+        return PureDP(total_epsilon(costs))
+    return GaussianDP(total_mu(costs)) if isinstance(budget, GaussianDP) else ZCDP(total_rho(costs))
 
 
 def covers(budget: Budget, costs: Sequence[Cost]) -> bool:

@@ -6,6 +6,7 @@ import functools
 import math
 import platform
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from importlib import metadata
 from typing import Any
 
@@ -13,6 +14,7 @@ from dppl import _validate
 from dppl._version import __version__
 from dppl.errors import BudgetError
 from dppl.privacy import tradeoff, words
+from dppl.privacy.accounting import cost_of_gaussian
 from dppl.privacy.budgets import ZCDP, ApproxDP, Budget, GaussianDP, budget_from_dict
 from dppl.privacy.composition import Cost, compose, covers, total_mu
 
@@ -30,10 +32,11 @@ ASSUMPTIONS = (
     "the encoder and all public inputs were made without the private records",
 )
 TUNED_ELSEWHERE = "hyper-parameters and models chosen by looking at private data"
+SEVERAL_RECORDS = "several records of one person (the guarantee weakens with their number)"
 ALWAYS_UNCOVERED = (
     TUNED_ELSEWHERE,
     "running time and memory use",
-    "several records of one person (the guarantee weakens with their number)",
+    SEVERAL_RECORDS,
     "other releases from the same records, whose costs add up",
     "preprocessing that was fitted on private records",
 )
@@ -75,6 +78,23 @@ class Release:
     def drawn(self) -> str:
         """The mechanism, and how often it was used."""
         return self.mechanism if self.times == 1 else f"{self.mechanism}, {self.times} times"
+
+    def repeated(self, times: int) -> Release:
+        """Return the entry of this release, made so many times, of Gaussian noise.
+
+        Parameters
+        ----------
+        times : int
+
+        Raises
+        ------
+        BudgetError
+            If it is of anything else than Gaussian noise.
+        """
+        if set(self.cost) != {"mu", "rho"}:
+            raise BudgetError(f"only releases of Gaussian noise are accounted as one entry; this is {self.mechanism}.")
+        cost = cost_of_gaussian(times * Fraction(self.cost["mu"]) ** 2)
+        return replace(self, times=times * self.times, cost=cost)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as a JSON-ready dictionary; `from_dict` reads it back."""

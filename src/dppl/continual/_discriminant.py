@@ -1,0 +1,110 @@
+"""From noisy class sums and public axes to weights. No private record enters.
+
+A sum is drawn to what is signal in it, divided by a covariance that follows the public one, and by an estimate of its
+length without noise. So neither how many records a class has decides, nor how noisy its sum is.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from dppl.continual import _presence
+from dppl.lattice import Lattice, RowSource, iter_blocks
+from dppl.prototypes._softmax import axis_filter
+
+Float = NDArray[np.float64]
+
+_PUBLIC_ROWS = 2048
+# Share of the covariance within classes that follows the public one; the rest is alike along all axes.
+_PUBLIC_SHARE = 0.25
+# How many standard deviations of its noise a squared length is raised by.
+_RAISED = 2.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Axes:
+    """Principal axes of public rows.
+
+    Parameters
+    ----------
+    directions : ndarray of shape (dim, dim), float32
+        In columns, in the coordinates of lattice rows.
+    spectrum : ndarray of shape (dim,), float64
+        Share of each axis in the second moment of public rows, of sum 1.
+    """
+
+    directions: NDArray[np.float32]
+    spectrum: Float
+
+    @classmethod
+    def of(cls, lattice: Lattice, public: RowSource) -> Self:
+        """Fit the axes on public rows, as the lattice maps them."""
+        dim, count = lattice.dim, public.shape[0]
+        moment = np.zeros((dim, dim))
+        for block in iter_blocks(public, _PUBLIC_ROWS):
+            features = lattice.features(block)
+            moment += features.T @ features
+        values, directions = np.linalg.eigh(moment)
+        shares = np.maximum(values, 0) / max(float(np.trace(moment)), 1e-300)
+        # One more row, spread over all axes: a small pool says nothing of those on which it has no rows.
+        return cls(directions.astype(np.float32), (count * shares + 1 / dim) / (count * shares.sum() + 1))
+
+
+def weights(sums: Float, variances: Float, axes: Axes | None) -> Float:
+    """Return the weights of a linear discriminant.
+
+    Parameters
+    ----------
+    sums : ndarray of shape (n_classes, dim)
+        Noisy class sums.
+    variances : ndarray of shape (n_classes,)
+        Of the noise in each coordinate.
+    axes : Axes or None
+        None takes all directions for alike.
+
+    Returns
+    -------
+    ndarray of shape (n_classes, dim)
+    """
+    dim = sums.shape[1]
+    spectrum = np.full(dim, 1 / dim) if axes is None else axes.spectrum
+    along = sums if axes is None else sums @ axes.directions
+    believed = axis_filter(along / np.sqrt(variances)[:, None], 1.0, spectrum)
+    inverse = 1 / (_PUBLIC_SHARE * dim * spectrum + 1 - _PUBLIC_SHARE)
+    directions = along * (believed * inverse)
+    # At even odds; one is the price of the fitted variance, which counts where evidence of many sums adds up.
+    exists = expit(_presence.evidence(sums, variances) + 1)
+    result = directions / _lengths(along, variances, believed**2 * inverse, exists)[:, None]
+    return result if axes is None else np.asarray(result @ axes.directions.T)
+
+
+def _lengths(sums: Float, variances: Float, gains: Float, exists: Float) -> Float:
+    """Return lengths of class sums without what noise adds to them.
+
+    Noise is taken off only as far as lengths differ between classes by more than it makes them differ, and as likely
+    as the class exists: else one without any record would be divided by next to nothing.
+
+    Parameters
+    ----------
+    sums : ndarray of shape (n_classes, dim)
+    variances : ndarray of shape (n_classes,)
+    gains : ndarray of shape (dim,)
+        What the square of each coordinate counts.
+    exists : ndarray of shape (n_classes,)
+        Probability that the sum is not noise alone.
+    """
+    energy = np.square(sums) @ gains
+    noise = variances * gains.sum()
+    spread = variances * math.sqrt(2 * float(gains @ gains))
+    excess = energy - noise
+    # Signal and noise multiply, too.
+    crossed = np.square(sums) @ gains**2 / np.maximum(energy, 1e-300)
+    sampling = spread**2 + 4 * variances * np.maximum(excess, 0) * crossed
+    trust = max(0.0, 1 - float(sampling.mean()) / max(float(excess.var()), 1e-300))
+    return np.asarray(np.sqrt(np.maximum(energy - trust * exists * noise, 0) + _RAISED * spread))

@@ -1,0 +1,174 @@
+"""Public integer matrices whose rows are released, so that the noise of sums of all tasks so far stays small.
+
+With X the class sums of tasks, one a row, a stream releases C·X plus independent noise, a row after each task. Sums of
+all tasks so far are A·X, A lower triangular and of ones, and are estimated as A·C⁻¹ times what was released. C is lower
+triangular, so that each row waits for no later task; and it holds integers, so that its rows of sums are integers, and
+the largest norm of its columns, which is what a record is multiplied with, is known exactly.
+
+Row t gives one weight to all tasks of a bin, a run of earlier tasks. So all that a row needs of earlier tasks is one
+sum for each bin, and bins, once joined, are never parted.
+
+``"tree"`` is the binary mechanism (Chan, Shi, Song 2011): row t sums up as many tasks, t the last of them, as the
+largest power of two that divides t. ``"toeplitz"`` has binom(2k, k)/4ᵏ for k = t - i, the square root of A
+(Fichtenberger, Henzinger, Upadhyay 2023, arXiv:2202.11205), rounded to 4096ths. Tasks so old that these differ by a
+twentieth at most share a bin and their mean (the idea of Andersson, Pagh 2024, Streaming private continual counting via
+binning).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+KINDS = ("tree", "toeplitz")
+# Planning a stream takes time and memory in proportion.
+MOST_TASKS = 10_000
+# Weight of a task in its own row of "toeplitz", and the share by which coefficients of a bin differ at most.
+_UNIT, _ALIKE = 4096, 20
+# Coefficients as integers of this unit, so that every machine rounds them alike.
+_FINE = 2**60
+
+Int64 = NDArray[np.int64]
+# First and last task of each bin, oldest first.
+Bins = list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row:
+    """One row of the matrix, and what becomes of the bins after it.
+
+    Parameters
+    ----------
+    own : int
+        Weight of the task itself.
+    weights : ndarray of shape (n_bins,), int64
+        Weight of each bin of earlier tasks, oldest first.
+    homes : ndarray of shape (n_bins + 1,), intp
+        Which bin of the next row each of these, and the task, is part of. It does not decrease.
+    """
+
+    own: int
+    weights: Int64
+    homes: NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Factor:
+    """A matrix for streams of at most so many tasks.
+
+    Parameters
+    ----------
+    rows : tuple of Row
+    squared_norm : int
+        Square of the largest norm of its columns, exactly.
+    """
+
+    rows: tuple[Row, ...]
+    squared_norm: int
+
+    def matrix(self) -> Int64:
+        """Return the whole matrix, of shape (n_tasks, n_tasks)."""
+        whole = np.zeros((len(self.rows),) * 2, np.int64)
+        bins: list[list[int]] = []
+        for task, row in enumerate(self.rows):
+            for weight, members in zip(row.weights.tolist(), bins, strict=True):
+                whole[task, members] = weight
+            whole[task, task] = row.own
+            bins = _joined([*bins, [task]], row.homes.tolist())
+        return whole
+
+    def variances(self) -> NDArray[np.float64]:
+        """Return the variance of each sum of all tasks so far, relative to the noise of a single task.
+
+        Returns
+        -------
+        ndarray of shape (n_tasks,)
+        """
+        matrix = self.matrix().astype(np.float64)
+        decoder = np.linalg.solve(matrix.T, np.tri(len(matrix)).T).T
+        return np.asarray(np.square(decoder).sum(axis=1) * self.squared_norm)
+
+
+def prefix_variance(kind: str, n_tasks: int) -> float:
+    """Return the variance of the sum of so many tasks, relative to the noise of a row in its own weight.
+
+    Of ``"toeplitz"`` it is that of the square root itself, which bins change by 2 % at most over 1,000 tasks.
+
+    Parameters
+    ----------
+    kind : {"tree", "toeplitz"}
+    n_tasks : int
+    """
+    if kind == "tree":
+        return float(n_tasks.bit_count())
+    ages = np.arange(1, n_tasks)
+    return float(1 + np.square(np.cumprod(1 - 1 / (2 * ages))).sum()) / _UNIT**2
+
+
+@lru_cache(maxsize=8)
+def factor(kind: str, n_tasks: int) -> Factor:
+    """Return the matrix of a kind of noise for at most `n_tasks` tasks.
+
+    Parameters
+    ----------
+    kind : {"tree", "toeplitz"}
+    n_tasks : int
+    """
+    planned = list((_tree if kind == "tree" else _toeplitz)(n_tasks))
+    # What each row adds to the squared norms of the columns from a task on.
+    steps = [0] * (n_tasks + 1)
+    for task, (row, bins) in enumerate(planned):
+        for weight, (first, last) in zip([*row.weights.tolist(), row.own], [*bins, (task, task)], strict=True):
+            steps[first] += weight**2
+            steps[last + 1] -= weight**2
+    return Factor(tuple(row for row, _ in planned), max(accumulate(steps)))
+
+
+def _tree(n_tasks: int) -> Iterator[tuple[Row, Bins]]:
+    bins: Bins = []
+    for task in range(n_tasks):
+        size = (task + 1) & -(task + 1)
+        summed = [first > task - size for first, _ in bins]
+        alone = len(summed) - sum(summed)
+        homes = [*range(alone), *[alone] * (len(summed) - alone + 1)]
+        yield Row(1, np.array(summed, np.int64), np.array(homes, np.intp)), bins
+        bins = [*bins[:alone], (task + 1 - size, task)]
+
+
+def _toeplitz(n_tasks: int) -> Iterator[tuple[Row, Bins]]:
+    coefficients = [_FINE]
+    for k in range(1, n_tasks + 1):
+        coefficients.append(coefficients[-1] * (2 * k - 1) // (2 * k))
+    totals = [0, *accumulate(coefficients)]
+    bins: Bins = []
+    for task in range(n_tasks):
+        weights = [_mean_weight(totals, task - last, task - first) for first, last in bins]
+        homes, later = [0], [(bins or [(task, task)])[0]]
+        for first, last in [*bins, (task, task)][1:]:
+            oldest = later[-1][0]
+            # Seen from the next task.
+            if _ALIKE * coefficients[task + 1 - oldest] >= (_ALIKE - 1) * coefficients[task + 1 - last]:
+                later[-1] = oldest, last
+            else:
+                later.append((first, last))
+            homes.append(len(later) - 1)
+        yield Row(_UNIT, np.array(weights, np.int64), np.array(homes, np.intp)), bins
+        bins = later
+
+
+def _mean_weight(totals: Sequence[int], youngest: int, oldest: int) -> int:
+    """Return the mean coefficient of some ages, in the unit of weights, to the nearest integer."""
+    scale = (oldest - youngest + 1) * _FINE
+    return (2 * _UNIT * (totals[oldest + 1] - totals[youngest]) + scale) // (2 * scale)
+
+
+def _joined(bins: list[list[int]], homes: list[int]) -> list[list[int]]:
+    later: list[list[int]] = [[] for _ in range(homes[-1] + 1)]
+    for members, home in zip(bins, homes, strict=True):
+        later[home] += members
+    return later

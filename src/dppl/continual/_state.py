@@ -1,0 +1,198 @@
+"""What a stream with correlated noise keeps between tasks, in a file of its own that must stay secret.
+
+A row of such a stream needs the true sums of earlier tasks. They are private, and no part of a model: they lie in a
+file that only its owner may read, with the model that they go with. The file is written in one step, after the row is
+drawn and before `partial_fit` returns. So a crash leaves either the state of before, and trying again is a second
+release, charged as one; or the state of after with its model, which `recover` writes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import safe_open
+from safetensors.numpy import save as to_safetensors
+
+from dppl._files import locked, write_atomically
+from dppl.continual._factors import Row
+from dppl.errors import InputError
+from dppl.mechanisms import Randomness, RoundedGaussian
+
+if TYPE_CHECKING:
+    from dppl.estimators import EmbeddingClassifier
+
+Int64 = NDArray[np.int64]
+Float = NDArray[np.float64]
+_KEY, _FORMAT = "dppl_stream", 1
+_START_AGAIN = "Without its state a stream cannot go on: publish no more of it, or start a new one."
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BinSums:
+    """Class sums of earlier tasks, added up over each bin.
+
+    Parameters
+    ----------
+    exact : ndarray of shape (n_bins, n_classes, dim), int64
+        Private.
+    noisy : ndarray of shape (n_bins, n_classes, dim), float64
+        What was released tells of them.
+    """
+
+    exact: Int64 = field(repr=False)
+    noisy: Float = field(repr=False)
+
+    @classmethod
+    def none(cls, n_classes: int, dim: int) -> Self:
+        """Return those before the first task."""
+        return cls(np.zeros((0, n_classes, dim), np.int64), np.zeros((0, n_classes, dim)))
+
+    def after(
+        self, row: Row, sums: Int64, mechanism: RoundedGaussian, source: Randomness
+    ) -> tuple[Self, NDArray[np.float64]]:
+        """Release the row of one more task; return what is kept then, and what was released tells of the task's sums.
+
+        Parameters
+        ----------
+        row : Row
+        sums : ndarray of shape (n_classes, dim), int64
+            Exact class sums of the task.
+        mechanism : RoundedGaussian
+            Of the whole stream.
+        source : Randomness
+        """
+        exact = row.own * sums + np.tensordot(row.weights, self.exact, axes=1)
+        released = mechanism.release(exact, source)
+        # C⁻¹, one row further. From here on nothing private is read but to be kept.
+        estimate = (released - np.tensordot(row.weights.astype(np.float64), self.noisy, axes=1)) / row.own
+        return type(self)(_joined(self.exact, sums, row), _joined(self.noisy, estimate, row)), estimate
+
+
+def _joined(bins: NDArray[Any], new: NDArray[Any], row: Row) -> NDArray[Any]:
+    later = np.zeros((int(row.homes[-1]) + 1, *new.shape), bins.dtype)
+    for home, sums in zip(row.homes.tolist(), [*bins, new], strict=True):
+        later[home] += sums
+    return later
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StateFile:
+    """The state of a stream before a task, and where that of after the task goes.
+
+    Parameters
+    ----------
+    path : Path
+    sums : BinSums or None
+        None before the first task.
+    """
+
+    path: Path
+    sums: BinSums | None = field(repr=False)
+
+    def write(self, sums: BinSums, model: EmbeddingClassifier, n_tasks: int) -> None:
+        """Replace the state by that after the task, which goes with this model."""
+        tensors = {"exact": sums.exact, "noisy": sums.noisy, "model": np.frombuffer(model.to_bytes(), np.uint8)}
+        description = {"format": _FORMAT, "n_tasks": n_tasks, "model": fingerprint(model)}
+        content = to_safetensors(tensors, {_KEY: json.dumps(description)})
+        write_atomically(self.path, content, overwrite=self.sums is not None, private=True)
+
+
+def fingerprint(model: EmbeddingClassifier) -> str:
+    """Return a hash of all that a model released, which later versions of dppl do not change."""
+    parts = sha256()
+    for name, tensor in sorted(model._tensors().items()):
+        parts.update(f"{name} {tensor.dtype} {tensor.shape} ".encode() + np.ascontiguousarray(tensor).tobytes())
+    return parts.hexdigest()
+
+
+@contextmanager
+def opened(path: str | os.PathLike[str], model: EmbeddingClassifier | None, n_tasks: int) -> Iterator[StateFile]:
+    """Read the state that goes with a model, and keep other processes from it meanwhile.
+
+    Parameters
+    ----------
+    path : path
+    model : EmbeddingClassifier or None
+        That of the earlier tasks; None before the first.
+    n_tasks : int
+        Number of tasks so far.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, damaged or not the state of this model, or is there before the first task.
+    """
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise InputError(f"there is no folder {path.parent} for the state {path.name}.")
+    if model is None:
+        if path.exists():
+            raise InputError(
+                f"{path} exists, and this is the first task of a stream: load the model that it goes with, or name "
+                "another file."
+            )
+        yield StateFile(path, None)
+        return
+    if not path.is_file():
+        raise InputError(f"there is no state {path}. {_START_AGAIN}")
+    with locked(path, f"{path} is in use by another process, which learns a task of this stream."):
+        description, tensors = _read(path)
+        _check(path, description, fingerprint(model), n_tasks)
+        yield StateFile(path, BinSums(tensors["exact"], tensors["noisy"]))
+
+
+def recover(state: str | os.PathLike[str], model: str | os.PathLike[str]) -> None:
+    """Write the model that a state goes with, where a crash came between the two.
+
+    Parameters
+    ----------
+    state : path
+        State of a stream with correlated noise.
+    model : path
+        Where the model goes; it must not exist.
+
+    Raises
+    ------
+    FileExistsError
+        If there is such a file.
+    InputError
+        If `state` is missing or damaged.
+    """
+    if not Path(state).is_file():
+        raise InputError(f"there is no state {state}.")
+    write_atomically(model, _read(Path(state))[1]["model"].tobytes(), overwrite=False)
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    try:
+        with safe_open(path, framework="numpy") as file:
+            description = json.loads(file.metadata()[_KEY])
+            kept = {name: description[name] for name in ("format", "n_tasks", "model")}
+            if kept["format"] == _FORMAT and isinstance(kept["n_tasks"], int):
+                return kept, {name: file.get_tensor(name) for name in ("exact", "noisy", "model")}
+    except Exception:  # a damaged file may raise anything, and messages could show what is in it
+        pass
+    raise InputError(f"{path} is damaged, of a later version of dppl, or not the state of a stream. {_START_AGAIN}")
+
+
+def _check(path: Path, description: dict[str, Any], expected: str, n_tasks: int) -> None:
+    if description["model"] == expected:
+        return
+    kept, hint = description["n_tasks"], _START_AGAIN
+    if kept == n_tasks:
+        what = "it is that of another stream"
+    elif kept < n_tasks:
+        what = f"it is that after task {kept}, and the model is the one after task {n_tasks}: it was rolled back"
+    else:
+        what = f"it goes with the model after task {kept}, and this is the one after task {n_tasks}"
+        hint = "If that model was not saved, dppl.continual.recover writes it."
+    raise InputError(f"{path} is not the state of this model: {what}. {hint}")

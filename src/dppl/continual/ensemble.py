@@ -1,0 +1,219 @@
+"""An ensemble for a stream of tasks: a head for each task, over all classes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dppl import _validate
+from dppl.baselines import LinearProbe
+from dppl.continual._stream import NEVER, ContinualClassifier, Task
+from dppl.errors import ParameterError
+from dppl.estimators import EmbeddingClassifier
+from dppl.estimators.model_file import Misfit, check_tensor
+from dppl.estimators.plan import Plan
+from dppl.estimators.public_data import PublicData
+from dppl.estimators.reading import Codes
+from dppl.lattice import Lattice, RowSource
+from dppl.mechanisms import Randomness
+from dppl.privacy import Budget, Release
+from dppl.prototypes import SoftmaxPrototypes
+from dppl.prototypes._shared import unit_directions
+
+Float = NDArray[np.float64]
+
+# How heads are fitted, and the parameters that a head takes.
+_HEADS: dict[str, tuple[type[EmbeddingClassifier], tuple[str, ...]]] = {
+    "probe": (LinearProbe, ("steps", "learning_rate", "momentum", "clip", "l2")),
+    "softmax": (SoftmaxPrototypes, ()),
+}
+SCORES = ("normalised", "largest")
+
+
+class ContinualEnsemble(ContinualClassifier):
+    r"""A linear head for each task; their scores are put together when a row is classified.
+
+    Each `partial_fit` is one task. It fits a new head on the records of the task, from zero and over all classes, since
+    a head over those alone that occur would publish which do; earlier heads stay as they are.
+
+    Parameters
+    ----------
+    budget : GaussianDP, ZCDP or ApproxDP
+        What each task may spend. Tasks are disjoint, so this is also what a record pays in all.
+    classes : array-like of shape (n_classes,), default=None
+        Public list of all classes of all tasks; `partial_fit` needs it. With None, `fit` reads the list from `y`, and
+        warns.
+    head : {"probe", "softmax"}, default="probe"
+        What fits a head: `LinearProbe`, as published [1]_, or `SoftmaxPrototypes`, which takes public rows of each
+        task.
+    head_options : dict, default=None
+        For ``"probe"``: `steps`, `learning_rate`, `momentum`, `clip` or `l2` of `LinearProbe`.
+    scores : {"normalised", "largest"}, default="normalised"
+        ``"largest"`` takes the largest logit over heads [1]_, which compares heads of different scales. With
+        ``"normalised"`` the weights of each class in each head are centred over classes and have one length, with which
+        noise gives logits of variance 1, and exponentials of logits are added up over heads. It costs nothing further.
+    pool : int, default=1
+        Kernel size of average pooling over neighbouring coordinates; only for ``"probe"``, as are the next two.
+    center : array-like of shape (n_features,) or "public", default=None
+        Public mean that is subtracted from unit rows; ``"public"`` takes that of `X_public`.
+    rotation : int or "auto", default=None
+        Seed of a public rotation, for encoders with a few huge coordinates; ``"auto"`` rotates if `X_public` needs it.
+    unknown_labels : {"error", "ignore"}, default="error"
+        What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
+    random_state : int, default=None
+        None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
+        must not be released.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_classes, n_tasks, dim), float64
+        Weights of the heads, in the order of `classes_` and of tasks. Safe to publish.
+    centers_ : ndarray of shape (dim, n_tasks), float64, or None
+        What each head of `SoftmaxPrototypes` subtracts from unit rows. Safe to publish.
+    allowed_ : ndarray of shape (n_classes, n_tasks), bool
+        Which classes each task may hold: public. A head speaks for these alone.
+    n_tasks_, classes_, guarantee_, lattice_, n_features_in_, encoder_
+        As in `ContinualPrototypes`.
+
+    Notes
+    -----
+    Memory and the model file hold n_tasks · n_classes · dim numbers of 8 bytes, and a prediction takes as many
+    multiplications; `ContinualPrototypes` needs neither more memory nor more time for more tasks.
+
+    **Privacy.** Unit: one record. Relation: add one record to one task, or remove it from one. Released: for every task
+    what the method of its head releases, at the full budget; all models in between may be published. Sensitivity: that
+    of one head, as its class says, since a record is in one task and reaches no other head. Public inputs: `classes`,
+    `task_classes`, the boundaries and the order of tasks, all parameters, `X_public`, `n_features`. Not covered:
+    records or persons in several tasks, whose costs add up; boundaries set by private counts; leaving out a task
+    because it is empty; choice of parameters by private data, timing, a changed label (two steps).
+
+    References
+    ----------
+    .. [1] Tobaben, Klasson, Li, Solin, Honkela (2024), Differentially private continual learning using pre-trained
+       models, arXiv:2411.04680v2, Algorithm A5, equation A3. Here the encoder is frozen: a head is one linear layer.
+
+    Examples
+    --------
+    >>> from dppl import ZCDP
+    >>> from dppl.continual import ContinualEnsemble
+    >>> from dppl.data import load_sample
+    >>> sample = load_sample()
+    >>> model = ContinualEnsemble(ZCDP(8.0), classes=sample.classes, head_options={"steps": 10})
+    >>> for task in (slice(0, 700), slice(700, None)):
+    ...     model = model.partial_fit(sample.X[task], sample.y[task])
+    >>> model.coef_.shape[:2], bool(model.score(sample.X_test, sample.y_test) > 0.5)
+    ((10, 2), True)
+    """
+
+    coef_: Float
+    centers_: Float | None
+    allowed_: NDArray[np.bool_]
+    _RELEASED = "coef_"
+
+    def __init__(
+        self,
+        budget: Budget,
+        classes: ArrayLike | None = None,
+        *,
+        head: str = "probe",
+        head_options: dict[str, Any] | None = None,
+        scores: str = "normalised",
+        pool: int = 1,
+        center: ArrayLike | str | None = None,
+        rotation: int | str | None = None,
+        unknown_labels: str = "error",
+        random_state: int | None = None,
+    ) -> None:
+        self.budget = budget
+        self.classes = classes
+        self.head = head
+        self.head_options = head_options
+        self.scores = scores
+        self.pool = pool
+        self.center = center
+        self.rotation = rotation
+        self.unknown_labels = unknown_labels
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        _validate.one_of(_HEADS, head=self.head)
+        _validate.one_of(SCORES, scores=self.scores)
+        options, known = self.head_options, _HEADS[self.head][1]
+        if options is not None and not (isinstance(options, dict) and set(options) <= set(known)):
+            takes = f"a dictionary with some of {', '.join(known)}" if known else "None"
+            raise ParameterError(f"must be {takes} for head={self.head!r}.", parameter="head_options")
+        if self.head == "softmax" and (self.pool != 1 or self.center is not None or self.rotation is not None):
+            raise ParameterError("pool, center and rotation are for head='probe'; SoftmaxPrototypes releases a centre.")
+        self._new_head().check_parameters()
+
+    def _new_head(self) -> EmbeddingClassifier:
+        return _HEADS[self.head][0](self.budget, self.classes, **(self.head_options or {}))
+
+    def _uses_public_rows(self, public: PublicData) -> bool:
+        return super()._uses_public_rows(public) or self._new_head()._uses_public_rows(public)
+
+    def _mechanism(self, lattice: Lattice, public: PublicData) -> Any:
+        return self._new_head()._mechanism(lattice, public)
+
+    def _releases(self, mechanism: Any, n_classes: int, dim: int) -> tuple[Release, ...]:
+        releases = self._new_head()._releases(mechanism, n_classes, dim)
+        return tuple(replace(release, statistic=f"{release.statistic}, of one task") for release in releases)
+
+    def _release_task(self, task: Task, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+        head = self._new_head()
+        head.classes_, head.lattice_ = self.classes_, self.lattice_
+        head._release(plan, rows, codes, source)
+        # From here on nothing private is at hand.
+        allowed = np.isin(np.arange(len(self.classes_)), task.allowed)
+        self.coef_ = _with_one_more(task, "coef_", head.coef_)
+        self.allowed_ = _with_one_more(task, "allowed_", allowed)
+        self.centers_ = _with_one_more(task, "centers_", head.lattice_.center) if self.head == "softmax" else None
+
+    def _tensors(self) -> dict[str, NDArray[Any]]:
+        centers = {} if self.centers_ is None else {"centers": self.centers_}
+        return {**super()._tensors(), "coef": self.coef_, "allowed": self.allowed_, **centers}
+
+    def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
+        super()._restore(tensors, parameters)
+        n_classes, n_tasks, dim = len(self.classes_), self.n_tasks_, self.lattice_.dim
+        self.coef_ = check_tensor(tensors, "coef", (n_classes, n_tasks, dim), np.float64)
+        self.allowed_ = check_tensor(tensors, "allowed", (n_classes, n_tasks), np.bool_)
+        if not self.allowed_.any(axis=0).all():
+            raise Misfit("one of its tasks may hold no class")
+        self.centers_ = None
+        if self.head == "softmax":
+            self.centers_ = check_tensor(tensors, "centers", (dim, n_tasks), np.float64)
+
+    def _class_scores(self, features: NDArray[np.float32]) -> Float:
+        together = np.logaddexp if self.scores == "normalised" else np.maximum
+        scores = np.full((len(features), len(self.classes_)), NEVER)
+        for number in range(self.n_tasks_):
+            allowed = self.allowed_[:, number]
+            logits = self._rows(features, number) @ self._weights(number)[allowed].T
+            with np.errstate(under="ignore"):  # the exponential of NEVER is 0
+                scores[:, allowed] = together(scores[:, allowed], logits)
+        return scores
+
+    def _rows(self, features: NDArray[np.float32], number: int) -> Float:
+        """Return what a head multiplies by its weights."""
+        if self.centers_ is not None:
+            features = Lattice(self.lattice_.dim, center=self.centers_[:, number]).features(features)
+        return features.astype(np.float64)
+
+    def _weights(self, number: int) -> Float:
+        coef = self.coef_[:, number]
+        if self.scores == "largest":
+            return coef
+        # The cosine of a row with a direction of noise has a variance of 1/dim.
+        return math.sqrt(self.lattice_.dim) * unit_directions(coef - coef.mean(axis=0)).astype(np.float64)
+
+
+def _with_one_more(task: Task, name: str, value: NDArray[Any] | None) -> NDArray[Any]:
+    """Return an attribute of the earlier model with that of the new head, along the second axis."""
+    one = np.asarray(value)[:, None]
+    return one if task.earlier is None else np.concatenate([getattr(task.earlier, name), one], axis=1)

@@ -1,0 +1,139 @@
+"""A stream whose process is killed again and again: no draw is unpaid, and its end is that of one that ran through."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+import dppl
+from dppl import Ledger
+
+KILLS = 50
+
+# Forks a child for each attempt, so that everything is imported once. A child goes on where the files say it can, and
+# writes down every draw before it is made.
+STREAM = """
+import json, os, random, signal, sys, time
+import numpy as np
+import dppl
+from dppl.continual import ContinualPrototypes, recover
+from dppl.mechanisms import RoundedGaussian
+from dppl.privacy.ledger import LedgerEntry
+
+kind, n_kills = sys.argv[1], int(sys.argv[2])
+options = {} if kind == "independent" else {"noise": kind, "max_tasks": 6}
+rng = np.random.default_rng(0)
+tasks = [(rng.normal(size=(20, 8)), rng.integers(3, size=20)) for _ in range(6)]
+draw, charge = RoundedGaussian.release, dppl.Ledger.charge
+
+def charge_once(self, guarantee, **options):  # the planted fault
+    paid = [entry for entry in self.releases() if entry["partition"] == options["partition"]]
+    return LedgerEntry("stream", paid[0]["number"]) if paid else charge(self, guarantee, **options)
+
+if sys.argv[3] == "once":
+    dppl.Ledger.charge = charge_once
+
+def learn(folder, dies_at):
+    state = None if kind == "independent" else f"{folder}/state"
+    ledger = dppl.Ledger(f"{folder}/ledger.db", "stream")
+    model_file = f"{folder}/model.safetensors"
+    if state and os.path.exists(state):
+        if os.path.exists(model_file):
+            os.remove(model_file)
+        recover(state, model_file)
+    model = ContinualPrototypes(dppl.GaussianDP(0.5), range(3), random_state=5, **options)
+    if os.path.exists(model_file):
+        model = dppl.load(model_file).set_params(random_state=5)
+    for number in range(getattr(model, "n_tasks_", 0), len(tasks)):
+        def release(self, *arguments):
+            with open(f"{folder}/draws", "a") as file:
+                file.write(f"{number}\\n")
+            drawn = draw(self, *arguments)
+            if number == dies_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return drawn
+        RoundedGaussian.release = release
+        model.partial_fit(*tasks[number], ledger=ledger, partition=f"task {number}", state=state)
+        model.save(model_file, overwrite=True)
+
+def attempt(folder, delay=None, dies_at=None):
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            learn(folder, dies_at)
+            code = 0
+        finally:
+            os._exit(code)
+    if delay is not None:
+        time.sleep(delay)
+        os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+def begin(folder):
+    os.mkdir(folder)
+    dppl.Ledger(f"{folder}/ledger.db", "stream", budget=dppl.GaussianDP(100.0))
+
+started = time.perf_counter()
+begin("whole")
+assert attempt("whole") == 0
+duration = time.perf_counter() - started
+folders = ["after-draws"]
+begin("after-draws")
+codes = [attempt("after-draws", dies_at=number) for number in range(len(tasks))]
+assert codes == [-signal.SIGKILL] * len(tasks)
+assert attempt("after-draws") == 0
+moments, kills = random.Random(1), len(codes)
+while kills < n_kills:
+    folders.append(f"killed-{len(folders)}")
+    begin(folders[-1])
+    longest = duration / 2
+    while (code := attempt(folders[-1], moments.uniform(0, longest))) == -signal.SIGKILL:
+        kills += 1
+        longest *= 1.05  # the machine may have become slower than a single task needs
+    assert code == 0, code
+print(json.dumps({"kills": kills, "folders": folders}))
+"""
+
+
+def ran(folder, kind, n_kills, *, pays="always"):
+    """Return the folders of streams, of which the first is that of one that ran through."""
+    # Forking with idle BLAS threads is what this test wants; from 3.12 on Python warns of it.
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", STREAM, kind, str(n_kills), pays]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    told = json.loads(done.stdout)
+    assert told["kills"] >= n_kills
+    return [folder / name for name in ("whole", *told["folders"])]
+
+
+def unpaid(folder):
+    """Return the tasks that were drawn more often than they were paid for."""
+    draws = Counter((folder / "draws").read_text().split())
+    charges = Counter(charge["partition"] for charge in Ledger(folder / "ledger.db", "stream").releases())
+    return [number for number, times in draws.items() if charges[f"task {number}"] < times]
+
+
+def tensors_of(folder):
+    """Return what the model of a folder released, byte for byte; its statement names the entries of its ledger."""
+    return {name: tensor.tobytes() for name, tensor in dppl.load(folder / "model.safetensors")._tensors().items()}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("kind", ["independent", "toeplitz"])
+def test_a_stream_that_is_killed_at_random_is_paid_for_and_ends_as_if_it_had_not_been(kind, tmp_path):
+    whole, *killed = ran(tmp_path, kind, KILLS)
+    for folder in killed:
+        assert tensors_of(folder) == tensors_of(whole)
+        assert unpaid(folder) == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_tasks_that_are_not_charged_again_are_noticed(tmp_path):
+    _, killed = ran(tmp_path, "independent", 6, pays="once")
+    assert unpaid(killed) == list("012345")
