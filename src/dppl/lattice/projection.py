@@ -39,6 +39,8 @@ _CHAIN_STEPS = 2.0**14
 _LENGTH_STEPS = 2.0**15
 # Steps of the grid of episodes' gradients, for the clipping norm.
 EPISODE_STEPS = 2**20
+# Rounding lengthens most by less than this share, so that few need to be shrunk; no bound relies on it.
+_CAUTION = 2.0**-16
 # The constant coordinate of rows, which carries the offsets' part of the gradient, in units of a row.
 _CONSTANT = 0.5
 # Offset of a class that an episode has no support of. Its probability is next to nothing.
@@ -197,7 +199,8 @@ class Episodes:
     def sum(self, step: int, projection: IntegerProjection, clip: float) -> Int64:
         """Return the sum of all episodes' clipped gradients, in `EPISODE_STEPS` per clipping norm."""
         mixed = _mixed(self._keys, step)
-        episode, support = (mixed >> np.uint64(1)) % np.uint64(self._n_episodes), (mixed & np.uint64(1)) == 1
+        episode = (mixed >> np.uint64(1)) % np.uint64(self._n_episodes)
+        support = np.asarray((mixed & np.uint64(1)) == 1)
         total = np.zeros(projection.steps.shape, np.int64)
         for number in range(self._n_episodes):
             inside = episode == number
@@ -217,7 +220,7 @@ class Episodes:
             iter_blocks(rows, BLOCK_ROWS), np.where(query, codes, -1), loss.weights, loss.offsets, clip=_UNCLIPPED
         )
         direction, unit = loss.chained(total)
-        return clipped_to_grid(direction, _UNCLIPPED * unit / max(1, np.count_nonzero(query)), clip)
+        return clipped_to_grid(direction, _UNCLIPPED * unit / max(1, int(np.count_nonzero(query))), clip)
 
 
 def clipped_to_grid(direction: Float, unit: float, clip: float) -> Int64:
@@ -236,7 +239,7 @@ def clipped_to_grid(direction: Float, unit: float, clip: float) -> Int64:
         return np.zeros(direction.shape, np.int64)
     shape = direction / largest
     norm = math.sqrt(float(np.square(np.rint(shape * _LENGTH_STEPS)).sum())) / _LENGTH_STEPS  # a sum of integers
-    length = min(1.0, largest * norm * unit / clip) * EPISODE_STEPS / norm
+    length = min(1 - _CAUTION, largest * norm * unit / clip) * EPISODE_STEPS / norm
     flat = round_within((shape * length).reshape(1, -1), Fraction(EPISODE_STEPS**2))
     return flat.reshape(direction.shape).astype(np.int64)
 

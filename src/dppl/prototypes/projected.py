@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -38,7 +39,7 @@ from dppl.prototypes.public import PublicPrototypes
 Float = NDArray[np.float64]
 
 FORMS = ("released-first", "episodes")
-_HEADS: dict[str, type[EmbeddingClassifier]] = {"mean": MeanPrototypes, "public": PublicPrototypes}
+_HEADS: dict[str, type[MeanPrototypes] | type[PublicPrototypes]] = {"mean": MeanPrototypes, "public": PublicPrototypes}
 # Percentage of the projection's budget for the prototypes that it is trained with, where they are released first.
 _FIRST_PERCENT = 25
 # Squared distances of unit rows are at most 4, too few for a softmax to be sure of anything.
@@ -111,13 +112,13 @@ class ProjectedPrototypes(EmbeddingClassifier):
     prototypes_ : ndarray of shape (n_classes, n_components), float64, or (n_classes, 1, n_components), int8
         What `MeanPrototypes` or `PublicPrototypes` released. Safe to publish.
     public_indices_, public_ids_
-        As in `PublicPrototypes`, with ``head="public"``; else None.
+        As in `PublicPrototypes`, with ``head="public"`` only.
     classes_, guarantee_, lattice_, n_features_in_, encoder_
         As in `MeanPrototypes`.
 
     Notes
     -----
-    Unlike DPPL-v1, all records take part in every step, prototypes are directions of class sums, clipping applies to the
+    Unlike in DPPL-v1, all records take part in every step, prototypes are directions of class sums, clipping is of the
     gradient with respect to the logits' weights (``"released-first"``), and steps have a fixed length.
 
     **Privacy.** Unit: one record. Relation: add or remove one record. Released: the class sums and all sums of record
@@ -148,7 +149,7 @@ class ProjectedPrototypes(EmbeddingClassifier):
 
     projection_: NDArray[np.int16]
     prototypes_: NDArray[Any]
-    public_indices_: NDArray[np.int64] | None
+    public_indices_: NDArray[np.int64]
     public_ids_: NDArray[np.object_] | None
     _RELEASED = "prototypes_"
     adjacency = "add-remove"
@@ -202,7 +203,7 @@ class ProjectedPrototypes(EmbeddingClassifier):
     def _uses_public_rows(self, public: PublicData) -> bool:
         return super()._uses_public_rows(public) or self.head == "public"
 
-    def _new_head(self, budget: Budget) -> EmbeddingClassifier:
+    def _new_head(self, budget: Budget) -> MeanPrototypes | PublicPrototypes:
         return _HEADS[self.head](budget, self.classes)
 
     def _budgets(self) -> list[Any]:
@@ -210,9 +211,7 @@ class ProjectedPrototypes(EmbeddingClassifier):
         rest = 100 * (1 - self.share)
         if self.form == "episodes":
             return composition.split(self.budget, (100 * self.share, rest))
-        return composition.split(
-            self.budget, (_FIRST_PERCENT * self.share, (100 - _FIRST_PERCENT) * self.share, rest)
-        )
+        return composition.split(self.budget, (_FIRST_PERCENT * self.share, (100 - _FIRST_PERCENT) * self.share, rest))
 
     def _width(self, lattice: Lattice) -> int:
         width = lattice.dim if self.n_components is None else self.n_components
@@ -225,7 +224,7 @@ class ProjectedPrototypes(EmbeddingClassifier):
     def _start(self, lattice: Lattice) -> Float:
         """Return the first projection: coordinates of a public rotation, at the temperature of the loss."""
         axes = np.eye(lattice.dim) if self.n_components is None else rotate(np.eye(lattice.dim), 0)
-        return _TEMPERATURE**0.5 * axes[: self._width(lattice)]
+        return np.asarray(math.sqrt(_TEMPERATURE) * axes[: self._width(lattice)])
 
     def _mechanism(self, lattice: Lattice, public: PublicData) -> _Mechanisms:
         start = IntegerProjection.of(self._start(lattice))
@@ -274,9 +273,9 @@ class ProjectedPrototypes(EmbeddingClassifier):
             public=self._projected(plan.public, self.lattice_, projection),
         )
         head._release(inner, ProjectedRows(rows, self.lattice_, projection.steps), codes, source)
-        self.prototypes_ = head.prototypes_  # type: ignore[attr-defined]
-        self.public_indices_ = getattr(head, "public_indices_", None)
-        self.public_ids_ = getattr(head, "public_ids_", None)
+        self.prototypes_ = head.prototypes_
+        if isinstance(head, PublicPrototypes):
+            self.public_indices_, self.public_ids_ = head.public_indices_, head.public_ids_
 
     def _towards_released(self, mechanism: _Mechanisms, rows: RowSource, codes: Codes, source: Randomness) -> Float:
         """Train the projection with prototypes that were released, record by record."""
@@ -311,13 +310,12 @@ class ProjectedPrototypes(EmbeddingClassifier):
         return np.asarray(weights + length / norm * direction)
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
-        chosen = {} if self.public_indices_ is None else {"public_indices": self.public_indices_}
+        chosen = {"public_indices": self.public_indices_} if self.head == "public" else {}
         return {"projection": self.projection_, "prototypes": self.prototypes_, **chosen}
 
     def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
         width, n_classes = self._width(self.lattice_), len(self.classes_)
         self.projection_ = check_tensor(tensors, "projection", (width, self.lattice_.dim), np.int16)
-        self.public_indices_ = self.public_ids_ = None
         if self.head == "mean":
             self.prototypes_ = check_tensor(tensors, "prototypes", (n_classes, width), np.float64)
             return
@@ -325,6 +323,7 @@ class ProjectedPrototypes(EmbeddingClassifier):
         self.public_indices_ = check_tensor(tensors, "public_indices", (n_classes, 1), np.int64)
         if (self.public_indices_ < 0).any():
             raise Misfit("its positions of public rows do not fit its classes")
+        self.public_ids_ = None
 
     def _class_scores(self, features: NDArray[np.float32]) -> Float:
         projected = features.astype(np.float64) @ self.projection_.T.astype(np.float64)
