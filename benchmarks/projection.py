@@ -1,6 +1,6 @@
 """Prototypes with and without a privately trained projection, on embeddings that are given.
 
-    python benchmarks/projection.py FOLDER [FOLDER ...] [--public FILE] [--out RESULTS.json] [--figure FILE.svg]
+    python benchmarks/projection.py FOLDER [FOLDER ...] [--public FILE] [--out RESULTS.json] [--figure FILE.png]
 
 DPPL-v1 (figure 8) finds that a projection layer does not help. A folder holds `train_x`, `train_y`, `test_x` and
 `test_y` as .npy, and `public_x.npy`, in whose place `--public` may stand. Prints test accuracies, their mean and
@@ -72,10 +72,9 @@ def drawn(results, file):
     """Draw accuracies over budgets, one panel for each data set and head."""
     import matplotlib
 
-    matplotlib.use("svg")
+    matplotlib.use("agg")
     from matplotlib import pyplot
 
-    matplotlib.rcParams["svg.hashsalt"] = "dppl"
     panels = sorted({(result["data"], result["head"]) for result in results})
     figure, axes = pyplot.subplots(1, len(panels), figsize=(3 * len(panels), 2.8), sharey=True, layout="constrained")
     for axis, panel in zip(np.atleast_1d(axes), panels, strict=True):
@@ -85,8 +84,8 @@ def drawn(results, file):
             axis.errorbar([r["epsilon"] for r in lines], height, error, marker="o", capsize=3, label=form)
         axis.set(title=f"{panel[0]}, {panel[1]}", xlabel="ε at δ = 1e-5")
     np.atleast_1d(axes)[0].set_ylabel("test accuracy")
-    np.atleast_1d(axes)[-1].legend(title="projection", frameon=False)
-    figure.savefig(file, metadata={"Date": None})
+    figure.legend(*axis.get_legend_handles_labels(), title="projection", loc="outside right center", frameon=False)
+    figure.savefig(file, dpi=100)
 
 
 if __name__ == "__main__":

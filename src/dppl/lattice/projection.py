@@ -214,7 +214,7 @@ class Episodes:
         plain = Lattice(self._lattice.dim)
         sums = class_sums(sum_blocks(plain, rows), np.where(support, codes, -1), self._n_classes, plain.dim)
         prototypes = plain.transform(sums)
-        query = ~support & prototypes.any(axis=1)[codes]
+        query = ~support & np.asarray(prototypes.any(axis=1))[codes]
         loss = PrototypicalLoss(self._lattice, projection, prototypes)
         total = loss.gradient.sum(
             iter_blocks(rows, BLOCK_ROWS), np.where(query, codes, -1), loss.weights, loss.offsets, clip=_UNCLIPPED
