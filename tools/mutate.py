@@ -279,8 +279,8 @@ MUTANTS = (
         file="prototypes/projected.py",
         old="transform(first.release(exact_sums, source))",
         new="transform(exact_sums)",
-        tests=("tests/laws/test_replay.py", "tests/laws/test_costs.py"),
-        keyword="Projected",
+        tests=("tests/laws/test_costs.py",),
+        keyword="every_draw_has_the_stated_width",
     ),
     Mutant(
         name="projection-counts-records-off-into-episodes",

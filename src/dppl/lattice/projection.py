@@ -52,6 +52,10 @@ _UNCLIPPED = 2.0
 def check_size(dim: int, n_components: int, n_classes: int) -> None:
     """Refuse projections whose products could leave 2⁵³.
 
+    Parameters
+    ----------
+    dim, n_components, n_classes : int
+
     Raises
     ------
     ParameterError
@@ -197,7 +201,21 @@ class Episodes:
         self._keys = _keys(self._rows)
 
     def sum(self, step: int, projection: IntegerProjection, clip: float) -> Int64:
-        """Return the sum of all episodes' clipped gradients, in `EPISODE_STEPS` per clipping norm."""
+        """Return the sum of all episodes' clipped gradients.
+
+        Parameters
+        ----------
+        step : int
+            Its number goes into the hash.
+        projection : IntegerProjection
+        clip : float
+            Longest mean gradient of an episode's queries that keeps its length.
+
+        Returns
+        -------
+        ndarray of shape (n_components, dim), int64
+            In `EPISODE_STEPS` per clipping norm.
+        """
         mixed = _mixed(self._keys, step)
         episode = (mixed >> np.uint64(1)) % np.uint64(self._n_episodes)
         support = np.asarray((mixed & np.uint64(1)) == 1)
