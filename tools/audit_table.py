@@ -45,6 +45,7 @@ from dppl.estimators import EmbeddingClassifier
 from dppl.mechanisms import ExponentialMechanism, RoundedGaussian, randomness
 from dppl.mechanisms.gaussian import overheard
 from dppl.privacy import Budget
+from dppl.prototypes import ProjectedPrototypes
 
 PAGE = Path(__file__).parents[1] / "docs" / "guarantees.md"
 BEGIN, END = "<!-- audit table: begin -->", "<!-- audit table: end -->"
@@ -207,6 +208,8 @@ CONFIGURATIONS = (
     fitted(SoftmaxPrototypes(GaussianDP(2.0), _TWO), examples=True),
     fitted(ContinualPrototypes(GaussianDP(2.0), _TWO)),
     fitted(ContinualDiscriminant(GaussianDP(2.0), _TWO)),
+    fitted(ProjectedPrototypes(GaussianDP(2.0), _TWO, clip=0.5, **_STEPS)),
+    fitted(ProjectedPrototypes(GaussianDP(2.0), _TWO, form="episodes", n_episodes=1, **_STEPS)),
     stream(ContinualPrototypes(GaussianDP(2.0), _ONE, noise="tree", max_tasks=8)),
     stream(ContinualPrototypes(GaussianDP(2.0), _ONE, noise="toeplitz", max_tasks=8)),
     fitted(ContinualEnsemble(GaussianDP(2.0), _TWO, head_options={"clip": 0.5, **_STEPS})),

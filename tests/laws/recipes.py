@@ -74,6 +74,15 @@ RECIPES = {
         "": Recipe(budget=PureDP(1.0), public=True),
         "sets": Recipe(options={"n_prototypes": 3, "clip": (0.9, 1.4)}, public=True),
     },
+    "ProjectedPrototypes": {
+        "": Recipe(options={"steps": 3}),
+        "mapped": Recipe(options={"steps": 3, "n_components": 2, **MAPPED}),
+        "to public rows": Recipe(options={"steps": 2, "head": "public"}, public=True),
+        "by episodes": Recipe(options={"steps": 3, "form": "episodes", "n_episodes": 2}),
+        "by episodes to public rows": Recipe(
+            options={"steps": 2, "form": "episodes", "n_episodes": 2, "n_components": 2, "head": "public"}, public=True
+        ),
+    },
     "ContinualPrototypes": {
         "": Recipe(),
         "mapped": Recipe(options=MAPPED),

@@ -65,20 +65,22 @@ def stated_times(mechanisms, guarantee):
     """Return how often the entry of each mechanism says that it is used, after comparing entries with uses."""
     if any(release.mechanism.startswith("CoinPress") for release in guarantee.releases):
         return dict.fromkeys(mechanisms, 1)  # one entry for all steps; its cost is compared with theirs
-    if isinstance(mechanisms[0], ExponentialMechanism):
-        (release,) = guarantee.releases
-        assert {(one.epsilon, one.sensitivity) for one in mechanisms} == {
-            (release.parameters["epsilon_per_selection"], release.sensitivity)
-        }
-        return dict.fromkeys(mechanisms, 1)
-    uses, entries = Counter((one.noise_std, one.cost["mu"]) for one in mechanisms), Counter()
-    for release in guarantee.releases:
+    selecting = [one for one in mechanisms if isinstance(one, ExponentialMechanism)]
+    selected = [release for release in guarantee.releases if "epsilon_per_selection" in release.parameters]
+    assert {(one.epsilon, one.sensitivity) for one in selecting} == {
+        (release.parameters["epsilon_per_selection"], release.sensitivity) for release in selected
+    }
+    assert len(selected) == (len(selecting) > 0)
+    adding = [one for one in mechanisms if one not in selecting]
+    uses, entries = Counter((one.noise_std, one.cost["mu"]) for one in adding), Counter()
+    noisy = [release for release in guarantee.releases if release not in selected]
+    for release in noisy:
         entries[release.parameters["noise_std"], release.cost["mu"]] += release.times
     assert uses == entries
-    times = {}
-    for mechanism in set(mechanisms):
+    times = dict.fromkeys(selecting, 1)
+    for mechanism in set(adding):
         key = mechanism.noise_std, mechanism.cost["mu"]
-        alike = [r for r in guarantee.releases if (r.parameters["noise_std"], r.cost["mu"]) == key]
+        alike = [r for r in noisy if (r.parameters["noise_std"], r.cost["mu"]) == key]
         times[mechanism] = alike[0].times
         for release in alike:
             assert release.times == times[mechanism]
@@ -98,13 +100,14 @@ def replay(kind, case, budget=None, seed=0, given=None):
     guarantee = first.guarantee_
     assert second.guarantee_ == guarantee
     times = stated_times([mechanism for mechanism, *_ in uses], guarantee)
-    costs = [spent(one, other, times[one[0]]) for one, other in zip(uses, again, strict=True)]
     stated = [Cost.from_dict(release.cost) for release in guarantee.releases]
-    if isinstance(uses[0][0], ExponentialMechanism):
-        allowed = sum(Fraction(cost.epsilon) for cost in stated)
-    else:
-        allowed = sum(Fraction(cost.mu) ** 2 for cost in stated)
-    assert sum(costs) <= allowed
+    for selects in (False, True):
+        pairs = [
+            pair for pair in zip(uses, again, strict=True) if isinstance(pair[0][0], ExponentialMechanism) == selects
+        ]
+        costs = [cost for cost in stated if (cost.epsilon is not None) == selects]
+        allowed = sum(Fraction(cost.epsilon) if selects else Fraction(cost.mu) ** 2 for cost in costs)
+        assert sum(spent(one, other, times[one[0]]) for one, other in pairs) <= allowed
     assert covers(first.budget, stated)
     # Equal answers of the mechanisms, equal model: nothing else of the records comes through.
     assert first.to_bytes() == second.to_bytes()

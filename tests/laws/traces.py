@@ -14,7 +14,7 @@ from dppl.continual import ContinualPrototypes
 from dppl.estimators import EmbeddingClassifier
 from dppl.lattice import Lattice
 
-RELEASED = ("prototypes_", "public_indices_", "coef_", "intercept_", "centers_")
+RELEASED = ("projection_", "prototypes_", "public_indices_", "coef_", "intercept_", "centers_")
 
 
 @contextlib.contextmanager

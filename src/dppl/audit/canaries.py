@@ -17,7 +17,7 @@ from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.mechanisms import RoundedGaussian, overheard
 from dppl.privacy import ZCDP, ApproxDP, Budget
-from dppl.prototypes import MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
+from dppl.prototypes import MeanPrototypes, ProjectedPrototypes, PublicPrototypes, SoftmaxPrototypes
 from dppl.prototypes._softmax import STEPS
 
 Released: TypeAlias = Sequence[tuple[RoundedGaussian, NDArray[np.int64]]]
@@ -29,6 +29,8 @@ _DIM = 16
 # In 4 dimensions one of 63 steps nearly is (s = 63.5), and a Gram matrix has few entries to draw noise for.
 _FEW_DIM = 4
 _CONTRADICTIONS = 2
+# So many of each side hold prototypes in place that are released first.
+_SETTLED = 60
 # CoinPress clips around its last estimate; it takes this many zero rows to make its last ball small.
 _COINPRESS_ROWS = 300
 _MOST_OTHERS = 400
@@ -225,6 +227,8 @@ def _heard_case(estimator: EmbeddingClassifier, classes: NDArray[Any], examples:
     label, (row, other, orthogonal) = classes[0], np.array([[1, 0], [-1, 0], [0, 1]]) @ np.eye(2, _FEW_DIM)
     # Records that contradict the canary: models that descend on gradients never fit it, so its gradient stays long.
     data = Records(np.tile(row, (_CONTRADICTIONS, 1)), np.repeat(classes[-1:], _CONTRADICTIONS))
+    if isinstance(estimator, ProjectedPrototypes) and estimator.form == "released-first":
+        data = Records(np.tile([row, other], (_SETTLED, 1)), np.tile([classes[-1], label], _SETTLED))
     if examples:
         data = replace(data, X_examples=[row, *[other] * (len(classes) - 1)], y_examples=classes)
     if isinstance(estimator, AdaMix):

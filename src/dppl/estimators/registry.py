@@ -83,6 +83,7 @@ ENTRIES = (
         hint="public rows, selected privately",
         pure=True,
     ),
+    Entry(name="ProjectedPrototypes", module="dppl.prototypes", adjacencies=("add-remove",)),
     Entry(name="ContinualPrototypes", module="dppl.continual", adjacencies=("add-remove",)),
     Entry(name="ContinualDiscriminant", module="dppl.continual", adjacencies=("add-remove",)),
     Entry(name="ContinualEnsemble", module="dppl.continual", adjacencies=("add-remove",)),

@@ -146,6 +146,11 @@ METHODS: dict[str, Method] = {
         space={"n_prototypes": _K, "clip": _CLIP},
         defaults={"n_prototypes": 5},
     ),
+    "projected": Method(
+        "Projected prototypes",
+        "ProjectedPrototypes",
+        space={"share": Range(0.1, 0.9), "n_components": Choice((16, 64, None)), "steps": Choice((5, 20, 80))},
+    ),
     "linear-probe": Method(
         "Linear probe, DP-SGD",
         "LinearProbe",

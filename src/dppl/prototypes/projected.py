@@ -1,0 +1,331 @@
+"""A projection layer in front of prototypes, trained privately: what DPPL-v1 tried, in two forms that are private."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dppl import _validate
+from dppl.errors import ParameterError
+from dppl.estimators import EmbeddingClassifier
+from dppl.estimators.descent import RepeatedGaussian
+from dppl.estimators.model_file import Misfit, check_tensor
+from dppl.estimators.plan import Plan
+from dppl.estimators.public_data import PublicData
+from dppl.estimators.reading import Codes
+from dppl.lattice import Lattice, RowSource, class_sums, gradient_blocks, sum_blocks
+from dppl.lattice.projection import (
+    EPISODE_STEPS,
+    Episodes,
+    IntegerProjection,
+    ProjectedRows,
+    PrototypicalLoss,
+    check_size,
+    softmax_gradient,
+)
+from dppl.lattice.residuals import check_clip
+from dppl.lattice.rotation import rotate
+from dppl.mechanisms import Randomness, RoundedGaussian
+from dppl.privacy import Budget, Release, composition
+from dppl.prototypes._shared import unit_directions
+from dppl.prototypes.mean import MeanPrototypes
+from dppl.prototypes.public import PublicPrototypes
+
+Float = NDArray[np.float64]
+
+FORMS = ("released-first", "episodes")
+_HEADS: dict[str, type[MeanPrototypes] | type[PublicPrototypes]] = {"mean": MeanPrototypes, "public": PublicPrototypes}
+# Percentage of the projection's budget for the prototypes that it is trained with, where they are released first.
+_FIRST_PERCENT = 25
+# Squared distances of unit rows are at most 4, too few for a softmax to be sure of anything.
+_TEMPERATURE = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mechanisms:
+    """All mechanisms, settled before any record is read."""
+
+    first: RoundedGaussian | None
+    gradients: RepeatedGaussian
+    head: Any
+
+
+class ProjectedPrototypes(EmbeddingClassifier):
+    r"""Prototypes of rows that a privately trained linear layer has projected.
+
+    DPPL-v1 (appendix C.5) trains the layer with the rule of prototypical networks, and finds that it does not help. It
+    clips the gradient of each query, which bounds what a query adds but not what a *support* record does: that moves
+    its class's prototype, and with it the gradients of all queries. Two forms are private, and are offered.
+
+    * ``"released-first"``: noisy class sums are released first, and the layer is trained towards them. Prototypes then
+      are public, every record is a query only, and its gradient is clipped by itself.
+    * ``"episodes"``: a hash of its row alone puts a record in one episode of each step, as support or as query. The
+      gradient of a whole episode is clipped.
+
+    The classifier is `MeanPrototypes` or `PublicPrototypes` on the projected rows.
+
+    Parameters
+    ----------
+    budget : GaussianDP, ZCDP or ApproxDP
+        What the whole fit may spend.
+    classes : array-like of shape (n_classes,), default=None
+        Public list of classes. None reads the list from `y`, which is not private, and warns.
+    form : {"released-first", "episodes"}, default="released-first"
+        How the projection is trained.
+    head : {"mean", "public"}, default="mean"
+        What the prototypes are: noisy class sums, or public rows, which are projected too.
+    share : float, default=0.5
+        Share of the budget, in squares of mu, for the projection (the paper's s). A quarter of it is for the prototypes
+        that are released first.
+    n_components : int, default=None
+        Dimensions of the projected rows (the paper's d_p). None keeps those of the lattice.
+    steps : int, default=20
+        Number of gradient steps; each gets the same share.
+    learning_rate : float, default=0.2
+        Length of the first step, as a share of the projection's own length at the start. Later ones are shorter, down
+        to nothing along a line.
+    clip : float, default=1.0
+        Longest residual that keeps its length (``"released-first"``), or longest mean gradient of an episode's queries.
+    n_episodes : int, default=50
+        Episodes of each step, a public number.
+    pool : int, default=1
+        Kernel size of average pooling over neighbouring coordinates before the projection (the paper's p_before).
+    center : array-like of shape (n_features,) or "public", default=None
+        Public mean that is subtracted from unit rows; ``"public"`` takes that of `X_public`.
+    rotation : int or "auto", default=None
+        Seed of a public rotation, for encoders with a few huge coordinates; ``"auto"`` rotates if `X_public` needs it.
+    unknown_labels : {"error", "ignore"}, default="error"
+        What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
+    random_state : int, default=None
+        None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
+        must not be released.
+
+    Attributes
+    ----------
+    projection_ : ndarray of shape (n_components, dim), int16
+        The released projection, on a grid whose unit is not kept, since only directions of projected rows are used.
+    prototypes_ : ndarray of shape (n_classes, n_components), float64, or (n_classes, 1, n_components), int8
+        What `MeanPrototypes` or `PublicPrototypes` released. Safe to publish.
+    public_indices_, public_ids_
+        As in `PublicPrototypes`, with ``head="public"`` only.
+    classes_, guarantee_, lattice_, n_features_in_, encoder_
+        As in `MeanPrototypes`.
+
+    Notes
+    -----
+    Unlike in DPPL-v1, all records take part in every step, prototypes are directions of class sums, clipping is of the
+    gradient with respect to the logits' weights (``"released-first"``), and steps have a fixed length.
+
+    **Privacy.** Unit: one record. Relation: add or remove one record. Released: the class sums and all sums of record
+    gradients with respect to the logits' weights and offsets (``"released-first"``), or all sums of episodes' gradients
+    (``"episodes"``), and then what the head releases. Sensitivity: s of the class sums, where s = 127·√dim/4 lattice
+    steps; 2²⁰·√(s² + b²) of a step's sum of record gradients, b being the constant coordinate; 2²¹ of one of episodes'
+    gradients, since one episode's vector of norm at most 2²⁰ becomes another; those of the head, in the projected
+    space. The projection, and the steps, follow from earlier releases, so squares of mu add. Public inputs: `classes`,
+    all parameters, `X_public`, `n_features`. Not covered: choice of parameters by private data, timing, a changed label
+    (two steps).
+
+    References
+    ----------
+    .. [1] DPPL-v1 (arXiv:2406.08039), appendix C.5, equations (8) to (12).
+    .. [2] Snell, Swersky, Zemel (2017), Prototypical networks for few-shot learning, arXiv:1703.05175.
+    .. [3] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollary 3.3 (composition).
+
+    Examples
+    --------
+    >>> from dppl import ZCDP
+    >>> from dppl.data import load_sample
+    >>> from dppl.prototypes import ProjectedPrototypes
+    >>> sample = load_sample()
+    >>> model = ProjectedPrototypes(ZCDP(8.0), classes=sample.classes, n_components=16).fit(sample.X, sample.y)
+    >>> bool(model.score(sample.X_test, sample.y_test) > 0.5)
+    True
+    """
+
+    projection_: NDArray[np.int16]
+    prototypes_: NDArray[Any]
+    public_indices_: NDArray[np.int64]
+    public_ids_: NDArray[np.object_] | None
+    _RELEASED = "prototypes_"
+    adjacency = "add-remove"
+
+    def __init__(
+        self,
+        budget: Budget,
+        classes: ArrayLike | None = None,
+        *,
+        form: str = "released-first",
+        head: str = "mean",
+        share: float = 0.5,
+        n_components: int | None = None,
+        steps: int = 20,
+        learning_rate: float = 0.2,
+        clip: float = 1.0,
+        n_episodes: int = 50,
+        pool: int = 1,
+        center: ArrayLike | str | None = None,
+        rotation: int | str | None = None,
+        unknown_labels: str = "error",
+        random_state: int | None = None,
+    ) -> None:
+        self.budget = budget
+        self.classes = classes
+        self.form = form
+        self.head = head
+        self.share = share
+        self.n_components = n_components
+        self.steps = steps
+        self.learning_rate = learning_rate
+        self.clip = clip
+        self.n_episodes = n_episodes
+        self.pool = pool
+        self.center = center
+        self.rotation = rotation
+        self.unknown_labels = unknown_labels
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        _validate.one_of(FORMS, form=self.form)
+        _validate.one_of(tuple(_HEADS), head=self.head)
+        _validate.open_unit(share=self.share)
+        _validate.positive_integer(steps=self.steps, n_episodes=self.n_episodes)
+        if self.n_components is not None:
+            _validate.positive_integer(n_components=self.n_components)
+        _validate.positive(learning_rate=self.learning_rate, clip=self.clip)
+        check_clip(self.clip)
+
+    def _uses_public_rows(self, public: PublicData) -> bool:
+        return super()._uses_public_rows(public) or self.head == "public"
+
+    def _new_head(self, budget: Budget) -> MeanPrototypes | PublicPrototypes:
+        return _HEADS[self.head](budget, self.classes)
+
+    def _budgets(self) -> list[Any]:
+        """Return what the projection's releases and then the head may spend."""
+        rest = 100 * (1 - self.share)
+        if self.form == "episodes":
+            return composition.split(self.budget, (100 * self.share, rest))
+        return composition.split(self.budget, (_FIRST_PERCENT * self.share, (100 - _FIRST_PERCENT) * self.share, rest))
+
+    def _width(self, lattice: Lattice) -> int:
+        width = lattice.dim if self.n_components is None else self.n_components
+        if width > lattice.dim:
+            raise ParameterError(
+                f"must be at most the {lattice.dim} coordinates of pooled rows; got {width}.", parameter="n_components"
+            )
+        return width
+
+    def _start(self, lattice: Lattice) -> Float:
+        """Return the first projection: coordinates of a public rotation, at the temperature of the loss."""
+        axes = np.eye(lattice.dim) if self.n_components is None else rotate(np.eye(lattice.dim), 0)
+        return np.asarray(math.sqrt(_TEMPERATURE) * axes[: self._width(lattice)])
+
+    def _mechanism(self, lattice: Lattice, public: PublicData) -> _Mechanisms:
+        start = IntegerProjection.of(self._start(lattice))
+        *training, rest = self._budgets()
+        first = RoundedGaussian.within(training[0], lattice.squared_norm) if self.form == "released-first" else None
+        squared = Fraction((2 * EPISODE_STEPS) ** 2)
+        if first is not None:
+            squared = softmax_gradient(lattice).squared_sensitivity
+        head = self._new_head(rest)
+        # Bounds of similarities, where the head takes any, are those of public rows at the start.
+        projected = self._projected(public, lattice, start)
+        return _Mechanisms(
+            first=first,
+            gradients=RepeatedGaussian.within(training[-1], squared, self.steps),
+            head=head._mechanism(Lattice(self._width(lattice)), projected),
+        )
+
+    def _projected(self, public: PublicData, lattice: Lattice, projection: IntegerProjection) -> PublicData:
+        if self.head != "public" or public.rows is None:
+            return PublicData()
+        return PublicData(ProjectedRows(public.rows, lattice, projection.steps))
+
+    def _releases(self, mechanism: _Mechanisms, n_classes: int, dim: int) -> tuple[Release, ...]:
+        width = dim if self.n_components is None else self.n_components
+        check_size(dim, width, n_classes)
+        releases = []
+        if mechanism.first is None:
+            what = f"sum of clipped gradients of {self.n_episodes} episodes ({width} x {dim})"
+        else:
+            releases.append(mechanism.first.describe(f"class sums of lattice rows ({n_classes} x {dim})"))
+            what = f"sum of clipped gradients ({n_classes} x {dim} and a constant)"
+        releases.append(mechanism.gradients.describe(what))
+        last = self._new_head(self.budget)._releases(mechanism.head, n_classes, width)
+        return (*releases, *(replace(one, statistic=f"{one.statistic}, projected") for one in last))
+
+    def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+        train = self._towards_released if self.form == "released-first" else self._by_episodes
+        projection = IntegerProjection.of(train(plan.mechanism, rows, codes, source))
+        self.projection_ = projection.steps.astype(np.int16)
+        head = self._new_head(self.budget)
+        head.classes_, head.lattice_ = self.classes_, Lattice(len(projection.steps))
+        inner = replace(
+            plan,
+            lattice=head.lattice_,
+            mechanism=plan.mechanism.head,
+            public=self._projected(plan.public, self.lattice_, projection),
+        )
+        head._release(inner, ProjectedRows(rows, self.lattice_, projection.steps), codes, source)
+        self.prototypes_ = head.prototypes_
+        if isinstance(head, PublicPrototypes):
+            self.public_indices_, self.public_ids_ = head.public_indices_, head.public_ids_
+
+    def _towards_released(self, mechanism: _Mechanisms, rows: RowSource, codes: Codes, source: Randomness) -> Float:
+        """Train the projection with prototypes that were released, record by record."""
+        lattice, first = self.lattice_, mechanism.first
+        assert first is not None  # _mechanism saw to that
+        exact_sums = class_sums(sum_blocks(lattice, rows), codes, len(self.classes_), lattice.dim)
+        prototypes = Lattice(lattice.dim).transform(first.release(exact_sums, source))
+        blocks = gradient_blocks(lattice, rows)
+        weights = self._start(lattice)
+        for step in range(self.steps):
+            loss = PrototypicalLoss(lattice, IntegerProjection.of(weights), prototypes)
+            exact = loss.gradient.sum(blocks, codes, loss.weights, loss.offsets, clip=self.clip)
+            direction, _ = loss.chained(mechanism.gradients.release(exact, source))
+            weights = self._moved(weights, direction, step)
+        return weights
+
+    def _by_episodes(self, mechanism: _Mechanisms, rows: RowSource, codes: Codes, source: Randomness) -> Float:
+        """Train the projection with the prototypes of episodes, episode by episode."""
+        episodes = Episodes(self.lattice_, rows, codes, len(self.classes_), self.n_episodes)
+        weights = self._start(self.lattice_)
+        for step in range(self.steps):
+            exact = episodes.sum(step, IntegerProjection.of(weights), self.clip)
+            weights = self._moved(weights, mechanism.gradients.release(exact, source).astype(np.float64), step)
+        return weights
+
+    def _moved(self, weights: Float, direction: Float, step: int) -> Float:
+        """Take a step of the length that is its turn, along what was released."""
+        norm = float(np.linalg.norm(direction))
+        if norm == 0:
+            return weights
+        length = self.learning_rate * (1 - step / self.steps) * float(np.linalg.norm(self._start(self.lattice_)))
+        return np.asarray(weights + length / norm * direction)
+
+    def _tensors(self) -> dict[str, NDArray[Any]]:
+        chosen = {"public_indices": self.public_indices_} if self.head == "public" else {}
+        return {"projection": self.projection_, "prototypes": self.prototypes_, **chosen}
+
+    def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
+        width, n_classes = self._width(self.lattice_), len(self.classes_)
+        self.projection_ = check_tensor(tensors, "projection", (width, self.lattice_.dim), np.int16)
+        if self.head == "mean":
+            self.prototypes_ = check_tensor(tensors, "prototypes", (n_classes, width), np.float64)
+            return
+        self.prototypes_ = check_tensor(tensors, "prototypes", (n_classes, 1, width), np.int8)
+        self.public_indices_ = check_tensor(tensors, "public_indices", (n_classes, 1), np.int64)
+        if (self.public_indices_ < 0).any():
+            raise Misfit("its positions of public rows do not fit its classes")
+        self.public_ids_ = None
+
+    def _class_scores(self, features: NDArray[np.float32]) -> Float:
+        projected = features.astype(np.float64) @ self.projection_.T.astype(np.float64)
+        directions = unit_directions(self.prototypes_.reshape(len(self.classes_), -1))
+        return np.asarray(Lattice(len(self.projection_)).features(projected) @ directions.T, np.float64)
