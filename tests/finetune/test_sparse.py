@@ -310,3 +310,19 @@ def test_a_converted_network_can_be_trained(torch, labelled):
     with pytest.raises(ParameterError, match="to_group_norm"):
         make(module).fit(*labelled)
     make(to_group_norm(module)).fit(*labelled)
+
+
+def test_a_checkpoint_is_of_one_class_list(net, images, tmp_path):
+    X, y = images
+    options = {"batch_size": 20, "sampling_rate": 1.0, "epochs": 2}
+
+    def stop(step):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        SparseFinetuner(net, GaussianDP(1.0), [0, 1, 2], **options).fit(
+            X, y, checkpoint=tmp_path / "run.ckpt", progress=stop
+        )
+    other = SparseFinetuner(net, GaussianDP(1.0), [0, 1, 3], unknown_labels="ignore", **options)
+    with pytest.raises(ParameterError, match="a run with other parameters"):
+        other.fit(X, y, checkpoint=tmp_path / "run.ckpt")

@@ -317,6 +317,7 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             block=self.block,
             random_state=self.random_state,
         )
+        trainer.meaning = [classes.tolist(), self.unknown_labels]
         return classes, trainer
 
     def _selected(self, n_classes: int) -> tuple[Any, Selection]:

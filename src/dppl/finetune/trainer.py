@@ -146,6 +146,8 @@ class DPTrainer:
         self.steps, self.batch_size, self.sampling_rate, self.clip = steps, batch_size, sampling_rate, clip
         self.momentum, self.warmup_steps, self.augment, self.block = momentum, warmup_steps, augment, block
         self.random_state = random_state
+        # What codes of records mean, JSON-ready: a checkpoint is of that, too.
+        self.meaning: Any = None
         self._source = randomness(random_state)
         names = dict(module.named_parameters())
         if not self.selection or not set(self.selection) <= set(names):
@@ -335,7 +337,7 @@ class DPTrainer:
         """Return a digest of all that decides a run but the private records, its noise among it."""
         places = {name: None if p is None else p.tolist() for name, p in self.selection.items()}
         released = [release.to_dict() for release in plan.guarantee.releases]
-        public = [released, self._described(), dict(self.learning_rate), places, shape]
+        public = [released, self._described(), dict(self.learning_rate), places, shape, self.meaning]
         return tensors_digest(json.dumps(public, sort_keys=True), self.module.state_dict().items())
 
 
