@@ -16,14 +16,17 @@ from pathlib import Path
 
 DOCS = Path(__file__).parents[1] / "docs"
 FOLDER = DOCS / "results"
+# Results of `dppl continual run`, whose report docs/continual.md links to.
+STREAMS = "continual"
 KEPT = {".md", ".png"}  # SVG and HTML hold the same, and are made by the same command
 
 
 def report(results: Path) -> str:
     """Write the report of one results file; return its tables and figures, with links from the docs folder."""
     target = FOLDER / results.stem
+    kind = STREAMS if results.stem == STREAMS else "bench"
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "dppl", "bench", "report", results.name, "--out", f"{folder}/{results.stem}"]
+        command = [sys.executable, "-m", "dppl", kind, "report", results.name, "--out", f"{folder}/{results.stem}"]
         subprocess.run(command, cwd=FOLDER, check=True, stdout=subprocess.DEVNULL)
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir()
@@ -42,6 +45,9 @@ def main() -> None:
     path = DOCS / "results.md"
     page = path.read_text(encoding="utf-8")
     for results in sorted(FOLDER.glob("*.jsonl")):
+        if results.stem == STREAMS:
+            report(results)
+            continue
         begin, end = f"<!-- {results.stem}: begin -->", f"<!-- {results.stem}: end -->"
         before, begun, rest = page.partition(begin)
         _, ended, after = rest.partition(end)
