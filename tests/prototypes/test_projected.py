@@ -235,7 +235,7 @@ def test_noise_for_one_clipping_norm_is_refuted_by_a_record_that_turns_a_gradien
         statistic, _ = _likelihood(estimator, Records(X, codes), row, code, None)
         return audit(estimator, Records(X, codes), Canary(row, code, statistic), runs=1000, confidence=1 - 1e-9)
 
-    assert 0.3 < audited().lower_bound <= 1
+    assert not audited().violation
     monkeypatch.setattr("dppl.prototypes.projected.EPISODE_STEPS", EPISODE_STEPS // 4)
     assert audited().violation
 
