@@ -1002,11 +1002,17 @@ def test_a_part_that_looks_like_another_is_not_counted_apart(ledger, name):
     ledger.charge(gaussian(0.25), partition="Data north 1")
 
 
+@pytest.mark.parametrize(("name", "other"), [("jan", "Jan"), ("India", "india"), ("STRASSE", "stra\u00dfe")])
+def test_names_that_differ_in_case_alone_are_one(ledger, name, other):
+    ledger.charge(gaussian(0.25), partition=name)
+    with pytest.raises(ParameterError, match="must not look like a name that is in use"):
+        ledger.charge(gaussian(0.25), partition=other)
+
+
 def test_names_that_only_resemble_each_other_are_all_taken(file):
     names = [
         "north",
         "nord",
-        "Nord",
         "n\u00f6rd",
         "\u043d\u043e\u0440\u0434",
         "ward 1",

@@ -53,7 +53,7 @@ def check_name(parameter: str, name: object) -> None:
 
 
 def refuse_look_alike(parameter: str, name: str, others: Iterable[str]) -> None:
-    """Refuse a new name that looks like one that is in use.
+    """Refuse a new name that looks like one that is in use, or differs from it in case alone.
 
     Parameters
     ----------
@@ -71,9 +71,9 @@ def refuse_look_alike(parameter: str, name: str, others: Iterable[str]) -> None:
     taken = sorted(set(others) - {name})
     if not taken:
         return  # the usual case, which need not load the table
-    mine = skeleton(name)
+    mine, folded = skeleton(name), skeleton(name.casefold())
     for other in taken:
-        if skeleton(other) == mine:
+        if skeleton(other) == mine or skeleton(other.casefold()) == folded:
             raise ParameterError(
                 f"must not look like a name that is in use; got {name!a}, which looks like {other!a}, so that costs "
                 f"which add up would be counted apart. For the same records give {other!a}; for others choose a name "
