@@ -29,6 +29,13 @@ def open_unit(**named: object) -> None:
             raise ParameterError(f"must lie strictly between 0 and 1; got {value!r}.", parameter=name)
 
 
+def probability(**named: object) -> None:
+    """Refuse what is not above 0 and at most 1."""
+    for name, value in named.items():
+        if not _is_real(value) or not 0 < _as_float(value) <= 1:
+            raise ParameterError(f"must be above 0 and at most 1; got {value!r}.", parameter=name)
+
+
 def positive_integer(**named: object) -> None:
     """Refuse what is not an integer of at least 1."""
     for name, value in named.items():

@@ -275,16 +275,37 @@ def test_the_statement_says_what_it_rests_on(net, images):
     guarantee = make(net, GaussianDP(1.0), random_state=0).fit(*images).guarantee_
     assert not guarantee.fit_for_release
     assert guarantee.exact  # sums of integers, and noise that is exactly rounded
-    assert not any("computed beside" in item for item in guarantee.not_covered)
     assert "the module before the training" in guarantee.public_inputs
     assert Guarantee.from_dict(guarantee.to_dict()).to_dict() == guarantee.to_dict()
     again = make(net, GaussianDP(1.0), random_state=0).fit(*images)
     assert (flat(again.module_) == flat(make(net, GaussianDP(1.0), random_state=0).fit(*images).module_)).all()
 
 
-def test_a_trial_that_finds_company_is_stated(net, monkeypatch):
-    monkeypatch.setattr(RecordGradients, "_tried", lambda self, selection, shape: False)
+def test_that_records_are_computed_side_by_side_is_stated(net):
     assert "computed beside" in make(net).plan((1, 6, 6)).guarantee.not_covered[0]
+    assert "computed beside" not in str(make(net, block=1).plan((1, 6, 6)).guarantee)
+
+
+def test_a_plan_of_another_training_is_refused(net, images):
+    for other in (make(net, steps=2), make(net, clip=3.0), make(net, random_state=0)):
+        with pytest.raises(ParameterError, match="plan is for other parameters"):
+            make(net, steps=9).fit(*images, plan=other.plan((1, 6, 6)))
+    with pytest.raises(ParameterError, match="plan is for other parameters"):
+        make(net).fit(*images, plan=make(net).plan((1, 8, 8)))
+
+
+def test_what_a_module_keeps_of_its_calls_is_not_published(torch, net, images):
+    class Counts(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net, self.calls = net, 0
+
+        def forward(self, x):
+            self.calls += 1
+            return self.net(x)
+
+    trained = make(Counts()).fit(*images)
+    assert trained.module_.calls == 0
 
 
 # Interruptions.

@@ -170,7 +170,7 @@ class LinearProbe(GradientClassifier):
             _validate.positive(batch_size=self.batch_size)
         if self.sampling_rate == 1:
             return
-        _validate.open_unit(sampling_rate=self.sampling_rate)
+        _validate.probability(sampling_rate=self.sampling_rate)
         if self.batch_size is None:
             raise ParameterError(
                 "sampling_rate below 1 needs batch_size, the expected size of a sample, since the number of records is "

@@ -199,7 +199,7 @@ def _sampling_rate(rate: float | None, budget: Budget, ledger: str | None) -> fl
         raise BudgetError("--epsilon without --delta is pure DP, which Gaussian noise cannot give; add --delta D.")
     sampled = rate is not None and rate != 1
     if sampled:
-        _validate.open_unit(sampling_rate=rate)
+        _validate.probability(sampling_rate=rate)
     if sampled and not isinstance(budget, ApproxDP):
         raise BudgetError("--sampling-rate below 1 is accounted in --epsilon and --delta; give these, or leave it out.")
     if sampled and ledger is not None:

@@ -68,7 +68,7 @@ class Checkpoint:
             yield
             return
         lock = self._path.with_name(f"{self._path.name}.lock")
-        lock.touch()
+        lock.touch(mode=0o600)
         with locked(lock, f"another run holds {self._path}; wait for it, or choose another file."):
             yield
 
@@ -95,7 +95,10 @@ class Checkpoint:
         if not fields:
             raise InputError(f"{self._path} is not a checkpoint of dppl; remove it, or choose another file.")
         if fields["identity"] != self._identity:
-            raise ParameterError(f"{self._path} is of a run with other parameters or another module; choose another.")
+            raise ParameterError(
+                f"{self._path} is of a run with other parameters, another module or another account; repeat that call, "
+                "or choose another file."
+            )
         entry = None if fields["entry"] is None else LedgerEntry(*fields["entry"])
         return State(fields["begun"], values, velocity, entry)
 
@@ -106,4 +109,4 @@ class Checkpoint:
         entry = None if state.entry is None else [state.entry.dataset, state.entry.number]
         text = json.dumps({"identity": self._identity, "begun": begun, "entry": entry})
         content = save({"values": state.values, "velocity": state.velocity}, {"dppl_checkpoint": text})
-        write_atomically(self._path, content, overwrite=True)
+        write_atomically(self._path, content, overwrite=True, private=True)

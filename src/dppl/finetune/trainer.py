@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any, Self
 
 import numpy as np
@@ -31,7 +32,11 @@ from dppl.privacy.ledger import CHARGED
 
 __all__ = ["DPTrainer", "TrainingPlan", "records_of", "set_weights", "weights_of"]
 
-_ROWS_MIX = "rounding by which the gradient of a record may depend on the records computed beside it"
+_ROWS_MIX = (
+    "rounding by which the gradient of a record may depend on the records computed beside it, which block=1 rules out"
+)
+_STOPS = "whether a record stopped the training (a token that the module does not know, a code beyond its logits)"
+_COPIES = "several runs that went on from copies of one checkpoint"
 _ASSUMPTIONS = (
     "the module and all public inputs were made without the private records",
     "the module and the augmentation keep nothing of a record that they have seen",
@@ -47,11 +52,14 @@ class TrainingPlan:
     gradients : RecordGradients
     noise : SampledGaussian or RepeatedGaussian
     guarantee : Guarantee
+    made_for : str
+        Digest of the parameters, the module and the shape of a record.
     """
 
     gradients: RecordGradients
     noise: SampledGaussian | RepeatedGaussian
     guarantee: Guarantee
+    made_for: str
 
 
 class DPTrainer:
@@ -87,7 +95,8 @@ class DPTrainer:
     augment : callable, default=None
         Takes a record as a tensor and returns another of its shape, by itself, before the gradient is clipped.
     block : int, default=32
-        Records that are computed at once ("virtual batch"); it changes memory and time only.
+        Records that are computed at once ("virtual batch"). With 1 each is computed by itself, in more time; with more,
+        kernels may round a record by what is beside it, as the statement says.
     random_state : int, default=None
         None draws samples and noise from the operating system. An integer repeats a run, and the guarantee then says
         that the model must not be released.
@@ -106,8 +115,8 @@ class DPTrainer:
     norm in steps of rounding. With `sampling_rate` below 1 the cost is that of Gaussian sums over Poisson samples, by
     privacy loss distributions, in (epsilon, delta) only; at 1 squares of mu add. Public inputs: the module before the
     training, the selection, all parameters, the shape of a record. Not covered: choice of parameters by private data,
-    timing, a changed label (two steps), and, where a trial on synthetic records finds it, rounding by which records
-    that are computed together may touch each other.
+    timing, a changed label (two steps), whether a record stopped the training, runs that go on from copies of a
+    checkpoint, and, but with ``block=1``, rounding by which records that are computed together may touch each other.
 
     References
     ----------
@@ -136,8 +145,7 @@ class DPTrainer:
             raise ParameterError(f"must be ApproxDP, GaussianDP or ZCDP; got {budget!r}.", parameter="budget")
         _validate.positive_integer(steps=steps, block=block)
         _validate.positive(batch_size=batch_size, clip=clip)
-        if sampling_rate != 1:
-            _validate.open_unit(sampling_rate=sampling_rate)
+        _validate.probability(sampling_rate=sampling_rate)
         if momentum != 0:
             _validate.open_unit(momentum=momentum)
         if warmup_steps != 0:
@@ -198,12 +206,14 @@ class DPTrainer:
             not_covered=(
                 *([] if gradients.row_independent else [_ROWS_MIX]),
                 *ALWAYS_UNCOVERED,
+                _STOPS,
+                _COPIES,
                 "a changed label or record, which counts as one removed and one added",
             ),
             fit_for_release=self._source.fit_for_release,
             assumptions=_ASSUMPTIONS,
         )
-        return TrainingPlan(gradients, noise, guarantee)
+        return TrainingPlan(gradients, noise, guarantee, self._digest(shape))
 
     def fit(
         self,
@@ -232,8 +242,9 @@ class DPTrainer:
         partition : str, default=None
             As in `Ledger.charge`.
         checkpoint : path, default=None
-            File by which the same call goes on after an interruption, on the same data. The step in which the run was
-            interrupted is lost and counts. Not with a seed, which would repeat the noise.
+            File by which the same call goes on after an interruption, on the same data. It stays when the training has
+            ended, and gives the same weights again: remove it before a training on other data. The step in which the
+            run was interrupted is lost and counts. Not with a seed, which would repeat the noise.
         progress : callable, default=None
             Called with the number of steps that are done.
 
@@ -255,7 +266,9 @@ class DPTrainer:
             raise ParameterError("partition names a part of a ledger's data set; pass ledger as well.")
         shape, integral = records.shape[1:], records.dtype.kind in "iu"
         plan = self.plan(shape, integral=integral) if plan is None else plan
-        file = Checkpoint(checkpoint, self._identity(plan, shape) if checkpoint is not None else "")
+        if plan.made_for != self._digest(shape):
+            raise ParameterError("is for other parameters, another module or records of other shape.", parameter="plan")
+        file = Checkpoint(checkpoint, self._identity(plan, ledger, partition) if checkpoint is not None else "")
         with file.held():
             state = file.read() or self._start()
             if len(state.values) != plan.gradients.size:
@@ -273,7 +286,9 @@ class DPTrainer:
                 self._train(plan, records, codes, state, file, progress)
         entry = state.entry
         at = None if entry is None else f"{entry.dataset}, release {entry.number}"
-        self.module_, self.guarantee_ = deepcopy(plan.gradients.module), replace(plan.guarantee, ledger_entry=at)
+        # A copy of the public module, and not of the one that records have passed through.
+        self.module_, self.guarantee_ = deepcopy(self.module), replace(plan.guarantee, ledger_entry=at)
+        set_weights(self.module_, self.selection, state.values)
         if ledger is not None and entry is not None:
             ledger.finish(entry)
         return self
@@ -333,11 +348,17 @@ class DPTrainer:
         names = ("steps", "sampling_rate", "batch_size", "clip", "momentum", "warmup_steps", "block")
         return {"budget": self.budget.to_dict(), **{name: getattr(self, name) for name in names}}
 
-    def _identity(self, plan: TrainingPlan, shape: tuple[int, ...]) -> str:
-        """Return a digest of all that decides a run but the private records, its noise among it."""
-        places = {name: None if p is None else p.tolist() for name, p in self.selection.items()}
+    def _identity(self, plan: TrainingPlan, ledger: Ledger | None, partition: str | None) -> str:
+        """Return a digest of all that decides a run but the private records, its noise and its account among it."""
         released = [release.to_dict() for release in plan.guarantee.releases]
-        public = [released, self._described(), dict(self.learning_rate), places, shape, self.meaning]
+        account = [None if ledger is None else ledger.dataset, partition]
+        return sha256(json.dumps([plan.made_for, released, account], sort_keys=True).encode()).hexdigest()
+
+    def _digest(self, shape: tuple[int, ...]) -> str:
+        """Return a digest of the parameters, the module and the shape of a record."""
+        places = {name: None if p is None else p.tolist() for name, p in self.selection.items()}
+        seeded = self.random_state is not None
+        public = [self._described(), dict(self.learning_rate), places, list(shape), self.meaning, seeded]
         return tensors_digest(json.dumps(public, sort_keys=True), self.module.state_dict().items())
 
 
