@@ -284,7 +284,7 @@ def test_work_is_kept_where_a_folder_is_named(photos, cli):
             3,
             "--sampling-rate below 1 goes with no --ledger",
         ),
-        (["--mu", "1", "--sampling-rate", "2"], 2, "--sampling-rate must lie strictly"),
+        (["--mu", "1", "--sampling-rate", "2"], 2, "--sampling-rate must be above 0 and at most 1"),
         (["--mu", "1", "--train", "head,body"], 2, "--train must be one of"),
         (["--mu", "1", "--sparsity", "0.1"], 2, "--sparsity has no effect without conv"),
         (["--mu", "1", "--train", "head,conv", "--sparsity", "7"], 2, "--sparsity must lie strictly"),
