@@ -148,6 +148,25 @@ def largest_change(gradients, X, y):
     return max(changes)
 
 
+def test_in_blocks_of_one_each_record_is_computed_by_itself(net, images, monkeypatch):
+    X, y = images[0][:BLOCK], images[1][:BLOCK]
+    seen, whole = [], RecordGradients.rows
+
+    def rows(self, x, y):
+        seen.append(len(x))
+        return whole(self, x, y)
+
+    for block, independent in ((1, True), (BLOCK, False)):
+        gradients = gradients_of(net, select_weights(net, sparsity=0.3), block=block)
+        assert gradients.row_independent == independent
+        monkeypatch.setattr(RecordGradients, "rows", rows)
+        for place in range(0, len(X), block):
+            gradients.sum(X[place : place + block], y[place : place + block], None)
+        monkeypatch.undo()
+        assert set(seen) == {block}
+        seen.clear()
+
+
 def test_a_record_moves_a_sum_by_the_radius_at_most(net, images):
     X, y = images[0][:BLOCK], images[1][:BLOCK]
     gradients = gradients_of(net, select_weights(net, sparsity=0.3), clip=0.05)
@@ -236,7 +255,8 @@ def test_layers_by_which_records_touch_are_refused(torch, layer, message):
 def test_frozen_statistics_and_dropout_that_is_off_are_not(torch):
     nn = torch.nn
     module, head = headed(torch, nn.BatchNorm1d(4).eval(), nn.Dropout(0.1).eval(), nn.Dropout(0.0))
-    assert trainer(module, [head]).plan((4,)).gradients.size > 0
+    gradients = trainer(module, [head]).plan((4,)).gradients
+    assert (gradients.size, gradients.n_outputs) == (12, 3)
 
 
 def test_tied_weights_are_refused(torch):

@@ -199,10 +199,8 @@ class ContinualClassifier(EmbeddingClassifier):
         chosen = reading.public_classes(task_classes, np.empty(0, np.intp))
         codes = reading.class_codes(chosen, classes, "ignore")
         if (codes < 0).any():
-            raise ParameterError(
-                f"must be some of the classes of the estimator; {chosen[codes < 0][0]!r} is not one.",
-                parameter="task_classes",
-            )
+            # Not which: whoever takes them from private labels by mistake would see one.
+            raise ParameterError("must be some of the classes of the estimator.", parameter="task_classes")
         return np.sort(codes)
 
     def public_lattice(self, n_features: int, public: RowSource | None) -> Lattice:
