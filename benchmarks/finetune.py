@@ -215,7 +215,7 @@ def one_speed(kind):
     if kind in ("sparse", "full"):
         selection = select_weights(net, sparsity=0.01 if kind == "sparse" else 1.0)
         options = {"clip": 1.0, "shape": (3, 32, 32), "integral": False, "block": 32}
-        with patch.object(RecordGradients, "_tried", lambda self, *_: bool(self._see_layers(x[0]))):
+        with patch.object(RecordGradients, "_try", lambda self, *_: self._see_layers(x[0])):
             gradients = RecordGradients(deepcopy(net).requires_grad_(False), selection, **options)
 
         def run():
@@ -257,7 +257,8 @@ def one_speed(kind):
 
 def speed():
     for kind in SPEEDS:
-        found = subprocess.run([sys.executable, "-W", "ignore", __file__, "one", kind], capture_output=True, text=True)
+        command = [sys.executable, "-W", "ignore", __file__, "one", kind]
+        found = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         name, seconds, memory = found.stdout.split()
         print(f"{name}: {float(seconds):.2f} s, {float(memory):.0f} MB")
 
