@@ -63,7 +63,7 @@ def test_run_and_report(cli, config, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["README.md", "docs/continual.md"])
+@pytest.mark.parametrize("page", ["docs/experiments.md", "docs/continual.md"])
 def test_commands_of_the_pages_work_as_they_are_pasted(cli, tmp_path, monkeypatch, page):
     text = (Path(__file__).parents[2] / page).read_text("utf-8")
     monkeypatch.chdir(tmp_path)

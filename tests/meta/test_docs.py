@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import typer.main
 
-from dppl import ZCDP, GaussianDP, PureDP, SoftmaxPrototypes, baselines  # noqa: F401 (named in the page)
+from dppl import ZCDP, ApproxDP, GaussianDP, PureDP, SoftmaxPrototypes, baselines  # noqa: F401 (named in the page)
 from dppl.cli.main import app
 from dppl.data import load_sample
 from dppl.privacy import tradeoff
@@ -23,8 +23,8 @@ COMMANDS = [line for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTAL
 
 
 def test_what_is_on_disk_before_what_is_said_exactly():
-    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    assert "charge is on disk before any private value enters a mechanism and before noise is drawn" in readme
+    page = " ".join((ROOT / "docs" / "budget.md").read_text(encoding="utf-8").split())
+    assert "charge is on disk before any private value enters a mechanism and before noise is drawn" in page
     for command in ("`dppl fit` the table", "`dppl train` the records"):
         assert f"{command}, " in " ".join(PAGE.split())
 
@@ -125,8 +125,8 @@ def test_numbers_of_a_selection_are_those_of_the_code():
         assert numbers.split(" | ") == in_words(tradeoff.selection_best_guess(epsilon), power)
 
 
-def test_the_table_of_the_readme_has_the_same_numbers():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_table_of_methods_has_the_same_numbers():
+    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
     found = re.findall(r"^\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| (\S+ %) \| (\S+ %) \|$", text, re.MULTILINE)
     assert len(found) == 4
     for mu, rho, epsilon, guess, rate in found:
@@ -134,3 +134,12 @@ def test_the_table_of_the_readme_has_the_same_numbers():
         assert float(epsilon) == float(rounded_up(tradeoff.gaussian_epsilon(float(mu), 1e-6), 4))
         power = partial(tradeoff.gaussian_power, float(mu))
         assert [guess, rate] == in_words(tradeoff.gaussian_best_guess(float(mu)), power)[:2]
+
+
+def test_the_numbers_of_the_readme_are_those_of_the_code():
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    (mu,) = re.findall(r"epsilon = 1 at delta = 1e-6 is mu = ([\d.]+)\.", readme)
+    exact = ApproxDP(1, 1e-6).gaussian_allowance().mu
+    assert float(mu) == round(exact, 3)
+    found = re.findall(r"At mu = 0\.237, 1, 2 .* at most (\d+ %), (\d+ %), (\d+ %) of cases", readme)
+    assert found == [tuple(_percent(tradeoff.gaussian_best_guess(mu)) for mu in (exact, 1, 2))]

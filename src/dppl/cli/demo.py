@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,8 @@ from rich.table import Table
 from dppl._files import write_atomically
 from dppl.cli._output import console, numbers
 from dppl.cli._progress import progress_bar
-from dppl.data import Sample, load_sample, write_table
+from dppl.data import Sample, load_messages, load_sample, write_table
+from dppl.data.messages import INTENTS, NEW_MESSAGES
 from dppl.errors import ParameterError
 from dppl.experiments.demo import IMBALANCE_RATIOS, PAPER_EPSILONS, PRIVATE, REFERENCE, SEEDS, Average, compare, n_fits
 from dppl.privacy import GaussianDP
@@ -110,8 +112,14 @@ def _write(folder: Path, sample: Sample, model: SoftmaxPrototypes) -> None:
     write_table(folder / "private.npz", sample.X, sample.y)
     write_table(folder / "public.npz", sample.X_public)
     write_table(folder / "test.npz", sample.X_test, sample.y_test)
-    classes = "".join(f"{label}\n" for label in sample.classes)
-    write_atomically(folder / "classes.txt", classes.encode("utf-8"), overwrite=True)
+    _write_lines(folder / "classes.txt", sample.classes)
+    _write_lines(folder / "messages.csv", ["text,label", *(f'"{text}",{label}' for text, label in load_messages())])
+    _write_lines(folder / "intents.txt", INTENTS)
+    _write_lines(folder / "new.txt", NEW_MESSAGES)
+
+
+def _write_lines(path: Path, lines: Iterable[object]) -> None:
+    write_atomically(path, "".join(f"{line}\n" for line in lines).encode("utf-8"), overwrite=True)
 
 
 def _next_steps(folder: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from dppl.data.labels import align_labels, read_classes
 from dppl.data.longtail import long_tailed, long_tailed_sizes
+from dppl.data.messages import load_messages
 from dppl.data.sample import Sample, load_sample
 from dppl.data.tables import EmbeddingTable, read_table
 from dppl.data.writing import write_table
@@ -10,6 +11,7 @@ __all__ = [
     "EmbeddingTable",
     "Sample",
     "align_labels",
+    "load_messages",
     "load_sample",
     "long_tailed",
     "long_tailed_sizes",
