@@ -324,5 +324,5 @@ def test_a_checkpoint_is_of_one_class_list(net, images, tmp_path):
             X, y, checkpoint=tmp_path / "run.ckpt", progress=stop
         )
     other = SparseFinetuner(net, GaussianDP(1.0), [0, 1, 3], unknown_labels="ignore", **options)
-    with pytest.raises(ParameterError, match="a run with other parameters"):
+    with pytest.raises(ParameterError, match="a run with another classes, another unknown_labels"):
         other.fit(X, y, checkpoint=tmp_path / "run.ckpt")
