@@ -235,12 +235,12 @@ MUTANTS = (
         keyword="thirty_kills",
     ),
     Mutant(
-        name="finetune-lets-a-copy-of-a-checkpoint-go-on-for-free",
+        name="ledger-lets-a-step-begin-twice",
         file="privacy/ledger.py",
         old="if begun > step:",
         new="if begun > step + 1:",
-        tests=("tests/finetune/test_trainer.py",),
-        keyword="copies",
+        tests=("tests/privacy/test_ledger.py",),
+        keyword="begins_once",
     ),
     Mutant(
         name="finetune-counts-no-steps-in-the-ledger",

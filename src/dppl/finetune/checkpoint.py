@@ -100,8 +100,8 @@ class Checkpoint:
         other = [name for name, value in self._identity.items() if name not in kept or kept[name] != value]
         if other:
             raise ParameterError(
-                f"{self._path} is of a run with another {', another '.join(other)}; repeat that call, or choose another "
-                "file."
+                f"{self._path} is of a run with another {', another '.join(other)}; repeat that call, or choose "
+                "another file."
             )
         state = _state(*found)
         if state is None or not (state.values.shape == state.velocity.shape == (size,) and state.begun <= steps):
