@@ -166,6 +166,9 @@ def test_it_learns(net, labelled, train):
     assert np.allclose(proba.sum(1), 1, atol=1e-5)
     assert (np.array(CLASSES)[proba.argmax(1)] == model.predict(X)).all()
     assert model.predict(X[:0]).shape == (0,)
+    mapped = X.copy()
+    mapped.flags.writeable = False  # as of a file in memory; torch warns of such arrays
+    assert (model.predict(mapped) == model.predict(X)).all()
 
 
 def test_film_on_a_transformer(torch):

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -538,8 +539,35 @@ def test_weights_must_be_those_of_the_module(net):
     for selection in ({}, {"nowhere.weight": None}):
         with pytest.raises(ParameterError, match="selection"):
             DPTrainer(net, selection, NO_NOISE, steps=1, batch_size=1.0)
+    bad = ([3, 3], [-1, 2], [3, 60], [5, 2], [1.0, 2.0], [True] * 60, [[1, 2]], [])
+    for places in (*(np.array(places) for places in bad), [1, 2], np.array([], np.int64), np.array([3, 60])):
+        with pytest.raises(ParameterError, match="selection must give None or flat positions"):
+            DPTrainer(net, {"8.weight": places}, NO_NOISE, steps=1, batch_size=1.0)
     with pytest.raises(ParameterError, match="budget"):
         DPTrainer(net, {"8.weight": None}, 1.0, steps=1, batch_size=1.0)
+
+
+def test_arrays_that_torch_does_not_take_are_read_or_refused_before_the_charge(net, images, tmp_path):
+    X, y = images
+    ledger = Ledger(tmp_path / "ledger.db", "images", GaussianDP(10.0))
+    with pytest.raises(InputError, match="array of numbers"):
+        make(net, GaussianDP(1.0)).fit(X.astype(np.longdouble), y, ledger=ledger)
+    assert not ledger.releases()
+    swapped = make(net).fit(X.astype(X.dtype.newbyteorder("S")), y)
+    assert np.allclose(flat(swapped.module_), flat(make(net).fit(X, y).module_), atol=1e-5)
+
+
+def test_numbers_of_numpy_are_parameters(net, images, tmp_path):
+    path, numbers = tmp_path / "run.ckpt", {"batch_size": np.int64(40), "clip": np.float32(1), "steps": np.int32(3)}
+    make(net, **numbers, learning_rate=np.float64(0.1)).fit(*images, checkpoint=path)
+    with overheard() as heard:
+        make(net, batch_size=40, clip=1.0, learning_rate=0.1).fit(*images, checkpoint=path)
+    assert not heard
+
+
+def test_a_plan_for_whole_numbers_is_none_for_others(net, images):
+    with pytest.raises(ParameterError, match="plan is for other parameters"):
+        make(net).fit(*images, plan=replace(make(net).plan((1, 6, 6)), made_for=make(net)._public((1, 6, 6), True)))
 
 
 def test_messages_show_no_private_value(net, images):

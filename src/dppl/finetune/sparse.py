@@ -229,7 +229,7 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         found = [np.empty((0, len(self.classes_)), np.float32)]
         with torch.no_grad():
             for start in range(0, len(records), self.block):
-                x = torch.as_tensor(records[start : start + self.block]).to(device, kind)
+                x = torch.as_tensor(records[start : start + self.block].copy()).to(device, kind)
                 found.append(logits_of(self.module_(x)).cpu().numpy())
         if any(logits.shape[1:] != (len(self.classes_),) for logits in found):
             raise InputError("the module returns another number of logits than there are classes.")

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.numpy import save
 
-__all__ = ["read", "to_bytes"]
+__all__ = ["as_json", "read", "to_bytes"]
 
 _DIGEST = "sha256"
 
 
 def to_bytes(key: str, fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> bytes:
     """Return the content of a file whose description stands under `key`."""
-    text = json.dumps(fields, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    text = as_json(fields)
     content: bytes = save(tensors, {key: text, _DIGEST: _digest(text, tensors)})
     return content
 
@@ -38,6 +38,11 @@ def read(path: str | os.PathLike[str], key: str) -> tuple[dict[str, Any], dict[s
     except Exception:  # a damaged file may raise anything
         return None
     return (fields, tensors) if whole else None
+
+
+def as_json(fields: dict[str, Any]) -> str:
+    """Write public fields, numbers of NumPy among them."""
+    return json.dumps(fields, sort_keys=True, ensure_ascii=False, allow_nan=False, default=lambda number: number.item())
 
 
 def _digest(text: str, tensors: dict[str, NDArray[Any]]) -> str:

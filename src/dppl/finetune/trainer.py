@@ -24,6 +24,7 @@ from dppl.finetune.checkpoint import Checkpoint, State
 from dppl.finetune.gradients import RADIUS, RecordGradients
 from dppl.finetune.refusals import refuse
 from dppl.finetune.selection import Selection
+from dppl.finetune.tensor_file import as_json
 from dppl.lattice.tensors import as_numpy, is_tensor
 from dppl.mechanisms import randomness
 from dppl.privacy import Budget, Guarantee, Ledger
@@ -160,6 +161,11 @@ class DPTrainer:
         names = dict(module.named_parameters())
         if not self.selection or not set(self.selection) <= set(names):
             raise ParameterError("must name parameters of the module, at least one.", parameter="selection")
+        if not all(_are_positions(places, names[name].numel()) for name, places in self.selection.items()):
+            raise ParameterError(
+                "must give None or flat positions of a parameter's weights: an ascending array of int64, not empty.",
+                parameter="selection",
+            )
         refuse(module, self.selection)
         rates = learning_rate if isinstance(learning_rate, Mapping) else dict.fromkeys(self.selection, learning_rate)
         if set(rates) != set(self.selection):
@@ -373,7 +379,7 @@ class DPTrainer:
             "kind of randomness": "the system's" if self.random_state is None else "seeded",
         }
         # As a file gives it back.
-        found: dict[str, Any] = json.loads(json.dumps(public))
+        found: dict[str, Any] = json.loads(as_json(public))
         return found
 
 
@@ -391,9 +397,18 @@ def records_of(X: Any) -> NDArray[Any]:
             records = np.asarray(X)
         except Exception:
             records = np.empty(0)  # refused below, without an exception that quotes values
-    if records.ndim < 2 or records.dtype.kind not in "fiub" or 0 in records.shape[1:]:
+    if records.ndim < 2 or records.dtype.kind not in "fiub" or records.dtype.char == "g" or 0 in records.shape[1:]:
         raise InputError("X must be an array of numbers of shape (n_records, ...), all records of one shape.")
-    return records
+    return records.astype(records.dtype.newbyteorder("="), copy=False)
+
+
+def _are_positions(places: Any, size: int) -> bool:
+    """Tell whether these are distinct places of a parameter, in order."""
+    if places is None:
+        return True
+    if not isinstance(places, np.ndarray) or places.dtype != np.int64 or places.ndim != 1 or not len(places):
+        return False
+    return bool(places[0] >= 0 and places[-1] < size and (np.diff(places) > 0).all())
 
 
 def weights_of(module: Any, selection: Selection) -> dict[str, NDArray[np.float32]]:
