@@ -263,7 +263,7 @@ def test_another_run_does_not_go_on_from_its_checkpoint(photos, cli, error_line,
     undo = killed(monkeypatch, 2, interrupt)
     cli(*FINETUNE, "--mu", "1")
     undo()
-    assert "a run with other parameters" in error_line(cli(*FINETUNE, "--mu", "2"))
+    assert "a run with another budget" in error_line(cli(*FINETUNE, "--mu", "2"))
 
 
 def test_work_is_kept_where_a_folder_is_named(photos, cli):

@@ -166,6 +166,9 @@ def test_it_learns(net, labelled, train):
     assert np.allclose(proba.sum(1), 1, atol=1e-5)
     assert (np.array(CLASSES)[proba.argmax(1)] == model.predict(X)).all()
     assert model.predict(X[:0]).shape == (0,)
+    mapped = X.copy()
+    mapped.flags.writeable = False  # as of a file in memory; torch warns of such arrays
+    assert (model.predict(mapped) == model.predict(X)).all()
 
 
 def test_film_on_a_transformer(torch):
@@ -324,5 +327,5 @@ def test_a_checkpoint_is_of_one_class_list(net, images, tmp_path):
             X, y, checkpoint=tmp_path / "run.ckpt", progress=stop
         )
     other = SparseFinetuner(net, GaussianDP(1.0), [0, 1, 3], unknown_labels="ignore", **options)
-    with pytest.raises(ParameterError, match="a run with other parameters"):
+    with pytest.raises(ParameterError, match="a run with another classes, another unknown_labels"):
         other.fit(X, y, checkpoint=tmp_path / "run.ckpt")

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from dppl import ApproxDP, GaussianDP, Ledger
 from dppl.audit import audit_release
-from dppl.errors import BudgetError, BudgetExceeded, InputError, ParameterError
+from dppl.errors import BudgetError, BudgetExceeded, InputError, LedgerError, ParameterError
 from dppl.finetune import DPTrainer, select_weights
 from dppl.finetune.checkpoint import Checkpoint
 from dppl.finetune.gradients import RADIUS, RecordGradients
@@ -318,7 +319,7 @@ class Killed(BaseException):
 def interrupted(run, lines):
     """Run until so many lines of the trainer and its checkpoint were executed, and return whether it ended before."""
     left = lines
-    files = ("finetune/trainer.py", "finetune/checkpoint.py", "mechanisms/gaussian.py")
+    files = ("finetune/trainer.py", "finetune/checkpoint.py", "mechanisms/gaussian.py", "privacy/ledger.py")
 
     def trace(frame, event, arg):
         nonlocal left
@@ -341,17 +342,28 @@ def interrupted(run, lines):
     return True
 
 
-def killed_at_random(torch, path, seed):
-    """Kill a run again and again until one ends; return how many sums were released, and how many were promised."""
+def killed_at_random(torch, path, seed, *, ledger=None, copies=False):
+    """Kill a run again and again until one ends; return how many sums were released, and how many were promised.
+
+    With `copies` any state that a file ever had may be the one to go on from.
+    """
     rng = np.random.default_rng(seed)
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2))
     X, y = rng.normal(size=(6, 2, 2)).astype(np.float32), np.arange(6) % 2
     run = DPTrainer(module, dict.fromkeys(["1.weight", "1.bias"]), GaussianDP(1.0), steps=12, batch_size=6.0, block=6)
-    plan = run.plan((2, 2))
+    plan, kept, ended, refused = run.plan((2, 2)), [], False, 0
     with overheard() as heard:
-        while not interrupted(lambda: run.fit(X, y, plan=plan, checkpoint=path), rng.integers(100, 1500)):
-            pass
+        while not ended and refused < 30:
+            try:
+                ended = interrupted(
+                    lambda: run.fit(X, y, plan=plan, checkpoint=path, ledger=ledger), rng.integers(100, 1500)
+                )
+            except (InputError, LedgerError):
+                refused += 1
+            if copies and path.exists():
+                kept.append(path.read_bytes())
+                path.write_bytes(kept[rng.integers(len(kept))])
     return len(heard), run.steps
 
 
@@ -367,6 +379,64 @@ def test_a_checkpoint_that_loses_the_account_is_found(torch, tmp_path, monkeypat
     monkeypatch.setattr(Checkpoint, "write", lambda self, state, begun: original(self, state, state.begun))
     drawn = [killed_at_random(torch, tmp_path / f"{seed}.ckpt", seed) for seed in range(30)]
     assert any(count > promised for count, promised in drawn)
+
+
+def paid_and_killed(torch, tmp_path, *, copies):
+    """Return for ten runs what was released and promised, and the charges of each."""
+    drawn, charges = [], []
+    for seed in range(10):
+        ledger = Ledger(tmp_path / f"{seed}.db", "images", GaussianDP(100.0))
+        drawn.append(killed_at_random(torch, tmp_path / f"{seed}.ckpt", seed, ledger=ledger, copies=copies))
+        charges.append(len(ledger.releases()))
+    return drawn, charges
+
+
+def test_kills_with_a_ledger_lose_no_paid_run(torch, tmp_path):
+    """One charge pays for all that follow, but for a run that was killed before its first step."""
+    drawn, charges = paid_and_killed(torch, tmp_path, copies=False)
+    assert all(0 < count <= promised for count, promised in drawn)
+    assert sum(charges) < 2 * len(charges)
+
+
+def test_from_copies_of_a_checkpoint_no_charge_pays_for_more_steps_than_it_says(torch, tmp_path):
+    drawn, charges = paid_and_killed(torch, tmp_path, copies=True)
+    assert all(count <= n * promised for (count, promised), n in zip(drawn, charges, strict=True))
+
+
+def test_a_ledger_that_does_not_count_steps_is_found(torch, tmp_path, monkeypatch):
+    """A planted fault: whoever has a copy goes on."""
+    monkeypatch.setattr(Ledger, "begin_step", lambda self, entry, step: None)
+    drawn, charges = paid_and_killed(torch, tmp_path, copies=True)
+    assert any(count > n * promised for (count, promised), n in zip(drawn, charges, strict=True))
+
+
+def test_of_two_runs_from_one_state_one_goes_on(net, images, tmp_path):
+    """At the same time: the second begins in the midst of the first."""
+    ledger = Ledger(tmp_path / "ledger.db", "images", GaussianDP(10.0))
+    path, copy = tmp_path / "run.ckpt", tmp_path / "copy.ckpt"
+
+    def other(step):
+        if step == 2:
+            copy.write_bytes(path.read_bytes())
+            make(net, GaussianDP(1.0), steps=6).fit(*images, ledger=ledger, checkpoint=copy)
+
+    with overheard() as heard, pytest.raises(LedgerError, match="step 3 of the training that release 1 of 'images'"):
+        make(net, GaussianDP(1.0), steps=6).fit(*images, ledger=ledger, checkpoint=path, progress=other)
+    assert (len(heard), len(ledger.releases())) == (6, 1)
+
+
+def test_a_charge_of_that_number_in_another_ledger_pays_for_nothing(net, images, tmp_path):
+    def stop(step):
+        raise Killed
+
+    path, one, two = (tmp_path / name for name in ("run.ckpt", "one.db", "two.db"))
+    first = Ledger(one, "images", GaussianDP(10.0))
+    with pytest.raises(Killed):
+        make(net, GaussianDP(1.0)).fit(*images, ledger=first, checkpoint=path, progress=stop)
+    other = Ledger(two, "images", GaussianDP(10.0))
+    other.charge(make(net, GaussianDP(0.1)).plan((1, 6, 6)).guarantee)  # release 1, unfinished, and cheap
+    make(net, GaussianDP(1.0)).fit(*images, ledger=other, checkpoint=path)
+    assert [release["cost"]["mu"] > 0.9 for release in other.releases()] == [False, True]
 
 
 def test_a_run_that_goes_on_ends_where_an_uninterrupted_one_does(net, images, tmp_path):
@@ -410,22 +480,27 @@ def test_a_run_that_goes_on_is_charged_once(net, images, tmp_path):
     with overheard() as heard:
         make(net, GaussianDP(1.0)).fit(*images, ledger=ledger, checkpoint=path)  # it has ended
     assert (len(heard), len(ledger.releases())) == (0, 1)
-    # A second run from a copy draws again, and pays again.
-    make(net, GaussianDP(1.0)).fit(*images, ledger=ledger, checkpoint=copy)
-    assert len(ledger.releases()) == 2
+    # A second run from a copy would draw again.
+    before = copy.read_bytes()
+    with overheard() as heard, pytest.raises(InputError, match="knows of 3 steps of this run, and the checkpoint of 1"):
+        make(net, GaussianDP(1.0)).fit(*images, ledger=ledger, checkpoint=copy)
+    assert (len(heard), len(ledger.releases())) == (0, 1)
+    assert copy.read_bytes() == before
 
 
 def test_checkpoints_of_other_runs_are_refused(torch, net, images, tmp_path):
     path = tmp_path / "run.ckpt"
     make(net).fit(*images, checkpoint=path)
-    with pytest.raises(ParameterError, match="other parameters"):
+    with pytest.raises(ParameterError, match="with another clip; repeat"):
         make(net, clip=2.0).fit(*images, checkpoint=path)
+    with pytest.raises(ParameterError, match="another batch_size, another learning_rate, another selection of weights"):
+        make(net, batch_size=41.0, sparsity=0.3, learning_rate=0.2).fit(*images, checkpoint=path)
     with torch.no_grad():
         net[0].weight[0, 0, 0, 0] += 1e-3
     with pytest.raises(ParameterError, match="another module"):
         make(net).fit(*images, checkpoint=path)
     path.write_bytes(path.read_bytes()[:-7])
-    with pytest.raises(InputError, match="not a checkpoint"):
+    with pytest.raises(InputError, match="damaged, or not a checkpoint"):
         make(net).fit(*images, checkpoint=path)
     with pytest.raises(ParameterError, match="repeat its noise"):
         make(net, random_state=0).fit(*images, checkpoint=tmp_path / "new.ckpt")
@@ -433,7 +508,7 @@ def test_checkpoints_of_other_runs_are_refused(torch, net, images, tmp_path):
 
 def test_two_runs_do_not_share_a_checkpoint(net, images, tmp_path):
     path = tmp_path / "run.ckpt"
-    with Checkpoint(path, "x").held(), pytest.raises(InputError, match="another run holds"):
+    with Checkpoint(path, {}).held(), pytest.raises(InputError, match="another run holds"):
         make(net).fit(*images, checkpoint=path)
 
 
@@ -464,8 +539,35 @@ def test_weights_must_be_those_of_the_module(net):
     for selection in ({}, {"nowhere.weight": None}):
         with pytest.raises(ParameterError, match="selection"):
             DPTrainer(net, selection, NO_NOISE, steps=1, batch_size=1.0)
+    bad = ([3, 3], [-1, 2], [3, 60], [5, 2], [1.0, 2.0], [True] * 60, [[1, 2]], [])
+    for places in (*(np.array(places) for places in bad), [1, 2], np.array([], np.int64), np.array([3, 60])):
+        with pytest.raises(ParameterError, match="selection must give None or flat positions"):
+            DPTrainer(net, {"8.weight": places}, NO_NOISE, steps=1, batch_size=1.0)
     with pytest.raises(ParameterError, match="budget"):
         DPTrainer(net, {"8.weight": None}, 1.0, steps=1, batch_size=1.0)
+
+
+def test_arrays_that_torch_does_not_take_are_read_or_refused_before_the_charge(net, images, tmp_path):
+    X, y = images
+    ledger = Ledger(tmp_path / "ledger.db", "images", GaussianDP(10.0))
+    with pytest.raises(InputError, match="array of numbers"):
+        make(net, GaussianDP(1.0)).fit(X.astype(np.longdouble), y, ledger=ledger)
+    assert not ledger.releases()
+    swapped = make(net).fit(X.astype(X.dtype.newbyteorder("S")), y)
+    assert np.allclose(flat(swapped.module_), flat(make(net).fit(X, y).module_), atol=1e-5)
+
+
+def test_numbers_of_numpy_are_parameters(net, images, tmp_path):
+    path, numbers = tmp_path / "run.ckpt", {"batch_size": np.int64(40), "clip": np.float32(1), "steps": np.int32(3)}
+    make(net, **numbers, learning_rate=np.float64(0.1)).fit(*images, checkpoint=path)
+    with overheard() as heard:
+        make(net, batch_size=40, clip=1.0, learning_rate=0.1).fit(*images, checkpoint=path)
+    assert not heard
+
+
+def test_a_plan_for_whole_numbers_is_none_for_others(net, images):
+    with pytest.raises(ParameterError, match="plan is for other parameters"):
+        make(net).fit(*images, plan=replace(make(net).plan((1, 6, 6)), made_for=make(net)._public((1, 6, 6), True)))
 
 
 def test_messages_show_no_private_value(net, images):

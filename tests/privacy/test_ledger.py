@@ -28,7 +28,7 @@ from dppl.privacy import ledger as ledger_module
 from dppl.privacy.accounting import cost_of_gaussian, epsilon_of_zcdp, zcdp_within
 from dppl.privacy.composition import Cost, compose, epsilon_at, total_mu, total_rho
 from dppl.privacy.guarantee import Guarantee, Release
-from dppl.privacy.ledger import CHARGED, RELEASED, SCHEMA_VERSION, Ledger, accounts
+from dppl.privacy.ledger import CHARGED, RELEASED, SCHEMA_VERSION, Ledger, LedgerEntry, accounts
 from dppl.privacy.names import skeleton
 from dppl.privacy.search import best_order
 from dppl.privacy.tradeoff import gaussian_epsilon, gaussian_mu_within
@@ -644,6 +644,7 @@ def test_a_read_only_ledger_shows_what_is_spent_and_refuses_to_charge(file, ledg
     url = f"sqlite:///file:{file}?mode=ro&uri=true"  # works for root too, who may write to every file
     read_only = Ledger(url, "wards")
     assert read_only.spent() == {"rho": 0.5}
+    assert read_only.steps_begun(LedgerEntry("wards", 1, "x")) is None
     with pytest.raises(LedgerError) as caught:
         read_only.charge(gaussian(0.25))
     assert "readonly" in one_line(caught)
@@ -936,6 +937,59 @@ def test_a_guarantee_can_be_charged_without_a_fit(ledger):
     assert ledger.releases()[0]["status"] == RELEASED
     assert ledger.releases()[0]["model_sha256"] is None
     assert json.loads(json.dumps(ledger.to_dict())) == ledger.to_dict()
+
+
+def test_a_step_of_a_training_begins_once(file, ledger):
+    entry = ledger.charge(gaussian(0.5), stepwise=True)
+    assert ledger.steps_begun(entry) == 0
+    for step in (0, 1, 4):  # a run that was killed between its file and the ledger has lost steps
+        ledger.begin_step(entry, step)
+        assert ledger.steps_begun(entry) == step + 1
+        for again in (step, step - 1, 0):
+            with pytest.raises(LedgerError, match=f"step {again + 1} of the training .* begun before"):
+                Ledger(file, "wards").begin_step(entry, again)
+    assert ledger.steps_begun(entry) == 5
+
+
+def test_steps_are_those_of_one_charge(tmp_path, file, ledger):
+    plain = ledger.charge(gaussian(0.1))
+    assert plain.run is None
+    one, two = (ledger.charge(gaussian(0.1), stepwise=True) for _ in range(2))
+    ledger.begin_step(one, 3)
+    assert (ledger.steps_begun(one), ledger.steps_begun(two)) == (4, 0)
+    other = Ledger(tmp_path / "other.db", "wards", ZCDP(1.0))
+    assert other.steps_begun(one) is None  # also while it has no such table
+    strangers = [other.charge(gaussian(0.1), stepwise=True) for _ in range(2)]
+    assert strangers[1].number == one.number
+    unpaid = [plain, *strangers, replace(one, number=plain.number), replace(one, dataset="beds"), replace(one, run="")]
+    for entry in unpaid:
+        assert ledger.steps_begun(entry) is None
+        with pytest.raises(LedgerError, match="does not hold the charge"):
+            ledger.begin_step(entry, 9)
+    assert (ledger.steps_begun(one), ledger.steps_begun(two)) == (4, 0)
+
+
+def test_of_threads_that_begin_one_step_one_does(file, ledger):
+    entry, begun = ledger.charge(gaussian(0.5), stepwise=True), []
+
+    def work():
+        for step in range(10):
+            with contextlib.suppress(LedgerError):
+                Ledger(file, "wards").begin_step(entry, step)
+                begun.append(step)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(begun) == list(range(10))
+
+
+def test_steps_are_counted_in_an_earlier_ledger_too(before):
+    entry = Ledger(before, "zcdp").charge(gaussian(0.1), stepwise=True)
+    Ledger(before, "zcdp").begin_step(entry, 0)
+    assert Ledger(before, "zcdp").steps_begun(entry) == 1
 
 
 @pytest.mark.parametrize("seed", [None, 3])

@@ -334,6 +334,12 @@ def test_postgresql_keeps_the_rules_of_the_file(monkeypatch):
         model = fit_with(ledger, 0.125)
         assert ledger.releases()[-1]["model_sha256"] == hashlib.sha256(model.to_bytes()).hexdigest()
 
+        entry = ledger.charge(model.guarantee_, stepwise=True)
+        ledger.begin_step(entry, 1)
+        with pytest.raises(LedgerError, match="begun before"):
+            ledger.begin_step(entry, 1)
+        assert ledger.steps_begun(entry) == 2
+
         # The negative control: without the lock the same race overspends.
         monkeypatch.setitem(_storage._BEGIN, "postgresql", ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED",))
         ledger = Ledger(url, "no lock", ZCDP(1.0))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -226,8 +227,7 @@ def public_classes(classes: ArrayLike | None, y: NDArray[Any]) -> NDArray[Any]:
     texts = [label for label in np.array(classes, object).tolist() if isinstance(label, str)]
     if any("\0" in text or not _is_unicode(text) for text in texts):
         raise ParameterError("classes must be texts without NUL and lone surrogates, which no file can hold.")
-    keys = [_key(label) for label in given.tolist()]
-    repeated = {key for key in keys if keys.count(key) > 1} if len(set(keys)) != len(keys) else set()
+    repeated = {key for key, times in Counter(_key(label) for label in given.tolist()).items() if times > 1}
     if repeated:
         raise ParameterError(f"classes must name every class once; {min(map(str, repeated))!r} occurs again.")
     return np.unique(given)

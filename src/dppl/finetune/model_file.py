@@ -5,19 +5,21 @@ Which weights they are follows from the public module and the parameters, so the
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import safe_open
-from safetensors.numpy import save as to_safetensors
 
+from dppl import _validate
 from dppl._files import write_atomically
 from dppl._version import __version__
 from dppl.encoders.frozen import tensors_digest
-from dppl.errors import InputError, ModelFileError
+from dppl.errors import InputError, ModelFileError, ParameterError
+from dppl.estimators.reading import public_classes
+from dppl.finetune import tensor_file
+from dppl.finetune.selection import head_of
 from dppl.finetune.trainer import set_weights, weights_of
 from dppl.privacy import Guarantee
 
@@ -48,14 +50,11 @@ def save(model: SparseFinetuner, path: str | os.PathLike[str], *, overwrite: boo
         "guarantee": model.guarantee_.to_dict(),
     }
     values = np.concatenate(list(weights_of(model.module_, model.selection_).values()))
-    text = json.dumps(description, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    write_atomically(path, to_safetensors({"values": values}, {_KEY: text}), overwrite=overwrite)
+    write_atomically(path, tensor_file.to_bytes(_KEY, description, {"values": values}), overwrite=overwrite)
 
 
-def read(
-    path: str | os.PathLike[str], module: Any
-) -> tuple[dict[str, Any], NDArray[Any], Guarantee, NDArray[np.float32]]:
-    """Return the description, classes, guarantee and trained weights of a file, if it is one for this module.
+def read(path: str | os.PathLike[str], module: Any) -> tuple[dict[str, Any], Guarantee, NDArray[np.float32]]:
+    """Return the description, guarantee and trained weights of a file, if it is one for this module.
 
     Raises
     ------
@@ -65,7 +64,7 @@ def read(
     fields, guarantee, values = _read(path)
     if fields["module"] != module_digest(module):
         raise InputError(f"{os.fspath(path)} was fitted on another public module; its weights have another digest.")
-    return fields, np.array(fields["classes"]), guarantee, values
+    return fields, guarantee, values
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -95,15 +94,13 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee, NDAr
     if not os.path.isfile(name):
         raise FileNotFoundError(f"there is no model file {name}.")
     try:
-        with safe_open(name, framework="numpy") as file:
-            fields = json.loads(file.metadata()[_KEY])
-            values = file.get_tensor("values")
+        fields, tensors = tensor_file.read(name, _KEY) or ({}, {})
         guarantee = Guarantee.from_dict(fields["guarantee"])
-        if _is_whole(fields) and values.dtype == np.float32 and np.isfinite(values).all():
-            found = fields, guarantee, values
-    except Exception:  # a damaged file may raise anything
+        if _is_whole(fields) and _are_weights(tensors) and _is_of_a_training(guarantee):
+            found = fields, guarantee, tensors["values"]
+    except Exception:  # a file that was made to look like one may raise anything
         found = None
-    if found is None or not found[1].stays_within_budget():
+    if found is None:
         raise ModelFileError(f"{name} is not a whole model of SparseFinetuner. Fetch or fit it again.")
     return found
 
@@ -117,17 +114,47 @@ def _is_whole(fields: dict[str, Any]) -> bool:
         and isinstance(fields["module"], str)
         and isinstance(fields["written_by"], str)
         and isinstance(classes, list)
-        and 0 < len(classes) == len(set(classes))
+        # One kind of label, all different, in the order of the logits.
+        and public_classes(classes, np.empty(0, np.intp)).tolist() == classes
         and (encoder is None or isinstance(encoder, str))
     )
 
 
+def _are_weights(tensors: dict[str, NDArray[Any]]) -> bool:
+    values = tensors["values"]
+    return len(tensors) == 1 and values.ndim == 1 and values.dtype == np.float32 and bool(np.isfinite(values).all())
+
+
+def _is_of_a_training(guarantee: Guarantee) -> bool:
+    return len(guarantee.releases) == 1 and guarantee.adjacency == "add-remove" and guarantee.stays_within_budget()
+
+
 def restored(model: SparseFinetuner, guarantee: Guarantee, values: NDArray[np.float32]) -> SparseFinetuner:
-    """Return the model as it was after its fit."""
-    module, selection = model._selected(len(np.unique(np.asarray(model.classes))))
+    """Return the model as it was after its fit.
+
+    Raises
+    ------
+    ModelFileError
+        If its parameters or weights do not fit the module.
+    """
+    classes = np.array(model.classes)
+    misfit = ModelFileError("the trained weights or the parameters of the file do not fit the module.")
+    try:
+        _validate.positive_integer(block=model.block)
+        # A head has more weights than it has outputs and inputs, so none is made that the file does not fill.
+        if "head" in model.train and len(classes) * _width(model) > len(values):
+            raise misfit
+        module, selection = model._selected(len(classes))
+    except (ParameterError, TypeError):
+        raise misfit from None
     if sum(len(part) for part in weights_of(module, selection).values()) != len(values):
-        raise ModelFileError("the trained weights do not fit the module.")
+        raise misfit
     set_weights(module, selection, values)
     model.module_, model.selection_ = module.requires_grad_(False), dict(selection)
-    model.classes_, model.guarantee_ = np.unique(np.asarray(model.classes)), guarantee
+    model.classes_, model.guarantee_ = classes, guarantee
     return model
+
+
+def _width(model: SparseFinetuner) -> int:
+    """Return the number of inputs of the head."""
+    return int(model.module.get_submodule(head_of(model.module, model.head)).in_features)

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dppl import _validate
 from dppl._optional import optional
-from dppl.errors import ParameterError
+from dppl.errors import InputError, ParameterError
 from dppl.estimators import reading
 from dppl.finetune import model_file
 from dppl.finetune.gradients import logits_of
@@ -216,6 +216,11 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         X : array-like or tensor of shape (n, ...)
             Records to classify; they cost nothing.
+
+        Raises
+        ------
+        InputError
+            If the input does not fit, or the model came from a file whose classes are not as many as the logits.
         """
         check_is_fitted(self, "module_")
         torch, records = optional("torch", "torch", "torch"), records_of(X)
@@ -224,8 +229,10 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         found = [np.empty((0, len(self.classes_)), np.float32)]
         with torch.no_grad():
             for start in range(0, len(records), self.block):
-                x = torch.as_tensor(records[start : start + self.block]).to(device, kind)
+                x = torch.as_tensor(records[start : start + self.block].copy()).to(device, kind)
                 found.append(logits_of(self.module_(x)).cpu().numpy())
+        if any(logits.shape[1:] != (len(self.classes_),) for logits in found):
+            raise InputError("the module returns another number of logits than there are classes.")
         return np.concatenate(found)
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -280,8 +287,8 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         InputError
             If the module is another.
         """
-        fields, classes, guarantee, values = model_file.read(path, module)
-        model = cls(module, guarantee.budget, classes, **fields["parameters"])
+        fields, guarantee, values = model_file.read(path, module)
+        model = cls(module, guarantee.budget, fields["classes"], **fields["parameters"])
         model.encoder_ = fields["encoder"]
         return model_file.restored(model, guarantee, values)
 
@@ -317,7 +324,7 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             block=self.block,
             random_state=self.random_state,
         )
-        trainer.meaning = [classes.tolist(), self.unknown_labels]
+        trainer.meaning = {"classes": classes.tolist(), "unknown_labels": self.unknown_labels}
         return classes, trainer
 
     def _selected(self, n_classes: int) -> tuple[Any, Selection]:

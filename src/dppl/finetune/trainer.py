@@ -24,11 +24,11 @@ from dppl.finetune.checkpoint import Checkpoint, State
 from dppl.finetune.gradients import RADIUS, RecordGradients
 from dppl.finetune.refusals import refuse
 from dppl.finetune.selection import Selection
+from dppl.finetune.tensor_file import as_json
 from dppl.lattice.tensors import as_numpy, is_tensor
 from dppl.mechanisms import randomness
 from dppl.privacy import Budget, Guarantee, Ledger
 from dppl.privacy.guarantee import ALWAYS_UNCOVERED
-from dppl.privacy.ledger import CHARGED
 
 __all__ = ["DPTrainer", "TrainingPlan", "records_of", "set_weights", "weights_of"]
 
@@ -36,7 +36,7 @@ _ROWS_MIX = (
     "rounding by which the gradient of a record may depend on the records computed beside it, which block=1 rules out"
 )
 _STOPS = "whether a record stopped the training (a token that the module does not know, a code beyond its logits)"
-_COPIES = "several runs that went on from copies of one checkpoint"
+_COPIES = "several runs that went on from copies of one checkpoint without a ledger"
 _ASSUMPTIONS = (
     "the module and all public inputs were made without the private records",
     "the module and the augmentation keep nothing of a record that they have seen",
@@ -52,14 +52,14 @@ class TrainingPlan:
     gradients : RecordGradients
     noise : SampledGaussian or RepeatedGaussian
     guarantee : Guarantee
-    made_for : str
-        Digest of the parameters, the module and the shape of a record.
+    made_for : dict
+        The public things that it was made from, by name.
     """
 
     gradients: RecordGradients
     noise: SampledGaussian | RepeatedGaussian
     guarantee: Guarantee
-    made_for: str
+    made_for: dict[str, Any]
 
 
 class DPTrainer:
@@ -116,7 +116,8 @@ class DPTrainer:
     privacy loss distributions, in (epsilon, delta) only; at 1 squares of mu add. Public inputs: the module before the
     training, the selection, all parameters, the shape of a record. Not covered: choice of parameters by private data,
     timing, a changed label (two steps), whether a record stopped the training, runs that go on from copies of a
-    checkpoint, and, but with ``block=1``, rounding by which records that are computed together may touch each other.
+    checkpoint without a ledger, and, but with ``block=1``, rounding by which records that are computed together may
+    touch each other.
 
     References
     ----------
@@ -154,12 +155,17 @@ class DPTrainer:
         self.steps, self.batch_size, self.sampling_rate, self.clip = steps, batch_size, sampling_rate, clip
         self.momentum, self.warmup_steps, self.augment, self.block = momentum, warmup_steps, augment, block
         self.random_state = random_state
-        # What codes of records mean, JSON-ready: a checkpoint is of that, too.
-        self.meaning: Any = None
+        # What codes of records mean, JSON-ready and by name: a checkpoint is of that, too.
+        self.meaning: dict[str, Any] = {}
         self._source = randomness(random_state)
         names = dict(module.named_parameters())
         if not self.selection or not set(self.selection) <= set(names):
             raise ParameterError("must name parameters of the module, at least one.", parameter="selection")
+        if not all(_are_positions(places, names[name].numel()) for name, places in self.selection.items()):
+            raise ParameterError(
+                "must give None or flat positions of a parameter's weights: an ascending array of int64, not empty.",
+                parameter="selection",
+            )
         refuse(module, self.selection)
         rates = learning_rate if isinstance(learning_rate, Mapping) else dict.fromkeys(self.selection, learning_rate)
         if set(rates) != set(self.selection):
@@ -213,7 +219,7 @@ class DPTrainer:
             fit_for_release=self._source.fit_for_release,
             assumptions=_ASSUMPTIONS,
         )
-        return TrainingPlan(gradients, noise, guarantee, self._digest(shape))
+        return TrainingPlan(gradients, noise, guarantee, self._public(shape, integral))
 
     def fit(
         self,
@@ -244,7 +250,8 @@ class DPTrainer:
         checkpoint : path, default=None
             File by which the same call goes on after an interruption, on the same data. It stays when the training has
             ended, and gives the same weights again: remove it before a training on other data. The step in which the
-            run was interrupted is lost and counts. Not with a seed, which would repeat the noise.
+            run was interrupted is lost and counts. A copy of it that another run has overtaken is refused if there is a
+            ledger. Not with a seed, which would repeat the noise.
         progress : callable, default=None
             Called with the number of steps that are done.
 
@@ -256,6 +263,8 @@ class DPTrainer:
         ------
         ParameterError, InputError, BudgetError, BudgetExceeded
             If a parameter breaks its rule, the input does not fit, or the budget or ledger refuses.
+        LedgerError
+            If the ledger cannot be used, or another run overtakes this one from a copy of its checkpoint.
         """
         records, self._source = records_of(X), randomness(self.random_state)
         if checkpoint is not None and self.random_state is not None:
@@ -266,16 +275,21 @@ class DPTrainer:
             raise ParameterError("partition names a part of a ledger's data set; pass ledger as well.")
         shape, integral = records.shape[1:], records.dtype.kind in "iu"
         plan = self.plan(shape, integral=integral) if plan is None else plan
-        if plan.made_for != self._digest(shape):
+        if plan.made_for != self._public(shape, integral):
             raise ParameterError("is for other parameters, another module or records of other shape.", parameter="plan")
-        file = Checkpoint(checkpoint, self._identity(plan, ledger, partition) if checkpoint is not None else "")
+        # All that decides the run but the private records, its noise and its account among it.
+        released = [release.to_dict() for release in plan.guarantee.releases]
+        account = {"data set in a ledger": None if ledger is None else ledger.dataset, "partition": partition}
+        file = Checkpoint(checkpoint, {**plan.made_for, "noise": released, **account})
         with file.held():
-            state = file.read() or self._start()
-            if len(state.values) != plan.gradients.size:
-                raise InputError("the checkpoint does not fit the trained weights.")
-            if ledger is not None and not _is_paid(ledger, state, self.steps):
+            state = file.read(plan.gradients.size, self.steps) or self._start()
+            if ledger is not None and not _is_paid(ledger, state):
                 state.entry = ledger.charge(
-                    plan.guarantee, estimator=type(self).__name__, parameters=self._described(), partition=partition
+                    plan.guarantee,
+                    estimator=type(self).__name__,
+                    parameters=self._described(),
+                    partition=partition,
+                    stepwise=True,
                 )
             with charged(state.entry):
                 codes = np.asarray(y() if callable(y) else y)
@@ -283,7 +297,7 @@ class DPTrainer:
                     raise InputError("y must hold one whole number for each record; its shape or dtype differs.")
                 if (codes >= plan.gradients.n_outputs).any():
                     raise InputError(f"y must hold positions below {plan.gradients.n_outputs}, the number of logits.")
-                self._train(plan, records, codes, state, file, progress)
+                self._train(plan, records, codes, state, file, ledger, progress)
         entry = state.entry
         at = None if entry is None else f"{entry.dataset}, release {entry.number}"
         # A copy of the public module, and not of the one that records have passed through.
@@ -300,6 +314,7 @@ class DPTrainer:
         codes: NDArray[Any],
         state: State,
         file: Checkpoint,
+        ledger: Ledger | None,
         progress: Callable[[int], object] | None,
     ) -> None:
         rates = np.concatenate(
@@ -311,6 +326,8 @@ class DPTrainer:
         set_weights(plan.gradients.module, self.selection, state.values)
         for step in range(state.begun, self.steps):
             file.write(state, step + 1)
+            if ledger is not None and state.entry is not None:
+                ledger.begin_step(state.entry, step)
             total = self._sum(plan, records, codes)
             noisy = plan.noise.release(total, self._source) * (self.clip / RADIUS / self.batch_size)
             state.velocity = (self.momentum * state.velocity + noisy).astype(np.float32)
@@ -348,18 +365,22 @@ class DPTrainer:
         names = ("steps", "sampling_rate", "batch_size", "clip", "momentum", "warmup_steps", "block")
         return {"budget": self.budget.to_dict(), **{name: getattr(self, name) for name in names}}
 
-    def _identity(self, plan: TrainingPlan, ledger: Ledger | None, partition: str | None) -> str:
-        """Return a digest of all that decides a run but the private records, its noise and its account among it."""
-        released = [release.to_dict() for release in plan.guarantee.releases]
-        account = [None if ledger is None else ledger.dataset, partition]
-        return sha256(json.dumps([plan.made_for, released, account], sort_keys=True).encode()).hexdigest()
-
-    def _digest(self, shape: tuple[int, ...]) -> str:
-        """Return a digest of the parameters, the module and the shape of a record."""
+    def _public(self, shape: tuple[int, ...], integral: bool) -> dict[str, Any]:
+        """Return all public things that decide a training but its noise, JSON-ready, by their names for people."""
         places = {name: None if p is None else p.tolist() for name, p in self.selection.items()}
-        seeded = self.random_state is not None
-        public = [self._described(), dict(self.learning_rate), places, list(shape), self.meaning, seeded]
-        return tensors_digest(json.dumps(public, sort_keys=True), self.module.state_dict().items())
+        public = {
+            **self._described(),
+            **self.meaning,
+            "learning_rate": dict(self.learning_rate),
+            "selection of weights": sha256(json.dumps(places, sort_keys=True).encode()).hexdigest(),
+            "shape of a record": list(shape),
+            "kind of records": "integers" if integral else "numbers",
+            "module": tensors_digest("", self.module.state_dict().items()),
+            "kind of randomness": "the system's" if self.random_state is None else "seeded",
+        }
+        # As a file gives it back.
+        found: dict[str, Any] = json.loads(as_json(public))
+        return found
 
 
 def records_of(X: Any) -> NDArray[Any]:
@@ -376,9 +397,18 @@ def records_of(X: Any) -> NDArray[Any]:
             records = np.asarray(X)
         except Exception:
             records = np.empty(0)  # refused below, without an exception that quotes values
-    if records.ndim < 2 or records.dtype.kind not in "fiub" or 0 in records.shape[1:]:
+    if records.ndim < 2 or records.dtype.kind not in "fiub" or records.dtype.char == "g" or 0 in records.shape[1:]:
         raise InputError("X must be an array of numbers of shape (n_records, ...), all records of one shape.")
-    return records
+    return records.astype(records.dtype.newbyteorder("="), copy=False)
+
+
+def _are_positions(places: Any, size: int) -> bool:
+    """Tell whether these are distinct places of a parameter, in order."""
+    if places is None:
+        return True
+    if not isinstance(places, np.ndarray) or places.dtype != np.int64 or places.ndim != 1 or not len(places):
+        return False
+    return bool(places[0] >= 0 and places[-1] < size and (np.diff(places) > 0).all())
 
 
 def weights_of(module: Any, selection: Selection) -> dict[str, NDArray[np.float32]]:
@@ -412,9 +442,12 @@ def set_weights(module: Any, selection: Selection, values: NDArray[np.float32]) 
         start += count
 
 
-def _is_paid(ledger: Ledger, state: State, steps: int) -> bool:
-    """Tell whether this ledger holds the charge of the run, and not that of a release that another run has made."""
-    if state.entry is None or state.entry.dataset != ledger.dataset:
-        return False
-    status = {release["number"]: release["status"] for release in ledger.releases()}.get(state.entry.number)
-    return status is not None and (status == CHARGED or state.begun == steps)
+def _is_paid(ledger: Ledger, state: State) -> bool:
+    """Tell whether this ledger holds the charge of the run, and refuse a state that another run has left behind."""
+    begun = None if state.entry is None else ledger.steps_begun(state.entry)
+    if begun is not None and begun > state.begun:
+        raise InputError(
+            f"the ledger knows of {begun} steps of this run, and the checkpoint of {state.begun}: another run went on "
+            "from a copy of it. Go on from the latest one, or remove this one to begin a new run, which pays again."
+        )
+    return begun is not None

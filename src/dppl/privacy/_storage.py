@@ -66,6 +66,15 @@ _RELEASES = sa.Table(
     sa.Column("released_at", sa.String(40)),
     sa.Column("model_sha256", sa.String(64)),
 )
+# Which steps of a training have begun, for those charges that say so. The table is made with the first of them, so a
+# ledger without one is read as it is, also where nothing can be written.
+_RUNS = sa.Table(
+    "dppl_runs",
+    sa.MetaData(),
+    sa.Column("release_id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("run", sa.String(32), nullable=False),
+    sa.Column("begun", sa.Integer, nullable=False),
+)
 
 
 def connect(path_or_url: str | os.PathLike[str], *, must_exist: bool) -> sa.Engine:
@@ -200,6 +209,25 @@ def add_charge(
         **texts,
     )
     return int(connection.execute(charge.returning(_RELEASES.c.id)).scalar_one())
+
+
+def add_run(connection: sa.Connection, number: int, run: str) -> None:
+    """Keep the name of the training that a charge pays for, of which no step has begun."""
+    _RUNS.create(connection, checkfirst=True)
+    connection.execute(_RUNS.insert().values(release_id=number, run=run, begun=0))
+
+
+def begun(connection: sa.Connection, number: int, run: str) -> int | None:
+    """Return how many steps of a training have begun; None if the charge is not its own."""
+    if not sa.inspect(connection).has_table(_RUNS.name):
+        return None
+    query = sa.select(_RUNS.c.begun).where(_RUNS.c.release_id == number, _RUNS.c.run == run)
+    return connection.execute(query).scalar_one_or_none()
+
+
+def set_begun(connection: sa.Connection, number: int, begun: int) -> None:
+    """Keep how many steps of the training of a charge have begun."""
+    connection.execute(_RUNS.update().where(_RUNS.c.release_id == number).values(begun=begun))
 
 
 def finish(connection: sa.Connection, number: int, *, model_sha256: str | None, tell_time: bool) -> None:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 from dppl import _validate
-from dppl.errors import ParameterError
+from dppl.errors import LedgerError, ParameterError
 from dppl.privacy import _storage
 from dppl.privacy._account import Account, routes
 from dppl.privacy._storage import CHARGED, RELEASED, SCHEMA_VERSION
@@ -33,10 +34,13 @@ class LedgerEntry:
     dataset : str
     number : int
         Number of the release in its ledger.
+    run : str, default=None
+        Name of the training that it pays for step by step: a random number, which no other charge in any ledger has.
     """
 
     dataset: str
     number: int
+    run: str | None = None
 
 
 class Ledger:
@@ -132,6 +136,7 @@ class Ledger:
         estimator: str = "",
         parameters: dict[str, Any] | None = None,
         partition: str | None = None,
+        stepwise: bool = False,
     ) -> LedgerEntry:
         """Pay for the releases of `guarantee`, or refuse and change nothing.
 
@@ -146,6 +151,9 @@ class Ledger:
         partition : str, default=None
             Name of a part of the data set that shares no record with parts of other names. Releases on such parts
             cost together the maximum over parts; that they are disjoint is the caller's word.
+        stepwise : bool, default=False
+            Whether it pays for a training that draws in steps and may be interrupted. Then `begin_step` keeps several
+            runs of it from drawing more than they paid for together.
 
         Returns
         -------
@@ -174,7 +182,48 @@ class Ledger:
                 partition_name=partition,
                 estimator=estimator,
             )
-        return LedgerEntry(self.dataset, number)
+            run = uuid4().hex if stepwise else None
+            if run is not None:
+                _storage.add_run(connection, number, run)
+        return LedgerEntry(self.dataset, number, run)
+
+    def steps_begun(self, entry: LedgerEntry) -> int | None:
+        """Return how many steps of a training have begun; None if this ledger does not hold its charge.
+
+        Parameters
+        ----------
+        entry : LedgerEntry
+            What `charge` returned, of this ledger or another.
+        """
+        with _storage.transaction(self._engine) as connection:
+            return self._begun(connection, entry)
+
+    def begin_step(self, entry: LedgerEntry, step: int) -> None:
+        """Keep that a step of a training begins, once and for all. It is called before the step draws.
+
+        Parameters
+        ----------
+        entry : LedgerEntry
+            What `charge` returned with ``stepwise=True``.
+        step : int
+            Steps count from 0.
+
+        Raises
+        ------
+        LedgerError
+            If this step or a later one has begun before, in another run that went on from the same state, or the ledger
+            does not hold the charge.
+        """
+        with _storage.transaction(self._engine) as connection:
+            begun = self._begun(connection, entry)
+            if begun is None:
+                raise LedgerError(f"the ledger does not hold the charge of this training of {self.dataset!r} any more.")
+            if begun > step:
+                raise LedgerError(
+                    f"step {step + 1} of the training that release {entry.number} of {self.dataset!r} paid for has "
+                    "begun before, in another run that went on from a copy of the checkpoint."
+                )
+            _storage.set_begun(connection, entry.number, step + 1)
 
     def check(self, guarantee: Guarantee, *, partition: str | None = None) -> None:
         """Refuse what `charge` would refuse now, and charge nothing: for asking before long work.
@@ -241,6 +290,11 @@ class Ledger:
             "left": self.left(),
             "releases": self.releases(),
         }
+
+    def _begun(self, connection: Any, entry: LedgerEntry) -> int | None:
+        if entry.run is None or entry.dataset != self.dataset:
+            return None
+        return _storage.begun(connection, entry.number, entry.run)
 
 
 def accounts(path_or_url: str | os.PathLike[str]) -> list[Ledger]:
