@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,10 +26,13 @@ from dppl.estimators.public_data import refuse_private_as_public
 from dppl.estimators.reading import as_labels
 from dppl.estimators.registry import BY_METHOD, method_for
 from dppl.estimators.splitters import whole_public_rows
-from dppl.privacy import Budget, Guarantee, Ledger
+from dppl.privacy import Budget, Guarantee
 from dppl.training import workflow
 from dppl.training.descriptions import described, embed_examples, names_by_default
 from dppl.training.items import Items, check_items, embed_items
+
+if TYPE_CHECKING:
+    from dppl.privacy import Ledger
 
 
 def _has_probabilities(self: PrivateClassifier) -> bool:
