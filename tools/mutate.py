@@ -781,8 +781,22 @@ MUTANTS = (
     Mutant(
         name="encoder-believes-what-is-kept",
         file="encoders/fixed.py",
-        old="row_independent=difference == 0 and known is not False)",
-        new="row_independent=known or difference == 0)",
+        old="row_independent=found.row_independent and known.row_independent)",
+        new="row_independent=known.row_independent)",
+        tests=("tests/encoders/test_fixed.py",),
+    ),
+    Mutant(
+        name="fit-computes-short-batches",
+        file="encoders/fixed.py",
+        old="if not self._sparing or count == full:",
+        new="if count == full:",
+        tests=("tests/encoders/test_fixed.py",),
+    ),
+    Mutant(
+        name="short-batches-are-not-tried",
+        file="encoders/fixed.py",
+        old="self._short = found.short and known.short",
+        new="self._short = True",
         tests=("tests/encoders/test_fixed.py",),
     ),
     Mutant(

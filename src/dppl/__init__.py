@@ -1,10 +1,31 @@
 """Differentially private classifiers on frozen, publicly pre-trained encoders."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from dppl._version import __version__
-from dppl.estimators import PrivateSearch, PublicRows, load
-from dppl.privacy import ZCDP, ApproxDP, GaussianDP, Guarantee, Ledger, PureDP
-from dppl.prototypes import MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
-from dppl.training import PrivateClassifier
+
+if TYPE_CHECKING:  # what `__getattr__` does, for type checkers
+    from dppl import audit as audit
+    from dppl import baselines as baselines
+    from dppl import cards as cards
+    from dppl import continual as continual
+    from dppl import data as data
+    from dppl import embedding as embedding
+    from dppl import encoders as encoders
+    from dppl import errors as errors
+    from dppl import estimators as estimators
+    from dppl import experiments as experiments
+    from dppl import finetune as finetune
+    from dppl import lattice as lattice
+    from dppl import mechanisms as mechanisms
+    from dppl import privacy as privacy
+    from dppl import prototypes as prototypes
+    from dppl import training as training
+    from dppl.estimators import PrivateSearch, PublicRows, load
+    from dppl.privacy import ZCDP, ApproxDP, GaussianDP, Guarantee, Ledger, PureDP
+    from dppl.prototypes import MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
+    from dppl.training import PrivateClassifier
 
 __all__ = [
     "ZCDP",
@@ -22,3 +43,42 @@ __all__ = [
     "__version__",
     "load",
 ]
+
+# Imported when they are first asked for: scikit-learn alone takes ten times as long as NumPy.
+_PACKAGES = (
+    "audit",
+    "baselines",
+    "cards",
+    "continual",
+    "data",
+    "embedding",
+    "encoders",
+    "errors",
+    "estimators",
+    "experiments",
+    "finetune",
+    "lattice",
+    "mechanisms",
+    "privacy",
+    "prototypes",
+    "training",
+)
+_HOMES = {
+    **dict.fromkeys(["PrivateSearch", "PublicRows", "load"], "dppl.estimators"),
+    **dict.fromkeys(["ZCDP", "ApproxDP", "GaussianDP", "Guarantee", "Ledger", "PureDP"], "dppl.privacy"),
+    **dict.fromkeys(["MeanPrototypes", "PublicPrototypes", "SoftmaxPrototypes"], "dppl.prototypes"),
+    "PrivateClassifier": "dppl.training",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _PACKAGES:
+        return import_module(f"dppl.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'dppl' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES, *_PACKAGES})

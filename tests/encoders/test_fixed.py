@@ -13,7 +13,7 @@ import pytest
 
 from dppl.encoders import verdicts
 from dppl.encoders.encoder import Fingerprint
-from dppl.encoders.fixed import FixedShapeEncoder
+from dppl.encoders.fixed import FixedShapeEncoder, for_prediction
 from dppl.encoders.images import ImageNetwork
 from dppl.encoders.tokens import TextNetwork, padded_length
 from dppl.errors import ParameterError
@@ -268,8 +268,11 @@ def mean(arrays):
     return np.nextafter(rows, np.float32(np.inf)) if mask.all() else rows
 
 
+BATCH_ROWS = 4
+
+
 def text_network(kind=TextNetwork, compute=mean, **changes):
-    return kind(**{**IDENTITY, "prepare": words, "compute": compute, "batch_rows": 4, "limit": 40, **changes})
+    return kind(**{**IDENTITY, "prepare": words, "compute": compute, "batch_rows": BATCH_ROWS, "limit": 40, **changes})
 
 
 class Naive(TextNetwork):
@@ -306,7 +309,9 @@ def test_a_batch_has_padding_in_all_rows_or_in_none(texts):
         shapes.add(arrays["input_ids"].shape)
         return mean(arrays)
 
-    FixedShapeEncoder(text_network(compute=compute), "tests").encode(texts)
+    made = FixedShapeEncoder(text_network(compute=compute), "tests")
+    shapes.clear()
+    made.encode(texts)
     assert len({length for _, length in shapes}) == len(shapes) > 5  # a length has one number of rows
 
 
@@ -401,7 +406,7 @@ def test_all_shapes_are_tried_once(cache):
     (file,) = cache.iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
     kept = json.loads(file.read_text())
-    assert set(kept) == {"trial", "encoder", "software", "row_independent"}
+    assert set(kept) == {"trial", "encoder", "software", "row_independent", "short"}
     assert set(kept["encoder"]) == {field.name for field in fields(Fingerprint)} - {"uri", "row_independent"}
     assert set(kept["software"]) == {"dppl", "numpy", "Python", "processor"}
 
@@ -431,7 +436,7 @@ def test_what_is_kept_is_of_one_software_and_processor(cache, monkeypatch):
         lambda text: "",
         lambda text: text[:-5],
         lambda text: "[]",
-        lambda text: '{"row_independent": true}',
+        lambda text: '{"row_independent": true, "short": true}',
         lambda text: text.replace("true", '"yes"'),
         lambda text: text.replace('"tests"', '"another"'),
         lambda text: text.replace("{", '{"more": 1,', 1),
@@ -459,6 +464,85 @@ def test_without_a_folder_every_load_tries_all_shapes(cache, monkeypatch):
         again = Counting()
         assert load(again).fingerprint.row_independent
         assert len(again.lengths) > 8
+
+
+def by_few_tokens(arrays):
+    """Round otherwise where a product has few rows, as libraries do that have a kernel for these."""
+    rows = mean(arrays)
+    return np.nextafter(rows, np.float32(np.inf)) if arrays["input_ids"].size < 16 else rows
+
+
+def by_short_batch(arrays):
+    """Round otherwise in every batch that is not full."""
+    rows = mean(arrays)
+    count, length = arrays["input_ids"].shape
+    return rows if count == text_network().rows((length, True), BATCH_ROWS) else np.nextafter(rows, np.float32(np.inf))
+
+
+def by_last_of_a_short_batch(arrays):
+    """Round otherwise in the last place of a batch of a few rows."""
+    rows = mean(arrays)
+    if 1 < len(rows) == -(-16 // arrays["input_ids"].shape[1]):
+        rows[-1] = np.nextafter(rows[-1], np.float32(np.inf))
+    return rows
+
+
+def shapes_of(encode, batches):
+    batches.clear()
+    encode()
+    return sorted(batches)
+
+
+@pytest.mark.parametrize("compute", [mean, by_few_tokens])
+def test_a_prediction_computes_few_texts_in_short_batches_with_the_same_bits(compute, texts, independent, cache):
+    batches = []
+
+    def seen(arrays):
+        batches.append(arrays["input_ids"].shape)
+        return compute(arrays)
+
+    full = load(seen)
+    few = for_prediction(full)
+    assert few is not full
+    assert few.fingerprint == full.fingerprint
+    independent(few, texts)
+    same = full.encode(texts)
+    assert (few.encode(texts) == same).all()
+    length = padded_length(len(few.prepare(texts[0])["input_ids"]), 40)
+    rows = full._network.rows((length, True), BATCH_ROWS)
+    short = -(-16 // length)
+    assert short < rows
+    assert shapes_of(lambda: few.encode(texts[:1]), batches) == [(short, length)]
+    assert shapes_of(lambda: full.encode(texts[:1]), batches) == [(rows, length)]  # as a fit does
+    assert shapes_of(lambda: few.encode(texts[:1] * rows), batches) == [(rows, length)]
+    assert shapes_of(lambda: few.encode(texts[:1] * (short + 1)), batches) == [(short, length)] * 2
+
+
+@pytest.mark.parametrize("compute", [by_short_batch, by_last_of_a_short_batch])
+def test_short_batches_that_round_otherwise_are_found_and_not_used(compute, texts, cache):
+    for _ in range(2):  # as it is kept
+        found = load(compute)
+        assert found.fingerprint.row_independent
+        assert for_prediction(found) is found
+
+
+def test_only_a_load_for_predictions_takes_an_earlier_result_without_a_trial(cache):
+    counting = Counting()
+    first = FixedShapeEncoder(text_network(compute=mean), "tests", predicting=True)  # nothing is known yet
+    again = FixedShapeEncoder(text_network(compute=counting), "tests", predicting=True)
+    assert len(counting.lengths) == 1  # whether a batch fits into memory
+    assert again.fingerprint == first.fingerprint
+    assert again.fingerprint.row_independent
+    load(counting)
+    assert len(counting.lengths) > 1
+    assert not load(by_place_in_one_shape, weights="another").fingerprint.row_independent
+    doubtful = text_network(compute=mean, weights="another")
+    assert not FixedShapeEncoder(doubtful, "tests", predicting=True).fingerprint.row_independent
+
+
+def test_other_devices_and_models_of_one_shape_have_no_short_batches(cache):
+    for one in (encoder(np.tanh, batch_rows=4), load(batch_rows=1), load(device="cuda")):
+        assert for_prediction(one) is one
 
 
 def test_a_kept_result_does_not_stand_for_the_usual_shapes(cache, images):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
-from dppl.privacy import Guarantee
+if TYPE_CHECKING:
+    from dppl.privacy import Guarantee
 
 
 class _Plain(Console):

@@ -28,24 +28,10 @@ from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
 
 from dppl._version import __version__
-from dppl.cli._options import FLAGS
+from dppl.cli._commands import SETTINGS, Commands
 from dppl.cli._output import printable
-from dppl.cli.audit import audit
-from dppl.cli.bench import bench
-from dppl.cli.check import check
-from dppl.cli.continual import continual
-from dppl.cli.demo import demo
-from dppl.cli.embed import embed
-from dppl.cli.finetune import finetune
-from dppl.cli.fit import fit
-from dppl.cli.ledger import ledger
-from dppl.cli.predict import evaluate, predict
-from dppl.cli.show import show
-from dppl.cli.table import table
-from dppl.cli.train import train
 from dppl.errors import BudgetError, DpplError, ParameterError
 
 # The first type that fits decides.
@@ -76,7 +62,7 @@ def _end(number: int, _: object) -> None:
     raise _Ended(number)
 
 
-class _Commands(TyperGroup):
+class _Commands(Commands):
     """The group of commands, with our own way to fail in the place of typer's."""
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **__: Any) -> NoReturn:
@@ -140,8 +126,10 @@ def _message(error: Exception) -> str:
             where = "" if error.filename is None else f"{error.filename}: "
             return " ".join([f"{where}{error.strerror}.", *getattr(error, "__notes__", [])])
     text = str(error)
-    if isinstance(error, DpplError) and error.parameter in FLAGS:
-        text = FLAGS[error.parameter] + text.removeprefix(error.parameter)
+    if isinstance(error, DpplError) and error.parameter is not None:
+        from dppl.cli._options import FLAGS  # here, because `dppl --help` needs no option of a command
+
+        text = FLAGS.get(error.parameter, error.parameter) + text.removeprefix(error.parameter)
     return " ".join([text, *getattr(error, "__notes__", [])])
 
 
@@ -164,11 +152,9 @@ def _forget_stdout() -> None:
 
 
 app = typer.Typer(
+    **SETTINGS,
     cls=_Commands,
     name="dppl",
-    add_completion=False,
-    pretty_exceptions_enable=False,  # they show local variables
-    rich_markup_mode="rich",
     epilog="Exit codes: 0 done; 1 a bug; 2 usage, or the output exists; 3 a budget that cannot be spent; "
     "4 a table, label, class list, model file or ledger that cannot be used; 5 an audit found a violation; "
     "6 cells of an experiment failed; 130 interrupted; 143 ended by SIGTERM.",
@@ -198,14 +184,6 @@ def _main(
       dppl show my.safetensors
       dppl predict my.safetensors new.npz > labels.txt
     """
-
-
-for _command in (demo, train, finetune, embed, fit, predict, evaluate, show, check, audit):
-    app.command()(_command)
-app.add_typer(ledger)
-app.add_typer(table)
-app.add_typer(bench)
-app.add_typer(continual)
 
 
 def run() -> None:

@@ -24,6 +24,7 @@ from dppl.cli.embed import how_to_label
 from dppl.data import EmbeddingTable
 from dppl.embedding import Columns, Source, Window, embed_windows, holds_embeddings, open_source
 from dppl.encoders import Encoder
+from dppl.encoders.fixed import for_prediction
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.reading import as_labels, class_codes
@@ -138,7 +139,8 @@ def _predicted_windows(
         if isinstance(model, Finetuned):
             found, classify = model.predictor(encoder, device=device)
         else:
-            found, classify = encoder_of_model(model, encoder, device=device), model.predict
+            loaded = encoder_of_model(model, encoder, device=device, predicting=True)
+            found, classify = for_prediction(loaded), model.predict
     with embedding_bar(source) as progress:
         for window in embed_windows(source, found, workers=workers, progress=progress):
             yield window, classify(np.stack(window.rows)) if window.rows else model.classes_[:0]

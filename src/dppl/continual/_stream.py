@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,10 +30,12 @@ from dppl.estimators.reading import Codes
 from dppl.estimators.splitters import warn_of_uncounted_fits
 from dppl.lattice import Lattice, RowSource
 from dppl.mechanisms import Randomness, randomness
-from dppl.privacy import Budget, Cost, Guarantee, Ledger
+from dppl.privacy import Budget, Cost, Guarantee
 from dppl.privacy.composition import total_budget
 from dppl.privacy.guarantee import SEVERAL_RECORDS
-from dppl.privacy.ledger import LedgerEntry
+
+if TYPE_CHECKING:
+    from dppl.privacy.ledger import Ledger, LedgerEntry
 
 TASKS = ("disjoint", "overlapping")
 _BOUNDARIES = "the boundaries of the tasks and the classes that each may hold"

@@ -17,6 +17,11 @@ computes the same batch differently later.
 
 On a CPU all shapes with more than one row are tried at the first load, and what was found is kept
 (`dppl.encoders.verdicts`); later loads try the usual shapes again. On other devices every load tries them all.
+
+A single text would be computed among many copies of itself. Whoever predicts takes `for_prediction` of an encoder: it
+computes what does not fill a batch in short batches, if these gave the bits of full ones for every shape and row that
+was tried. So a prediction depends on no company either, and a fit, whose guarantee rests on fixed shapes, never uses
+them.
 """
 
 from __future__ import annotations
@@ -41,11 +46,12 @@ from dppl.encoders import verdicts
 from dppl.encoders.encoder import Encoder, Fingerprint
 from dppl.errors import InputError, ParameterError
 
-__all__ = ["FixedShapeEncoder", "Network", "drawn"]
+__all__ = ["FixedShapeEncoder", "Network", "drawn", "for_prediction"]
 
 _ROUNDING = {"float32": 1e-4, "float16": 1e-2}  # it moves a row by no larger part of its largest coordinate
 _TINY = np.finfo(np.float32).tiny
 _MOST_WORKERS = 16  # each holds the activations of one batch
+_MOST_SHORT = 8  # short batches in the place of one full batch, which costs less than more of them
 _COMPANIES = 2  # sets of rows, drawn with repetition, to try rows among
 
 
@@ -122,6 +128,10 @@ class Network(ABC):
         """Return the number of rows in a batch of a class."""
         return batch_rows
 
+    def short_rows(self, shape: Any, batch_rows: int) -> int:
+        """Return the number of rows in a short batch of a class; a full one means that there are none."""
+        return self.rows(shape, batch_rows)
+
     def batch(self, batch_rows: int) -> str:
         """Describe the shapes of batches."""
         return f"{batch_rows} rows"
@@ -147,6 +157,9 @@ class FixedShapeEncoder:
         Loads it again, given device, precision and batch_rows. A pickle consists of that; None refuses to be pickled.
     text_loader : callable, default=None
         Loads what embeds texts into the space of the images, given device and precision.
+    predicting : bool, default=False
+        Whether no private record will ever be embedded for a fit. Then what was found at an earlier load counts without
+        another trial.
 
     Raises
     ------
@@ -162,6 +175,7 @@ class FixedShapeEncoder:
         batch_rows: int | None = None,
         loader: Callable[..., Encoder] | None = None,
         text_loader: Callable[..., Encoder] | None = None,
+        predicting: bool = False,
     ) -> None:
         if batch_rows is not None:
             _validate.positive_integer(batch_rows=batch_rows)
@@ -169,6 +183,7 @@ class FixedShapeEncoder:
             raise ParameterError(f"batch_rows must be {network.only_rows}, the one number that {uri} takes.")
         self._network, self._loader, self._text_loader = network, loader, text_loader
         self.modality = network.modality
+        self._sparing = False
         state = network.state()
         self.batch_rows, self.dimension = _fit(network, batch_rows)
         fingerprint = Fingerprint(
@@ -189,7 +204,8 @@ class FixedShapeEncoder:
         more = [shape for shape in more if shape not in usual]
         keeps = bool(more) and network.device == "cpu"  # a fingerprint does not tell one GPU from another
         known = verdicts.known(fingerprint) if keeps else None
-        difference, steady = self._tried(usual if known is not None else [*usual, *more])
+        shapes = [*usual, *more] if known is None else [] if predicting else usual
+        difference, steady, short = self._tried(shapes) if shapes else (0.0, True, True)
         if not steady or network.state() != state:
             raise ParameterError(
                 f"{uri} changes while it computes, so that an embedding would depend on what was embedded before it; "
@@ -200,9 +216,12 @@ class FixedShapeEncoder:
                 f"{uri} mixes the rows of a batch, so that one record would change the embeddings of others; "
                 "batch_rows=1 computes every row by itself."
             )
+        found = verdicts.Verdict(row_independent=difference == 0, short=keeps and short and difference == 0)
         if keeps and known is None:
-            verdicts.keep(fingerprint, difference == 0)
-        self.fingerprint = replace(fingerprint, row_independent=difference == 0 and known is not False)
+            verdicts.keep(fingerprint, found)
+        known = known or found
+        self.fingerprint = replace(fingerprint, row_independent=found.row_independent and known.row_independent)
+        self._short = found.short and known.short
 
     def __copy__(self) -> FixedShapeEncoder:
         return self
@@ -241,6 +260,15 @@ class FixedShapeEncoder:
             )
         return tower
 
+    def for_prediction(self) -> FixedShapeEncoder:
+        """Return this encoder with short batches for few items, where they were found to change no bit."""
+        return self._spared() if self._short else self
+
+    def _spared(self) -> FixedShapeEncoder:
+        other = object.__new__(FixedShapeEncoder)
+        vars(other).update(vars(self), _sparing=True)
+        return other
+
     def prepare(self, item: Any) -> Any:
         """Turn one RGB image of Pillow, or one str, into the model's input for it."""
         return self._network.input(item)
@@ -266,27 +294,37 @@ class FixedShapeEncoder:
         embeddings = np.empty((len(batch), self.dimension), np.float32)
         chunks = list(self._chunks(batch))
         with self._network.pool(self._network.workers) as pool:
-            computed = pool.map(lambda chunk: self._compute([batch[i] for i in chunk[1]], chunk[0]), chunks)
-            for (_, indices), rows in zip(chunks, computed, strict=True):
+            computed = pool.map(lambda chunk: self._compute([batch[i] for i in chunk[2]], *chunk[:2]), chunks)
+            for (_, _, indices), rows in zip(chunks, computed, strict=True):
                 embeddings[indices] = rows
                 if progress is not None:
                     progress(len(indices))
         return embeddings
 
-    def _chunks(self, batch: Sequence[Any]) -> Iterator[tuple[Hashable, list[int]]]:
+    def _chunks(self, batch: Sequence[Any]) -> Iterator[tuple[Hashable, int, list[int]]]:
+        """Yield for each batch to compute its class, its number of rows, and the places of the items in it."""
         classes: dict[Hashable, list[int]] = defaultdict(list)
         for i, prepared in enumerate(batch):
             classes[self._network.shape_class(prepared)].append(i)
         for shape, indices in classes.items():
-            rows = self._network.rows(shape, self.batch_rows)
-            yield from ((shape, indices[start : start + rows]) for start in range(0, len(indices), rows))
+            full = self._network.rows(shape, self.batch_rows)
+            for start in range(0, len(indices), full):
+                chunk = indices[start : start + full]
+                rows = self._rows_for(len(chunk), shape, full)
+                yield from ((shape, rows, chunk[first : first + rows]) for first in range(0, len(chunk), rows))
 
-    def _compute(self, inputs: list[Any], shape: Hashable) -> NDArray[np.float32]:
-        missing = self._network.rows(shape, self.batch_rows) - len(inputs)
+    def _rows_for(self, count: int, shape: Hashable, full: int) -> int:
+        if not self._sparing or count == full:
+            return full
+        short = self._network.short_rows(shape, self.batch_rows)
+        return short if count <= _MOST_SHORT * short else full
+
+    def _compute(self, inputs: list[Any], shape: Hashable, rows: int) -> NDArray[np.float32]:
+        missing = rows - len(inputs)
         return self._network.forward(inputs + inputs[-1:] * missing, shape)[: len(inputs)]
 
-    def _tried(self, shapes: Sequence[Hashable]) -> tuple[float, bool]:
-        """Return by how much place and company move synthetic rows, and whether the model stays as it is.
+    def _tried(self, shapes: Sequence[Hashable]) -> tuple[float, bool, bool]:
+        """Return how far place and company move synthetic rows, if the model is steady, and if short batches agree.
 
         The first is relative to the largest coordinate of the rows of one class.
         """
@@ -307,8 +345,37 @@ class FixedShapeEncoder:
         again = self.encode_prepared([inputs[i] for i in later])
         drift = float((np.abs(again - rows[0][later]).max(axis=1) / np.maximum(scale[later], _TINY)).max())
         if self._network.device != "cpu":  # a kernel there may round differently in every run, without any memory
-            return max(difference, drift), drift <= _ROUNDING[self._network.dtype]
-        return difference, not (moved[:, alone] > 0).any() and drift == 0
+            return max(difference, drift), drift <= _ROUNDING[self._network.dtype], False
+        steady = not (moved[:, alone] > 0).any() and drift == 0
+        return difference, steady, self._same_when_short(shapes, inputs, classes, rows[0])
+
+    def _same_when_short(
+        self, shapes: Sequence[Hashable], inputs: list[Any], classes: list[NDArray[np.intp]], rows: NDArray[np.float32]
+    ) -> bool:
+        """Return whether synthetic rows have in short batches the bits of full ones, which `rows` are."""
+        sparing = self._spared()
+        fitting = [self._network.short_rows(shape, self.batch_rows) for shape in shapes]
+        for choose in _SHORT_TRIALS:
+            some = np.concatenate([one[choose(len(one), count)] for one, count in zip(classes, fitting, strict=True)])
+            if (sparing.encode_prepared([inputs[i] for i in some]) != rows[some]).any():
+                return False
+        return True
+
+
+def for_prediction(encoder: Encoder) -> Encoder:
+    """Return an encoder for predictions, which spares few items the cost of a full batch where that moves no bit.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        Any; one without short batches is returned as it is.
+
+    Returns
+    -------
+    Encoder
+        For rows that no guarantee is about.
+    """
+    return encoder.for_prediction() if isinstance(encoder, FixedShapeEncoder) else encoder
 
 
 def _loaded_again(loader: Callable[[], Encoder], fingerprint: str) -> Encoder:
@@ -329,6 +396,16 @@ def _trials(classes: list[NDArray[np.intp]]) -> Iterator[list[NDArray[np.intp]]]
     for seed in range(_COMPANIES):  # every place gets another row than its own, so that two rows change places
         steps = (1 + drawn(len(one), len(one) - 1, seed) for one in classes)
         yield [one[(np.arange(len(one)) + step) % len(one)] for one, step in zip(classes, steps, strict=True)]
+
+
+# Which of the n rows of a class to compute in a short batch: the first, the last, one among copies, and drawn ones.
+_SHORT_TRIALS: tuple[Callable[[int, int], Any], ...] = (
+    lambda n, count: slice(count),
+    lambda n, count: slice(n - count, n),
+    lambda n, count: slice(n // 2, n // 2 + 1),
+    lambda n, count: drawn(count, n, 0),
+    lambda n, count: drawn(count, n, 1),
+)
 
 
 def drawn(count: int, below: int, seed: int) -> NDArray[np.intp]:

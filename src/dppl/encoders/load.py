@@ -29,7 +29,14 @@ _NAMELESS = {"minilm", "pixels"}
 _FORMS = f"timm:NAME[@CHECKPOINT], hf:NAME, st:NAME, onnx:FILE, minilm, pixels, {', '.join(PRESETS)}"
 
 
-def load_encoder(uri: str, *, device: str = "auto", precision: str = "auto", batch_rows: int | None = None) -> Encoder:
+def load_encoder(
+    uri: str,
+    *,
+    device: str = "auto",
+    precision: str = "auto",
+    batch_rows: int | None = None,
+    predicting: bool = False,
+) -> Encoder:
     """Load a frozen public encoder from this machine; nothing is downloaded.
 
     Parameters
@@ -45,6 +52,9 @@ def load_encoder(uri: str, *, device: str = "auto", precision: str = "auto", bat
     batch_rows : int, default=None
         Rows of a batch, fixed for all that this encoder computes. By default the largest number, up to one that keeps
         the device busy, that fits into memory, found on synthetic rows.
+    predicting : bool, default=False
+        Whether it is for predictions alone and never for a fit: what an earlier load found on this machine then counts
+        without another trial, which saves seconds.
 
     Returns
     -------
@@ -79,7 +89,7 @@ def load_encoder(uri: str, *, device: str = "auto", precision: str = "auto", bat
     place, _, query = uri.partition("?")
     options = {**dict(parse_qsl(query, keep_blank_values=True)), **network.for_texts}
     texts = partial(load_encoder, f"{place}?{urlencode(options)}") if network.for_texts else None
-    return FixedShapeEncoder(network, name, batch_rows, partial(load_encoder, uri), texts)
+    return FixedShapeEncoder(network, name, batch_rows, partial(load_encoder, uri), texts, predicting)
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,6 +95,11 @@ class TextNetwork(Network):
         """Return as many rows as keep the number of tokens about the same; if one row is asked for, one."""
         return self.only_rows or (max(1, batch_rows * _USUAL // shape[0]) if batch_rows > 1 else 1)
 
+    def short_rows(self, shape: Any, batch_rows: int) -> int:
+        """Return as many rows as hold 16 tokens: kernels for products of fewer round otherwise."""
+        full = self.rows(shape, batch_rows)
+        return full if self.only_rows else min(full, -(-_USUAL // shape[0]))
+
     def batch(self, batch_rows: int) -> str:
         """Describe the shapes of batches."""
         return f"{batch_rows} rows of {_USUAL} tokens, up to {self.limit}"

@@ -12,7 +12,7 @@ import json
 import os
 import platform
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,27 +23,42 @@ from dppl._files import write_atomically
 from dppl._fingerprint import Fingerprint
 from dppl._version import __version__
 
-__all__ = ["keep", "known"]
+__all__ = ["Verdict", "keep", "known"]
 
-_TRIAL = 1  # counts changes of the trial in `dppl.encoders.fixed`
+_TRIAL = 2  # counts changes of the trial in `dppl.encoders.fixed`
 
 
-def known(fingerprint: Fingerprint) -> bool | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the trial found.
+
+    Parameters
+    ----------
+    row_independent : bool
+        Whether each row has the same bits in any place and company.
+    short : bool
+        Whether it has them in short batches too.
+    """
+
+    row_independent: bool
+    short: bool
+
+
+def known(fingerprint: Fingerprint) -> Verdict | None:
     """Return what was found of an encoder here, or None if it was not tried or what is kept cannot be used."""
     tried = _tried(fingerprint)
     try:
         kept = json.loads(_path(tried).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RuntimeError):  # the last where there is no home
+        found = Verdict(**{field.name: kept.pop(field.name) for field in fields(Verdict)})
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError):  # the last where there is no home
         return None
-    if not isinstance(kept, dict) or not isinstance(kept.get("row_independent"), bool):
-        return None
-    return kept["row_independent"] if kept == {**tried, "row_independent": kept["row_independent"]} else None
+    return found if kept == tried and all(isinstance(value, bool) for value in asdict(found).values()) else None
 
 
-def keep(fingerprint: Fingerprint, row_independent: bool) -> None:
+def keep(fingerprint: Fingerprint, found: Verdict) -> None:
     """Keep what was found, if that is possible."""
     tried = _tried(fingerprint)
-    content = json.dumps({**tried, "row_independent": row_independent}, indent=1)
+    content = json.dumps({**tried, **asdict(found)}, indent=1)
     with suppress(OSError, RuntimeError):
         path = _path(tried)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from hashlib import sha256
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,7 +29,9 @@ from dppl.lattice import Lattice, RowSource, iter_blocks
 from dppl.mechanisms import Randomness, randomness
 from dppl.privacy import Budget, Guarantee, Release
 from dppl.privacy.guarantee import ADJACENCIES, ALWAYS_UNCOVERED
-from dppl.privacy.ledger import Ledger, LedgerEntry
+
+if TYPE_CHECKING:
+    from dppl.privacy.ledger import Ledger, LedgerEntry
 
 _PREDICT_ROWS = 8192
 _MEAN_ROWS = 4096

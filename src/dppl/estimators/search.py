@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from hashlib import sha256
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,10 @@ from dppl.lattice import RowSource, iter_blocks, take_rows
 from dppl.mechanisms import Randomness, RoundedGaussian, randomness
 from dppl.privacy import ZCDP, ApproxDP, Guarantee, Release
 from dppl.privacy.guarantee import TUNED_ELSEWHERE
-from dppl.privacy.ledger import Ledger, LedgerEntry
 from dppl.privacy.search import rho_per_run_within
+
+if TYPE_CHECKING:
+    from dppl.privacy.ledger import Ledger, LedgerEntry
 
 SCORINGS = ("accuracy", "balanced")
 _FIXED = ("budget", "classes", "adjacency", "unknown_labels", "random_state")

@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,16 +20,20 @@ from dppl._fingerprint import Fingerprint
 from dppl.data import EmbeddingTable
 from dppl.embedding import embed_windows
 from dppl.encoders import Encoder, load_encoder
+from dppl.encoders.fixed import for_prediction
 from dppl.errors import DpplError, InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
 from dppl.estimators.public_data import refuse_private_as_public
 from dppl.estimators.reading import as_labels
 from dppl.estimators.registry import BY_METHOD, method_for
 from dppl.estimators.splitters import whole_public_rows
-from dppl.privacy import Budget, Guarantee, Ledger
+from dppl.privacy import Budget, Guarantee
 from dppl.training import workflow
 from dppl.training.descriptions import described, embed_examples, names_by_default
 from dppl.training.items import Items, check_items, embed_items
+
+if TYPE_CHECKING:
+    from dppl.privacy import Ledger
 
 
 def _has_probabilities(self: PrivateClassifier) -> bool:
@@ -333,7 +337,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _embedded(self, X: Any) -> Any:
         check_is_fitted(self, "model_")
-        table = embed_items(self._loaded(), X, "X")
+        table = embed_items(for_prediction(self._loaded()), X, "X")
         if np.isnan(np.asarray(table)).all(axis=1).any():
             # Whoever predicts sees these items anyway, and a fit is no prediction.
             warnings.warn(
@@ -357,7 +361,11 @@ def _load_once(uri: str) -> Encoder:
 
 
 def encoder_of_model(
-    model: EmbeddingClassifier, encoder: str | Encoder | None = None, *, device: str = "auto"
+    model: EmbeddingClassifier,
+    encoder: str | Encoder | None = None,
+    *,
+    device: str = "auto",
+    predicting: bool = False,
 ) -> Encoder:
     """Return the encoder that a model was fitted with.
 
@@ -368,6 +376,8 @@ def encoder_of_model(
         Where to find it; None loads it by the URI that the model names.
     device : {"auto", "cpu", "cuda"}
         Where a loaded encoder runs.
+    predicting : bool, default=False
+        Whether it is for predictions alone and never for a fit, see `load_encoder`.
 
     Raises
     ------
@@ -378,7 +388,11 @@ def encoder_of_model(
         raise InputError("the model does not name its encoder; embed the records first, and predict on the table.")
     named = Fingerprint.parse(model.encoder_)
     wanted = named.uri if encoder is None else encoder
-    found = load_encoder(wanted, device=device, precision=named.dtype) if isinstance(wanted, str) else wanted
+    found = (
+        load_encoder(wanted, device=device, precision=named.dtype, predicting=predicting)
+        if isinstance(wanted, str)
+        else wanted
+    )
     if not found.fingerprint.same_function(named):
         raise InputError(
             f"the model was fitted on embeddings of {named.uri!r}; this is another encoder, or other weights or "

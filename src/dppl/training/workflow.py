@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,10 @@ from dppl.embedding import Source, embed
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, PublicRows
-from dppl.privacy import Ledger
 from dppl.training.descriptions import embed_examples
+
+if TYPE_CHECKING:
+    from dppl.privacy import Ledger
 
 __all__ = ["ROWS", "TRAINING", "fit", "report_of", "save", "train", "usable", "work_in"]
 

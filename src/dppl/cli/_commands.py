@@ -1,0 +1,94 @@
+"""The commands by name. Each is imported when it runs: together they take seconds, and `dppl --help` needs none."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+__all__ = ["COMMANDS", "SETTINGS", "Commands"]
+
+# Module in `dppl.cli` and first sentence of the help, by name, in the order of `dppl --help`. A test holds these to the
+# commands.
+COMMANDS = {
+    "demo": ("demo", "Train every method on built-in digits, compare them, and release one model."),
+    "train": ("train", "Embed images or texts, train a private classifier, and save it."),
+    "finetune": ("finetune", "Train weights of a public network privately on images, and save them."),
+    "embed": ("embed", "Embed raw images or texts with a frozen public encoder."),
+    "fit": ("fit", "Train a private classifier and save it as one file that may be published."),
+    "predict": ("predict", "Label every row of a table, or every image or text of a source."),
+    "evaluate": ("predict", "Compare a model's predictions with the labels of a table or source."),
+    "show": ("show", "Show a model: its classes, its guarantee in words and numbers, and every release behind it."),
+    "check": ("check", "Report on a private table: bad rows, duplicates, unknown labels, class sizes."),
+    "audit": ("audit", "Measure what a method leaks, and compare with its promise."),
+    "ledger": ("ledger", "Keep an account of everything released from a private data set."),
+    "table": ("table", "Look at a table of embeddings, or convert it; for the owner of the records only."),
+    "bench": (
+        "bench",
+        "Compare methods over budgets, data sets and class sizes; for research, on data that needs no protection.",
+    ),
+    "continual": (
+        "continual",
+        "Compare classifiers of streams of tasks; for research, on data that needs no protection.",
+    ),
+}
+SETTINGS: dict[str, Any] = {
+    "add_completion": False,
+    "pretty_exceptions_enable": False,  # they show local variables
+    "rich_markup_mode": "rich",
+}
+
+
+@cache
+def _command(name: str) -> Any:
+    """Import a command, and return what typer makes of it."""
+    module, _ = COMMANDS[name]
+    found = getattr(importlib.import_module(f"dppl.cli.{module}"), name)
+    around = typer.Typer(**SETTINGS)
+    around.callback()(lambda: None)  # makes a group even of one command
+    if isinstance(found, typer.Typer):
+        around.add_typer(found)
+    else:
+        around.command()(found)
+    group: Any = typer.main.get_command(around)
+    return group.commands[name]
+
+
+class _Imported(Mapping[str, Any]):
+    """Commands by name, each imported when it is looked up."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in COMMANDS:
+            raise KeyError(name)
+        return _command(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class Commands(TyperGroup):
+    """The group of all commands."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands: Any = _Imported()
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return what the list of commands shows of one; `resolve_command` returns the command."""
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1]) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the name of the command to run, the command, and its arguments."""
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, self.commands[name], rest

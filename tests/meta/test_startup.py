@@ -1,0 +1,117 @@
+"""What is imported when: a package or command that is not used costs no time, and no name is lost by that."""
+
+import ast
+import importlib
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+
+import dppl
+from dppl import privacy
+from dppl.cli import _commands
+from dppl.cli._commands import COMMANDS
+from dppl.cli.main import app
+
+DATABASE_AND_TABLES = {"sqlalchemy", "pyarrow", "pandas", "opendp", "dp_accounting"}
+HEAVY = {*DATABASE_AND_TABLES, "scipy", "sklearn", "torch", "transformers", "sentence_transformers", "matplotlib"}
+
+
+def imported(program, *arguments):
+    """Return the packages that a program has imported when it ends, one that exits included."""
+    tail = "finally:\n    import sys\n    print('\\n', *{name.split('.')[0] for name in sys.modules}, file=sys.stderr)"
+    wrapped = f"try:\n    {program}\n{tail}"
+    command = [sys.executable, "-c", wrapped, *map(str, arguments)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return set(ended.stderr.splitlines()[-1].split())
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("startup") / "model.safetensors"
+    dppl.MeanPrototypes(dppl.GaussianDP(1.0), classes=["a", "b"]).fit(np.eye(2), ["a", "b"]).save(path)
+    return path
+
+
+def test_the_package_alone_imports_nothing_heavy():
+    assert not imported("import dppl; dir(dppl)") & {*HEAVY, "numpy", "rich", "typer"}
+    assert "sklearn" in imported("import dppl; dppl.MeanPrototypes")  # the control
+
+
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_the_command_line_alone_imports_nothing_heavy(option):
+    run = "from dppl.cli.main import run; run()"
+    assert not imported(run, option) & {*HEAVY, "numpy"}
+    assert "numpy" in imported(run, "fit", "--help")  # the control
+
+
+def test_loading_and_predicting_import_neither_a_database_nor_tables(model):
+    use = "import sys, dppl, numpy; dppl.load(sys.argv[1]).predict(numpy.eye(2))"
+    assert not imported(use, model) & DATABASE_AND_TABLES
+    assert "sqlalchemy" in imported(f"{use}; dppl.Ledger", model)  # the control
+
+
+def test_packages_are_attributes():
+    (here,) = imported_names("from dppl import continual; import dppl; print(dppl.continual is continual)")
+    assert here == "True"
+    assert set(dppl._PACKAGES) == {path.parent.name for path in Path(dppl.__file__).parent.glob("*/__init__.py")} - {
+        "cli"
+    } | {"errors"}
+    for name in dppl._PACKAGES:
+        assert getattr(dppl, name) is importlib.import_module(f"dppl.{name}")
+
+
+def imported_names(program):
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+
+
+@pytest.mark.parametrize("module", [dppl, privacy])
+def test_every_export_is_found_listed_and_known_to_type_checkers(module):
+    assert set(module.__all__) <= set(dir(module))
+    tree = ast.parse(inspect.getsource(module))
+    known = {
+        alias.name: f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("dppl")
+        for alias in node.names
+    }
+    assert set(module.__all__) <= set(known)
+    for name in module.__all__:
+        home, _, attribute = known[name].rpartition(".")
+        assert getattr(module, name) is getattr(importlib.import_module(home), attribute)
+    assert set(getattr(module, "_PACKAGES", ())) <= set(known)
+
+
+@pytest.mark.parametrize("module", [dppl, privacy])
+def test_what_does_not_exist_is_missed_as_ever(module):
+    assert not hasattr(module, "Prototypes")
+    with pytest.raises(AttributeError, match="has no attribute 'Prototypes'"):
+        module.Prototypes  # noqa: B018 (looking it up is the test)
+
+
+def test_a_star_brings_all_exports():
+    names = imported_names("from dppl import *; print(*dir())")
+    assert set(dppl.__all__) <= set(names)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_is_listed_with_the_first_sentence_of_its_help(name):
+    command = typer.main.get_command(app).commands[name]
+    assert command.name == name
+    first = " ".join(inspect.cleandoc(command.help).split("\n\n")[0].split())
+    assert first == COMMANDS[name][1]
+
+
+def test_every_command_is_listed():
+    """A module of `dppl.cli` without an underscore holds a command, or several."""
+    folder = Path(_commands.__file__).parent
+    modules = {path.stem for path in folder.glob("[a-z]*.py")} - {"main"}
+    assert {module for module, _ in COMMANDS.values()} == modules
+    group = typer.main.get_command(app)
+    assert list(group.commands) == list(COMMANDS)
+    assert "fitt" not in group.commands
