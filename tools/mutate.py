@@ -368,7 +368,7 @@ MUTANTS = (
     Mutant(
         name="continual-repeats-the-noise-of-the-first-task",
         file="continual/_stream.py",
-        old="source = randomness(_seed_of(self.random_state, task.earlier.n_tasks_))",
+        old="source = randomness(seed_of(self.random_state, task.earlier.n_tasks_))",
         new="source = randomness(self.random_state)",
         tests=("tests/laws/test_streams.py",),
     ),
@@ -382,15 +382,15 @@ MUTANTS = (
     Mutant(
         name="continual-states-one-of-several-overlapping-tasks",
         file="continual/_stream.py",
-        old='if self.tasks == "disjoint" or n_tasks == 1:',
+        old='if tasks == "disjoint" or n_tasks == 1:',
         new="if True:",
         tests=("tests/continual/test_overlapping.py",),
     ),
     Mutant(
         name="continual-lets-overlapping-tasks-be-parts",
         file="continual/_stream.py",
-        old="if partition is not None and self.tasks ==",
-        new="if False and self.tasks ==",
+        old="if partition is not None and tasks ==",
+        new="if False and tasks ==",
         tests=("tests/continual/test_overlapping.py",),
     ),
     Mutant(

@@ -22,12 +22,15 @@ from dppl.finetune.trainer import set_weights, weights_of
 from dppl.privacy import Guarantee
 
 if TYPE_CHECKING:
+    from dppl.finetune.film import FilmEnsemble
     from dppl.finetune.sparse import SparseFinetuner
 
 # The statement is that of other models of this format.
 _FORMAT, _KEY = 2, "dppl_finetune"
 # What decides which weights are trained, and how records are taken; all else is in the guarantee or of the past.
 _SAVED = ("sparsity", "train", "head", "block")
+# Parameters and arrays of each class.
+_CONTENT = {"SparseFinetuner": ({*_SAVED}, {"values"}), "FilmEnsemble": ({"stream"}, {"values", "allowed"})}
 
 
 def module_digest(module: Any) -> str:
@@ -37,51 +40,66 @@ def module_digest(module: Any) -> str:
 
 def save(model: SparseFinetuner, path: str | os.PathLike[str], *, overwrite: bool) -> None:
     """Write a fitted model; see `SparseFinetuner.save`."""
+    parameters = {name: getattr(model, name) for name in _SAVED} | {"train": sorted(model.train)}
+    values = np.concatenate(list(weights_of(model.module_, model.selection_).values()))
+    write(model, path, parameters, {"values": values}, overwrite=overwrite)
+
+
+def write(
+    model: SparseFinetuner | FilmEnsemble,
+    path: str | os.PathLike[str],
+    parameters: dict[str, Any],
+    tensors: dict[str, NDArray[Any]],
+    *,
+    overwrite: bool,
+) -> None:
+    """Write a model: its parameters, class list and guarantee, the digest of its public module, and what it trained."""
     description = {
         "format": _FORMAT,
         "written_by": f"dppl {__version__}",
         "estimator": type(model).__name__,
-        "encoder": model.encoder_,
+        "encoder": getattr(model, "encoder_", None),
         "module": module_digest(model.module),
-        "parameters": {name: getattr(model, name) for name in _SAVED} | {"train": sorted(model.train)},
+        "parameters": parameters,
         "classes": model.classes_.tolist(),
         "guarantee": model.guarantee_.to_dict(),
     }
-    values = np.concatenate(list(weights_of(model.module_, model.selection_).values()))
     text = json.dumps(description, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    write_atomically(path, to_safetensors({"values": values}, {_KEY: text}), overwrite=overwrite)
+    write_atomically(path, to_safetensors(tensors, {_KEY: text}), overwrite=overwrite)
 
 
 def read(
-    path: str | os.PathLike[str], module: Any
-) -> tuple[dict[str, Any], NDArray[Any], Guarantee, NDArray[np.float32]]:
-    """Return the description, classes, guarantee and trained weights of a file, if it is one for this module.
+    path: str | os.PathLike[str], module: Any, estimator: str = "SparseFinetuner"
+) -> tuple[dict[str, Any], NDArray[Any], Guarantee, dict[str, NDArray[Any]]]:
+    """Return the description, classes, guarantee and arrays of a file, if it is one of this class for this module.
 
     Raises
     ------
     ModelFileError, InputError
         As `SparseFinetuner.load`.
     """
-    fields, guarantee, values = _read(path)
+    fields, guarantee, tensors = _read(path, (estimator,))
     if fields["module"] != module_digest(module):
         raise InputError(f"{os.fspath(path)} was fitted on another public module; its weights have another digest.")
-    return fields, np.array(fields["classes"]), guarantee, values
+    return fields, np.array(fields["classes"]), guarantee, tensors
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what a file says, and how many weights it holds, after checking it; neither torch nor the network is read.
+    """Return what a file says, and how many weights it holds (of each task), after checking it.
+
+    Neither torch nor the network is read.
 
     Raises
     ------
     FileNotFoundError, ModelFileError
         As `SparseFinetuner.load`.
     """
-    fields, _, values = _read(path)
-    return {**fields, "n_trained": len(values)}
+    fields, _, tensors = _read(path, tuple(_CONTENT))
+    return {**fields, "n_trained": tensors["values"].shape[-1]}
 
 
 def is_finetuned(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a file says that it is of `SparseFinetuner`; what is wrong with it, reading it says."""
+    """Tell whether a file says that it is of `dppl.finetune`; what is wrong with it, reading it says."""
     try:
         with safe_open(path, framework="numpy") as file:
             return _KEY in (file.metadata() or {})
@@ -89,7 +107,9 @@ def is_finetuned(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee, NDArray[np.float32]]:
+def _read(
+    path: str | os.PathLike[str], estimators: tuple[str, ...]
+) -> tuple[dict[str, Any], Guarantee, dict[str, NDArray[Any]]]:
     name = os.fspath(path)
     found = None
     if not os.path.isfile(name):
@@ -97,14 +117,17 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee, NDAr
     try:
         with safe_open(name, framework="numpy") as file:
             fields = json.loads(file.metadata()[_KEY])
-            values = file.get_tensor("values")
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a mapping)
         guarantee = Guarantee.from_dict(fields["guarantee"])
-        if _is_whole(fields) and values.dtype == np.float32 and np.isfinite(values).all():
-            found = fields, guarantee, values
+        values = tensors["values"]
+        parts = set(fields["parameters"]), set(tensors)
+        whole = fields["estimator"] in estimators and parts == _CONTENT[fields["estimator"]] and _is_whole(fields)
+        if whole and values.dtype == np.float32 and np.isfinite(values).all():
+            found = fields, guarantee, tensors
     except Exception:  # a damaged file may raise anything
         found = None
     if found is None or not found[1].stays_within_budget():
-        raise ModelFileError(f"{name} is not a whole model of SparseFinetuner. Fetch or fit it again.")
+        raise ModelFileError(f"{name} is not a whole model of {' or '.join(estimators)}. Fetch or fit it again.")
     return found
 
 
@@ -112,8 +135,6 @@ def _is_whole(fields: dict[str, Any]) -> bool:
     classes, encoder = fields["classes"], fields["encoder"]
     return (
         fields["format"] == _FORMAT
-        and fields["estimator"] == "SparseFinetuner"
-        and set(fields["parameters"]) == set(_SAVED)
         and isinstance(fields["module"], str)
         and isinstance(fields["written_by"], str)
         and isinstance(classes, list)
