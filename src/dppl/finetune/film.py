@@ -63,8 +63,8 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     scores : {"normalised", "largest"}, default="normalised"
         As in `ContinualEnsemble`: ``"largest"`` takes the largest logit over tasks [1]_. With ``"normalised"`` the
         weights of each class in each head are centred over classes and have one length, as have the rows that reach a
-        head, and exponentials of logits are added up over tasks. Intercepts, which tell what was frequent in a task, are
-        left out.
+        head, and exponentials of logits are added up over tasks. Intercepts, which tell what was frequent in a task,
+        are left out.
     tasks : {"disjoint", "overlapping"}, default="disjoint"
         Whether a record is in one task, or a person may have one in each of several, whose costs then add up;
         ``"overlapping"`` needs ``sampling_rate=1``.
