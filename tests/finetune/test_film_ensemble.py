@@ -189,7 +189,8 @@ def test_the_statement_of_disjoint_tasks_is_that_of_one(net, tasks):
 
 
 @pytest.mark.parametrize("budget", [BUDGET, ApproxDP(2.0, 1e-6)], ids=str)
-def test_the_statement_of_tasks_that_overlap_is_of_all_of_them(net, tasks, budget):
+def test_the_statement_of_tasks_that_overlap_is_of_all_of_them(net, tasks, budget, tmp_path):
+    ledger = Ledger(tmp_path / "ledger.db", "images", GaussianDP(9.0))
     model = make(net, budget, tasks="overlapping")
     one = model.plan((1, 6, 6))
     for number in (1, 2, 3):
@@ -198,8 +199,9 @@ def test_the_statement_of_tasks_that_overlap_is_of_all_of_them(net, tasks, budge
         assert squared <= Fraction(guarantee.mu) ** 2 <= squared * (1 + Fraction(1, 10**9))
         assert guarantee.stays_within_budget()
     assert guarantee.unit == "a person with at most one record in each task"
-    with pytest.raises(ParameterError, match="partition names a part"):
-        model.partial_fit(*tasks[0], partition="may")
+    with pytest.raises(ParameterError, match="partition names a part that shares no record"):
+        model.partial_fit(*tasks[0], ledger=ledger, partition="may")
+    assert not ledger.releases()
     with pytest.raises(ParameterError, match="sampling_rate"):
         make(net, ApproxDP(8.0, 1e-5), tasks="overlapping", options={**OPTIONS, "sampling_rate": 0.5}).fit(*tasks[0])
 
