@@ -384,7 +384,7 @@ def test_a_file_is_for_one_class_and_one_network(torch, net, tasks, tmp_path):
         SparseFinetuner.load(path, net)
     with pytest.raises(ModelFileError, match="not a whole model of FilmEnsemble"):
         FilmEnsemble.load(other, net)
-    with pytest.raises(ModelFileError, match=r"dppl\.finetune reads it"):
+    with pytest.raises(ModelFileError, match=r"FilmEnsemble\.load reads it"):
         dppl.load(path)
     with torch.no_grad():
         net[0].weight[0, 0, 0, 0] += 1e-6
