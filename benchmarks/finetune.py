@@ -2,6 +2,7 @@
 
     python benchmarks/finetune.py accuracy [PROCESSES]
     python benchmarks/finetune.py few-shot [PROCESSES]
+    python benchmarks/finetune.py film [PROCESSES]
     python benchmarks/finetune.py speed
 
 accuracy: a small ResNet with group normalisation is trained on scikit-learn's digits 0 to 4 (public), and fine-tuned on
@@ -10,6 +11,10 @@ is seeded, so nothing here is private.
 
 few-shot: the five classes with 5, 20 and 50 records each (public numbers), as CD-FSL draws them: mean accuracy of 60
 trials and its 95 % interval. 200 full batches at a noise multiplier of 15, which is what the paper used there.
+
+film: streams of tasks, for docs/continual.md. Half of the digits 0 to 4 are public and train the network; of all others
+two thirds are learned and one third tests. Mean accuracy after the last task and standard deviation of three seeds, of
+FiLM for each task and of classifiers of streams on the features of the same network.
 
 speed: seconds and peak memory of the gradients of 64 records of a ResNet-18 at 32 x 32, each in a process of its own.
 """
@@ -30,13 +35,16 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from dppl import ApproxDP, GaussianDP, SoftmaxPrototypes
+from dppl.continual import ContinualDiscriminant, ContinualEnsemble
+from dppl.continual.streams import class_incremental, shuffled
 from dppl.estimators import descent
-from dppl.finetune import SparseFinetuner, select_weights
+from dppl.finetune import FilmEnsemble, SparseFinetuner, select_weights
 from dppl.finetune.gradients import RecordGradients
 
 DELTA, SEEDS, EPSILONS = 1e-5, (0, 1, 2), (0.5, 1.0, 1.5, np.inf)
 TRAIN = 600  # a public number
 RATE, EPOCHS = 0.1, 50
+EPOCHS_FILM, EPSILONS_FILM, METHODS_FILM = 10, (1.0, 8.0), ("FiLM", "ensemble", "discriminant")
 EPOCHS_FEW, NOISE_FEW = 200, 15.0
 ALL = ("head", "norm", "conv")
 VARIANTS = ("head", "head + norm (FiLM)", "head + conv", "all", "all, random mask", "full", "features, default method")
@@ -82,11 +90,11 @@ def images(first, last):
 
 
 @cache
-def pretrained():
-    """Train on the public digits, moved by up to a pixel, without privacy."""
+def pretrained(share=1):
+    """Train on the public digits (or every so many of them), moved by up to a pixel, without privacy."""
     torch.manual_seed(0)
     net = resnet(1, (16, 32, 64), 1, 5)
-    x, y = map(torch.from_numpy, images(0, 4))
+    x, y = (torch.from_numpy(part[::share]) for part in images(0, 4))
     epochs, batch = 60, 64
     optimiser = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs)
@@ -193,6 +201,68 @@ def few_shot(processes):
                 print(f"| {variant} | {shots} | {np.mean(found):.3f} ± {half:.3f} |", flush=True)
 
 
+@cache
+def looks():
+    """Return the private digits, and 20 classes: the digits 5 to 9 as they are, negative, turned, and in noise."""
+    (x, y), (others, z) = images(0, 4), images(5, 9)
+    rng = np.random.default_rng(0)
+    forms = [others, 1 - others, np.rot90(others, axes=(2, 3)), others + rng.normal(0, 0.3, others.shape)]
+    digits = np.concatenate([x[1::2], others]), np.concatenate([y[1::2], z + 5])
+    return digits, (np.concatenate(forms).astype(np.float32), np.concatenate([z + 5 * n for n in range(4)]))
+
+
+def cut(stream, y, seed):
+    if "data sets" in stream:
+        return [np.flatnonzero(y // 5 == n) for n in range(4)]
+    cutter = class_incremental if "of 2" in stream else shuffled
+    return [task.rows for task in cutter(y, range(10), 5, seed)]
+
+
+def stream_cell(task):
+    """Return accuracies after the last task by either rule for scores, and seconds to learn and to classify 1,000."""
+    stream, method, epsilon, seed = task
+    torch.set_num_threads(1)
+    x, y = looks()["data sets" in stream]
+    order = np.random.default_rng(seed).permutation(len(x))
+    train, test = order[len(x) // 3 :], order[: len(x) // 3]
+    budget, classes = ApproxDP(epsilon, DELTA), np.unique(y)
+    tasks = cut(stream, y[train], seed)
+    start = time.perf_counter()
+    if method == "FiLM":
+        options = {"batch_size": len(train) // len(tasks), "sampling_rate": 1.0, "epochs": EPOCHS_FILM, "block": 100}
+        model = FilmEnsemble(pretrained(2), budget, classes, options=options, random_state=seed)
+    else:
+        with torch.no_grad():
+            x = pretrained(2)[:-1](torch.from_numpy(x)).numpy()
+        model = (ContinualEnsemble if method == "ensemble" else ContinualDiscriminant)(
+            budget, classes, random_state=seed
+        )
+    for rows in tasks:
+        model.partial_fit(x[train][rows], y[train][rows])
+    learned = time.perf_counter()
+    score = model.score(x[test], y[test])
+    classified = (time.perf_counter() - learned) / len(test) * 1000
+    largest = score if method == "discriminant" else model.set_params(scores="largest").score(x[test], y[test])
+    return score, largest, learned - start, classified
+
+
+def film(processes):
+    streams = ("digits, 5 tasks of 2 classes", "digits, every class in 5 tasks", "4 data sets of 5 classes")
+    tasks = [(st, m, e, s) for st in streams for m in METHODS_FILM for e in EPSILONS_FILM for s in SEEDS]
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        found = dict(zip(tasks, pool.map(stream_cell, tasks), strict=True))
+    print("| stream | epsilon | FiLM | FiLM, largest | ensemble | ensemble, largest | discriminant |")
+    print("| --- " * 7 + "|")
+    for stream in streams:
+        for epsilon in EPSILONS_FILM:
+            cells = [[found[stream, m, epsilon, seed][rule] for seed in SEEDS] for m in METHODS_FILM for rule in (0, 1)]
+            numbers = " | ".join(f"{np.mean(row):.3f} ± {np.std(row):.3f}" for row in cells[:-1])
+            print(f"| {stream} | {epsilon:g} | {numbers} |")
+        for method in METHODS_FILM:
+            times = np.mean([found[task][2:] for task in tasks if task[:2] == (stream, method)], axis=0)
+            print(f"{method}: {times[0]:.1f} s to learn, {times[1]:.3f} s for 1,000 images")
+
+
 def accuracy(processes):
     tasks = [(v, e, s) for v in VARIANTS for e in EPSILONS for s in SEEDS]
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
@@ -269,6 +339,8 @@ if __name__ == "__main__":
         accuracy(int(sys.argv[2]) if len(sys.argv) > 2 else 1)
     elif sys.argv[1] == "few-shot":
         few_shot(int(sys.argv[2]) if len(sys.argv) > 2 else 1)
+    elif sys.argv[1] == "film":
+        film(int(sys.argv[2]) if len(sys.argv) > 2 else 1)
     elif sys.argv[1] == "one":
         one_speed(sys.argv[2])
     else:

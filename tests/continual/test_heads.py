@@ -6,7 +6,7 @@ import pytest
 from dppl import ZCDP, ApproxDP, GaussianDP, Ledger, SoftmaxPrototypes
 from dppl.baselines import LinearProbe
 from dppl.continual import ContinualEnsemble, FullDataContinual, NaiveContinual
-from dppl.continual._stream import _seed_of
+from dppl.continual._stream import seed_of
 from dppl.errors import ParameterError
 from dppl.privacy.composition import split
 
@@ -30,7 +30,7 @@ def learn(estimator, tasks=TASKS, **options):
 
 
 def seeds(n_tasks):
-    return [0, *(_seed_of(0, number) for number in range(1, n_tasks))]
+    return [0, *(seed_of(0, number) for number in range(1, n_tasks))]
 
 
 # Ensembles

@@ -9,7 +9,7 @@ import pytest
 
 import dppl
 from dppl.estimators.registry import ENTRIES
-from dppl.finetune import DPTrainer, SparseFinetuner
+from dppl.finetune import DPTrainer, FilmEnsemble, SparseFinetuner
 
 SOURCE = Path(dppl.__file__).parent
 # From bottom to top; a module may import from its own layer and those below.
@@ -145,6 +145,7 @@ ESTIMATORS = [
     dppl.PrivateSearch,
     DPTrainer,
     SparseFinetuner,
+    FilmEnsemble,
     *(entry.load() for entry in ENTRIES if not entry.former_method),
 ]
 

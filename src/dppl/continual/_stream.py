@@ -55,7 +55,7 @@ class Relation:
     not_covered: str
 
 
-_RELATIONS = {
+RELATIONS = {
     "disjoint": Relation(
         unit="one record",
         neighbours="two data sets are neighbours when one record is added to or removed from one task",
@@ -172,12 +172,7 @@ class ContinualClassifier(EmbeddingClassifier):
     def _charge(
         self, guarantee: Guarantee, ledger: Ledger | None, partition: str | None
     ) -> tuple[Guarantee, LedgerEntry | None]:
-        if partition is not None and self.tasks == "overlapping":
-            raise ParameterError(
-                "names a part that shares no record with other parts, and tasks that overlap may share some; leave it "
-                "out, so that their costs add up.",
-                parameter="partition",
-            )
+        refuse_partition(partition, self.tasks)
         return super()._charge(guarantee, ledger, partition)
 
     def _check_next(self, X: Any) -> None:
@@ -194,16 +189,7 @@ class ContinualClassifier(EmbeddingClassifier):
 
     def _allowed(self, task_classes: ArrayLike | None) -> Codes:
         classes = reading.public_classes(self.classes, np.empty(0, np.intp))
-        if task_classes is None:
-            return np.arange(len(classes))
-        if not np.size(np.asarray(task_classes, object)):
-            raise ParameterError("must name at least one class, or be None for all.", parameter="task_classes")
-        chosen = reading.public_classes(task_classes, np.empty(0, np.intp))
-        codes = reading.class_codes(chosen, classes, "ignore")
-        if (codes < 0).any():
-            # Not which: whoever takes them from private labels by mistake would see one.
-            raise ParameterError("must be some of the classes of the estimator.", parameter="task_classes")
-        return np.sort(codes)
+        return codes_of_task(task_classes, classes)
 
     def public_lattice(self, n_features: int, public: RowSource | None) -> Lattice:
         """Return the public map from embeddings to integer rows: that of the first task."""
@@ -214,11 +200,10 @@ class ContinualClassifier(EmbeddingClassifier):
 
     def _planned(self, classes: NDArray[Any], public: PublicData, n_features: int) -> Plan:
         plan = super()._planned(classes, public, n_features)
-        assumptions = (*plan.guarantee.assumptions, self._relation.assumption)
-        guarantee = replace(plan.guarantee, assumptions=assumptions, unit=self._relation.unit)
+        guarantee = of_stream(plan.guarantee, self._relation, self.tasks)
         if self._task is not None and self._task.earlier is not None:
             earlier = self._task.earlier
-            _check_same_promise(earlier.guarantee_, self._of_tasks(guarantee, earlier.n_tasks_))
+            check_same_promise(earlier.guarantee_, self._of_tasks(guarantee, earlier.n_tasks_))
             # A total beyond all use is refused before it is paid, and one of hardly any meaning warns.
             total = self._of_tasks(guarantee, earlier.n_tasks_ + 1).budget
             if total.is_weak and not self.budget.is_weak:
@@ -226,12 +211,7 @@ class ContinualClassifier(EmbeddingClassifier):
         return replace(plan, guarantee=guarantee)
 
     def _of_tasks(self, guarantee: Guarantee, n_tasks: int) -> Guarantee:
-        """Return the guarantee of a number of tasks from that of one."""
-        if self.tasks == "disjoint" or n_tasks == 1:
-            return guarantee
-        releases = tuple(release.repeated(n_tasks) for release in guarantee.releases)
-        costs = [Cost.from_dict(release.cost) for release in releases]
-        return replace(guarantee, releases=releases, budget=total_budget(guarantee.budget, costs))
+        return of_tasks(guarantee, n_tasks, self.tasks)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -245,34 +225,20 @@ class ContinualClassifier(EmbeddingClassifier):
 
     @property
     def _relation(self) -> Relation:
-        return _RELATIONS[self.tasks]
-
-    def _neighbours(self) -> str:
-        return self._relation.neighbours
-
-    def _public_inputs(self, public: PublicData) -> tuple[str, ...]:
-        return (*super()._public_inputs(public), _BOUNDARIES)
-
-    def _not_covered(self) -> tuple[str, ...]:
-        usual = super()._not_covered()
-        if self.tasks == "overlapping":
-            usual = tuple(item for item in usual if item != SEVERAL_RECORDS)  # but for those in one task
-        return (*usual, self._relation.not_covered, _PRIVATE_BOUNDARIES)
+        return RELATIONS[self.tasks]
 
     def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
         task = self._task or Task(None, np.arange(len(self.classes_)))
-        known = np.isin(codes, task.allowed)
-        if self.unknown_labels == "error" and not known.all():
-            raise UnknownLabelError("every label must be one of task_classes, but at least one is not.")
+        codes = within_task(codes, task.allowed, self.unknown_labels)
         self.n_tasks_ = 1
         if task.earlier is not None:
             self.n_tasks_ += task.earlier.n_tasks_
             later = self._of_tasks(self.guarantee_, self.n_tasks_)
-            self.guarantee_ = _together(task.earlier.guarantee_, later, self.n_tasks_)
+            self.guarantee_ = together(task.earlier.guarantee_, later, self.n_tasks_)
             self.encoder_ = self.encoder_ or task.earlier.encoder_
             if self.random_state is not None:
-                source = randomness(_seed_of(self.random_state, task.earlier.n_tasks_))
-        self._release_task(task, plan, rows, np.where(known, codes, -1), source)
+                source = randomness(seed_of(self.random_state, task.earlier.n_tasks_))
+        self._release_task(task, plan, rows, codes, source)
 
     @abstractmethod
     def _release_task(self, task: Task, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
@@ -290,7 +256,63 @@ class ContinualClassifier(EmbeddingClassifier):
             raise Misfit("it says that there was no task")
 
 
-def _check_same_promise(earlier: Guarantee, later: Guarantee) -> None:
+def of_stream(guarantee: Guarantee, relation: Relation, tasks: str) -> Guarantee:
+    """Return the guarantee of one task with what the statement of a stream says beside it."""
+    usual = guarantee.not_covered
+    if tasks == "overlapping":
+        usual = tuple(item for item in usual if item != SEVERAL_RECORDS)  # but for those in one task
+    return replace(
+        guarantee,
+        unit=relation.unit,
+        neighbours=relation.neighbours,
+        assumptions=(*guarantee.assumptions, relation.assumption),
+        public_inputs=(*guarantee.public_inputs, _BOUNDARIES),
+        not_covered=(*usual, relation.not_covered, _PRIVATE_BOUNDARIES),
+    )
+
+
+def of_tasks(guarantee: Guarantee, n_tasks: int, tasks: str) -> Guarantee:
+    """Return the guarantee of a number of tasks from that of one."""
+    if tasks == "disjoint" or n_tasks == 1:
+        return guarantee
+    releases = tuple(release.repeated(n_tasks) for release in guarantee.releases)
+    costs = [Cost.from_dict(release.cost) for release in releases]
+    return replace(guarantee, releases=releases, budget=total_budget(guarantee.budget, costs))
+
+
+def refuse_partition(partition: str | None, tasks: str) -> None:
+    """Refuse the name of a part of an account where tasks overlap."""
+    if partition is not None and tasks == "overlapping":
+        raise ParameterError(
+            "names a part that shares no record with other parts, and tasks that overlap may share some; leave it "
+            "out, so that their costs add up.",
+            parameter="partition",
+        )
+
+
+def codes_of_task(task_classes: ArrayLike | None, classes: NDArray[Any]) -> Codes:
+    """Return the positions of the classes that a task may hold."""
+    if task_classes is None:
+        return np.arange(len(classes))
+    if not np.size(np.asarray(task_classes, object)):
+        raise ParameterError("must name at least one class, or be None for all.", parameter="task_classes")
+    chosen = reading.public_classes(task_classes, np.empty(0, np.intp))
+    codes = reading.class_codes(chosen, classes, "ignore")
+    if (codes < 0).any():
+        # Not which: whoever takes them from private labels by mistake would see one.
+        raise ParameterError("must be some of the classes of the estimator.", parameter="task_classes")
+    return np.sort(codes)
+
+
+def within_task(codes: Codes, allowed: Codes, unknown_labels: str) -> Codes:
+    """Return private codes with -1 for classes that the task may not hold, which are ignored or an error."""
+    known = np.isin(codes, allowed)
+    if unknown_labels == "error" and not known.all():
+        raise UnknownLabelError("every label must be one of task_classes, but at least one is not.")
+    return np.where(known, codes, -1)
+
+
+def check_same_promise(earlier: Guarantee, later: Guarantee) -> None:
     """Refuse a task whose statement could not stand for the earlier ones, such as those of a search."""
     for name in ("budget", "adjacency", "neighbours", "unit", "exact", "releases", "assumptions"):
         if getattr(earlier, name) != getattr(later, name):
@@ -300,7 +322,7 @@ def _check_same_promise(earlier: Guarantee, later: Guarantee) -> None:
             )
 
 
-def _together(earlier: Guarantee, later: Guarantee, n_tasks: int) -> Guarantee:
+def together(earlier: Guarantee, later: Guarantee, n_tasks: int) -> Guarantee:
     """Return `later`, whose costs are those of so many tasks, with all else that the earlier ones say."""
     entries = [entry for entry in (earlier.ledger_entry, later.ledger_entry) if entry is not None]
     unpaid = [_UNPAID] if len(entries) == 1 else []
@@ -318,6 +340,6 @@ def _together(earlier: Guarantee, later: Guarantee, n_tasks: int) -> Guarantee:
     )
 
 
-def _seed_of(seed: int, task: int) -> int:
+def seed_of(seed: int, task: int) -> int:
     """Return a seed for a later task, so that the noise of no two tasks is the same."""
     return int.from_bytes(sha256(f"{int(seed)} {task}".encode()).digest()[:8], "big")

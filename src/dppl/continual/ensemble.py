@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -190,14 +191,11 @@ class ContinualEnsemble(ContinualClassifier):
             self.centers_ = check_tensor(tensors, "centers", (dim, n_tasks), np.float64)
 
     def _class_scores(self, features: NDArray[np.float32]) -> Float:
-        together = np.logaddexp if self.scores == "normalised" else np.maximum
-        scores = np.full((len(features), len(self.classes_)), NEVER)
-        for number in range(self.n_tasks_):
-            allowed = self.allowed_[:, number]
-            logits = self._rows(features, number) @ self._weights(number)[allowed].T
-            with np.errstate(under="ignore"):  # the exponential of NEVER is 0
-                scores[:, allowed] = together(scores[:, allowed], logits)
-        return scores
+        logits = (
+            self._rows(features, number) @ self._weights(number)[self.allowed_[:, number]].T
+            for number in range(self.n_tasks_)
+        )
+        return put_together(logits, self.allowed_, len(features), self.scores)
 
     def _rows(self, features: NDArray[np.float32], number: int) -> Float:
         """Return what a head multiplies by its weights."""
@@ -207,10 +205,36 @@ class ContinualEnsemble(ContinualClassifier):
 
     def _weights(self, number: int) -> Float:
         coef = self.coef_[:, number]
-        if self.scores == "largest":
-            return coef
-        # The cosine of a row with a direction of noise has a variance of 1/dim.
-        return math.sqrt(self.lattice_.dim) * unit_directions(coef - coef.mean(axis=0)).astype(np.float64)
+        return coef if self.scores == "largest" else normalised(coef)
+
+
+def normalised(coef: Float) -> Float:
+    """Return the weights of a head, of shape (n_classes, dim), centred over classes and of length √dim.
+
+    Those of noise then give unit rows logits of variance 1, since such a cosine has a variance of 1/dim.
+    """
+    return math.sqrt(coef.shape[1]) * unit_directions(coef - coef.mean(axis=0)).astype(np.float64)
+
+
+def put_together(logits: Iterable[NDArray[Any]], allowed: NDArray[np.bool_], n_rows: int, scores: str) -> Float:
+    """Return the score of each class from the logits of all heads.
+
+    Parameters
+    ----------
+    logits : iterable of ndarray of shape (n_rows, n_allowed)
+        Of each head for the classes that it speaks for.
+    allowed : ndarray of shape (n_classes, n_heads), bool
+        Which those are.
+    n_rows : int
+    scores : {"normalised", "largest"}
+        Whether exponentials are added up, or the largest logit is taken.
+    """
+    together = np.logaddexp if scores == "normalised" else np.maximum
+    total = np.full((n_rows, len(allowed)), NEVER)
+    for own, of_head in zip(allowed.T, logits, strict=True):
+        with np.errstate(under="ignore"):  # the exponential of NEVER is 0
+            total[:, own] = together(total[:, own], of_head)
+    return total
 
 
 def _with_one_more(task: Task, name: str, value: NDArray[Any] | None) -> NDArray[Any]:

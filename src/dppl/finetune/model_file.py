@@ -24,12 +24,15 @@ from dppl.finetune.trainer import set_weights, weights_of
 from dppl.privacy import Guarantee
 
 if TYPE_CHECKING:
+    from dppl.finetune.film import FilmEnsemble
     from dppl.finetune.sparse import SparseFinetuner
 
 # The statement is that of other models of this format.
 _FORMAT, _KEY = 2, "dppl_finetune"
 # What decides which weights are trained, and how records are taken; all else is in the guarantee or of the past.
 _SAVED = ("sparsity", "train", "head", "block")
+# Parameters and arrays of each class.
+_CONTENT = {"SparseFinetuner": ({*_SAVED}, {"values"}), "FilmEnsemble": ({"stream"}, {"values", "allowed"})}
 
 
 def module_digest(module: Any) -> str:
@@ -39,48 +42,65 @@ def module_digest(module: Any) -> str:
 
 def save(model: SparseFinetuner, path: str | os.PathLike[str], *, overwrite: bool) -> None:
     """Write a fitted model; see `SparseFinetuner.save`."""
+    parameters = {name: getattr(model, name) for name in _SAVED} | {"train": sorted(model.train)}
+    values = np.concatenate(list(weights_of(model.module_, model.selection_).values()))
+    write(model, path, parameters, {"values": values}, overwrite=overwrite)
+
+
+def write(
+    model: SparseFinetuner | FilmEnsemble,
+    path: str | os.PathLike[str],
+    parameters: dict[str, Any],
+    tensors: dict[str, NDArray[Any]],
+    *,
+    overwrite: bool,
+) -> None:
+    """Write a model: its parameters, class list and guarantee, the digest of its public module, and what it trained."""
     description = {
         "format": _FORMAT,
         "written_by": f"dppl {__version__}",
         "estimator": type(model).__name__,
-        "encoder": model.encoder_,
+        "encoder": getattr(model, "encoder_", None),
         "module": module_digest(model.module),
-        "parameters": {name: getattr(model, name) for name in _SAVED} | {"train": sorted(model.train)},
+        "parameters": parameters,
         "classes": model.classes_.tolist(),
         "guarantee": model.guarantee_.to_dict(),
     }
-    values = np.concatenate(list(weights_of(model.module_, model.selection_).values()))
-    write_atomically(path, tensor_file.to_bytes(_KEY, description, {"values": values}), overwrite=overwrite)
+    write_atomically(path, tensor_file.to_bytes(_KEY, description, tensors), overwrite=overwrite)
 
 
-def read(path: str | os.PathLike[str], module: Any) -> tuple[dict[str, Any], Guarantee, NDArray[np.float32]]:
-    """Return the description, guarantee and trained weights of a file, if it is one for this module.
+def read(
+    path: str | os.PathLike[str], module: Any, estimator: str = "SparseFinetuner"
+) -> tuple[dict[str, Any], Guarantee, dict[str, NDArray[Any]]]:
+    """Return the description, guarantee and arrays of a file, if it is one of this class for this module.
 
     Raises
     ------
     ModelFileError, InputError
         As `SparseFinetuner.load`.
     """
-    fields, guarantee, values = _read(path)
+    fields, guarantee, tensors = _read(path, (estimator,))
     if fields["module"] != module_digest(module):
         raise InputError(f"{os.fspath(path)} was fitted on another public module; its weights have another digest.")
-    return fields, guarantee, values
+    return fields, guarantee, tensors
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what a file says, and how many weights it holds, after checking it; neither torch nor the network is read.
+    """Return what a file says, and how many weights it holds (of each task), after checking it.
+
+    Neither torch nor the network is read.
 
     Raises
     ------
     FileNotFoundError, ModelFileError
         As `SparseFinetuner.load`.
     """
-    fields, _, values = _read(path)
-    return {**fields, "n_trained": len(values)}
+    fields, _, tensors = _read(path, tuple(_CONTENT))
+    return {**fields, "n_trained": tensors["values"].shape[-1]}
 
 
 def is_finetuned(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a file says that it is of `SparseFinetuner`; what is wrong with it, reading it says."""
+    """Tell whether a file says that it is of `dppl.finetune`; what is wrong with it, reading it says."""
     try:
         with safe_open(path, framework="numpy") as file:
             return _KEY in (file.metadata() or {})
@@ -88,7 +108,9 @@ def is_finetuned(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee, NDArray[np.float32]]:
+def _read(
+    path: str | os.PathLike[str], estimators: tuple[str, ...]
+) -> tuple[dict[str, Any], Guarantee, dict[str, NDArray[Any]]]:
     name = os.fspath(path)
     found = None
     if not os.path.isfile(name):
@@ -96,12 +118,14 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Guarantee, NDAr
     try:
         fields, tensors = tensor_file.read(name, _KEY) or ({}, {})
         guarantee = Guarantee.from_dict(fields["guarantee"])
-        if _is_whole(fields) and _are_weights(tensors) and _is_of_a_training(guarantee):
-            found = fields, guarantee, tensors["values"]
+        parts = set(fields["parameters"]), set(tensors)
+        whole = fields["estimator"] in estimators and parts == _CONTENT[fields["estimator"]] and _is_whole(fields)
+        if whole and _are_weights(tensors["values"]) and _is_of_trainings(guarantee):
+            found = fields, guarantee, tensors
     except Exception:  # a file that was made to look like one may raise anything
         found = None
     if found is None:
-        raise ModelFileError(f"{name} is not a whole model of SparseFinetuner. Fetch or fit it again.")
+        raise ModelFileError(f"{name} is not a whole model of {' or '.join(estimators)}. Fetch or fit it again.")
     return found
 
 
@@ -109,8 +133,6 @@ def _is_whole(fields: dict[str, Any]) -> bool:
     classes, encoder = fields["classes"], fields["encoder"]
     return (
         fields["format"] == _FORMAT
-        and fields["estimator"] == "SparseFinetuner"
-        and set(fields["parameters"]) == set(_SAVED)
         and isinstance(fields["module"], str)
         and isinstance(fields["written_by"], str)
         and isinstance(classes, list)
@@ -120,12 +142,11 @@ def _is_whole(fields: dict[str, Any]) -> bool:
     )
 
 
-def _are_weights(tensors: dict[str, NDArray[Any]]) -> bool:
-    values = tensors["values"]
-    return len(tensors) == 1 and values.ndim == 1 and values.dtype == np.float32 and bool(np.isfinite(values).all())
+def _are_weights(values: NDArray[Any]) -> bool:
+    return values.dtype == np.float32 and bool(np.isfinite(values).all())
 
 
-def _is_of_a_training(guarantee: Guarantee) -> bool:
+def _is_of_trainings(guarantee: Guarantee) -> bool:
     return len(guarantee.releases) == 1 and guarantee.adjacency == "add-remove" and guarantee.stays_within_budget()
 
 
@@ -142,12 +163,12 @@ def restored(model: SparseFinetuner, guarantee: Guarantee, values: NDArray[np.fl
     try:
         _validate.positive_integer(block=model.block)
         # A head has more weights than it has outputs and inputs, so none is made that the file does not fill.
-        if "head" in model.train and len(classes) * _width(model) > len(values):
+        if "head" in model.train and len(classes) * _width(model) > values.size:
             raise misfit
         module, selection = model._selected(len(classes))
     except (ParameterError, TypeError):
         raise misfit from None
-    if sum(len(part) for part in weights_of(module, selection).values()) != len(values):
+    if values.shape != (sum(len(part) for part in weights_of(module, selection).values()),):
         raise misfit
     set_weights(module, selection, values)
     model.module_, model.selection_ = module.requires_grad_(False), dict(selection)

@@ -287,10 +287,10 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         InputError
             If the module is another.
         """
-        fields, guarantee, values = model_file.read(path, module)
+        fields, guarantee, tensors = model_file.read(path, module)
         model = cls(module, guarantee.budget, fields["classes"], **fields["parameters"])
         model.encoder_ = fields["encoder"]
-        return model_file.restored(model, guarantee, values)
+        return model_file.restored(model, guarantee, tensors["values"])
 
     def _prepared(self) -> tuple[NDArray[Any], DPTrainer]:
         """Return the class list and the trainer of a network with a new head, from parameters and public inputs."""

@@ -142,7 +142,9 @@ class Finetuned:
         """
         name = self.description["encoder"]
         if name is None:
-            raise InputError(f"{self.path} does not name its network; use SparseFinetuner.load in Python.")
+            raise InputError(
+                f"{self.path} does not name its network; use {self.description['estimator']}.load in Python."
+            )
         named = Fingerprint.parse(name)
         if network is None and is_code(named.uri):
             raise InputError(
