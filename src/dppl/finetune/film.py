@@ -363,7 +363,11 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         _, trainer = finetuner._prepared()
         # A checkpoint is of one task: that of an earlier one would end this task before its first step.
         earlier = sha256(self.values_.tobytes()).hexdigest() if self._n_earlier else None
-        trainer.meaning = {"stream": described, "list of task classes": allowed.tolist(), "set of earlier tasks": earlier}
+        trainer.meaning = {
+            "stream": described,
+            "list of task classes": allowed.tolist(),
+            "set of earlier tasks": earlier,
+        }
         plan = finetuner._plan(trainer, tuple(described["shape"]), integral=described["integral"])
         guarantee = stream.of_stream(plan.guarantee, stream.RELATIONS[self.tasks], self.tasks)
         releases = tuple(replace(one, statistic=f"{one.statistic}, of one task") for one in guarantee.releases)
