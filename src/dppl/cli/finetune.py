@@ -21,9 +21,10 @@ from dppl.cli.ledger import open_account
 from dppl.cli.train import check_folder, checkable
 from dppl.data import read_classes
 from dppl.embedding import Columns, Source, open_source
+from dppl.encoders.load import is_code
 from dppl.errors import BudgetError, ParameterError
 from dppl.finetune import SparseFinetuner, workflow
-from dppl.finetune.networks import is_code, load_network
+from dppl.finetune.networks import load_network
 from dppl.finetune.selection import PARTS
 from dppl.privacy import ApproxDP, Budget, Guarantee, PureDP
 from dppl.training.workflow import report_of

@@ -18,9 +18,10 @@ from dppl._files import write_atomically
 from dppl._fingerprint import Fingerprint
 from dppl.data import read_table
 from dppl.embedding import Source, embed
+from dppl.encoders.load import refuse_code
 from dppl.errors import InputError
 from dppl.finetune.model_file import describe
-from dppl.finetune.networks import Network, is_code, load_network
+from dppl.finetune.networks import Network, load_network
 from dppl.finetune.sparse import SparseFinetuner
 from dppl.privacy import ApproxDP, Guarantee, Ledger, tradeoff
 from dppl.privacy.accounting import sampled_gaussian_epsilon
@@ -144,12 +145,8 @@ class Finetuned:
         if name is None:
             raise InputError(f"{self.path} does not name its network; use SparseFinetuner.load in Python.")
         named = Fingerprint.parse(name)
-        if network is None and is_code(named.uri):
-            raise InputError(
-                "must name the network's code and weights, since a model file does not decide what code runs; this "
-                f"model was fitted on {named.uri!r}.",
-                parameter="encoder",
-            )
+        if network is None:
+            refuse_code(named.uri)
         found = load_network(named.uri if network is None else network, device=device)
         if not found.fingerprint.same_function(named):
             raise InputError(

@@ -20,6 +20,7 @@ from dppl._fingerprint import Fingerprint
 from dppl.data import EmbeddingTable
 from dppl.embedding import embed_windows
 from dppl.encoders import Encoder, load_encoder
+from dppl.encoders.load import refuse_code
 from dppl.errors import DpplError, InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
 from dppl.estimators.public_data import refuse_private_as_public
@@ -365,18 +366,20 @@ def encoder_of_model(
     ----------
     model : EmbeddingClassifier
     encoder : str or Encoder, default=None
-        Where to find it; None loads it by the URI that the model names.
+        Where to find it; None loads it by the URI that the model names, unless that is one of Python code.
     device : {"auto", "cpu", "cuda"}
         Where a loaded encoder runs.
 
     Raises
     ------
     InputError
-        If the model names none, or `encoder` computes something else.
+        If the model names none, or one of Python code while `encoder` is None, or `encoder` computes something else.
     """
     if model.encoder_ is None:
         raise InputError("the model does not name its encoder; embed the records first, and predict on the table.")
     named = Fingerprint.parse(model.encoder_)
+    if encoder is None:
+        refuse_code(named.uri)
     wanted = named.uri if encoder is None else encoder
     found = load_encoder(wanted, device=device, precision=named.dtype) if isinstance(wanted, str) else wanted
     if not found.fingerprint.same_function(named):
