@@ -23,7 +23,7 @@ from dppl._fingerprint import Fingerprint
 from dppl._optional import optional
 from dppl.encoders import python, timm
 from dppl.encoders.frozen import device_of, tensors_digest
-from dppl.encoders.images import OPTIONS, Preprocessing
+from dppl.encoders.images import Preprocessing
 from dppl.encoders.load import Source, without_folders
 from dppl.encoders.presets import PRESETS
 from dppl.errors import ParameterError

@@ -28,7 +28,7 @@ from dppl.privacy.accounting import sampled_gaussian_epsilon
 from dppl.privacy.guarantee import USUAL_DELTA
 from dppl.training import workflow
 
-__all__ = ["Finetuned", "epsilon_after", "train"]
+__all__ = ["Finetuned", "delta_of", "epsilon_after", "train"]
 
 # Shows how far a stage is: reading a source, whose progress it takes, or a training by what it is to guarantee.
 Watch: TypeAlias = Callable[[Source | Guarantee], AbstractContextManager[Callable[[int], object] | None]]
@@ -76,7 +76,7 @@ def train(
     """
     if source.label_type is None:
         raise InputError("the records have no labels.")
-    guarantee = model.plan(network.shape)
+    guarantee = model.plan(network.shape, ledger=ledger)
     checkpoint = folder / workflow.TRAINING
     if ledger is not None and not checkpoint.exists():  # what was begun is paid for
         ledger.check(guarantee, partition=partition)
@@ -143,7 +143,10 @@ class Finetuned:
         """
         name = self.description["encoder"]
         if name is None:
-            raise InputError(f"{self.path} does not name its network; use SparseFinetuner.load in Python.")
+            raise InputError(
+                f"{self.path} does not name its network, nor how images are prepared for it. Save it again in Python: "
+                "SparseFinetuner.load(path, module).save(path, network='python:...' or 'timm:...', overwrite=True)."
+            )
         named = Fingerprint.parse(name)
         if network is None:
             refuse_code(named.uri)
@@ -157,8 +160,13 @@ class Finetuned:
         return found, lambda rows: model.predict(found.inputs(rows))
 
 
+def delta_of(guarantee: Guarantee) -> float:
+    """Return the budget's delta, or else the usual one."""
+    return guarantee.budget.delta if isinstance(guarantee.budget, ApproxDP) else USUAL_DELTA
+
+
 def epsilon_after(guarantee: Guarantee, steps: int) -> float:
-    """Return the epsilon that the first steps of a training cost, at the budget's delta or else the usual one.
+    """Return the epsilon that the first steps of a training cost, at `delta_of` the guarantee.
 
     Parameters
     ----------
@@ -167,7 +175,7 @@ def epsilon_after(guarantee: Guarantee, steps: int) -> float:
     steps : int
     """
     (release,) = guarantee.releases
-    delta = guarantee.budget.delta if isinstance(guarantee.budget, ApproxDP) else USUAL_DELTA
+    delta = delta_of(guarantee)
     if "mu" in release.cost:
         # Squares of mu add, so a part of the steps costs that part of the square.
         mu = float(np.nextafter(release.cost["mu"] * math.sqrt(steps / release.times), math.inf))
