@@ -297,7 +297,7 @@ def test_work_is_kept_where_a_folder_is_named(photos, cli):
         (["--mu", "1", "--train", "head,conv", "--sparsity", "7"], 2, "--sparsity must lie strictly"),
         (["--mu", "1", "--epochs", "-1"], 2, "--epochs must be"),
         (["--mu", "1", "--batch-size", "0"], 2, "--batch-size must be"),
-        (["--mu", "1", "--network", "hf:bert"], 2, "--network must be timm:NAME"),
+        (["--mu", "1", "--network", "hf:bert"], 2, "a network is named by timm:NAME"),
         (["--mu", "1", "--work", "photos"], 2, "must neither hold what is read nor lie in it"),
         (["--mu", "1", "--train", "norm"], 2, "another number of outputs than there are classes"),
     ],

@@ -80,7 +80,7 @@ def finetune(
         option(
             "PART,...",
             f"What is trained, of {', '.join(PARTS)}: a new last layer; scale and shift of the normalisation layers; "
-            "the largest weights of the convolutions. Default all three, as in the paper; head,norm is FiLM; head alone "
+            "the largest weights of the convolutions. Default all three, as in the paper; head,norm is FiLM, and head "
             "takes the least time.",
             METHOD,
         ),

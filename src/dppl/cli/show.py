@@ -226,8 +226,8 @@ def _recipe(said: dict[str, Any]) -> str:
     """Return how a network was trained; all of it is public."""
     given = said["parameters"]
     return (
-        f"{said['n_steps']} steps ({given['epochs']:g} epochs), sampling rate {given['sampling_rate']:g}, expected batch "
-        f"{given['batch_size']:g}, clip {given['clip']:g}, noise multiplier {said['noise_multiplier']:.4g}"
+        f"{said['n_steps']} steps ({given['epochs']:g} epochs), sampling rate {given['sampling_rate']:g}, expected "
+        f"batch {given['batch_size']:g}, clip {given['clip']:g}, noise multiplier {said['noise_multiplier']:.4g}"
     )
 
 

@@ -20,6 +20,7 @@ from dppl._version import __version__
 from dppl.encoders.frozen import tensors_digest
 from dppl.errors import InputError, ModelFileError
 from dppl.estimators.base import as_json
+from dppl.finetune.selection import check_module
 from dppl.finetune.trainer import set_weights, weights_of
 from dppl.privacy import Guarantee
 
@@ -76,6 +77,7 @@ def read(
         As `SparseFinetuner.load`.
     """
     fields, guarantee, values = _read(path)
+    check_module(module)
     if fields["module"] != module_digest(module):
         raise InputError(
             f"{os.fspath(path)} was fitted on another public module; its weights have another digest. Pass the module "
@@ -172,6 +174,6 @@ def restored(model: SparseFinetuner, guarantee: Guarantee, values: NDArray[np.fl
         raise ModelFileError("the trained weights do not fit the module.")
     set_weights(module, selection, values)
     model.module_, model.selection_ = module.requires_grad_(False), dict(selection)
-    model.sampling_rate_ = float(model.sampling_rate)
+    model.sampling_rate_ = float(model.sampling_rate or 1.0)  # every file states one
     model.classes_, model.guarantee_ = np.unique(np.asarray(model.classes)), guarantee
     return model

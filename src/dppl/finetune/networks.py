@@ -114,11 +114,11 @@ def load_network(uri: str, *, device: str = "auto") -> Network:
     """
     _validate.one_of(("auto", "cpu", "cuda"), device=device)
     if not isinstance(uri, str):
-        raise ParameterError(f"must be {_FORMS}; got {uri!r}.", parameter="network")
+        raise ParameterError(f"a network is named by {_FORMS}; got {uri!r}.")
     place, _, query = (PRESETS[uri].uri if uri in PRESETS else uri).partition("?")
     scheme, _, name = place.partition(":")
     if scheme not in _LOADERS or not name:
-        raise ParameterError(f"must be {_FORMS}; got {uri!r}.", parameter="network")
+        raise ParameterError(f"a network is named by {_FORMS}; got {uri!r}.")
     torch = optional("torch", "torch", "torch")
     source = Source(name, dict(parse_qsl(query, keep_blank_values=True)))
     module, head, description, preprocessing, versions = _LOADERS[scheme](torch, source)

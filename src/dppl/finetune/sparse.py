@@ -246,7 +246,8 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         X : array-like or tensor of shape (n, ...)
         """
-        return np.asarray(self.classes_[self.decision_function(X).argmax(axis=1)])
+        best = self.decision_function(X).argmax(axis=1)
+        return np.asarray(self.classes_[best])
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
         """Return the softmax of the logits, of shape (n, n_classes); clipping and noise leave it uncalibrated.
@@ -280,7 +281,7 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "module_")
         if network is not None:
-            found = load_network(network, device="cpu") if isinstance(network, str) else network
+            found = network if isinstance(network, Network) else load_network(network, device="cpu")
             if model_file.module_digest(found.module) != model_file.module_digest(self.module):
                 raise InputError(
                     f"{found.fingerprint.uri} is not the public module of the fit; its weights have another digest."
@@ -323,7 +324,7 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ParameterError("must be the public list of classes; got None.", parameter="classes")
         classes = reading.public_classes(self.classes, np.empty(0, np.intp))
         module, selection = self._selected(len(classes))
-        head = head_of(module, self.head) if "head" in self.train else ""
+        head = head_of(module, self.head) if self._trains_head else ""
         rates = {
             name: self.head_learning_rate if head and name.startswith(f"{head}.") else self.learning_rate
             for name in selection
@@ -347,11 +348,15 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         trainer.meaning = [classes.tolist(), self.unknown_labels]
         return classes, trainer
 
+    @property
+    def _trains_head(self) -> bool:
+        return isinstance(self.train, Collection) and "head" in self.train
+
     def _selected(self, n_classes: int) -> tuple[Any, Selection]:
         """Return a copy of the module with a head of zeros, where it is trained, and what is trained of it."""
         check_module(self.module)
         module = deepcopy(self.module)
-        if "head" in self.train:
+        if self._trains_head:
             name = head_of(module, self.head)
             old = module.get_submodule(name)
             new = optional("torch", "torch", "torch").nn.Linear(old.in_features, n_classes).to(old.weight)
