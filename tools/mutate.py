@@ -365,8 +365,16 @@ MUTANTS = (
     Mutant(
         name="finetune-lets-a-model-file-choose-code",
         file="finetune/workflow.py",
-        old="if network is None and is_code(named.uri):",
-        new="if network is None and is_code(name):",
+        old="refuse_code(named.uri)",
+        new="refuse_code(name)",
+        tests=("tests/cli/test_cli_finetune.py",),
+        keyword="choose_code",
+    ),
+    Mutant(
+        name="training-lets-a-model-file-choose-code",
+        file="training/classifier.py",
+        old="refuse_code(named.uri)",
+        new="refuse_code(model.encoder_)",
         tests=("tests/cli/test_cli_finetune.py",),
         keyword="choose_code",
     ),

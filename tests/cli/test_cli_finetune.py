@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -16,11 +17,12 @@ from rich.progress import Task
 from dppl import GaussianDP, Ledger, load
 from dppl.cli import _progress
 from dppl.embedding import pipeline
-from dppl.errors import ModelFileError
+from dppl.errors import InputError, ModelFileError
 from dppl.finetune import DPTrainer, SparseFinetuner
 from dppl.finetune.checkpoint import Checkpoint
 from dppl.finetune.networks import load_network
 from dppl.mechanisms import overheard
+from dppl.training import PrivateClassifier
 
 CLASSES = ("blue", "green", "red")
 COLOURS = {"red": (200, 40, 40), "green": (40, 200, 40), "blue": (40, 40, 200)}
@@ -91,7 +93,7 @@ def run(cli, *arguments):
 
 def test_it_trains_and_leaves_the_model_and_the_owners_list(photos, cli):
     shown = run(cli, *FINETUNE, *EXACT).stdout
-    assert shown.startswith("SparseFinetuner: 3 classes, trained head, norm, mu = 9000, Gaussian DP.\n")
+    assert shown.startswith("SparseFinetuner: 3 classes, trained head, norm, conv, mu = 9000, Gaussian DP.\n")
     assert "Next: dppl predict m.safetensors DATA --encoder URI" in shown
     left = {path.name for path in photos.iterdir()} - {"photos", "new", "classes.txt", "net.py", "net.safetensors"}
     assert left == {"ran", "m.safetensors", "m.safetensors.private.jsonl"}
@@ -119,8 +121,8 @@ def test_the_command_trains_what_the_library_trains(trained, cli):
         for path in sorted((trained / "photos" / name).glob("[0-9].png"))
     ]
     again = SparseFinetuner(
-        network.module, GaussianDP(9000), CLASSES, train=("head", "norm"), head=network.head, batch_size=24, epochs=80,
-        block=8, head_learning_rate=2.0, sampling_rate=1.0, random_state=3,
+        network.module, GaussianDP(9000), CLASSES, batch_size=24, epochs=80, block=8, head_learning_rate=2.0,
+        random_state=3,
     )  # fmt: skip
     again.fit(network.inputs(np.concatenate([row for row, _ in table])), [name for _, name in table])
     for name, tensor in again.module_.state_dict().items():
@@ -129,14 +131,18 @@ def test_the_command_trains_what_the_library_trains(trained, cli):
 
 def test_a_model_says_what_it_is(trained, cli):
     shown = run(cli, "show", "m.safetensors").stdout
-    assert "trained     87 weights of head, norm" in shown
+    assert "trained     89 weights of conv, head, norm" in shown
+    recipe = "80 steps (80 epochs), sampling rate 1, expected batch 24, clip 1, noise multiplier 0.0009938"
+    assert recipe in " ".join(shown.split())
     assert "python:net.py:make@net.safetensors" in shown
     assert "NOT FOR RELEASE" in run(cli, "show", "m.safetensors", "--card").stdout
     card = run(cli, "show", "m.safetensors", "--card").stdout
-    assert "| trained weights | 87 |" in card
+    for row in ("trained weights | 89", "steps | 80", "noise multiplier | 0.000993808", "parameter `clip` | 1.0"):
+        assert f"| {row} |" in card
+    assert re.search(r"\| software \| .*, torch \d", card)
     assert 'tags: ["differential-privacy", "classification", "images"]' in card
     content = json.loads(run(cli, "show", "m.safetensors", "--json").stdout)
-    assert (content["estimator"], content["n_trained"]) == ("SparseFinetuner", 87)
+    assert (content["estimator"], content["n_trained"], content["n_steps"]) == ("SparseFinetuner", 89, 80)
     assert not (trained / "ran").unlink()
     run(cli, "show", "m.safetensors")
     assert not (trained / "ran").exists()  # and no code of the network runs for it
@@ -172,7 +178,7 @@ def test_a_ledger_pays_once(photos, cli):
     run(cli, "ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "1")
     run(cli, *FINETUNE, "--mu", "1", "--ledger", "ledger.db", "--dataset", "wards")
     (release,) = Ledger("ledger.db", "wards", GaussianDP(1.0)).releases()
-    assert release["status"] == "released"
+    assert (release["status"], release["estimator"]) == ("released", "SparseFinetuner")
     result = cli(*FINETUNE, "--mu", "1", "--ledger", "ledger.db", "--dataset", "wards", "--force")
     assert result.exit_code == 3
     assert not (photos / "m.safetensors.work").exists()  # which was said before an image was read
@@ -277,6 +283,7 @@ def test_work_is_kept_where_a_folder_is_named(photos, cli):
 @pytest.mark.parametrize(
     ("options", "exit_code", "words"),
     [
+        (["--mu", "0"], 3, "lets nothing be released, so there is nothing to train"),
         (["--epsilon", "1"], 3, "--epsilon without --delta is pure DP"),
         (["--mu", "1", "--sampling-rate", "0.1"], 3, "--sampling-rate below 1 is accounted in --epsilon and --delta"),
         (
@@ -286,11 +293,11 @@ def test_work_is_kept_where_a_folder_is_named(photos, cli):
         ),
         (["--mu", "1", "--sampling-rate", "2"], 2, "--sampling-rate must be above 0 and at most 1"),
         (["--mu", "1", "--train", "head,body"], 2, "--train must be one of"),
-        (["--mu", "1", "--sparsity", "0.1"], 2, "--sparsity has no effect without conv"),
+        (["--mu", "1", "--train", "head,norm", "--sparsity", "0.1"], 2, "--sparsity has no effect without conv"),
         (["--mu", "1", "--train", "head,conv", "--sparsity", "7"], 2, "--sparsity must lie strictly"),
         (["--mu", "1", "--epochs", "-1"], 2, "--epochs must be"),
         (["--mu", "1", "--batch-size", "0"], 2, "--batch-size must be"),
-        (["--mu", "1", "--network", "hf:bert"], 2, "--network must be timm:NAME"),
+        (["--mu", "1", "--network", "hf:bert"], 2, "a network is named by timm:NAME"),
         (["--mu", "1", "--work", "photos"], 2, "must neither hold what is read nor lie in it"),
         (["--mu", "1", "--train", "norm"], 2, "another number of outputs than there are classes"),
     ],
@@ -357,6 +364,49 @@ def test_a_model_file_does_not_choose_code_that_runs(trained, cli, error_line):
     assert (trained / "ran").exists()
 
 
+def test_a_model_on_features_of_code_does_not_choose_code_that_runs(photos, cli, error_line):
+    train = [
+        "train",
+        "photos",
+        "--encoder",
+        NETWORK,
+        "--classes",
+        "classes.txt",
+        "--mu",
+        "900",
+        "--out",
+        "f.safetensors",
+    ]
+    assert "Next: dppl predict f.safetensors DATA --encoder URI" in run(cli, *train).stdout
+    (photos / "ran").unlink()
+    assert error_line(cli("predict", "f.safetensors", "new")).startswith("--encoder must name the network's code")
+    with pytest.raises(InputError, match="does not decide what code runs"):
+        PrivateClassifier.load("f.safetensors")
+    assert not (photos / "ran").exists()
+    lines = run(cli, "predict", "f.safetensors", "new", "--encoder", NETWORK).stdout.splitlines()
+    assert sum(line.split("/")[0] == line.split(",")[1] for line in lines[1:]) > 20
+
+
+def test_the_whole_work_folder_is_named_where_source_or_options_have_changed(photos, cli, error_line, monkeypatch):
+    undo = killed(monkeypatch, 2, interrupt)
+    cli(*FINETUNE, "--mu", "1")
+    undo()
+    other = [NETWORK.replace("0.5,0.5,0.5", "0.4,0.4,0.4") if word == NETWORK else word for word in FINETUNE]
+    line = error_line(cli(*other, "--mu", "1"))
+    assert line.startswith("m.safetensors.work was begun with another encoder")
+    (photos / "photos" / "red" / "1.png").unlink()
+    line = error_line(cli(*FINETUNE, "--mu", "1"))
+    assert line == "the source has changed since m.safetensors.work was begun; remove that folder, or choose another."
+
+
+def test_the_papers_batch_size_is_the_default_and_is_said(photos, cli):
+    command = [word for word in FINETUNE if word not in ("--batch-size", "24")]
+    noted = run(cli, *command, "--mu", "1", "--epochs", "1").stderr
+    assert "--batch-size is 5000, that of the paper, for 5000 records at this sampling rate" in noted
+    content = json.loads(run(cli, "show", "m.safetensors", "--json").stdout)
+    assert content["parameters"]["batch_size"] == SparseFinetuner(None, GaussianDP(1.0), CLASSES).batch_size == 5000
+
+
 def test_embeddings_and_damaged_files_are_refused(trained, cli, error_line):
     np.save("rows.npy", np.zeros((3, 108)))
     assert "takes images" in error_line(cli("predict", "m.safetensors", "rows.npy", "--encoder", NETWORK))
@@ -370,26 +420,34 @@ def test_embeddings_and_damaged_files_are_refused(trained, cli, error_line):
     assert cli("show", "m.safetensors").exit_code == 4
 
 
-def test_a_model_that_names_no_network_is_for_python_alone(trained, cli, error_line):
+def test_a_model_of_python_names_its_network_where_it_is_told(trained, cli, error_line):
     network = load_network(NETWORK)
     SparseFinetuner.load("m.safetensors", network.module)  # which keeps the name
     model = SparseFinetuner(network.module, GaussianDP(1.0), CLASSES, train=("head",), epochs=1, sampling_rate=1.0)
     model.fit(np.zeros((2, 3, 6, 6)), ["red", "green"]).save("python.safetensors")
     assert "does not name its network" in error_line(cli("predict", "python.safetensors", "new"))
     assert "not named" in run(cli, "show", "python.safetensors").stdout
+    SparseFinetuner.load("python.safetensors", network.module).save("named.safetensors", network=NETWORK)
+    assert len(run(cli, "predict", "named.safetensors", "new", "--encoder", NETWORK).stdout.splitlines()) == 25
+    network.module[0].bias += 1e-3
+    model.module = network.module
+    with pytest.raises(InputError, match="is not the public module of the fit"):
+        model.save("other.safetensors", network=NETWORK)
 
 
 # The bar.
 
 
 def test_the_bar_shows_steps_and_what_they_cost_at_most():
-    spent = _progress._Spent(40, float)
+    spent = _progress._Spent(40, float, 1e-6)
     task = Task(0, "training", 40, 0, _get_time=lambda: 0.0)
     assert spent.render(task).plain == ""
     shown = {}
     for step in range(1, 41):
         task.completed = step
-        shown[step] = float(spent.render(task).plain.removeprefix("epsilon <= "))
+        bound, delta = spent.render(task).plain.removeprefix("epsilon <= ").split(" at delta = ")
+        assert delta == "1e-6"
+        shown[step] = float(bound)
     assert all(step <= bound <= step + 1 for step, bound in shown.items())
     assert shown[40] == 40.0
 
@@ -398,7 +456,7 @@ def test_the_bar_is_told_of_the_steps_of_earlier_runs(monkeypatch):
     told = []
     bar = _progress.contextmanager(lambda *_: iter([told.append]))
     monkeypatch.setattr(_progress, "progress_bar", bar)
-    with _progress.training_bar(9, float) as reach:
+    with _progress.training_bar(9, float, 1e-6) as reach:
         for step in (4, 5, 9):
             reach(step)
     assert told == [4, 1, 4]

@@ -543,7 +543,7 @@ def test_mended_records_ask_for_a_new_start(mails, cli, error_line):
     write_csv(mails / "mails.csv", TEXTS, Y)
     result = cli(*TRAIN, *EXACT)
     assert result.exit_code == 4
-    assert "has changed since m.safetensors.work/private was begun; remove it" in error_line(result)
+    assert "has changed since m.safetensors.work was begun; remove that folder" in error_line(result)
 
 
 # Ledger and errors
@@ -710,7 +710,7 @@ def test_the_tables_are_no_part_of_the_images(options, photos, cli, error_line):
 
 
 def test_a_reader_that_goes_away_leaves_nothing_undone(mails, cli, monkeypatch):
-    def gone(*_):
+    def gone(*_, **__):
         raise BrokenPipeError
 
     monkeypatch.setattr("dppl.cli.train.print_summary", gone)

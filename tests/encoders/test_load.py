@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dppl.encoders import PRESETS, Encoder, Fingerprint, load_encoder
-from dppl.encoders.load import _without_folders
+from dppl.encoders.load import without_folders
 from dppl.errors import InputError, MissingExtra, ParameterError
 
 FINGERPRINT = Fingerprint(
@@ -89,10 +89,14 @@ def test_parameters_are_checked(name, value):
 
 def test_folders_are_left_out_of_fingerprints(tmp_path):
     (tmp_path / "model").mkdir()
-    assert _without_folders(f"hf:{tmp_path / 'model'}?pooling=cls") == "hf:model?pooling=cls"
-    assert _without_folders(f"timm:resnet50@{tmp_path / 'weights.pth'}") == "timm:resnet50@weights.pth"
-    assert _without_folders("st:organisation/name") == "st:organisation/name"
-    assert _without_folders("pixels") == "pixels"
+    assert without_folders(f"hf:{tmp_path / 'model'}?pooling=cls") == "hf:model?pooling=cls"
+    assert without_folders(f"timm:resnet50@{tmp_path / 'weights.pth'}") == "timm:resnet50@weights.pth"
+    assert without_folders("st:organisation/name") == "st:organisation/name"
+    assert without_folders("pixels") == "pixels"
+    (tmp_path / "net.py").touch()
+    code = f"python:{tmp_path / 'net.py'}:make@{tmp_path / 'net.safetensors'}?size=8"
+    assert without_folders(code) == "python:net.py:make@net.safetensors?size=8"
+    assert without_folders("python:package.net:make@net.safetensors") == "python:package.net:make@net.safetensors"
 
 
 @pytest.mark.parametrize("name", PRESETS)

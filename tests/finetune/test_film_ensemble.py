@@ -150,8 +150,8 @@ def test_the_replay_notices_records_that_later_tasks_see_again(net, tasks, monke
     original, kept, calls = film_module.SparseFinetuner._prepared, [], []
     few = [(X[:4], y[:4]) for X, y in tasks]
 
-    def keeping(self):
-        classes, trainer = original(self)
+    def keeping(self, *given):
+        classes, trainer = original(self, *given)
         whole = trainer.fit
 
         def fit(X, codes, **further):

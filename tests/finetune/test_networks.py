@@ -7,9 +7,10 @@ import pytest
 from PIL import Image
 
 from dppl import ApproxDP, GaussianDP
+from dppl.encoders.load import is_code
 from dppl.errors import InputError, MissingExtra, ParameterError
 from dppl.finetune import SparseFinetuner
-from dppl.finetune.networks import is_code, load_network
+from dppl.finetune.networks import load_network
 from dppl.finetune.workflow import epsilon_after
 from dppl.privacy import tradeoff
 from dppl.privacy.accounting import sampled_gaussian_epsilon
@@ -81,13 +82,13 @@ def test_other_weights_and_other_pixels_are_another_network(torch, code):
 @pytest.mark.parametrize(
     ("old", "new", "error", "words"),
     [
-        ("python:", "hf:", ParameterError, "must be timm:NAME"),
-        ("nets/small_net.py:make@", "", ParameterError, "must be timm:NAME"),
+        ("python:", "hf:", ParameterError, "is named by timm:NAME"),
+        ("nets/small_net.py:make@", "", ParameterError, "python:MODULE:FUNCTION@WEIGHTS"),
         ("size=5&", "", ParameterError, "how large its images are"),
         ("size=5", "size=0", ParameterError, "size must be"),
         ("mean", "colour", ParameterError, "'colour' is not an option"),
         ("weights.safe", "other.safe", InputError, "no file of weights nets/other.safetensors"),
-        ("@nets/weights.safetensors", "@nets/small_net.py", InputError, "holds no weights for this network"),
+        ("@nets/weights.safetensors", "@nets/small_net.py", InputError, "does not hold the weights of the network"),
         (":make", ":broken", InputError, "RuntimeError: no network today"),
         (":make", ":missing", InputError, "AttributeError"),
         (":make", ":none", InputError, "must return a torch.nn.Module"),
@@ -103,7 +104,7 @@ def test_weights_of_another_network_are_refused(torch, code):
     from safetensors.torch import save_file
 
     save_file({"0.weight": torch.zeros(4, 3, 3, 3)}, "nets/weights.safetensors")
-    with pytest.raises(InputError, match="holds no weights for this network"):
+    with pytest.raises(InputError, match="does not hold the weights of the network"):
         load_network(code)
 
 

@@ -1,6 +1,7 @@
 """Sparse fine-tuning: the mask, the recipe, the model and its file."""
 
 import json
+import re
 import struct
 from copy import deepcopy
 
@@ -9,8 +10,8 @@ import pytest
 from sklearn.base import clone
 
 from dppl import ApproxDP, GaussianDP, Ledger
-from dppl.errors import InputError, ModelFileError, ParameterError, UnknownLabelError
-from dppl.finetune import DPTrainer, SparseFinetuner, select_weights, to_group_norm
+from dppl.errors import BudgetError, InputError, ModelFileError, ParameterError, UnknownLabelError
+from dppl.finetune import DPTrainer, SparseFinetuner, model_file, select_weights, to_group_norm
 from dppl.finetune.gradients import RecordGradients
 from dppl.mechanisms import overheard
 
@@ -141,6 +142,33 @@ def test_defaults_are_those_of_the_document(net):
     }
 
 
+def test_without_a_rate_the_budget_and_the_ledger_decide_it(net, labelled, tmp_path):
+    options = {"sampling_rate": None, "epochs": 1, "train": ("head",)}
+    assert make(net, ApproxDP(5.0, 1e-5), **options).fit(*labelled).sampling_rate_ == 0.1
+    assert make(net, GaussianDP(1.0), **options).fit(*labelled).sampling_rate_ == 1.0
+    ledger = Ledger(tmp_path / "ledger.db", "images", ApproxDP(6.0, 1e-5))
+    model = make(net, ApproxDP(5.0, 1e-5), **options)
+    planned = model.plan((1, 6, 6), ledger=ledger)
+    assert model.fit(*labelled, ledger=ledger).sampling_rate_ == 1.0
+    assert planned.releases == model.guarantee_.releases
+    assert ledger.releases()[0]["estimator"] == "SparseFinetuner"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"module": None}, "module must be the public network, a torch.nn.Module; got a NoneType"),
+        ({"train": None}, "train must name parts among head, norm, conv"),
+        ({"sampling_rate": 2}, "sampling_rate must be above 0 and at most 1"),
+        ({"head": "nine"}, "must name a linear layer of the module, such as '8'"),
+        ({"budget": GaussianDP(0.0)}, "lets nothing be released, so there is nothing to train"),
+    ],
+)
+def test_wrong_parameters_are_named(net, labelled, options, words):
+    with pytest.raises((ParameterError, BudgetError), match=re.escape(words)):
+        make(net).set_params(**options).fit(*labelled)
+
+
 @pytest.mark.slow
 def test_the_documents_noise_is_epsilon_113_and_not_15(net):
     """Noise multiplier 15, sampling rate 0.1 and 2000 steps."""
@@ -259,8 +287,28 @@ def test_the_file_holds_the_trained_weights_only(torch, net, labelled, tmp_path)
         assert (one == other).all()
     assert (again.predict(labelled[0]) == model.predict(labelled[0])).all()
     assert again.guarantee_.to_dict() == model.guarantee_.to_dict()
-    with pytest.raises(FileExistsError):
+    with pytest.raises(FileExistsError, match="replace it with overwrite=True"):
         model.save(path)
+    with pytest.raises(ParameterError, match="module must be the public network"):
+        SparseFinetuner.load(path, None)
+    described = model_file.describe(path)
+    assert (described["n_steps"], described["noise_multiplier"]) == (5, pytest.approx(5**0.5))
+    assert again.get_params(deep=False) | {"module": 0} == model.get_params(deep=False) | {
+        "module": 0,
+        "train": again.train,
+        "classes": again.classes,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("epochs", 6), ("sampling_rate", 0.5), ("clip", "1"), ("batch_size", None), ("block", True)]
+)
+def test_a_file_whose_recipe_contradicts_its_guarantee_is_refused(net, labelled, tmp_path, monkeypatch, name, value):
+    model = make(net, GaussianDP(1.0), train=("head",)).fit(*labelled)
+    setattr(model, "sampling_rate_" if name == "sampling_rate" else name, value)
+    model.save(tmp_path / "forged.safetensors")
+    with pytest.raises(ModelFileError):
+        model_file.describe(tmp_path / "forged.safetensors")
 
 
 def test_a_file_fits_its_public_module_only(torch, net, labelled, tmp_path):

@@ -78,7 +78,7 @@ def test_mean_prototypes_are_those_of_projected_rows():
         ({"form": "published"}, "form must be one of"),
         ({"head": "softmax"}, "head must be one of"),
         ({"share": 1.0}, "share must"),
-        ({"n_components": 13}, "n_components must be at most the 12 coordinates"),
+        ({"n_components": 13}, "n_components must be at most 12, the dimensions"),
         ({"n_components": 0}, "n_components must"),
         ({"n_episodes": 0}, "n_episodes must"),
         ({"clip": -1.0}, "clip must"),
@@ -255,3 +255,8 @@ def test_an_audit_refutes_the_published_form(monkeypatch):
     assert not audited_crowd().violation
     clip_each_query(monkeypatch)
     assert audited_crowd().violation
+
+
+def test_public_prototypes_need_public_rows():
+    with pytest.raises(InputError, match=r"head='public' selects among public rows; pass them to fit as X_public"):
+        ProjectedPrototypes(GaussianDP(1.0), [0, 1], head="public").plan(4)

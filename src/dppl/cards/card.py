@@ -143,7 +143,12 @@ def _what_is_fitted(description: dict[str, Any]) -> list[tuple[str, Any]]:
     """Return what a model takes: embeddings, or a public network whose weights it replaces."""
     if "lattice" in description:
         return [("features", description["lattice"]["n_features"])]
-    return [("trained weights", description["n_trained"]), ("digest of the network", description["module"])]
+    return [
+        ("trained weights", description["n_trained"]),
+        ("steps", description["n_steps"]),
+        ("noise multiplier", f"{description['noise_multiplier']:.6g}"),
+        ("digest of the network", description["module"]),
+    ]
 
 
 def _examples(description: dict[str, Any]) -> list[tuple[str, str]]:

@@ -80,20 +80,21 @@ def embedding_bar(records: Source, what: str = "embedding") -> AbstractContextMa
 class _Spent(ProgressColumn):
     """What the steps so far cost, rounded up to a twentieth of all steps: computing it may take a second."""
 
-    def __init__(self, steps: int, epsilon: Callable[[int], float]) -> None:
+    def __init__(self, steps: int, epsilon: Callable[[int], float], delta: float) -> None:
         super().__init__()
-        self._steps, self._epsilon = steps, cache(epsilon)
+        self._steps, self._epsilon, self._delta = steps, cache(epsilon), delta
 
     def render(self, task: Task) -> Text:
         """Return an upper bound on the epsilon so far."""
         if not task.completed:
             return Text("")
         twentieths = math.ceil(20 * task.completed / self._steps)
-        return Text(f"epsilon <= {rounded_up(self._epsilon(math.ceil(twentieths * self._steps / 20)), 4)}")
+        bound = rounded_up(self._epsilon(math.ceil(twentieths * self._steps / 20)), 4)
+        return Text(f"epsilon <= {bound} at delta = {rounded_up(self._delta)}")
 
 
 @contextmanager
-def training_bar(steps: int, epsilon: Callable[[int], float]) -> Iterator[Callable[[int], None] | None]:
+def training_bar(steps: int, epsilon: Callable[[int], float], delta: float) -> Iterator[Callable[[int], None] | None]:
     """Show the step, what the steps so far cost, and the time left, if a person is watching.
 
     Parameters
@@ -102,13 +103,15 @@ def training_bar(steps: int, epsilon: Callable[[int], float]) -> Iterator[Callab
         Of the whole training.
     epsilon : callable
         Returns what so many steps cost.
+    delta : float
+        At which they do.
 
     Yields
     ------
     callable or None
         Told how many steps are done; those of an earlier run count too.
     """
-    with progress_bar("training", steps, _Spent(steps, epsilon)) as advance:
+    with progress_bar("training", steps, _Spent(steps, epsilon, delta)) as advance:
         done = 0
 
         def reach(step: int) -> None:

@@ -13,7 +13,7 @@ import typer
 from dppl import _validate
 from dppl.cli import _options as options
 from dppl.cli._options import DATA, ENCODER, METHOD, budget_from_options, option
-from dppl.cli._output import console, numbers, printable
+from dppl.cli._output import console, note, numbers, printable
 from dppl.cli._paths import check_inputs, check_output, required_classes
 from dppl.cli._progress import embedding_bar, training_bar, working
 from dppl.cli.embed import how_to_label, resumable, tell_report
@@ -21,12 +21,16 @@ from dppl.cli.ledger import open_account
 from dppl.cli.train import check_folder, checkable
 from dppl.data import read_classes
 from dppl.embedding import Columns, Source, open_source
+from dppl.encoders.load import is_code
 from dppl.errors import BudgetError, ParameterError
 from dppl.finetune import SparseFinetuner, workflow
-from dppl.finetune.networks import is_code, load_network
+from dppl.finetune.networks import load_network
 from dppl.finetune.selection import PARTS
+from dppl.finetune.sparse import usual_sampling_rate
 from dppl.privacy import ApproxDP, Budget, Guarantee, PureDP
 from dppl.training.workflow import report_of
+
+_BATCH = 5000
 
 
 def finetune(
@@ -48,15 +52,6 @@ def finetune(
         ),
     ],
     out: options.ModelOut,
-    batch_size: Annotated[
-        float,
-        option(
-            "B",
-            "Public number to divide the sum of a step by: the sampling rate times a public guess of the number of "
-            "records. Never taken from the data.",
-            METHOD,
-        ),
-    ],
     classes: options.Classes = None,
     labels: Annotated[Path | None, option("FILE", "CSV file that names files and labels.", DATA)] = None,
     x: options.Items = None,
@@ -65,9 +60,19 @@ def finetune(
     kind: options.Kind = "auto",
     split: options.Split = None,
     unknown_labels: options.UnknownLabels = "error",
-    mu: options.Mu = None,
+    mu: Annotated[
+        float | None,
+        option(
+            "M",
+            "Gaussian DP, for full batches or a ledger. 0.5, 1 and 2 are epsilon 2.3, 4.9 and 11 at delta 1e-6. Above "
+            "0: without private records there is nothing to train.",
+            options.BUDGET,
+        ),
+    ] = None,
     rho: options.Rho = None,
-    epsilon: Annotated[float | None, option("E", "With --delta: approximate DP.", options.BUDGET)] = None,
+    epsilon: Annotated[
+        float | None, option("E", "Approximate DP. Needs --delta: Gaussian noise is never pure DP.", options.BUDGET)
+    ] = None,
     delta: options.Delta = None,
     max_records: options.MaxRecords = None,
     train: Annotated[
@@ -75,12 +80,22 @@ def finetune(
         option(
             "PART,...",
             f"What is trained, of {', '.join(PARTS)}: a new last layer; scale and shift of the normalisation layers; "
-            "the largest weights of the convolutions. head,norm is FiLM. Default head,norm.",
+            "the largest weights of the convolutions. Default all three, as in the paper; head,norm is FiLM, and head "
+            "takes the least time.",
             METHOD,
         ),
-    ] = "head,norm",
+    ] = ",".join(PARTS),
     sparsity: Annotated[
         float | None, option("P", "conv: share of the convolutions' weights. Default 0.01.", METHOD)
+    ] = None,
+    batch_size: Annotated[
+        float | None,
+        option(
+            "B",
+            "Public number to divide the sum of a step by: the sampling rate times a public guess of the number of "
+            "records. Never taken from the data. Default 5000, the paper's; name yours.",
+            METHOD,
+        ),
     ] = None,
     sampling_rate: Annotated[
         float | None,
@@ -133,12 +148,14 @@ def finetune(
 
       dppl finetune scans/ --classes classes.txt --mu 1 --batch-size 5000 \
         --network "python:net.py:make@net.safetensors?size=32" \
-        --train head,norm,conv --epochs 50 --out my.safetensors
+        --train head,norm --epochs 50 --out my.safetensors
     """
     report = report_of(out)
     for path in (out, report):
         check_output(path, (data, classes, labels), force=force)
     budget = budget_from_options(mu, rho, epsilon, delta, max_records)
+    if budget.is_zero:
+        raise BudgetError(f"{budget} lets nothing be released, so there is nothing to train; spend more.")
     rate = _sampling_rate(sampling_rate, budget, ledger)
     parts = tuple(part.strip() for part in train.split(","))
     for part in parts:
@@ -156,6 +173,11 @@ def finetune(
         raise ParameterError(f"{data} must hold images; it holds {source.modality}s.")
     if source.label_type is None:
         raise ParameterError(f"{data} has no labels; {how_to_label(source)}.")
+    if batch_size is None:
+        note(
+            f"--batch-size is {_BATCH}, that of the paper, for {_BATCH / rate:.6g} records at this sampling rate. With "
+            "many fewer the network hardly learns: name the rate times a public guess of their number."
+        )
     with working(f"loading {network}"):
         found = load_network(network, device=device)
     model = SparseFinetuner(
@@ -166,7 +188,7 @@ def finetune(
         train=parts,
         head=found.head,
         sampling_rate=rate,
-        batch_size=batch_size,
+        batch_size=_BATCH if batch_size is None else batch_size,
         epochs=epochs,
         clip=clip,
         learning_rate=learning_rate,
@@ -206,7 +228,7 @@ def _sampling_rate(rate: float | None, budget: Budget, ledger: str | None) -> fl
         raise BudgetError("--sampling-rate below 1 goes with no --ledger, which cannot add its cost to others.")
     if rate is not None:
         return rate
-    return 0.1 if isinstance(budget, ApproxDP) and ledger is None else 1.0
+    return usual_sampling_rate(budget, ledger)
 
 
 @contextmanager
@@ -217,7 +239,8 @@ def _watched(stage: Source | Guarantee) -> Iterator[Callable[[int], object] | No
             yield progress
     else:
         (release,) = stage.releases
-        with training_bar(release.times, partial(workflow.epsilon_after, stage)) as progress:
+        spent = partial(workflow.epsilon_after, stage)
+        with training_bar(release.times, spent, workflow.delta_of(stage)) as progress:
             yield progress
 
 

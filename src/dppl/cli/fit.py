@@ -182,13 +182,14 @@ def _parsed_rotation(text: str | None) -> str | int | None:
         raise ParameterError(f"--rotation must be auto or an integer; got {text!r}.") from None
 
 
-def print_summary(model: EmbeddingClassifier, out: Path) -> None:
+def print_summary(model: EmbeddingClassifier, out: Path, *, needs_code: bool = False) -> None:
     """Say what was released. Everything here is in the model file, or was public before."""
     kind, count = type(model).__name__, len(model.classes_)
     typer.echo(f"{kind}: {count} classes, {model.n_features_in_} features, {model.budget}, {model.adjacency}.")
     if model.examples_ is not None:
         typer.echo(f"Started from public examples: {model.examples_}.")
-    typer.echo(f"Saved to {printable(out)}. Next: dppl predict {printable(out)} DATA")
+    code = " --encoder URI, as here" if needs_code else ""
+    typer.echo(f"Saved to {printable(out)}. Next: dppl predict {printable(out)} DATA{code}")
     typer.echo()
     console().print(printable(model.guarantee_.summary()))
     console().print(numbers(model.guarantee_))

@@ -205,6 +205,7 @@ def _facts(model: EmbeddingClassifier | Finetuned) -> list[tuple[str, Any]]:
             ("estimator", said["estimator"]),
             ("classes", listed),
             ("trained", f"{said['n_trained']} weights of {', '.join(said['parameters']['train'])}"),
+            ("training", _recipe(said)),
             ("network", "not named" if said["encoder"] is None else in_short(said["encoder"])),
             ("digest", said["module"]),
         ]
@@ -219,6 +220,15 @@ def _facts(model: EmbeddingClassifier | Finetuned) -> list[tuple[str, Any]]:
         facts.append(("examples", f"{model.examples_}, all public"))
     encoder = getattr(model, "encoder_", None)
     return facts if encoder is None else [*facts, ("encoder", in_short(encoder))]
+
+
+def _recipe(said: dict[str, Any]) -> str:
+    """Return how a network was trained; all of it is public."""
+    given = said["parameters"]
+    return (
+        f"{said['n_steps']} steps ({given['epochs']:g} epochs), sampling rate {given['sampling_rate']:g}, expected "
+        f"batch {given['batch_size']:g}, clip {given['clip']:g}, noise multiplier {said['noise_multiplier']:.4g}"
+    )
 
 
 def _releases(releases: tuple[Release, ...]) -> Table:

@@ -22,6 +22,7 @@ from dppl.cli.ledger import open_account
 from dppl.data import EmbeddingTable, read_classes, read_table
 from dppl.embedding import Columns, Source, holds_embeddings, open_source
 from dppl.encoders import Encoder
+from dppl.encoders.load import is_code
 from dppl.errors import InputError, ParameterError, UnknownLabelError
 from dppl.training import workflow
 from dppl.training.descriptions import described, names_by_default, takes_examples
@@ -151,7 +152,7 @@ def train(
             partition=partition,
             watch=partial(_watched, folder),
         )
-    print_summary(estimator, out)  # when all is done, for whoever reads it may go away
+    print_summary(estimator, out, needs_code=is_code(encoder))  # when all is done, for whoever reads it may go away
     if describe == "auto" and takes_examples(estimator) and model.modality == "text":
         typer.echo(_NAMES if examples is not None else _NO_NAMES)
     tell_report(report)

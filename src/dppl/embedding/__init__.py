@@ -4,6 +4,7 @@ from dppl.embedding.convert import convert_table, holds_embeddings, parquet_file
 from dppl.embedding.pipeline import Embedded, Window, embed, embed_windows
 from dppl.embedding.records import Columns, Record, Source
 from dppl.embedding.rows import ROWS
+from dppl.embedding.shards import OtherOptions, SourceChanged
 from dppl.embedding.sources import KINDS, open_source
 
 __all__ = [
@@ -11,8 +12,10 @@ __all__ = [
     "ROWS",
     "Columns",
     "Embedded",
+    "OtherOptions",
     "Record",
     "Source",
+    "SourceChanged",
     "Window",
     "convert_table",
     "embed",

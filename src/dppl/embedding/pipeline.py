@@ -24,9 +24,9 @@ from dppl.embedding.decoding import decode, described, quiet
 from dppl.embedding.left_out import LeftOut
 from dppl.embedding.records import Payload, Record, Source, Unusable, left_out
 from dppl.embedding.rows import ROWS, lattice_metadata, to_storage
-from dppl.embedding.shards import ShardedTable, Window, schema_of
+from dppl.embedding.shards import ShardedTable, SourceChanged, Window, schema_of
 from dppl.encoders import Encoder
-from dppl.errors import DpplError, InputError, ParameterError
+from dppl.errors import DpplError, ParameterError
 
 __all__ = ["Embedded", "Window", "embed", "embed_windows"]
 
@@ -234,7 +234,7 @@ def _pass_over(records: _Stream, table: ShardedTable, progress: Callable[[int], 
     else:
         if not table.finished or next(records, None) is None:
             return
-    raise InputError(f"the source has changed since {table.folder} was begun; remove it, or choose another folder.")
+    raise SourceChanged(table.folder)
 
 
 def _write_shards(

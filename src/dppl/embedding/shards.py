@@ -26,7 +26,7 @@ from dppl._files import locked, write_atomically
 from dppl.embedding.left_out import LeftOut, Report, check_place
 from dppl.errors import InputError, ParameterError
 
-__all__ = ["Done", "ShardedTable", "Window", "dictionary_columns", "schema_of"]
+__all__ = ["Done", "OtherOptions", "ShardedTable", "SourceChanged", "Window", "dictionary_columns", "schema_of"]
 
 _MANIFEST = "_manifest.json"  # readers of Parquet folders pass over names that start with an underscore
 _VERSION = 2
@@ -82,6 +82,24 @@ class Done:
     left_out: dict[str, int]
     source: str
     report: int
+
+
+class OtherOptions(ParameterError):
+    """A folder was begun with other options."""
+
+    def __init__(self, folder: Path, difference: str) -> None:
+        super().__init__(
+            f"{folder} was begun with {difference}; choose the options of that time, or another folder, or remove this "
+            "one."
+        )
+        self.difference = difference
+
+
+class SourceChanged(InputError):
+    """A folder was begun with another source."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(f"the source has changed since {folder} was begun; remove that folder, or choose another.")
 
 
 class ShardedTable:
@@ -180,10 +198,7 @@ class ShardedTable:
         except (ValueError, TypeError, KeyError):
             raise InputError(f"{path} is damaged; write the table anew into another folder.") from None
         if (version, parameters) != (_VERSION, self._parameters):
-            raise ParameterError(
-                f"{self.folder} was begun with {self._difference(parameters) or 'another version of dppl'}; choose "
-                "the options of that time, or another folder, or remove this one."
-            )
+            raise OtherOptions(self.folder, self._difference(parameters) or "another version of dppl")
         if finished and all(_has(self.folder / shard.file, shard.size) for shard in shards):
             return shards, True  # whatever became of the report
         whole = itertools.takewhile(

@@ -15,18 +15,22 @@ from dppl.encoders.fixed import FixedShapeEncoder
 from dppl.encoders.presets import PRESETS
 from dppl.errors import InputError, ParameterError
 
-__all__ = ["Source", "load_encoder"]
+__all__ = ["Source", "is_code", "load_encoder", "refuse_code", "without_folders"]
 
 _MODULES = {
     "hf": "dppl.encoders.transformers",
     "minilm": "dppl.encoders.minilm",
     "onnx": "dppl.encoders.onnx",
     "pixels": "dppl.encoders.pixels",
+    "python": "dppl.encoders.python",
     "st": "dppl.encoders.sentence_transformers",
     "timm": "dppl.encoders.timm",
 }
 _NAMELESS = {"minilm", "pixels"}
-_FORMS = f"timm:NAME[@CHECKPOINT], hf:NAME, st:NAME, onnx:FILE, minilm, pixels, {', '.join(PRESETS)}"
+_FORMS = (
+    "timm:NAME[@CHECKPOINT], hf:NAME, st:NAME, onnx:FILE, python:MODULE:FUNCTION@WEIGHTS?size=N, minilm, pixels, "
+    f"{', '.join(PRESETS)}"
+)
 
 
 def load_encoder(
@@ -42,9 +46,10 @@ def load_encoder(
     Parameters
     ----------
     uri : str
-        ``timm:NAME[@CHECKPOINT]``, ``hf:NAME``, ``st:NAME``, ``onnx:FILE``, ``minilm``, ``pixels`` or the name of one
-        of `PRESETS`. NAME is a name on the Hugging Face hub whose files are in its cache, or a local path. Options
-        follow as in ``hf:NAME?pooling=cls``; the module of each scheme says which.
+        ``timm:NAME[@CHECKPOINT]``, ``hf:NAME``, ``st:NAME``, ``onnx:FILE``, ``python:MODULE:FUNCTION@WEIGHTS?size=N``,
+        ``minilm``, ``pixels`` or the name of one of `PRESETS`. NAME is a name on the Hugging Face hub whose files are
+        in its cache, or a local path. Options follow as in ``hf:NAME?pooling=cls``; the module of each scheme says
+        which. ``python:`` runs the code that it names, so never take such a URI from a file that others wrote.
     device : {"auto", "cpu", "cuda"}
         ``"auto"`` takes a GPU if torch finds one.
     precision : {"auto", "float32", "float16"}
@@ -85,7 +90,7 @@ def load_encoder(
         network = importlib.import_module(_MODULES[scheme]).load(source, device, precision)
     except InputError as error:
         raise InputError(f"{error} {preset.weights}" if preset else str(error)) from None
-    name = uri if preset else _without_folders(uri)
+    name = uri if preset else without_folders(uri)
     place, _, query = uri.partition("?")
     options = {**dict(parse_qsl(query, keep_blank_values=True)), **network.for_texts}
     texts = partial(load_encoder, f"{place}?{urlencode(options)}") if network.for_texts else None
@@ -137,11 +142,36 @@ def _parse(uri: str) -> tuple[str, Source]:
     return scheme, Source(name, dict(parse_qsl(query, keep_blank_values=True)))
 
 
-def _without_folders(uri: str) -> str:
+def is_code(uri: str) -> bool:
+    """Tell whether loading what a URI names runs code that the URI chooses."""
+    return uri.startswith("python:")
+
+
+def refuse_code(named: str) -> None:
+    """Refuse to load by the URI in a file what runs code: which code runs is not for a file to say.
+
+    Raises
+    ------
+    InputError
+    """
+    if is_code(named):
+        raise InputError(
+            "must name the network's code and weights, since a model file does not decide what code runs; this model "
+            f"was fitted on {named!r}: give that, with the folders of your files.",
+            parameter="encoder",
+        )
+
+
+def without_folders(uri: str) -> str:
     """Leave the folders of local paths out: where someone's files lie is no business of a published model."""
     place, mark, query = uri.partition("?")
     scheme, colon, name = place.partition(":")
     model, at, checkpoint = name.partition("@") if scheme == "timm" else (name, "", "")
+    function = ""
+    if is_code(uri):
+        code, at, checkpoint = name.rpartition("@")
+        model, separator, function = code.rpartition(":")
+        function = f"{separator}{function}"
     if model and Path(model).exists():
         model = Path(model).resolve().name
-    return f"{scheme}{colon}{model}{at}{Path(checkpoint).name}{mark}{query}"
+    return f"{scheme}{colon}{model}{function}{at}{Path(checkpoint).name}{mark}{query}"

@@ -194,7 +194,7 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             or ledger refuses.
         """
         records = records_of(X)
-        finetuner, described = self._prepared(records.shape[1:], integral=records.dtype.kind in "iu")
+        finetuner, described = self._prepared(records.shape[1:], integral=records.dtype.kind in "iu", ledger=ledger)
         stream.refuse_partition(partition, self.tasks)
         if ledger is None:
             warn_of_uncounted_fits()
@@ -318,7 +318,9 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _n_earlier(self) -> int:
         return getattr(self, "n_tasks_", 0)
 
-    def _prepared(self, shape: tuple[int, ...], *, integral: bool) -> tuple[SparseFinetuner, dict[str, Any]]:
+    def _prepared(
+        self, shape: tuple[int, ...], *, integral: bool, ledger: Ledger | None = None
+    ) -> tuple[SparseFinetuner, dict[str, Any]]:
         """Return what trains the next task, and all that must stay as it is from task to task, JSON-ready."""
         _validate.one_of(stream.TASKS, tasks=self.tasks)
         _validate.one_of(SCORES, scores=self.scores)
@@ -327,8 +329,9 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ParameterError(f"must be a dictionary with some of {', '.join(_OPTIONS)}.", parameter="options")
         seed, n = self.random_state, self._n_earlier
         finetuner = self._finetuner(options, random_state=stream.seed_of(seed, n) if n and seed is not None else seed)
-        classes, _ = finetuner._prepared()
-        if self.tasks == "overlapping" and finetuner.sampling_rate < 1:
+        classes, trainer = finetuner._prepared(ledger)
+        finetuner.sampling_rate = trainer.sampling_rate
+        if self.tasks == "overlapping" and trainer.sampling_rate < 1:
             raise ParameterError(
                 "tasks='overlapping' needs options={'sampling_rate': 1.0}: the costs of several trainings on samples "
                 "have no exact sum.",

@@ -5,6 +5,7 @@ Which weights they are follows from the public module and the parameters, so the
 
 from __future__ import annotations
 
+import math
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,10 @@ from dppl._files import write_atomically
 from dppl._version import __version__
 from dppl.encoders.frozen import tensors_digest
 from dppl.errors import InputError, ModelFileError, ParameterError
+from dppl.estimators.base import as_json
 from dppl.estimators.reading import public_classes
 from dppl.finetune import tensor_file
-from dppl.finetune.selection import head_of
+from dppl.finetune.selection import check_module, head_of
 from dppl.finetune.trainer import set_weights, weights_of
 from dppl.privacy import Guarantee
 
@@ -29,10 +31,15 @@ if TYPE_CHECKING:
 
 # The statement is that of other models of this format.
 _FORMAT, _KEY = 2, "dppl_finetune"
-# What decides which weights are trained, and how records are taken; all else is in the guarantee or of the past.
-_SAVED = ("sparsity", "train", "head", "block")
+# What decides which weights are trained and how records are taken, and the recipe; all public.
+_NUMBERS = (
+    *("sparsity", "block", "batch_size", "sampling_rate", "epochs", "warmup_epochs", "head_learning_rate"),
+    *("learning_rate", "momentum", "clip"),
+)
+_SAVED = ("train", "head", *_NUMBERS)
 # Parameters and arrays of each class.
 _CONTENT = {"SparseFinetuner": ({*_SAVED}, {"values"}), "FilmEnsemble": ({"stream"}, {"values", "allowed"})}
+_RATE_UNIT = 2.0**-32  # coins are tossed at a multiple of it
 
 
 def module_digest(module: Any) -> str:
@@ -42,7 +49,8 @@ def module_digest(module: Any) -> str:
 
 def save(model: SparseFinetuner, path: str | os.PathLike[str], *, overwrite: bool) -> None:
     """Write a fitted model; see `SparseFinetuner.save`."""
-    parameters = {name: getattr(model, name) for name in _SAVED} | {"train": sorted(model.train)}
+    parameters = {name: as_json(getattr(model, name)) for name in _SAVED}
+    parameters |= {"train": sorted(model.train), "sampling_rate": model.sampling_rate_}
     values = np.concatenate(list(weights_of(model.module_, model.selection_).values()))
     write(model, path, parameters, {"values": values}, overwrite=overwrite)
 
@@ -66,7 +74,12 @@ def write(
         "classes": model.classes_.tolist(),
         "guarantee": model.guarantee_.to_dict(),
     }
-    write_atomically(path, tensor_file.to_bytes(_KEY, description, tensors), overwrite=overwrite)
+    try:
+        write_atomically(path, tensor_file.to_bytes(_KEY, description, tensors), overwrite=overwrite)
+    except FileExistsError:
+        raise FileExistsError(
+            f"{os.fspath(path)} exists; save under another name, or replace it with overwrite=True."
+        ) from None
 
 
 def read(
@@ -80,23 +93,31 @@ def read(
         As `SparseFinetuner.load`.
     """
     fields, guarantee, tensors = _read(path, (estimator,))
+    check_module(module)
     if fields["module"] != module_digest(module):
-        raise InputError(f"{os.fspath(path)} was fitted on another public module; its weights have another digest.")
+        raise InputError(
+            f"{os.fspath(path)} was fitted on another public module; its weights have another digest. Pass the module "
+            "with the weights that it had before the fit."
+        )
     return fields, guarantee, tensors
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what a file says, and how many weights it holds (of each task), after checking it.
+    """Return what a file says, and its sizes, after checking it; neither torch nor the network is read.
 
-    Neither torch nor the network is read.
+    Sizes are the number of trained weights and of steps (of each task), and the noise of a step in multiples of the
+    clipping norm.
 
     Raises
     ------
     FileNotFoundError, ModelFileError
         As `SparseFinetuner.load`.
     """
-    fields, _, tensors = _read(path, tuple(_CONTENT))
-    return {**fields, "n_trained": tensors["values"].shape[-1]}
+    fields, guarantee, tensors = _read(path, tuple(_CONTENT))
+    (release,) = guarantee.releases  # _read saw to that
+    multiplier = release.parameters["noise_std"] / release.sensitivity
+    sizes = {"n_trained": tensors["values"].shape[-1], "n_steps": release.times, "noise_multiplier": multiplier}
+    return {**fields, **sizes}
 
 
 def is_finetuned(path: str | os.PathLike[str]) -> bool:
@@ -118,9 +139,14 @@ def _read(
     try:
         fields, tensors = tensor_file.read(name, _KEY) or ({}, {})
         guarantee = Guarantee.from_dict(fields["guarantee"])
-        parts = set(fields["parameters"]), set(tensors)
+        parameters, parts = fields["parameters"], (set(fields["parameters"]), set(tensors))
         whole = fields["estimator"] in estimators and parts == _CONTENT[fields["estimator"]] and _is_whole(fields)
-        if whole and _are_weights(tensors["values"]) and _is_of_trainings(guarantee):
+        if (
+            whole
+            and _are_weights(tensors["values"])
+            and _is_of_trainings(guarantee)
+            and (fields["estimator"] != "SparseFinetuner" or _is_of(parameters, guarantee))
+        ):
             found = fields, guarantee, tensors
     except Exception:  # a file that was made to look like one may raise anything
         found = None
@@ -150,6 +176,24 @@ def _is_of_trainings(guarantee: Guarantee) -> bool:
     return len(guarantee.releases) == 1 and guarantee.adjacency == "add-remove" and guarantee.stays_within_budget()
 
 
+def _is_of(parameters: dict[str, Any], guarantee: Guarantee) -> bool:
+    """Tell whether a recipe is the one whose noise the guarantee states."""
+    if any(isinstance(parameters[name], bool) or not isinstance(parameters[name], int | float) for name in _NUMBERS):
+        return False
+    (release,) = guarantee.releases
+    rate = parameters["sampling_rate"]
+    return (
+        release.parameters["noise_std"] > 0
+        and abs(release.parameters.get("sampling_rate", 1.0) - rate) <= _RATE_UNIT
+        and release.times == n_steps(parameters["epochs"], rate)
+    )
+
+
+def n_steps(epochs: float, rate: float) -> int:
+    """Return the number of steps in which a record takes part as often on average, rounded up."""
+    return math.ceil(epochs / rate - 1e-9)
+
+
 def restored(model: SparseFinetuner, guarantee: Guarantee, values: NDArray[np.float32]) -> SparseFinetuner:
     """Return the model as it was after its fit.
 
@@ -172,6 +216,7 @@ def restored(model: SparseFinetuner, guarantee: Guarantee, values: NDArray[np.fl
         raise misfit
     set_weights(module, selection, values)
     model.module_, model.selection_ = module.requires_grad_(False), dict(selection)
+    model.sampling_rate_ = float(model.sampling_rate or 1.0)  # every file states one
     model.classes_, model.guarantee_ = classes, guarantee
     return model
 

@@ -1,8 +1,7 @@
 """Public networks by name, with the preprocessing of images that goes with them.
 
 ``timm:NAME[@CHECKPOINT]`` is an image model of timm, found as `dppl.encoders` finds it, with a new classifier.
-``python:MODULE:FUNCTION@WEIGHTS`` is what a function without arguments returns, MODULE being a name that Python can
-import or a ``.py`` file, with the weights of a safetensors file. Its inputs have the shape (n, 3, size, size).
+``python:MODULE:FUNCTION@WEIGHTS`` is a network of public code (`dppl.encoders.python`), whole.
 
 Options follow as in ``timm:NAME?size=224``: ``size``, ``crop_pct``, ``crop_mode``, ``interpolation``, ``mean`` and
 ``std``. A network of Python code needs ``size``.
@@ -10,12 +9,9 @@ Options follow as in ``timm:NAME?size=224``: ``size``, ``crop_pct``, ``crop_mode
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -25,15 +21,15 @@ from numpy.typing import NDArray
 from dppl import _validate
 from dppl._fingerprint import Fingerprint
 from dppl._optional import optional
-from dppl.encoders import timm
+from dppl.encoders import python, timm
 from dppl.encoders.frozen import device_of, tensors_digest
-from dppl.encoders.images import OPTIONS, Preprocessing
-from dppl.encoders.load import Source
+from dppl.encoders.images import Preprocessing
+from dppl.encoders.load import Source, without_folders
 from dppl.encoders.presets import PRESETS
-from dppl.errors import InputError, ParameterError
+from dppl.errors import ParameterError
 from dppl.finetune.selection import head_of
 
-__all__ = ["Network", "is_code", "load_network"]
+__all__ = ["Network", "load_network"]
 
 _FORMS = "timm:NAME[@CHECKPOINT] or python:MODULE:FUNCTION@WEIGHTS, with options such as ?size=224"
 
@@ -117,16 +113,18 @@ def load_network(uri: str, *, device: str = "auto") -> Network:
         If a library is not installed.
     """
     _validate.one_of(("auto", "cpu", "cuda"), device=device)
+    if not isinstance(uri, str):
+        raise ParameterError(f"a network is named by {_FORMS}; got {uri!r}.")
     place, _, query = (PRESETS[uri].uri if uri in PRESETS else uri).partition("?")
     scheme, _, name = place.partition(":")
     if scheme not in _LOADERS or not name:
-        raise ParameterError(f"must be {_FORMS}; got {uri!r}.", parameter="network")
+        raise ParameterError(f"a network is named by {_FORMS}; got {uri!r}.")
     torch = optional("torch", "torch", "torch")
     source = Source(name, dict(parse_qsl(query, keep_blank_values=True)))
     module, head, description, preprocessing, versions = _LOADERS[scheme](torch, source)
     module = module.float().eval().requires_grad_(False).to(device_of(torch, device))
     fingerprint = Fingerprint(
-        uri=uri if uri in PRESETS else _without_folders(uri),
+        uri=uri if uri in PRESETS else without_folders(uri),
         library=scheme,
         weights=tensors_digest(description, module.state_dict().items()),
         preprocessing=str(preprocessing),
@@ -138,11 +136,6 @@ def load_network(uri: str, *, device: str = "auto") -> Network:
         row_independent=True,
     )
     return Network(module, head, preprocessing, fingerprint)
-
-
-def is_code(uri: str) -> bool:
-    """Tell whether loading a network of this name runs code that the name chooses."""
-    return uri.startswith("python:")
 
 
 def _of_timm(torch: Any, source: Source) -> tuple[Any, str, str, Preprocessing, str]:
@@ -158,54 +151,11 @@ def _of_timm(torch: Any, source: Source) -> tuple[Any, str, str, Preprocessing, 
 
 
 def _of_python(torch: Any, source: Source) -> tuple[Any, str, str, Preprocessing, str]:
-    source.check(OPTIONS)
-    code, _, weights = source.name.rpartition("@")
-    place, _, function = code.rpartition(":")
-    if not place or not function:
-        raise ParameterError(f"must be {_FORMS}; got python:{source.name}.", parameter="network")
-    if "size" not in source.options:
-        raise ParameterError("must say how large its images are, as in ...?size=32.", parameter="network")
-    if not Path(weights).is_file():
-        raise InputError(f"there is no file of weights {weights}.")
-    module = _made(place, function)
-    if not isinstance(module, torch.nn.Module):
-        raise InputError(f"{function} of {place} must return a torch.nn.Module; it returned another object.")
-    load_file = importlib.import_module("safetensors.torch").load_file
-    try:
-        module.load_state_dict(load_file(weights))
-    except Exception as error:  # safetensors and torch have errors of their own for a file that is something else
-        raise InputError(f"{weights} holds no weights for this network: {str(error).splitlines()[0]}") from None
-    preprocessing = Preprocessing.of({**source.options, "size": source.number("size", 1)})
-    return module, head_of(module), f"{Path(place).name}:{function}", preprocessing, f"torch {torch.__version__}"
+    module, description, preprocessing, versions = python.build(source)
+    return module, head_of(module), description, preprocessing, versions
 
 
 _LOADERS: dict[str, Callable[[Any, Source], tuple[Any, str, str, Preprocessing, str]]] = {
     "timm": _of_timm,
     "python": _of_python,
 }
-
-
-def _made(place: str, function: str) -> Any:
-    """Import public code and call a function of it; whatever it raises was raised without private data."""
-    try:
-        if place.endswith(".py"):
-            spec = importlib.util.spec_from_file_location(Path(place).stem, place)
-            assert spec is not None  # by the suffix, and so is its loader
-            assert spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-        else:
-            module = importlib.import_module(place)
-        return getattr(module, function)()
-    except Exception as error:
-        raise InputError(f"no network by {place}:{function}: {type(error).__name__}: {error}") from None
-
-
-def _without_folders(uri: str) -> str:
-    """Leave the folders of local paths out: where someone's files lie is no business of a published model."""
-    place, mark, query = uri.partition("?")
-    scheme, _, name = place.partition(":")
-    code, at, weights = name.rpartition("@") if "@" in name else (name, "", "")
-    path, colon, function = code.rpartition(":") if is_code(uri) else ("", "", code)
-    path = Path(path).name if path.endswith(".py") else path
-    return f"{scheme}:{path}{colon}{function}{at}{Path(weights).name if at else ''}{mark}{query}"

@@ -7,6 +7,7 @@ from typing import Any
 
 from dppl import _validate
 from dppl._optional import optional
+from dppl.finetune.selection import check_module
 
 __all__ = ["to_group_norm"]
 
@@ -33,8 +34,9 @@ def to_group_norm(module: Any, groups: int = 32) -> Any:
     Raises
     ------
     ParameterError
-        If `groups` is not an integer of at least 1.
+        If `module` is no module of torch, or `groups` not an integer of at least 1.
     """
+    check_module(module)
     _validate.positive_integer(groups=groups)
     torch = optional("torch", "torch", "torch")
     return _converted(torch, deepcopy(module), groups)

@@ -12,7 +12,7 @@ from dppl import _validate
 from dppl._optional import optional
 from dppl.errors import ParameterError
 
-__all__ = ["PARTS", "Selection", "head_of", "select_weights"]
+__all__ = ["PARTS", "Selection", "check_module", "head_of", "select_weights"]
 
 PARTS = ("head", "norm", "conv")
 # A parameter's name to the flat positions that are trained, in ascending order; None is all of them.
@@ -50,8 +50,11 @@ def select_weights(
     ParameterError
         If a parameter breaks its rule, or the module has no such part.
     """
-    if isinstance(train, str) or not train:
-        raise ParameterError(f"must name parts among {', '.join(PARTS)}; got {train!r}.", parameter="train")
+    check_module(module)
+    if isinstance(train, str) or not isinstance(train, Collection) or not train:
+        raise ParameterError(
+            f"must name parts among {', '.join(PARTS)}, as in ('head', 'norm'); got {train!r}.", parameter="train"
+        )
     for part in train:
         _validate.one_of(PARTS, train=part)
     if sparsity != 1:
@@ -67,6 +70,19 @@ def select_weights(
     return {name: chosen[name] for name, _ in module.named_parameters() if name in chosen}
 
 
+def check_module(module: Any) -> None:
+    """Refuse what is not a module of torch.
+
+    Raises
+    ------
+    ParameterError
+    """
+    if not isinstance(module, optional("torch", "torch", "torch").nn.Module):
+        raise ParameterError(
+            f"must be the public network, a torch.nn.Module; got a {type(module).__name__}.", parameter="module"
+        )
+
+
 def head_of(module: Any, head: str | None = None) -> str:
     """Return the name of the head: the one given, or that of the last linear layer.
 
@@ -75,12 +91,21 @@ def head_of(module: Any, head: str | None = None) -> str:
     ParameterError
         If there is no linear layer of that name, or none at all.
     """
+    check_module(module)
     torch = optional("torch", "torch", "torch")
     linear: list[str] = [name for name, layer in module.named_modules() if isinstance(layer, torch.nn.Linear)]
     if head is None and linear:
         return linear[-1]
-    if head is None or head not in linear:
-        raise ParameterError("must name a linear layer of the module; there is none of that name.", parameter="head")
+    if not linear:
+        raise ParameterError(
+            "must name a linear layer of the module, which has none; leave 'head' out of train, or add one.",
+            parameter="head",
+        )
+    if head not in linear:
+        raise ParameterError(
+            f"must name a linear layer of the module, such as {linear[-1]!r}; there is none of that name.",
+            parameter="head",
+        )
     return head
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Collection
 from copy import deepcopy
@@ -21,11 +20,14 @@ from dppl.errors import InputError, ParameterError
 from dppl.estimators import reading
 from dppl.finetune import model_file
 from dppl.finetune.gradients import logits_of
-from dppl.finetune.selection import PARTS, Selection, head_of, select_weights
+from dppl.finetune.networks import Network, load_network
+from dppl.finetune.selection import PARTS, Selection, check_module, head_of, select_weights
 from dppl.finetune.trainer import DPTrainer, TrainingPlan, records_of
-from dppl.privacy import Budget, Guarantee, Ledger
+from dppl.privacy import ApproxDP, Budget, Guarantee, Ledger
 
-__all__ = ["SparseFinetuner"]
+__all__ = ["SparseFinetuner", "usual_sampling_rate"]
+
+_RATE = 0.1  # 5,000 of 50,000 records, in section 5.8
 
 
 class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -50,9 +52,12 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     head : str, default=None
         Name of the last linear layer, where the module does not hold it last. A new one of zeros takes its place.
     batch_size : float, default=5000
-        Public number to divide the sum of a step by: `sampling_rate` times a public guess of the number of records.
-    sampling_rate : float, default=0.1
-        Probability with which a record takes part in a step. 1 is the full batch.
+        Public number to divide the sum of a step by: the sampling rate times a public guess of the number of records.
+        The default is for 50,000 records at a rate of 0.1; with fewer records the network hardly learns until it is
+        set. It costs no privacy.
+    sampling_rate : float, default=None
+        Probability with which a record takes part in a step. 1 is the full batch. None is 0.1 with ApproxDP and without
+        a ledger, and 1 with all else, which cannot account for samples.
     epochs : float, default=200
         A training has ``epochs / sampling_rate`` steps, rounded up, so that a record takes part in as many on average.
     warmup_epochs : float, default=1
@@ -79,6 +84,8 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     module_ : torch.nn.Module
         The trained copy. Safe to publish.
+    sampling_rate_ : float
+        The rate of the fit.
     selection_ : dict of str to ndarray of int64, or None
         The trained weights, by parameter.
     classes_ : ndarray of shape (n_classes,)
@@ -86,7 +93,7 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     guarantee_ : Guarantee
         What is promised. ``print(model.guarantee_)``.
     encoder_ : str or None
-        The network's name, where `dppl finetune` loaded it by one.
+        The network's name, where it has one: `dppl finetune` and ``save(path, network=...)`` give it.
 
     Notes
     -----
@@ -101,6 +108,7 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     module_: Any
+    sampling_rate_: float
     selection_: dict[str, NDArray[np.int64] | None]
     classes_: NDArray[Any]
     guarantee_: Guarantee
@@ -116,7 +124,7 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         train: Collection[str] = PARTS,
         head: str | None = None,
         batch_size: float = 5000,
-        sampling_rate: float = 0.1,
+        sampling_rate: float | None = None,
         epochs: float = 200,
         warmup_epochs: float = 1,
         head_learning_rate: float = 0.8,
@@ -181,7 +189,7 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             delattr(self, name)
         records = records_of(X)
         labels = reading.as_labels(y, records)
-        classes, trainer = self._prepared()
+        classes, trainer = self._prepared(ledger)
         plan = self._plan(trainer, records.shape[1:], integral=records.dtype.kind in "iu")
         trainer.fit(
             records,
@@ -194,10 +202,11 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         self.classes_, self.selection_ = classes, trainer.selection
         self.module_, self.guarantee_ = trainer.module_, trainer.guarantee_
+        self.sampling_rate_ = trainer.sampling_rate
         self.encoder_ = None
         return self
 
-    def plan(self, shape: tuple[int, ...], *, integral: bool = False) -> Guarantee:
+    def plan(self, shape: tuple[int, ...], *, integral: bool = False, ledger: Ledger | None = None) -> Guarantee:
         """Return what a fit on records of this shape would guarantee and cost: nothing is fitted or charged.
 
         Parameters
@@ -206,8 +215,10 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Of one record.
         integral : bool, default=False
             Whether records are integers, such as tokens.
+        ledger : Ledger, default=None
+            The account that the fit would charge; it decides the sampling rate where that is None.
         """
-        return self._plan(self._prepared()[1], shape, integral=integral).guarantee
+        return self._plan(self._prepared(ledger)[1], shape, integral=integral).guarantee
 
     def decision_function(self, X: Any) -> NDArray[np.float32]:
         """Return the logits, of shape (n, n_classes).
@@ -242,7 +253,8 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         X : array-like or tensor of shape (n, ...)
         """
-        return np.asarray(self.classes_[self.decision_function(X).argmax(axis=1)])
+        best = self.decision_function(X).argmax(axis=1)
+        return np.asarray(self.classes_[best])
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
         """Return the softmax of the logits, of shape (n, n_classes); clipping and noise leave it uncalibrated.
@@ -253,21 +265,35 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         return np.asarray(softmax(self.decision_function(X), axis=1))
 
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    def save(
+        self, path: str | os.PathLike[str], *, network: str | Network | None = None, overwrite: bool = False
+    ) -> None:
         """Write the trained weights, the guarantee and the digest of the public module to one safetensors file.
 
         Parameters
         ----------
         path : path
+        network : str or Network, default=None
+            What `load_network` takes or returned, for `dppl predict` to build the network again. It is for images that
+            were prepared as this name says; that `module` has its weights is checked.
         overwrite : bool, default=False
             Whether an existing file may be replaced.
 
         Raises
         ------
+        ParameterError, InputError
+            If `network` cannot be loaded, or has other weights than `module`.
         FileExistsError
             If the file exists and `overwrite` is False.
         """
         check_is_fitted(self, "module_")
+        if network is not None:
+            found = network if isinstance(network, Network) else load_network(network, device="cpu")
+            if model_file.module_digest(found.module) != model_file.module_digest(self.module):
+                raise InputError(
+                    f"{found.fingerprint.uri} is not the public module of the fit; its weights have another digest."
+                )
+            self.encoder_ = found.fingerprint.text()
         model_file.save(self, path, overwrite=overwrite)
 
     @classmethod
@@ -292,19 +318,20 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model.encoder_ = fields["encoder"]
         return model_file.restored(model, guarantee, tensors["values"])
 
-    def _prepared(self) -> tuple[NDArray[Any], DPTrainer]:
+    def _prepared(self, ledger: Ledger | None = None) -> tuple[NDArray[Any], DPTrainer]:
         """Return the class list and the trainer of a network with a new head, from parameters and public inputs."""
+        rate = usual_sampling_rate(self.budget, ledger) if self.sampling_rate is None else self.sampling_rate
         _validate.positive(
             epochs=self.epochs, learning_rate=self.learning_rate, head_learning_rate=self.head_learning_rate
         )
         _validate.not_negative(warmup_epochs=self.warmup_epochs)
-        _validate.positive(sampling_rate=self.sampling_rate)
+        _validate.probability(sampling_rate=rate)
         _validate.one_of(reading.UNKNOWN_LABELS, unknown_labels=self.unknown_labels)
         if self.classes is None:
             raise ParameterError("must be the public list of classes; got None.", parameter="classes")
         classes = reading.public_classes(self.classes, np.empty(0, np.intp))
         module, selection = self._selected(len(classes))
-        head = head_of(module, self.head) if "head" in self.train else ""
+        head = head_of(module, self.head) if self._trains_head else ""
         rates = {
             name: self.head_learning_rate if head and name.startswith(f"{head}.") else self.learning_rate
             for name in selection
@@ -313,24 +340,30 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             module,
             selection,
             self.budget,
-            steps=math.ceil(self.epochs / self.sampling_rate - 1e-9),
+            steps=model_file.n_steps(self.epochs, rate),
             batch_size=self.batch_size,
-            sampling_rate=self.sampling_rate,
+            sampling_rate=rate,
             clip=self.clip,
             learning_rate=rates,
             momentum=self.momentum,
-            warmup_steps=math.ceil(self.warmup_epochs / self.sampling_rate - 1e-9),
+            warmup_steps=model_file.n_steps(self.warmup_epochs, rate),
             augment=self.augment,
             block=self.block,
             random_state=self.random_state,
         )
+        trainer.name = type(self).__name__
         trainer.meaning = {"classes": classes.tolist(), "unknown_labels": self.unknown_labels}
         return classes, trainer
 
+    @property
+    def _trains_head(self) -> bool:
+        return isinstance(self.train, Collection) and "head" in self.train
+
     def _selected(self, n_classes: int) -> tuple[Any, Selection]:
         """Return a copy of the module with a head of zeros, where it is trained, and what is trained of it."""
+        check_module(self.module)
         module = deepcopy(self.module)
-        if "head" in self.train:
+        if self._trains_head:
             name = head_of(module, self.head)
             old = module.get_submodule(name)
             new = optional("torch", "torch", "torch").nn.Linear(old.in_features, n_classes).to(old.weight)
@@ -355,3 +388,15 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 not_covered=tuple(missing),
             ),
         )
+
+
+def usual_sampling_rate(budget: Budget, ledger: object) -> float:
+    """Return the rate of samples where none is given: 0.1, or 1 where the budget or a ledger cannot account for it.
+
+    Parameters
+    ----------
+    budget : Budget
+    ledger : object or None
+        What will be charged, if anything.
+    """
+    return _RATE if isinstance(budget, ApproxDP) and ledger is None else 1.0

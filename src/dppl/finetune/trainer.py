@@ -17,18 +17,18 @@ from numpy.typing import ArrayLike, NDArray
 from dppl import _validate
 from dppl._optional import optional
 from dppl.encoders.frozen import tensors_digest
-from dppl.errors import InputError, ParameterError
+from dppl.errors import BudgetError, InputError, ParameterError
 from dppl.estimators.base import charged
 from dppl.estimators.descent import RepeatedGaussian, SampledGaussian
 from dppl.finetune.checkpoint import Checkpoint, State
 from dppl.finetune.gradients import RADIUS, RecordGradients
 from dppl.finetune.refusals import refuse
-from dppl.finetune.selection import Selection
+from dppl.finetune.selection import Selection, check_module
 from dppl.finetune.tensor_file import as_json
 from dppl.lattice.tensors import as_numpy, is_tensor
 from dppl.mechanisms import randomness
 from dppl.privacy import Budget, Guarantee, Ledger
-from dppl.privacy.guarantee import ALWAYS_UNCOVERED
+from dppl.privacy.guarantee import ALWAYS_UNCOVERED, software_versions
 
 __all__ = ["DPTrainer", "TrainingPlan", "records_of", "set_weights", "weights_of"]
 
@@ -144,6 +144,15 @@ class DPTrainer:
     ) -> None:
         if not isinstance(budget, Budget):
             raise ParameterError(f"must be ApproxDP, GaussianDP or ZCDP; got {budget!r}.", parameter="budget")
+        if budget.is_zero:
+            raise BudgetError(f"{budget} lets nothing be released, so there is nothing to train.")
+        check_module(module)
+        if not isinstance(selection, Mapping):
+            raise ParameterError(
+                "must be a mapping from names of parameters to positions, or None for all, as select_weights returns; "
+                f"got a {type(selection).__name__}.",
+                parameter="selection",
+            )
         _validate.positive_integer(steps=steps, block=block)
         _validate.positive(batch_size=batch_size, clip=clip)
         _validate.probability(sampling_rate=sampling_rate)
@@ -157,6 +166,8 @@ class DPTrainer:
         self.random_state = random_state
         # What codes of records mean, JSON-ready and by name: a checkpoint is of that, too.
         self.meaning: dict[str, Any] = {}
+        # What a ledger calls whoever trains.
+        self.name = type(self).__name__
         self._source = randomness(random_state)
         names = dict(module.named_parameters())
         if not self.selection or not set(self.selection) <= set(names):
@@ -218,6 +229,7 @@ class DPTrainer:
             ),
             fit_for_release=self._source.fit_for_release,
             assumptions=_ASSUMPTIONS,
+            software={**software_versions(), "torch": str(optional("torch", "torch", "torch").__version__)},
         )
         return TrainingPlan(gradients, noise, guarantee, self._public(shape, integral))
 
@@ -286,7 +298,7 @@ class DPTrainer:
             if ledger is not None and not _is_paid(ledger, state):
                 state.entry = ledger.charge(
                     plan.guarantee,
-                    estimator=type(self).__name__,
+                    estimator=self.name,
                     parameters=self._described(),
                     partition=partition,
                     stepwise=True,

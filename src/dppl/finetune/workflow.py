@@ -18,16 +18,17 @@ from dppl._files import write_atomically
 from dppl._fingerprint import Fingerprint
 from dppl.data import read_table
 from dppl.embedding import Source, embed
+from dppl.encoders.load import refuse_code
 from dppl.errors import InputError
 from dppl.finetune.model_file import describe
-from dppl.finetune.networks import Network, is_code, load_network
+from dppl.finetune.networks import Network, load_network
 from dppl.finetune.sparse import SparseFinetuner
 from dppl.privacy import ApproxDP, Guarantee, Ledger, tradeoff
 from dppl.privacy.accounting import sampled_gaussian_epsilon
 from dppl.privacy.guarantee import USUAL_DELTA
 from dppl.training import workflow
 
-__all__ = ["Finetuned", "epsilon_after", "train"]
+__all__ = ["Finetuned", "delta_of", "epsilon_after", "train"]
 
 # Shows how far a stage is: reading a source, whose progress it takes, or a training by what it is to guarantee.
 Watch: TypeAlias = Callable[[Source | Guarantee], AbstractContextManager[Callable[[int], object] | None]]
@@ -75,7 +76,7 @@ def train(
     """
     if source.label_type is None:
         raise InputError("the records have no labels.")
-    guarantee = model.plan(network.shape)
+    guarantee = model.plan(network.shape, ledger=ledger)
     checkpoint = folder / workflow.TRAINING
     if ledger is not None and not checkpoint.exists():  # what was begun is paid for
         ledger.check(guarantee, partition=partition)
@@ -140,18 +141,17 @@ class Finetuned:
         InputError
             If the file names no network, or one of Python code while `network` is None, or the network is another.
         """
-        name = self.description["encoder"]
+        name, estimator = self.description["encoder"], self.description["estimator"]
+        if estimator != SparseFinetuner.__name__:
+            raise InputError(f"{self.path} is a model of {estimator}; use {estimator}.load(path, module) in Python.")
         if name is None:
             raise InputError(
-                f"{self.path} does not name its network; use {self.description['estimator']}.load in Python."
+                f"{self.path} does not name its network, nor how images are prepared for it. Save it again in Python: "
+                "SparseFinetuner.load(path, module).save(path, network='python:...' or 'timm:...', overwrite=True)."
             )
         named = Fingerprint.parse(name)
-        if network is None and is_code(named.uri):
-            raise InputError(
-                "must name the network's code and weights, since a model file does not decide what code runs; this "
-                f"model was fitted on {named.uri!r}.",
-                parameter="encoder",
-            )
+        if network is None:
+            refuse_code(named.uri)
         found = load_network(named.uri if network is None else network, device=device)
         if not found.fingerprint.same_function(named):
             raise InputError(
@@ -162,8 +162,13 @@ class Finetuned:
         return found, lambda rows: model.predict(found.inputs(rows))
 
 
+def delta_of(guarantee: Guarantee) -> float:
+    """Return the budget's delta, or else the usual one."""
+    return guarantee.budget.delta if isinstance(guarantee.budget, ApproxDP) else USUAL_DELTA
+
+
 def epsilon_after(guarantee: Guarantee, steps: int) -> float:
-    """Return the epsilon that the first steps of a training cost, at the budget's delta or else the usual one.
+    """Return the epsilon that the first steps of a training cost, at `delta_of` the guarantee.
 
     Parameters
     ----------
@@ -172,7 +177,7 @@ def epsilon_after(guarantee: Guarantee, steps: int) -> float:
     steps : int
     """
     (release,) = guarantee.releases
-    delta = guarantee.budget.delta if isinstance(guarantee.budget, ApproxDP) else USUAL_DELTA
+    delta = delta_of(guarantee)
     if "mu" in release.cost:
         # Squares of mu add, so a part of the steps costs that part of the square.
         mu = float(np.nextafter(release.cost["mu"] * math.sqrt(steps / release.times), math.inf))

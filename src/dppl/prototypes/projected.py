@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
-from dppl.errors import ParameterError
+from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.descent import RepeatedGaussian
 from dppl.estimators.model_file import Misfit, check_tensor
@@ -78,12 +78,14 @@ class ProjectedPrototypes(EmbeddingClassifier):
     form : {"released-first", "episodes"}, default="released-first"
         How the projection is trained.
     head : {"mean", "public"}, default="mean"
-        What the prototypes are: noisy class sums, or public rows, which are projected too.
+        What the prototypes are: noisy class sums, or public rows, which are projected too and which `fit` needs as
+        `X_public`.
     share : float, default=0.5
         Share of the budget, in squares of mu, for the projection (the paper's s). A quarter of it is for the prototypes
         that are released first.
     n_components : int, default=None
-        Dimensions of the projected rows (the paper's d_p). None keeps those of the lattice.
+        Dimensions of the projected rows (the paper's d_p), at most those of the lattice: the embedding's after pooling.
+        None keeps these.
     steps : int, default=20
         Number of gradient steps; each gets the same share.
     learning_rate : float, default=0.2
@@ -217,7 +219,9 @@ class ProjectedPrototypes(EmbeddingClassifier):
         width = lattice.dim if self.n_components is None else self.n_components
         if width > lattice.dim:
             raise ParameterError(
-                f"must be at most the {lattice.dim} coordinates of pooled rows; got {width}.", parameter="n_components"
+                f"must be at most {lattice.dim}, the dimensions of the embeddings after pooling, or None for all of "
+                f"them; got {width}.",
+                parameter="n_components",
             )
         return width
 
@@ -227,6 +231,8 @@ class ProjectedPrototypes(EmbeddingClassifier):
         return np.asarray(math.sqrt(_TEMPERATURE) * axes[: self._width(lattice)])
 
     def _mechanism(self, lattice: Lattice, public: PublicData) -> _Mechanisms:
+        if self.head == "public" and public.rows is None:
+            raise InputError("head='public' selects among public rows; pass them to fit as X_public.")
         start = IntegerProjection.of(self._start(lattice))
         *training, rest = self._budgets()
         first = RoundedGaussian.within(training[0], lattice.squared_norm) if self.form == "released-first" else None

@@ -21,6 +21,7 @@ from dppl.data import EmbeddingTable
 from dppl.embedding import embed_windows
 from dppl.encoders import Encoder, load_encoder
 from dppl.encoders.fixed import for_prediction
+from dppl.encoders.load import refuse_code
 from dppl.errors import DpplError, InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
 from dppl.estimators.public_data import refuse_private_as_public
@@ -373,7 +374,7 @@ def encoder_of_model(
     ----------
     model : EmbeddingClassifier
     encoder : str or Encoder, default=None
-        Where to find it; None loads it by the URI that the model names.
+        Where to find it; None loads it by the URI that the model names, unless that is one of Python code.
     device : {"auto", "cpu", "cuda"}
         Where a loaded encoder runs.
     predicting : bool, default=False
@@ -382,11 +383,13 @@ def encoder_of_model(
     Raises
     ------
     InputError
-        If the model names none, or `encoder` computes something else.
+        If the model names none, or one of Python code while `encoder` is None, or `encoder` computes something else.
     """
     if model.encoder_ is None:
         raise InputError("the model does not name its encoder; embed the records first, and predict on the table.")
     named = Fingerprint.parse(model.encoder_)
+    if encoder is None:
+        refuse_code(named.uri)
     wanted = named.uri if encoder is None else encoder
     found = (
         load_encoder(wanted, device=device, precision=named.dtype, predicting=predicting)

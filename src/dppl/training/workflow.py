@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dppl._files import write_atomically
 from dppl.data import EmbeddingTable, read_table
-from dppl.embedding import Source, embed
+from dppl.embedding import OtherOptions, Source, SourceChanged, embed
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, PublicRows
@@ -227,10 +227,15 @@ def work_in(folder: Path, *, keep: bool) -> Iterator[None]:
         # It may be removed at the end, so nothing else may be in it.
         if not folder.is_dir() or any(not _is_ours(entry.name) for entry in folder.iterdir()):
             raise ParameterError(
-                f"{folder} must be a new folder, or one that this command left; choose another."
+                f"{folder} must be a new folder, or one that an interrupted run left; it is something else, or holds "
+                "it. Name another folder for the work."
             ) from None
     try:
         yield
+    except SourceChanged:
+        raise SourceChanged(folder) from None  # what else lies there, such as a checkpoint, is of the same records
+    except OtherOptions as error:
+        raise OtherOptions(folder, error.difference) from None
     except BaseException:
         with suppress(OSError):
             folder.rmdir()  # if nothing was begun

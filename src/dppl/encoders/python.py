@@ -1,0 +1,130 @@
+"""``python:MODULE:FUNCTION@WEIGHTS?size=N``: an image network that public Python code makes.
+
+MODULE is a name that Python can import or a ``.py`` file, FUNCTION takes nothing and returns a module for images of
+shape (n, 3, size, size), and WEIGHTS is a safetensors file of its parameters. ``size`` is required; ``crop_pct``,
+``crop_mode``, ``interpolation``, ``mean`` and ``std`` are those of `Preprocessing`.
+
+As an encoder the network is without its last linear layer: an embedding is what that layer would see. A network that
+has no linear layer is taken whole.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from dppl._optional import optional
+from dppl.encoders.frozen import FrozenModel
+from dppl.encoders.images import OPTIONS, ImageNetwork, Preprocessing
+from dppl.encoders.load import Source
+from dppl.errors import InputError, ParameterError
+
+__all__ = ["build", "load"]
+
+
+def load(source: Source, device: str, precision: str) -> ImageNetwork:
+    """Load a network without its last linear layer. It runs the code that the source names.
+
+    Raises
+    ------
+    ParameterError
+        If the last linear layer is not the last that the network computes.
+    InputError
+        If code or weights are not on this machine, or do not fit.
+    """
+    torch = optional("torch", "torch", "torch")
+    module, description, preprocessing, versions = build(source)
+    head = _take_head(torch, module, preprocessing.size)
+    frozen = FrozenModel(torch, module, lambda model, tensors: model(tensors["pixel_values"]), device, precision)
+    return ImageNetwork(
+        library="python",
+        weights=frozen.weights(description),
+        preprocessing=str(preprocessing),
+        pooling="none" if head is None else f"the input of {head}",
+        versions=versions,
+        dtype=frozen.dtype,
+        device=frozen.device,
+        prepare=preprocessing,
+        compute=frozen,
+        only_rows=frozen.only_rows,
+        batch_rows=8 if frozen.device == "cpu" else 256,
+        pool=frozen.pool,
+        state=frozen.state,
+    )
+
+
+def build(source: Source) -> tuple[Any, str, Preprocessing, str]:
+    """Return the whole network, its name without folders, its preprocessing, and the versions of what computes it.
+
+    Raises
+    ------
+    ParameterError, InputError
+        As `load`.
+    """
+    torch = optional("torch", "torch", "torch")
+    source.check(OPTIONS)
+    code, _, weights = source.name.rpartition("@")
+    place, _, function = code.rpartition(":")
+    if not place or not function:
+        raise ParameterError(f"a network of code is python:MODULE:FUNCTION@WEIGHTS?size=N; got python:{source.name}.")
+    if "size" not in source.options:
+        raise ParameterError("a network of code must say how large its images are, as in ...?size=32.")
+    if not Path(weights).is_file():
+        raise InputError(f"there is no file of weights {weights}.")
+    module = _made(place, function)
+    if not isinstance(module, torch.nn.Module):
+        raise InputError(f"{function} of {place} must return a torch.nn.Module; it returned another object.")
+    load_file = importlib.import_module("safetensors.torch").load_file
+    try:
+        module.load_state_dict(load_file(weights))
+    except Exception as error:  # safetensors and torch have errors of their own for a file that is something else
+        raise InputError(
+            f"{weights} does not hold the weights of the network that {place}:{function} makes; it must be a "
+            f"safetensors file of its state_dict: {' '.join(str(error).split())[:200]}"
+        ) from None
+    preprocessing = Preprocessing.of({**source.options, "size": source.number("size", 1)})
+    return module, f"{Path(place).name}:{function}", preprocessing, f"torch {torch.__version__}"
+
+
+def _made(place: str, function: str) -> Any:
+    """Import public code and call a function of it; whatever it raises was raised without private data."""
+    try:
+        if place.endswith(".py"):
+            spec = importlib.util.spec_from_file_location(Path(place).stem, place)
+            assert spec is not None  # by the suffix, and so is its loader
+            assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        else:
+            module = importlib.import_module(place)
+        return getattr(module, function)()
+    except Exception as error:
+        raise InputError(f"no network by {place}:{function}: {type(error).__name__}: {error}") from None
+
+
+def _take_head(torch: Any, module: Any, size: int) -> str | None:
+    """Put the identity in the place of the last linear layer, and return its name; None where there is none."""
+    layers = [(name, layer) for name, layer in module.named_modules() if isinstance(layer, torch.nn.Linear)]
+    if not layers:
+        return None
+    name, layer = layers[-1]
+    if name:
+        module.set_submodule(name, torch.nn.Identity())
+        if _width(torch, module, size) == layer.in_features:
+            return str(name)
+    raise ParameterError(
+        f"the last linear layer of a network of code, here {name!r}, must be the last that it computes, on one row of "
+        "features an image."
+    )
+
+
+def _width(torch: Any, module: Any, size: int) -> int | None:
+    """Return the width of a network's output for one image of zeros; None where it is no row."""
+    try:
+        with torch.inference_mode():
+            output = module.float().eval()(torch.zeros(1, 3, size, size))
+    except Exception:  # the network without this layer fits together no longer
+        return None
+    return int(output.shape[1]) if getattr(output, "ndim", 0) == 2 else None
