@@ -2,6 +2,7 @@
 
 from dppl._version import __version__
 from dppl.estimators import PrivateSearch, PublicRows, load
+from dppl.planning import plan_budget
 from dppl.privacy import ZCDP, ApproxDP, GaussianDP, Guarantee, Ledger, PureDP
 from dppl.prototypes import MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
 from dppl.training import PrivateClassifier
@@ -21,4 +22,5 @@ __all__ = [
     "SoftmaxPrototypes",
     "__version__",
     "load",
+    "plan_budget",
 ]

@@ -42,6 +42,7 @@ from dppl.cli.embed import embed
 from dppl.cli.finetune import finetune
 from dppl.cli.fit import fit
 from dppl.cli.ledger import ledger
+from dppl.cli.plan import plan
 from dppl.cli.predict import evaluate, predict
 from dppl.cli.show import show
 from dppl.cli.table import table
@@ -200,7 +201,7 @@ def _main(
     """
 
 
-for _command in (demo, train, finetune, embed, fit, predict, evaluate, show, check, audit):
+for _command in (demo, plan, train, finetune, embed, fit, predict, evaluate, show, check, audit):
     app.command()(_command)
 app.add_typer(ledger)
 app.add_typer(table)
