@@ -408,10 +408,7 @@ class _Setting:
             return self._with(s=math.exp(log)).balanced(sizes) - balanced
 
         low, high = math.log(_EASIEST), math.log(_HARDEST)
-        if excess(low) <= 0:
-            s = _EASIEST
-        else:
-            s = _HARDEST if excess(high) >= 0 else math.exp(brentq(excess, low, high))
+        s = _EASIEST if excess(low) <= 0 else _HARDEST if excess(high) >= 0 else math.exp(brentq(excess, low, high))
         return self._with(s=s, factor=self.law.spread)
 
     def _with(self, **changed: float) -> _Setting:
@@ -449,11 +446,11 @@ class _Setting:
         return tuple(self.expectation(int(n), float(sizes.mean())) for n in shown)
 
     def measured_rows(self, sizes: Float, measured: Rehearsal) -> tuple[ClassExpectation, ...]:
-        """Return measured recalls of groups of classes of similar size."""
-        if sizes[0] == sizes[-1]:
-            groups = [np.arange(len(sizes))]
-        else:
-            groups = np.array_split(np.arange(len(sizes)), min(_ROWS, len(sizes)))
+        """Return measured recalls of the smallest class, and of groups of others of similar size."""
+        places = np.arange(len(sizes))
+        groups = [places]
+        if sizes[0] < sizes[-1]:
+            groups = [places[:1], *np.array_split(places[1:], min(_ROWS, len(sizes)) - 1)]
         rows = []
         for group in groups:
             recalls = measured.recalls[:, group].mean(axis=1)
@@ -510,7 +507,8 @@ def _check_numbers(
 ) -> tuple[int, int]:
     """Return the number of records and that of the smallest class."""
     _validate.positive_integer(n_classes=n_classes, n_records=n_records, smallest=1 if smallest is None else smallest)
-    _validate.not_negative(n_public=n_public)
+    if n_public != 0:
+        _validate.positive_integer(n_public=n_public)
     if n_classes < 2:
         raise ParameterError(f"must be at least 2; got {n_classes!r}.", parameter="n_classes")
     assert n_records is not None

@@ -107,7 +107,7 @@ def _run(
 def _draw(
     y: NDArray[Any], sizes: NDArray[np.int_], rng: np.random.Generator
 ) -> tuple[NDArray[Any], NDArray[np.intp], NDArray[np.intp]]:
-    """Return classes in the order of the sizes, rows to fit, rows to test: random classes, or the largest if need be."""
+    """Return random classes, or the largest, in the order of the sizes, with rows to fit and rows to test."""
     names, counts = np.unique(y, return_counts=True)
     held_out = np.clip((_TEST_SHARE * counts).astype(int), 1, _MOST_TESTED)
     left = counts - held_out
