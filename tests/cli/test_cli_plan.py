@@ -1,6 +1,8 @@
 """`dppl plan`, and what `dppl check` says of the actual table."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +28,13 @@ def test_one_page_says_it(cli):
     assert "A class of 20 records will not be found at epsilon = 1 at delta = 1e-06" in shown.replace("1e-6", "1e-06")
     assert "it takes about" in shown
     assert len(result.stdout.splitlines()) < 40
+
+
+def test_the_page_shows_what_its_command_prints(cli):
+    page = (Path(__file__).parents[2] / "docs" / "planning.md").read_text(encoding="utf-8")
+    command, shown = re.search(r"```console\n(dppl plan .*)\n```\n\n```text\n(.*?)```", page, re.DOTALL).groups()
+    result = cli(*command.split()[1:], COLUMNS="100")
+    assert [line.rstrip() for line in result.stdout.splitlines()] == shown.splitlines()
 
 
 def test_json_is_what_python_returns(cli):

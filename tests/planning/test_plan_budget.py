@@ -1,5 +1,6 @@
 """`plan_budget`: what it says, what it refuses, and simulated fits in place of the model."""
 
+import itertools
 import json
 
 import numpy as np
@@ -10,6 +11,7 @@ from dppl import ZCDP, ApproxDP, GaussianDP, PureDP, plan_budget
 from dppl.data import load_sample
 from dppl.encoders.presets import PRESETS
 from dppl.errors import BudgetError, InputError, ParameterError
+from dppl.estimators.registry import BY_METHOD
 from dppl.planning import NO, YES, plan_of_sizes
 from dppl.planning.plan import FEATURES, class_sizes
 
@@ -84,6 +86,24 @@ def test_public_rows_count_from_as_many_as_features():
 def test_the_cost_is_that_of_the_ledger(budget, mu):
     cost = plan_budget(budget, **USUAL).cost
     assert (cost["mu"], cost["rho"]) == (pytest.approx(mu, abs=1e-4), pytest.approx(mu**2 / 2, abs=1e-4))
+
+
+@pytest.mark.parametrize(
+    ("budget", "method"),
+    [
+        *itertools.product([GaussianDP(1), ZCDP(0.5), ApproxDP(1, 1e-6)], ["softmax", "mean", "public"]),
+        (PureDP(1), "public"),
+    ],
+)
+def test_an_account_of_the_cost_pays_for_one_fit_and_no_more(tmp_path, sample, budget, method):
+    plan = plan_budget(budget, n_classes=10, n_records=640, n_features=32, n_public=860, method=method)
+    account = GaussianDP(plan.cost["mu"])
+    ledger = dppl.Ledger(tmp_path / "ledger.db", "digits", account)
+    model = BY_METHOD[method].load()(budget, classes=sample.classes, random_state=0)
+    public = {} if method == "mean" else {"X_public": sample.X_public}
+    model.fit(sample.X, sample.y, ledger=ledger, **public)
+    with pytest.raises(BudgetError):
+        model.fit(sample.X, sample.y, ledger=ledger, **public)
 
 
 def test_equal_costs_give_equal_plans():

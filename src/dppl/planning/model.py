@@ -85,7 +85,7 @@ def recall(detectability: ArrayLike, n_classes: ArrayLike) -> Float:
     """
     several = np.asarray(n_classes, float)
     logs = log_ndtr(_POINTS + np.asarray(detectability, float)[..., None])
-    return np.clip(np.exp((several[..., None] - 1) * logs) @ _WEIGHTS, 1 / several, 1)
+    return np.asarray(np.clip(np.exp((several[..., None] - 1) * logs) @ _WEIGHTS, 1 / several, 1))
 
 
 def hardness(accuracy: float, n_classes: int) -> float:

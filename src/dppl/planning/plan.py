@@ -19,6 +19,7 @@ from dppl.planning.model import LAWS, Law
 from dppl.planning.rehearsal import RUNS, Rehearsal, rehearse
 from dppl.privacy import Budget, PureDP
 from dppl.privacy.budgets import rounded_up
+from dppl.privacy.composition import total_epsilon, total_mu, total_rho
 
 __all__ = ["BudgetPlan", "ClassExpectation", "Gain", "plan_budget", "plan_of_sizes"]
 
@@ -111,7 +112,7 @@ class BudgetPlan:
         Records of a class that is found with this budget, about; None if that many records do not exist.
     twice_the_budget, twice_the_records : Gain
     cost : mapping of str to float
-        What a ledger is charged: mu and rho, or epsilon of pure DP.
+        What a ledger is charged: mu and rho, and epsilon if the budget is of pure DP.
     rehearsed : int
         Simulated fits behind the accuracies; 0 if they are those of the model.
     """
@@ -307,7 +308,7 @@ def plan_budget(
         needed=setting.needed(sizes),
         twice_the_budget=setting.costing(_twice(budget), chosen).gain(sizes),
         twice_the_records=setting.gain(2 * sizes),
-        cost=_cost(budget, chosen),
+        cost=_cost(budget, chosen, n_classes, n_features),
         rehearsed=0 if measured is None else runs,
     )
 
@@ -537,11 +538,13 @@ def _method(method: str, budget: Budget, n_public: int) -> str:
     return chosen
 
 
-def _cost(budget: Budget, method: str) -> dict[str, float]:
-    if isinstance(budget, PureDP):
-        return {"epsilon": budget.epsilon, "mu": budget.to_gdp().mu}
-    mu = budget.gaussian_allowance().mu
-    return {"mu": mu, "rho": mu * mu / 2}
+def _cost(budget: Budget, method: str, n_classes: int, n_features: int) -> dict[str, float]:
+    """Return what the releases of a fit cost together, as its guarantee says; a pure cost first where that is paid."""
+    estimator: Any = BY_METHOD[method].load()(budget, classes=range(n_classes))
+    public = {"X_public": np.eye(1, n_features)} if method == "public" else {}
+    costs = estimator.plan(n_features, **public).guarantee.costs()
+    pure = {"epsilon": total_epsilon(costs)} if isinstance(budget, PureDP) else {}
+    return {**pure, "mu": total_mu(costs), "rho": total_rho(costs)}
 
 
 def _twice(budget: Budget) -> Budget:
