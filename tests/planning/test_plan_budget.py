@@ -236,3 +236,19 @@ def test_known_sizes_are_planned_in_their_order():
 
 def test_the_plan_is_offered_at_the_top():
     assert dppl.plan_budget is plan_budget
+
+
+@pytest.mark.parametrize("mu", [0.05, 0.2, 1])
+def test_what_is_needed_never_contradicts_what_is_said_of_the_smallest_class(sample, mu):
+    given = {"n_classes": 10, "n_records": 250, "smallest": 12, "rehearsal": (sample.X, sample.y), "runs": 1}
+    for plan in (
+        plan_budget(GaussianDP(mu), **given),
+        plan_budget(GaussianDP(mu), **given | {"rehearsal": None}, n_features=32),
+    ):
+        said = plan.sentences()[1]
+        if "are enough" in said:
+            assert plan.classes[0].found == YES
+            assert plan.needed <= 12
+        elif "it takes" in said:
+            assert plan.classes[0].found != YES
+            assert plan.needed > 12

@@ -180,11 +180,11 @@ class BudgetPlan:
         numbers = f"recall about {one.recall:.2f}, {one.low:.2f} to {one.high:.2f}"
         said = {YES: "is expected to be found", IN_PART: "will be found in part", NO: "will not be found"}[one.found]
         start = f"A class of {one.size} record{'s' * (one.size != 1)} {said} at {in_words(self.budget)} ({numbers})"
-        if one.found == YES:
-            return f"{start}; about {self.needed} are enough." if self.needed else f"{start}."
-        return (
-            f"{start}; {'no number of records is enough' if self.needed is None else f'it takes about {self.needed}'}."
-        )
+        if self.needed is None:
+            return f"{start}; no number of records is enough."
+        if (one.found == YES) != (self.needed <= one.size):  # a rehearsal may differ from the model
+            return f"{start}."
+        return f"{start}; {f'about {self.needed} are enough' if one.found == YES else f'it takes about {self.needed}'}."
 
     def _of_method(self) -> str:
         why = "the default for this budget" if self.is_default else "as named"
@@ -241,7 +241,8 @@ def plan_budget(
     method : {"auto", "softmax", "mean", "public"}, default="auto"
         ``"auto"`` is the method that the budget gets by itself.
     ceiling : float, default=None
-        Balanced accuracy that such data reach without privacy, from public sources. It narrows the range most.
+        Balanced accuracy that such data, with as many classes, reach without privacy, from public sources. It narrows
+        the range most.
     rehearsal : tuple of (X, y), default=None
         Public labelled rows by the same encoder, of at least as many classes, for simulated fits.
     X_public : array-like of shape (n_public, n_features), default=None
