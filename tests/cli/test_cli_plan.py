@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dppl import ApproxDP, plan_budget
@@ -114,3 +115,12 @@ def test_check_without_a_budget_expects_nothing(cli, task):
 
 def test_check_refuses_a_delta_alone(cli, task):
     assert cli("check", task.table, "--classes", task.classes, "--delta", "1e-6").exit_code == 2
+
+
+def test_the_labels_of_a_rehearsal_may_be_in_a_file_of_their_own(cli, similar):
+    sample = load_sample()
+    np.save(similar / "rows.npy", sample.X)
+    np.save(similar / "labels.npy", sample.y)
+    command = ("plan", "--classes", 10, "--records", 250, "--mu", 1, "--runs", 1, "--json", "--rehearse")
+    apart = cli(*command, similar / "rows.npy", "--labels", similar / "labels.npy")
+    assert json.loads(apart.stdout) == json.loads(cli(*command, similar / "similar.npz").stdout)

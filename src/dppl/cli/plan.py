@@ -36,6 +36,9 @@ _Rehearse = Annotated[
     option("TABLE", "Public labelled embeddings of a similar kind: simulated fits in place of the model.", DATA),
 ]
 _Public = Annotated[Path | None, option("TABLE", "Public rows for the rehearsal.", DATA)]
+_Labels = Annotated[
+    Path | None, option("FILE", "Labels of the rehearsal in a file of their own: .npy, .txt or .csv.", DATA, "--labels")
+]
 _Runs = Annotated[int, option("N", "Simulated fits of a rehearsal. Default 5.", DATA, min=1)]
 _Method = Annotated[str, method_option("the first that can spend the budget")]
 _Out = Annotated[Path | None, option("FILE", "Figure of recall by class size: .png, .svg or .html. Needs dppl[bench].")]
@@ -57,7 +60,7 @@ def plan(
     ceiling: _Ceiling = None,
     rehearse: _Rehearse = None,
     public: _Public = None,
-    labels: options.Labels = None,
+    rehearsal_labels: _Labels = None,
     x: options.X = "x",
     y: options.Y = "y",
     runs: _Runs = 5,
@@ -84,17 +87,17 @@ def plan(
     if out is not None:
         if out.suffix.lower() not in SUFFIXES:
             raise ParameterError(f"--out must end in {', '.join(SUFFIXES)}; got {out.name!r}.")
-        check_output(out, (rehearse, public, labels), force=force)
-    if rehearse is None and (public, labels) != (None, None):
+        check_output(out, (rehearse, public, rehearsal_labels), force=force)
+    if rehearse is None and (public, rehearsal_labels) != (None, None):
         raise ParameterError("--public and --labels belong to --rehearse; without it they have no effect.")
     budget = budget_from_options(mu, rho, epsilon, delta, max_records)
     rehearsal, X_public = None, None
     if rehearse is not None:
-        check_inputs(rehearse, labels, public)
+        check_inputs(rehearse, rehearsal_labels, public)
         for path in (rehearse, public):
             if path is not None:
                 check_table(path)
-        table = read_table(rehearse, x=x, y=y, labels=labels)
+        table = read_table(rehearse, x=x, y=y, labels=rehearsal_labels)
         rehearsal = np.asarray(table), require_labels(table, rehearse)
         X_public = None if public is None else np.asarray(read_table(public, x=x, y=None))
     with working("planning"):
