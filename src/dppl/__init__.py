@@ -19,10 +19,12 @@ if TYPE_CHECKING:  # what `__getattr__` does, for type checkers
     from dppl import finetune as finetune
     from dppl import lattice as lattice
     from dppl import mechanisms as mechanisms
+    from dppl import planning as planning
     from dppl import privacy as privacy
     from dppl import prototypes as prototypes
     from dppl import training as training
     from dppl.estimators import PrivateSearch, PublicRows, load
+    from dppl.planning import plan_budget
     from dppl.privacy import ZCDP, ApproxDP, GaussianDP, Guarantee, Ledger, PureDP
     from dppl.prototypes import MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
     from dppl.training import PrivateClassifier
@@ -42,6 +44,7 @@ __all__ = [
     "SoftmaxPrototypes",
     "__version__",
     "load",
+    "plan_budget",
 ]
 
 # Imported when they are first asked for: scikit-learn alone takes ten times as long as NumPy.
@@ -59,6 +62,7 @@ _PACKAGES = (
     "finetune",
     "lattice",
     "mechanisms",
+    "planning",
     "privacy",
     "prototypes",
     "training",
@@ -68,6 +72,7 @@ _HOMES = {
     **dict.fromkeys(["ZCDP", "ApproxDP", "GaussianDP", "Guarantee", "Ledger", "PureDP"], "dppl.privacy"),
     **dict.fromkeys(["MeanPrototypes", "PublicPrototypes", "SoftmaxPrototypes"], "dppl.prototypes"),
     "PrivateClassifier": "dppl.training",
+    "plan_budget": "dppl.planning",
 }
 
 

@@ -125,8 +125,8 @@ OWNERS = {
     "table info": "For the owner of the records only",
     "evaluate": "do not publish them",
 }
-# Commands that read no records but built-in ones.
-WITHOUT_RECORDS = {"audit", "bench report", "continual report", "demo", "ledger create"}
+# Commands that read no records but built-in or public ones.
+WITHOUT_RECORDS = {"audit", "bench report", "continual report", "demo", "ledger create", "plan"}
 
 
 def commands(group, path=()):

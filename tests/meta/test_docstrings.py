@@ -16,7 +16,7 @@ from dppl.estimators.registry import ENTRIES
 
 PACKAGES = ("dppl", *(f"dppl.{name}" for name in ("baselines", "embedding", "encoders", "estimators", "prototypes")))
 PACKAGES += ("dppl.continual", "dppl.continual.metrics", "dppl.continual.streams")
-PACKAGES += ("dppl.errors", "dppl.experiments", "dppl.cards", "dppl.training", "dppl.finetune")
+PACKAGES += ("dppl.errors", "dppl.experiments", "dppl.cards", "dppl.training", "dppl.finetune", "dppl.planning")
 MODULES = ("audit", "data", "lattice", "mechanisms", "privacy")
 
 

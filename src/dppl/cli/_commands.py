@@ -16,6 +16,7 @@ __all__ = ["COMMANDS", "SETTINGS", "Commands"]
 # commands.
 COMMANDS = {
     "demo": ("demo", "Train every method on built-in digits, compare them, and release one model."),
+    "plan": ("plan", "Say what accuracy a budget buys, by class size, before any private record is read."),
     "train": ("train", "Embed images or texts, train a private classifier, and save it."),
     "finetune": ("finetune", "Train weights of a public network privately on images, and save them."),
     "embed": ("embed", "Embed raw images or texts with a frozen public encoder."),

@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from dppl.cli import _options as options
-from dppl.cli._options import option
+from dppl.cli._options import budget_from_options, option
 from dppl.cli._output import console, print_json, printable
 from dppl.cli._paths import check_inputs, check_table
 from dppl.cli._progress import working
 from dppl.data import EmbeddingTable, read_classes, read_table
 from dppl.estimators.reading import class_codes
+from dppl.planning import NO, plan_of_sizes
+from dppl.privacy import Budget
 
 WARNING = "For the data owner's eyes only: this report describes private records, and no guarantee protects it."
 
@@ -36,6 +38,10 @@ def check(
     labels: options.Labels = None,
     x: options.X = "x",
     y: options.Y = "y",
+    mu: options.Mu = None,
+    rho: options.Rho = None,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
     as_json: options.Json = False,
 ) -> None:
     """Report on a private table: bad rows, duplicates, unknown labels, class sizes.
@@ -43,20 +49,28 @@ def check(
     For the data owner's eyes only: the report describes private records, and
     no guarantee protects it. `dppl fit` treats a bad row as a row of zeros and
     says nothing about it; this command finds it. Rows are counted from 0. The
-    exit code is 0 whatever is found.
+    exit code is 0 whatever is found. With a budget it also says which classes
+    a fit of the default method without public rows is expected to find;
+    `dppl plan` says that from guesses. A budget chosen with this report in
+    view is a choice made by looking at private records.
 
     For example:
 
       dppl check train.npz --classes classes.txt
+      dppl check train.npz --classes classes.txt --mu 1
       dppl check train.npy --labels y.txt --classes classes.txt --json
     """
     check_inputs(table, classes, labels)
     check_table(table)
+    given = any(value is not None for value in (mu, rho, epsilon, delta))
+    budget = budget_from_options(mu, rho, epsilon, delta) if given else None
     class_list = read_classes(classes)
     private = read_table(table, x=x, y=y, labels=labels)
     with working("reading"):
         report = _rows_report(private)
     report["labels"] = None if private.y is None else _labels_report(private.y, class_list)
+    if budget is not None and report["labels"] is not None:
+        _add_expectations(report["labels"], budget, report["dimension"])
     typer.echo(WARNING, err=as_json)
     if as_json:
         print_json({"for_the_owner_only": WARNING, **report})
@@ -130,6 +144,16 @@ def _labels_report(labels: NDArray[Any], classes: NDArray[Any]) -> dict[str, Any
     }
 
 
+def _add_expectations(labels: dict[str, Any], budget: Budget, n_features: int) -> None:
+    """Say of each class whether a fit is expected to find it."""
+    # Pure DP selects public rows; how many there are does not matter to the plan.
+    expected = plan_of_sizes(budget, [entry["n"] for entry in labels["class_sizes"]], n_features, n_public=1)
+    for entry, one in zip(labels["class_sizes"], expected, strict=True):
+        entry |= {"recall": one.recall, "low": one.low, "high": one.high, "found": one.found}
+    labels["budget"] = {"notion": budget.notion, **budget.to_dict()}
+    labels["not_found"] = [entry["class"] for entry in labels["class_sizes"] if entry["found"] == NO]
+
+
 def _print_report(report: dict[str, Any]) -> None:
     screen = console()
     screen.print()
@@ -158,7 +182,18 @@ def _print_labels(labels: dict[str, Any]) -> None:
     screen.print(f"{'empty classes':<15} {len(labels['classes_without_records'])}")
     table = Table()
     table.add_column("class")
-    table.add_column("records", justify="right")
+    for name in ("records", *(("recall", "range") if "budget" in labels else ())):
+        table.add_column(name, justify="right")
+    if "budget" in labels:
+        table.add_column("found")
     for entry in labels["class_sizes"]:
-        table.add_row(printable(entry["class"]), str(entry["n"]))
+        table.add_row(printable(entry["class"]), str(entry["n"]), *_expectation(entry))
     screen.print(table)
+    if "budget" in labels:
+        screen.print(f"{len(labels['not_found'])} classes will not be found by a fit with this budget")
+
+
+def _expectation(entry: dict[str, Any]) -> tuple[str, ...]:
+    if "found" not in entry:
+        return ()
+    return f"{entry['recall']:.2f}", f"{entry['low']:.2f} to {entry['high']:.2f}", entry["found"]

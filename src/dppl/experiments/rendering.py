@@ -153,7 +153,8 @@ def to_html(parts: Sequence[Part], folder: Path) -> str:
                 blocks.append(
                     f'<figure><img alt="{html.escape(title)}" src="data:image/png;base64,{image}">{caption}</figure>'
                 )
-    head = f'<meta charset="utf-8"><title>Private classifiers compared</title><style>{_STYLE}</style>'
+    title = next((part.text for part in parts if isinstance(part, Heading)), "")
+    head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{_STYLE}</style>'
     return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n' + "\n".join(blocks) + "\n</body></html>\n"
 
 

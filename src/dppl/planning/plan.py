@@ -1,0 +1,577 @@
+"""What a budget buys: accuracy by class size, before any private record is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
+
+from dppl import _validate
+from dppl.errors import BudgetError, ParameterError
+from dppl.estimators.registry import BY_METHOD, method_for
+from dppl.planning import model
+from dppl.planning.model import LAWS, Law
+from dppl.planning.rehearsal import RUNS, Rehearsal, rehearse
+from dppl.privacy import Budget, PureDP
+from dppl.privacy.budgets import rounded_up
+from dppl.privacy.composition import total_epsilon, total_mu, total_rho
+
+__all__ = ["BudgetPlan", "ClassExpectation", "Gain", "plan_budget", "plan_of_sizes"]
+
+Float = NDArray[np.float64]
+
+# Numbers of features of encoders that dppl knows by name.
+FEATURES = {
+    "minilm": 384,
+    "all-MiniLM-L6-v2": 384,
+    "vit-b-16": 768,
+    "vit-h-14": 1280,
+    "vit-l-16": 1024,
+    "resnet-50": 2048,
+}
+YES, IN_PART, NO = "yes", "in part", "no"
+# Shares of what could be learnt of a class without noise.
+FOUND, FOUND_IN_PART = 0.5, 0.2
+_ROWS = 6
+# The curve goes so many times below the smallest class and above the largest.
+_BEYOND, _CURVE_POINTS = 5.0, 12
+_MOST_RECORDS = 10**12
+# How easy and how hard a rehearsal may show the data to be.
+_EASIEST, _HARDEST = 1e-2, 1e2
+GUESSES = (
+    "Numbers of records and the smallest class must be guesses from public knowledge: counts of the private records "
+    "would be a use of them that no guarantee covers."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassExpectation:
+    """What to expect of a class.
+
+    Parameters
+    ----------
+    size : int
+        Its records.
+    recall : float
+        Share of its records that get its name.
+    low, high : float
+        Range of recall.
+    found : {"yes", "in part", "no"}
+        Whether the model finds at least half, at least a fifth, or less of what could be learnt of it without noise.
+    """
+
+    size: int
+    recall: float
+    low: float
+    high: float
+    found: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """What a change would make of the expectations.
+
+    Parameters
+    ----------
+    balanced_accuracy : float
+    smallest_recall : float
+        Recall of the smallest class.
+    """
+
+    balanced_accuracy: float
+    smallest_recall: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetPlan:
+    """What `plan_budget` found; `print` says it in sentences, `to_dict` for machines.
+
+    Parameters
+    ----------
+    budget : Budget
+    method : str
+        As in `--method`.
+    is_default : bool
+        Whether it is the method that the budget gets by itself.
+    n_classes, n_records, smallest, n_features, n_public : int
+        The public inputs.
+    ceiling : float or None
+        Accuracy without privacy, where it was given.
+    balanced_accuracy, low, high : float
+        What to expect, and its range.
+    classes : tuple of ClassExpectation
+        At most six sizes, from the smallest class to the largest.
+    curve : tuple of ClassExpectation
+        What the model says of one class of other sizes, where the others stay as they are.
+    needed : int or None
+        Records of a class that is found with this budget, about; None if that many records do not exist.
+    twice_the_budget, twice_the_records : Gain
+    cost : mapping of str to float
+        What a ledger is charged: mu and rho, and epsilon if the budget is of pure DP.
+    rehearsed : int
+        Simulated fits behind the accuracies; 0 if they are those of the model.
+    """
+
+    budget: Budget
+    method: str
+    is_default: bool
+    n_classes: int
+    n_records: int
+    smallest: int
+    n_features: int
+    n_public: int
+    ceiling: float | None
+    balanced_accuracy: float
+    low: float
+    high: float
+    classes: tuple[ClassExpectation, ...]
+    curve: tuple[ClassExpectation, ...]
+    needed: int | None
+    twice_the_budget: Gain
+    twice_the_records: Gain
+    cost: Mapping[str, float] = field(hash=False)
+    rehearsed: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything for JSON."""
+        content = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return content | {
+            "budget": {"notion": self.budget.notion, **self.budget.to_dict()},
+            "classes": [_fields(one) for one in self.classes],
+            "curve": [_fields(one) for one in self.curve],
+            "twice_the_budget": _fields(self.twice_the_budget),
+            "twice_the_records": _fields(self.twice_the_records),
+            "cost": dict(self.cost),
+            "sentences": self.sentences(),
+        }
+
+    def sentences(self) -> list[str]:
+        """Return the plan in sentences."""
+        return [
+            f"Balanced accuracy: about {self.balanced_accuracy:.2f} ({self.low:.2f} to {self.high:.2f}), "
+            f"{self._source()}.",
+            self._of_smallest(),
+            _gain("Twice the budget", self.twice_the_budget),
+            _gain("Twice the records", self.twice_the_records),
+            self._of_method(),
+            self._of_ledger(),
+            GUESSES,
+        ]
+
+    def __str__(self) -> str:
+        return "\n".join(self.sentences())
+
+    def _source(self) -> str:
+        if self.rehearsed:
+            return f"mean and two standard deviations of {self.rehearsed} simulated fits on the rehearsal table"
+        if self.ceiling is not None:
+            return f"where {self.ceiling:g} is reached without privacy"
+        return (
+            "as nothing is known of the accuracy without privacy; name it as ceiling, or rehearse, for a closer range"
+        )
+
+    def _of_smallest(self) -> str:
+        one = self.classes[0]
+        numbers = f"recall about {one.recall:.2f}, {one.low:.2f} to {one.high:.2f}"
+        said = {YES: "is expected to be found", IN_PART: "will be found in part", NO: "will not be found"}[one.found]
+        start = f"A class of {one.size} record{'s' * (one.size != 1)} {said} at {in_words(self.budget)} ({numbers})"
+        if self.needed is None:
+            return f"{start}; no number of records is enough."
+        if (one.found == YES) != (self.needed <= one.size):  # a rehearsal may differ from the model
+            return f"{start}."
+        return f"{start}; {f'about {self.needed} are enough' if one.found == YES else f'it takes about {self.needed}'}."
+
+    def _of_method(self) -> str:
+        why = "the default for this budget" if self.is_default else "as named"
+        help_ = (
+            " Public examples of the classes, such as their names, help most where classes are rare; the plan leaves "
+            "them out."
+        )
+        return f"Method: {self.method}, {why}.{help_ if self.method == 'softmax' else ''}"
+
+    def _of_ledger(self) -> str:
+        cost = ", ".join(f"{name} = {rounded_up(value, 4)}" for name, value in self.cost.items())
+        name, value = next(iter(self.cost.items()))
+        four = rounded_up(value * (2 if name == "mu" else 4), 4)
+        return f"Ledger: one fit costs {cost}; four such fits need an account of {name} = {four}."
+
+
+def plan_budget(
+    budget: Budget,
+    *,
+    n_classes: int,
+    n_records: int | None = None,
+    smallest: int | None = None,
+    n_features: int | None = None,
+    encoder: str | None = None,
+    n_public: int = 0,
+    method: str = "auto",
+    ceiling: float | None = None,
+    rehearsal: tuple[ArrayLike, ArrayLike] | None = None,
+    X_public: ArrayLike | None = None,
+    runs: int = RUNS,
+) -> BudgetPlan:
+    """Say what accuracy to expect by class size, before any private record is read.
+
+    Sizes are taken to fall evenly, in ratio, from the largest class to the smallest. A model of signal over noise turns
+    them into recalls; docs/planning.md says how it was found, and how far it was off on data sets it had not seen. With
+    a public labelled table of a similar kind, simulated fits on parts of it take the place of the model.
+
+    Parameters
+    ----------
+    budget : GaussianDP, ZCDP, ApproxDP or PureDP
+        What the whole fit may spend.
+    n_classes : int
+        Number of classes, at least 2.
+    n_records : int
+        A guess of the number of records, at least one a class.
+    smallest : int, default=None
+        A guess of the number of records of the rarest class. None takes all classes to be equally frequent.
+    n_features : int, default=None
+        Width of the embeddings. Needed without `encoder` and `rehearsal`.
+    encoder : str, default=None
+        Name of an encoder whose width dppl knows.
+    n_public : int, default=0
+        Unlabelled public rows. Fewer than features count as none for ``"softmax"``.
+    method : {"auto", "softmax", "mean", "public"}, default="auto"
+        ``"auto"`` is the method that the budget gets by itself.
+    ceiling : float, default=None
+        Balanced accuracy that such data, with as many classes, reach without privacy, from public sources. It narrows
+        the range most.
+    rehearsal : tuple of (X, y), default=None
+        Public labelled rows by the same encoder, of at least as many classes, for simulated fits.
+    X_public : array-like of shape (n_public, n_features), default=None
+        Public rows for the rehearsal; their number is `n_public` then.
+    runs : int, default=5
+        Simulated fits.
+
+    Returns
+    -------
+    BudgetPlan
+
+    Raises
+    ------
+    BudgetError
+        If the method cannot spend the budget.
+    InputError
+        If the rehearsal table has too few classes or records.
+    ParameterError
+        If a number breaks its rule.
+
+    Notes
+    -----
+    **Privacy.** Unit: none. Relation: none. Released: nothing. Sensitivity: none, as no private record is read. Public
+    inputs: all. Not covered: a number that was counted in private records; guess it.
+
+    Examples
+    --------
+    >>> from dppl import ApproxDP, plan_budget
+    >>> plan = plan_budget(ApproxDP(1, 1e-6), n_classes=10, n_records=5000, smallest=20, encoder="minilm")
+    >>> plan.classes[0].size, plan.classes[0].found
+    (20, 'no')
+    """
+    rows = None if rehearsal is None else np.asarray(rehearsal[0])
+    if X_public is not None:
+        n_public = len(np.asarray(X_public))
+    elif rehearsal is not None and n_public:
+        raise ParameterError("needs the public rows themselves for a rehearsal.", parameter="n_public")
+    n_features = _n_features(n_features, encoder, rows)
+    n_records, smallest = _check_numbers(n_classes, n_records, smallest, n_public, ceiling)
+    chosen = _method(method, budget, n_public)
+    sizes = class_sizes(n_classes, n_records, smallest)
+    setting = _Setting.of(budget, chosen, n_features, n_public, ceiling, n_classes)
+    measured = None
+    if rows is not None and rehearsal is not None:
+        measured = rehearse(chosen, budget, rows, np.asarray(rehearsal[1]), sizes, X_public, runs)
+        setting = setting.like(sizes, float(measured.balanced.mean()))
+    low, high = setting.balanced_range(sizes) if measured is None else _range(measured.balanced)
+    expected = setting.balanced(sizes) if measured is None else float(measured.balanced.mean())
+    return BudgetPlan(
+        budget=budget,
+        method=chosen,
+        is_default=method == "auto",
+        n_classes=n_classes,
+        n_records=n_records,
+        smallest=smallest,
+        n_features=n_features,
+        n_public=n_public,
+        ceiling=ceiling,
+        balanced_accuracy=expected,
+        low=low,
+        high=high,
+        classes=setting.rows(sizes) if measured is None else setting.measured_rows(sizes, measured),
+        curve=setting.curve(sizes),
+        needed=setting.needed(sizes),
+        twice_the_budget=setting.costing(_twice(budget), chosen).gain(sizes),
+        twice_the_records=setting.gain(2 * sizes),
+        cost=_cost(budget, chosen, n_classes, n_features),
+        rehearsed=0 if measured is None else runs,
+    )
+
+
+def plan_of_sizes(
+    budget: Budget, sizes: ArrayLike, n_features: int, *, method: str = "auto", n_public: int = 0
+) -> tuple[ClassExpectation, ...]:
+    """Say what to expect of classes of known sizes: for the owner of the records alone, as sizes are private.
+
+    Parameters
+    ----------
+    budget : GaussianDP, ZCDP, ApproxDP or PureDP
+    sizes : array-like of shape (n_classes,)
+        Records of each class; at least two classes. One without records is not found.
+    n_features : int
+    method : {"auto", "softmax", "mean", "public"}, default="auto"
+    n_public : int, default=0
+
+    Returns
+    -------
+    tuple of ClassExpectation
+        In the order of the classes.
+
+    Raises
+    ------
+    BudgetError
+        If the method cannot spend the budget.
+    ParameterError
+        If a number breaks its rule.
+    """
+    counts = np.asarray(sizes)
+    if len(counts) < 2:
+        raise ParameterError("a plan needs at least two classes.")
+    setting = _Setting.of(budget, _method(method, budget, n_public), n_features, n_public, None, len(counts))
+    mean = max(float(counts.mean()), 1.0)
+    absent = ClassExpectation(size=0, recall=0.0, low=0.0, high=0.0, found=NO)
+    return tuple(absent if not n else setting.expectation(int(n), mean) for n in counts)
+
+
+def class_sizes(n_classes: int, n_records: int, smallest: int) -> Float:
+    """Return sizes that rise in equal ratios from the smallest class, and add up to the number of records.
+
+    Parameters
+    ----------
+    n_classes, n_records, smallest : int
+
+    Examples
+    --------
+    >>> class_sizes(3, 700, 100).round().tolist()
+    [100.0, 200.0, 400.0]
+    """
+    if smallest == n_records // n_classes:
+        return np.full(n_classes, n_records / n_classes)
+    places = np.linspace(0, 1, n_classes)
+    ratio = brentq(lambda log: smallest * np.exp(log * places).sum() - n_records, 0, math.log(n_records / smallest))
+    return np.asarray(smallest * np.exp(ratio * places))
+
+
+def in_words(budget: Budget) -> str:
+    """Return the parameters of a budget, without the name of its notion."""
+    return str(budget).rsplit(", ", 1)[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Setting:
+    """All that recall depends on beside the sizes of classes."""
+
+    law: Law
+    s: float
+    factor: float
+    n_classes: int
+    n_features: int
+    spend: float
+
+    @classmethod
+    def of(
+        cls, budget: Budget, method: str, n_features: int, n_public: int, ceiling: float | None, n_classes: int
+    ) -> _Setting:
+        public = method == "public" or (method == "softmax" and n_public >= n_features)
+        law = LAWS[method, public]
+        return cls(
+            law=law,
+            s=model.usual_hardness() if ceiling is None else model.hardness(ceiling, n_classes),
+            factor=law.wide if ceiling is None else law.spread,
+            n_classes=n_classes,
+            n_features=n_features,
+            spend=model.spend(method, budget),
+        )
+
+    def costing(self, budget: Budget, method: str) -> _Setting:
+        """Return the same with another budget."""
+        return self._with(spend=model.spend(method, budget))
+
+    def like(self, sizes: Float, balanced: float) -> _Setting:
+        """Return the same with data as hard as a measured balanced accuracy shows."""
+
+        def excess(log: float) -> float:
+            return self._with(s=math.exp(log)).balanced(sizes) - balanced
+
+        low, high = math.log(_EASIEST), math.log(_HARDEST)
+        s = _EASIEST if excess(low) <= 0 else _HARDEST if excess(high) >= 0 else math.exp(brentq(excess, low, high))
+        return self._with(s=s, factor=self.law.spread)
+
+    def _with(self, **changed: float) -> _Setting:
+        return _Setting(**{name: changed.get(name, getattr(self, name)) for name in self.__dataclass_fields__})
+
+    def variance(self, sizes: ArrayLike, mean: float) -> Float:
+        return model.variance(self.law, self.s, sizes, mean, self.n_features, self.spend)
+
+    def recalls(self, sizes: ArrayLike, mean: float, factor: float = 1.0) -> Float:
+        return model.recall(1 / np.sqrt(factor * self.variance(sizes, mean)), self.n_classes)
+
+    def balanced(self, sizes: Float, factor: float = 1.0) -> float:
+        return float(self.recalls(sizes, sizes.mean(), factor).mean())
+
+    def balanced_range(self, sizes: Float) -> tuple[float, float]:
+        return self.balanced(sizes, self.factor), self.balanced(sizes, 1 / self.factor)
+
+    def share(self, recall: float) -> float:
+        """Return how much of what could be learnt without noise a recall is."""
+        return float(model.share_found(self.law, self.s, recall, self.n_classes))
+
+    def expectation(self, size: int, mean: float) -> ClassExpectation:
+        v = self.variance(size, mean)
+        recall = float(model.recall(1 / np.sqrt(v), self.n_classes))
+        low, high = model.recall_range(v, self.n_classes, self.factor)
+        return self._expectation(size, recall, float(low), float(high))
+
+    def _expectation(self, size: int, recall: float, low: float, high: float) -> ClassExpectation:
+        share = self.share(recall)
+        found = YES if share >= FOUND else IN_PART if share >= FOUND_IN_PART else NO
+        return ClassExpectation(size=size, recall=recall, low=low, high=high, found=found)
+
+    def rows(self, sizes: Float) -> tuple[ClassExpectation, ...]:
+        shown = np.unique(np.rint(np.geomspace(sizes[0], sizes[-1], min(_ROWS, len(sizes)))).astype(int))
+        return tuple(self.expectation(int(n), float(sizes.mean())) for n in shown)
+
+    def measured_rows(self, sizes: Float, measured: Rehearsal) -> tuple[ClassExpectation, ...]:
+        """Return measured recalls of the smallest class, and of groups of others of similar size."""
+        places = np.arange(len(sizes))
+        groups = [places]
+        if sizes[0] < sizes[-1]:
+            groups = [places[:1], *np.array_split(places[1:], min(_ROWS, len(sizes)) - 1)]
+        rows = []
+        for group in groups:
+            recalls = measured.recalls[:, group].mean(axis=1)
+            size = round(float(np.exp(np.log(sizes[group]).mean())))
+            rows.append(self._expectation(size, float(recalls.mean()), *_range(recalls)))
+        return tuple(rows)
+
+    def curve(self, sizes: Float) -> tuple[ClassExpectation, ...]:
+        mean = float(sizes.mean())
+        shown = np.geomspace(max(1.0, sizes[0] / _BEYOND), sizes[-1] * _BEYOND, _CURVE_POINTS)
+        return tuple(self.expectation(int(n), max(mean, n)) for n in np.unique(np.rint(shown)))
+
+    def gain(self, sizes: Float) -> Gain:
+        smallest = float(self.recalls(sizes[:1], float(sizes.mean()))[0])
+        return Gain(balanced_accuracy=self.balanced(sizes), smallest_recall=smallest)
+
+    def needed(self, sizes: Float) -> int | None:
+        """Return about how many records a class needs to be found, in two digits, where others keep their size."""
+
+        def excess(log: float) -> float:
+            n = math.exp(log)
+            return self.share(float(self.recalls(n, max(n, float(sizes.mean()))))) - FOUND
+
+        most = math.log(_MOST_RECORDS)
+        if excess(0) >= 0:
+            return 1
+        return None if excess(most) < 0 else _two_digits(math.exp(brentq(excess, 0, most)))
+
+
+def _n_features(n_features: int | None, encoder: str | None, rows: NDArray[Any] | None) -> int:
+    if n_features is not None:
+        _validate.positive_integer(n_features=n_features)
+    if encoder is not None and encoder not in FEATURES:
+        raise ParameterError(
+            f"must be one of {', '.join(FEATURES)}, whose number of features is known; got {encoder!r}; for another "
+            "give its number of features instead.",
+            parameter="encoder",
+        )
+    known = {n_features, None if encoder is None else FEATURES[encoder], None if rows is None else rows.shape[-1]}
+    known.discard(None)
+    if len(known) != 1:
+        raise ParameterError(
+            "a plan needs the number of features, or the name of an encoder."
+            if not known
+            else "the number of features, the encoder and the rehearsal table must agree on the number of features."
+        )
+    (width,) = known
+    assert width is not None
+    return int(width)
+
+
+def _check_numbers(
+    n_classes: int, n_records: int | None, smallest: int | None, n_public: int, ceiling: float | None
+) -> tuple[int, int]:
+    """Return the number of records and that of the smallest class."""
+    _validate.positive_integer(n_classes=n_classes, n_records=n_records, smallest=1 if smallest is None else smallest)
+    if n_public != 0:
+        _validate.positive_integer(n_public=n_public)
+    if n_classes < 2:
+        raise ParameterError(f"must be at least 2; got {n_classes!r}.", parameter="n_classes")
+    assert n_records is not None
+    if n_records < n_classes * (smallest or 1):
+        raise ParameterError(
+            f"must be at least {n_classes * (smallest or 1)}, that many classes times the smallest of them; got "
+            f"{n_records!r}.",
+            parameter="n_records",
+        )
+    if ceiling is not None:
+        _validate.open_unit(ceiling=ceiling)
+        if ceiling <= 1 / n_classes:
+            raise ParameterError(f"must be above chance, {1 / n_classes:.3g}; got {ceiling!r}.", parameter="ceiling")
+    return int(n_records), n_records // n_classes if smallest is None else int(smallest)
+
+
+def _method(method: str, budget: Budget, n_public: int) -> str:
+    _validate.one_of(("auto", *BY_METHOD), method=method)
+    chosen = method_for(budget) if method == "auto" else method
+    if isinstance(budget, PureDP) and not BY_METHOD[chosen].pure:
+        raise BudgetError(
+            f"pure DP cannot be spent by {chosen}, whose noise is Gaussian; add a delta, or take the method public."
+        )
+    if chosen == "public" and not n_public:
+        raise ParameterError("must be above 0 for a method that selects public rows; got 0.", parameter="n_public")
+    return chosen
+
+
+def _cost(budget: Budget, method: str, n_classes: int, n_features: int) -> dict[str, float]:
+    """Return what the releases of a fit cost together, as its guarantee says; a pure cost first where that is paid."""
+    estimator: Any = BY_METHOD[method].load()(budget, classes=range(n_classes))
+    public = {"X_public": np.eye(1, n_features)} if method == "public" else {}
+    costs = estimator.plan(n_features, **public).guarantee.costs()
+    pure = {"epsilon": total_epsilon(costs)} if isinstance(budget, PureDP) else {}
+    return {**pure, "mu": total_mu(costs), "rho": total_rho(costs)}
+
+
+def _twice(budget: Budget) -> Budget:
+    """Return the budget with twice its first parameter; delta stays."""
+    (name, value), *rest = budget.to_dict().items()
+    return type(budget)(**{name: 2 * value, **dict(rest)})
+
+
+def _gain(what: str, gain: Gain) -> str:
+    return (
+        f"{what}: balanced accuracy {gain.balanced_accuracy:.2f}, recall of the smallest class "
+        f"{gain.smallest_recall:.2f}."
+    )
+
+
+def _range(values: Float) -> tuple[float, float]:
+    """Return the mean less and plus two standard deviations, within 0 and 1."""
+    around = 2 * float(values.std(ddof=1)) if len(values) > 1 else 0.0
+    return max(0.0, float(values.mean()) - around), min(1.0, float(values.mean()) + around)
+
+
+def _two_digits(number: float) -> int:
+    """Round up to two digits."""
+    step = 10 ** max(0, math.floor(math.log10(number)) - 1)
+    return int(math.ceil(number / step) * step)
+
+
+def _fields(one: Any) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in one.__dataclass_fields__}

@@ -1,0 +1,254 @@
+"""`plan_budget`: what it says, what it refuses, and simulated fits in place of the model."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+import dppl
+from dppl import ZCDP, ApproxDP, GaussianDP, PureDP, plan_budget
+from dppl.data import load_sample
+from dppl.encoders.presets import PRESETS
+from dppl.errors import BudgetError, InputError, ParameterError
+from dppl.estimators.registry import BY_METHOD
+from dppl.planning import NO, YES, plan_of_sizes
+from dppl.planning.plan import FEATURES, class_sizes
+
+USUAL = {"n_classes": 10, "n_records": 5000, "smallest": 20, "n_features": 384}
+
+
+@pytest.fixture(scope="module")
+def sample():
+    return load_sample()
+
+
+@pytest.mark.parametrize(("n_classes", "n_records", "smallest"), [(2, 100, 1), (10, 5000, 20), (77, 9001, 116)])
+def test_sizes_rise_from_the_smallest_and_add_up(n_classes, n_records, smallest):
+    sizes = class_sizes(n_classes, n_records, smallest)
+    assert sizes.sum() == pytest.approx(n_records)
+    assert (np.diff(sizes) >= 0).all()
+    assert sizes[0] == pytest.approx(smallest, rel=0.01)
+
+
+def test_a_rare_class_is_not_found_and_the_plan_says_how_many_records_it_takes():
+    plan = plan_budget(ApproxDP(1, 1e-6), **USUAL)
+    assert (plan.classes[0].size, plan.classes[0].found, plan.classes[-1].found) == (20, NO, YES)
+    assert "A class of 20 records will not be found at epsilon = 1 at delta = 1e-06 (" in str(plan).replace(
+        "1e-6", "1e-06"
+    )
+    assert f"it takes about {plan.needed}." in str(plan)
+    enough = plan_budget(ApproxDP(1, 1e-6), **USUAL | {"smallest": plan.needed})
+    less = plan_budget(ApproxDP(1, 1e-6), **USUAL | {"smallest": int(plan.needed / 1.3)})
+    assert (enough.classes[0].found, less.classes[0].found == YES) == (YES, False)
+
+
+@pytest.mark.parametrize("method", ["softmax", "mean", "public"])
+@pytest.mark.parametrize("smallest", [1, 20, 500])
+@pytest.mark.parametrize("n_classes", [2, 10])
+def test_more_budget_and_more_records_never_predict_worse(method, smallest, n_classes):
+    given = USUAL | {"method": method, "smallest": smallest, "n_classes": n_classes, "n_public": 1000}
+    plans = [plan_budget(GaussianDP(mu), **given) for mu in (0.01, 0.1, 1, 10)]
+    balanced = [plan.balanced_accuracy for plan in plans]
+    assert balanced == sorted(balanced)
+    for plan in plans:
+        assert 1 / n_classes - 1e-9 <= plan.low <= plan.balanced_accuracy <= plan.high <= 1
+        for gain in (plan.twice_the_budget, plan.twice_the_records):
+            assert gain.balanced_accuracy >= plan.balanced_accuracy - 1e-9
+            assert gain.smallest_recall >= plan.classes[0].recall - 1e-9
+        recalls = [one.recall for one in plan.classes]
+        assert recalls == sorted(recalls)
+    needed = [plan.needed for plan in plans]
+    assert needed == sorted(needed, reverse=True)
+
+
+@pytest.mark.parametrize("n_public", [0, 1000])
+def test_the_method_is_the_default_of_the_budget_or_as_named(n_public):
+    plan = plan_budget(ZCDP(0.5), **USUAL, n_public=n_public)
+    assert (plan.method, plan.is_default) == ("softmax", True)
+    assert "Method: softmax, the default for this budget." in str(plan)
+    named = plan_budget(ZCDP(0.5), **USUAL, method="mean")
+    assert (named.method, named.is_default) == ("mean", False)
+
+
+def test_pure_dp_selects_public_rows():
+    plan = plan_budget(PureDP(1.0), **USUAL, n_public=1000)
+    assert (plan.method, plan.cost["epsilon"]) == ("public", 1.0)
+    assert "four such fits need an account of epsilon = 4." in str(plan)
+
+
+def test_public_rows_count_from_as_many_as_features():
+    without, few, many = (plan_budget(GaussianDP(0.1), **USUAL, n_public=n) for n in (0, 383, 384))
+    assert without.balanced_accuracy == few.balanced_accuracy != many.balanced_accuracy
+
+
+@pytest.mark.parametrize(("budget", "mu"), [(GaussianDP(0.5), 0.5), (ZCDP(0.125), 0.5), (ApproxDP(1, 1e-6), 0.2367)])
+def test_the_cost_is_that_of_the_ledger(budget, mu):
+    cost = plan_budget(budget, **USUAL).cost
+    assert (cost["mu"], cost["rho"]) == (pytest.approx(mu, abs=1e-4), pytest.approx(mu**2 / 2, abs=1e-4))
+
+
+@pytest.mark.parametrize(
+    ("budget", "method"),
+    [
+        *itertools.product([GaussianDP(1), ZCDP(0.5), ApproxDP(1, 1e-6)], ["softmax", "mean", "public"]),
+        (PureDP(1), "public"),
+    ],
+)
+def test_an_account_of_the_cost_pays_for_one_fit_and_no_more(tmp_path, sample, budget, method):
+    plan = plan_budget(budget, n_classes=10, n_records=640, n_features=32, n_public=860, method=method)
+    account = GaussianDP(plan.cost["mu"])
+    ledger = dppl.Ledger(tmp_path / "ledger.db", "digits", account)
+    model = BY_METHOD[method].load()(budget, classes=sample.classes, random_state=0)
+    public = {} if method == "mean" else {"X_public": sample.X_public}
+    model.fit(sample.X, sample.y, ledger=ledger, **public)
+    with pytest.raises(BudgetError):
+        model.fit(sample.X, sample.y, ledger=ledger, **public)
+
+
+def test_equal_costs_give_equal_plans():
+    mu, rho = plan_budget(GaussianDP(0.5), **USUAL), plan_budget(ZCDP(0.125), **USUAL)
+    assert [one.recall for one in mu.classes] == pytest.approx([one.recall for one in rho.classes])
+
+
+def test_a_known_accuracy_without_privacy_narrows_the_range_and_bounds_what_is_expected():
+    unknown = plan_budget(GaussianDP(1), **USUAL)
+    known = [plan_budget(GaussianDP(1), **USUAL, ceiling=ceiling) for ceiling in (0.5, 0.7, 0.9)]
+    assert [plan.balanced_accuracy for plan in known] == sorted(plan.balanced_accuracy for plan in known)
+    for plan, ceiling in zip(known, (0.5, 0.7, 0.9), strict=True):
+        assert plan.balanced_accuracy < ceiling
+        assert plan.high - plan.low < unknown.high - unknown.low
+
+
+def test_the_names_of_encoders_stand_for_their_widths():
+    by_name = plan_budget(GaussianDP(1), n_classes=5, n_records=500, encoder="minilm")
+    assert by_name == plan_budget(GaussianDP(1), n_classes=5, n_records=500, n_features=384)
+    assert set(PRESETS) <= set(FEATURES)
+    for name, preset in PRESETS.items():
+        assert f"{FEATURES[name]} features" in preset.note
+
+
+def test_json_holds_everything():
+    plan = plan_budget(GaussianDP(1), **USUAL)
+    content = json.loads(json.dumps(plan.to_dict(), allow_nan=False))
+    assert set(content) == {*plan.__dataclass_fields__, "sentences"}
+    assert content["sentences"] == str(plan).splitlines()
+    assert any("guesses" in sentence and "count" in sentence for sentence in content["sentences"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"n_classes": 1}, "n_classes must be at least 2"),
+        ({"n_classes": 2.5}, "n_classes must be an integer"),
+        ({"n_records": 0}, "n_records must be an integer of at least 1"),
+        ({"n_records": None}, "n_records must be an integer"),
+        ({"smallest": 501}, "n_records must be at least 5010"),
+        ({"smallest": 0}, "smallest must be an integer of at least 1"),
+        ({"n_records": 9, "smallest": None}, "n_records must be at least 10"),
+        ({"n_features": None}, "needs the number of features, or the name of an encoder"),
+        ({"n_features": 0}, "n_features must be an integer"),
+        ({"encoder": "bert"}, "encoder must be one of minilm"),
+        ({"encoder": "resnet-50"}, "must agree"),
+        ({"n_public": -1}, "n_public must be"),
+        ({"n_public": 2.5}, "n_public must be"),
+        ({"method": "svm"}, "method must be one of"),
+        ({"method": "public"}, "n_public must be above 0"),
+        ({"ceiling": 0.1}, "ceiling must be above chance"),
+        ({"ceiling": 1.0}, "ceiling must lie strictly between 0 and 1"),
+    ],
+)
+def test_wrong_inputs_are_refused(wrong, words):
+    with pytest.raises(ParameterError, match=words):
+        plan_budget(GaussianDP(1), **USUAL | wrong)
+
+
+@pytest.mark.parametrize(("budget", "method"), [(GaussianDP(0), "auto"), (PureDP(1), "softmax"), (PureDP(1), "mean")])
+def test_budgets_that_the_method_cannot_spend_are_refused(budget, method):
+    with pytest.raises(BudgetError):
+        plan_budget(budget, **USUAL, method=method)
+
+
+def test_a_rehearsal_measures_and_repeats_itself(sample):
+    given = {"n_classes": 10, "n_records": 250, "smallest": 12, "rehearsal": (sample.X, sample.y), "runs": 3}
+    plan = plan_budget(GaussianDP(1), **given)
+    assert plan == plan_budget(GaussianDP(1), **given)
+    assert (plan.rehearsed, plan.n_features, plan.classes[0].size) == (3, 32, 12)
+    assert "3 simulated fits" in str(plan)
+    weak = plan_budget(GaussianDP(0.02), **given)
+    assert weak.balanced_accuracy < 0.4 < 0.75 < plan.balanced_accuracy
+    assert weak.needed > plan.needed
+
+
+def test_a_rehearsal_tells_an_easy_table_from_one_with_labels_at_random(sample):
+    given = {"n_classes": 10, "n_records": 300, "runs": 2}
+    mixed = np.random.default_rng(0).permutation(sample.y)
+    right, wrong = (plan_budget(GaussianDP(2), **given, rehearsal=(sample.X, y)) for y in (sample.y, mixed))
+    assert wrong.balanced_accuracy < 0.2 < 0.8 < right.balanced_accuracy
+
+
+@pytest.mark.parametrize("method", ["softmax", "public"])
+def test_a_rehearsal_takes_public_rows(sample, method):
+    plan = plan_budget(
+        GaussianDP(2),
+        n_classes=4,
+        n_records=100,
+        method=method,
+        rehearsal=(sample.X, sample.y),
+        X_public=sample.X_public,
+        runs=1,
+    )
+    assert (plan.n_public, plan.rehearsed) == (860, 1)
+    assert plan.balanced_accuracy > 0.5
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "words"),
+    [
+        ({"n_classes": 11}, InputError, "has 10 classes, fewer than 11"),
+        ({"n_records": 5000}, InputError, "the rehearsal table is too small"),
+        ({"n_features": 384}, ParameterError, "must agree"),
+        ({"n_public": 100}, ParameterError, "n_public needs the public rows themselves"),
+        ({"runs": 0}, ParameterError, "runs must be an integer"),
+    ],
+)
+def test_a_rehearsal_that_cannot_be_is_refused(sample, changed, error, words):
+    given = {"n_classes": 10, "n_records": 300, "rehearsal": (sample.X, sample.y)}
+    with pytest.raises(error, match=words):
+        plan_budget(GaussianDP(1), **given | changed)
+
+
+def test_rows_and_labels_of_a_rehearsal_belong_together(sample):
+    for rehearsal in ((sample.X, sample.y[:-1]), (sample.X[:, 0], sample.y)):
+        with pytest.raises(InputError, match="one label a row"):
+            plan_budget(GaussianDP(1), n_classes=5, n_records=50, rehearsal=rehearsal)
+
+
+def test_known_sizes_are_planned_in_their_order():
+    expected = plan_of_sizes(GaussianDP(0.5), [500, 0, 3, 500], 384)
+    assert [one.size for one in expected] == [500, 0, 3, 500]
+    assert [one.found for one in expected] == [YES, NO, NO, YES]
+    assert (expected[1].recall, expected[1].high) == (0.0, 0.0)
+    assert {one.found for one in plan_of_sizes(GaussianDP(0.5), [0, 0], 384)} == {NO}
+    with pytest.raises(ParameterError, match="at least two classes"):
+        plan_of_sizes(GaussianDP(0.5), [5], 384)
+
+
+def test_the_plan_is_offered_at_the_top():
+    assert dppl.plan_budget is plan_budget
+
+
+@pytest.mark.parametrize("mu", [0.05, 0.2, 1])
+def test_what_is_needed_never_contradicts_what_is_said_of_the_smallest_class(sample, mu):
+    given = {"n_classes": 10, "n_records": 250, "smallest": 12, "rehearsal": (sample.X, sample.y), "runs": 1}
+    for plan in (
+        plan_budget(GaussianDP(mu), **given),
+        plan_budget(GaussianDP(mu), **given | {"rehearsal": None}, n_features=32),
+    ):
+        said = plan.sentences()[1]
+        if "are enough" in said:
+            assert plan.classes[0].found == YES
+            assert plan.needed <= 12
+        elif "it takes" in said:
+            assert plan.classes[0].found != YES
+            assert plan.needed > 12
