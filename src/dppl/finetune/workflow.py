@@ -125,8 +125,8 @@ class Finetuned:
 
     def predictor(
         self, network: str | None = None, *, device: str = "auto"
-    ) -> tuple[Network, Callable[[Any], NDArray[Any]]]:
-        """Build the public network again, and return it with what classifies the rows that it prepares.
+    ) -> tuple[Network, Callable[[Any], NDArray[np.float32]]]:
+        """Build the public network again, and return it with what gives the rows that it prepares probabilities.
 
         Parameters
         ----------
@@ -157,7 +157,7 @@ class Finetuned:
                 f"preprocessing: {found.fingerprint.uri!r}. Name the right one."
             )
         model = SparseFinetuner.load(self.path, found.module)
-        return found, lambda rows: model.predict(found.inputs(rows))
+        return found, lambda rows: model.predict_proba(found.inputs(rows))
 
 
 def epsilon_after(guarantee: Guarantee, steps: int) -> float:
