@@ -32,6 +32,8 @@ _HEADS: dict[str, tuple[type[EmbeddingClassifier], tuple[str, ...]]] = {
     "softmax": (SoftmaxPrototypes, ()),
 }
 SCORES = ("normalised", "largest")
+# What turns normalised scores into logits.
+_SHARPNESS = 1.5
 
 
 class ContinualEnsemble(ContinualClassifier):
@@ -198,6 +200,9 @@ class ContinualEnsemble(ContinualClassifier):
             with np.errstate(under="ignore"):  # the exponential of NEVER is 0
                 scores[:, allowed] = together(scores[:, allowed], logits)
         return scores
+
+    def _sharpness(self) -> float:
+        return _SHARPNESS if self.scores == "normalised" else 1.0
 
     def _rows(self, features: NDArray[np.float32], number: int) -> Float:
         """Return what a head multiplies by its weights."""
