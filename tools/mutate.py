@@ -69,6 +69,41 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
+        name="a-model-keeps-names-of-columns-that-nobody-typed",
+        file="cli/train.py",
+        old="columns=Columns(x, y, identity),\n            ledger",
+        new='columns=Columns(x or "text", y, identity),\n            ledger',
+        tests=("tests/cli/test_cli_train.py",),
+    ),
+    Mutant(
+        name="probabilities-of-rows-that-cannot-be-used",
+        file="estimators/base.py",
+        old="features.any(axis=1, keepdims=True), self._class_scores(features), np.nan",
+        new="features.any(axis=1, keepdims=True), self._class_scores(features), 0.0",
+        tests=("tests/laws/test_probabilities.py",),
+    ),
+    Mutant(
+        name="a-loaded-model-is-as-sharp-as-without-noise",
+        file="prototypes/mean.py",
+        old='known = self.adjacency == "add-remove"',
+        new='known = hasattr(self, "prototypes_") and self.random_state is not None',
+        tests=("tests/laws/test_probabilities.py",),
+    ),
+    Mutant(
+        name="fits-of-an-array-that-is-gone-count-for-another",
+        file="estimators/repeats.py",
+        old="if known is None or known.of() is not X:",
+        new="if known is None:",
+        tests=("tests/estimators/test_repeats.py",),
+    ),
+    Mutant(
+        name="fits-without-a-ledger-cost-what-the-last-one-does",
+        file="estimators/repeats.py",
+        old="for one in guarantees for cost in one.costs()",
+        new="for one in guarantees[-1:] for cost in one.costs()",
+        tests=("tests/estimators/test_repeats.py",),
+    ),
+    Mutant(
         name="gaussian-draws-half-the-noise",
         file="mechanisms/gaussian.py",
         old="exact + source.rounded_gaussian(self.noise_std, exact.shape)",

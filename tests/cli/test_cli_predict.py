@@ -147,7 +147,7 @@ def test_a_table_of_another_encoder_is_refused(command, task, cli, error_line):
         (["predict", "no.safetensors", "{table}"], 4, "no.safetensors"),
         (["predict", "{table}", "{table}"], 4, "safetensors"),
         (["predict", "{model}", "no.npz"], 4, "no.npz"),
-        (["predict", "{model}", "{table}", "--out", "{folder}/labels.txt"], 2, ".csv or .npy"),
+        (["predict", "{model}", "{table}", "--out", "{folder}/labels.txt"], 2, "must be - or end in .csv"),
         (["predict", "{model}", "{table}", "--out", "{folder}/no/labels.csv"], 2, "existing folder"),
         (["predict", "{model}", "{table}", "--out", "{folder}/taken.csv"], 2, "--force"),
         (["predict", "{model}"], 2, "DATA"),
@@ -294,3 +294,45 @@ def test_a_full_disk_is_one_line(task, model):
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False, env=env)
     assert done.returncode == 4
     assert done.stderr == "dppl: error: No space left on device.\n"
+
+
+def test_rows_that_cannot_be_used_have_empty_labels_and_a_note(task, model, cli):
+    X = task.X.copy()
+    X[3, 0], X[30] = np.nan, 0
+    write_table(task.table, X, task.y)
+    expected = dppl.load(model).predict(X, unusable="empty").tolist()
+    result = cli("predict", model, task.table)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [label or "" for label in expected]
+    assert [place for place, label in enumerate(expected) if label is None] == [3, 30]
+    assert "their labels are empty: row 3, row 30 (counted from 0)" in result.stderr
+    for name in ("l.csv", "l.npy", "l.npz", "l.parquet"):
+        assert cli("predict", model, task.table, "--out", task.folder / name).exit_code == 0
+    assert np.load(task.folder / "l.npy", allow_pickle=False).tolist() == [label or "" for label in expected]
+    report = json.loads(cli("evaluate", model, task.table, "--json").stdout)
+    assert (report["n"], report["n_unusable"]) == (35, 2)
+
+
+def test_labels_that_are_numbers_stay_so_unless_some_are_empty(task, cli):
+    path = task.folder / "m.safetensors"
+    y = np.repeat([1, 2, 10], (20, 12, 5))
+    dppl.MeanPrototypes(dppl.ZCDP(1e4), classes=[1, 2, 10]).fit(task.X, y).save(path)
+    for row, kind in ((None, "i"), (5, "U")):
+        X = task.X.copy()
+        X[[] if row is None else [row]] = 0
+        write_table(task.table, X, y)
+        assert cli("predict", path, task.table, "--out", task.folder / "l.npy", "--force").exit_code == 0
+        assert np.load(task.folder / "l.npy", allow_pickle=False).dtype.kind == kind
+
+
+def test_balanced_accuracy_leads_and_lost_classes_are_named(task, model, cli):
+    y = np.where(task.y == "cat", "dog", np.where(task.y == "dog", "cat", task.y))
+    write_table(task.table, task.X, y)
+    shown = cli("evaluate", model, task.table).stdout
+    assert shown.startswith("balanced accuracy")
+    assert "Classes at or below chance (0.3333): cat, dog\n" in shown
+    report = json.loads(cli("evaluate", model, task.table, "--json").stdout)
+    assert next(iter(report)) == "balanced_accuracy"
+    assert (report["at_or_below_chance"], report["chance"]) == (["cat", "dog"], 1 / 3)
+    write_table(task.table, task.X, task.y)
+    assert "at or below chance (0.3333): none" in cli("evaluate", model, task.table).stdout

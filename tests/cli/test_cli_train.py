@@ -1,5 +1,6 @@
 """`dppl train`, `dppl predict` on images and texts, and `dppl show --public`. What they tell: test_cli_leaks.py."""
 
+import csv
 import importlib
 import io
 import json
@@ -9,12 +10,14 @@ import weakref
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 import dppl
 from dppl.cards.contact_sheet import GAP, NAME_WIDTH, TILE
 from dppl.cli import predict as predict_module
+from dppl.cli.main import app
 from dppl.data import read_table, write_table
 from dppl.embedding import open_source
 from dppl.encoders import load_encoder
@@ -353,7 +356,10 @@ def test_records_that_cannot_be_used_are_left_out_and_listed(mails, cli):
     assert [entry["reference"] for entry in left_out] == ["row 0", "row 38"]
     assert totals["embedded"] == len(TEXTS)
     write_csv(mails / "new.csv", ["abc", "odd", "klm"])
-    assert rows_of(cli("predict", "m.safetensors", "new.csv")) == [["0", "cat"], ["2", "gnu"]]
+    result = cli("predict", "m.safetensors", "new.csv")
+    assert result.exit_code == 0
+    assert rows_of(result) == [["0", "cat"], ["1", ""], ["2", "gnu"]]
+    assert "cannot be used, and their labels are empty: row 1 (counted from 0)" in result.stderr
 
 
 def test_the_command_and_python_make_the_same_model_and_predictions(mails, cli):
@@ -433,7 +439,7 @@ def test_predictions_hold_one_window_and_write_nothing(mails, cli, monkeypatch):
     monkeypatch.setattr(tempfile, "mkdtemp", refuse)
     monkeypatch.setattr("dppl.embedding.pipeline.ShardedTable", refuse)
     rows = rows_of(cli("predict", "m.safetensors", "new.csv"))
-    assert rows == [[str(row), Y[row % len(Y)]] for row, text in enumerate(texts) if text != "odd"]
+    assert rows == [[str(row), "" if text == "odd" else Y[row % len(Y)]] for row, text in enumerate(texts)]
     assert cli("evaluate", "m.safetensors", "new.csv").exit_code == 0
     assert names_in(mails) == before
     assert window <= most <= 2 * window < len(texts)
@@ -457,7 +463,7 @@ def test_a_source_without_a_record_makes_a_model_of_noise(mails, cli):
     write_csv(mails / "mails.csv", [""], ["cat"])
     assert cli(*TRAIN, "--rho", "1").exit_code == 0
     write_csv(mails / "new.csv", ["odd"])
-    assert rows_of(cli("predict", "m.safetensors", "new.csv")) == []
+    assert rows_of(cli("predict", "m.safetensors", "new.csv")) == [["0", ""]]
 
 
 # Interruptions
@@ -748,7 +754,11 @@ def test_classes_are_required(mails, cli, error_line):
     [
         (["predict", "m.safetensors", "new.csv", "--encoder", "letters?version=2"], 4, "another encoder"),
         (["predict", "m.safetensors", "new.csv", "--encoder", "letters"], 0, None),
-        (["predict", "m.safetensors", "new.csv", "--out", "labels.npy"], 2, "must end in .csv"),
+        (["predict", "m.safetensors", "new.csv", "--out", "l.npy", "--proba"], 2, "must not end in .npy"),
+        (["predict", "m.safetensors"], 2, "either DATA or --text"),
+        (["predict", "m.safetensors", "new.csv", "--text", "abc"], 2, "either DATA or --text"),
+        (["predict", "m.safetensors", "--text", "abc", "--id", "key"], 2, "--id must be left out for one text"),
+        (["predict", "m.safetensors", "-", "--format", "images"], 2, "--format must be one of"),
         (["predict", "m.safetensors", "new.csv", "--x", "body"], 4, "--x must be one column of new.csv; got 'body'"),
         (["predict", "m.safetensors", "table.npz", "--encoder", "letters"], 2, "holds embeddings"),
         (["predict", "m.safetensors", "table.npz", "--id", "key"], 2, "holds embeddings"),
@@ -855,3 +865,124 @@ def test_public_data_that_is_or_holds_the_private_is_refused(mails, photos, cli,
     assert cli(*TRAIN, *EXACT, "--work", "kept").exit_code == 0
     result = cli(*TRAIN, *EXACT, "--force", "--work", "kept", "--public", "kept/private")
     assert (result.exit_code, "got private data, labels or embeddings" in error_line(result)) == (2, True)
+
+
+# Probabilities, single texts, standard input, columns
+
+
+@pytest.fixture
+def trained(mails, cli):
+    """A model of columns that are not called as usual."""
+    (mails / "mails.csv").write_text(
+        "".join(
+            f"{line}\n" for line in ["body,folder,key", *map(",".join, zip(TEXTS, Y, map(str, range(37)), strict=True))]
+        )
+    )
+    names = ["--x", "body", "--y", "folder", "--id", "key"]
+    assert cli(*TRAIN, *EXACT, *names).exit_code == 0
+    return dppl.PrivateClassifier.load(mails / "m.safetensors")
+
+
+def table_of(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_columns_that_were_typed_are_remembered(trained, mails, cli, error_line):
+    assert trained.model_.columns_ == {"x": "body", "y": "folder", "id": "key"}
+    assert any("names of columns" in text for text in trained.guarantee_.public_inputs)
+    (mails / "new.csv").write_text("key,other,body,folder\nk1,klm,abc,cat\nk2,abc,klm,gnu\n")
+    assert rows_of(cli("predict", "m.safetensors", "new.csv")) == [["k1", "cat"], ["k2", "gnu"]]
+    # An option goes before.
+    assert rows_of(cli("predict", "m.safetensors", "new.csv", "--x", "other")) == [["k1", "gnu"], ["k2", "cat"]]
+    assert json.loads(cli("evaluate", "m.safetensors", "new.csv", "--json").stdout)["accuracy"] == 1
+    # New records need no labels, and ids only if one is named.
+    (mails / "new.csv").write_text("body\nabc\n")
+    assert rows_of(cli("predict", "m.safetensors", "new.csv")) == [["0", "cat"]]
+    assert "'key'" in error_line(cli("predict", "m.safetensors", "new.csv", "--id", "key"))
+    # A file without columns has nothing that a name could stand for.
+    (mails / "lines.txt").write_text("abc\n")
+    assert rows_of(cli("predict", "m.safetensors", "lines.txt")) == [["0", "cat"]]
+    (mails / "new.csv").write_text("text\nabc\n")
+    assert "'body'" in error_line(cli("predict", "m.safetensors", "new.csv"))
+
+
+def test_columns_that_were_found_are_not_in_the_model(mails, cli):
+    """What a private file calls its columns is its owner's."""
+    assert cli(*TRAIN, *EXACT).exit_code == 0
+    model = dppl.load(mails / "m.safetensors")
+    assert model.columns_ == {}
+    assert not any("columns" in text for text in model.guarantee_.public_inputs)
+    assert b'"columns"' not in (mails / "m.safetensors").read_bytes()
+
+
+@pytest.mark.usefixtures("trained")
+def test_one_text_is_labelled(cli):
+    result = cli("predict", "m.safetensors", "--text", "abc")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "cat\n", "")
+    result = cli("predict", "m.safetensors", "--text", "")
+    assert (result.exit_code, result.stdout) == (0, "\n")
+    assert "item 0" in result.stderr
+
+
+def test_standard_input_may_hold_lines_or_a_table(trained, runner):
+    def piped(text, *options):
+        result = runner.invoke(app, ["predict", "m.safetensors", "-", *options], input=text)
+        assert result.exit_code == 0
+        return rows_of(result)
+
+    assert piped("abc\nklm\n") == [["0", "cat"], ["1", "gnu"]]
+    assert piped("key,body\nk1,abc\n", "--format", "csv") == [["k1", "cat"]]
+    assert piped("key,words\nk1,abc\n", "--x", "words") == [["k1", "cat"]]
+    assert piped('{"body": "fgh", "key": "k"}\n', "--format", "jsonl") == [["k", "dog"]]
+    assert piped("") == []
+
+
+def test_probabilities_go_with_labels_in_every_form(trained, mails, cli):
+    texts = ["abc", "", "klm", "afk"]
+    expected = trained.predict_proba(texts, unusable="empty").astype(np.float32)
+    (mails / "new.csv").write_text('key,body\nk0,abc\nk1,""\nk2,klm\nk3,afk\n')
+    written = table_of(cli("predict", "m.safetensors", "new.csv", "--proba").stdout)
+    assert list(written[0]) == ["id", "label", *(f"probability of {name}" for name in CLASSES)]
+    for row, values in zip(written, expected, strict=True):
+        for name, value in zip(CLASSES, values, strict=True):
+            text = row[f"probability of {name}"]
+            assert (text == "") == np.isnan(value)
+            assert text == "" or float(text) == pytest.approx(value, rel=1e-6)
+    assert [row["label"] for row in written] == ["cat", "", "gnu", trained.predict(["afk"])[0]]
+    for name in ("p.npz", "p.parquet"):
+        assert cli("predict", "m.safetensors", "new.csv", "--proba", "--out", name).exit_code == 0
+    arrays = np.load(mails / "p.npz", allow_pickle=False)
+    np.testing.assert_array_equal(arrays["probability"], expected)
+    assert arrays["classes"].tolist() == CLASSES
+    assert arrays["id"].tolist() == ["k0", "k1", "k2", "k3"]
+    assert arrays["label"].tolist() == [row["label"] for row in written]
+    table = pq.read_table(mails / "p.parquet")
+    assert table.column_names == ["id", "label", "probability"]
+    assert json.loads(table.schema.metadata[b"classes"]) == CLASSES
+    assert table["label"].to_pylist() == [row["label"] or None for row in written]
+    np.testing.assert_array_equal(np.array(table["probability"].to_pylist(), np.float32), expected)
+
+
+def test_the_likeliest_classes_are_in_order(trained, mails, cli):
+    (row,) = table_of(cli("predict", "m.safetensors", "--text", "aabf", "--top", "2").stdout)
+    values = trained.predict_proba(["aabf"])[0]
+    order = np.argsort(-values)
+    assert row["label"] == row["top 1"] == CLASSES[order[0]]
+    assert row["top 2"] == CLASSES[order[1]]
+    assert [float(row[f"probability {place}"]) for place in (1, 2)] == pytest.approx(
+        values[order[:2]].tolist(), rel=1e-6
+    )
+    assert "top 3" not in row
+    # No more than there are.
+    assert "top 4" not in cli("predict", "m.safetensors", "--text", "aabf", "--top", "9").stdout
+
+
+def test_labels_below_a_confidence_are_empty(trained, mails, cli):
+    texts = ["abc", "afk", "klm"]
+    largest = trained.predict_proba(texts).max(axis=1)
+    assert largest.min() == largest[1] < min(largest[[0, 2]])
+    (mails / "new.txt").write_text("".join(f"{text}\n" for text in texts))
+    threshold = float((largest[1] + min(largest[[0, 2]])) / 2)
+    rows = rows_of(cli("predict", "m.safetensors", "new.txt", "--min-confidence", threshold))
+    assert rows == [["0", "cat"], ["1", ""], ["2", "gnu"]]
+    assert cli("predict", "m.safetensors", "new.txt", "--min-confidence", "1.5").exit_code == 2

@@ -209,8 +209,13 @@ def test_texts_that_cannot_be_used_are_left_out_with_their_labels(letters):
         direct = dppl.MeanPrototypes(ZCDP(1e4), CLASSES, random_state=3).fit(table(letters, letters.encode(TEXTS)), Y)
         assert model.model_.to_bytes() == direct.to_bytes()
         found = model.unusable([*TEXTS[:2], *UNUSABLE_TEXTS])
-    with pytest.warns(UserWarning, match=r"some items cannot be used and count as zero rows"):
-        assert set(model.predict(UNUSABLE_TEXTS)) == {"cat"}
+    for method in (model.predict, model.predict_proba, model.decision_function):
+        with pytest.raises(InputError, match=r"items that cannot be used, .*: at 2, 3") as refused:
+            method([*TEXTS[:2], *UNUSABLE_TEXTS[:2]])
+        assert SECRET not in str(refused.value)
+    labels = model.predict([*TEXTS[:2], *UNUSABLE_TEXTS], unusable="empty").tolist()
+    assert labels == [*model.predict(TEXTS[:2]).tolist(), *[None] * len(UNUSABLE_TEXTS)]
+    assert np.isnan(model.predict_proba(UNUSABLE_TEXTS, unusable="empty")).all()
     assert [place for place, _ in found] == [*range(2, 2 + len(UNUSABLE_TEXTS))]
     assert SECRET not in str(found)
 
@@ -437,15 +442,20 @@ def test_an_encoder_is_loaded_once(letters, monkeypatch):
 
 
 @pytest.mark.usefixtures("letters")
-def test_probabilities_are_there_where_the_estimator_has_them(letters):
+def test_a_second_fit_on_the_same_items_is_warned_of():
+    items = np.array(TEXTS, object)
+    make().set_params(random_state=None, budget=ZCDP(1.0)).fit(items, Y)
+    with pytest.warns(dppl.errors.RepeatedFitWarning, match="All 2 fits together"):
+        make().set_params(random_state=None, budget=ZCDP(1.0)).fit(items, Y)
+
+
+@pytest.mark.usefixtures("letters")
+def test_probabilities_are_those_of_the_estimator(letters):
     model = make().fit(TEXTS, Y)
     probabilities = model.predict_proba(TEST)
     np.testing.assert_array_equal(probabilities, model.model_.predict_proba(letters.encode(TEST)))
     assert np.allclose(probabilities.sum(axis=1), 1)
-    assert hasattr(make(), "predict_proba")
-    for without in (make(method="mean"), make(budget=PureDP(1.0)), make(budget=1.0), make(method="best")):
-        assert not hasattr(without, "predict_proba")
-    assert not hasattr(make(method="mean").fit(TEXTS, Y), "predict_proba")
+    assert np.allclose(make(method="mean").fit(TEXTS, Y).predict_proba(TEST).sum(axis=1), 1)
     with pytest.raises(NotFittedError):
         make().predict_proba(TEST)
 

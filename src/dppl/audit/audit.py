@@ -149,7 +149,9 @@ def audit(
     def release(include: bool) -> float:
         # A copy of the unfitted template: no run sees what another left behind.
         with overheard() as released:
-            model = copy(template).fit(*models[include], **data.public)
+            rows, labels = models[include]
+            # A view, since many fits on one array would be taken for many releases.
+            model = copy(template).fit(rows.view(), labels, **data.public)
         claims[:] = [_claim(model.guarantee_, delta)]
         return _statistic(canary, model, released)
 

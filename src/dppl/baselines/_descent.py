@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from dppl import _validate
 from dppl.baselines._linear import LinearClassifier
-from dppl.estimators.descent import Descent, SoftmaxClassifier
+from dppl.estimators.descent import Descent
 from dppl.lattice import Lattice, SoftmaxGradient
 
 # Where noise does not bound the default step, this is the step, in units of the number of classes.
 _LARGEST_STEP = 4.0
 
 
-class GradientClassifier(SoftmaxClassifier, LinearClassifier):
+class GradientClassifier(LinearClassifier):
     """Softmax regression by noisy gradient steps with momentum."""
 
     steps: int

@@ -19,6 +19,7 @@ from dppl.estimators.reading import Codes
 from dppl.lattice import Lattice, RowSource, sum_blocks, sums_and_grams
 from dppl.mechanisms import Randomness, RoundedGaussian, SymmetricRoundedGaussian
 from dppl.privacy import Budget, Release, composition
+from dppl.prototypes._shared import SHARPNESS
 
 Float = NDArray[np.float64]
 
@@ -200,6 +201,10 @@ class LeastSquares(LinearClassifier):
                 [solve_ridge(one / unit + gram, ridge, b) for one, b in zip(noisy, sums, strict=True)]
             )
         self.intercept_ = np.zeros(len(self.classes_))
+
+    def _sharpness(self) -> float:
+        # Scores estimate a 1 for the own class and a 0 for others, as cosines with prototypes do.
+        return SHARPNESS
 
     def _ridge(self, mechanism: _Mechanisms) -> float:
         if self.ridge is not None:

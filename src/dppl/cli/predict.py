@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
+import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, TypeGuard
 
 import numpy as np
@@ -19,10 +24,11 @@ from dppl.cli import _options as options
 from dppl.cli._options import DATA, ENCODER, option
 from dppl.cli._output import console, is_one_line, note, print_json, print_lines, printable
 from dppl.cli._paths import check_inputs, check_output, opened, read_rows_for, require_labels
+from dppl.cli._predictions import SUFFIXES, Predictions
 from dppl.cli._progress import embedding_bar, working
 from dppl.cli.embed import how_to_label
 from dppl.data import EmbeddingTable
-from dppl.embedding import Columns, Source, Window, embed_windows, holds_embeddings, open_source
+from dppl.embedding import Columns, Source, Window, embed_windows, has_columns, holds_embeddings, open_source
 from dppl.encoders import Encoder
 from dppl.encoders.fixed import for_prediction
 from dppl.errors import InputError, ParameterError
@@ -31,6 +37,7 @@ from dppl.estimators.reading import as_labels, class_codes
 from dppl.experiments import metrics
 from dppl.finetune.workflow import Finetuned
 from dppl.training import encoder_of_model
+from dppl.training.items import Items
 
 _ROWS = 8192
 _XOption = Annotated[
@@ -44,19 +51,44 @@ _EncoderOption = Annotated[
         ENCODER,
     ),
 ]
-_SUFFIXES = (".csv", ".npy")
+_Table = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="DATA",
+        help="Embeddings (see `dppl fit`), or images or texts (see `dppl embed`), or - for texts on standard input.",
+        show_default=False,
+    ),
+]
+# What standard input may hold, and how a file of it ends.
+_PIPED = {"auto": ".txt", "text": ".txt", "csv": ".csv", "jsonl": ".jsonl"}
+_STDIN = Path("-")
+# Records that a note names.
+_LISTED = 20
+OUTPUT = "Output"
 
 
 def predict(
     model: options.Model,
-    table: Annotated[
-        Path,
-        typer.Argument(metavar="DATA", help="Embeddings (see `dppl fit`), or images or texts (see `dppl embed`)."),
-    ],
+    table: _Table = None,
+    text: Annotated[str | None, option("TEXT", "One text to label, in the place of DATA.", DATA)] = None,
     out: Annotated[
         Path,
-        typer.Option(metavar="FILE", help=".csv (id, if there are any, and label), .npy, or - for stdout."),
+        typer.Option(
+            metavar="FILE",
+            help=".csv, .npz or .parquet, .npy (labels alone), or - for stdout.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = Path("-"),
+    proba: Annotated[
+        bool, typer.Option("--proba", help="Write the probability of every class, too.", rich_help_panel=OUTPUT)
+    ] = False,
+    top: Annotated[
+        int | None, option("K", "Write the K likeliest classes and their probabilities, too.", OUTPUT, min=1)
+    ] = None,
+    min_confidence: Annotated[
+        float | None,
+        option("T", "Leave a label empty if its probability is below T.", OUTPUT, min=0.0, max=1.0),
+    ] = None,
     x: _XOption = None,
     identity: options.Id = None,
     kind: options.Kind = "auto",
@@ -68,51 +100,185 @@ def predict(
 ) -> None:
     """Label every row of a table, or every image or text of a source.
 
-    Predictions cost no further budget. For a table, stdout gets one label per
-    line. Images and texts are embedded with the encoder that the model names;
-    the output, on stdout too, is CSV with the id and label of each, without
-    those that cannot be used.
+    Predictions cost no further budget. For a table or a single text, stdout
+    gets one label per line. Images and texts are embedded with the encoder that
+    the model names; the output, on stdout too, is CSV with the id and label of
+    each. Columns are those that `dppl train` was told of, unless options name
+    others. What cannot be used gets an empty label, and a note says where it is.
+
+    Probabilities are for classes that are equally frequent, and rough: see
+    docs/probabilities.md.
 
     For example:
 
       dppl predict my.safetensors new.npz > labels.txt
-      dppl predict my.safetensors new.parquet --out labels.csv
-      dppl predict my.safetensors scans/ --out labels.csv
+      dppl predict my.safetensors --text "my card was swallowed" --top 3
+      dppl predict my.safetensors new.csv --out labels.csv --proba
+      dppl predict my.safetensors scans/ --min-confidence 0.8
+      cut -f 2 mails.tsv | dppl predict my.safetensors -
     """
     to_stdout = str(out) == "-"
+    if (table is None) == (text is None):
+        raise ParameterError("name either DATA or --text TEXT.")
     if not to_stdout:
-        if out.suffix.lower() not in _SUFFIXES:
-            raise ParameterError(f"--out must be - or end in {' or '.join(_SUFFIXES)}; got {out}.")
+        if out.suffix.lower() not in SUFFIXES:
+            raise ParameterError(f"--out must be - or end in {', '.join(SUFFIXES)}; got {out}.")
+        if out.suffix.lower() == ".npy" and (proba or top):
+            raise ParameterError("--out must not end in .npy with --proba or --top; .npz holds several arrays.")
         check_output(out, (model, table), force=force)
     fitted = opened(model)
-    check_inputs(table)
     if to_stdout and not all(is_one_line(str(name)) for name in fitted.classes_):
         raise InputError(
             "a class name of this model holds a line break or another control character; use --out FILE.csv."
         )
-    if _is_table(fitted, table, x, kind, encoder=encoder, id=identity, split=split):
-        rows = read_rows_for(fitted, table, x=x or "x")
-        labels = _predicted(fitted, rows)
-        if to_stdout:
-            print_lines(labels.tolist())
-        else:
-            npy = out.suffix.lower() == ".npy"
-            content = _as_npy(labels) if npy else _as_csv(labels.tolist(), rows.ids).encode("utf-8")
-            write_atomically(out, content, overwrite=force)
-        return
-    if out.suffix.lower() == ".npy":
-        raise ParameterError("--out must end in .csv for images and texts, since some may be left out.")
-    source = open_source(table, kind=kind, columns=Columns(x=x, id=identity), split=split)
-    ids: list[str | None] = []
-    names: list[Any] = []
-    for window, predicted in _predicted_windows(fitted, source, encoder, device, workers):
-        ids += window.ids
-        names += predicted.tolist()
-    lines = _as_csv(names, ids)
-    if to_stdout:
-        typer.echo(lines, nl=False)
+    wanted = proba or top is not None or min_confidence is not None
+    columns = Columns(x=x, id=identity)
+    if text is not None:
+        _refuse_others("one text", x=x, id=identity, split=split)
+        found = _of_source(fitted, Items([text], "text", "--text"), encoder, device, workers, wanted)
+        found = replace(found, ids=None)
+    elif table == _STDIN:
+        with _piped(kind, x) as file:
+            found = _of_source(
+                fitted, _opened_for(fitted, file, columns, kind=kind, split=split), encoder, device, workers, wanted
+            )
     else:
-        write_atomically(out, lines.encode("utf-8"), overwrite=force, private=True)
+        assert table is not None
+        check_inputs(table)
+        if _is_table(fitted, table, x, kind, encoder=encoder, id=identity, split=split):
+            found = _of_table(fitted, read_rows_for(fitted, table, x=x or "x"), wanted)
+            found = replace(found, ids=None) if to_stdout and not proba and not top else found
+        else:
+            source = _opened_for(fitted, table, columns, kind=kind, split=split)
+            found = _of_source(fitted, source, encoder, device, workers, wanted)
+    found = replace(found, proba=proba, top=top or 0)
+    if min_confidence is not None:
+        found = replace(found, labels=found.at_least(min_confidence))
+    if not to_stdout:
+        write_atomically(out, found.content(out.suffix.lower()), overwrite=force, private=found.private)
+    elif found.ids is None and found.plain:
+        print_lines("" if label is None else label for label in found.labels)
+    else:
+        typer.echo(found.csv(), nl=False)
+
+
+def _refuse_others(what: str, **others: str | None) -> None:
+    for name, value in others.items():
+        if value is not None:
+            raise ParameterError(f"must be left out for {what}.", parameter=name)
+
+
+@contextmanager
+def _piped(kind: str, x: str | None) -> Iterator[Path]:
+    """Keep what standard input holds in a file that only its owner may read, until it has been read twice."""
+    if kind not in _PIPED:
+        raise ParameterError(f"must be one of {', '.join(_PIPED)} for standard input; got {kind!r}.", parameter="kind")
+    suffix = ".csv" if kind == "auto" and x is not None else _PIPED[kind]
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / f"stdin{suffix}"
+        with file.open("xb") as content:
+            shutil.copyfileobj(sys.stdin.buffer, content)
+        yield file
+
+
+def _opened_for(
+    model: EmbeddingClassifier | Finetuned,
+    path: Path,
+    columns: Columns,
+    *,
+    kind: str,
+    split: str | None,
+    labels: Path | None = None,
+    with_labels: bool = False,
+) -> Source:
+    """Open a source, with the names of columns that the model remembers in the place of those that are not given."""
+    known = getattr(model, "columns_", {}) if labels is None and has_columns(path, kind) else {}
+    y = columns.y or known.get("y") if with_labels else None
+    given = replace(columns, x=columns.x or known.get("x"), y=y)
+    try:
+        named = replace(given, id=columns.id or known.get("id"))
+        return open_source(path, kind=kind, columns=named, labels=labels, split=split)
+    except InputError as error:
+        if error.parameter != "id" or columns.id is not None:
+            raise
+    # New records need not have the ids that those of the fit had.
+    return open_source(path, kind=kind, columns=given, labels=labels, split=split)
+
+
+def _of_table(model: EmbeddingClassifier, table: EmbeddingTable, wanted: bool) -> Predictions:
+    """Predict the rows of a table, and say which cannot be used."""
+    with working("predicting"):
+        parts = [_classified(model, block, wanted) for block in table.blocks(_ROWS)]
+    found = _together(model.classes_, parts)
+    _tell_unusable([f"row {place}" for place, label in enumerate(found.labels) if label is None])
+    return replace(found, ids=table.ids)
+
+
+def _of_source(
+    model: EmbeddingClassifier | Finetuned,
+    source: Source,
+    encoder: str | None,
+    device: str,
+    workers: int | None,
+    wanted: bool,
+) -> Predictions:
+    """Predict the records of a source in their order, and say which cannot be used."""
+    parts: list[Predictions] = []
+    ids: list[str | None] = []
+    unusable: list[str] = []
+    records = iter(source)
+    for window, known in _predicted_windows(model, source, encoder, device, workers, wanted):
+        left_out = {entry.reference for entry in window.left_out}
+        places = [-1] * (len(window.ids) + len(window.left_out))
+        number = 0
+        for place, record in enumerate(islice(records, len(places))):
+            if number < len(window.ids) and record.reference == window.references[number]:
+                places[place], number = number, number + 1
+            else:
+                assert record.reference in left_out
+                unusable.append(record.reference)
+            ids.append(record.id)
+        parts.append(_spread(known, places))
+    _tell_unusable(unusable)
+    return replace(_together(model.classes_, parts), ids=ids, private=True)
+
+
+def _spread(found: Predictions, places: list[int]) -> Predictions:
+    """Return predictions with empty ones in between, where a place is -1."""
+    probabilities = None
+    if found.probabilities is not None:
+        probabilities = np.full((len(places), len(found.classes)), np.nan, np.float32)
+        used = np.array(places, np.intp) >= 0
+        probabilities[used] = found.probabilities
+    return replace(
+        found,
+        labels=[None if place < 0 else found.labels[place] for place in places],
+        probabilities=probabilities,
+    )
+
+
+def _together(classes: NDArray[Any], parts: list[Predictions]) -> Predictions:
+    probabilities = [part.probabilities for part in parts if part.probabilities is not None]
+    return Predictions(
+        labels=[label for part in parts for label in part.labels],
+        ids=None,
+        classes=classes,
+        probabilities=np.concatenate([np.empty((0, len(classes)), np.float32), *probabilities]),
+    )
+
+
+def _classified(model: EmbeddingClassifier, rows: Any, wanted: bool) -> Predictions:
+    """Predict rows, those that cannot be used as None, with probabilities if they are wanted."""
+    probabilities = model.predict_proba(rows, unusable="empty").astype(np.float32) if wanted else None
+    labels = model.predict(rows, unusable="empty").tolist()
+    return Predictions(labels=labels, ids=None, classes=model.classes_, probabilities=probabilities)
+
+
+def _tell_unusable(places: Sequence[str]) -> None:
+    if places:
+        named = ", ".join(map(printable, places[:_LISTED]))
+        rest = f" and {len(places) - _LISTED} others" if len(places) > _LISTED else ""
+        note(f"these cannot be used, and their labels are empty: {named}{rest} (counted from 0).")
 
 
 def _is_table(
@@ -130,20 +296,36 @@ def _is_table(
 
 
 def _predicted_windows(
-    model: EmbeddingClassifier | Finetuned, source: Source, encoder: str | None, device: str, workers: int | None
-) -> Iterator[tuple[Window, NDArray[Any]]]:
+    model: EmbeddingClassifier | Finetuned,
+    source: Source,
+    encoder: str | None,
+    device: str,
+    workers: int | None,
+    wanted: bool = False,
+) -> Iterator[tuple[Window, Predictions]]:
     """Embed a source with the model's encoder and predict, a window at a time: no embedding outlives its window."""
     found: Encoder
-    classify: Callable[[Any], NDArray[Any]]
+    classify: Callable[[Any], Predictions]
     with working("loading the encoder"):
         if isinstance(model, Finetuned):
-            found, classify = model.predictor(encoder, device=device)
+            found, probabilities = model.predictor(encoder, device=device)
+            classify = partial(_of_probabilities, model.classes_, probabilities)
         else:
             loaded = encoder_of_model(model, encoder, device=device, predicting=True)
-            found, classify = for_prediction(loaded), model.predict
+            found, classify = for_prediction(loaded), partial(_classified, model, wanted=wanted)
     with embedding_bar(source) as progress:
         for window in embed_windows(source, found, workers=workers, progress=progress):
-            yield window, classify(np.stack(window.rows)) if window.rows else model.classes_[:0]
+            none = Predictions(labels=[], ids=None, classes=model.classes_, probabilities=_none_of(model.classes_))
+            yield window, classify(np.stack(window.rows)) if window.rows else none
+
+
+def _of_probabilities(classes: NDArray[Any], probabilities: Callable[[Any], NDArray[Any]], rows: Any) -> Predictions:
+    values = probabilities(rows).astype(np.float32)
+    return Predictions(labels=classes[values.argmax(axis=1)].tolist(), ids=None, classes=classes, probabilities=values)
+
+
+def _none_of(classes: NDArray[Any]) -> NDArray[np.float32]:
+    return np.empty((0, len(classes)), np.float32)
 
 
 def evaluate(
@@ -170,14 +352,14 @@ def evaluate(
     do not publish them with the model.
 
     Balanced accuracy is the mean of the class accuracies, over the classes
-    with records in the table. Minority accuracy is that mean over the smallest
+    with records in the table; guessing gets 1 / number of classes, and classes
+    that get no more are named. Minority accuracy is that mean over the smallest
     25 % of them (rounded down, but at least one), by their sizes in the table;
     of equal sizes the first class in the model's order counts as smaller, and
     where all sizes are equal there is no minority. In the accuracy a label
     that the model does not know counts as a wrong prediction; the means over
-    classes leave it out. Images and texts that cannot be used
-    are left out of these figures; n_unusable says how many there are (null for
-    a table).
+    classes leave it out. Records that cannot be used are left out of these
+    figures; n_unusable says how many there are.
 
     For example:
 
@@ -189,18 +371,21 @@ def evaluate(
     check_inputs(table, labels)
     truth: Any
     predicted: Any
-    unusable: int | None = None
     if _is_table(fitted, table, x, kind, encoder=encoder, split=split):
         rows = read_rows_for(fitted, table, x=x or "x", y=y or "y", labels=labels)
-        truth, predicted = require_labels(rows, table), _predicted(fitted, rows)
+        found = _of_table(fitted, rows, wanted=False)
+        pairs = zip(require_labels(rows, table), found.labels, strict=True)
+        used = [(label, name) for label, name in pairs if name is not None]
+        truth, predicted = [label for label, _ in used], [name for _, name in used]
+        unusable = len(found.labels) - len(used)
     else:
-        source = open_source(table, kind=kind, columns=Columns(x=x, y=y), labels=labels, split=split)
+        source = _opened_for(fitted, table, Columns(x=x, y=y), kind=kind, split=split, labels=labels, with_labels=True)
         if source.label_type is None:
             raise InputError(f"{table} has no labels; {how_to_label(source)}.")
         truth, predicted, unusable = [], [], 0
-        for window, names in _predicted_windows(fitted, source, encoder, device, workers):
+        for window, found in _predicted_windows(fitted, source, encoder, device, workers):
             truth += window.labels
-            predicted += names.tolist()
+            predicted += found.labels
             unusable += len(window.left_out)
     if not len(truth):
         raise InputError(f"{table} has no rows{' that can be used' * bool(unusable)}, so there is nothing to evaluate.")
@@ -212,47 +397,29 @@ def evaluate(
         _print_report(report)
 
 
-def _predicted(model: EmbeddingClassifier, table: EmbeddingTable) -> NDArray[Any]:
-    with working("predicting"):
-        parts = [model.predict(block) for block in table.blocks(_ROWS)]
-    return np.concatenate(parts) if parts else model.classes_[:0]
-
-
 def _codes(labels: Any, model: EmbeddingClassifier | Finetuned) -> NDArray[np.intp]:
     """Return the place of each label among the model's classes, -1 for one that it does not know."""
     return class_codes(as_labels(labels, np.empty((len(labels), 1))), model.classes_, "ignore")
 
 
-def _as_npy(labels: NDArray[Any]) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, labels, allow_pickle=False)
-    return buffer.getvalue()
-
-
-def _as_csv(labels: list[Any], ids: Sequence[str | None] | None) -> str:
-    """Return the labels below a header, with their ids if there are any."""
-    columns = {"label": labels} if ids is None else {"id": ids, "label": labels}
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
-    return buffer.getvalue()
-
-
 def _report(
-    truth: NDArray[np.intp], predicted: NDArray[np.intp], classes: NDArray[Any], unusable: int | None
+    truth: NDArray[np.intp], predicted: NDArray[np.intp], classes: NDArray[Any], unusable: int
 ) -> dict[str, Any]:
     codes = np.arange(len(classes))
     balanced = metrics.balanced_accuracy(truth, predicted, codes)
     sizes = metrics.class_sizes(truth, codes).tolist()
     each = metrics.class_accuracies(truth, predicted, codes).tolist()
     return {
-        "accuracy": metrics.accuracy(truth, predicted),
         "balanced_accuracy": _or_none(balanced),
+        "accuracy": metrics.accuracy(truth, predicted),
         "minority_accuracy": metrics.minority_accuracy(truth, predicted, codes),
         "n": len(truth),
         "n_unknown_labels": len(truth) - sum(sizes),
         "n_unusable": unusable,
+        "chance": 1 / len(classes),
+        "at_or_below_chance": [
+            name for name, value in zip(classes.tolist(), each, strict=True) if value <= 1 / len(classes)
+        ],
         "per_class": [
             {"class": name, "n": size, "accuracy": _or_none(value)}
             for name, size, value in zip(classes.tolist(), sizes, each, strict=True)
@@ -265,11 +432,13 @@ def _or_none(value: float) -> float | None:
 
 
 def _print_report(report: dict[str, Any]) -> None:
-    for key in ("accuracy", "balanced_accuracy", "minority_accuracy"):
+    for key in ("balanced_accuracy", "accuracy", "minority_accuracy"):
         typer.echo(f"{key.replace('_', ' '):<18} {_shown(report[key])}")
     typer.echo(f"{'records':<18} {report['n']}, {report['n_unknown_labels']} with a label that the model does not know")
     if report["n_unusable"]:
         typer.echo(f"{report['n_unusable']} records could not be used and are not counted.")
+    lost = ", ".join(printable(name) for name in report["at_or_below_chance"])
+    typer.echo(f"Classes at or below chance ({report['chance']:.4f}): {lost or 'none'}")
     table = Table()
     table.add_column("class")
     table.add_column("records", justify="right")

@@ -148,6 +148,7 @@ def train(
             keep=work is not None,
             overwrite=force,
             workers=workers,
+            columns=Columns(x, y, identity),
             ledger=account,
             partition=partition,
             watch=partial(_watched, folder),

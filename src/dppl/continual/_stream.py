@@ -27,7 +27,7 @@ from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Plan, same_value
 from dppl.estimators.public_data import PublicArguments, PublicData
 from dppl.estimators.reading import Codes
-from dppl.estimators.splitters import warn_of_uncounted_fits
+from dppl.estimators.repeats import warn_of_uncounted_fits
 from dppl.lattice import Lattice, RowSource
 from dppl.mechanisms import Randomness, randomness
 from dppl.privacy import Budget, Cost, Guarantee

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from dppl.estimators.reading import Codes
 from dppl.lattice import Lattice, RowSource
 from dppl.mechanisms import Randomness, RoundedGaussian
 from dppl.privacy import Budget
+from dppl.prototypes._shared import cosine_sharpness
 
 # Any fixed number does: the rotation is public.
 _ROTATION = 0
@@ -182,3 +184,10 @@ class ContinualDiscriminant(ContinualPrototypes):
         scores = np.asarray(features @ self.coef_.T, np.float64)
         scores[:, self.released_.n_sums == 0] = NEVER
         return scores
+
+    def _sharpness(self) -> float:
+        possible = self.released_.n_sums > 0
+        coef = self.coef_[possible]
+        length = math.sqrt(np.square(coef).sum(axis=1).mean())
+        signal = cosine_sharpness(self.prototypes_[possible], self._noise_of_totals()[possible])
+        return signal / length if length > 0 else signal

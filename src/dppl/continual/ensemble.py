@@ -33,6 +33,8 @@ _HEADS: dict[str, tuple[type[EmbeddingClassifier], tuple[str, ...]]] = {
     "softmax": (SoftmaxPrototypes, ()),
 }
 SCORES = ("normalised", "largest")
+# What turns normalised scores into logits.
+_SHARPNESS = 1.5
 
 
 class ContinualEnsemble(ContinualClassifier):
@@ -196,6 +198,9 @@ class ContinualEnsemble(ContinualClassifier):
             for number in range(self.n_tasks_)
         )
         return put_together(logits, self.allowed_, len(features), self.scores)
+
+    def _sharpness(self) -> float:
+        return _SHARPNESS if self.scores == "normalised" else 1.0
 
     def _rows(self, features: NDArray[np.float32], number: int) -> Float:
         """Return what a head multiplies by its weights."""

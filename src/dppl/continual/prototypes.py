@@ -27,7 +27,7 @@ from dppl.estimators.reading import Codes
 from dppl.lattice import Lattice, RowSource, class_sums, sum_blocks
 from dppl.mechanisms import Randomness, RoundedGaussian
 from dppl.privacy import Budget, Release
-from dppl.prototypes._shared import unit_directions
+from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
 
 RULES = ("weighted", "sum")
 NOISES = ("independent", *_factors.KINDS)
@@ -339,6 +339,18 @@ class ContinualPrototypes(ContinualClassifier):
             self.kept_ = KeptSums.of_tensors(tensors, *shape, n_tasks=self.n_tasks_)
 
     def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
-        scores = np.asarray(features @ unit_directions(self.prototypes_).T, np.float64)
+        scores = features.astype(np.float64) @ unit_directions(self.prototypes_).T
         scores[:, self.released_.n_sums == 0] = NEVER
         return scores
+
+    def _sharpness(self) -> float:
+        possible = self.released_.n_sums > 0
+        return cosine_sharpness(self.prototypes_[possible], self._noise_of_totals()[possible])
+
+    def _noise_of_totals(self) -> NDArray[np.float64]:
+        """Return the variance of the noise in each class's sum over all tasks."""
+        variance = noise_variance(self.guarantee_, float(self.lattice_.scale))
+        if self._fitted_with["noise"] == "independent":
+            return np.asarray(variance * self.released_.n_sums, np.float64)
+        growth = _factors.prefix_variance(self.noise, self.n_tasks_)
+        return np.full(len(self.classes_), variance * growth, np.float64)

@@ -5,7 +5,7 @@ from dppl.embedding.pipeline import Embedded, Window, embed, embed_windows
 from dppl.embedding.records import Columns, Record, Source
 from dppl.embedding.rows import ROWS
 from dppl.embedding.shards import OtherOptions, SourceChanged
-from dppl.embedding.sources import KINDS, open_source
+from dppl.embedding.sources import KINDS, has_columns, open_source
 
 __all__ = [
     "KINDS",
@@ -20,6 +20,7 @@ __all__ = [
     "convert_table",
     "embed",
     "embed_windows",
+    "has_columns",
     "holds_embeddings",
     "open_source",
     "parquet_files",

@@ -12,7 +12,7 @@ from dppl.embedding.lines import CsvTexts, JsonTexts, TextLines
 from dppl.embedding.records import Columns, Source
 from dppl.errors import InputError, ParameterError
 
-__all__ = ["KINDS", "open_source"]
+__all__ = ["KINDS", "has_columns", "open_source"]
 
 
 def open_source(
@@ -80,6 +80,19 @@ def open_source(
     if labels is not None and opened.label_type is None:
         raise InputError(f"must name the column of labels in {labels}, which has no label, labels or y.", parameter="y")
     return opened
+
+
+def has_columns(path: str | Path, kind: str = "auto") -> bool:
+    """Tell whether the records of a source lie in columns that have names.
+
+    Parameters
+    ----------
+    path : path-like
+    kind : str, default="auto"
+        As in `open_source`.
+    """
+    _validate.one_of(KINDS, kind=kind)
+    return (_recognised(Path(path)) if kind == "auto" else kind) in ("csv", "jsonl", "parquet", "datasets")
 
 
 _Opener = Callable[[Path, Columns, Path | None, str | None], Source]

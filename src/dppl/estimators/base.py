@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -24,7 +25,7 @@ from dppl.estimators import model_file, reading
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import ExamplesKept, PublicArguments, PublicData
 from dppl.estimators.reading import Codes
-from dppl.estimators.splitters import warn_of_uncounted_fits
+from dppl.estimators.repeats import count_fit, warn_of_uncounted_fits
 from dppl.lattice import Lattice, RowSource, iter_blocks
 from dppl.mechanisms import Randomness, randomness
 from dppl.privacy import Budget, Guarantee, Release
@@ -65,6 +66,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     guarantee_: Guarantee
     lattice_: Lattice
     encoder_: str | None
+    columns_: dict[str, str]
     examples_: ExamplesKept | None
     _fitted_with: dict[str, Any]
     n_features_in_: int
@@ -133,7 +135,10 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         public = PublicArguments.of(X_public, X_examples, y_examples)
         if ledger is None:
             warn_of_uncounted_fits()
-        return self._fit(X, y, public, plan, ledger, partition)
+        self._fit(X, y, public, plan, ledger, partition)
+        if ledger is None:
+            count_fit(X, self.guarantee_)
+        return self
 
     def _fit(
         self,
@@ -162,6 +167,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             guarantee, charge = self._charge(plan.guarantee_on(X), ledger, partition)
             self.classes_, self.lattice_ = plan.classes, plan.lattice
             self.encoder_, self.guarantee_ = reading.encoder_of(X), guarantee
+            self.columns_ = reading.columns_of(X)
             examples = plan.public.examples
             self.examples_ = None if examples is None else examples.kept(len(plan.classes))
             with charged(charge):
@@ -173,36 +179,80 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ledger.finish(charge, model_sha256=sha256(self.to_bytes()).hexdigest())
         return self
 
-    def decision_function(self, X: Any) -> NDArray[np.float64]:
+    def decision_function(self, X: Any, *, unusable: str = "error") -> NDArray[np.float64]:
         """Return the score of each class for each row.
 
         Parameters
         ----------
         X : array-like, torch tensor or table of shape (n, n_features)
             Rows to classify; they cost nothing.
+        unusable : {"error", "empty"}, default="error"
+            What to do about rows without a direction (NaN, infinity, only zeros): refuse them, or give them NaN.
 
         Returns
         -------
         ndarray of shape (n, n_classes) or, for two classes, (n,)
             Larger is likelier. For two classes, the second's value minus the first's.
+
+        Raises
+        ------
+        InputError
+            If rows cannot be used, with ``unusable="error"``. The message names their positions.
         """
-        scores = self._scores(X)
+        scores = self._scores(X, unusable)
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the class of the largest score for each row.
+    def predict(self, X: Any, *, unusable: str = "error") -> NDArray[Any]:
+        """Return the class of the largest score for each row, and the first of several that share it.
 
         Parameters
         ----------
         X : array-like, torch tensor or table of shape (n, n_features)
+        unusable : {"error", "empty"}, default="error"
+            What to do about rows without a direction (NaN, infinity, only zeros): refuse them, or give them None in an
+            array of objects.
 
         Returns
         -------
         ndarray of shape (n,)
-            Labels. A row without a direction (NaN, infinity, only zeros) gets the first class.
+            Labels.
+
+        Raises
+        ------
+        InputError
+            As `decision_function`.
         """
-        scores = self._scores(X)
-        return np.asarray(self.classes_[scores.argmax(axis=1)])
+        scores = self._scores(X, unusable)
+        return reading.labels_of(scores.argmax(axis=1), self.classes_, np.isnan(scores[:, 0]), unusable)
+
+    def predict_proba(self, X: Any, *, unusable: str = "error") -> NDArray[np.float64]:
+        """Return the probability of each class for each row, for classes that are equally frequent.
+
+        It is the softmax of the scores times a factor that follows from what was released and from how much noise that
+        holds (docs/probabilities.md says how far it can be trusted). For other frequencies, if they are public,
+        multiply by them and divide each row by its sum. The probes have learned from private records which classes are
+        frequent, as far as their weights, and the intercept if there is one, show it.
+
+        Parameters
+        ----------
+        X : array-like, torch tensor or table of shape (n, n_features)
+            Rows to classify; they cost nothing.
+        unusable : {"error", "empty"}, default="error"
+            What to do about rows without a direction (NaN, infinity, only zeros): refuse them, or give them NaN.
+
+        Returns
+        -------
+        ndarray of shape (n, n_classes)
+            Columns in the order of `classes_`; rows sum to 1. The largest is that of the predicted class; where scores
+            differ by rounding errors, several classes may share it.
+
+        Raises
+        ------
+        InputError
+            As `decision_function`.
+        """
+        scores = self._scores(X, unusable)
+        return np.asarray(softmax(self._sharpness() * scores, axis=1))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy on (`X`, `y`). Measured on private records, it is not covered by the guarantee.
@@ -217,6 +267,11 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         float
+
+        Raises
+        ------
+        InputError
+            As `predict`.
         """
         scores = self._scores(X)
         truth = reading.class_codes(reading.as_labels(y, scores), self.classes_, "ignore")
@@ -346,6 +401,10 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return scores of shape (n, n_classes) for mapped rows."""
 
+    def _sharpness(self) -> float:
+        """Return what turns scores into logits, from released values and parameters; 1 for those that are logits."""
+        return 1.0
+
     def _charge(
         self, guarantee: Guarantee, ledger: Ledger | None, partition: str | None
     ) -> tuple[Guarantee, LedgerEntry | None]:
@@ -450,13 +509,22 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             missing.append("whether the fit stopped at a label outside the class list (unknown_labels='error')")
         return tuple(missing)
 
-    def _scores(self, X: Any) -> NDArray[np.float64]:
+    def _scores(self, X: Any, unusable: str = "error") -> NDArray[np.float64]:
+        """Return scores of shape (n, n_classes); rows that cannot be used have NaN, where they are not refused."""
         check_is_fitted(self, self._RELEASED)
+        _validate.one_of(reading.UNUSABLE, unusable=unusable)
         rows = reading.as_rows(X)
         validate_data(self, X, reset=False, skip_check_array=True)
         reading.check_encoder(X, getattr(self, "encoder_", None), "X")
-        parts = [self._class_scores(self.lattice_.features(block)) for block in iter_blocks(rows, _PREDICT_ROWS)]
-        return np.concatenate(parts) if parts else np.empty((0, len(self.classes_)))
+        parts = [np.empty((0, len(self.classes_)))]
+        for block in iter_blocks(rows, _PREDICT_ROWS):
+            features = self.lattice_.features(block)
+            parts.append(np.where(features.any(axis=1, keepdims=True), self._class_scores(features), np.nan))
+        scores = np.concatenate(parts)
+        if unusable == "error":
+            what = "X has rows without a direction (NaN, infinity, only zeros)"
+            reading.refuse_unusable(np.isnan(scores[:, 0]), what)
+        return scores
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

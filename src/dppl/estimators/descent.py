@@ -1,4 +1,4 @@
-"""What all methods share that descend on noisy sums of gradients: repeated noise, momentum, probabilities."""
+"""What all methods share that descend on noisy sums of gradients: repeated noise and momentum."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from dppl.errors import BudgetError
-from dppl.estimators.base import EmbeddingClassifier
 from dppl.estimators.reading import Codes
 from dppl.mechanisms import Randomness, RoundedGaussian
 from dppl.privacy import ApproxDP, Budget, Release
@@ -166,29 +164,6 @@ class Descent:
         self.coef = self.coef + step * self.velocity[:, :dim]
         if self._constant:
             self.intercept = self.intercept + step * self._constant * self.velocity[:, dim]
-
-
-class SoftmaxClassifier(EmbeddingClassifier):
-    """A classifier whose scores are logits."""
-
-    def predict_proba(self, X: Any) -> Float:
-        """Return the softmax of the scores, which clipping and noise leave somewhat uncalibrated.
-
-        `SoftmaxPrototypes` fits with the logarithms of released class shares as offsets and predicts without them, so
-        its probabilities are for classes that are equally frequent. Multiply by other frequencies, if they are public,
-        and divide each row by its sum. The probes fit without such offsets: classes that are frequent among the private
-        records get higher probabilities, as far as the weights, and the intercept if there is one, have learned that.
-
-        Parameters
-        ----------
-        X : array-like, torch tensor or table of shape (n, n_features)
-            Rows to classify; they cost nothing.
-
-        Returns
-        -------
-        ndarray of shape (n, n_classes)
-        """
-        return np.asarray(softmax(self._scores(X), axis=1))
 
 
 def release_size(mechanism: RoundedGaussian, codes: Codes, n_classes: int, source: Randomness) -> float:

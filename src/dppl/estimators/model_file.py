@@ -21,6 +21,7 @@ from dppl._files import write_atomically
 from dppl._version import __version__
 from dppl.errors import ModelFileError
 from dppl.estimators.public_data import ExamplesKept
+from dppl.estimators.reading import checked_columns
 from dppl.estimators.registry import BY_NAME
 from dppl.lattice import Lattice
 from dppl.privacy import Guarantee
@@ -74,6 +75,8 @@ def to_bytes(model: EmbeddingClassifier) -> bytes:
     ids = getattr(model, "public_ids_", None)
     if ids is not None:
         description["public_ids"] = ids.tolist()
+    if getattr(model, "columns_", None):
+        description["columns"] = model.columns_
     examples = getattr(model, "examples_", None)
     if examples is not None:
         description["examples"] = examples.to_dict()
@@ -194,6 +197,7 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Embedd
     model._forget()
     model.classes_, model.lattice_, model.guarantee_ = classes, lattice, guarantee
     model.n_features_in_, model.encoder_ = lattice.n_features, fields["encoder"]
+    model.columns_ = fields.get("columns", {})
     model._fitted_with = model.get_params(deep=False)
     _check_description(model, fields)
     model._restore(tensors, parameters)
@@ -245,6 +249,8 @@ def _check_description(model: EmbeddingClassifier, fields: dict[str, Any]) -> No
         raise Misfit("its class list is not one of different classes")
     if model.encoder_ is not None and not isinstance(model.encoder_, str):
         raise Misfit("its encoder has no name")
+    if checked_columns(model.columns_) is None:
+        raise Misfit("its names of columns are none")
     if guarantee.adjacency != model.adjacency or guarantee.budget.notion != fields["guarantee"]["notion"]:
         raise Misfit("its guarantee contradicts its parameters")
     if not guarantee.stays_within_budget():

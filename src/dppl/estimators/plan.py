@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from dppl.errors import ParameterError
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import depends_on_company
+from dppl.estimators.reading import columns_of, depends_on_company
 from dppl.lattice import Lattice
 from dppl.privacy import Guarantee
 
+_COLUMNS = "the names of columns that the model keeps, as they were typed"
 _ROWS_MIX = "rounding by which an embedding may depend on the records embedded beside it"
 
 
@@ -53,9 +54,12 @@ class Plan:
 
     def guarantee_on(self, X: Any) -> Guarantee:
         """Return the guarantee for such private rows: with what a table says of how its rows were made."""
-        if not depends_on_company(X):
-            return self.guarantee
-        return replace(self.guarantee, not_covered=(_ROWS_MIX, *self.guarantee.not_covered))
+        guarantee = self.guarantee
+        if columns_of(X):
+            guarantee = replace(guarantee, public_inputs=(*guarantee.public_inputs, _COLUMNS))
+        if depends_on_company(X):
+            guarantee = replace(guarantee, not_covered=(_ROWS_MIX, *guarantee.not_covered))
+        return guarantee
 
     def check(self, estimator: type, parameters: Mapping[str, Any]) -> None:
         """See that it was made by such an estimator with these parameters; one seed does as well as another.

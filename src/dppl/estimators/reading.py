@@ -8,6 +8,7 @@ by one, and only real arrays keep their dtype.
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
 from collections import Counter
@@ -26,10 +27,15 @@ from dppl.lattice import RowSource, RowTable, TensorRows
 from dppl.lattice.tensors import as_numpy, is_tensor
 
 UNKNOWN_LABELS = ("error", "ignore")
+UNUSABLE = ("error", "empty")
+# The entry of a table's metadata with names of columns.
+COLUMNS = "dppl_columns"
 
 Codes = NDArray[np.intp]
 
 _LONGEST_NAME = 4000
+# Positions that a message lists.
+_LISTED = 10
 _LARGEST_EXACT_FLOAT = 2**53
 _LONGEST_INTEGER = 2**128  # Python refuses to write very long ones; no class is one
 _PLAIN = (str, bool, float, int)
@@ -87,11 +93,58 @@ def _check_rows(rows: NDArray[Any], name: str) -> None:
         raise InputError(f"0 feature(s) (shape=(, 0)) while a minimum of 1 is required for {name}.")
 
 
+def refuse_unusable(unusable: NDArray[np.bool_], what: str) -> None:
+    """Refuse to predict rows that cannot be used. Whoever predicts has them, so the message says where they are.
+
+    Raises
+    ------
+    InputError
+        If there are any.
+    """
+    places = np.flatnonzero(unusable)
+    if len(places):
+        raise InputError(
+            f"{what}, which have no class: at {listed(places.tolist())}, counted from 0. Leave them out, or pass "
+            "unusable='empty' to predict, predict_proba or decision_function."
+        )
+
+
+def listed(places: list[int]) -> str:
+    """Return the first of some positions as a text."""
+    return ", ".join(map(str, places[:_LISTED])) + " and others" * (len(places) > _LISTED)
+
+
+def labels_of(codes: Codes, classes: NDArray[Any], unusable: NDArray[np.bool_], how: str) -> NDArray[Any]:
+    """Return the class of each row; with ``how="empty"`` as objects, of which those that cannot be used are None."""
+    labels = np.asarray(classes[codes])
+    if how == "empty":
+        labels = labels.astype(object)
+        labels[unusable] = None
+    return labels
+
+
 def encoder_of(X: Any) -> str | None:
     """Return the encoder that a table names in its metadata, if it does."""
     metadata = getattr(X, "metadata", None)
     name = metadata.get("encoder") if isinstance(metadata, dict) else None
     return name if isinstance(name, str) and len(name) <= _LONGEST_NAME else None
+
+
+def columns_of(X: Any) -> dict[str, str]:
+    """Return the names of columns that a table says its owner typed: of the text or image, the label and the id."""
+    metadata = getattr(X, "metadata", None)
+    text = metadata.get(COLUMNS) if isinstance(metadata, dict) else None
+    try:
+        found = json.loads(text) if isinstance(text, str) and len(text) <= _LONGEST_NAME else None
+    except (ValueError, RecursionError):
+        found = None
+    return checked_columns(found) or {}
+
+
+def checked_columns(found: Any) -> dict[str, str] | None:
+    """Return names of columns, or None for anything else."""
+    whole = isinstance(found, dict) and set(found) <= {"x", "y", "id"}
+    return found if whole and all(isinstance(name, str) for name in found.values()) else None
 
 
 def depends_on_company(X: Any) -> bool:

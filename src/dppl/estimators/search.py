@@ -22,7 +22,7 @@ from dppl.estimators import reading
 from dppl.estimators.base import EmbeddingClassifier, as_json, charged
 from dppl.estimators.public_data import PublicArguments
 from dppl.estimators.reading import Codes
-from dppl.estimators.splitters import warn_of_uncounted_fits
+from dppl.estimators.repeats import count_fit, warn_of_uncounted_fits
 from dppl.lattice import RowSource, iter_blocks, take_rows
 from dppl.mechanisms import Randomness, RoundedGaussian, randomness
 from dppl.privacy import ZCDP, ApproxDP, Guarantee, Release
@@ -204,17 +204,45 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             model_hash = sha256(self.best_estimator_.to_bytes()).hexdigest()
             # The content of the ledger tells no time of this; that of its file does, and stands in `not_covered`.
             ledger.finish(charge, model_sha256=model_hash, tell_time=False)
+        if ledger is None:
+            count_fit(X, self.guarantee_)
         return self
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the class of each row by the released model."""
-        check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_.predict(X)
+    def predict(self, X: Any, *, unusable: str = "error") -> NDArray[Any]:
+        """Return the class of each row by the released model.
 
-    def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """Return the score of each class for each row by the released model."""
+        Parameters
+        ----------
+        X : array-like, torch tensor or table of shape (n, n_features)
+        unusable : {"error", "empty"}, default="error"
+            As in `EmbeddingClassifier.predict`.
+        """
         check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_.decision_function(X)
+        return self.best_estimator_.predict(X, unusable=unusable)
+
+    def predict_proba(self, X: Any, *, unusable: str = "error") -> NDArray[np.float64]:
+        """Return the probability of each class for each row by the released model.
+
+        Parameters
+        ----------
+        X : array-like, torch tensor or table of shape (n, n_features)
+        unusable : {"error", "empty"}, default="error"
+            As in `EmbeddingClassifier.predict`.
+        """
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_.predict_proba(X, unusable=unusable)
+
+    def decision_function(self, X: Any, *, unusable: str = "error") -> NDArray[np.float64]:
+        """Return the score of each class for each row by the released model.
+
+        Parameters
+        ----------
+        X : array-like, torch tensor or table of shape (n, n_features)
+        unusable : {"error", "empty"}, default="error"
+            As in `EmbeddingClassifier.predict`.
+        """
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_.decision_function(X, unusable=unusable)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the released model, with the guarantee of the search; see `EmbeddingClassifier.save`.

@@ -8,11 +8,11 @@ inside such a tool public rows must be wrapped, whatever their number.
 from __future__ import annotations
 
 import sys
-import warnings
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
-from dppl.errors import ParameterError, SplitterWarning
+from dppl.errors import ParameterError
 
 # What hands arguments on whole. All else in scikit-learn that calls a fit may cut them.
 _WHOLE = ("sklearn.base", "sklearn.pipeline", "sklearn.compose", "sklearn.utils")
@@ -55,23 +55,17 @@ def whole_public_rows(given: Any, name: str = "X_public") -> Any:
     return given
 
 
-def warn_of_uncounted_fits() -> None:
-    """Warn that each fit of such a tool is a release, where no ledger adds them up."""
-    if inside_splitter():
-        warnings.warn(
-            "this tool of scikit-learn fits several times on the same records. Each fit is a release, their costs add "
-            "up, and no guarantee covers a choice among them; pass ledger= to keep account, or use PrivateSearch.",
-            SplitterWarning,
-            stacklevel=3,
-        )
-
-
 def inside_splitter() -> bool:
     """Tell whether a tool of scikit-learn that may cut arguments is calling."""
-    frame = sys._getframe(1)
+    return outermost_splitter(sys._getframe(1)) is not None
+
+
+def outermost_splitter(frame: FrameType | None) -> FrameType | None:
+    """Return the outermost call of such a tool, or None if there is none."""
+    found = None
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if module.startswith("sklearn.") and not module.startswith(_WHOLE):
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
+            found = frame
+        frame = frame.f_back
+    return found

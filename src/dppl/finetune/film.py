@@ -21,7 +21,7 @@ from dppl.continual.ensemble import SCORES, normalised, put_together
 from dppl.errors import ModelFileError, ParameterError, WeakBudgetWarning
 from dppl.estimators import reading
 from dppl.estimators.base import as_json
-from dppl.estimators.splitters import warn_of_uncounted_fits
+from dppl.estimators.repeats import warn_of_uncounted_fits
 from dppl.finetune import model_file
 from dppl.finetune.selection import head_of
 from dppl.finetune.sparse import SparseFinetuner

@@ -126,8 +126,8 @@ class Finetuned:
 
     def predictor(
         self, network: str | None = None, *, device: str = "auto"
-    ) -> tuple[Network, Callable[[Any], NDArray[Any]]]:
-        """Build the public network again, and return it with what classifies the rows that it prepares.
+    ) -> tuple[Network, Callable[[Any], NDArray[np.float32]]]:
+        """Build the public network again, and return it with what gives the rows that it prepares probabilities.
 
         Parameters
         ----------
@@ -159,7 +159,7 @@ class Finetuned:
                 f"preprocessing: {found.fingerprint.uri!r}. Name the right one."
             )
         model = SparseFinetuner.load(self.path, found.module)
-        return found, lambda rows: model.predict(found.inputs(rows))
+        return found, lambda rows: model.predict_proba(found.inputs(rows))
 
 
 def delta_of(guarantee: Guarantee) -> float:

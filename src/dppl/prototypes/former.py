@@ -6,7 +6,6 @@ from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import softmax
 
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
@@ -60,9 +59,8 @@ class DiscriminantPrototypes(EmbeddingClassifier):
         self.unknown_labels = unknown_labels
         self.random_state = random_state
 
-    def predict_proba(self, X: Any) -> Float:
-        """Return the softmax of `temperature_` times the scores, of shape (n, n_classes)."""
-        return np.asarray(softmax(self.temperature_ * self._scores(X), axis=1))
+    def _sharpness(self) -> float:
+        return self.temperature_
 
     def _mechanism(self, lattice: Any, public: Any) -> NoReturn:
         raise ParameterError("DiscriminantPrototypes reads models of dppl 0.1 only; fit SoftmaxPrototypes instead.")

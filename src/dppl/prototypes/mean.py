@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from dppl.estimators.reading import Codes
 from dppl.lattice import Lattice, RowSource, class_sums, sum_blocks
 from dppl.mechanisms import COINPRESS_SPLIT, DPPL_SPLIT, CoinPress, Randomness, RoundedGaussian
 from dppl.privacy import Budget, Release
-from dppl.prototypes._shared import unit_directions
+from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
 
 MECHANISMS = ("gaussian", "coinpress")
 METRICS = ("cosine", "euclidean")
@@ -207,7 +208,17 @@ class MeanPrototypes(EmbeddingClassifier):
 
     def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         if self.metric == "cosine":
-            return np.asarray(features @ unit_directions(self.prototypes_).T, np.float64)
+            return features.astype(np.float64) @ unit_directions(self.prototypes_).T
         squared = np.square(self.prototypes_).sum(axis=1)
         # Minus the squared distance, up to a term that is the same for all classes.
         return np.asarray(2 * (features.astype(np.float64) @ self.prototypes_.T) - squared)
+
+    def _sharpness(self) -> float:
+        # Under replace-one sums are divided by sizes that are not kept, so their noise is not known.
+        known = self.adjacency == "add-remove"
+        variance = noise_variance(self.guarantee_, float(self.lattice_.scale)) if known else 0.0
+        sharpness = cosine_sharpness(self.prototypes_, variance)
+        if self.metric == "cosine":
+            return sharpness
+        length = math.sqrt(np.square(self.prototypes_).sum(axis=1).mean())
+        return sharpness / (2 * length) if length > 0 else sharpness

@@ -32,7 +32,7 @@ from dppl.lattice.residuals import check_clip
 from dppl.lattice.rotation import rotate
 from dppl.mechanisms import Randomness, RoundedGaussian
 from dppl.privacy import Budget, Release, composition
-from dppl.prototypes._shared import unit_directions
+from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
 from dppl.prototypes.mean import MeanPrototypes
 from dppl.prototypes.public import PublicPrototypes
 
@@ -334,4 +334,9 @@ class ProjectedPrototypes(EmbeddingClassifier):
     def _class_scores(self, features: NDArray[np.float32]) -> Float:
         projected = features.astype(np.float64) @ self.projection_.T.astype(np.float64)
         directions = unit_directions(self.prototypes_.reshape(len(self.classes_), -1))
-        return np.asarray(Lattice(len(self.projection_)).features(projected) @ directions.T, np.float64)
+        return Lattice(len(self.projection_)).features(projected).astype(np.float64) @ directions.T
+
+    def _sharpness(self) -> float:
+        scale = float(Lattice(len(self.projection_)).scale)
+        variance = noise_variance(self.guarantee_, scale) if self.head == "mean" else 0.0
+        return cosine_sharpness(self.prototypes_.reshape(len(self.classes_), -1), variance)

@@ -20,7 +20,7 @@ from dppl.estimators.reading import Codes
 from dppl.lattice import PUBLIC_ROWS, Lattice, RowSource, SimilarityClip, take_rows, utilities
 from dppl.mechanisms import ExponentialMechanism, Randomness
 from dppl.privacy import Budget, Release
-from dppl.prototypes._shared import unit_directions
+from dppl.prototypes._shared import cosine_sharpness, unit_directions
 
 # Utilities of this many bytes are held at a time, by taking few classes at once.
 _UTILITY_BYTES = 1 << 28
@@ -211,7 +211,11 @@ class PublicPrototypes(EmbeddingClassifier):
     def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         # The mean distance to unit prototypes (DPPL-v1 eq. 7) is one minus the product with their mean.
         directions = unit_directions(self.prototypes_).mean(axis=1)
-        return np.asarray(features @ directions.T, np.float64)
+        return np.asarray(features.astype(np.float64) @ directions.T)
+
+    def _sharpness(self) -> float:
+        # Several rows that point in many directions have a short mean, which makes probabilities cautious by itself.
+        return cosine_sharpness(unit_directions(self.prototypes_).mean(axis=1))
 
 
 class _PublicPool:

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dppl.errors import BudgetError
-from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, SoftmaxClassifier, release_size
+from dppl.estimators import EmbeddingClassifier
+from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, release_size
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
@@ -49,7 +50,7 @@ class _Mechanisms:
     hits: RoundedGaussian | None
 
 
-class SoftmaxPrototypes(SoftmaxClassifier):
+class SoftmaxPrototypes(EmbeddingClassifier):
     r"""Softmax regression by noisy gradients on centred features, without hyper-parameters.
 
     Released are, in this order, the number of records, the class counts, a weighted sum of rows, in which classes are

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self
@@ -12,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dppl import _validate
@@ -22,12 +20,13 @@ from dppl.embedding import embed_windows
 from dppl.encoders import Encoder, load_encoder
 from dppl.encoders.fixed import for_prediction
 from dppl.encoders.load import refuse_code
-from dppl.errors import DpplError, InputError, ParameterError
+from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
 from dppl.estimators.public_data import refuse_private_as_public
-from dppl.estimators.reading import as_labels
+from dppl.estimators.reading import UNUSABLE, as_labels, refuse_unusable
 from dppl.estimators.registry import BY_METHOD, method_for
-from dppl.estimators.splitters import whole_public_rows
+from dppl.estimators.repeats import count_fit
+from dppl.estimators.splitters import inside_splitter, whole_public_rows
 from dppl.privacy import Budget, Guarantee
 from dppl.training import workflow
 from dppl.training.descriptions import described, embed_examples, names_by_default
@@ -35,14 +34,6 @@ from dppl.training.items import Items, check_items, embed_items
 
 if TYPE_CHECKING:
     from dppl.privacy import Ledger
-
-
-def _has_probabilities(self: PrivateClassifier) -> bool:
-    """Tell whether the estimator has probabilities; with wrong parameters there is none."""
-    try:
-        return hasattr(self.model_ if hasattr(self, "model_") else self._estimator(), "predict_proba")
-    except DpplError:
-        return False
 
 
 class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -89,8 +80,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     -----
     An encoder that is named by its URI is loaded once in a process. A fit on the same records with the same seed gives
     the model of `dppl train`: both hold embeddings in float16 for it, and predict on float32. Scores of
-    `decision_function` rank records; `predict_proba` is there where the estimator has it, as the softmax of `method`
-    ``"auto"`` and ``"softmax"``.
+    `decision_function` rank records; `predict_proba` is for classes that are equally frequent (docs/probabilities.md).
 
     **Privacy.** Unit: one record, which is one item and its label. Relation: that of `method`, add or remove one record
     by default. Released: what the estimator releases. Sensitivity: its own, because an embedding is a function of its
@@ -200,50 +190,65 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             partition=partition,
         )
         self.model_ = model
+        if ledger is None and not inside_splitter():  # where the estimator has counted
+            count_fit(X, model.guarantee_)
         return self
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the class of each item; an item that cannot be used gets the first class, with a warning.
+    def predict(self, X: Any, *, unusable: str = "error") -> NDArray[Any]:
+        """Return the class of each item.
 
         Parameters
         ----------
         X : sequence of n items
+        unusable : {"error", "empty"}, default="error"
+            What to do about items that cannot be used (a damaged image, an empty text): refuse them, or give them None
+            in an array of objects.
 
         Returns
         -------
         ndarray of shape (n,)
-        """
-        rows = self._embedded(X)
-        return self.model_.predict(rows)
 
-    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        Raises
+        ------
+        InputError
+            If items cannot be used, with ``unusable="error"``. The message names their positions; the method of the
+            same name says why.
+        """
+        rows = self._embedded(X, unusable)
+        return self.model_.predict(rows, unusable=unusable)
+
+    def decision_function(self, X: Any, *, unusable: str = "error") -> NDArray[np.float64]:
         """Return the score of each class for each item.
 
         Parameters
         ----------
         X : sequence of n items
+        unusable : {"error", "empty"}, default="error"
+            As in `predict`; scores are NaN for None.
 
         Returns
         -------
         ndarray of shape (n, n_classes) or, for two classes, (n,)
         """
-        rows = self._embedded(X)
-        return self.model_.decision_function(rows)
+        rows = self._embedded(X, unusable)
+        return self.model_.decision_function(rows, unusable=unusable)
 
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Return the probability of each class for each item, as the estimator has it: see `SoftmaxPrototypes`.
+    def predict_proba(self, X: Any, *, unusable: str = "error") -> NDArray[np.float64]:
+        """Return the probability of each class for each item: see `SoftmaxPrototypes.predict_proba`.
 
         Parameters
         ----------
         X : sequence of n items
+        unusable : {"error", "empty"}, default="error"
+            As in `predict`; probabilities are NaN for None.
 
         Returns
         -------
         ndarray of shape (n, n_classes)
+            Columns in the order of `classes_`.
         """
-        rows = self._embedded(X)
-        return np.asarray(self.model_.predict_proba(rows))
+        rows = self._embedded(X, unusable)
+        return self.model_.predict_proba(rows, unusable=unusable)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy on (`X`, `y`). Measured on private records, it is not covered by the guarantee.
@@ -336,16 +341,12 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _loaded(self) -> Encoder:
         return _load_once(self.encoder) if isinstance(self.encoder, str) else self.encoder
 
-    def _embedded(self, X: Any) -> Any:
+    def _embedded(self, X: Any, unusable: str = "error") -> Any:
         check_is_fitted(self, "model_")
+        _validate.one_of(UNUSABLE, unusable=unusable)
         table = embed_items(for_prediction(self._loaded()), X, "X")
-        if np.isnan(np.asarray(table)).all(axis=1).any():
-            # Whoever predicts sees these items anyway, and a fit is no prediction.
-            warnings.warn(
-                "some items cannot be used and count as zero rows, which get the first class, "
-                f"{self.classes_.tolist()[0]!r}; unusable(X) tells which.",
-                stacklevel=3,
-            )
+        if unusable == "error":
+            refuse_unusable(np.isnan(np.asarray(table)).all(axis=1), "X has items that cannot be used")
         return table
 
     def __sklearn_tags__(self) -> Tags:

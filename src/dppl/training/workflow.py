@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,10 +18,11 @@ from numpy.typing import NDArray
 
 from dppl._files import write_atomically
 from dppl.data import EmbeddingTable, read_table
-from dppl.embedding import OtherOptions, Source, SourceChanged, embed
+from dppl.embedding import Columns, OtherOptions, Source, SourceChanged, embed
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, PublicRows
+from dppl.estimators.reading import COLUMNS
 from dppl.training.descriptions import embed_examples
 
 if TYPE_CHECKING:
@@ -121,6 +124,7 @@ def train(
     keep: bool = False,
     overwrite: bool = False,
     workers: int | None = None,
+    columns: Columns | None = None,
     ledger: Ledger | None = None,
     partition: str | None = None,
     watch: Watch = _unwatched,
@@ -150,6 +154,9 @@ def train(
         Whether an existing model may be replaced.
     workers : int, default=None
         As in `embed`.
+    columns : Columns, default=None
+        Names of columns that the model is to remember for predictions. They are published with it, so only those that
+        were typed: what a file calls its columns is its owner's.
     ledger, partition
         As in `EmbeddingClassifier.fit`.
     watch : callable
@@ -177,6 +184,9 @@ def train(
         nonlocal left_out
         table = read_table(embedded(source, "private"))
         left_out = (folder / "private.report.jsonl").read_bytes()
+        typed = {name: value for name, value in asdict(columns or Columns()).items() if value is not None}
+        if typed:
+            table.metadata[COLUMNS] = json.dumps(typed)
         return table, table.y
 
     def public_rows() -> EmbeddingTable | None:

@@ -1,0 +1,105 @@
+"""Every classifier has probabilities, which say what its labels say; and rows that cannot be used have no class."""
+
+import numpy as np
+import pytest
+
+import dppl
+from dppl.errors import InputError
+from dppl.estimators import EmbeddingClassifier
+from laws.recipes import FIRST, each
+
+UNUSABLE = np.array([np.nan, np.inf, -np.inf, 0.0])
+
+
+def check_probabilities(kind, path):
+    X, y = kind.records(23)
+    model = kind.fit(X, y)
+    probabilities = model.predict_proba(X)
+    assert probabilities.shape == (len(X), len(model.classes_))
+    assert ((probabilities >= 0) & (probabilities <= 1)).all()
+    assert np.abs(probabilities.sum(axis=1) - 1).max() < 1e-12
+    # Columns are in the order of classes_: that of the predicted label is the largest, or one of those that are.
+    column = np.searchsorted(model.classes_, model.predict(X))
+    largest = probabilities.max(axis=1)
+    assert (probabilities[np.arange(len(X)), column] == largest).all()
+    alone = (probabilities == largest[:, None]).sum(axis=1) == 1
+    assert alone.any()
+    assert (probabilities.argmax(axis=1) == column)[alone].all()
+    # A row's are its own, up to the rounding of matrix products.
+    assert np.allclose(np.concatenate([model.predict_proba(row[None]) for row in X]), probabilities, atol=1e-5)
+    model.save(path)
+    assert dppl.load(path).predict_proba(X).tobytes() == probabilities.tobytes()
+
+
+@each()
+def test_probabilities_say_what_labels_say(kind, tmp_path):
+    check_probabilities(kind, tmp_path / "m.safetensors")
+
+
+def of_the_block(whole):
+    return lambda self, X, **more: whole(self, np.asarray(X) + np.mean(X, axis=0), **more)
+
+
+def of_other_columns(whole):
+    return lambda self, X, **more: whole(self, X, **more)[:, ::-1]
+
+
+def not_of_one(whole):
+    return lambda self, X, **more: 0.9 * whole(self, X, **more)
+
+
+@pytest.mark.parametrize("fault", [of_the_block, of_other_columns, not_of_one])
+@each(FIRST)
+def test_wrong_probabilities_are_noticed(kind, fault, tmp_path, monkeypatch):
+    monkeypatch.setattr(EmbeddingClassifier, "predict_proba", fault(EmbeddingClassifier.predict_proba))
+    with pytest.raises(AssertionError):
+        check_probabilities(kind, tmp_path / "m.safetensors")
+
+
+@each(FIRST)
+def test_a_file_that_forgets_how_sharp_scores_are_is_noticed(kind, tmp_path, monkeypatch):
+    sharpness = kind.cls._sharpness
+    # A loaded model has no seed.
+    monkeypatch.setattr(kind.cls, "_sharpness", lambda self: sharpness(self) * (1 if self.random_state is None else 2))
+    with pytest.raises(AssertionError):
+        check_probabilities(kind, tmp_path / "m.safetensors")
+
+
+@each(FIRST)
+def test_rows_without_a_direction_are_refused_by_their_positions_alone(kind):
+    X, y = kind.records(23)
+    model = kind.fit(X, y)
+    rows = X.copy()
+    places = [2, 7, 11, 20]
+    rows[places[:3], 1] = UNUSABLE[:3]
+    rows[places[3]] = 0
+    for method in (model.predict, model.predict_proba, model.decision_function):
+        with pytest.raises(InputError, match=r"at 2, 7, 11, 20, counted from 0\."):
+            method(rows)
+    with pytest.raises(InputError, match="and others"):
+        model.predict(np.zeros((11, kind.dim)))
+    with pytest.raises(InputError, match="no class"):
+        model.score(rows, y)
+    usable = np.setdiff1d(np.arange(len(X)), places)
+    labels = model.predict(rows, unusable="empty")
+    assert labels.dtype == object
+    assert labels[places].tolist() == [None] * 4
+    assert (labels[usable] == model.predict(X)[usable]).all()
+    for method in (model.predict_proba, model.decision_function):
+        values = method(rows, unusable="empty")
+        assert np.isnan(values[places]).all()
+        assert np.allclose(values[usable], method(X)[usable], atol=1e-5)
+    with pytest.raises(dppl.errors.ParameterError, match="unusable"):
+        model.predict(X, unusable="first")
+
+
+@each(FIRST)
+def test_training_takes_rows_without_a_direction_for_zero_rows(kind):
+    """In silence, and whatever they hold: what a record that cannot be used adds does not depend on why."""
+    X, y = kind.records(23)
+    bits = set()
+    for value in UNUSABLE:
+        rows = X.copy()
+        rows[3] = value
+        bits.add(kind.fit(rows, y).to_bytes())
+    assert len(bits) == 1
