@@ -185,7 +185,7 @@ def _parsed_rotation(text: str | None) -> str | int | None:
 def print_summary(model: EmbeddingClassifier, out: Path) -> None:
     """Say what was released. Everything here is in the model file, or was public before."""
     kind, count = type(model).__name__, len(model.classes_)
-    typer.echo(f"{kind}: {count} classes, {model.n_features_in_} features, {model.budget}, {model.adjacency}.")
+    typer.echo(f"{kind}: {count} classes, {model.n_features_in_} features, {model.resolved_budget}, {model.adjacency}.")
     if model.examples_ is not None:
         typer.echo(f"Started from public examples: {model.examples_}.")
     typer.echo(f"Saved to {printable(out)}. Next: dppl predict {printable(out)} DATA")

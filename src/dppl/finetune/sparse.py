@@ -38,10 +38,14 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     module : torch.nn.Module
         Public network, with group or layer normalisation; see `to_group_norm`. It is not changed.
-    budget : ApproxDP, GaussianDP or ZCDP
+    budget : ApproxDP, GaussianDP or ZCDP, default=None
         What the training may spend; ApproxDP with `sampling_rate` below 1.
-    classes : array-like of shape (n_classes,)
-        Public list of classes.
+    classes : array-like of shape (n_classes,), default=None
+        Public list of classes; a fit needs it.
+    epsilon : float, default=None
+        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
+    delta : float, default=None
+        See `epsilon`.
     sparsity : float, default=0.01
         Share of the convolutions' weights that is trained, see `select_weights`. No budget covers choosing it by
         private data.
@@ -109,9 +113,11 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         module: Any,
-        budget: Budget,
-        classes: ArrayLike,
+        budget: Budget | None = None,
+        classes: ArrayLike | None = None,
         *,
+        epsilon: float | None = None,
+        delta: float | None = None,
         sparsity: float = 0.01,
         train: Collection[str] = PARTS,
         head: str | None = None,
@@ -130,6 +136,8 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.module = module
         self.budget = budget
+        self.epsilon = epsilon
+        self.delta = delta
         self.classes = classes
         self.sparsity = sparsity
         self.train = train
@@ -306,6 +314,8 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             module,
             selection,
             self.budget,
+            epsilon=self.epsilon,
+            delta=self.delta,
             steps=math.ceil(self.epochs / self.sampling_rate - 1e-9),
             batch_size=self.batch_size,
             sampling_rate=self.sampling_rate,

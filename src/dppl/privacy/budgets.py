@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import ClassVar
 
 from dppl import _validate
-from dppl.errors import BudgetError
+from dppl.errors import BudgetError, ParameterError
 from dppl.privacy import accounting, tradeoff
 
 # Up to the first value a budget is strong. Above the second it guarantees little in words: at epsilon 10 a guess of
@@ -376,6 +376,52 @@ class ApproxDP(Budget):
     def selection_epsilon(self) -> float:
         """Return epsilon: one pure-DP selection spends it with delta = 0."""
         return self.epsilon
+
+
+def resolved_budget(
+    budget: Budget | None, epsilon: float | None = None, delta: float | None = None, *, pure: bool = False
+) -> Budget:
+    """Return the budget that an estimator may spend, from the parameters by which it is named.
+
+    Parameters
+    ----------
+    budget : Budget or None
+    epsilon, delta : float or None
+        In place of `budget`: both are `ApproxDP`, and epsilon alone is `PureDP`.
+    pure : bool, default=False
+        Whether the method can spend a budget of pure DP.
+
+    Raises
+    ------
+    ParameterError
+        If none or several are given, or delta is missing.
+
+    Examples
+    --------
+    >>> resolved_budget(None, 1.0, 1e-6)
+    ApproxDP(epsilon=1.0, delta=1e-06)
+    """
+    if epsilon is None and delta is None and isinstance(budget, Budget):
+        return budget
+    if budget is not None and not isinstance(budget, Budget):
+        raise ParameterError(
+            "budget must be GaussianDP(mu), ZCDP(rho), ApproxDP(epsilon, delta) or PureDP(epsilon), since a number "
+            f"means nothing without its notion; got {budget!r}. Or give epsilon and delta."
+        )
+    if (budget is None) == (epsilon is None):
+        given = "neither" if budget is None else "both"
+        raise ParameterError(
+            "give exactly one: budget=GaussianDP(mu), ZCDP(rho), ApproxDP(epsilon, delta) or PureDP(epsilon), or "
+            f"epsilon with delta; got {given}."
+        )
+    if epsilon is None:
+        raise ParameterError("delta belongs to epsilon; a budget has its own.")
+    if delta is None and not pure:
+        raise ParameterError(
+            "epsilon needs delta: without one it is pure DP, which this method cannot give at any noise. Choose a "
+            "delta far below 1 / number of records, such as 1e-6."
+        )
+    return PureDP(epsilon) if delta is None else ApproxDP(epsilon, delta)
 
 
 def budget_from_dict(fields: dict[str, float]) -> Budget:
