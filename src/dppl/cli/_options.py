@@ -77,6 +77,7 @@ Model = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+WholeJson = Annotated[bool, typer.Option("--json", help="Print the whole guarantee as JSON, as `dppl show --json`.")]
 
 # A table of embeddings.
 Table = Annotated[

@@ -11,7 +11,7 @@ from dppl import _validate
 from dppl.cli import _options as options
 from dppl.cli._methods import build, check_examples, chosen_method, method_option
 from dppl.cli._options import DATA, METHOD, budget_from_options, option
-from dppl.cli._output import console, numbers, printable
+from dppl.cli._output import print_json, print_promise, printable
 from dppl.cli._paths import (
     check_inputs,
     check_output,
@@ -22,6 +22,7 @@ from dppl.cli._paths import (
 )
 from dppl.cli._progress import working
 from dppl.cli.ledger import open_account
+from dppl.cli.show import whole
 from dppl.data import read_classes, read_table
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
@@ -97,6 +98,7 @@ def fit(
     partition: options.Partition = None,
     seed: options.Seed = None,
     force: options.Force = False,
+    as_json: options.WholeJson = False,
 ) -> None:
     r"""Train a private classifier and save it as one file that may be published.
 
@@ -160,7 +162,7 @@ def fit(
             partition=partition,
         )
     workflow.save(model, out, overwrite=force)
-    print_summary(model, out)
+    print_summary(model, out, as_json=as_json)
 
 
 def _parsed_clip(text: str | None) -> str | tuple[float, float] | None:
@@ -182,14 +184,11 @@ def _parsed_rotation(text: str | None) -> str | int | None:
         raise ParameterError(f"--rotation must be auto or an integer; got {text!r}.") from None
 
 
-def print_summary(model: EmbeddingClassifier, out: Path) -> None:
+def print_summary(model: EmbeddingClassifier, out: Path, *, as_json: bool) -> None:
     """Say what was released. Everything here is in the model file, or was public before."""
-    kind, count = type(model).__name__, len(model.classes_)
-    typer.echo(f"{kind}: {count} classes, {model.n_features_in_} features, {model.resolved_budget}, {model.adjacency}.")
-    if model.examples_ is not None:
-        typer.echo(f"Started from public examples: {model.examples_}.")
-    typer.echo(f"Saved to {printable(out)}. Next: dppl predict {printable(out)} DATA")
-    typer.echo()
-    console().print(printable(model.guarantee_.summary()))
-    console().print(numbers(model.guarantee_))
-    typer.echo(f"The whole guarantee: dppl show {printable(out)}, or with --json for machines")
+    if as_json:
+        print_json(whole(out))
+        return
+    started = "" if model.examples_ is None else f" Started from public examples: {model.examples_}."
+    typer.echo(f"Saved to {printable(out)}.{started} Next: dppl predict {printable(out)} DATA")
+    print_promise(model.guarantee_, out)

@@ -84,6 +84,7 @@ def train(
     partition: options.Partition = None,
     seed: options.Seed = None,
     force: options.Force = False,
+    as_json: options.WholeJson = False,
 ) -> None:
     r"""Embed images or texts, train a private classifier, and save it.
 
@@ -151,10 +152,10 @@ def train(
             partition=partition,
             watch=partial(_watched, folder),
         )
-    print_summary(estimator, out)  # when all is done, for whoever reads it may go away
+    print_summary(estimator, out, as_json=as_json)  # when all is done, for whoever reads it may go away
     if describe == "auto" and takes_examples(estimator) and model.modality == "text":
-        typer.echo(_NAMES if examples is not None else _NO_NAMES)
-    tell_report(report)
+        typer.echo(_NAMES if examples is not None else _NO_NAMES, err=as_json)
+    tell_report(report, err=as_json)
 
 
 @contextmanager

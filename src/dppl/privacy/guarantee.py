@@ -313,6 +313,10 @@ class Guarantee:
         """
         return words.summary(self, self.usual_delta if delta is None else delta)
 
+    def in_short(self) -> list[tuple[str, str]]:
+        """Return the guarantee, when it holds and what to remember, each as a heading with one line of text."""
+        return words.in_short(self, self.usual_delta)
+
     @property
     def pure_epsilon(self) -> float | None:
         """What all releases cost together in pure DP, rounded up; None if one has no such cost (Gaussian noise)."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dppl.privacy.guarantee import Guarantee, Release
 
 _COSTS = ("mu", "rho", "epsilon", "delta", "rho_per_run", "mean_runs")
+NOTHING_RELEASED = "Nothing was released from private records: the model is a function of public inputs alone."
 NEIGHBOURS = {
     "add-remove": "two data sets are neighbours when one record is added or removed",
     "replace-one": "two data sets are neighbours when one record is replaced by another",
@@ -50,6 +51,27 @@ def statement(guarantee: Guarantee, delta: float) -> str:
     rest = (f"{heading}: {'; '.join(items)}." for heading, items in details(guarantee))
     said = [f"Released: {released}."] if released else []
     return " ".join([summary(guarantee, delta), *said, *rest])
+
+
+def in_short(guarantee: Guarantee, delta: float) -> list[tuple[str, str]]:
+    """Return the guarantee in three lines, as headings with texts: what it is, when it holds, what to remember.
+
+    Parameters
+    ----------
+    guarantee : Guarantee
+    delta : float
+        As of `summary`.
+    """
+    promise = NOTHING_RELEASED
+    if guarantee.releases:
+        guess = _percent(guarantee.best_guess())
+        promise = f"{views(guarantee, delta)}; a guess of membership is right in at most {guess} of cases."
+    person = "one record per person" if guarantee.unit == "one record" else guarantee.unit
+    return [
+        ("Guarantee", " ".join([*_warnings(guarantee), promise])),
+        ("Holds if", f"{'; '.join([person, *guarantee.assumptions])}."),
+        ("Remember", "further fits on the same records add up; a ledger keeps account of them."),
+    ]
 
 
 def table(guarantee: Guarantee, delta: float | None) -> list[tuple[str, str]]:
@@ -129,7 +151,7 @@ def _pure(epsilon: float) -> str:
 
 def _headline(guarantee: Guarantee, delta: float) -> str:
     if not guarantee.releases:
-        return "Nothing was released from private records: the model is a function of public inputs alone."
+        return NOTHING_RELEASED
     which = (
         f"whether {guarantee.unit} was among"
         if guarantee.adjacency == "add-remove"
