@@ -1,5 +1,6 @@
 """`dppl fit`: the same model as the Python API, nothing private in what is printed, one line for each failure."""
 
+import hashlib
 import json
 import os
 import re
@@ -99,23 +100,16 @@ def test_without_a_seed_two_fits_differ_and_are_fit_for_release(task, cli):
     assert "NOT FOR RELEASE" not in result.stdout
 
 
-def numbers_in(lines):
-    """Read the table of numbers: a name, and its value after two blanks."""
-    return [tuple(re.split(" {2,}", line.strip())) for line in lines]
-
-
 def test_what_is_printed_names_what_is_public_and_where_the_rest_is(task, cli):
-    result = cli(*fit_arguments(task, "--rho", 0.5, "--seed", 3), COLUMNS="10000")
+    result = cli(*fit_arguments(task, "--rho", 0.5, "--seed", 3))
     guarantee = dppl.load(task.out).guarantee_
-    assert guarantee.summary().startswith("NOT FOR RELEASE")
-    first, second, blank, paragraph, *table, last = result.stdout.splitlines()
-    assert first == f"MeanPrototypes: 3 classes, 8 features, {dppl.ZCDP(0.5)}, add-remove."
-    assert second == f"Saved to {task.out}. Next: dppl predict {task.out} DATA"
-    assert blank == ""
-    assert paragraph == guarantee.summary()
-    assert "random_state" not in paragraph
-    assert numbers_in(table) == guarantee.table()
-    assert last == f"The whole guarantee: dppl show {task.out}, or with --json for machines"
+    first, *promise, last = result.stdout.splitlines()
+    saved = f"Saved to {task.out}. Next: dppl predict {task.out} DATA"
+    assert first == f"MeanPrototypes: 3 classes, 8 features, add-remove. {saved}"
+    assert promise == [f"{heading}: {text}" for heading, text in guarantee.in_short()]
+    assert promise[0].startswith("Guarantee: NOT FOR RELEASE")
+    assert "random_state" not in result.stdout
+    assert last == f"All of it: dppl show {task.out} (--json for machines)"
 
 
 BUDGETS = {
@@ -131,35 +125,38 @@ BUDGETS = {
 
 @pytest.mark.parametrize("name", BUDGETS)
 def test_what_is_printed_is_short_and_says_the_numbers(name, task, cli):
-    result = cli(*fit_arguments(task, *(option.format(public=task.public) for option in BUDGETS[name])))
+    command = fit_arguments(task, *(option.format(public=task.public) for option in BUDGETS[name]))
+    result = cli(*command)
     assert (result.exit_code, result.stderr) == (0, "")
-    lines = result.stdout.splitlines()
-    assert len([line for line in lines if line]) <= 14
-    shown = dict(numbers_in(lines[-8:-1]))
-    assert list(shown) == [
-        "mu, Gaussian DP",
-        "epsilon at delta = 1e-5",
-        "epsilon at delta = 1e-6",
-        "epsilon at delta = 1e-8",
-        "membership guess is right",
-        "true positive rate at 1 % false positive rate",
-        "true positive rate at 0.1 % false positive rate",
-    ]
-    implied = dppl.load(task.out).guarantee_.implied()
-    exact = [implied["mu"], *(at["epsilon"] for at in implied["epsilon"])]
-    for text, value in zip(list(shown.values())[:4], exact, strict=True):
-        assert value <= float(text) < value * 1.001
-    shares = [(100, implied["best_guess"]), *((1000, test["true_positive_rate"]) for test in implied["tests"])]
-    for text, (whole, value) in zip(list(shown.values())[4:], shares, strict=True):
-        (share,) = re.findall(r"^at most ([\d.]+) %$", text)
-        assert Fraction(value) * whole <= Fraction(share) * whole / 100 < Fraction(value) * whole + 1
+    _, promise, holds, remember, _ = result.stdout.splitlines()  # five lines
+    assert holds.startswith("Holds if: one record per person; each embedding is a function of its record alone; ")
+    assert remember == "Remember: further fits on the same records add up; a ledger keeps account of them."
+    guarantee = dppl.load(task.out).guarantee_
+    implied = guarantee.implied()
+    epsilon, delta, mu, percent = re.search(
+        r"epsilon = ([\d.]+) at delta = (1e-6)(?: \(|, )mu = ([\d.]+)\); .* at most ([\d.]+) % of cases\.$", promise
+    ).groups()
+    (exact,) = [at["epsilon"] for at in implied["epsilon"] if at["delta"] == float(delta)]
+    assert exact <= float(epsilon) < exact * 1.001
+    assert implied["mu"] <= float(mu) < implied["mu"] * 1.001
+    share = Fraction(implied["best_guess"]) * 100
+    assert share <= Fraction(percent) < share + 1
+    assert ("epsilon = 0.7, pure DP (" in promise) == (name == "pure")
+    # Machines get all of it, and nothing else.
+    shown = json.loads(cli("show", task.out, "--json").stdout)
+    again = json.loads(cli(*command, "--force", "--json").stdout)
+    assert again.keys() == shown.keys()
+    for part in ("guarantee", "implied", "classes", "parameters"):
+        assert again[part] == shown[part]
+    assert again["file_sha256"] == hashlib.sha256(task.out.read_bytes()).hexdigest()
 
 
 def test_gaussian_dp_from_the_fit_to_the_statement(task, cli):
     result = cli(*fit_arguments(task, "--mu", 0.8))
-    assert result.stdout.startswith("MeanPrototypes: 3 classes, 8 features, mu = 0.8, Gaussian DP, add-remove.\n")
+    assert result.stdout.startswith("MeanPrototypes: 3 classes, 8 features, add-remove. Saved to ")
     shown = " ".join(cli("show", task.out).stdout.split())
-    assert "(mu = 0.8, Gaussian DP; this implies epsilon = " in shown
+    assert "budget mu = 0.8, Gaussian DP unit" in shown
+    assert ": epsilon = 3.798 at delta = 1e-6 (mu = 0.8). Whoever" in shown
     content = json.loads(cli("show", task.out, "--json").stdout)
     assert content["guarantee"]["notion"] == "Gaussian DP"
     assert content["guarantee"]["budget"] == {"mu": 0.8}

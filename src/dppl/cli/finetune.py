@@ -229,5 +229,6 @@ def _print_summary(model: SparseFinetuner, out: Path, *, needs_code: bool, as_js
         print_json(whole(out))
         return
     code = " --encoder URI, which names the network" if needs_code else ""
-    typer.echo(f"Saved to {printable(out)}. Next: dppl predict {printable(out)} DATA{code}")
+    kind = f"SparseFinetuner: {len(model.classes_)} classes, trained {', '.join(model.train)}."
+    typer.echo(f"{kind} Saved to {printable(out)}. Next: dppl predict {printable(out)} DATA{code}")
     print_promise(model.guarantee_, out)

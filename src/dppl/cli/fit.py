@@ -189,6 +189,7 @@ def print_summary(model: EmbeddingClassifier, out: Path, *, as_json: bool) -> No
     if as_json:
         print_json(whole(out))
         return
+    kind = f"{type(model).__name__}: {len(model.classes_)} classes, {model.n_features_in_} features, {model.adjacency}."
     started = "" if model.examples_ is None else f" Started from public examples: {model.examples_}."
-    typer.echo(f"Saved to {printable(out)}.{started} Next: dppl predict {printable(out)} DATA")
+    typer.echo(f"{kind}{started} Saved to {printable(out)}. Next: dppl predict {printable(out)} DATA")
     print_promise(model.guarantee_, out)

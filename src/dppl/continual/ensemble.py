@@ -160,7 +160,8 @@ class ContinualEnsemble(ContinualClassifier):
         self._new_head().check_parameters()
 
     def _new_head(self) -> EmbeddingClassifier:
-        return _HEADS[self.head][0](self.resolved_budget, self.classes, **(self.head_options or {}))
+        kind, given = _HEADS[self.head][0], {"epsilon": self.epsilon, "delta": self.delta}
+        return kind(self.budget, self.classes, **given, **(self.head_options or {}))
 
     def _uses_public_rows(self, public: PublicData) -> bool:
         return super()._uses_public_rows(public) or self._new_head()._uses_public_rows(public)
