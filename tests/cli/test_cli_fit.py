@@ -340,12 +340,31 @@ def test_raw_records_are_to_be_embedded_first(command, task, cli, error_line):
     assert f"embed them first: dppl embed {task.folder / 'mails.csv'}" in error_line(result)
 
 
-@pytest.mark.parametrize("delta", [0.01, 1e-3, 1e-6])
+@pytest.mark.parametrize("delta", [0.01, 1e-4, 9e-5, 1e-6])
 def test_a_large_delta_gets_a_note(delta, task, cli):
     result = cli(*fit_arguments(task, "--epsilon", 1, "--delta", delta))
     assert result.exit_code == 0
-    assert result.stderr.startswith("dppl: note: delta = 0.01 is too large for most data") == (delta > 1e-3)
-    assert result.stderr.count("\n") == (delta > 1e-3)
+    assert (" is too large for most data" in result.stderr) == (delta >= 1e-4)
+    assert result.stderr.count("\n") == (delta >= 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--rho", 1e6], "rho = 1e6, zCDP guarantees little"),
+        (["--mu", 5], "it implies epsilon = "),
+        (["--epsilon", 11, "--delta", 1e-6], "guarantees little"),
+        (["--epsilon", 1, "--delta", 5e-6, "--max-records", 100_000], "little below 1 / 100000"),
+        (["--epsilon", 1, "--delta", 1e-6, "--max-records", 100_000], None),
+        (["--mu", 1.8], None),
+        (["--rho", 1.69], None),
+    ],
+)
+def test_a_budget_that_promises_little_gets_a_note_whatever_its_notion(options, words, task, cli):
+    result = cli(*fit_arguments(task, *options))
+    assert result.exit_code == 0
+    assert result.stderr.count("\n") == (words is not None)
+    assert (words or "") in result.stderr
 
 
 def test_a_misspelt_command_gets_a_suggestion(cli, error_line):

@@ -15,8 +15,7 @@ from dppl.data import Sample, load_sample, write_table
 from dppl.errors import ParameterError
 from dppl.experiments.demo import IMBALANCE_RATIOS, PAPER_EPSILONS, PRIVATE, REFERENCE, SEEDS, Average, compare, n_fits
 from dppl.privacy import GaussianDP
-from dppl.privacy.budgets import rounded_up
-from dppl.privacy.guarantee import USUAL_DELTA
+from dppl.privacy.budgets import USUAL_DELTA, rounded_up
 from dppl.prototypes import SoftmaxPrototypes
 
 _DEFAULT_FOLDER = "dppl-demo"

@@ -66,10 +66,10 @@ def finetune(
     kind: options.Kind = "auto",
     split: options.Split = None,
     unknown_labels: options.UnknownLabels = "error",
-    mu: options.Mu = None,
-    rho: options.Rho = None,
     epsilon: Annotated[float | None, option("E", "With --delta: approximate DP.", options.BUDGET)] = None,
     delta: options.Delta = None,
+    mu: options.Mu = None,
+    rho: options.Rho = None,
     max_records: options.MaxRecords = None,
     train: Annotated[
         str,

@@ -79,10 +79,10 @@ def fit(
     x: options.X = "x",
     y: options.Y = "y",
     unknown_labels: options.UnknownLabels = "error",
-    mu: options.Mu = None,
-    rho: options.Rho = None,
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
+    mu: options.Mu = None,
+    rho: options.Rho = None,
     max_records: options.MaxRecords = None,
     method: _Method = "auto",
     adjacency: options.Adjacency = "add-remove",
@@ -109,13 +109,13 @@ def fit(
     For example:
 
       dppl fit train.npz --classes classes.txt --public web.npz \
-        --mu 1 --out my.safetensors
+        --epsilon 1 --delta 1e-6 --out my.safetensors
 
       dppl fit train.npz --classes classes.txt --examples named.npz \
-        --mu 0.2 --out my.safetensors
+        --epsilon 1 --delta 1e-6 --out my.safetensors
 
       dppl fit train.npy --labels y.txt --classes classes.txt \
-        --epsilon 1 --delta 1e-6 --out my.safetensors
+        --mu 0.5 --out my.safetensors
 
       dppl fit train.parquet --classes classes.txt --public web.parquet \
         --epsilon 1 --out my.safetensors

@@ -65,10 +65,10 @@ def train(
         str | None, option("NAME", "Column of texts or images in POOL. Default as for --x.", DATA)
     ] = None,
     unknown_labels: options.UnknownLabels = "error",
-    mu: options.Mu = None,
-    rho: options.Rho = None,
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
+    mu: options.Mu = None,
+    rho: options.Rho = None,
     max_records: options.MaxRecords = None,
     method: _Method = "auto",
     prototypes: options.Prototypes = None,
@@ -101,7 +101,8 @@ def train(
         --epsilon 1 --delta 1e-6 --out my.safetensors
 
       dppl train mails.csv --encoder minilm --classes classes.txt \
-        --describe sentences.csv --mu 0.2 --out my.safetensors
+        --describe sentences.csv --epsilon 1 --delta 1e-6 \
+        --out my.safetensors
 
       dppl train scans/ --encoder vit-b-16 --public photos/ \
         --classes classes.txt --mu 1 --out my.safetensors

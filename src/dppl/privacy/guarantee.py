@@ -15,14 +15,13 @@ from dppl._version import __version__
 from dppl.errors import BudgetError
 from dppl.privacy import tradeoff, words
 from dppl.privacy.accounting import cost_of_gaussian, sampled_gaussian_epsilon, sampled_gaussian_pairs
-from dppl.privacy.budgets import ApproxDP, Budget, budget_from_dict
+from dppl.privacy.budgets import USUAL_DELTA, ApproxDP, Budget, budget_from_dict
 from dppl.privacy.composition import Cost, compose, covers, total_epsilon, total_mu, total_rho
 
 ADJACENCIES = tuple(words.NEIGHBOURS)
 # The packages that noise, arithmetic and accounting rest on.
 _SOFTWARE = ("numpy", "scipy", "python-flint", "dp-accounting")
-# The delta of the one epsilon that stands in sentences, tables and figures; and all those at which statements give one.
-USUAL_DELTA = 1e-6
+# All deltas at which statements give an epsilon.
 DELTAS = (1e-5, USUAL_DELTA, 1e-8)
 # At which epsilons bound tests for a record, beside those, where nothing says more.
 _LARGE_DELTAS = (1e-3, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5)
