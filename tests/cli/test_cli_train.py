@@ -331,12 +331,12 @@ def test_hostile_names_and_texts_cannot_steer_the_terminal(mails, cli):
 
 
 def test_a_budget_in_gaussian_dp_is_spent_and_mixes_with_no_other(mails, cli, error_line):
-    result = cli(*TRAIN, "--mu", "2", "--seed", "3")
+    result = cli(*TRAIN, "--mu", "1.5", "--seed", "3")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.startswith("SoftmaxPrototypes: 3 classes, 27 features, add-remove. Started from ")
     assert "\nGuarantee: NOT FOR RELEASE" in result.stdout
-    assert " (mu = 2); a guess" in result.stdout
-    assert dppl.load("m.safetensors").guarantee_.budget == dppl.GaussianDP(2.0)
+    assert " (mu = 1.5); a guess" in result.stdout
+    assert dppl.load("m.safetensors").guarantee_.budget == dppl.GaussianDP(1.5)
     mixed = cli(*TRAIN, "--force", "--mu", "2", "--rho", "1")
     assert (mixed.exit_code, "exactly one budget" in error_line(mixed)) == (2, True)
 
