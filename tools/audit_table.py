@@ -90,7 +90,7 @@ def fitted(estimator: EmbeddingClassifier, *, examples: bool = False) -> Configu
 
     def run(runs: int) -> AuditResult:
         data, canary = worst_case(estimator, runs=runs, confidence=CONFIDENCE, examples=examples)
-        delta = getattr(estimator.budget, "delta", None)
+        delta = getattr(estimator.resolved_budget, "delta", None)
         return audit(estimator, data, canary, runs=runs, confidence=CONFIDENCE, delta=delta)
 
     fast = isinstance(estimator, MeanPrototypes | PublicPrototypes)
@@ -126,7 +126,7 @@ def stream(estimator: ContinualPrototypes) -> Configuration:
         return likelihood
 
     def run(runs: int) -> AuditResult:
-        return audit_release(release, estimator.budget, runs=runs, confidence=CONFIDENCE)
+        return audit_release(release, estimator.resolved_budget, runs=runs, confidence=CONFIDENCE)
 
     return _of_estimator(estimator, _SLOW_FIT_RUNS, run)
 
@@ -167,14 +167,14 @@ def _of_estimator(estimator: EmbeddingClassifier, runs: int, run: Callable[[int]
     given = {
         name: value
         for name, value in estimator.get_params(deep=False).items()
-        if name not in ("budget", "classes", "adjacency") and value != defaults[name]
+        if name not in ("budget", "epsilon", "delta", "classes", "adjacency") and value != defaults[name]
     }
     parameters = ", ".join(f"{name}={value!r}" for name, value in given.items())
     name = type(estimator).__name__ + (f"({parameters})" if parameters else "")
     return Configuration(
         method=f"`{name}`" + (", one run" if runs == 1 else ""),
         adjacency=estimator.adjacency,
-        claim=estimator.budget,
+        claim=estimator.resolved_budget,
         runs=runs,
         audit=run,
     )

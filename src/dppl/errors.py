@@ -97,4 +97,4 @@ class RepeatedFitWarning(UserWarning):
 
 
 class WeakBudgetWarning(UserWarning):
-    """The budget is so large (`Budget.is_weak`) that the guarantee says little."""
+    """The budget, or its delta, is so large (`Budget.is_weak`) that the guarantee says little."""

@@ -193,11 +193,11 @@ def test_sampling_needs_less_noise_and_keeps_its_promise(tmp_path):
     assert model.guarantee_.exact
     assert "RESEARCH USE" not in str(model.guarantee_)
     assert (release.mechanism, release.times) == ("rounded Gaussian on Poisson samples", 5)
-    # It has no cost in Gaussian DP, and says nothing at a smaller delta.
+    # It has no cost in Gaussian DP; at other deltas its noise says what holds.
     assert model.guarantee_.mu is None
-    assert model.guarantee_.epsilon(1e-5) == model.guarantee_.epsilon(1e-3) == 5.0
-    with pytest.raises(BudgetError, match="smaller delta"):
-        model.guarantee_.epsilon(9e-6)
+    at = [model.guarantee_.epsilon(delta) for delta in (1e-7, 1e-5, 1e-3)]
+    assert at[0] > 5.0 >= at[1] > at[2]
+    assert at[1] > 4.9
     model.save(tmp_path / "model.safetensors")
     again = dppl.load(tmp_path / "model.safetensors")
     assert (again.predict(X) == model.predict(X)).all()

@@ -35,8 +35,7 @@ def test_budgets_are_mu_with_the_exact_epsilon_and_agree(cli, tmp_path):
     guarantee = dppl.load(tmp_path / "demo" / "model.safetensors").guarantee_
     assert guarantee.budget == dppl.GaussianDP(1.0)
     assert guarantee.fit_for_release
-    assert guarantee.summary() in " ".join(shown.split())
-    assert "this implies epsilon = 4.887 at delta = 1e-6" in guarantee.summary()
-    lines = [line.strip() for line in shown.splitlines()]
-    for name, value in guarantee.table():
-        assert [line for line in lines if line.startswith(f"{name}  ") and line.endswith(f"  {value}")]
+    lines = shown.splitlines()
+    start = lines.index(f"{guarantee.in_short()[0][0]}: {guarantee.in_short()[0][1]}")
+    assert "Guarantee: epsilon = 4.887 at delta = 1e-6 (mu = 1); a guess" in lines[start]
+    assert lines[start + 3] == f"All of it: dppl show {tmp_path}/demo/model.safetensors (--json for machines)"

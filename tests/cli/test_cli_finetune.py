@@ -93,7 +93,7 @@ def run(cli, *arguments):
 
 def test_it_trains_and_leaves_the_model_and_the_owners_list(photos, cli):
     shown = run(cli, *FINETUNE, *EXACT).stdout
-    assert shown.startswith("SparseFinetuner: 3 classes, trained head, norm, conv, mu = 9000, Gaussian DP.\n")
+    assert shown.startswith("SparseFinetuner: 3 classes, trained head, norm, conv. Saved to m.safetensors. Next: ")
     assert "Next: dppl predict m.safetensors DATA --encoder URI" in shown
     left = {path.name for path in photos.iterdir()} - {"photos", "new", "classes.txt", "net.py", "net.safetensors"}
     assert left == {"ran", "m.safetensors", "m.safetensors.private.jsonl"}
@@ -269,7 +269,7 @@ def test_another_run_does_not_go_on_from_its_checkpoint(photos, cli, error_line,
     undo = killed(monkeypatch, 2, interrupt)
     cli(*FINETUNE, "--mu", "1")
     undo()
-    assert "a run with another budget" in error_line(cli(*FINETUNE, "--mu", "2"))
+    assert "a run with another budget" in error_line(cli(*FINETUNE, "--mu", "0.9"))
 
 
 def test_work_is_kept_where_a_folder_is_named(photos, cli):

@@ -788,7 +788,7 @@ FAILURES = {
         ["--rho", "1", "--method", "public", "--public", "public.npz", "--prototypes", "51"],
         neighbours("good"),
     ),
-    "over the budget": (3, ["--rho", "2", *LEDGER], neighbours("huge")),
+    "over the budget": (3, ["--rho", "1.5", *LEDGER], neighbours("huge")),
     "of another relation": (2, ["--rho", "1", "--adjacency", "replace-one", *LEDGER], neighbours("good")),
     "unknown labels that were paid for": (4, ["--rho", "1", *LEDGER], [unknown("Jane"), unknown(SECRET, "Jane", "x")]),
 }

@@ -110,7 +110,7 @@ def test_create_opens_an_account_and_says_how_to_go_on(options, budget, relation
 def test_create_adds_a_data_set_to_a_ledger_but_never_changes_one(wards, cli, error_line):
     assert cli("ledger", "create", wards, "--dataset", "trial", "--epsilon", 3).exit_code == 0
     before = wards.read_bytes()
-    for rho in (1, 2):
+    for rho in (1, 1.5):
         result = cli("ledger", "create", wards, "--dataset", "wards", "--rho", rho)
         assert result.exit_code == 2
         assert "its budget is fixed" in error_line(result)

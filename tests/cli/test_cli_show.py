@@ -116,7 +116,7 @@ def test_an_old_model_in_zcdp_implies_the_epsilon_of_zcdp_and_not_that_of_gaussi
     content = json.loads(cli("show", before / "mean.safetensors", "--json").stdout)
     assert content["guarantee"]["budget"] == {"rho": 0.5}
     assert dppl.ZCDP(0.5).to_approx(1e-6).to_dict() in content["implied"]["epsilon"]
-    assert "this implies epsilon = 5.222 at delta = 1e-6" in words(cli("show", before / "mean.safetensors").stdout)
+    assert "private: epsilon = 5.222 at delta = 1e-6. " in words(cli("show", before / "mean.safetensors").stdout)
 
 
 def test_long_class_lists_are_cut(task, cli):

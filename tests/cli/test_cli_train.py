@@ -105,7 +105,7 @@ def test_from_texts_to_predictions(mails, cli):
     before = names_in(mails)
     result = cli(*TRAIN, *EXACT, "--public", "pool.txt")
     assert (result.exit_code, result.stderr) == (0, WEAK)
-    assert result.stdout.startswith("SoftmaxPrototypes: 3 classes, 27 features, rho = 10000, zCDP, add-remove.\n")
+    assert result.stdout.startswith("SoftmaxPrototypes: 3 classes, 27 features, add-remove. Started from ")
     assert result.stdout.endswith("listed for their owner only in m.safetensors.private.jsonl\n")
     assert set(names_in(mails)) - set(before) == {"m.safetensors", "m.safetensors.private.jsonl"}
     assert stat.S_IMODE((mails / "m.safetensors.private.jsonl").stat().st_mode) == 0o600
@@ -238,7 +238,7 @@ def test_it_is_said_whether_class_names_are_used(names, options, said, used, mai
     result = cli(*TRAIN, "--mu", "1", *options)
     assert (result.exit_code, result.stderr) == (0, "")
     assert {line for line in (NAMED, NOT_NAMED) if line in result.stdout} == ({said} if said else set())
-    assert ("Started from public examples: 3, for 3 of 3 classes.\n" in result.stdout) == used
+    assert (" Started from public examples: 3, for 3 of 3 classes. " in result.stdout) == used
     shown = cli("show", "m.safetensors").stdout
     assert ("public descriptions" in shown, "examples    3, for 3 of 3 classes, all public" in shown) == (used, used)
     assert ("written or chosen by looking at private records" in " ".join(shown.split())) == used
@@ -334,10 +334,12 @@ def test_hostile_names_and_texts_cannot_steer_the_terminal(mails, cli):
 
 
 def test_a_budget_in_gaussian_dp_is_spent_and_mixes_with_no_other(mails, cli, error_line):
-    result = cli(*TRAIN, "--mu", "2", "--seed", "3")
+    result = cli(*TRAIN, "--mu", "1.5", "--seed", "3")
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.startswith("SoftmaxPrototypes: 3 classes, 27 features, mu = 2, Gaussian DP, add-remove.\n")
-    assert dppl.load("m.safetensors").guarantee_.budget == dppl.GaussianDP(2.0)
+    assert result.stdout.startswith("SoftmaxPrototypes: 3 classes, 27 features, add-remove. Started from ")
+    assert "\nGuarantee: NOT FOR RELEASE" in result.stdout
+    assert " (mu = 1.5); a guess" in result.stdout
+    assert dppl.load("m.safetensors").guarantee_.budget == dppl.GaussianDP(1.5)
     mixed = cli(*TRAIN, "--force", "--mu", "2", "--rho", "1")
     assert (mixed.exit_code, "exactly one budget" in error_line(mixed)) == (2, True)
 

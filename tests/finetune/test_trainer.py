@@ -187,7 +187,9 @@ def test_epsilon_is_that_of_dp_accounting(net, epsilon, delta, rate, steps):
     )
     accountant = pld.PLDAccountant(value_discretization_interval=2e-4)
     exact = accountant.compose(dp_accounting.SelfComposedDpEvent(event, steps)).get_epsilon(delta)
-    assert 0.97 * epsilon < exact <= epsilon == guarantee.epsilon(delta)
+    assert 0.97 * epsilon < exact <= epsilon
+    assert guarantee.epsilon(delta) <= epsilon
+    assert guarantee.epsilon(delta) == pytest.approx(exact, rel=2e-3)  # the grids differ
 
 
 def test_sampling_is_stated_and_accounted_in_approximate_dp_only(net, images):

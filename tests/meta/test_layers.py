@@ -109,7 +109,7 @@ def test_the_delta_that_is_shown_is_defined_once():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and node.value == 1e-6
     ]
-    assert found == ["privacy/guarantee.py"]
+    assert found == ["privacy/budgets.py"]
 
 
 NAMES = (

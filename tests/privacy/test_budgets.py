@@ -1,4 +1,5 @@
 import math
+import warnings
 from fractions import Fraction
 
 import mpmath
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
-from dppl.errors import BudgetError, ParameterError
+from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.privacy import accounting
 from dppl.privacy.accounting import (
     bounded_range_of_zcdp,
@@ -18,7 +19,7 @@ from dppl.privacy.accounting import (
     rho_of_bounded_range,
     zcdp_within,
 )
-from dppl.privacy.budgets import STRONG_AND_WEAK, as_typed, budget_from_dict
+from dppl.privacy.budgets import as_typed, budget_from_dict, rounded_up
 
 sizes = st.floats(1e-6, 1e3)
 deltas = st.floats(1e-12, 0.4)
@@ -299,28 +300,54 @@ def test_the_bound_on_records_is_checked_and_not_kept():
         ApproxDP(1.0, 1e-4, max_records=0)
 
 
+@pytest.mark.parametrize(("delta", "max_records"), [(5e-6, 100_000), (9e-5, 10_000)])
+def test_a_delta_little_below_one_over_the_number_of_records_warns(delta, max_records):
+    with pytest.warns(WeakBudgetWarning, match=f"little below 1 / {max_records}") as caught:
+        ApproxDP(1.0, delta, max_records=max_records)
+    assert [warning.filename for warning in caught] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ApproxDP(1.0, delta)
+        ApproxDP(1.0, max_records**-1.1, max_records=max_records)
+
+
 @pytest.mark.parametrize(
     ("budget", "weak"),
     [
         (ApproxDP(10.0, 1e-6), False),
         (ApproxDP(10.1, 1e-6), True),
+        (ApproxDP(1.0, 9.9e-5), False),
+        (ApproxDP(1.0, 1e-4), True),
+        (PureDP(10.0), False),
         (PureDP(11.0), True),
-        (GaussianDP(5.0), False),
-        (GaussianDP(5.1), True),
-        (GaussianDP(50.0), True),
-        (ZCDP(12.5), False),
-        (ZCDP(12.6), True),
+        (GaussianDP(0.0), False),
+        (GaussianDP(1e-15), False),
+        (GaussianDP(1.84), False),
+        (GaussianDP(1.87), True),
+        (GaussianDP(1e8), True),
+        (ZCDP(1e-300), False),
+        (ZCDP(1.69), False),
+        (ZCDP(1.75), True),
+        (ZCDP(1e6), True),
         (ZCDP(1e300), True),
     ],
 )
-def test_a_large_budget_of_every_notion_is_called_weak(budget, weak):
+def test_a_budget_of_every_notion_is_weak_by_the_epsilon_that_it_implies(budget, weak):
     assert budget.is_weak == weak
-    assert "guarantees little" in budget.weakness
+    assert bool(budget.weakness) == weak
 
 
-def test_a_mu_is_weak_where_its_rho_is():
-    for mu, rho in zip(STRONG_AND_WEAK["mu"], STRONG_AND_WEAK["rho"], strict=True):
-        assert GaussianDP(mu).to_zcdp() == ZCDP(rho)
+def test_what_is_told_of_a_weak_budget_names_the_epsilon_or_the_delta():
+    epsilon = rounded_up(GaussianDP(3.0).to_approx(1e-6).epsilon, 4)
+    for budget in (GaussianDP(3.0), ZCDP(4.5)):
+        assert budget.weakness.startswith(
+            f"{budget} guarantees little: it implies epsilon = {epsilon} at delta = 1e-6."
+        )
+    assert "implies" not in PureDP(11.0).weakness
+    assert ApproxDP(1.0, 0.01).weakness.startswith("delta = 0.01 is too large for most data")
+    both = ApproxDP(11.0, 0.01).weakness
+    assert "guarantees little" in both
+    assert "too large for most data" in both
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float16, np.longdouble, Fraction])

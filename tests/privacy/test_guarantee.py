@@ -72,7 +72,7 @@ def test_what_is_done_to_its_dictionary_does_not_change_a_guarantee():
 def test_the_paragraph_names_everything_a_reader_must_know():
     words = str(guarantee())
     for part in (
-        "zCDP",
+        "epsilon = 4.887",
         "rho = 0.5",
         "mu = 1",
         "one record",
@@ -187,6 +187,64 @@ def test_an_epsilon_of_samples_is_known_at_their_delta_and_above():
     assert promise.implied()["epsilon"] == [{"delta": delta, "epsilon": 1.0} for delta in (1e-5, 1e-6)]
 
 
+POISSON = replace(
+    RELEASE,
+    mechanism="rounded Gaussian on Poisson samples",
+    sensitivity=1.0,
+    parameters={"noise_std": 3.0, "sampling_rate": 0.1},
+    cost={"epsilon": 1.009, "delta": 1e-6},
+    times=40,
+)
+
+
+def sampled_delta(epsilon, sigma, rate):
+    """Delta of one Gaussian sum over a Poisson sample: that of N(0, s²) and its mixture with N(1, s²), both ways.
+
+    Their ratio rises along the line, so the worst set is what lies on one side of a point.
+    """
+    with mpmath.workdps(30):
+        factor, sigma, rate = mpmath.exp(epsilon), mpmath.mpf(sigma), mpmath.mpf(rate)
+        mixed = lambda x: (1 - rate) * normal(x / sigma) + rate * normal((x - 1) / sigma)  # noqa: E731
+        point = lambda ratio: sigma**2 * mpmath.log((ratio - 1 + rate) / rate) + mpmath.mpf(0.5)  # noqa: E731
+        x = point(factor)
+        found = [(1 - mixed(x)) - factor * (1 - normal(x / sigma))]
+        if 1 / factor > 1 - rate:
+            x = point(1 / factor)
+            found.append(normal(x / sigma) - factor * mixed(x))
+    return float(max(found))
+
+
+def test_sums_over_samples_promise_what_their_noise_does():
+    promise = guarantee(ApproxDP(1.009, 1e-6), releases=(POISSON,))
+    assert promise.epsilon(1e-6) <= 1.009
+    assert promise.epsilon(1e-6) > 1.008
+    assert [at["delta"] for at in promise.implied()["epsilon"]] == [1e-5, 1e-6, 1e-8]  # smaller ones as well
+    # One statement that names the cost at another delta is of the same noise, and says the same.
+    for cost in ({"epsilon": 1.27, "delta": 1e-8}, {"epsilon": 0.9, "delta": 1e-5}):
+        other = guarantee(ApproxDP(**cost), releases=(replace(POISSON, cost=cost),))
+        assert other.implied() == promise.implied()
+        assert other.table() == promise.table()
+        assert other.summary(delta=1e-6) == promise.summary(delta=1e-6)
+        assert other.true_positive_rate(0.2) == promise.true_positive_rate(0.2)
+    # Less noise is not the same, whatever cost it states.
+    loud = guarantee(
+        ApproxDP(1.009, 1e-6), releases=(replace(POISSON, parameters={"noise_std": 2.9, "sampling_rate": 0.1}),)
+    )
+    assert loud.best_guess() > promise.best_guess()
+
+
+def test_the_guess_after_a_sum_over_a_sample_is_that_of_its_density():
+    """Within 1e-4 of the closed form and above it: half the total variation between the noise and its mixture."""
+    one = replace(
+        POISSON, times=1, parameters={"noise_std": 0.7, "sampling_rate": 0.3}, cost={"epsilon": 9.0, "delta": 1e-6}
+    )
+    promise = guarantee(ApproxDP(9.0, 1e-6), releases=(one,))
+    exact = (1 + sampled_delta(0.0, 0.7, 0.3)) / 2
+    assert exact - 1e-9 <= promise.best_guess() <= exact + 1e-4
+    for delta in (0.01, 0.05):
+        assert delta - 1e-3 <= sampled_delta(promise.epsilon(delta), 0.7, 0.3) <= delta + 1e-9
+
+
 LEVELS = [1e-9, 0.001, 0.01, 0.3, 0.999]
 
 
@@ -209,9 +267,10 @@ def test_no_test_finds_more_members_than_stated(level):
     for other in (EARLIER, SEARCH):
         promise = guarantee(releases=(other,))
         # Each proven epsilon bounds it, and so does the best guess, which gains half the difference of the two rates.
-        bounds = [math.exp(promise.epsilon(delta)) * level + delta for delta in DELTAS]
-        bounds += [1 - math.exp(-promise.epsilon(delta)) * (1 - delta - level) for delta in DELTAS]
-        bounds += [1.0, 2 * promise.best_guess() - 1 + level]
+        bounds = [1.0, 2 * promise.best_guess() - 1 + level]
+        for delta in (*DELTAS, 1e-3, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5):
+            epsilon = promise.epsilon(delta)
+            bounds += [math.exp(epsilon) * level + delta, 1 - math.exp(-epsilon) * (1 - delta - level)]
         assert promise.true_positive_rate(level) == pytest.approx(min(bounds), rel=1e-13)
     for wrong in (0.0, 1.0, math.nan):
         with pytest.raises(ParameterError, match="false_positive_rate"):
@@ -233,6 +292,8 @@ def test_what_is_implied_is_said_once_for_machines_and_once_for_people(releases)
         assert at["epsilon"] == promise.epsilon(at["delta"])
     table = dict(promise.table())
     assert ("mu, Gaussian DP" in table) == (promise.mu is not None)
+    assert ("epsilon, pure DP" in table) == (promise.pure_epsilon is not None) == (releases == (selection(1.0),))
+    assert float(table.pop("epsilon, pure DP", 1.0)) == 1.0
     # Numbers for people are rounded up, and by little.
     stated = [
         (f"epsilon at delta = {at['delta']:.0e}".replace("e-0", "e-"), at["epsilon"]) for at in implied["epsilon"]
@@ -283,8 +344,8 @@ def test_the_summary_begins_the_paragraph_with_warnings_before_the_promise():
 def test_costs_in_the_paragraph_are_rounded_up():
     rho = 1.55062
     mu = math.sqrt(2 * rho)
-    (implied, epsilon) = re.findall(
-        r"implies mu = ([0-9.]+) and epsilon = ([0-9.]+) at delta = 1e-6",
+    (epsilon, implied) = re.findall(
+        r"epsilon = ([0-9.]+) at delta = 1e-6 \(mu = ([0-9.]+)\)",
         guarantee(ZCDP(rho), releases=(noise(mu),)).summary(),
     )[0]
     assert mu <= float(implied) <= mu * 1.001
@@ -292,18 +353,23 @@ def test_costs_in_the_paragraph_are_rounded_up():
     assert exact <= float(epsilon) <= exact * 1.001
     # An earlier release has no mu, and converts by zCDP, to more.
     words = guarantee(ZCDP(rho), releases=(replace(EARLIER, cost={"rho": rho}),)).summary()
-    (epsilon,) = re.findall(r"this implies epsilon = ([0-9.]+) at delta = 1e-6", words)
+    (epsilon,) = re.findall(r": epsilon = ([0-9.]+) at delta = 1e-6\.", words)
     assert ZCDP(rho).to_approx(1e-6).epsilon <= float(epsilon) <= ZCDP(rho).to_approx(1e-6).epsilon * 1.001
     assert "rho = 0.123457," in str(ZCDP(0.12345678))
     assert "epsilon = 0.123457," in str(PureDP(0.12345601))
     assert "mu = 0.123457," in str(GaussianDP(0.12345601))
 
 
-def test_a_notion_is_not_said_to_imply_itself():
-    assert "implies mu" not in guarantee(GaussianDP(1.0)).summary()
-    assert "implies epsilon = 4.887 at delta = 1e-6" in guarantee(GaussianDP(1.0)).summary()
-    for budget in (PureDP(1.0), ApproxDP(5.0, 1e-6)):
-        assert "(" + str(budget) + "; this implies mu = 1)" in guarantee(budget).summary()
+def test_both_views_are_said_whatever_the_budget_was_given_in():
+    for budget in (GaussianDP(1.0), ZCDP(0.5), PureDP(1.0), ApproxDP(4.8866, 1e-6)):
+        assert ": epsilon = 4.887 at delta = 1e-6 (mu = 1). " in guarantee(budget).summary()
+        assert str(guarantee(budget)) == str(guarantee())
+    # The delta that was asked for is the one at which epsilon is said.
+    assert ": epsilon = 4.378 at delta = 1e-5 (mu = 1). " in guarantee(ApproxDP(4.4, 1e-5)).summary()
+    assert guarantee(ApproxDP(4.4, 1e-5)).summary(delta=1e-6) == guarantee().summary()
+    pure = guarantee(ZCDP(0.125), releases=(selection(1.0),)).summary()
+    assert ": epsilon = 1, pure DP (epsilon = 0.9985 at delta = 1e-6, mu = 0.6239). " in pure
+    assert ": epsilon = 1 at delta = 1e-6. " in guarantee(ApproxDP(1.0, 1e-6), releases=(SAMPLED,)).summary()
 
 
 @pytest.mark.parametrize(

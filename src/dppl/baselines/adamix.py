@@ -45,11 +45,15 @@ class AdaMix(GradientClassifier):
 
     Parameters
     ----------
-    budget : GaussianDP, ZCDP or ApproxDP
+    budget : GaussianDP, ZCDP or ApproxDP, default=None
         What the whole fit may spend: a hundredth on the number of records, the rest on the gradients. With mu = 0 it is
         a model of the examples alone.
     classes : array-like of shape (n_classes,), default=None
         Public list of classes. None reads the list from `y`, which is not private, and warns.
+    epsilon : float, default=None
+        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
+    delta : float, default=None
+        See `epsilon`.
     steps : int, default=40
         Number of gradient steps; each gets the same share of the budget.
     learning_rate : float, default=None
@@ -128,9 +132,11 @@ class AdaMix(GradientClassifier):
 
     def __init__(
         self,
-        budget: Budget,
+        budget: Budget | None = None,
         classes: ArrayLike | None = None,
         *,
+        epsilon: float | None = None,
+        delta: float | None = None,
         steps: int = 40,
         learning_rate: float | None = None,
         momentum: float = 0.9,
@@ -145,6 +151,8 @@ class AdaMix(GradientClassifier):
         random_state: int | None = None,
     ) -> None:
         self.budget = budget
+        self.epsilon = epsilon
+        self.delta = delta
         self.classes = classes
         self.steps = steps
         self.learning_rate = learning_rate
@@ -175,11 +183,11 @@ class AdaMix(GradientClassifier):
             raise InputError(
                 "AdaMix starts from public examples of the classes; pass them as X_examples and y_examples."
             )
-        if self.budget.is_zero:
+        if self.resolved_budget.is_zero:
             return None
         gradient = self._gradient(lattice)
         squared = gradient.squared_sensitivity * (4 if self.adjacency == "replace-one" else 1)
-        size, noise = composition.split(self.budget, (SIZE_PERCENT, 100 - SIZE_PERCENT))
+        size, noise = composition.split(self.resolved_budget, (SIZE_PERCENT, 100 - SIZE_PERCENT))
         return _Mechanisms(
             gradient=gradient,
             noise=RepeatedGaussian.within(noise, squared, self.steps),

@@ -40,10 +40,14 @@ class FeatureCovariance(LinearClassifier):
 
     Parameters
     ----------
-    budget : GaussianDP, ZCDP or ApproxDP
+    budget : GaussianDP, ZCDP or ApproxDP, default=None
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
         Public list of classes. None reads the list from `y`, which is not private, and warns.
+    epsilon : float, default=None
+        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
+    delta : float, default=None
+        See `epsilon`.
     steps : int, default=10
         Number of gradients.
     learning_rate : float, default=4.0
@@ -115,9 +119,11 @@ class FeatureCovariance(LinearClassifier):
 
     def __init__(
         self,
-        budget: Budget,
+        budget: Budget | None = None,
         classes: ArrayLike | None = None,
         *,
+        epsilon: float | None = None,
+        delta: float | None = None,
         steps: int = 10,
         learning_rate: float = 4.0,
         covariance_share: float = 0.2,
@@ -131,6 +137,8 @@ class FeatureCovariance(LinearClassifier):
         random_state: int | None = None,
     ) -> None:
         self.budget = budget
+        self.epsilon = epsilon
+        self.delta = delta
         self.classes = classes
         self.steps = steps
         self.learning_rate = learning_rate
@@ -155,7 +163,7 @@ class FeatureCovariance(LinearClassifier):
 
     def _mechanism(self, lattice: Lattice, public: PublicData) -> _Mechanisms:
         replaces = self.adjacency == "replace-one"
-        for_gram, for_gradients = split(self.budget, (self.covariance_share, 1 - self.covariance_share))
+        for_gram, for_gradients = split(self.resolved_budget, (self.covariance_share, 1 - self.covariance_share))
         squared = SoftmaxGradient(lattice).squared_sensitivity
         return _Mechanisms(
             # q qᵀ and p pᵀ have the product (q·p)² ≥ 0, so their difference is no longer than √2·s².

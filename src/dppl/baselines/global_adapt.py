@@ -46,11 +46,15 @@ class GlobalAdapt(GradientClassifier):
 
     Parameters
     ----------
-    budget : GaussianDP, ZCDP or ApproxDP
+    budget : GaussianDP, ZCDP or ApproxDP, default=None
         What the whole fit may spend: a hundredth on the number of records, a hundredth on the counts of long gradients,
         the rest on the gradients.
     classes : array-like of shape (n_classes,), default=None
         Public list of classes. None reads the list from `y`, which is not private, and warns.
+    epsilon : float, default=None
+        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
+    delta : float, default=None
+        See `epsilon`.
     steps : int, default=40
         Number of gradient steps.
     learning_rate : float, default=None
@@ -135,9 +139,11 @@ class GlobalAdapt(GradientClassifier):
 
     def __init__(
         self,
-        budget: Budget,
+        budget: Budget | None = None,
         classes: ArrayLike | None = None,
         *,
+        epsilon: float | None = None,
+        delta: float | None = None,
         steps: int = 40,
         learning_rate: float | None = None,
         momentum: float = 0.9,
@@ -155,6 +161,8 @@ class GlobalAdapt(GradientClassifier):
         random_state: int | None = None,
     ) -> None:
         self.budget = budget
+        self.epsilon = epsilon
+        self.delta = delta
         self.classes = classes
         self.steps = steps
         self.learning_rate = learning_rate
@@ -184,7 +192,7 @@ class GlobalAdapt(GradientClassifier):
         gradient = self._gradient(lattice)
         squared = gradient.squared_sensitivity * (4 if self.adjacency == "replace-one" else 1)
         shares = (SIZE_PERCENT, _LONGER_PERCENT, 100 - SIZE_PERCENT - _LONGER_PERCENT)
-        size, longer, noise = composition.split(self.budget, shares)
+        size, longer, noise = composition.split(self.resolved_budget, shares)
         return _Mechanisms(
             gradient=gradient,
             noise=RepeatedGaussian.within(noise, squared, self.steps),

@@ -42,10 +42,14 @@ class LeastSquares(LinearClassifier):
 
     Parameters
     ----------
-    budget : GaussianDP, ZCDP or ApproxDP
+    budget : GaussianDP, ZCDP or ApproxDP, default=None
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
         Public list of classes. None reads the list from `y`, which is not private, and warns.
+    epsilon : float, default=None
+        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
+    delta : float, default=None
+        See `epsilon`.
     class_grams : bool, default=False
         Whether each class gets a Gram matrix of its own: n_classes·dim² numbers, whose noise takes about a minute per
         ten million to draw on one core.
@@ -115,9 +119,11 @@ class LeastSquares(LinearClassifier):
 
     def __init__(
         self,
-        budget: Budget,
+        budget: Budget | None = None,
         classes: ArrayLike | None = None,
         *,
+        epsilon: float | None = None,
+        delta: float | None = None,
         class_grams: bool = False,
         alpha: float = 1.0,
         ridge: float | None = None,
@@ -130,6 +136,8 @@ class LeastSquares(LinearClassifier):
         random_state: int | None = None,
     ) -> None:
         self.budget = budget
+        self.epsilon = epsilon
+        self.delta = delta
         self.classes = classes
         self.class_grams = class_grams
         self.alpha = alpha
@@ -162,7 +170,7 @@ class LeastSquares(LinearClassifier):
         # q qᵀ and p pᵀ have the product (q·p)² ≥ 0, so their difference is no longer than √2·s².
         grams = squared**2 * (2 if replaces else 1)
         equal = [1.0] * self._n_releases
-        parts = composition.split(self.budget, equal if self.split is None else self.split)
+        parts = composition.split(self.resolved_budget, equal if self.split is None else self.split)
         return _Mechanisms(
             sums=RoundedGaussian.within(parts[0], squared * (4 if replaces else 1)),
             gram=SymmetricRoundedGaussian.within(parts[1], grams),

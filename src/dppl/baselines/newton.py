@@ -41,10 +41,14 @@ class Newton(LinearClassifier):
 
     Parameters
     ----------
-    budget : GaussianDP, ZCDP or ApproxDP
+    budget : GaussianDP, ZCDP or ApproxDP, default=None
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
         Public list of classes. None reads the list from `y`, which is not private, and warns.
+    epsilon : float, default=None
+        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
+    delta : float, default=None
+        See `epsilon`.
     steps : int, default=3
         Number of gradients, and of Hessians for each class.
     learning_rate : float, default=1.0
@@ -115,9 +119,11 @@ class Newton(LinearClassifier):
 
     def __init__(
         self,
-        budget: Budget,
+        budget: Budget | None = None,
         classes: ArrayLike | None = None,
         *,
+        epsilon: float | None = None,
+        delta: float | None = None,
         steps: int = 3,
         learning_rate: float = 1.0,
         hessian_share: float = 0.5,
@@ -131,6 +137,8 @@ class Newton(LinearClassifier):
         random_state: int | None = None,
     ) -> None:
         self.budget = budget
+        self.epsilon = epsilon
+        self.delta = delta
         self.classes = classes
         self.steps = steps
         self.learning_rate = learning_rate
@@ -155,7 +163,7 @@ class Newton(LinearClassifier):
 
     def _mechanism(self, lattice: Lattice, public: PublicData) -> _Mechanisms:
         replaces = self.adjacency == "replace-one"
-        for_hessians, for_gradients = split(self.budget, (self.hessian_share, 1 - self.hessian_share))
+        for_hessians, for_gradients = split(self.resolved_budget, (self.hessian_share, 1 - self.hessian_share))
         # The product of two records' matrices is never negative, so their difference is no longer than √2 of a bound.
         hessian = SoftmaxCurvature(lattice).squared_sensitivity * (2 if replaces else 1)
         gradient = SoftmaxGradient(lattice).squared_sensitivity * (4 if replaces else 1)

@@ -40,10 +40,14 @@ class LinearProbe(GradientClassifier):
 
     Parameters
     ----------
-    budget : GaussianDP, ZCDP or ApproxDP
+    budget : GaussianDP, ZCDP or ApproxDP, default=None
         What the whole fit may spend. ApproxDP with `sampling_rate` below 1.
     classes : array-like of shape (n_classes,), default=None
         Public list of classes. None reads the list from `y`, which is not private, and warns.
+    epsilon : float, default=None
+        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
+    delta : float, default=None
+        See `epsilon`.
     steps : int, default=40
         Number of gradient steps; each gets the same share of the budget.
     learning_rate : float, default=None
@@ -127,9 +131,11 @@ class LinearProbe(GradientClassifier):
 
     def __init__(
         self,
-        budget: Budget,
+        budget: Budget | None = None,
         classes: ArrayLike | None = None,
         *,
+        epsilon: float | None = None,
+        delta: float | None = None,
         steps: int = 40,
         learning_rate: float | None = None,
         momentum: float = 0.9,
@@ -146,6 +152,8 @@ class LinearProbe(GradientClassifier):
         random_state: int | None = None,
     ) -> None:
         self.budget = budget
+        self.epsilon = epsilon
+        self.delta = delta
         self.classes = classes
         self.steps = steps
         self.learning_rate = learning_rate
@@ -185,13 +193,13 @@ class LinearProbe(GradientClassifier):
         gradient = self._gradient(lattice)
         squared = gradient.squared_sensitivity * (4 if self.adjacency == "replace-one" else 1)
         if self.sampling_rate < 1:
-            sampled = SampledGaussian.within(self.budget, squared, self.steps, self.sampling_rate)
+            sampled = SampledGaussian.within(self.resolved_budget, squared, self.steps, self.sampling_rate)
             return _Mechanisms(gradient=gradient, noise=sampled, size=None)
         if self.batch_size is not None:
             return _Mechanisms(
-                gradient=gradient, noise=RepeatedGaussian.within(self.budget, squared, self.steps), size=None
+                gradient=gradient, noise=RepeatedGaussian.within(self.resolved_budget, squared, self.steps), size=None
             )
-        parts = composition.split(self.budget, (SIZE_PERCENT, 100 - SIZE_PERCENT))
+        parts = composition.split(self.resolved_budget, (SIZE_PERCENT, 100 - SIZE_PERCENT))
         return _Mechanisms(
             gradient=gradient,
             noise=RepeatedGaussian.within(parts[1], squared, self.steps),

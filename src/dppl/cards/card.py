@@ -8,7 +8,7 @@ from typing import Any
 
 from dppl.estimators.public_data import ExamplesKept
 from dppl.privacy import Guarantee, Release
-from dppl.privacy.guarantee import USUAL_DELTA
+from dppl.privacy.budgets import USUAL_DELTA
 from dppl.privacy.words import in_a_row
 
 _MOST_CLASSES = 50

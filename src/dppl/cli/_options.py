@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ import typer
 
 from dppl.cli._output import note
 from dppl.embedding import KINDS
-from dppl.errors import ParameterError
+from dppl.errors import ParameterError, WeakBudgetWarning
 from dppl.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
 
 # Panels of the help.
@@ -69,8 +70,6 @@ FLAGS = {
     "x": "--x",
     "y": "--y",
 }
-# Larger deltas get a note. A fixed number, since what is printed must not depend on the number of records.
-_LARGEST_DELTA = 1e-3
 
 
 def option(metavar: str, text: str, panel: str | None = None, *names: str, **limits: Any) -> Any:
@@ -83,6 +82,7 @@ Model = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+WholeJson = Annotated[bool, typer.Option("--json", help="Print the whole guarantee as JSON, as `dppl show --json`.")]
 
 # A table of embeddings.
 Table = Annotated[
@@ -180,7 +180,7 @@ def budget_from_options(
         If delta is too large for `max_records`.
     """
     if sum(value is not None for value in (mu, rho, epsilon)) != 1:
-        raise ParameterError("name exactly one budget: --mu M, --rho R, --epsilon E --delta D, or --epsilon E.")
+        raise ParameterError("name exactly one budget: --epsilon E --delta D, --mu M, --rho R, or --epsilon E.")
     if max_records is not None and delta is None:
         raise ParameterError("--max-records only checks --delta; without --delta it has no effect.")
     if epsilon is None and delta is not None:
@@ -192,12 +192,11 @@ def budget_from_options(
         budget = ZCDP(rho)
     else:
         assert epsilon is not None
-        budget = PureDP(epsilon) if delta is None else ApproxDP(epsilon, delta, max_records)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always", WeakBudgetWarning)
+            budget = PureDP(epsilon) if delta is None else ApproxDP(epsilon, delta, max_records)
+        for warning in said:
+            note(str(warning.message))
     if budget.is_weak:
         note(budget.weakness)
-    if isinstance(budget, ApproxDP) and budget.delta > _LARGEST_DELTA:
-        note(
-            f"delta = {budget.delta:g} is too large for most data: with a delta of 1 / number of records or more, a "
-            "mechanism may publish a whole record. Choose one far below that, for instance 1e-6."
-        )
     return budget

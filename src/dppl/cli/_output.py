@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -64,6 +65,13 @@ def print_lines(lines: Iterable[object]) -> None:
     while content:
         content = content[stream.write(content) or 0 :]
     stream.flush()
+
+
+def print_promise(guarantee: Guarantee, model: Path) -> None:
+    """Say in four lines what a model promises, and where all of it stands."""
+    for heading, text in guarantee.in_short():
+        typer.echo(f"{heading}: {printable(text)}")
+    typer.echo(f"All of it: dppl show {printable(model)} (--json for machines)")
 
 
 def numbers(guarantee: Guarantee, delta: float | None = None) -> Padding:

@@ -10,15 +10,14 @@ import typer
 from rich.table import Table
 
 from dppl._files import write_atomically
-from dppl.cli._output import console, numbers
+from dppl.cli._output import console, print_promise
 from dppl.cli._progress import progress_bar
 from dppl.data import Sample, load_messages, load_sample, write_table
 from dppl.data.messages import INTENTS, NEW_MESSAGES
 from dppl.errors import ParameterError
 from dppl.experiments.demo import IMBALANCE_RATIOS, PAPER_EPSILONS, PRIVATE, REFERENCE, SEEDS, Average, compare, n_fits
 from dppl.privacy import GaussianDP
-from dppl.privacy.budgets import rounded_up
-from dppl.privacy.guarantee import USUAL_DELTA
+from dppl.privacy.budgets import USUAL_DELTA, rounded_up
 from dppl.prototypes import SoftmaxPrototypes
 
 _DEFAULT_FOLDER = "dppl-demo"
@@ -51,8 +50,7 @@ def demo(
         f"\n[bold]One model for release[/bold], {_RELEASED}; noise from the operating system: test accuracy "
         f"{accuracy:.3f}.\n"
     )
-    screen.print(model.guarantee_.summary(), markup=False)
-    screen.print(numbers(model.guarantee_))
+    print_promise(model.guarantee_, folder / "model.safetensors")
     screen.print(f"\n[bold]Saved[/bold] in {folder}/. Type next:\n")
     for line in _next_steps(folder):
         screen.print(f"  {line}", soft_wrap=True)

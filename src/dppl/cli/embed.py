@@ -136,9 +136,9 @@ def how_to_label(records: Source) -> str:
     return "name a file with one label per line with --labels" if kind == "text" else "name their column with --y"
 
 
-def tell_report(report: Path) -> None:
-    """Say where records are listed that were left out, whether there are any or not."""
-    typer.echo(f"Records that cannot be used, if any, are listed for their owner only in {printable(report)}")
+def tell_report(report: Path, *, err: bool = False) -> None:
+    """Say where records are listed that were left out, whether there are any or not; on stderr with `err`."""
+    typer.echo(f"Records that cannot be used, if any, are listed for their owner only in {printable(report)}", err=err)
 
 
 @contextmanager

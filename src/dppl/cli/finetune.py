@@ -13,11 +13,12 @@ import typer
 from dppl import _validate
 from dppl.cli import _options as options
 from dppl.cli._options import DATA, ENCODER, METHOD, budget_from_options, option
-from dppl.cli._output import console, note, numbers, printable
+from dppl.cli._output import note, print_json, print_promise, printable
 from dppl.cli._paths import check_inputs, check_output, required_classes
 from dppl.cli._progress import embedding_bar, training_bar, working
 from dppl.cli.embed import how_to_label, resumable, tell_report
 from dppl.cli.ledger import open_account
+from dppl.cli.show import whole
 from dppl.cli.train import check_folder, checkable
 from dppl.data import read_classes
 from dppl.embedding import Columns, Source, open_source
@@ -60,6 +61,10 @@ def finetune(
     kind: options.Kind = "auto",
     split: options.Split = None,
     unknown_labels: options.UnknownLabels = "error",
+    epsilon: Annotated[
+        float | None, option("E", "Approximate DP. Needs --delta: Gaussian noise is never pure DP.", options.BUDGET)
+    ] = None,
+    delta: options.Delta = None,
     mu: Annotated[
         float | None,
         option(
@@ -70,10 +75,6 @@ def finetune(
         ),
     ] = None,
     rho: options.Rho = None,
-    epsilon: Annotated[
-        float | None, option("E", "Approximate DP. Needs --delta: Gaussian noise is never pure DP.", options.BUDGET)
-    ] = None,
-    delta: options.Delta = None,
     max_records: options.MaxRecords = None,
     train: Annotated[
         str,
@@ -126,6 +127,7 @@ def finetune(
     partition: options.Partition = None,
     seed: options.Seed = None,
     force: options.Force = False,
+    as_json: options.WholeJson = False,
 ) -> None:
     r"""Train weights of a public network privately on images, and save them.
 
@@ -211,8 +213,8 @@ def finetune(
             ledger=account,
             partition=partition,
         )
-    _print_summary(model, out, needs_code=is_code(network))
-    tell_report(report)
+    _print_summary(model, out, needs_code=is_code(network), as_json=as_json)
+    tell_report(report, err=as_json)
 
 
 def _sampling_rate(rate: float | None, budget: Budget, ledger: str | None) -> float:
@@ -244,12 +246,12 @@ def _watched(stage: Source | Guarantee) -> Iterator[Callable[[int], object] | No
             yield progress
 
 
-def _print_summary(model: SparseFinetuner, out: Path, *, needs_code: bool) -> None:
+def _print_summary(model: SparseFinetuner, out: Path, *, needs_code: bool, as_json: bool) -> None:
     """Say what was released. Everything here is in the model file, or was public before."""
-    typer.echo(f"SparseFinetuner: {len(model.classes_)} classes, trained {', '.join(model.train)}, {model.budget}.")
+    if as_json:
+        print_json(whole(out))
+        return
     code = " --encoder URI, which names the network" if needs_code else ""
-    typer.echo(f"Saved to {printable(out)}. Next: dppl predict {printable(out)} DATA{code}")
-    typer.echo()
-    console().print(printable(model.guarantee_.summary()))
-    console().print(numbers(model.guarantee_))
-    typer.echo(f"The whole guarantee: dppl show {printable(out)}, or with --json for machines")
+    kind = f"SparseFinetuner: {len(model.classes_)} classes, trained {', '.join(model.train)}."
+    typer.echo(f"{kind} Saved to {printable(out)}. Next: dppl predict {printable(out)} DATA{code}")
+    print_promise(model.guarantee_, out)

@@ -11,7 +11,7 @@ from dppl import _validate
 from dppl.cli import _options as options
 from dppl.cli._methods import build, check_examples, chosen_method, method_option
 from dppl.cli._options import DATA, METHOD, budget_from_options, option
-from dppl.cli._output import console, numbers, printable
+from dppl.cli._output import print_json, print_promise, printable
 from dppl.cli._paths import (
     check_inputs,
     check_output,
@@ -22,6 +22,7 @@ from dppl.cli._paths import (
 )
 from dppl.cli._progress import working
 from dppl.cli.ledger import open_account
+from dppl.cli.show import whole
 from dppl.data import read_classes, read_table
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
@@ -78,10 +79,10 @@ def fit(
     x: options.X = "x",
     y: options.Y = "y",
     unknown_labels: options.UnknownLabels = "error",
-    mu: options.Mu = None,
-    rho: options.Rho = None,
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
+    mu: options.Mu = None,
+    rho: options.Rho = None,
     max_records: options.MaxRecords = None,
     method: _Method = "auto",
     adjacency: options.Adjacency = "add-remove",
@@ -97,6 +98,7 @@ def fit(
     partition: options.Partition = None,
     seed: options.Seed = None,
     force: options.Force = False,
+    as_json: options.WholeJson = False,
 ) -> None:
     r"""Train a private classifier and save it as one file that may be published.
 
@@ -107,13 +109,13 @@ def fit(
     For example:
 
       dppl fit train.npz --classes classes.txt --public web.npz \
-        --mu 1 --out my.safetensors
+        --epsilon 1 --delta 1e-6 --out my.safetensors
 
       dppl fit train.npz --classes classes.txt --examples named.npz \
-        --mu 0.2 --out my.safetensors
+        --epsilon 1 --delta 1e-6 --out my.safetensors
 
       dppl fit train.npy --labels y.txt --classes classes.txt \
-        --epsilon 1 --delta 1e-6 --out my.safetensors
+        --mu 0.5 --out my.safetensors
 
       dppl fit train.parquet --classes classes.txt --public web.parquet \
         --epsilon 1 --out my.safetensors
@@ -160,7 +162,7 @@ def fit(
             partition=partition,
         )
     workflow.save(model, out, overwrite=force)
-    print_summary(model, out)
+    print_summary(model, out, as_json=as_json)
 
 
 def _parsed_clip(text: str | None) -> str | tuple[float, float] | None:
@@ -182,15 +184,13 @@ def _parsed_rotation(text: str | None) -> str | int | None:
         raise ParameterError(f"--rotation must be auto or an integer; got {text!r}.") from None
 
 
-def print_summary(model: EmbeddingClassifier, out: Path, *, needs_code: bool = False) -> None:
+def print_summary(model: EmbeddingClassifier, out: Path, *, as_json: bool, needs_code: bool = False) -> None:
     """Say what was released. Everything here is in the model file, or was public before."""
-    kind, count = type(model).__name__, len(model.classes_)
-    typer.echo(f"{kind}: {count} classes, {model.n_features_in_} features, {model.budget}, {model.adjacency}.")
-    if model.examples_ is not None:
-        typer.echo(f"Started from public examples: {model.examples_}.")
+    if as_json:
+        print_json(whole(out))
+        return
+    kind = f"{type(model).__name__}: {len(model.classes_)} classes, {model.n_features_in_} features, {model.adjacency}."
+    started = "" if model.examples_ is None else f" Started from public examples: {model.examples_}."
     code = " --encoder URI, as here" if needs_code else ""
-    typer.echo(f"Saved to {printable(out)}. Next: dppl predict {printable(out)} DATA{code}")
-    typer.echo()
-    console().print(printable(model.guarantee_.summary()))
-    console().print(numbers(model.guarantee_))
-    typer.echo(f"The whole guarantee: dppl show {printable(out)}, or with --json for machines")
+    typer.echo(f"{kind}{started} Saved to {printable(out)}. Next: dppl predict {printable(out)} DATA{code}")
+    print_promise(model.guarantee_, out)

@@ -17,8 +17,7 @@ from dppl.cli._output import console, print_json, printable
 from dppl.errors import LedgerError, ParameterError
 from dppl.privacy import GaussianDP
 from dppl.privacy._account import worth_showing
-from dppl.privacy.budgets import as_typed, rounded_up
-from dppl.privacy.guarantee import USUAL_DELTA
+from dppl.privacy.budgets import USUAL_DELTA, as_typed, rounded_up
 from dppl.privacy.ledger import RELEASED, Ledger, accounts
 from dppl.privacy.names import refuse_look_alike
 
@@ -60,9 +59,9 @@ def create(
 
     For example:
 
-      dppl ledger create ledger.db --dataset wards --mu 2
+      dppl ledger create ledger.db --dataset wards --epsilon 4 --delta 1e-6
 
-      dppl ledger create ledger.db --dataset trial --epsilon 4 --delta 1e-6
+      dppl ledger create ledger.db --dataset trial --mu 1
     """
     if "://" not in file and not Path(file).resolve().parent.is_dir():
         raise ParameterError(f"FILE must lie in an existing folder; {Path(file).parent} is not one; create it first.")

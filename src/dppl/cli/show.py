@@ -92,22 +92,31 @@ def show(
     if (sheet, x, identity, split, kind) != (None, None, None, None, "auto"):
         raise ParameterError("--sheet, --x, --id, --format and --split go with --public POOL; name it too.")
     fitted = opened(model)
-    if as_card or as_json:
-        content = fitted.description if isinstance(fitted, Finetuned) else describe(model)
     if as_card:
-        typer.echo(model_card(content, sha256=_hash(model)), nl=False)
+        typer.echo(model_card(_description(model, fitted), sha256=_hash(model)), nl=False)
         return
     if as_json:
-        implied = Guarantee.from_dict(content["guarantee"]).implied(delta)
-        print_json({**content, "implied": implied, "file_sha256": _hash(model)})
+        print_json(whole(model, delta))
         return
     _print(fitted, _hash(model), delta)
+
+
+def whole(model: Path, delta: float | None = None) -> dict[str, Any]:
+    """Return everything that a model file says, and what follows from it, JSON-ready."""
+    content = _description(model, opened(model))
+    implied = Guarantee.from_dict(content["guarantee"]).implied(delta)
+    return {**content, "implied": implied, "file_sha256": _hash(model)}
+
+
+def _description(model: Path, fitted: EmbeddingClassifier | Finetuned) -> dict[str, Any]:
+    return fitted.description if isinstance(fitted, Finetuned) else describe(model)
 
 
 def _print(fitted: EmbeddingClassifier | Finetuned, sha256: str, delta: float | None) -> None:
     screen = console()
     guarantee = fitted.guarantee_
-    for name, value in [*_facts(fitted), ("unit", guarantee.unit), ("sha256", sha256)]:
+    budget = ("budget", guarantee.budget)
+    for name, value in [*_facts(fitted), budget, ("unit", guarantee.unit), ("sha256", sha256)]:
         screen.print(f"{name:<11} {printable(value)}")
     screen.print()
     screen.print(printable(guarantee.summary()))

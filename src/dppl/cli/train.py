@@ -66,10 +66,10 @@ def train(
         str | None, option("NAME", "Column of texts or images in POOL. Default as for --x.", DATA)
     ] = None,
     unknown_labels: options.UnknownLabels = "error",
-    mu: options.Mu = None,
-    rho: options.Rho = None,
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
+    mu: options.Mu = None,
+    rho: options.Rho = None,
     max_records: options.MaxRecords = None,
     method: _Method = "auto",
     prototypes: options.Prototypes = None,
@@ -85,6 +85,7 @@ def train(
     partition: options.Partition = None,
     seed: options.Seed = None,
     force: options.Force = False,
+    as_json: options.WholeJson = False,
 ) -> None:
     r"""Embed images or texts, train a private classifier, and save it.
 
@@ -101,7 +102,8 @@ def train(
         --epsilon 1 --delta 1e-6 --out my.safetensors
 
       dppl train mails.csv --encoder minilm --classes classes.txt \
-        --describe sentences.csv --mu 0.2 --out my.safetensors
+        --describe sentences.csv --epsilon 1 --delta 1e-6 \
+        --out my.safetensors
 
       dppl train scans/ --encoder vit-b-16 --public photos/ \
         --classes classes.txt --mu 1 --out my.safetensors
@@ -153,10 +155,11 @@ def train(
             partition=partition,
             watch=partial(_watched, folder),
         )
-    print_summary(estimator, out, needs_code=is_code(encoder))  # when all is done, for whoever reads it may go away
+    # When all is done, for whoever reads it may go away.
+    print_summary(estimator, out, as_json=as_json, needs_code=is_code(encoder))
     if describe == "auto" and takes_examples(estimator) and model.modality == "text":
-        typer.echo(_NAMES if examples is not None else _NO_NAMES)
-    tell_report(report)
+        typer.echo(_NAMES if examples is not None else _NO_NAMES, err=as_json)
+    tell_report(report, err=as_json)
 
 
 @contextmanager

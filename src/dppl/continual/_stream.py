@@ -31,6 +31,7 @@ from dppl.estimators.repeats import warn_of_uncounted_fits
 from dppl.lattice import Lattice, RowSource
 from dppl.mechanisms import Randomness, randomness
 from dppl.privacy import Budget, Cost, Guarantee
+from dppl.privacy.budgets import resolved_budget
 from dppl.privacy.composition import total_budget
 from dppl.privacy.guarantee import SEVERAL_RECORDS
 
@@ -146,8 +147,8 @@ class ContinualClassifier(EmbeddingClassifier):
         self.check_parameters()
         if self.classes is None:
             raise ParameterError("classes must be the public list of the classes of all tasks; got None.")
-        if self.budget.is_weak:
-            warnings.warn(self.budget.weakness, WeakBudgetWarning, stacklevel=2)
+        if self.resolved_budget.is_weak:
+            warnings.warn(self.resolved_budget.weakness, WeakBudgetWarning, stacklevel=2)
         if ledger is None:
             warn_of_uncounted_fits()
         # A copy, so that another thread that learns a task meanwhile changes nothing that is read here.
@@ -206,7 +207,7 @@ class ContinualClassifier(EmbeddingClassifier):
             check_same_promise(earlier.guarantee_, self._of_tasks(guarantee, earlier.n_tasks_))
             # A total beyond all use is refused before it is paid, and one of hardly any meaning warns.
             total = self._of_tasks(guarantee, earlier.n_tasks_ + 1).budget
-            if total.is_weak and not self.budget.is_weak:
+            if total.is_weak and not self.resolved_budget.is_weak:
                 warnings.warn(total.weakness, WeakBudgetWarning, stacklevel=4)
         return replace(plan, guarantee=guarantee)
 
@@ -221,7 +222,9 @@ class ContinualClassifier(EmbeddingClassifier):
     def _task_budget(self) -> Budget | None:
         """What each task may spend, where the statement is of more than one."""
         fitted = self._fitted_with  # parameters that were set after the fit have no part in it
-        return fitted["budget"] if fitted.get("tasks", self.tasks) == "overlapping" else None
+        if fitted.get("tasks", self.tasks) != "overlapping":
+            return None
+        return resolved_budget(*(fitted[name] for name in ("budget", "epsilon", "delta")))
 
     @property
     def _relation(self) -> Relation:

@@ -47,11 +47,15 @@ class ContinualPrototypes(ContinualClassifier):
 
     Parameters
     ----------
-    budget : GaussianDP, ZCDP or ApproxDP
+    budget : GaussianDP, ZCDP or ApproxDP, default=None
         What each task may spend. Where tasks are disjoint, this is also what a record pays in all.
     classes : array-like of shape (n_classes,), default=None
         Public list of all classes of all tasks; `partial_fit` needs it. Classes that never come cost hardly any
         accuracy, so a list that is too long is the safe choice. With None, `fit` reads the list from `y`, and warns.
+    epsilon : float, default=None
+        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
+    delta : float, default=None
+        See `epsilon`.
     tasks : {"disjoint", "overlapping"}, default="disjoint"
         Whether a record is in one task, or a person may have a record in each of several. The costs of tasks that
         overlap add up, and the guarantee states the total so far.
@@ -144,9 +148,11 @@ class ContinualPrototypes(ContinualClassifier):
 
     def __init__(
         self,
-        budget: Budget,
+        budget: Budget | None = None,
         classes: ArrayLike | None = None,
         *,
+        epsilon: float | None = None,
+        delta: float | None = None,
         tasks: str = "disjoint",
         noise: str = "independent",
         max_tasks: int | None = None,
@@ -159,6 +165,8 @@ class ContinualPrototypes(ContinualClassifier):
         random_state: int | None = None,
     ) -> None:
         self.budget = budget
+        self.epsilon = epsilon
+        self.delta = delta
         self.classes = classes
         self.tasks = tasks
         self.noise = noise
@@ -267,7 +275,7 @@ class ContinualPrototypes(ContinualClassifier):
 
     def _mechanism(self, lattice: Lattice, public: PublicData) -> RoundedGaussian:
         growth = 1 if self.noise == "independent" else self._factor.squared_norm
-        return RoundedGaussian.within(self.budget, lattice.squared_norm * Fraction(growth))
+        return RoundedGaussian.within(self.resolved_budget, lattice.squared_norm * Fraction(growth))
 
     def _releases(self, mechanism: RoundedGaussian, n_classes: int, dim: int) -> tuple[Release, ...]:
         if self.noise == "independent":

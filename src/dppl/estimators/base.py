@@ -29,6 +29,7 @@ from dppl.estimators.repeats import count_fit, warn_of_uncounted_fits
 from dppl.lattice import Lattice, RowSource, iter_blocks
 from dppl.mechanisms import Randomness, randomness
 from dppl.privacy import Budget, Guarantee, Release
+from dppl.privacy.budgets import resolved_budget
 from dppl.privacy.guarantee import ADJACENCIES, ALWAYS_UNCOVERED
 
 if TYPE_CHECKING:
@@ -53,7 +54,10 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     public inputs; the charge; then private rows, which enter a mechanism and nothing else.
     """
 
-    budget: Budget
+    budget: Budget | None
+    # In place of a budget; readers of old files have neither.
+    epsilon: float | None = None
+    delta: float | None = None
     classes: ArrayLike | None
     adjacency: str
     pool: int
@@ -77,6 +81,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     _ROTATIONS: ClassVar[tuple[int | None, ...]] = (None,)
     # Whether it takes public examples of the classes.
     _STARTS_FROM_EXAMPLES: ClassVar[bool] = False
+    # Whether it can spend a budget of pure DP.
+    _PURE: ClassVar[bool] = False
 
     def fit(
         self,
@@ -130,8 +136,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             If arrays do not fit together, or a label lies outside `classes`.
         """
         self.check_parameters()
-        if self.budget.is_weak:
-            warnings.warn(self.budget.weakness, WeakBudgetWarning, stacklevel=2)
+        if self.resolved_budget.is_weak:
+            warnings.warn(self.resolved_budget.weakness, WeakBudgetWarning, stacklevel=2)
         public = PublicArguments.of(X_public, X_examples, y_examples)
         if ledger is None:
             warn_of_uncounted_fits()
@@ -307,6 +313,17 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         public = PublicArguments.of(X_public, X_examples, y_examples).checked(n_features, classes)
         return self._planned(classes, public, n_features)
 
+    @property
+    def resolved_budget(self) -> Budget:
+        """What a fit may spend: `budget`, or what `epsilon` and `delta` make of it.
+
+        Raises
+        ------
+        ParameterError
+            If not exactly one of them is given.
+        """
+        return resolved_budget(self.budget, self.epsilon, self.delta, pure=self._PURE)
+
     def to_bytes(self) -> bytes:
         """Return the content of the model file that `save` writes."""
         check_is_fitted(self, self._RELEASED)
@@ -340,7 +357,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         lattice = self.public_lattice(n_features, public.rows)
         mechanism = self._mechanism(lattice, public)
         guarantee = Guarantee(
-            budget=self.budget,
+            budget=self.resolved_budget,
             adjacency=self.adjacency,
             neighbours=self._neighbours(),
             releases=self._releases(mechanism, len(classes), lattice.dim),
@@ -414,7 +431,9 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if ledger is None or not guarantee.releases:
             return guarantee, None
         # Not the seed: whoever reads the ledger could take the noise out again.
-        parameters = {name: as_json(value) for name, value in self._fitted_with.items() if name != "random_state"}
+        left_out = ("random_state", "budget", "epsilon", "delta")
+        parameters = {name: as_json(value) for name, value in self._fitted_with.items() if name not in left_out}
+        parameters["budget"] = self.resolved_budget.to_dict()
         entry = ledger.charge(guarantee, estimator=type(self).__name__, parameters=parameters, partition=partition)
         return replace(guarantee, ledger_entry=f"{entry.dataset}, release {entry.number}"), entry
 
@@ -438,17 +457,13 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for name in _OF_SOME:
             if name in vars(self) and name not in known:
                 raise ParameterError(f"{type(self).__name__} has no parameter {name}; take it off the estimator again.")
-        if not isinstance(self.budget, Budget):
-            raise ParameterError(
-                "budget must be GaussianDP(mu), ZCDP(rho), ApproxDP(epsilon, delta) or PureDP(epsilon), since a number "
-                f"means nothing without its notion; got {self.budget!r}."
-            )
-        if self.budget.is_zero and not self._STARTS_FROM_EXAMPLES:
+        budget = self.resolved_budget
+        if budget.is_zero and not self._STARTS_FROM_EXAMPLES:
             raise BudgetError(
-                f"{self.budget} lets nothing be released, so {type(self).__name__} has nothing to fit; "
+                f"{budget} lets nothing be released, so {type(self).__name__} has nothing to fit; "
                 "SoftmaxPrototypes makes a model of public examples alone of it."
             )
-        if self.budget.is_zero and self.classes is None:
+        if budget.is_zero and self.classes is None:
             raise ParameterError("classes must be the public list of classes where nothing private is read; got None.")
         _validate.one_of(ADJACENCIES, adjacency=self.adjacency)
         _validate.one_of(reading.UNKNOWN_LABELS, unknown_labels=self.unknown_labels)

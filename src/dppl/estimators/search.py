@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dppl.privacy.ledger import Ledger, LedgerEntry
 
 SCORINGS = ("accuracy", "balanced")
-_FIXED = ("budget", "classes", "adjacency", "unknown_labels", "random_state")
+_FIXED = ("budget", "epsilon", "delta", "classes", "adjacency", "unknown_labels", "random_state")
 _ROWS = 4096
 
 
@@ -261,7 +261,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ParameterError(
                 f"estimator must be a dppl classifier of embeddings; got {type(self.estimator).__name__}."
             )
-        budget = self.estimator.budget
+        budget = self.estimator.resolved_budget
         if not isinstance(budget, ApproxDP):
             raise BudgetError(
                 f"a search is accounted in Rényi divergences, which end in approximate DP; got {budget!r}. Give the "
@@ -287,7 +287,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return an unfitted candidate that may spend what one run may."""
         seed = None if source.fit_for_release else source.bits(31)
         candidate: EmbeddingClassifier = clone(self.estimator)
-        candidate.set_params(budget=ZCDP(rho), random_state=seed, **parameters)
+        candidate.set_params(budget=ZCDP(rho), epsilon=None, delta=None, random_state=seed, **parameters)
         candidate.check_parameters()
         return candidate
 

@@ -15,8 +15,7 @@ from dppl.experiments.methods import ALL_METHODS, label
 from dppl.experiments.results import Result
 from dppl.experiments.streams import Stream
 from dppl.privacy import GaussianDP
-from dppl.privacy.budgets import rounded_up
-from dppl.privacy.guarantee import USUAL_DELTA
+from dppl.privacy.budgets import USUAL_DELTA, rounded_up
 
 BALANCED = "balanced_accuracy"
 TUNED = "tuned on private data, not covered"

@@ -28,7 +28,7 @@ from dppl.finetune.sparse import SparseFinetuner
 from dppl.finetune.trainer import DPTrainer, TrainingPlan, records_of, weights_of
 from dppl.lattice.tensors import as_numpy
 from dppl.privacy import Budget, Guarantee, Ledger
-from dppl.privacy.budgets import budget_from_dict
+from dppl.privacy.budgets import budget_from_dict, resolved_budget
 
 __all__ = ["FilmEnsemble"]
 
@@ -52,11 +52,15 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     module : torch.nn.Module
         Public network, with group or layer normalisation; see `to_group_norm`. It is not changed.
-    budget : ApproxDP, GaussianDP or ZCDP
+    budget : ApproxDP, GaussianDP or ZCDP, default=None
         What each task may spend; ApproxDP with a `sampling_rate` below 1. Where tasks are disjoint, it is also what a
         record pays in all.
-    classes : array-like of shape (n_classes,)
+    classes : array-like of shape (n_classes,), default=None
         Public list of all classes of all tasks.
+    epsilon : float, default=None
+        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
+    delta : float, default=None
+        See `epsilon`.
     options : dict, default=None
         Of `SparseFinetuner`: `head`, `batch_size`, `sampling_rate`, `epochs`, `warmup_epochs`, `head_learning_rate`,
         `learning_rate`, `momentum`, `clip` or `block`. Each task is trained with them.
@@ -115,9 +119,11 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         module: Any,
-        budget: Budget,
-        classes: ArrayLike,
+        budget: Budget | None = None,
+        classes: ArrayLike | None = None,
         *,
+        epsilon: float | None = None,
+        delta: float | None = None,
         options: dict[str, Any] | None = None,
         scores: str = "normalised",
         tasks: str = "disjoint",
@@ -126,6 +132,8 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.module = module
         self.budget = budget
+        self.epsilon = epsilon
+        self.delta = delta
         self.classes = classes
         self.options = options
         self.scores = scores
@@ -339,7 +347,7 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         described = {
             "module": model_file.module_digest(self.module),
-            "budget": self.budget.to_dict(),
+            "budget": resolved_budget(self.budget, self.epsilon, self.delta).to_dict(),
             "classes": classes.tolist(),
             "options": {name: as_json(getattr(finetuner, name)) for name in _OPTIONS},
             "scores": self.scores,
@@ -357,7 +365,8 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _finetuner(self, options: dict[str, Any], **further: Any) -> SparseFinetuner:
         options = {**options, "train": ("head", "norm"), "unknown_labels": self.unknown_labels, **further}
-        return SparseFinetuner(self.module, self.budget, self.classes, **options)
+        budget = resolved_budget(self.budget, self.epsilon, self.delta)
+        return SparseFinetuner(self.module, budget, self.classes, **options)
 
     def _plan(
         self, finetuner: SparseFinetuner, described: dict[str, Any], allowed: reading.Codes

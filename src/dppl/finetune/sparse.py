@@ -24,6 +24,7 @@ from dppl.finetune.networks import Network, load_network
 from dppl.finetune.selection import PARTS, Selection, check_module, head_of, select_weights
 from dppl.finetune.trainer import DPTrainer, TrainingPlan, records_of
 from dppl.privacy import ApproxDP, Budget, Guarantee, Ledger
+from dppl.privacy.budgets import resolved_budget
 
 __all__ = ["SparseFinetuner", "usual_sampling_rate"]
 
@@ -40,10 +41,14 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     module : torch.nn.Module
         Public network, with group or layer normalisation; see `to_group_norm`. It is not changed.
-    budget : ApproxDP, GaussianDP or ZCDP
+    budget : ApproxDP, GaussianDP or ZCDP, default=None
         What the training may spend; ApproxDP with `sampling_rate` below 1.
-    classes : array-like of shape (n_classes,)
-        Public list of classes.
+    classes : array-like of shape (n_classes,), default=None
+        Public list of classes; a fit needs it.
+    epsilon : float, default=None
+        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
+    delta : float, default=None
+        See `epsilon`.
     sparsity : float, default=0.01
         Share of the convolutions' weights that is trained, see `select_weights`. No budget covers choosing it by
         private data.
@@ -117,9 +122,11 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         module: Any,
-        budget: Budget,
-        classes: ArrayLike,
+        budget: Budget | None = None,
+        classes: ArrayLike | None = None,
         *,
+        epsilon: float | None = None,
+        delta: float | None = None,
         sparsity: float = 0.01,
         train: Collection[str] = PARTS,
         head: str | None = None,
@@ -138,6 +145,8 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.module = module
         self.budget = budget
+        self.epsilon = epsilon
+        self.delta = delta
         self.classes = classes
         self.sparsity = sparsity
         self.train = train
@@ -320,7 +329,8 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _prepared(self, ledger: Ledger | None = None) -> tuple[NDArray[Any], DPTrainer]:
         """Return the class list and the trainer of a network with a new head, from parameters and public inputs."""
-        rate = usual_sampling_rate(self.budget, ledger) if self.sampling_rate is None else self.sampling_rate
+        budget = resolved_budget(self.budget, self.epsilon, self.delta)
+        rate = usual_sampling_rate(budget, ledger) if self.sampling_rate is None else self.sampling_rate
         _validate.positive(
             epochs=self.epochs, learning_rate=self.learning_rate, head_learning_rate=self.head_learning_rate
         )
@@ -339,7 +349,7 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         trainer = DPTrainer(
             module,
             selection,
-            self.budget,
+            budget,
             steps=model_file.n_steps(self.epochs, rate),
             batch_size=self.batch_size,
             sampling_rate=rate,

@@ -28,6 +28,7 @@ from dppl.finetune.tensor_file import as_json
 from dppl.lattice.tensors import as_numpy, is_tensor
 from dppl.mechanisms import randomness
 from dppl.privacy import Budget, Guarantee, Ledger
+from dppl.privacy.budgets import resolved_budget
 from dppl.privacy.guarantee import ALWAYS_UNCOVERED, software_versions
 
 __all__ = ["DPTrainer", "TrainingPlan", "records_of", "set_weights", "weights_of"]
@@ -76,8 +77,12 @@ class DPTrainer:
         It is not changed.
     selection : mapping of str to ndarray of int64, or None
         What `select_weights` returns: for each trained parameter the flat positions, None for all.
-    budget : ApproxDP, GaussianDP or ZCDP
+    budget : ApproxDP, GaussianDP or ZCDP, default=None
         What the training may spend; ApproxDP with `sampling_rate` below 1.
+    epsilon : float, default=None
+        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
+    delta : float, default=None
+        See `epsilon`.
     steps : int
         Number of steps. Public, like `sampling_rate` and `batch_size`: never take them from the private data.
     sampling_rate : float, default=1.0
@@ -129,8 +134,10 @@ class DPTrainer:
         self,
         module: Any,
         selection: Selection,
-        budget: Budget,
+        budget: Budget | None = None,
         *,
+        epsilon: float | None = None,
+        delta: float | None = None,
         steps: int,
         batch_size: float,
         sampling_rate: float = 1.0,
@@ -142,8 +149,7 @@ class DPTrainer:
         block: int = 32,
         random_state: int | None = None,
     ) -> None:
-        if not isinstance(budget, Budget):
-            raise ParameterError(f"must be ApproxDP, GaussianDP or ZCDP; got {budget!r}.", parameter="budget")
+        budget = resolved_budget(budget, epsilon, delta)
         if budget.is_zero:
             raise BudgetError(f"{budget} lets nothing be released, so there is nothing to train.")
         check_module(module)

@@ -25,7 +25,7 @@ from dppl.finetune.networks import Network, load_network
 from dppl.finetune.sparse import SparseFinetuner
 from dppl.privacy import ApproxDP, Guarantee, Ledger, tradeoff
 from dppl.privacy.accounting import sampled_gaussian_epsilon
-from dppl.privacy.guarantee import USUAL_DELTA
+from dppl.privacy.budgets import USUAL_DELTA
 from dppl.training import workflow
 
 __all__ = ["Finetuned", "delta_of", "epsilon_after", "train"]

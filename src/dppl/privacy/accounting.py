@@ -15,13 +15,15 @@ from scipy.optimize import bisect
 
 from dppl import _validate
 from dppl.errors import BudgetError
-from dppl.privacy.tradeoff import gaussian_mu_within
+from dppl.privacy.tradeoff import SMALLEST_EPSILON, gaussian_mu_within
 
 # Rényi orders minus 1: a coarse sweep, then a fine one around its best. The optimum lies near sqrt(log(1/delta)/rho).
 _COARSE = np.geomspace(1e-5, 1e8, 261)
 _FINE = np.geomspace(1 / 1.13, 1.13, 201)
 # dp-accounting computes in float64; its relative error is far below this margin, which is added to every epsilon.
 _MARGIN = 1e-12
+# At which the trade-off function of sums over samples is known.
+_EPSILONS = [0.0, *np.geomspace(1e-3, 100.0, 101).tolist()]
 # Less noise is never calibrated: privacy loss distributions grow with its inverse square.
 _LEAST_NOISE = 0.1
 
@@ -257,16 +259,42 @@ def sampled_gaussian_epsilon(multiplier: float, delta: float, sampling_rate: flo
     multiplier : float
         The noise, in sensitivities.
     delta : float
+        Between 0 and 1, both excluded.
     sampling_rate : float
     steps : int
         As in `sampled_gaussian_multiplier`.
     """
+    _validate.open_unit(delta=delta)
+    return max(float(_sampled_gaussian(multiplier, sampling_rate, steps).get_epsilon(delta)), SMALLEST_EPSILON)
+
+
+def sampled_gaussian_pairs(multiplier: float, sampling_rate: float, steps: int) -> list[tuple[float, float]]:
+    """Return pairs (epsilon, delta) all of which hold for Gaussian sums over Poisson samples, epsilon from 0 on.
+
+    Together they are the trade-off function, but for what lies between them (Dong, Roth, Su 2022, Proposition 2.12).
+
+    Parameters
+    ----------
+    multiplier : float
+    sampling_rate : float
+    steps : int
+        As in `sampled_gaussian_epsilon`.
+    """
+    deltas = _sampled_gaussian(multiplier, sampling_rate, steps).get_delta(_EPSILONS)
+    return [(epsilon, min(float(delta), 1.0)) for epsilon, delta in zip(_EPSILONS, deltas, strict=True)]
+
+
+@lru_cache(maxsize=16)
+def _sampled_gaussian(multiplier: float, sampling_rate: float, steps: int) -> Any:
+    """Return dp-accounting's account of Gaussian sums over Poisson samples, of these numbers alone."""
     import dp_accounting
     from dp_accounting import pld
 
     step = dp_accounting.PoissonSampledDpEvent(sampling_rate, dp_accounting.GaussianDpEvent(multiplier))
-    accountant = pld.PLDAccountant(value_discretization_interval=1e-4)
-    return float(accountant.compose(dp_accounting.SelfComposedDpEvent(step, steps)).get_epsilon(delta))
+    # About the mu that so many steps come to (Dong, Roth, Su 2022, Corollary 5.4): the grid is fine beside it.
+    mu = sampling_rate * math.sqrt(steps * math.expm1(min(multiplier**-2, 700.0)))
+    accountant = pld.PLDAccountant(value_discretization_interval=1e-3 * min(1.0, mu))
+    return accountant.compose(dp_accounting.SelfComposedDpEvent(step, steps))
 
 
 def round_up(guess: float, holds: Callable[[Fraction], bool]) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import decimal
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import InitVar, asdict, dataclass
@@ -15,12 +16,16 @@ from fractions import Fraction
 from typing import ClassVar
 
 from dppl import _validate
-from dppl.errors import BudgetError
+from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.privacy import accounting, tradeoff
 
-# Up to the first value a budget is strong. Above the second it guarantees little in words: at epsilon 10 a guess of
-# membership may be right in 99.995 % of all cases, at mu 5 in 99.4 %. Gaussian noise costs rho = mu²/2.
-STRONG_AND_WEAK = {"mu": (0.5, 5.0), "rho": (0.125, 12.5), "epsilon": (1.0, 10.0)}
+# The delta of the one epsilon that stands in sentences, tables and figures.
+USUAL_DELTA = 1e-6
+# Up to the first epsilon a budget is strong. Above the second it guarantees little in words: Gaussian noise of epsilon
+# 10 at delta 1e-6 (mu = 1.84) lets a guess of membership be right in 83 % of cases, pure DP in 99.995 %.
+STRONG_AND_WEAK = (1.0, 10.0)
+# From here on delta is too large for most data.
+LARGE_DELTA = 1e-4
 
 
 class Budget(ABC):
@@ -40,19 +45,36 @@ class Budget(ABC):
 
     @property
     def is_weak(self) -> bool:
-        """Whether it is so large (epsilon above 10, mu above 5, rho above 12.5) that the guarantee says little."""
-        name, value = next(iter(self.to_dict().items()))
-        return value > STRONG_AND_WEAK[name][1]
+        """Whether the guarantee says little: the epsilon that the budget implies is above 10, or delta from 1e-4 on."""
+        return bool(self.weakness)
 
     @property
     def weakness(self) -> str:
-        """What to tell whoever spends a weak budget."""
-        name = next(iter(self.to_dict()))
-        strong, weak = STRONG_AND_WEAK[name]
-        return (
-            f"{self} guarantees little: the statement says how often a guess of membership may be right. Values of "
-            f"{name} of at most {strong:g} are strong; above {weak:g} hardly anything is left."
-        )
+        """What to tell whoever spends a weak budget; empty of others."""
+        strong, weak = STRONG_AND_WEAK
+        epsilon, delta = self._implied()
+        said = []
+        if epsilon > weak:
+            implied = f"it implies epsilon = {rounded_up(epsilon, 4)} at delta = {rounded_up(delta)}. " if delta else ""
+            said.append(
+                f"{self} guarantees little: {implied}The statement says how often a guess of membership may be right. "
+                f"An epsilon of at most {strong:g} is strong; above {weak:g} hardly anything is left."
+            )
+        if delta >= LARGE_DELTA:
+            said.append(
+                f"delta = {rounded_up(delta)} is too large for most data: with a delta of 1 / number of records or "
+                "more, a mechanism may publish a whole record. Choose one far below that, for instance 1e-6."
+            )
+        return " ".join(said)
+
+    def _implied(self) -> tuple[float, float]:
+        """Return the epsilon of the noise that the budget allows, at its own delta, or else the usual one."""
+        if self.is_zero:
+            return 0.0, USUAL_DELTA
+        try:
+            return tradeoff.gaussian_epsilon(self.gaussian_allowance().mu, USUAL_DELTA), USUAL_DELTA
+        except BudgetError:  # beyond all use, or so little that nothing can be done with it
+            return math.inf if next(iter(self.to_dict().values())) > 1 else 0.0, USUAL_DELTA
 
     def to_dict(self) -> dict[str, float]:
         """Return the parameters by name, for example ``{"rho": 0.5}``."""
@@ -141,6 +163,9 @@ class PureDP(Budget):
     def to_approx(self, delta: float) -> ApproxDP:
         """Return the same epsilon: pure DP implies (epsilon, delta) for every delta."""
         return ApproxDP(self.epsilon, delta)
+
+    def _implied(self) -> tuple[float, float]:
+        return self.epsilon, 0.0
 
     def gaussian_allowance(self) -> GaussianDP:
         """Raise `BudgetError`: no Gaussian noise implies pure DP."""
@@ -312,8 +337,8 @@ class ApproxDP(Budget):
         Slack in that inequality, strictly between 0 and 1; meaningful values lie far below 1/n. It is not the
         probability that the loss exceeds epsilon, which can be larger.
     max_records : int, default=None
-        A public bound on the number of records, to check `delta` against; it is not stored. Never take the private
-        number itself.
+        A public bound N on the number of records, to check `delta` against; it is not stored. A delta above N**-1.1
+        warns. Never take the private number itself.
 
     Raises
     ------
@@ -336,9 +361,20 @@ class ApproxDP(Budget):
         self._store_floats()
         if max_records is not None:
             accounting.check_delta(self.delta, max_records)
+            if self.delta > max_records**-1.1:
+                warnings.warn(
+                    f"delta = {rounded_up(self.delta)} is little below 1 / {max_records}, the bound on the number of "
+                    "records, at which a mechanism may publish a whole record. Choose "
+                    f"{max_records**-1.1:.1g} or less.",
+                    WeakBudgetWarning,
+                    stacklevel=3,
+                )
 
     def __str__(self) -> str:
         return f"epsilon = {rounded_up(self.epsilon)} at delta = {rounded_up(self.delta)}, approximate DP"
+
+    def _implied(self) -> tuple[float, float]:
+        return self.epsilon, self.delta
 
     def to_pure(self) -> PureDP:
         """Raise `BudgetError`: a positive delta allows outcomes that pure DP forbids."""
@@ -376,6 +412,52 @@ class ApproxDP(Budget):
     def selection_epsilon(self) -> float:
         """Return epsilon: one pure-DP selection spends it with delta = 0."""
         return self.epsilon
+
+
+def resolved_budget(
+    budget: Budget | None, epsilon: float | None = None, delta: float | None = None, *, pure: bool = False
+) -> Budget:
+    """Return the budget that an estimator may spend, from the parameters by which it is named.
+
+    Parameters
+    ----------
+    budget : Budget or None
+    epsilon, delta : float or None
+        In place of `budget`: both are `ApproxDP`, and epsilon alone is `PureDP`.
+    pure : bool, default=False
+        Whether the method can spend a budget of pure DP.
+
+    Raises
+    ------
+    ParameterError
+        If none or several are given, or delta is missing.
+
+    Examples
+    --------
+    >>> resolved_budget(None, 1.0, 1e-6)
+    ApproxDP(epsilon=1.0, delta=1e-06)
+    """
+    if epsilon is None and delta is None and isinstance(budget, Budget):
+        return budget
+    if budget is not None and not isinstance(budget, Budget):
+        raise ParameterError(
+            "budget must be GaussianDP(mu), ZCDP(rho), ApproxDP(epsilon, delta) or PureDP(epsilon), since a number "
+            f"means nothing without its notion; got {budget!r}. Or give epsilon and delta."
+        )
+    if (budget is None) == (epsilon is None):
+        given = "neither" if budget is None else "both"
+        raise ParameterError(
+            "give exactly one: budget=GaussianDP(mu), ZCDP(rho), ApproxDP(epsilon, delta) or PureDP(epsilon), or "
+            f"epsilon with delta; got {given}."
+        )
+    if epsilon is None:
+        raise ParameterError("delta belongs to epsilon; a budget has its own.")
+    if delta is None and not pure:
+        raise ParameterError(
+            "epsilon needs delta: without one it is pure DP, which this method cannot give at any noise. Choose a "
+            "delta far below 1 / number of records, such as 1e-6."
+        )
+    return PureDP(epsilon) if delta is None else ApproxDP(epsilon, delta)
 
 
 def budget_from_dict(fields: dict[str, float]) -> Budget:

@@ -14,16 +14,17 @@ from dppl import _validate
 from dppl._version import __version__
 from dppl.errors import BudgetError
 from dppl.privacy import tradeoff, words
-from dppl.privacy.accounting import cost_of_gaussian
-from dppl.privacy.budgets import ZCDP, ApproxDP, Budget, GaussianDP, budget_from_dict
-from dppl.privacy.composition import Cost, compose, covers, total_mu
+from dppl.privacy.accounting import cost_of_gaussian, sampled_gaussian_epsilon, sampled_gaussian_pairs
+from dppl.privacy.budgets import USUAL_DELTA, ApproxDP, Budget, budget_from_dict
+from dppl.privacy.composition import Cost, compose, covers, total_epsilon, total_mu, total_rho
 
 ADJACENCIES = tuple(words.NEIGHBOURS)
 # The packages that noise, arithmetic and accounting rest on.
 _SOFTWARE = ("numpy", "scipy", "python-flint", "dp-accounting")
-# The delta of the one epsilon that stands in sentences, tables and figures; and all those at which statements give one.
-USUAL_DELTA = 1e-6
+# All deltas at which statements give an epsilon.
 DELTAS = (1e-5, USUAL_DELTA, 1e-8)
+# At which epsilons bound tests for a record, beside those, where nothing says more.
+_LARGE_DELTAS = (1e-3, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5)
 # Shares of outsiders wrongly suspected at which statements say how many members are found.
 FALSE_POSITIVE_RATES = (0.01, 0.001)
 
@@ -230,19 +231,30 @@ class Guarantee:
         ParameterError
             If `delta` is not strictly between 0 and 1.
         BudgetError
-            If the releases were accounted in approximate DP only, at a larger delta.
+            If the releases were accounted in approximate DP only, at a larger delta, and do not say their noise.
         """
-        sampled = self._approximate()
-        if sampled is not None:
-            return sampled.to_approx(delta).epsilon
-        return compose(self.costs(), delta).epsilon
+        stated, sampling = self._approximate(), self._sampling()
+        if stated is None:
+            return compose(self.costs(), delta).epsilon
+        if sampling is None:
+            return stated.to_approx(delta).epsilon
+        found = sampled_gaussian_epsilon(delta=delta, **sampling)
+        return found if delta < stated.delta else min(found, stated.epsilon)
 
     def best_guess(self) -> float:
-        """Return how often a guess of membership is right at most, both being equally likely beforehand, rounded up."""
+        """Return how often a guess of membership is right at most, both being equally likely beforehand, rounded up.
+
+        It follows from what was drawn, whatever notion the budget was given in.
+        """
         selection = self._selection()
         if selection is not None:
             return tradeoff.selection_best_guess(selection)
-        return _best_guess(self.budget) if self.mu is None else tradeoff.gaussian_best_guess(self.mu)
+        if self.mu is not None:
+            return tradeoff.gaussian_best_guess(self.mu)
+        best = min(tradeoff.approximate_best_guess(epsilon, delta) for epsilon, delta in self._pairs())
+        if all("rho" in release.cost for release in self.releases):
+            best = min(best, tradeoff.concentrated_best_guess(total_rho(self.costs())))
+        return best
 
     def true_positive_rate(self, false_positive_rate: float) -> float:
         """Return the share of members that tests find at most which wrongly suspect this share of others, rounded up.
@@ -261,13 +273,10 @@ class Guarantee:
             return tradeoff.selection_power(selection, false_positive_rate)
         if self.mu is not None:
             return tradeoff.gaussian_power(self.mu, false_positive_rate)
-        sampled = self._approximate()
-        pairs = self._epsilons() if sampled is None else [(sampled.delta, sampled.epsilon)]
         # The largest difference of the two rates is what a guess at even odds gains, twice.
         gained = math.nextafter(2 * self.best_guess() - 1 + false_positive_rate, math.inf)
-        return min(
-            gained, *(tradeoff.approximate_power(epsilon, delta, false_positive_rate) for delta, epsilon in pairs)
-        )
+        pairs = self._pairs()
+        return min(gained, *(tradeoff.approximate_power(*pair, false_positive_rate) for pair in pairs))
 
     def implied(self, delta: float | None = None) -> dict[str, Any]:
         """Return what follows from the releases, JSON-ready: mu, epsilons, and what tests for a record can reach.
@@ -293,9 +302,34 @@ class Guarantee:
         """Return the numbers of the guarantee as pairs of texts, for people; with one more `delta` if it is given."""
         return words.table(self, delta)
 
-    def summary(self) -> str:
-        """Return the statement of the guarantee in one short paragraph; `str` says everything."""
-        return words.summary(self, USUAL_DELTA)
+    def summary(self, delta: float | None = None) -> str:
+        """Return the statement of the guarantee in one short paragraph; `str` says everything.
+
+        Parameters
+        ----------
+        delta : float, default=None
+            At which it says epsilon. None is that of an ApproxDP budget, or else the usual 1e-6.
+        """
+        return words.summary(self, self.usual_delta if delta is None else delta)
+
+    def in_short(self) -> list[tuple[str, str]]:
+        """Return the guarantee, when it holds and what to remember, each as a heading with one line of text."""
+        return words.in_short(self, self.usual_delta)
+
+    @property
+    def pure_epsilon(self) -> float | None:
+        """What all releases cost together in pure DP, rounded up; None if one has no such cost (Gaussian noise)."""
+        if not self.releases or any("epsilon" not in release.cost for release in self.releases):
+            return None
+        return None if self._approximate() is not None else total_epsilon(self.costs())
+
+    @property
+    def usual_delta(self) -> float:
+        """The delta of the one epsilon in sentences: that of an ApproxDP budget, or else 1e-6."""
+        if isinstance(self.budget, ApproxDP):
+            return self.budget.delta
+        stated = None if self._sampling() is not None else self._approximate()
+        return USUAL_DELTA if stated is None else max(USUAL_DELTA, stated.delta)
 
     def stays_within_budget(self) -> bool:
         """Tell whether the stated costs of the releases together are what the budget allows."""
@@ -358,12 +392,12 @@ class Guarantee:
         return words.details(self)
 
     def __str__(self) -> str:
-        return words.statement(self, USUAL_DELTA)
+        return words.statement(self, self.usual_delta)
 
     def _epsilons(self, more: float | None = None) -> list[tuple[float, float]]:
         """Return each delta of statements, where an epsilon is proven, and one more, with their epsilons."""
-        sampled = self._approximate()
-        deltas = {delta for delta in DELTAS if sampled is None or delta >= sampled.delta}
+        stated = None if self._sampling() is not None else self._approximate()
+        deltas = {delta for delta in DELTAS if stated is None or delta >= stated.delta}
         if more is not None:
             deltas.add(more)
         return [(delta, self.epsilon(delta)) for delta in sorted(deltas, reverse=True)]
@@ -374,6 +408,26 @@ class Guarantee:
             return None
         cost = self.releases[0].cost
         return ApproxDP(cost["epsilon"], cost["delta"])
+
+    def _sampling(self) -> dict[str, Any] | None:
+        """Return noise, rate and number of sums over Poisson samples, if that is all and the statement has them."""
+        if self._approximate() is None or not {"noise_std", "sampling_rate"} <= set(self.releases[0].parameters):
+            return None
+        (release,) = self.releases
+        noise_std, rate = (release.parameters[name] for name in ("noise_std", "sampling_rate"))
+        # The last digits went through floats.
+        multiplier = (1 - 1e-9) * noise_std / release.sensitivity
+        return {"multiplier": multiplier, "sampling_rate": rate, "steps": release.times}
+
+    def _pairs(self) -> list[tuple[float, float]]:
+        """Return pairs (epsilon, delta) that hold for all releases together, from what was drawn."""
+        stated, sampling = self._approximate(), self._sampling()
+        if sampling is not None:
+            return sampled_gaussian_pairs(**sampling)
+        if stated is not None:
+            return [(stated.epsilon, stated.delta)]
+        pure = [] if self.pure_epsilon is None else [(self.pure_epsilon, 0.0)]
+        return [*pure, *((self.epsilon(delta), delta) for delta in (*DELTAS, *_LARGE_DELTAS))]
 
     def _selection(self) -> float | None:
         """Return the range of the one selection that was released, if that is all."""
@@ -413,13 +467,3 @@ def _count(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise TypeError("a whole number above 0 was expected")
     return value
-
-
-def _best_guess(budget: Budget) -> float:
-    """Return how often a guess of membership at even odds is right at most, where only the budget is known."""
-    if isinstance(budget, GaussianDP):
-        return tradeoff.gaussian_best_guess(budget.mu)
-    if isinstance(budget, ZCDP):
-        return tradeoff.concentrated_best_guess(budget.rho)
-    parameters = budget.to_dict()
-    return tradeoff.approximate_best_guess(parameters["epsilon"], parameters.get("delta", 0.0))

@@ -8,12 +8,13 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from dppl.privacy.budgets import ApproxDP, GaussianDP, PureDP, rounded_up
+from dppl.privacy.budgets import rounded_up
 
 if TYPE_CHECKING:
     from dppl.privacy.guarantee import Guarantee, Release
 
 _COSTS = ("mu", "rho", "epsilon", "delta", "rho_per_run", "mean_runs")
+NOTHING_RELEASED = "Nothing was released from private records: the model is a function of public inputs alone."
 NEIGHBOURS = {
     "add-remove": "two data sets are neighbours when one record is added or removed",
     "replace-one": "two data sets are neighbours when one record is replaced by another",
@@ -52,6 +53,27 @@ def statement(guarantee: Guarantee, delta: float) -> str:
     return " ".join([summary(guarantee, delta), *said, *rest])
 
 
+def in_short(guarantee: Guarantee, delta: float) -> list[tuple[str, str]]:
+    """Return the guarantee in three lines, as headings with texts: what it is, when it holds, what to remember.
+
+    Parameters
+    ----------
+    guarantee : Guarantee
+    delta : float
+        As of `summary`.
+    """
+    promise = NOTHING_RELEASED
+    if guarantee.releases:
+        guess = _percent(guarantee.best_guess())
+        promise = f"{views(guarantee, delta)}; a guess of membership is right in at most {guess} of cases."
+    person = "one record per person" if guarantee.unit == "one record" else guarantee.unit
+    return [
+        ("Guarantee", " ".join([*_warnings(guarantee), promise])),
+        ("Holds if", f"{'; '.join([person, *guarantee.assumptions])}."),
+        ("Remember", "further fits on the same records add up; a ledger keeps account of them."),
+    ]
+
+
 def table(guarantee: Guarantee, delta: float | None) -> list[tuple[str, str]]:
     """Return the numbers as pairs of texts.
 
@@ -63,7 +85,9 @@ def table(guarantee: Guarantee, delta: float | None) -> list[tuple[str, str]]:
     """
     implied = guarantee.implied(delta)
     mu = [] if implied["mu"] is None else [("mu, Gaussian DP", rounded_up(implied["mu"], 4))]
+    pure = guarantee.pure_epsilon
     return [
+        *([] if pure is None else [("epsilon, pure DP", rounded_up(pure, 4))]),
         *mu,
         *((f"epsilon at delta = {rounded_up(at['delta'])}", rounded_up(at["epsilon"], 4)) for at in implied["epsilon"]),
         ("membership guess is right", f"at most {_percent(implied['best_guess'])}"),
@@ -105,20 +129,29 @@ def _warnings(guarantee: Guarantee) -> list[str]:
     return [seeded] * (bool(guarantee.releases) and not guarantee.fit_for_release) + [research] * (not guarantee.exact)
 
 
-def _headline(guarantee: Guarantee, usual: float) -> str:
+def views(guarantee: Guarantee, delta: float) -> str:
+    """Return what was drawn as epsilon and as mu, such as "epsilon = 1 at delta = 1e-6 (mu = 0.2368)".
+
+    Parameters
+    ----------
+    guarantee : Guarantee
+    delta : float
+        At which to say epsilon.
+    """
+    epsilon = f"epsilon = {rounded_up(guarantee.epsilon(delta), 4)} at delta = {rounded_up(delta)}"
+    first, *rest = [epsilon] if guarantee.pure_epsilon is None else [_pure(guarantee.pure_epsilon), epsilon]
+    if guarantee.mu is not None:
+        rest.append(f"mu = {rounded_up(guarantee.mu, 4)}")
+    return f"{first} ({', '.join(rest)})" if rest else first
+
+
+def _pure(epsilon: float) -> str:
+    return f"epsilon = {rounded_up(epsilon, 4)}, pure DP"
+
+
+def _headline(guarantee: Guarantee, delta: float) -> str:
     if not guarantee.releases:
-        return "Nothing was released from private records: the model is a function of public inputs alone."
-    implied = guarantee.implied()
-    follows = []
-    if implied["mu"] is not None and not isinstance(guarantee.budget, GaussianDP):
-        follows.append(f"mu = {rounded_up(implied['mu'], 4)}")
-    if not isinstance(guarantee.budget, ApproxDP | PureDP):
-        follows += [
-            f"epsilon = {rounded_up(at['epsilon'], 4)} at delta = {rounded_up(usual)}"
-            for at in implied["epsilon"]
-            if at["delta"] == usual
-        ]
-    also = f"; this implies {' and '.join(follows)}" if follows else ""
+        return NOTHING_RELEASED
     which = (
         f"whether {guarantee.unit} was among"
         if guarantee.adjacency == "add-remove"
@@ -127,9 +160,9 @@ def _headline(guarantee: Guarantee, usual: float) -> str:
     n_models = guarantee.n_models
     released = "the released model" if n_models == 1 else f"the models released after each of {n_models} tasks"
     return (
-        f"Differentially private ({guarantee.budget}{also}): whoever sees {released} can tell only to a bounded degree "
+        f"Differentially private: {views(guarantee, delta)}. Whoever sees {released} can tell only to a bounded degree "
         f"{which} the training data. Someone who guesses this, both being equally likely beforehand, is right in at "
-        f"most {_percent(implied['best_guess'])} of cases, whatever else they know."
+        f"most {_percent(guarantee.best_guess())} of cases, whatever else they know."
     )
 
 

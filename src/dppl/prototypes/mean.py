@@ -34,11 +34,15 @@ class MeanPrototypes(EmbeddingClassifier):
 
     Parameters
     ----------
-    budget : GaussianDP, ZCDP or ApproxDP
+    budget : GaussianDP, ZCDP or ApproxDP, default=None
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
         Public list of classes. A class without records gets a prototype of pure noise. None reads the list from `y`,
         which is not private, and warns.
+    epsilon : float, default=None
+        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
+    delta : float, default=None
+        See `epsilon`.
     adjacency : {"add-remove", "replace-one"}, default="add-remove"
         ``"replace-one"`` reproduces DPPL-AAAI eq. (1): noisy means, twice the sensitivity, and class sizes taken as
         public.
@@ -108,9 +112,11 @@ class MeanPrototypes(EmbeddingClassifier):
 
     def __init__(
         self,
-        budget: Budget,
+        budget: Budget | None = None,
         classes: ArrayLike | None = None,
         *,
+        epsilon: float | None = None,
+        delta: float | None = None,
         adjacency: str = "add-remove",
         mechanism: str = "gaussian",
         pool: int = 1,
@@ -124,6 +130,8 @@ class MeanPrototypes(EmbeddingClassifier):
         random_state: int | None = None,
     ) -> None:
         self.budget = budget
+        self.epsilon = epsilon
+        self.delta = delta
         self.classes = classes
         self.adjacency = adjacency
         self.mechanism = mechanism
@@ -152,14 +160,14 @@ class MeanPrototypes(EmbeddingClassifier):
     def _mechanism(self, lattice: Lattice, public: PublicData) -> RoundedGaussian | CoinPress:
         if self.mechanism == "coinpress":
             return CoinPress.within(
-                self.budget,
+                self.resolved_budget,
                 lattice.dim,
                 split=self._split(),
                 radius=self.coinpress_radius,
                 center=self.coinpress_center,
             )
         replaces = self.adjacency == "replace-one"
-        return RoundedGaussian.within(self.budget, lattice.squared_norm * (4 if replaces else 1))
+        return RoundedGaussian.within(self.resolved_budget, lattice.squared_norm * (4 if replaces else 1))
 
     def _releases(self, mechanism: RoundedGaussian | CoinPress, n_classes: int, dim: int) -> tuple[Release, ...]:
         statistic = "means" if isinstance(mechanism, CoinPress) else "sums"

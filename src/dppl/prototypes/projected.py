@@ -71,10 +71,14 @@ class ProjectedPrototypes(EmbeddingClassifier):
 
     Parameters
     ----------
-    budget : GaussianDP, ZCDP or ApproxDP
+    budget : GaussianDP, ZCDP or ApproxDP, default=None
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
         Public list of classes. None reads the list from `y`, which is not private, and warns.
+    epsilon : float, default=None
+        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
+    delta : float, default=None
+        See `epsilon`.
     form : {"released-first", "episodes"}, default="released-first"
         How the projection is trained.
     head : {"mean", "public"}, default="mean"
@@ -158,9 +162,11 @@ class ProjectedPrototypes(EmbeddingClassifier):
 
     def __init__(
         self,
-        budget: Budget,
+        budget: Budget | None = None,
         classes: ArrayLike | None = None,
         *,
+        epsilon: float | None = None,
+        delta: float | None = None,
         form: str = "released-first",
         head: str = "mean",
         share: float = 0.5,
@@ -176,6 +182,8 @@ class ProjectedPrototypes(EmbeddingClassifier):
         random_state: int | None = None,
     ) -> None:
         self.budget = budget
+        self.epsilon = epsilon
+        self.delta = delta
         self.classes = classes
         self.form = form
         self.head = head
@@ -212,8 +220,10 @@ class ProjectedPrototypes(EmbeddingClassifier):
         """Return what the projection's releases and then the head may spend."""
         rest = 100 * (1 - self.share)
         if self.form == "episodes":
-            return composition.split(self.budget, (100 * self.share, rest))
-        return composition.split(self.budget, (_FIRST_PERCENT * self.share, (100 - _FIRST_PERCENT) * self.share, rest))
+            return composition.split(self.resolved_budget, (100 * self.share, rest))
+        return composition.split(
+            self.resolved_budget, (_FIRST_PERCENT * self.share, (100 - _FIRST_PERCENT) * self.share, rest)
+        )
 
     def _width(self, lattice: Lattice) -> int:
         width = lattice.dim if self.n_components is None else self.n_components
@@ -263,14 +273,14 @@ class ProjectedPrototypes(EmbeddingClassifier):
             releases.append(mechanism.first.describe(f"class sums of lattice rows ({n_classes} x {dim})"))
             what = f"sum of clipped gradients ({n_classes} x {dim} and a constant)"
         releases.append(mechanism.gradients.describe(what))
-        last = self._new_head(self.budget)._releases(mechanism.head, n_classes, width)
+        last = self._new_head(self.resolved_budget)._releases(mechanism.head, n_classes, width)
         return (*releases, *(replace(one, statistic=f"{one.statistic}, projected") for one in last))
 
     def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
         train = self._towards_released if self.form == "released-first" else self._by_episodes
         projection = IntegerProjection.of(train(plan.mechanism, rows, codes, source))
         self.projection_ = projection.steps.astype(np.int16)
-        head = self._new_head(self.budget)
+        head = self._new_head(self.resolved_budget)
         head.classes_, head.lattice_ = self.classes_, Lattice(len(projection.steps))
         inner = replace(
             plan,

@@ -48,7 +48,7 @@ class PublicPrototypes(EmbeddingClassifier):
 
     Parameters
     ----------
-    budget : GaussianDP, ZCDP, ApproxDP or PureDP
+    budget : GaussianDP, ZCDP, ApproxDP or PureDP, default=None
         What the whole fit may spend. Of ZCDP(rho) a selection uses epsilon = sqrt(8·rho), of GaussianDP(mu)
         epsilon = 2·log(Phi(mu/2)/Phi(-mu/2)).
     classes : array-like of shape (n_classes,), default=None
@@ -56,6 +56,10 @@ class PublicPrototypes(EmbeddingClassifier):
         private, and warns.
     n_prototypes : int, default=1
         Rows per class (the papers' K).
+    epsilon : float, default=None
+        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``, and ``epsilon=1`` alone ``PureDP(1)``.
+    delta : float, default=None
+        See `epsilon`.
     clip : "auto" or (float, float), default="auto"
         Bounds (d_min, d_max) within [0, 2] on 1 + cosine similarity. ``"auto"`` takes quantiles of the similarities
         among public rows, at no cost. (0, 2) clips nothing.
@@ -112,16 +116,19 @@ class PublicPrototypes(EmbeddingClassifier):
     prototypes_: NDArray[np.int8]
     public_indices_: NDArray[np.int64]
     public_ids_: NDArray[np.object_] | None
+    _PURE = True
     _RELEASED = "prototypes_"
 
     clip_: tuple[float, float]
 
     def __init__(
         self,
-        budget: Budget,
+        budget: Budget | None = None,
         classes: ArrayLike | None = None,
         n_prototypes: int = 1,
         *,
+        epsilon: float | None = None,
+        delta: float | None = None,
         clip: str | tuple[float, float] = "auto",
         adjacency: str = "add-remove",
         pool: int = 1,
@@ -131,6 +138,8 @@ class PublicPrototypes(EmbeddingClassifier):
         random_state: int | None = None,
     ) -> None:
         self.budget = budget
+        self.epsilon = epsilon
+        self.delta = delta
         self.classes = classes
         self.n_prototypes = n_prototypes
         self.clip = clip
@@ -164,7 +173,8 @@ class PublicPrototypes(EmbeddingClassifier):
         low, high = _auto_clip(rows, lattice) if isinstance(self.clip, str) else self.clip
         bounds = float(low), float(high)
         sensitivity = _similarity_clip(bounds, lattice).sensitivity
-        within = ExponentialMechanism.within(self.budget, sensitivity, self.n_prototypes, adjacency=self.adjacency)
+        budget = self.resolved_budget
+        within = ExponentialMechanism.within(budget, sensitivity, self.n_prototypes, adjacency=self.adjacency)
         return _Selection(bounds, within)
 
     def _releases(self, mechanism: _Selection, n_classes: int, dim: int) -> tuple[Release, ...]:

@@ -66,10 +66,14 @@ class SoftmaxPrototypes(EmbeddingClassifier):
 
     Parameters
     ----------
-    budget : GaussianDP, ZCDP or ApproxDP
+    budget : GaussianDP, ZCDP or ApproxDP, default=None
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
         Public list of classes. None reads the list from `y`, which is not private, and warns.
+    epsilon : float, default=None
+        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
+    delta : float, default=None
+        See `epsilon`.
     unknown_labels : {"error", "ignore"}, default="error"
         What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
     random_state : int, default=None
@@ -133,20 +137,24 @@ class SoftmaxPrototypes(EmbeddingClassifier):
 
     def __init__(
         self,
-        budget: Budget,
+        budget: Budget | None = None,
         classes: ArrayLike | None = None,
         *,
+        epsilon: float | None = None,
+        delta: float | None = None,
         unknown_labels: str = "error",
         random_state: int | None = None,
     ) -> None:
         self.budget = budget
+        self.epsilon = epsilon
+        self.delta = delta
         self.classes = classes
         self.unknown_labels = unknown_labels
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if isinstance(self.budget, PureDP):
+        if isinstance(self.resolved_budget, PureDP):
             raise BudgetError(
                 "SoftmaxPrototypes releases sums with Gaussian noise, which gives no pure-DP guarantee at any scale; "
                 "use a GaussianDP, ZCDP or ApproxDP budget, or PublicPrototypes, which selects public rows under pure "
@@ -158,7 +166,7 @@ class SoftmaxPrototypes(EmbeddingClassifier):
 
     def _mechanism(self, lattice: Lattice, public: PublicData) -> _Mechanisms | Frame:
         frame = Frame.of(public.rows, lattice.n_features)
-        if self.budget.is_zero:
+        if self.resolved_budget.is_zero:
             if public.examples is None:
                 raise BudgetError(
                     "a budget of mu = 0 releases nothing from private records; give public examples of the classes "
@@ -166,7 +174,7 @@ class SoftmaxPrototypes(EmbeddingClassifier):
                 )
             return frame
         percentages = _PERCENTAGES if public.examples is None else _PERCENTAGES_WITH_EXAMPLES
-        size, counts, mean, gradients, *hits = split(self.budget, percentages)
+        size, counts, mean, gradients, *hits = split(self.resolved_budget, percentages)
         lattice = frame.lattice()  # that of the rows which are summed, whose norm no centre changes
         return _Mechanisms(
             frame=frame,

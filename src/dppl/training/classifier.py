@@ -28,6 +28,7 @@ from dppl.estimators.registry import BY_METHOD, method_for
 from dppl.estimators.repeats import count_fit
 from dppl.estimators.splitters import inside_splitter, whole_public_rows
 from dppl.privacy import Budget, Guarantee
+from dppl.privacy.budgets import resolved_budget
 from dppl.training import workflow
 from dppl.training.descriptions import described, embed_examples, names_by_default
 from dppl.training.items import Items, check_items, embed_items
@@ -48,10 +49,14 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     encoder : str or Encoder
         URI for `dppl.encoders.load_encoder`, such as ``"minilm"``, or an encoder.
-    budget : GaussianDP, ZCDP, ApproxDP or PureDP
+    budget : GaussianDP, ZCDP, ApproxDP or PureDP, default=None
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
         Public list of classes. None reads the list from `y`, which is not private, and warns.
+    epsilon : float, default=None
+        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``, and ``epsilon=1`` alone ``PureDP(1)``.
+    delta : float, default=None
+        See `epsilon`.
     descriptions : {"auto", "names"}, mapping, sequence, Path or None, default="auto"
         Public descriptions of the classes, from which ``method`` ``"auto"`` and ``"softmax"`` start. ``"names"`` takes
         what the classes are called; a mapping leads from classes to a text or several, a sequence has an entry for each
@@ -106,9 +111,11 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         encoder: str | Encoder,
-        budget: Budget,
+        budget: Budget | None = None,
         classes: ArrayLike | None = None,
         *,
+        epsilon: float | None = None,
+        delta: float | None = None,
         descriptions: Any = "auto",
         method: str = "auto",
         options: Mapping[str, Any] | None = None,
@@ -116,6 +123,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.encoder = encoder
         self.budget = budget
+        self.epsilon = epsilon
+        self.delta = delta
         self.classes = classes
         self.descriptions = descriptions
         self.method = method
@@ -308,7 +317,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             If the model names no encoder, or `encoder` is another one.
         """
         model = load(path)
-        again = cls(encoder_of_model(model, encoder), model.budget, model.classes_)
+        again = cls(encoder_of_model(model, encoder), model.resolved_budget, model.classes_)
         again.model_ = model
         return again
 
@@ -323,20 +332,17 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.model_.guarantee_
 
     def _estimator(self) -> EmbeddingClassifier:
-        if not isinstance(self.budget, Budget):
-            raise ParameterError(
-                "budget must be GaussianDP(mu), ZCDP(rho), ApproxDP(epsilon, delta) or PureDP(epsilon); got "
-                f"{self.budget!r}."
-            )
         options = dict(self.options or {})
         _validate.one_of(("auto", *BY_METHOD), method=self.method)
-        automatic = method_for(self.budget, options.get("adjacency", "add-remove"))
+        pure = self.method == "auto" or BY_METHOD[self.method].pure
+        budget = resolved_budget(self.budget, self.epsilon, self.delta, pure=pure)
+        automatic = method_for(budget, options.get("adjacency", "add-remove"))
         entry = BY_METHOD[automatic if self.method == "auto" else self.method]
-        known = sorted(set(entry.parameters) - {"budget", "classes", "random_state"})
+        known = sorted(set(entry.parameters) - {"budget", "epsilon", "delta", "classes", "random_state"})
         for name in options:
             if name not in known:
                 raise ParameterError(f"options must be parameters of {entry.name}: {', '.join(known)}; got {name!r}.")
-        return entry.load()(self.budget, self.classes, random_state=self.random_state, **options)
+        return entry.load()(budget, self.classes, random_state=self.random_state, **options)
 
     def _loaded(self) -> Encoder:
         return _load_once(self.encoder) if isinstance(self.encoder, str) else self.encoder
