@@ -280,7 +280,7 @@ def test_postgresql_without_its_driver_names_the_extra(task, cli, error_line, mo
         result = cli(*arguments)
         assert result.exit_code == 4
         line = error_line(result)
-        assert "pip install 'dppl[postgresql]'" in line
+        assert "pip install -e '.[postgresql]'" in line
         assert "tiger" not in line
 
 

@@ -763,7 +763,7 @@ def test_parquet_rows_must_be_lists_of_numbers(tmp_path, column):
     save_parquet(tmp_path / "a.parquet", {"x": column})
     refused(
         lambda: read_table(tmp_path / "a.parquet"),
-        "a.parquet: column 'x' must hold lists of floats or integers; got",
+        "a.parquet with lists of floats or integers; 'x' holds",
     )
 
 

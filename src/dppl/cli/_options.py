@@ -47,6 +47,7 @@ FLAGS = {
     "partition": "--partition",
     "pool": "--pool",
     "precision": "--precision",
+    "public_x": "--public-x",
     "random_state": "--seed",
     "rho": "--rho",
     "rotation": "--rotation",

@@ -14,6 +14,8 @@ from rich.table import Table
 
 from dppl.privacy import Guarantee
 
+STDOUT = "standard output"  # as messages call it
+
 
 class _Plain(Console):
     """Prints texts as they are, since class names may look like markup, and leaves a broken pipe to `dppl.cli.main`."""
@@ -58,11 +60,17 @@ def print_lines(lines: Iterable[object]) -> None:
     """Print lines as UTF-8, which is what files of labels are on every system."""
     content = memoryview("".join(f"{line}\n" for line in lines).encode("utf-8"))
     stream = sys.stdout.buffer
-    sys.stdout.flush()
-    # With PYTHONUNBUFFERED a write may stop half-way and say so in its result only.
-    while content:
-        content = content[stream.write(content) or 0 :]
-    stream.flush()
+    try:
+        sys.stdout.flush()
+        # With PYTHONUNBUFFERED a write may stop half-way and say so in its result only.
+        while content:
+            content = content[stream.write(content) or 0 :]
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        error.filename = STDOUT
+        raise
 
 
 def numbers(guarantee: Guarantee, delta: float | None = None) -> Padding:

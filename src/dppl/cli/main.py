@@ -20,6 +20,7 @@ bugs do. Python warnings are not shown either: whether one appears may depend on
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import traceback
@@ -32,13 +33,14 @@ from typer.core import TyperGroup
 
 from dppl._version import __version__
 from dppl.cli._options import FLAGS
-from dppl.cli._output import printable
+from dppl.cli._output import STDOUT, printable
 from dppl.cli.audit import audit
 from dppl.cli.bench import bench
 from dppl.cli.check import check
 from dppl.cli.continual import continual
 from dppl.cli.demo import demo
 from dppl.cli.embed import embed
+from dppl.cli.encoders import encoders
 from dppl.cli.finetune import finetune
 from dppl.cli.fit import fit
 from dppl.cli.ledger import ledger
@@ -135,13 +137,17 @@ def _message(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "not enough memory."  # NumPy's text would name the shape of a private array
     if isinstance(error, OSError):
-        _forget_stdout_if_broken()
+        broken = _forget_stdout_if_broken()
         if error.strerror:
-            where = "" if error.filename is None else f"{error.filename}: "
+            name = STDOUT if broken and error.filename is None else error.filename
+            where = "" if name is None else f"{name}: "
             return " ".join([f"{where}{error.strerror}.", *getattr(error, "__notes__", [])])
     text = str(error)
     if isinstance(error, DpplError) and error.parameter in FLAGS:
-        text = FLAGS[error.parameter] + text.removeprefix(error.parameter)
+        flag = FLAGS[error.parameter]
+        text = flag + error.text.removeprefix(error.parameter)
+        if error.suggestion is not None:
+            text += f" Try {flag} {shlex.quote(error.suggestion)}"
     return " ".join([text, *getattr(error, "__notes__", [])])
 
 
@@ -151,11 +157,13 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
-def _forget_stdout_if_broken() -> None:
+def _forget_stdout_if_broken() -> bool:
     try:
         sys.stdout.flush()
     except OSError:
         _forget_stdout()
+        return True
+    return False
 
 
 def _forget_stdout() -> None:
@@ -200,7 +208,7 @@ def _main(
     """
 
 
-for _command in (demo, train, finetune, embed, fit, predict, evaluate, show, check, audit):
+for _command in (demo, encoders, train, finetune, embed, fit, predict, evaluate, show, check, audit):
     app.command()(_command)
 app.add_typer(ledger)
 app.add_typer(table)
