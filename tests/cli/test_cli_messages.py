@@ -30,19 +30,19 @@ def here(task, monkeypatch):
     [
         (
             ["fit", "other.npz"],
-            "--x must name an array or column of other.npz; it has no 'x', but 'emb', 'y'. Try --x emb",
+            "--x must name an array or column of other.npz; it has no 'x'; there are 'emb', 'y'. Try --x emb",
         ),
         (
             ["fit", "both.npz"],
-            "--x must name an array or column of both.npz; it has no 'x', but 'emb', 'more', 'y'.",
+            "--x must name an array or column of both.npz; it has no 'x'; there are 'emb', 'more', 'y'.",
         ),
         (
             ["fit", "train.npz", "--public", "narrow.npz"],
             "narrow.npz has 5 features, but train.npz has 8 features; embed both with the same encoder.",
         ),
-        (["fit", "empty.npz"], "empty.npz is empty; write it again."),
-        (["fit", "empty.npy"], "empty.npy is empty; write it again."),
-        (["fit", "empty.parquet"], "empty.parquet is empty; write it again."),
+        (["fit", "empty.npz"], "empty.npz must hold a table; it is empty; write it again."),
+        (["fit", "empty.npy"], "empty.npy must hold a table; it is empty; write it again."),
+        (["fit", "empty.parquet"], "empty.parquet must hold a table; it is empty; write it again."),
         (["train", "empty.csv", "--encoder", "pixels"], "empty.csv is empty; its first line must name the columns."),
     ],
 )
@@ -147,7 +147,7 @@ def test_frames_name_the_columns_that_are_no_numbers():
 
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"age": [1.0, 2.0], "name": ["Jane Doe", "x"]})
-    with pytest.raises(TypeError, match="Columns of other types: 'name'.") as caught:
+    with pytest.raises(TypeError, match=r"Columns of other types: 'name'\.") as caught:
         dppl.MeanPrototypes(dppl.GaussianDP(1.0), classes=["a", "b"]).fit(frame, ["a", "b"])
     assert "Jane" not in str(caught.value)
 

@@ -570,5 +570,17 @@ def test_series_hold_quantiles_over_seeds():
 
 def test_without_matplotlib_a_report_says_what_to_install(report, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtra, match=r"Matplotlib.*dppl\[bench\]"):
+    with pytest.raises(MissingExtra, match=r"Matplotlib.*\.\[bench\]"):
         report([record()])
+
+
+@pytest.mark.slow
+def test_columns_that_say_the_same_in_every_row_are_said_once_on_the_page(report):
+    _, text, page = report([record("mean", 0.5), record("newton", 0.6), record("least-squares", 0.7)])
+    assert "| method | guarantee | public rows |" in text
+    table = page[page.index("<b>Balanced test accuracy: blobs") :]
+    caption, body = table[: table.index("</figcaption>")], table[: table.index("</table>")]
+    assert "In all rows: guarantee zCDP, add-remove, exact; public rows none." in caption
+    assert '<th scope="col">guarantee</th>' not in body
+    assert body.count("<tr><td>") == 3
+    assert "<caption>" not in page

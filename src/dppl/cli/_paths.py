@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dppl._fingerprint import Fingerprint, same_encoder
+from dppl._fingerprint import in_short, same_encoder
 from dppl.data import EmbeddingTable, read_table
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
@@ -162,12 +162,7 @@ def check_same_encoder(public: EmbeddingTable, path: Path, private: EmbeddingTab
 
 def _by(encoder: str | None) -> str:
     """Say an encoder in a few words, if a table names one."""
-    if encoder is None:
-        return ""
-    try:
-        return f" by {Fingerprint.parse(encoder).uri}"
-    except InputError:
-        return f" by {encoder[:80]}"
+    return "" if encoder is None else f" by {in_short(encoder).partition(' (')[0]}"
 
 
 def required_classes(classes: Path | None) -> Path:

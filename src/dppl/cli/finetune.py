@@ -29,6 +29,7 @@ from dppl.privacy import ApproxDP, Budget, Guarantee, PureDP
 from dppl.training.workflow import report_of
 
 
+@options.first("network", "out", "batch_size", "classes", "epsilon", "delta")
 def finetune(
     data: Annotated[
         Path,

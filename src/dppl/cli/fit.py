@@ -69,6 +69,7 @@ _Rotation = Annotated[
 ]
 
 
+@options.first("out", "classes", "epsilon", "delta", "public")
 def fit(
     table: options.Table,
     out: options.ModelOut,

@@ -46,6 +46,7 @@ _EncoderOption = Annotated[
 _SUFFIXES = (".csv", ".npy")
 
 
+@options.first("out", "x", "encoder", "force")
 def predict(
     model: options.Model,
     table: Annotated[

@@ -43,6 +43,9 @@ def show(
     as_card: Annotated[
         bool, typer.Option("--card", help="Print a model card: Markdown with YAML front matter, for a model hub.")
     ] = False,
+    license: Annotated[
+        str | None, option("ID", "With --card: licence of the model, such as apache-2.0. Default unknown.")
+    ] = None,
     delta: Annotated[float | None, option("D", "Another delta at which to give epsilon.")] = None,
     public: Annotated[
         Path | None,
@@ -94,8 +97,10 @@ def show(
     fitted = opened(model)
     if as_card or as_json:
         content = fitted.description if isinstance(fitted, Finetuned) else describe(model)
+    if license is not None and not as_card:
+        raise ParameterError("--license stands in a model card; add --card.")
     if as_card:
-        typer.echo(model_card(content, sha256=_hash(model)), nl=False)
+        typer.echo(model_card(content, sha256=_hash(model), license=license or "unknown"), nl=False)
         return
     if as_json:
         implied = Guarantee.from_dict(content["guarantee"]).implied(delta)

@@ -35,6 +35,7 @@ _NO_NAMES = (
 _Method = Annotated[str, method_option("the first that can spend the budget")]
 
 
+@options.first("encoder", "out", "classes", "epsilon", "delta")
 def train(
     data: Annotated[
         Path, typer.Argument(metavar="DATA", help="Labelled images or texts, as for `dppl embed`.", show_default=False)

@@ -46,7 +46,7 @@ def _reason(error: Exception) -> str:
 def check_not_empty(path: Path) -> None:
     """Refuse a file without a byte, which is no table of any size: what came before it has failed."""
     if path.stat().st_size == 0:
-        raise InputError(f"{path} is empty; write it again.")
+        raise InputError(f"{path} must hold a table; it is empty; write it again.")
 
 
 def load_npy(path: Path) -> Array:

@@ -362,7 +362,8 @@ def _list_type(kind: Any, path: Path, column: str) -> tuple[np.dtype[Any], int]:
         if pa.types.is_floating(value) or pa.types.is_integer(value):
             return np.dtype(value.to_pandas_dtype()), int(kind.list_size) if fixed else 0
     raise InputError(
-        f"must name a column of {path} with lists of floats or integers; {column!r} holds {kind}.", parameter="x"
+        f"must name a column of {path} with lists of floats or integers; {column!r} holds {kind}; name another.",
+        parameter="x",
     )
 
 
@@ -449,7 +450,9 @@ def _column_labels(file: Any, path: Path, name: str) -> Array:
             # Arrow's own decoding stops at the first label that is no UTF-8.
             labels = column.cast(pa.large_binary()).fill_null(b"").to_pylist()
             return np.array([label.decode("utf-8", "replace") for label in labels], dtype=object)
-    raise InputError(f"must name a column of {path} with integers or strings; {name!r} holds {kind}.", parameter="y")
+    raise InputError(
+        f"must name a column of {path} with integers or strings; {name!r} holds {kind}; name another.", parameter="y"
+    )
 
 
 def _pick(names: list[str], x: str, y: str | None, path: Path) -> tuple[str, str | None]:
@@ -463,7 +466,8 @@ def _pick(names: list[str], x: str, y: str | None, path: Path) -> tuple[str, str
         elif wanted is not None and (parameter, wanted) != ("y", "y"):
             others = [name for name in names if name not in (x, y, "x", "y", *_FALLBACKS["x"], *_FALLBACKS["y"], _ID)]
             raise InputError(
-                f"must name an array or column of {path}; it has no {wanted!r}, but {', '.join(map(repr, names))}.",
+                f"must name an array or column of {path}; it has no {wanted!r}; there are "
+                f"{', '.join(map(repr, names))}.",
                 parameter=parameter,
                 suggestion=others[0] if len(others) == 1 else None,
             )
