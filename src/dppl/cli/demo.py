@@ -94,7 +94,7 @@ def _new_folder(out: Path | None) -> Path:
 
 
 def _run(sample: Sample) -> list[Runs]:
-    with progress_bar("fitting", n_fits()) as advance:
+    with progress_bar("fitting", n_fits(), public=True) as advance:
         return compare(sample, advance or (lambda: None))
 
 
