@@ -83,7 +83,7 @@ def connect(path_or_url: str | os.PathLike[str], *, must_exist: bool) -> sa.Engi
         reason = f" ({error})" if isinstance(error, ImportError) else ""
         raise LedgerError(
             f"a ledger is a SQLite file or the URL of a PostgreSQL database; this one cannot be used{reason}. "
-            f"For PostgreSQL install the extra {how_to_install('postgresql')}"
+            f"For PostgreSQL install the extra {how_to_install('postgresql')}."
         ) from None
     if engine.dialect.name not in _BEGIN:
         raise LedgerError(f"a ledger is kept in SQLite or PostgreSQL; got {engine.dialect.name}.")
