@@ -153,7 +153,7 @@ def open_account(file: str | None, dataset: str | None, partition: str | None) -
 
 
 def _table(releases: list[dict[str, Any]]) -> Table:
-    """Return a table that fits into 80 columns, mostly with a line for each release; `export` has all there is."""
+    """Return a table that fits into 80 columns, with date, cost and file; `export` has all there is."""
     table = Table()
     for heading in ("no.", "date (UTC)", "release", "cost", "file (sha256)"):
         table.add_column(heading, overflow="fold")
@@ -162,7 +162,7 @@ def _table(releases: list[dict[str, Any]]) -> Table:
         file = (release["model_sha256"] or "")[:_DIGITS]
         status = file if release["status"] == RELEASED else "charged, unfinished"
         when = release["charged_at"].replace("T", " ")[: len("2026-01-31 12:00")]
-        lines = ([when], [release["estimator"], *part], _figures(release["cost"]), [status])
+        lines = ([when], [release["estimator"], release["mechanism"], *part], _figures(release["cost"]), [status])
         table.add_row(str(release["number"]), *("\n".join(map(printable, several)) for several in lines))
     return table
 
