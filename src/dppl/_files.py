@@ -4,6 +4,7 @@ import contextlib
 import os
 import secrets
 from collections.abc import Iterator
+from errno import EDQUOT, EFBIG, EIO, ENOSPC
 from hashlib import sha256
 from pathlib import Path
 from typing import IO
@@ -14,6 +15,8 @@ try:
     import fcntl
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
+
+_FULL = (ENOSPC, EDQUOT, EFBIG, EIO)
 
 
 @contextlib.contextmanager
@@ -45,17 +48,17 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool, private: bool 
     part = part_of(path) if private else path.with_name(f".{secrets.token_hex(8)}.part")  # no longer than most names
     mode = 0o600 if private else 0o666
     try:
-        with _named(path):
+        with named(path):
             nameless = _nameless(path.parent, mode)
             file = nameless or _hidden(part, mode)
-        with file:
+        with named(path, full=True), file:
             yield file
-            with _named(path):
+            with named(path):
                 file.flush()
                 os.fsync(file.fileno())
                 if nameless:
                     _link(nameless, part if overwrite else path)
-        with _named(path):
+        with named(path):
             if overwrite:
                 os.replace(part, path)
             elif not nameless:
@@ -83,6 +86,20 @@ def write_atomically(path: str | os.PathLike[str], content: bytes, *, overwrite:
     """
     with atomic_file(path, overwrite=overwrite, private=private) as file:
         file.write(content)
+
+
+@contextlib.contextmanager
+def named(path: Path, *, full: bool = False) -> Iterator[None]:
+    """Let an error name the file that was asked for: that of a part that is gone by now would tell nobody anything.
+
+    With `full`, only an error of a full disk does that has no name; others are of whoever fills the file.
+    """
+    try:
+        yield
+    except OSError as error:
+        if not full or (error.filename is None and error.errno in _FULL):
+            error.filename, error.filename2 = os.fspath(path), None
+        raise
 
 
 def part_of(path: Path) -> Path:
@@ -121,17 +138,6 @@ def locked(path: Path, refusal: str) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Let an error name the file that was asked for: that of a part that is gone by now would tell nobody anything."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is not None:
-            error.filename, error.filename2 = os.fspath(path), None
-        raise
 
 
 def _nameless(folder: Path, mode: int) -> IO[bytes] | None:

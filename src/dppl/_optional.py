@@ -28,4 +28,9 @@ def optional(module: str, package: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError:
-        raise MissingExtra(f"this needs {package}; install it with: pip install 'dppl[{extra}]'") from None
+        raise MissingExtra(f"this needs {package}; install it {how_to_install(extra)}") from None
+
+
+def how_to_install(extra: str) -> str:
+    """Say how an extra is installed: from the source, since no package index has dppl."""
+    return f"from the source folder of dppl: pip install -e '.[{extra}]'"

@@ -45,11 +45,16 @@ class DpplError(Exception):
     message : str
     parameter : str, default=None
         The parameter that the message is about. Its name is put before the message; the command line puts the option.
+    suggestion : str, default=None
+        A value of the parameter that may be meant; it is put behind the message.
     """
 
-    def __init__(self, message: str = "", *, parameter: str | None = None) -> None:
-        super().__init__(message if parameter is None else f"{parameter} {message}")
+    def __init__(self, message: str = "", *, parameter: str | None = None, suggestion: str | None = None) -> None:
+        text = message if parameter is None else f"{parameter} {message}"
+        super().__init__(text if suggestion is None else f"{text} Try {parameter}={suggestion!r}.")
+        self.text = text
         self.parameter = parameter
+        self.suggestion = suggestion
 
 
 class ParameterError(DpplError, ValueError):

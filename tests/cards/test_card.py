@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 import dppl
+from dppl._fingerprint import Fingerprint
 from dppl.cards import model_card
 from dppl.estimators.model_file import describe
 from dppl.privacy import Guarantee
@@ -121,3 +122,49 @@ def test_texts_of_a_foreign_file_stay_in_their_cells(description):
     assert "<img" not in card
     assert "<script>" not in card
     assert "a\\|b" in card
+
+
+def test_hubs_read_licence_task_and_base_model(description):
+    fields = front_matter(model_card(description))
+    assert (fields["license"], fields["pipeline_tag"]) == ("unknown", "tabular-classification")
+    assert "base_model" not in fields
+    assert front_matter(model_card(description, license="apache-2.0"))["license"] == "apache-2.0"
+
+
+def encoder(uri):
+    return Fingerprint(uri, "l", "w", "p", "p", "float32", "cpu", "b", "v", True).text()
+
+
+@pytest.mark.parametrize(
+    ("uri", "base", "task", "code"),
+    [
+        ("minilm", "sentence-transformers/all-MiniLM-L6-v2", "text-classification", "PrivateClassifier.load"),
+        ("st:intfloat/e5-small?batch=1", "intfloat/e5-small", "text-classification", '"a text"'),
+        ("hf:facebook/dinov2-large?pooling=cls", "facebook/dinov2-large", "tabular-classification", "dppl.load"),
+        ("vit-l-16", "facebook/dinov2-large", "image-classification", '"a.jpg"'),
+        ("vit-b-16", None, "image-classification", '"a.jpg"'),
+        ("st:folder", None, "text-classification", '"a text"'),
+        ("onnx:net.onnx", None, "tabular-classification", "dppl.load"),
+    ],
+)
+def test_the_encoder_says_base_model_task_and_code(description, uri, base, task, code):
+    card = model_card(description | {"encoder": encoder(uri)})
+    fields = front_matter(card)
+    assert (fields.get("base_model"), fields["pipeline_tag"]) == (base, task)
+    assert code in card
+    assert 'dppl.load("model.safetensors")' in card
+
+
+def test_the_code_of_the_card_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    model = dppl.SoftmaxPrototypes(dppl.GaussianDP(1.0), classes=["a", "b"]).fit(np.eye(4), ["a", "a", "b", "b"])
+    model.save("model.safetensors")
+    card = model_card(describe("model.safetensors"))
+    (code,) = [part.split("```")[0] for part in card.split("```python\n")[1:]]
+    names = {"embeddings": np.eye(4)}
+    exec(code, names)
+    assert names["labels"].tolist() == model.predict(np.eye(4)).tolist()
+    assert "of shape (n, 4)" in code
+    assert str(model.guarantee_) in capsys.readouterr().out
+    assert card.count("sum of clipped gradients") == 1
+    assert "rounded Gaussian, 16 times" in card

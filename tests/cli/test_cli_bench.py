@@ -149,7 +149,7 @@ def test_a_missing_extra_names_its_command(cli, error_line, monkeypatch):
     monkeypatch.setitem(sys.modules, "yaml", None)
     result = cli("bench", "run", "quick", "--dry-run")
     assert result.exit_code == 4
-    assert "pip install 'dppl[bench]'" in error_line(result)
+    assert "pip install -e '.[bench]'" in error_line(result)
 
 
 @pytest.mark.parametrize("command", [(), ("run",), ("report",)])

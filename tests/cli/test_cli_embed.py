@@ -221,7 +221,7 @@ def test_convert(arrays, cli, tmp_path):
 def test_columns_of_other_names(cli, error_line, tmp_path):
     rows = pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_(pa.float32()))
     pq.write_table(pa.table({"v": rows, "ward": ["a", "b"], "id": ["p", "q"]}), tmp_path / "t.parquet")
-    assert "name the right one" in error_line(cli("table", "head", tmp_path / "t.parquet"))
+    assert "there are 'v', 'ward', 'id'" in error_line(cli("table", "head", tmp_path / "t.parquet"))
     columns = ["--x", "v", "--y", "ward"]
     assert "classes    2" in cli("table", "info", tmp_path / "t.parquet", *columns).stdout
     assert "│ 1   │ q  │ b     │ 3 4 ..." in cli("table", "head", tmp_path / "t.parquet", *columns).stdout

@@ -313,7 +313,9 @@ def test_without_torch_it_says_what_to_install(photos, cli, error_line, monkeypa
     monkeypatch.setitem(sys.modules, "torch", None)
     result = cli(*FINETUNE, "--mu", "1")
     assert result.exit_code == 4
-    assert error_line(result) == "this needs torch; install it with: pip install 'dppl[torch]'"
+    assert (
+        error_line(result) == "this needs torch; install it from the source folder of dppl: pip install -e '.[torch]'"
+    )
 
 
 def test_images_need_labels(photos, cli, error_line):

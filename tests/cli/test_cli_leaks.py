@@ -109,7 +109,7 @@ AFTER = [
     ("predict", ["out.safetensors", "public.npz"], LABELS),
     ("predict", ["out.safetensors", "public.npz", "--out", "labels.csv"], None),
     ("predict", ["out.safetensors", "public.npz", "--out", "labels.npy"], None),
-    ("ledger show", ["ledger.db"], None),
+    ("ledger show", ["ledger.db"], r"\b[0-9a-f]{12}\b"),
     ("ledger show", ["ledger.db", "--json"], HASH),
     ("ledger export", ["ledger.db"], HASH),
 ]
@@ -126,7 +126,7 @@ OWNERS = {
     "evaluate": "do not publish them",
 }
 # Commands that read no records but built-in or public ones.
-WITHOUT_RECORDS = {"audit", "bench report", "continual report", "demo", "ledger create", "plan"}
+WITHOUT_RECORDS = {"audit", "bench report", "continual report", "demo", "encoders", "ledger create", "plan"}
 
 
 def commands(group, path=()):

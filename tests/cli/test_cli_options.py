@@ -94,3 +94,23 @@ def test_messages_of_the_library_name_no_flag():
                     found += re.findall(r"(?<![-\w])--[a-z][a-z-]+", node.value)
     # Of other programs, to download a model and to install torch with.
     assert sorted(found) == ["--force-reinstall", "--index-url", "--revision"]
+
+
+@pytest.mark.parametrize(
+    ("command", "first"),
+    [
+        ("fit", ["--out", "--classes", "--public", "--epsilon", "--delta"]),
+        ("train", ["--encoder", "--out", "--classes", "--epsilon", "--delta"]),
+        ("finetune", ["--network", "--out", "--batch-size", "--classes", "--epsilon", "--delta"]),
+        ("predict", ["--out", "--x", "--encoder", "--force"]),
+    ],
+)
+def test_what_matters_first_stands_first_and_all_else_under_advanced(command, first, cli):
+    _, _, options = cli(command, "--help").stdout.partition("─ Options ─")
+    main, *panels = re.split(r"╭─ (?=Advanced)", options)
+    shown = re.findall(r"^│[ *]{1,5}(--[a-z-]+)", main, re.MULTILINE)
+    assert shown == [*first, "--help"]
+    everything = {name for one in typer.main.get_command(app).commands[command].params for name in one.opts}
+    assert all(name in options for name in everything if name.startswith("--"))
+    assert panels
+    assert options.count("╭─ ") == len(panels)

@@ -557,6 +557,22 @@ def test_mended_records_ask_for_a_new_start(mails, cli, error_line):
 # Ledger and errors
 
 
+def test_what_is_left_of_other_options_can_be_begun_anew(mails, cli, error_line, monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(workflow, "save", stopped)
+        assert cli(*TRAIN, *EXACT).exit_code == 130
+    (mails / "more.csv").write_text("other,text,label\n1,abc,cat\n2,fgh,dog\n")
+    other = ["train", "more.csv", *TRAIN[2:], *EXACT]
+    line = error_line(cli(*other))
+    assert "has changed since m.safetensors.work/private was begun" in line
+    assert line.endswith("To begin anew, add --restart, or type: rm -r m.safetensors.work")
+    assert cli(*other, "--restart").exit_code == 0
+    assert not (mails / "m.safetensors.work").exists()
+
+
 def test_a_ledger_pays_for_it(mails, cli, error_line):
     cli("ledger", "create", "ledger.db", "--dataset", "mails", "--rho", "1")
     account = ["--ledger", "ledger.db", "--dataset", "mails"]

@@ -266,7 +266,7 @@ def test_the_kind_is_recognised_or_forced(tmp_path):
         ("t.csv", {"kind": "images"}, "^kind must be another .*, which is a file"),
         ("t.csv", {"columns": Columns(y="kind")}, "^y must be one column of .*; got 'kind'; see its first line"),
         ("other.csv", {}, "^x must name the column of .* with the text or image; see its first line"),
-        ("empty.csv", {}, "see its first line"),
+        ("empty.csv", {}, "is empty; its first line must name the columns"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(name, options, message, tmp_path, folder):

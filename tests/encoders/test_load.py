@@ -134,7 +134,7 @@ def test_the_page_names_presets_and_their_weights(name):
 )
 def test_a_missing_extra_is_named(uri, module, extra, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MissingExtra, match=rf"pip install 'dppl\[{extra}\]'"):
+    with pytest.raises(MissingExtra, match=rf"pip install -e '\.\[{extra}\]'"):
         load_encoder(uri)
 
 

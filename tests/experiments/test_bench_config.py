@@ -304,7 +304,7 @@ def test_what_a_method_fixes_searches_and_sets_are_parameters_of_its_estimator(n
 
 def test_a_missing_package_is_named_with_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "yaml", None)
-    with pytest.raises(MissingExtra, match=r"PyYAML.*pip install 'dppl\[bench\]'"):
+    with pytest.raises(MissingExtra, match=r"PyYAML.*pip install -e '\.\[bench\]'"):
         load_experiment("quick")
 
 

@@ -169,7 +169,7 @@ def test_the_best_private_methods_are_bold_and_ties_too(report):
     cells = re.findall(r"\| (?:zCDP, add-remove, exact|none) \| none \| (.*) \|\n", text)
     assert cells == ["**0.600**", "**0.605**", "0.599", "0.900", "0.950"]
     assert "<td><b>0.605</b></td>" in page
-    assert "all within 0.005 of it" in text
+    assert "or within 0.005." in text
 
 
 def test_tables_say_how_many_public_rows_were_read(report):
@@ -272,7 +272,7 @@ def test_methods_of_an_earlier_version_are_shown_and_never_the_best(report):
     _, text, _ = report([record("discriminant", 0.9), record("mean", 0.6), record("newton", 0.5)])
     assert "| discriminant (of an earlier version) | zCDP, add-remove, exact | none | 0.900 |" in text
     assert "| DPPL-Mean | zCDP, add-remove, exact | none | **0.600** |" in text
-    assert "| DPPL-Mean 0.600 (+0.100) |" in text
+    assert "| none: DPPL-Mean 0.600 (+0.100 to DP-Newton) |" in text
 
 
 def test_calibration_has_a_table_where_it_was_measured(report):
@@ -301,8 +301,12 @@ def test_tables_say_how_many_seeds_where_methods_have_different_ones(report):
 
 
 @pytest.mark.slow
-def test_the_first_table_names_winners_margins_and_ties(report):
-    cells = [record("mean", 0.5, seed=s) for s in (0, 1)] + [record("least-squares", 0.52, seed=s) for s in (0, 1)]
+def test_the_first_table_names_winners_beyond_two_standard_errors(report):
+    cells = [record("mean", 0.5, seed=s) for s in (0, 1)] + [
+        record("least-squares", 0.51 + s / 50, seed=s) for s in (0, 1)
+    ]
+    cells += [record("mean", 0.5, seed=s, e=0.5) for s in (0, 1)]
+    cells += [record("least-squares", 0.5 + s / 50, seed=s, e=0.5) for s in (0, 1)]
     cells += [record("mean", 0.5, ir=100.0), record("least-squares", 0.491, ir=100.0)]
     cells += [record("coinpress", 0.8, adjacency="replace-one"), record("newton", 0.9, trials=5), record("ncm", 1.0)]
     cells += [record("mean", 0.7, e=4.0)]
@@ -310,7 +314,9 @@ def test_the_first_table_names_winners_margins_and_ties(report):
     table = text[text.index("**Best private method") :].split("\n\n")[1].splitlines()
     assert table[0] == "| data set | encoder | budget | IR = 1 | IR = 100 |"
     assert table[2:] == [
-        "| blobs | one | mu 1 (epsilon 4.887) | DP-LS 0.520 (+0.020) | DPPL-Mean 0.500 (+0.009, tie with DP-LS) |",
+        "| blobs | one | mu 0.5 (epsilon 2.255) | none: DP-LS 0.510 (+0.010 ± 0.010 to DPPL-Mean) | – |",
+        "| blobs | one | mu 1 (epsilon 4.887) | none: DP-LS 0.520 (+0.020 ± 0.010 to DPPL-Mean) "
+        "| none: DPPL-Mean 0.500 (+0.009 to DP-LS) |",
         "| blobs | one | mu 4 (epsilon 26.36) | DPPL-Mean 0.700 | – |",
     ]
     assert page.index("<b>Best private method") < page.index("<img")
@@ -564,5 +570,17 @@ def test_series_hold_quantiles_over_seeds():
 
 def test_without_matplotlib_a_report_says_what_to_install(report, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtra, match=r"Matplotlib.*dppl\[bench\]"):
+    with pytest.raises(MissingExtra, match=r"Matplotlib.*\.\[bench\]"):
         report([record()])
+
+
+@pytest.mark.slow
+def test_columns_that_say_the_same_in_every_row_are_said_once_on_the_page(report):
+    _, text, page = report([record("mean", 0.5), record("newton", 0.6), record("least-squares", 0.7)])
+    assert "| method | guarantee | public rows |" in text
+    table = page[page.index("<b>Balanced test accuracy: blobs") :]
+    caption, body = table[: table.index("</figcaption>")], table[: table.index("</table>")]
+    assert "In all rows: guarantee zCDP, add-remove, exact; public rows none." in caption
+    assert '<th scope="col">guarantee</th>' not in body
+    assert body.count("<tr><td>") == 3
+    assert "<caption>" not in page

@@ -110,7 +110,7 @@ def test_weights_of_another_network_are_refused(torch, code):
 
 def test_without_torch_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'dppl\[torch\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install -e '\.\[torch\]'"):
         load_network("python:net.py:make@weights.safetensors?size=5")
 
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 import mpmath
 import pytest
 
-from dppl import ZCDP, ApproxDP, GaussianDP, Guarantee, PureDP
+from dppl import ZCDP, ApproxDP, GaussianDP, Guarantee, MeanPrototypes, PureDP
 from dppl.errors import BudgetError, ParameterError
 from dppl.mechanisms import ExponentialMechanism
 from dppl.privacy import Cost, Release, compose
@@ -414,3 +414,10 @@ def test_the_versions_behind_a_release_are_stated():
 def test_under_replace_one_the_secret_is_which_record_it_was():
     assert "whether one record was among" in str(guarantee())
     assert "which of two choices for one record was among" in str(guarantee(adjacency="replace-one"))
+
+
+def test_a_notebook_shows_the_summary_and_the_numbers():
+    guarantee = MeanPrototypes(GaussianDP(1.0), classes=[0]).fit([[1.0, 0.0]], [0]).guarantee_
+    shown = guarantee._repr_html_()
+    assert guarantee.summary() in shown
+    assert all(f">{name}</th>" in shown and f">{value}</td>" in shown for name, value in guarantee.table())

@@ -726,7 +726,7 @@ def test_looking_makes_no_file(prefix, file):
 def test_postgresql_without_its_driver_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     for url in ("postgresql+psycopg://host/db", "postgresql://host/db"):
-        with pytest.raises(LedgerError, match=r"pip install 'dppl\[postgresql\]'") as caught:
+        with pytest.raises(LedgerError, match=r"pip install -e '\.\[postgresql\]'") as caught:
             Ledger(url, "wards", ZCDP(1.0))
         assert "psycopg" in one_line(caught)
 

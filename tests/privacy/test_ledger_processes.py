@@ -296,7 +296,7 @@ def has_postgresql():
 def assert_the_error_of_a_missing_database(monkeypatch):
     """Where PostgreSQL cannot be tested, its absence is: without the driver the error names the extra."""
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(LedgerError, match=r"pip install 'dppl\[postgresql\]'"):
+    with pytest.raises(LedgerError, match=r"pip install -e '\.\[postgresql\]'"):
         Ledger("postgresql+psycopg://host/db", "wards", ZCDP(1.0))
 
 

@@ -160,7 +160,7 @@ def test_what_describes_no_class_is_refused(options, error, words):
         ("a.csv", b"class,text\ncat,abc,d\n", InputError, "2 fields in each line; line 2 has 3; put quotes"),
         ("a.csv", b'class,text\ncat,"abc\n', InputError, "must be a CSV file; line 2"),
         ("a.csv", b"class,text\ncat,\xff\n", InputError, "must be a UTF-8 text file"),
-        ("a.csv", b"", InputError, "must have the columns class and text"),
+        ("a.csv", b"", InputError, "is empty; its first line must name the columns class and text"),
         ("a.txt", b"cat", ParameterError, "descriptions must be a CSV file with the columns class and text"),
         ("cat/1.png", b"no image", InputError, r"not so cat/1.png: it is not an image"),
         ("1.png", b"no image", InputError, "must hold a subfolder of images for each class"),

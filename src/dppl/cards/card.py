@@ -6,15 +6,51 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from dppl._fingerprint import Fingerprint
+from dppl.encoders.presets import PRESETS
+from dppl.errors import InputError
 from dppl.estimators.public_data import ExamplesKept
 from dppl.privacy import Guarantee, Release
 from dppl.privacy.budgets import USUAL_DELTA
 from dppl.privacy.words import in_a_row
 
 _MOST_CLASSES = 50
+_INTENDED = (
+    "To give one of the classes below to records like those that it was trained on. Anybody may have the model, and "
+    "predictions cost nothing more. The guarantee is about the training records and says nothing about accuracy: noise "
+    "hides rare classes first. Measure the accuracy of each class on labelled records that are not private before "
+    "relying on it, above all where predictions decide about people.\n"
+)
 
 
-def model_card(description: dict[str, Any], *, sha256: str | None = None) -> str:
+# Hub names of encoders that dppl calls otherwise; what "hf:" and "st:" load is called there as here.
+_HUB_NAMES = {"minilm": "sentence-transformers/all-MiniLM-L6-v2"} | {
+    name: preset.place for name, preset in PRESETS.items() if "://" not in preset.place
+}
+_TEXTS = ("minilm", "st")
+_IMAGES = ("pixels", "timm", *PRESETS)
+_ON_EMBEDDINGS = """```python
+import dppl
+
+model = dppl.load("model.safetensors")  # no pickle, no code
+labels = model.predict(embeddings)  # of shape (n, {n_features}), by the encoder below
+print(model.guarantee_)
+```
+"""
+_ON_ITEMS = """```python
+import dppl
+
+model = dppl.PrivateClassifier.load("model.safetensors")  # loads the encoder, which must be on this machine
+labels = model.predict({items})
+```
+"""
+_ON_IMAGES = """```console
+dppl predict model.safetensors images/ > labels.csv
+```
+"""
+
+
+def model_card(description: dict[str, Any], *, sha256: str | None = None, license: str = "unknown") -> str:
     """Return the card of a model.
 
     Parameters
@@ -23,6 +59,9 @@ def model_card(description: dict[str, Any], *, sha256: str | None = None) -> str
         What `dppl.estimators.model_file.describe` returns, or `dppl.finetune.model_file.describe`.
     sha256 : str, default=None
         Hash of the model file.
+    license : str, default="unknown"
+        Under which the model is published, as model hubs abbreviate it, such as ``"apache-2.0"``. The encoder's own may
+        bind it too.
 
     Returns
     -------
@@ -32,10 +71,14 @@ def model_card(description: dict[str, Any], *, sha256: str | None = None) -> str
     guarantee = description["guarantee"]
     promise = Guarantee.from_dict(guarantee)
     sections = [
-        _front_matter(description, promise, sha256),
+        _front_matter(description, promise, sha256, license),
         f"# {description['estimator']} with differential privacy\n",
         _cell(promise.summary()) + "\n",
         _table(promise.table()),
+        "## Use\n",
+        _how_to_use(description),
+        "## Intended use\n",
+        _INTENDED,
         "## Guarantee\n",
         _table(
             [
@@ -74,12 +117,14 @@ def model_card(description: dict[str, Any], *, sha256: str | None = None) -> str
     return "\n".join(sections)
 
 
-def _front_matter(description: dict[str, Any], promise: Guarantee, sha256: str | None) -> str:
+def _front_matter(description: dict[str, Any], promise: Guarantee, sha256: str | None, license: str) -> str:
     guarantee = description["guarantee"]
     fields: dict[str, Any] = {
         "library_name": "dppl",
+        "license": license,
+        "pipeline_tag": _task(description),
         "tags": ["differential-privacy", "classification", "embeddings" if "lattice" in description else "images"],
-        "base_model": description["encoder"],
+        "base_model": _base_model(description["encoder"]),
         "differential_privacy": {
             "notion": guarantee["notion"],
             **guarantee["budget"],
@@ -93,6 +138,43 @@ def _front_matter(description: dict[str, Any], promise: Guarantee, sha256: str |
     }
     lines = [f"{name}: {_yaml(value)}" for name, value in fields.items() if value is not None]
     return "\n".join(["---", *lines, "---", ""])
+
+
+def _task(description: dict[str, Any]) -> str:
+    """Return what hubs call the task: of a model whose encoder does not tell, that of rows of numbers."""
+    if "lattice" not in description:
+        return "image-classification"
+    scheme = _scheme(description["encoder"])
+    tasks = {"text-classification": _TEXTS, "image-classification": _IMAGES}
+    return next((task for task, schemes in tasks.items() if scheme in schemes), "tabular-classification")
+
+
+def _base_model(encoder: str | None) -> str | None:
+    """Return the encoder's name on the hub, if its URI says one."""
+    scheme, name = _scheme(encoder), _uri(encoder).partition("?")[0].partition(":")[2]
+    if scheme in _HUB_NAMES:
+        return _HUB_NAMES[scheme]
+    return name if scheme in ("hf", "st") and name.count("/") == 1 else None
+
+
+def _uri(encoder: str | None) -> str:
+    try:
+        return "" if encoder is None else Fingerprint.parse(encoder).uri
+    except InputError:
+        return ""
+
+
+def _scheme(encoder: str | None) -> str:
+    return _uri(encoder).partition("?")[0].partition(":")[0]
+
+
+def _how_to_use(description: dict[str, Any]) -> str:
+    if "lattice" not in description:
+        return _ON_IMAGES
+    code = _ON_EMBEDDINGS.format(n_features=description["lattice"]["n_features"])
+    items = {"text-classification": '["a text", "another"]', "image-classification": '["a.jpg", "b.png"]'}
+    task = _task(description)
+    return f"{_ON_ITEMS.format(items=items[task])}\nOr from embeddings:\n\n{code}" if task in items else code
 
 
 def _implied(promise: Guarantee) -> dict[str, float]:

@@ -17,6 +17,7 @@ __all__ = ["COMMANDS", "SETTINGS", "Commands"]
 COMMANDS = {
     "demo": ("demo", "Train every method on built-in digits, compare them, and release one model."),
     "plan": ("plan", "Say what accuracy a budget buys, by class size, before any private record is read."),
+    "encoders": ("encoders", "List the encoders: what they embed, their licence, and how to install them."),
     "train": ("train", "Embed images or texts, train a private classifier, and save it."),
     "finetune": ("finetune", "Train weights of a public network privately on images, and save them."),
     "embed": ("embed", "Embed raw images or texts with a frozen public encoder."),
@@ -24,7 +25,7 @@ COMMANDS = {
     "predict": ("predict", "Label every row of a table, or every image or text of a source."),
     "evaluate": ("predict", "Compare a model's predictions with the labels of a table or source."),
     "show": ("show", "Show a model: its classes, its guarantee in words and numbers, and every release behind it."),
-    "check": ("check", "Report on a private table: bad rows, duplicates, unknown labels, class sizes."),
+    "check": ("check", "Report on private records: bad ones, duplicates, unknown labels, class sizes."),
     "audit": ("audit", "Measure what a method leaks, and compare with its promise."),
     "ledger": ("ledger", "Keep an account of everything released from a private data set."),
     "table": ("table", "Look at a table of embeddings, or convert it; for the owner of the records only."),

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from copy import copy
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
+from typer.models import OptionInfo
 
 from dppl.cli._output import note
 from dppl.embedding import KINDS
 from dppl.errors import ParameterError, WeakBudgetWarning
 from dppl.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
+
+_Command = TypeVar("_Command", bound=Callable[..., None])
 
 # Panels of the help.
 DATA, ENCODER, BUDGET, METHOD, ACCOUNT = "Data", "Encoder", "Budget (exactly one)", "Method", "Ledger"
@@ -53,6 +58,7 @@ FLAGS = {
     "partition": "--partition",
     "pool": "--pool",
     "precision": "--precision",
+    "public_x": "--public-x",
     "random_state": "--seed",
     "rho": "--rho",
     "rotation": "--rotation",
@@ -75,6 +81,36 @@ FLAGS = {
 def option(metavar: str, text: str, panel: str | None = None, *names: str, **limits: Any) -> Any:
     """Return an option whose help says the default itself."""
     return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, show_default=False, **limits)
+
+
+def first(*names: str) -> Callable[[_Command], _Command]:
+    """Return a decorator that puts these options of a command first in its help, and all others under "Advanced"."""
+
+    def arranged(command: _Command) -> _Command:
+        hints = get_type_hints(command, include_extras=True)
+        for name in names:
+            if name not in hints:
+                raise KeyError(name)
+        for name, hint in hints.items():
+            for info in getattr(hint, "__metadata__", ()):
+                if isinstance(info, OptionInfo):
+                    panel = None if name in names else _advanced(info.rich_help_panel)
+                    hints[name] = Annotated[hint.__origin__, _moved(info, panel)]
+        command.__annotations__ = hints
+        return command
+
+    return arranged
+
+
+def _advanced(panel: str | None) -> str:
+    return "Advanced" if panel is None else f"Advanced: {panel.partition(' (')[0].lower()}"
+
+
+def _moved(info: OptionInfo, panel: str | None) -> OptionInfo:
+    """Return a copy of an option, which several commands may share, in another panel."""
+    info = copy(info)
+    info.rich_help_panel = panel
+    return info
 
 
 Model = Annotated[

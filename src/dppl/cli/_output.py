@@ -16,6 +16,8 @@ from rich.table import Table
 if TYPE_CHECKING:
     from dppl.privacy import Guarantee
 
+STDOUT = "standard output"  # as messages call it
+
 
 class _Plain(Console):
     """Prints texts as they are, since class names may look like markup, and leaves a broken pipe to `dppl.cli.main`."""
@@ -60,11 +62,17 @@ def print_lines(lines: Iterable[object]) -> None:
     """Print lines as UTF-8, which is what files of labels are on every system."""
     content = memoryview("".join(f"{line}\n" for line in lines).encode("utf-8"))
     stream = sys.stdout.buffer
-    sys.stdout.flush()
-    # With PYTHONUNBUFFERED a write may stop half-way and say so in its result only.
-    while content:
-        content = content[stream.write(content) or 0 :]
-    stream.flush()
+    try:
+        sys.stdout.flush()
+        # With PYTHONUNBUFFERED a write may stop half-way and say so in its result only.
+        while content:
+            content = content[stream.write(content) or 0 :]
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        error.filename = STDOUT
+        raise
 
 
 def print_promise(guarantee: Guarantee, model: Path) -> None:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dppl._fingerprint import in_short, same_encoder
 from dppl.data import EmbeddingTable, read_table
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
-from dppl.estimators.reading import check_encoder
+from dppl.estimators.reading import check_encoder, encoder_of
 from dppl.finetune.model_file import is_finetuned
 from dppl.finetune.workflow import Finetuned
 
@@ -34,6 +35,8 @@ def check_output(path: Path, inputs: Sequence[Path | None], *, force: bool, opti
         raise ParameterError(f"{option} must name a file; {path} is a folder.")
     if path.exists() and any(source and source.exists() and path.samefile(source) for source in inputs):
         raise ParameterError(f"{option} must not be a file that is read; {path} is; choose another name.")
+    if path.exists() and not path.is_file():
+        raise ParameterError(f"{option} must name a file; {path} is a device or a pipe.")
     if os.path.lexists(path) and not force:
         raise ParameterError(f"{option} must name a new file; {path} exists; choose another name, or add --force.")
     if not os.access(path.parent, os.W_OK):
@@ -136,6 +139,30 @@ def read_rows_for(
         )
     check_encoder(table, model.encoder_, str(path))
     return table
+
+
+def check_same_encoder(public: EmbeddingTable, path: Path, private: EmbeddingTable, table: Path) -> None:
+    """Refuse public embeddings of another encoder than the private ones; names and widths of both are public.
+
+    Raises
+    ------
+    InputError
+        If the widths differ, or both tables name their encoder and the two are not the same.
+    """
+    made_by = {where: encoder_of(rows) for where, rows in ((path, public), (table, private))}
+    ours, theirs = made_by[table], made_by[path]
+    differ = ours is not None and theirs is not None and not same_encoder(ours, theirs)
+    if differ or public.shape[1] != private.shape[1]:
+        described = [
+            f"{where} has {rows.shape[1]} features{_by(made_by[where])}"
+            for where, rows in ((path, public), (table, private))
+        ]
+        raise InputError(f"{', but '.join(described)}; embed both with the same encoder.")
+
+
+def _by(encoder: str | None) -> str:
+    """Say an encoder in a few words, if a table names one."""
+    return "" if encoder is None else f" by {in_short(encoder).partition(' (')[0]}"
 
 
 def required_classes(classes: Path | None) -> Path:

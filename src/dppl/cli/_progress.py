@@ -6,8 +6,11 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
 from functools import cache
+from time import monotonic
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
@@ -15,10 +18,13 @@ from rich.text import Text
 from dppl.embedding import Source
 from dppl.privacy.budgets import rounded_up
 
+_EVERY = 10.0  # seconds between two lines on a pipe
+_PERCENT = TextColumn("{task.percentage:>3.0f} %")
+
 
 @contextmanager
 def progress_bar(
-    what: str, total: int | Callable[[], int], *columns: ProgressColumn
+    what: str, total: int | Callable[[], int], *columns: ProgressColumn, public: bool = False
 ) -> Iterator[Callable[..., None] | None]:
     """Show how far some work is, while the block runs.
 
@@ -30,6 +36,8 @@ def progress_bar(
         Units of work; a callable that takes its time is asked behind a note.
     *columns : ProgressColumn
         Shown before the time that is left.
+    public : bool, default=False
+        Whether the total is public, so that a pipe or a log may have it: a line every ten seconds.
 
     Yields
     ------
@@ -37,13 +45,20 @@ def progress_bar(
         Told of units that are done. None where nobody watches.
     """
     if not sys.stderr.isatty():
-        yield None
+        yield _Lines(what, total) if public and isinstance(total, int) else None
         return
     screen = Console(stderr=True)
     if callable(total):
         with screen.status("counting"):
             total = total()
-    shown = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *columns, TimeRemainingColumn())
+    shown = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        _PERCENT,
+        MofNCompleteColumn(),
+        *columns,
+        TimeRemainingColumn(),
+    )
     with Progress(*shown, console=screen, transient=True) as progress:
         task = progress.add_task(what, total=total)
 
@@ -51,6 +66,25 @@ def progress_bar(
             progress.advance(task, count)
 
         yield advance
+
+
+class _Lines:
+    """Tells a pipe how far it is, now and then."""
+
+    def __init__(self, what: str, total: int) -> None:
+        self._what, self._total, self._done = what, total, 0.0
+        self._start = self._told = monotonic()
+
+    def __call__(self, count: float = 1) -> None:
+        self._done += count
+        now = monotonic()
+        if now - self._told < _EVERY or self._done >= self._total:
+            return
+        self._told = now
+        rate = self._done / (now - self._start)
+        left = timedelta(seconds=round((self._total - self._done) / rate))
+        share = math.floor(100 * self._done / self._total)
+        typer.echo(f"{self._what}: {share} % of {self._total}, {rate:.3g}/s, about {left} left", err=True)
 
 
 @contextmanager

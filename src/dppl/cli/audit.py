@@ -91,7 +91,7 @@ def audit(
 def _audit_with_bar(estimator: EmbeddingClassifier, runs: int, confidence: float, delta: float | None) -> AuditResult:
     _validate.open_unit(confidence=confidence)
     data, canary = worst_case(estimator, runs=runs, confidence=confidence)
-    with progress_bar("fitting", 2 * runs) as advance:
+    with progress_bar("fitting", 2 * runs, public=True) as advance:
         return run_audit(estimator, data, canary, runs=runs, confidence=confidence, delta=delta, progress=advance)
 
 

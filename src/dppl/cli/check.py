@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from dppl.cli import _options as options
-from dppl.cli._options import budget_from_options, option
+from dppl.cli._options import DATA, budget_from_options, option
 from dppl.cli._output import console, print_json, printable
-from dppl.cli._paths import check_inputs, check_table
+from dppl.cli._paths import check_inputs
 from dppl.cli._progress import working
+from dppl.cli._raw_check import source_lines, source_report
 from dppl.data import EmbeddingTable, read_classes, read_table
+from dppl.embedding import Columns, holds_embeddings, open_source
+from dppl.errors import ParameterError
 from dppl.estimators.reading import class_codes
 from dppl.planning import NO, plan_of_sizes
 from dppl.privacy import Budget
@@ -30,26 +33,35 @@ _UNKNOWN_SHOWN = 20
 _KINDS = ("nan", "infinite", "all_zero")
 # What dppl.data puts in the place of a missing label.
 _MISSING = ("", int(np.iinfo(np.int64).min))
+_X = Annotated[str | None, option("NAME", "Array or column of embeddings, texts or images.", DATA, "--x")]
+_Y = Annotated[str | None, option("NAME", "Array or column of labels. Default: y, or label or labels.", DATA, "--y")]
 
 
 def check(
-    table: options.Table,
+    table: Annotated[
+        Path,
+        typer.Argument(metavar="DATA", help="Embeddings (see `dppl fit`), or images or texts (see `dppl embed`)."),
+    ],
     classes: Annotated[Path, option("FILE", "Public list of classes, one per line.")],
     labels: options.Labels = None,
-    x: options.X = "x",
-    y: options.Y = "y",
-    mu: options.Mu = None,
-    rho: options.Rho = None,
+    x: _X = None,
+    y: _Y = None,
+    identity: options.Id = None,
+    kind: options.Kind = "auto",
+    split: options.Split = None,
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
+    mu: options.Mu = None,
+    rho: options.Rho = None,
     as_json: options.Json = False,
 ) -> None:
-    """Report on a private table: bad rows, duplicates, unknown labels, class sizes.
+    """Report on private records: bad ones, duplicates, unknown labels, class sizes.
 
     For the data owner's eyes only: the report describes private records, and
     no guarantee protects it. `dppl fit` treats a bad row as a row of zeros and
-    says nothing about it; this command finds it. Rows are counted from 0. The
-    exit code is 0 whatever is found. With a budget it also says which classes
+    says nothing about it; this command finds it. Rows are counted from 0. Of
+    images and texts it reads every record, and needs no encoder. The exit code
+    is 0 whatever is found. With a budget it also says which classes of a table
     a fit of the default method without public rows is expected to find;
     `dppl plan` says that from guesses. A budget chosen with this report in
     view is a choice made by looking at private records.
@@ -59,16 +71,23 @@ def check(
       dppl check train.npz --classes classes.txt
       dppl check train.npz --classes classes.txt --mu 1
       dppl check train.npy --labels y.txt --classes classes.txt --json
+      dppl check mails.csv --x body --y folder --classes folders.txt
     """
     check_inputs(table, classes, labels)
-    check_table(table)
     given = any(value is not None for value in (mu, rho, epsilon, delta))
     budget = budget_from_options(mu, rho, epsilon, delta) if given else None
     class_list = read_classes(classes)
-    private = read_table(table, x=x, y=y, labels=labels)
-    with working("reading"):
-        report = _rows_report(private)
-    report["labels"] = None if private.y is None else _labels_report(private.y, class_list)
+    if kind == "auto" and holds_embeddings(table, x=x or "x"):
+        private = read_table(table, x=x or "x", y=y or "y", labels=labels)
+        with working("reading"):
+            report, found = _rows_report(private), private.y
+    elif budget is not None:
+        raise ParameterError("a budget goes with a table of embeddings: run dppl embed first, or dppl plan.")
+    else:
+        source = open_source(table, kind=kind, columns=Columns(x, y, identity), labels=labels, split=split)
+        with working("reading"):
+            report, found = source_report(source)
+    report["labels"] = None if found is None else _labels_report(found, class_list)
     if budget is not None and report["labels"] is not None:
         _add_expectations(report["labels"], budget, report["dimension"])
     typer.echo(WARNING, err=as_json)
@@ -157,16 +176,20 @@ def _add_expectations(labels: dict[str, Any], budget: Budget, n_features: int) -
 def _print_report(report: dict[str, Any]) -> None:
     screen = console()
     screen.print()
-    for name in ("rows", "dimension", "dtype"):
-        screen.print(f"{name:<15} {report[name]}")
-    for kind, rows in report["bad_rows"].items():
-        numbers = ", ".join(map(str, rows["first"])) + (", ..." if rows["count"] > len(rows["first"]) else "")
-        screen.print(f"{kind.replace('_', '-') + ' rows':<15} {rows['count']}" + (f": {numbers}" if numbers else ""))
-    screen.print(f"{'duplicate rows':<15} {report['duplicate_rows']} (good rows equal to an earlier one)")
+    for line in source_lines(report) if "modality" in report else _rows_lines(report):
+        screen.print(line, soft_wrap=True)
     if report["labels"] is None:
         screen.print(f"{'labels':<15} none found; name their array or column with --y, or their file with --labels")
     else:
         _print_labels(report["labels"])
+
+
+def _rows_lines(report: dict[str, Any]) -> list[str]:
+    lines = [f"{name:<15} {report[name]}" for name in ("rows", "dimension", "dtype")]
+    for kind, rows in report["bad_rows"].items():
+        numbers = ", ".join(map(str, rows["first"])) + (", ..." if rows["count"] > len(rows["first"]) else "")
+        lines.append(f"{kind.replace('_', '-') + ' rows':<15} {rows['count']}" + (f": {numbers}" if numbers else ""))
+    return [*lines, f"{'duplicate rows':<15} {report['duplicate_rows']} (good rows equal to an earlier one)"]
 
 
 def _print_labels(labels: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +15,19 @@ from dppl.cli._progress import progress_bar
 from dppl.data import Sample, load_messages, load_sample, write_table
 from dppl.data.messages import INTENTS, NEW_MESSAGES
 from dppl.errors import ParameterError
-from dppl.experiments.demo import IMBALANCE_RATIOS, PAPER_EPSILONS, PRIVATE, REFERENCE, SEEDS, Average, compare, n_fits
+from dppl.experiments.demo import (
+    IMBALANCE_RATIOS,
+    PAPER_EPSILONS,
+    PRIVATE,
+    REFERENCE,
+    SEEDS,
+    Runs,
+    compare,
+    figures,
+    n_fits,
+    sizes,
+    winner,
+)
 from dppl.privacy import GaussianDP
 from dppl.privacy.budgets import USUAL_DELTA, rounded_up
 from dppl.prototypes import SoftmaxPrototypes
@@ -32,7 +44,7 @@ def demo(
 ) -> None:
     """Train every method on built-in digits, compare them, and release one model.
 
-    Takes well under a minute and writes a new folder; nothing is overwritten.
+    Takes under a minute and writes a new folder; nothing is overwritten.
     """
     folder = _new_folder(out)
     screen = console(markup=True)
@@ -40,7 +52,15 @@ def demo(
     screen.print(f"[bold]Task.[/bold] {sample.description}\n")
     cells = _run(sample)
     for ratio in IMBALANCE_RATIOS:
-        screen.print(_table([cell for cell in cells if cell.imbalance_ratio == ratio], ratio))
+        of_ratio = [cell for cell in cells if cell.imbalance_ratio == ratio]
+        largest, smallest, rare = sizes(sample, ratio)
+        if ratio == 1:
+            screen.print(_table(of_ratio, f"Balanced test accuracy, {largest} records a class", _balanced))
+        else:
+            title = f"Balanced test accuracy, classes of {largest} to {smallest} records"
+            screen.print(_table(of_ratio, title, _balanced))
+            records = " and ".join(map(str, rare))
+            screen.print(_table(of_ratio, f"The same models, on the rarest classes ({records} records)", _minority))
     screen.print(_legend())
     model = SoftmaxPrototypes(_RELEASED, classes=sample.classes)
     model.fit(sample.X, sample.y, X_public=sample.X_public)
@@ -72,36 +92,45 @@ def _new_folder(out: Path | None) -> Path:
     return folder
 
 
-def _run(sample: Sample) -> list[Average]:
-    with progress_bar("fitting", n_fits()) as advance:
+def _run(sample: Sample) -> list[Runs]:
+    with progress_bar("fitting", n_fits(), public=True) as advance:
         return compare(sample, advance or (lambda: None))
 
 
-def _table(cells: list[Average], ratio: int) -> Table:
-    sizes = "equal class sizes" if ratio == 1 else f"largest class {ratio} x the smallest (minority classes)"
-    table = Table(title=f"Balanced test accuracy, {sizes}", title_justify="left", title_style="bold")
+def _balanced(cell: Runs) -> Sequence[float]:
+    return cell.balanced
+
+
+def _minority(cell: Runs) -> Sequence[float]:
+    return cell.minority
+
+
+def _table(cells: list[Runs], title: str, values: Callable[[Runs], Sequence[float]]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column("method", no_wrap=True)
     for mu in PAPER_EPSILONS:
         epsilon = rounded_up(GaussianDP(mu).to_approx(USUAL_DELTA).epsilon, 4)
         table.add_column(f"mu {mu:g}\nepsilon {epsilon}", justify="right", no_wrap=True)
+    columns = [
+        {cell.method: values(cell) for cell in cells if cell.method in PRIVATE and cell.paper_epsilon == mu}
+        for mu in PAPER_EPSILONS
+    ]
+    winners = [winner(column) for column in columns]
     for method in PRIVATE:
-        row = {cell.paper_epsilon: cell for cell in cells if cell.method == method}
-        table.add_row(method, *[_figures(row[paper_epsilon]) for paper_epsilon in PAPER_EPSILONS])
+        marks = ["*" if method == name else " " for name in winners]
+        table.add_row(method, *[figures(column[method]) + mark for column, mark in zip(columns, marks, strict=True)])
     (reference,) = [cell for cell in cells if cell.method == REFERENCE]
     table.add_section()
-    table.add_row(REFERENCE, *[_figures(reference)] * len(PAPER_EPSILONS))
+    table.add_row(REFERENCE, *[f"{figures(values(reference))} "] * len(PAPER_EPSILONS))
     return table
-
-
-def _figures(cell: Average) -> str:
-    return f"{cell.balanced:.2f}" + ("" if cell.minority is None else f" ({cell.minority:.2f})")
 
 
 def _legend() -> str:
     return (
-        f"Means over {SEEDS} seeded runs. Budgets are in Gaussian DP (mu), with the epsilon at delta = "
-        f"{rounded_up(USUAL_DELTA)} that mu implies. Minority: the smallest quarter of the classes. "
-        "Indented rows change the row above; the two as published take the class sizes as public."
+        f"Means over {SEEDS} seeded runs, ± their standard error. * is ahead of every other private row by more than "
+        "two standard errors of the difference; a column without * has no winner. Budgets are in Gaussian DP (mu), "
+        f"with the epsilon at delta = {rounded_up(USUAL_DELTA)} that mu implies. Indented rows change the row above; "
+        "the two as published take the class sizes as public, so they never get a *."
     )
 
 

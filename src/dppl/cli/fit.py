@@ -15,6 +15,7 @@ from dppl.cli._output import print_json, print_promise, printable
 from dppl.cli._paths import (
     check_inputs,
     check_output,
+    check_same_encoder,
     check_table,
     refuse_private,
     require_labels,
@@ -69,6 +70,7 @@ _Rotation = Annotated[
 ]
 
 
+@options.first("out", "classes", "epsilon", "delta", "public")
 def fit(
     table: options.Table,
     out: options.ModelOut,
@@ -150,6 +152,9 @@ def fit(
     private = read_table(table, x=x, y=y, labels=labels)
     public_rows = None if public is None else read_table(public, x=x, y=None)
     example_rows = None if examples is None else read_table(examples, x=x, y=y)
+    for rows, path in ((public_rows, public), (example_rows, examples)):
+        if rows is not None and path is not None:
+            check_same_encoder(rows, path, private, table)
     with working("fitting"):
         model = build(method, budget, class_list, given)
         model.fit(

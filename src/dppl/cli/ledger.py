@@ -33,6 +33,8 @@ _File = Annotated[
 ]
 _COLUMNS = ("number", "status", "mechanism", "cost", "partition", "estimator", "charged_at", "model_sha256")
 
+_DIGITS = 12  # of a hash, to tell files apart
+
 
 @ledger.command()
 def create(
@@ -150,17 +152,17 @@ def open_account(file: str | None, dataset: str | None, partition: str | None) -
 
 
 def _table(releases: list[dict[str, Any]]) -> Table:
-    """Return a table that fits into 80 columns: what belongs together is in one cell, on lines of its own."""
+    """Return a table that fits into 80 columns, with date, cost and file; `export` has all there is."""
     table = Table()
-    for heading in ("no.", "release", "cost", "status (UTC)"):
+    for heading in ("no.", "date (UTC)", "release", "cost", "file (sha256)"):
         table.add_column(heading, overflow="fold")
     for release in releases:
         part = [] if release["partition"] is None else [f"part {release['partition']}"]
-        what = [release["estimator"], release["mechanism"], *part]
-        status = release["status"] if release["status"] == RELEASED else "charged, unfinished"
-        when = release["charged_at"].removesuffix("+00:00").split("T")
-        cells = ("\n".join(map(printable, lines)) for lines in (what, _figures(release["cost"]), [status, *when]))
-        table.add_row(str(release["number"]), *cells)
+        file = (release["model_sha256"] or "")[:_DIGITS]
+        status = file if release["status"] == RELEASED else "charged, unfinished"
+        when = release["charged_at"].replace("T", " ")[: len("2026-01-31 12:00")]
+        lines = ([when], [release["estimator"], release["mechanism"], *part], _figures(release["cost"]), [status])
+        table.add_row(str(release["number"]), *("\n".join(map(printable, several)) for several in lines))
     return table
 
 

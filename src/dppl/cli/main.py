@@ -20,6 +20,7 @@ bugs do. Python warnings are not shown either: whether one appears may depend on
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import traceback
@@ -31,7 +32,7 @@ import typer
 
 from dppl._version import __version__
 from dppl.cli._commands import SETTINGS, Commands
-from dppl.cli._output import printable
+from dppl.cli._output import STDOUT, printable
 from dppl.errors import BudgetError, DpplError, ParameterError
 
 # The first type that fits decides.
@@ -121,15 +122,20 @@ def _message(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "not enough memory."  # NumPy's text would name the shape of a private array
     if isinstance(error, OSError):
-        _forget_stdout_if_broken()
+        broken = _forget_stdout_if_broken()
         if error.strerror:
-            where = "" if error.filename is None else f"{error.filename}: "
+            name = STDOUT if broken and error.filename is None else error.filename
+            where = "" if name is None else f"{name}: "
             return " ".join([f"{where}{error.strerror}.", *getattr(error, "__notes__", [])])
     text = str(error)
     if isinstance(error, DpplError) and error.parameter is not None:
         from dppl.cli._options import FLAGS  # here, because `dppl --help` needs no option of a command
 
-        text = FLAGS.get(error.parameter, error.parameter) + text.removeprefix(error.parameter)
+        if error.parameter in FLAGS:
+            flag = FLAGS[error.parameter]
+            text = flag + error.text.removeprefix(error.parameter)
+            if error.suggestion is not None:
+                text += f" Try {flag} {shlex.quote(error.suggestion)}"
     return " ".join([text, *getattr(error, "__notes__", [])])
 
 
@@ -139,11 +145,13 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
-def _forget_stdout_if_broken() -> None:
+def _forget_stdout_if_broken() -> bool:
     try:
         sys.stdout.flush()
     except OSError:
         _forget_stdout()
+        return True
+    return False
 
 
 def _forget_stdout() -> None:

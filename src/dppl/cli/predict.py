@@ -67,6 +67,7 @@ _LISTED = 20
 OUTPUT = "Output"
 
 
+@options.first("out", "x", "encoder", "force")
 def predict(
     model: options.Model,
     table: _Table = None,

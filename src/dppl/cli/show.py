@@ -43,6 +43,9 @@ def show(
     as_card: Annotated[
         bool, typer.Option("--card", help="Print a model card: Markdown with YAML front matter, for a model hub.")
     ] = False,
+    license: Annotated[
+        str | None, option("ID", "With --card: licence of the model, such as apache-2.0. Default unknown.")
+    ] = None,
     delta: Annotated[float | None, option("D", "Another delta at which to give epsilon.")] = None,
     public: Annotated[
         Path | None,
@@ -92,8 +95,11 @@ def show(
     if (sheet, x, identity, split, kind) != (None, None, None, None, "auto"):
         raise ParameterError("--sheet, --x, --id, --format and --split go with --public POOL; name it too.")
     fitted = opened(model)
+    if license is not None and not as_card:
+        raise ParameterError("--license stands in a model card; add --card.")
     if as_card:
-        typer.echo(model_card(_description(model, fitted), sha256=_hash(model)), nl=False)
+        content = _description(model, fitted)
+        typer.echo(model_card(content, sha256=_hash(model), license=license or "unknown"), nl=False)
         return
     if as_json:
         print_json(whole(model, delta))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -35,6 +36,7 @@ _NO_NAMES = (
 _Method = Annotated[str, method_option("the first that can spend the budget")]
 
 
+@options.first("encoder", "out", "classes", "epsilon", "delta")
 def train(
     data: Annotated[
         Path, typer.Argument(metavar="DATA", help="Labelled images or texts, as for `dppl embed`.", show_default=False)
@@ -80,6 +82,9 @@ def train(
         Path | None,
         option("FOLDER", "Keep the tables of embeddings there. Default: MODEL.work, removed at the end.", ENCODER),
     ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Remove what an interrupted run left, and begin anew.")
+    ] = False,
     ledger: options.Ledger = None,
     dataset: options.Dataset = None,
     partition: options.Partition = None,
@@ -138,7 +143,9 @@ def train(
     pool = None if public is None else _public_records(public, public_x, model)
     if describe == "auto":
         examples = names_by_default(estimator, model)
-    with checkable(folder / "private", classes):
+    if restart:
+        workflow.discard(folder)
+    with checkable(folder / "private", classes), _restartable(folder):
         workflow.train(
             estimator,
             source,
@@ -183,6 +190,17 @@ def checkable(table: Path, classes: Path) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def _restartable(folder: Path) -> Iterator[None]:
+    """Tell whoever meets what another run left how to be rid of it."""
+    try:
+        yield
+    except (InputError, ParameterError) as error:
+        if (folder / "private").is_dir() and str(folder) in str(error):
+            error.add_note(f"To begin anew, add --restart, or type: rm -r {shlex.quote(str(folder))}")
+        raise
+
+
 def check_folder(folder: Path, read: Sequence[Path | None]) -> None:
     """Refuse a folder for tables that what is read lies in, since it is removed at the end.
 
@@ -206,7 +224,12 @@ def _check_public(public: Path | None, x: str | None, private: Sequence[Path | N
 def _public_records(public: Path, x: str | None, encoder: Encoder) -> Source | EmbeddingTable:
     """Open public records, or their embeddings by this encoder."""
     if not holds_embeddings(public):
-        return open_source(public, columns=Columns(x))
+        try:
+            return open_source(public, columns=Columns(x))
+        except InputError as error:
+            if error.parameter != "x":
+                raise
+            raise InputError(error.text.removeprefix("x "), parameter="public_x") from None
     table = read_table(public, y=None)
     named = table.metadata.get("encoder")
     if table.shape[1] != encoder.dimension or (named and not same_encoder(named, encoder.fingerprint.text())):

@@ -33,7 +33,20 @@ def converting(promise: str, hint: str) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:  # a damaged file may raise anything, and no list of types would be complete
-        raise InputError(f"{promise}; got {type(error).__name__}; {hint}") from None
+        raise InputError(f"{promise}; {_reason(error)}; {hint}") from None
+
+
+def _reason(error: Exception) -> str:
+    """Say what another library raised: its text may quote what it could not read, but that of the system does not."""
+    if isinstance(error, PermissionError):
+        return "there is no permission to read it"
+    return f"got {type(error).__name__}"
+
+
+def check_not_empty(path: Path) -> None:
+    """Refuse a file without a byte, which is no table of any size: what came before it has failed."""
+    if path.stat().st_size == 0:
+        raise InputError(f"{path} must hold a table; it is empty; write it again.")
 
 
 def load_npy(path: Path) -> Array:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dppl import _html
+
 __all__ = ["Sample", "load_sample"]
 
 Floats = npt.NDArray[np.float64]
@@ -64,6 +66,11 @@ class Sample:
 
     def __repr__(self) -> str:
         return f"<Sample: {self.encoder}>"
+
+    def _repr_html_(self) -> str:
+        parts = {"X, y": self.X, "X_public": self.X_public, "X_test, y_test": self.X_test}
+        shapes = [(name, f"{rows.shape[0]} rows of {rows.shape[1]} features") for name, rows in parts.items()]
+        return _html.summary(self.description, [*shapes, ("encoder", self.encoder)])
 
 
 def load_sample() -> Sample:

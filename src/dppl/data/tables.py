@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dppl._fingerprint import same_encoder
-from dppl.data._reading import Array, by_suffix, check_rows, converting, load_npy
+from dppl.data._reading import Array, by_suffix, check_not_empty, check_rows, converting, load_npy
 from dppl.data.labels import LABEL_READERS, AnyPath, as_labels
 from dppl.errors import InputError, ParameterError
 
@@ -248,7 +248,10 @@ def read_table(path: AnyPath, *, x: str = "x", y: str | None = "y", labels: AnyP
         number of dimensions, or rows and labels differ in number.
     """
     source = Path(path)
-    reader = _read_parquet if _is_folder(source) else by_suffix(source, _READERS, "path")
+    folder = _is_folder(source)
+    reader = _read_parquet if folder else by_suffix(source, _READERS, "path")
+    if not folder:
+        check_not_empty(source)
     table = reader(source, x, y if labels is None else None)
     if labels is not None:
         own = by_suffix(Path(labels), LABEL_READERS, "labels")(Path(labels))
@@ -359,8 +362,8 @@ def _list_type(kind: Any, path: Path, column: str) -> tuple[np.dtype[Any], int]:
         if pa.types.is_floating(value) or pa.types.is_integer(value):
             return np.dtype(value.to_pandas_dtype()), int(kind.list_size) if fixed else 0
     raise InputError(
-        f"{path}: column {column!r} must hold lists of floats or integers; got {kind}; "
-        "name the column of embeddings with x"
+        f"must name a column of {path} with lists of floats or integers; {column!r} holds {kind}; name another.",
+        parameter="x",
     )
 
 
@@ -447,7 +450,9 @@ def _column_labels(file: Any, path: Path, name: str) -> Array:
             # Arrow's own decoding stops at the first label that is no UTF-8.
             labels = column.cast(pa.large_binary()).fill_null(b"").to_pylist()
             return np.array([label.decode("utf-8", "replace") for label in labels], dtype=object)
-    raise InputError(f"{promise}; got {kind}; name the label column with y")
+    raise InputError(
+        f"must name a column of {path} with integers or strings; {name!r} holds {kind}; name another.", parameter="y"
+    )
 
 
 def _pick(names: list[str], x: str, y: str | None, path: Path) -> tuple[str, str | None]:
@@ -459,8 +464,13 @@ def _pick(names: list[str], x: str, y: str | None, path: Path) -> tuple[str, str
         if found is not None:
             chosen[parameter] = found
         elif wanted is not None and (parameter, wanted) != ("y", "y"):
-            hint = f"name the right one with {parameter}"
-            raise InputError(f"{path} must hold {wanted!r}; it holds {', '.join(map(repr, names))}; {hint}")
+            others = [name for name in names if name not in (x, y, "x", "y", *_FALLBACKS["x"], *_FALLBACKS["y"], _ID)]
+            raise InputError(
+                f"must name an array or column of {path}; it has no {wanted!r}; there are "
+                f"{', '.join(map(repr, names))}.",
+                parameter=parameter,
+                suggestion=others[0] if len(others) == 1 else None,
+            )
     if any(names.count(name) > 1 for name in chosen.values()):
         raise InputError(f"{path} must hold each column once; a name occurs again; rename the other columns")
     return chosen["x"], chosen.get("y")

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from dppl._files import named
 from dppl.errors import ParameterError
 
 __all__ = ["NOTICE", "LeftOut", "Report", "check_place"]
@@ -47,6 +48,7 @@ class Report:
 
     def __init__(self, path: Path, size: int) -> None:
         check_place(path)
+        self._path = path
         if size:
             self._file = _opened(path, "r+b")
             path.chmod(0o600)
@@ -70,14 +72,17 @@ class Report:
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        with named(self._path):  # closing writes what could not be written before
+            self._file.close()
 
     def _write(self, entry: dict[str, Any]) -> None:
-        self._file.write(_line(entry))
+        with named(self._path):
+            self._file.write(_line(entry))
 
     def _saved(self) -> int:
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with named(self._path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
         return self._file.tell()
 
 

@@ -61,6 +61,8 @@ class CsvRows:
         self._path = path
         self._are_paths = are_paths
         header = next(self._rows(), None)
+        if header is None:
+            raise InputError(f"{path} is empty; its first line must name the columns.")
         self._names = header if isinstance(header, list) else []
         self.columns = columns.found_in(self._names, path, PATHS if are_paths else TEXTS, secret=True)
         self.label_type = None if self.columns.y is None else pa.string()

@@ -18,15 +18,27 @@ class Preset:
     Parameters
     ----------
     uri : str
-    weights : str
-        Where the weights come from and under which licence.
+    place : str
+        Where the weights come from: an address, or a name on the Hugging Face hub.
+    licence : str
+        Of the weights.
+    dimension : int
+        Features of a row.
     note : str
         What was chosen.
     """
 
     uri: str
-    weights: str
+    place: str
+    licence: str
+    dimension: int
     note: str
+
+    @property
+    def weights(self) -> str:
+        """Where the weights come from and under which licence, in a sentence."""
+        place = self.place if "://" in self.place else f"https://huggingface.co/{self.place}"
+        return f"The weights are at {place} ({self.licence})."
 
 
 _IMAGENET = "mean=0.485,0.456,0.406&std=0.229,0.224,0.225"
@@ -38,24 +50,31 @@ _SWAG = (
 PRESETS = {
     "vit-b-16": Preset(
         f"timm:vit_base_patch16_384@vit_b_16_swag-9ac1b537.pth?crop_pct=1&interpolation=bicubic&{_IMAGENET}",
-        "The weights are at https://download.pytorch.org/models/vit_b_16_swag-9ac1b537.pth (CC BY-NC 4.0).",
+        "https://download.pytorch.org/models/vit_b_16_swag-9ac1b537.pth",
+        "CC BY-NC 4.0",
+        768,
         f"{_SWAG} 384 x 384 pixels, 768 features.",
     ),
     "vit-h-14": Preset(
         f"timm:vit_huge_patch14_224@vit_h_14_swag-80465313.pth?size=518&crop_pct=1&interpolation=bicubic&{_IMAGENET}",
-        "The weights are at https://download.pytorch.org/models/vit_h_14_swag-80465313.pth (CC BY-NC 4.0).",
+        "https://download.pytorch.org/models/vit_h_14_swag-80465313.pth",
+        "CC BY-NC 4.0",
+        1280,
         f"{_SWAG} 518 x 518 pixels, 1280 features.",
     ),
     "vit-l-16": Preset(
         "hf:facebook/dinov2-large?pooling=cls",
-        "The weights are at https://huggingface.co/facebook/dinov2-large (Apache-2.0).",
+        "facebook/dinov2-large",
+        "Apache-2.0",
+        1024,
         "DINOv2 (Oquab et al., arXiv:2304.07193), trained on LVD-142M. The papers write ViT-L-16, but DINOv2 was only "
         "released with patches of 14 pixels, so this is a ViT-L/14. 224 x 224 pixels, 1024 features.",
     ),
     "resnet-50": Preset(
         f"timm:resnet50@dino_resnet50_pretrain.pth?size=224&crop_pct=0.875&interpolation=bicubic&{_IMAGENET}",
-        "The weights are at https://dl.fbaipublicfiles.com/dino/dino_resnet50_pretrain/dino_resnet50_pretrain.pth "
-        "(Apache-2.0).",
+        "https://dl.fbaipublicfiles.com/dino/dino_resnet50_pretrain/dino_resnet50_pretrain.pth",
+        "Apache-2.0",
+        2048,
         "DINO (Caron et al., arXiv:2104.14294), trained on ImageNet-1K without labels. 224 x 224 pixels, "
         "2048 features.",
     ),

@@ -159,6 +159,8 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArr
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
     except Exception:  # a damaged file may raise anything
         problem = "is not a whole safetensors file: it is truncated, or not a model. Fetch it again, or name another."
+        if os.path.isfile(name) and not os.path.getsize(name):
+            problem = "is empty. Fetch it again, or name another."
     else:
         try:
             description = json.loads(text) if text is not None else None

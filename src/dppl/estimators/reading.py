@@ -36,6 +36,7 @@ Codes = NDArray[np.intp]
 _LONGEST_NAME = 4000
 # Positions that a message lists.
 _LISTED = 10
+_COLUMNS_SHOWN = 5
 _LARGEST_EXACT_FLOAT = 2**53
 _LONGEST_INTEGER = 2**128  # Python refuses to write very long ones; no class is one
 _PLAIN = (str, bool, float, int)
@@ -181,9 +182,18 @@ def _as_floats(X: Any, name: str) -> NDArray[Any]:
         # Raised here and not in the handler, so that no exception that quotes a value stays attached.
         raise TypeError(
             f"{name} must be rows of numbers, all of one length; an entry of the argument must be neither a string nor "
-            "another object, but a number. PrivateClassifier takes images and texts."
+            f"another object, but a number.{_other_columns(X)} PrivateClassifier takes images and texts."
         )
     return rows
+
+
+def _other_columns(X: Any) -> str:
+    """Name the columns of a frame that its types say are no numbers; the values are not looked at."""
+    types: Any = getattr(X, "dtypes", None)
+    columns = types.items() if hasattr(types, "items") else ()
+    others = [repr(name) for name, kind in columns if getattr(kind, "kind", "O") not in "fiub"]
+    shown = ", ".join(others[:_COLUMNS_SHOWN]) + (", ..." if len(others) > _COLUMNS_SHOWN else "")
+    return f" Columns of other types: {shown}." if others else ""
 
 
 def as_labels(y: Any, rows: RowSource, names: tuple[str, str] = ("X", "y")) -> NDArray[Any]:

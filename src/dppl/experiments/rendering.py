@@ -114,10 +114,10 @@ def _pipes(cells: Sequence[str]) -> str:
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 2em auto; padding: 0 1em; color: #222; }
-img { max-width: 100%; } figure { margin: 1.5em 0; } figcaption, caption { text-align: left; color: #444; }
+img { max-width: 100%; } figure { margin: 1.5em 0; } figcaption { text-align: left; color: #444; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: 13px; margin: 1em 0; }
 th, td { padding: 3px 9px; border-bottom: 1px solid #ddd; text-align: left; white-space: nowrap; }
-caption { padding: 4px 0; } code { background: #f3f3f3; } nav .table { margin-left: 1.5em; list-style: circle; }
+code { background: #f3f3f3; } nav .table { margin-left: 1.5em; list-style: circle; }
 """
 
 
@@ -140,13 +140,15 @@ def to_html(parts: Sequence[Part], folder: Path) -> str:
             case Text(text):
                 blocks.append(f"<p>{_inline(text)}</p>")
             case Table(title, note, header, rows):
+                header, rows, same = _without_constants(header, rows)
                 head = "".join(f'<th scope="col">{_inline(cell)}</th>' for cell in header)
                 body = "\n".join(
                     "<tr>" + "".join(f"<td>{_inline(cell)}</td>" for cell in row) + "</tr>" for row in rows
                 )
-                caption = f"<caption><b>{_inline(title)}</b> {_inline(note)}</caption>"
-                table = f"<table>{caption}<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
-                blocks.append(f'<div class="wide">{table}</div>')
+                caption = f"<figcaption><b>{_inline(title)}</b> {_inline(note)} {_inline(same)}</figcaption>"
+                table = f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
+                # The caption stays where it is when a wide table is scrolled.
+                blocks.append(f'<figure>{caption}<div class="wide">{table}</div></figure>')
             case Picture(stem, title, note, _):
                 image = base64.b64encode((folder / f"{stem}.png").read_bytes()).decode("ascii")
                 caption = f"<figcaption><b>{_inline(title)}</b> {_inline(note)}</figcaption>"
@@ -156,6 +158,26 @@ def to_html(parts: Sequence[Part], folder: Path) -> str:
     title = next((part.text for part in parts if isinstance(part, Heading)), "")
     head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{_STYLE}</style>'
     return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n' + "\n".join(blocks) + "\n</body></html>\n"
+
+
+def _without_constants(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]], str]:
+    """Take columns that say the same in every row out of a table, and say it once.
+
+    Examples
+    --------
+    >>> _without_constants(("method", "rows", "mu 1"), [("one", "9", "0.5"), ("two", "9", "0.6")])
+    (['method', 'mu 1'], [['one', '0.5'], ['two', '0.6']], 'In all rows: rows 9.')
+    """
+    constant = [place > 0 and len(rows) > 1 and len({row[place] for row in rows}) == 1 for place in range(len(header))]
+    same = [
+        f"{name} {cell}" for name, cell, drop in zip(header, rows[0] if rows else (), constant, strict=False) if drop
+    ]
+    kept = [place for place, drop in enumerate(constant) if not drop]
+    return (
+        [header[place] for place in kept],
+        [[row[place] for place in kept] for row in rows],
+        f"In all rows: {'; '.join(same)}." if same else "",
+    )
 
 
 def _inline(text: str) -> str:

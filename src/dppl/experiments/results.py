@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from dppl._files import locked
+from dppl._files import locked, named
 from dppl.errors import InputError
 from dppl.experiments.config import SCHEMA
 
@@ -55,13 +55,15 @@ class ResultsFile:
 
     def append(self, result: Result) -> None:
         """Add a result; when this returns it is on disk."""
-        self._file.write(json.dumps(result, allow_nan=False).encode() + b"\n")
-        self._sync()
+        with named(self.path):
+            self._file.write(json.dumps(result, allow_nan=False).encode() + b"\n")
+            self._sync()
         self.results.append(result)
 
     def close(self) -> None:
         """Give the file free."""
-        self._stack.close()
+        with named(self.path):  # closing writes what could not be written before
+            self._stack.close()
 
     def __enter__(self) -> Self:
         return self

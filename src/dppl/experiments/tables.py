@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean, median, stdev
 
+from dppl.experiments.metrics import difference_error, is_ahead
 from dppl.experiments.rendering import Heading, Part, Table
 from dppl.experiments.results import Result
 from dppl.experiments.series import (
@@ -33,9 +34,12 @@ __all__ = ["costs", "metric_tables", "sizes_and_times", "time", "winners"]
 
 _NONE = "–"
 _MEANS = "Means over seeds, ± their standard deviation."
-# Differences of mean accuracies that are no lead: in bold print, and among winners.
-_ALIKE, _TIE = 0.005, 0.01
-_BOLD = f"Bold: the best private method of a column, not counting tuned ones, and all within {_ALIKE:g} of it."
+# A difference of mean accuracies that is too small to matter, whatever its error.
+_ALIKE = 0.005
+_BOLD = (
+    "Bold: the best private method of a column, not counting tuned ones, and all that are within two standard errors "
+    f"of the difference, or within {_ALIKE:g}."
+)
 
 
 def winners(done: list[Result]) -> Iterator[Part]:
@@ -46,9 +50,10 @@ def winners(done: list[Result]) -> Iterator[Part]:
     yield Heading("Winner per setting and budget")
     yield Table(
         "Best private method by mean balanced test accuracy.",
-        f"Among methods under add-remove with nothing tuned on private records. {budgets_note(budgets)} After each "
-        f"name the mean, in brackets the margin to the next one; a tie where it is below {_TIE:g}. Chosen by looking "
-        "at test records, so no guarantee covers a choice by this table.",
+        f"Among methods under add-remove with nothing tuned on private records. {budgets_note(budgets)} A "
+        "winner is named with its mean and, in brackets, how far the next one is behind, ± the standard error of that "
+        "difference; none where it is below two standard errors, or known from one seed alone. Chosen by looking at "
+        "test records, so no guarantee covers a choice by this table.",
         ("data set", "encoder", "budget", *map(ratio_name, names)),
         [
             (*task, budget, *(_winner(ratios(results).get(ratio, []), mu) for ratio in names))
@@ -69,13 +74,20 @@ def metric_tables(
         leading = {(label, mu) for mu in _budgets(group) for label in _leading(several, mu)} if bold else set()
         seeds = sorted({result["cell"]["seed"] for result in group})
         usual = _usual_seeds(several)
-        note = f"{_MEANS} Seeds: {', '.join(map(str, seeds))}; {usual} of them, or n where (n) stands."
+        note = f"{_MEANS} Seeds: {_listed(seeds)}; {usual} of them, or n where (n) stands."
         values = {
             (one.label, mu): _mean_sd(one.at(mu), usual, bold=(one.label, mu) in leading)
             for one in several
             for mu in _budgets(group)
         }
         yield _by_budget(task, group, several, title, (note, *([_BOLD] if bold else [])), values)
+
+
+def _listed(seeds: list[int]) -> str:
+    """Say which seeds they are, as a range where none is missing."""
+    if len(seeds) > 3 and seeds == list(range(seeds[0], seeds[-1] + 1)):
+        return f"{seeds[0]} to {seeds[-1]}"
+    return ", ".join(map(str, seeds))
 
 
 def costs(task: tuple[str, ...], results: list[Result], title: str) -> Iterator[Table]:
@@ -165,15 +177,22 @@ def _winner(results: list[Result], mu: float) -> str:
     if not others:
         return text
     second, next_value = others[0]
-    margin = round(value - next_value, 3)
-    tie = f", tie with {second.label}" if margin < _TIE else ""
-    return f"{text} (+{margin:.3f}{tie})"
+    error = difference_error(first.at(mu), second.at(mu))
+    margin = f"+{value - next_value:.3f}" + ("" if error is None else f" ± {error:.3f}")
+    if all(is_ahead(first.at(mu), other.at(mu)) for other, _ in others):
+        return f"{text} ({margin})"
+    return f"none: {text} ({margin} to {second.label})"
 
 
 def _leading(several: Iterable[Series], mu: float) -> list[str]:
     """Return the labels of the best private methods."""
     ranked = best(several, mu)
-    return [one.label for one, value in ranked if round(ranked[0][1] - value, 3) <= _ALIKE]
+    return [one.label for one, value in ranked if _is_alike(ranked[0][0].at(mu), one.at(mu))]
+
+
+def _is_alike(best_values: list[float], values: list[float]) -> bool:
+    error = difference_error(best_values, values) or 0.0
+    return round(fmean(best_values) - fmean(values), 3) <= max(_ALIKE, 2 * error)
 
 
 def _usual_seeds(several: Iterable[Series]) -> int:

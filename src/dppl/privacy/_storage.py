@@ -14,6 +14,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from dppl._optional import how_to_install
 from dppl._version import __version__
 from dppl.errors import LedgerError
 from dppl.privacy._account import Account, Paid, routes
@@ -91,7 +92,7 @@ def connect(path_or_url: str | os.PathLike[str], *, must_exist: bool) -> sa.Engi
         reason = f" ({error})" if isinstance(error, ImportError) else ""
         raise LedgerError(
             f"a ledger is a SQLite file or the URL of a PostgreSQL database; this one cannot be used{reason}. "
-            "For PostgreSQL install the extra: pip install 'dppl[postgresql]'."
+            f"For PostgreSQL install the extra {how_to_install('postgresql')}."
         ) from None
     if engine.dialect.name not in _BEGIN:
         raise LedgerError(f"a ledger is kept in SQLite or PostgreSQL; got {engine.dialect.name}.")
@@ -127,7 +128,8 @@ def transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
     except sa.exc.SQLAlchemyError as error:
         # The statement and its parameters are left out; they are public, but long.
         reason = " ".join(str(getattr(error, "orig", None) or type(error).__name__).split())
-        raise LedgerError(f"the ledger cannot be used: {reason.rstrip('.')}.") from None
+        file = f" {engine.url.database}" if engine.url.drivername == "sqlite" else ""
+        raise LedgerError(f"the ledger{file} cannot be used: {reason.rstrip('.')}.") from None
 
 
 def prepare(connection: sa.Connection) -> None:

@@ -10,7 +10,7 @@ from fractions import Fraction
 from importlib import metadata
 from typing import Any
 
-from dppl import _validate
+from dppl import _html, _validate
 from dppl._version import __version__
 from dppl.errors import BudgetError
 from dppl.privacy import tradeoff, words
@@ -393,6 +393,9 @@ class Guarantee:
 
     def __str__(self) -> str:
         return words.statement(self, self.usual_delta)
+
+    def _repr_html_(self) -> str:
+        return _html.summary(self.summary(), self.table())
 
     def _epsilons(self, more: float | None = None) -> list[tuple[float, float]]:
         """Return each delta of statements, where an epsilon is proven, and one more, with their epsilons."""

@@ -218,6 +218,8 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.reader(file, strict=True)
             header = next(rows, [])
+            if not header:
+                raise InputError(f"{path} is empty; its first line must name the columns class and text.")
             if not set(_COLUMNS) <= set(header):
                 raise InputError(
                     f"{path} must have the columns class and text, with a comma between; its first line is "

@@ -28,7 +28,7 @@ from dppl.training.descriptions import embed_examples
 if TYPE_CHECKING:
     from dppl.privacy import Ledger
 
-__all__ = ["ROWS", "TRAINING", "fit", "report_of", "save", "train", "usable", "work_in"]
+__all__ = ["ROWS", "TRAINING", "discard", "fit", "report_of", "save", "train", "usable", "work_in"]
 
 # What embeddings of a fit are held in, as `dppl embed` does by itself.
 ROWS = "float16"
@@ -234,12 +234,7 @@ def work_in(folder: Path, *, keep: bool) -> Iterator[None]:
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
-        # It may be removed at the end, so nothing else may be in it.
-        if not folder.is_dir() or any(not _is_ours(entry.name) for entry in folder.iterdir()):
-            raise ParameterError(
-                f"{folder} must be a new folder, or one that an interrupted run left; it is something else, or holds "
-                "it. Name another folder for the work."
-            ) from None
+        _refuse_foreign(folder)  # it may be removed at the end
     try:
         yield
     except SourceChanged:
@@ -252,6 +247,28 @@ def work_in(folder: Path, *, keep: bool) -> Iterator[None]:
         raise
     if not keep:
         shutil.rmtree(folder)
+
+
+def discard(folder: Path) -> None:
+    """Remove the folder of an earlier run, if there is one and nothing else is in it.
+
+    Raises
+    ------
+    ParameterError
+        If it holds something else.
+    """
+    if folder.exists():
+        _refuse_foreign(folder)
+        shutil.rmtree(folder)
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Stop before a folder is removed that holds anything of someone else."""
+    if not folder.is_dir() or any(not _is_ours(entry.name) for entry in folder.iterdir()):
+        raise ParameterError(
+            f"{folder} must be a new folder, or one that an interrupted run left; it is something else, or holds it. "
+            "Name another folder for the work."
+        )
 
 
 def _is_ours(name: str) -> bool:

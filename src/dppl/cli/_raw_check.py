@@ -1,0 +1,88 @@
+"""What `dppl check` says of raw images and texts, which no encoder has seen yet; for the owner's eyes only."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from dppl.cli._output import printable
+from dppl.embedding import Source
+from dppl.embedding.decoding import decode, quiet
+from dppl.embedding.records import Record, Unusable
+
+_REFERENCES = 10
+_REPEATED = "its id occurred before"
+
+
+def source_report(source: Source) -> tuple[dict[str, Any], Any]:
+    """Read and decode every record of a source.
+
+    Returns
+    -------
+    report : dict
+    labels : ndarray of object, or None
+        Labels of the records that can be used; "" for a missing one. None where the source has none.
+    """
+    reasons: dict[str, list[str]] = {}
+    ids: set[str | None] = set()
+    contents: set[bytes] = set()
+    labels: list[Any] = []
+    records = repeated = 0
+    with quiet():
+        for record in source:
+            records += 1
+            try:
+                content = _content(record, source.modality)
+                if record.id in ids:
+                    raise Unusable(_REPEATED)
+            except Unusable as reason:
+                reasons.setdefault(str(reason), []).append(record.reference)
+                continue
+            if not source.unique_ids:
+                ids.add(record.id)
+            repeated += content in contents
+            contents.add(content)
+            labels.append("" if record.label is None else record.label)
+    report = {
+        "records": records,
+        "modality": source.modality,
+        "unusable": [
+            {"reason": reason, "n": len(where), "first": where[:_REFERENCES]} for reason, where in reasons.items()
+        ],
+        "duplicate_records": repeated,
+    }
+    return report, None if source.label_type is None else _as_labels(labels)
+
+
+def _content(record: Record, modality: str) -> bytes:
+    """Return 8 bytes that tell the content of a record from others, once it is known to be one."""
+    payload = record.load()
+    decoded = decode(payload, modality)
+    content = payload.encode("utf-8", "surrogateescape") if isinstance(payload, str) else payload
+    if not isinstance(content, bytes):
+        content = np.asarray(decoded).tobytes()
+    return hashlib.blake2b(content, digest_size=8).digest()
+
+
+def _as_labels(labels: list[Any]) -> Any:
+    if labels and all(isinstance(label, int) for label in labels):
+        return np.array(labels, np.int64)
+    names = np.empty(len(labels), object)
+    names[:] = [str(label) for label in labels]
+    return names
+
+
+def source_lines(report: dict[str, Any]) -> list[str]:
+    """Return the report without its labels as lines."""
+    unusable = report["unusable"]
+    lines = [
+        f"{'records':<15} {report['records']}",
+        f"{'what they are':<15} {report['modality']}s",
+        f"{'unusable':<15} {sum(entry['n'] for entry in unusable)} (a fit leaves them out)",
+    ]
+    for entry in unusable:
+        more = ", ..." if entry["n"] > len(entry["first"]) else ""
+        lines.append(f"{'':<15} {entry['reason']}: {', '.join(map(printable, entry['first']))}{more}")
+    return [*lines, f"{'duplicates':<15} {report['duplicate_records']} (usable records equal to an earlier one)"]

@@ -1,0 +1,39 @@
+"""`dppl encoders`: which encoders there are, and how to get those that are not on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from rich.table import Table
+
+from dppl.cli import _options as options
+from dppl.cli._output import console, print_json
+from dppl.encoders import list_encoders
+
+
+def encoders(as_json: options.Json = False) -> None:
+    """List the encoders: what they embed, their licence, and how to install them.
+
+    A name goes behind --encoder of `dppl embed` and `dppl train`. NAME is one
+    on the Hugging Face hub, or a local folder. Nothing is downloaded.
+
+    For example:
+
+      dppl encoders
+      dppl encoders --json
+    """
+    entries = list_encoders()
+    if as_json:
+        print_json([asdict(entry) for entry in entries])
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in ("name", "embeds", "features", "licence of weights", "installed"):
+        table.add_column(name, justify="right" if name == "features" else "left", no_wrap=True)
+    for entry in entries:
+        features = "as the model" if entry.dimension is None else str(entry.dimension)
+        table.add_row(entry.name, entry.kind, features, entry.licence, "yes" if entry.installed else "no")
+    screen = console()
+    screen.print(table)
+    for entry in entries:
+        if entry.install:
+            screen.print(f"{entry.name}: {entry.install}", soft_wrap=True)

@@ -1,0 +1,50 @@
+"""`dppl encoders`: every encoder that a name stands for, and what this machine lacks of it."""
+
+import json
+
+import pytest
+
+from dppl.encoders import PRESETS, list_encoders, load_encoder
+from dppl.encoders.load import _MODULES
+from dppl.errors import DpplError
+
+
+def test_all_presets_and_schemes_are_listed():
+    names = [entry.name for entry in list_encoders()]
+    assert set(PRESETS) < set(names)
+    assert {name.partition(":")[0] for name in names} - set(PRESETS) == set(_MODULES)
+
+
+def test_people_and_machines_are_told_the_same(cli):
+    shown = cli("encoders", COLUMNS="80").stdout
+    listed = json.loads(cli("encoders", "--json").stdout)
+    assert all(len(line) <= 80 for line in shown.splitlines()[: len(listed) + 1])
+    for entry in listed:
+        (line,) = [line for line in shown.splitlines() if line.startswith(f"{entry['name']} ")]
+        assert entry["licence"] in line
+        assert line.split()[-1] == ("yes" if entry["installed"] else "no")
+        assert (f"{entry['name']}: " in shown) != entry["installed"]
+
+
+def test_an_encoder_is_installed_exactly_if_it_loads():
+    """Those whose name fixes the weights; a library that is there and broken is another matter."""
+    for entry in list_encoders():
+        if not entry.name.endswith(("NAME", "FILE")) and not entry.installed:
+            with pytest.raises(DpplError):
+                load_encoder(entry.name)
+    (pixels,) = [entry for entry in list_encoders() if entry.name == "pixels"]
+    assert (pixels.installed, pixels.dimension) == (True, load_encoder("pixels").dimension)
+
+
+def test_weights_are_looked_for_where_they_are_downloaded_to(tmp_path, monkeypatch):
+    monkeypatch.setattr("dppl.encoders.catalogue._is_there", lambda module: True)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    before = {entry.name: entry.install for entry in list_encoders()}
+    assert before["vit-b-16"].startswith("weights: https://download.pytorch.org/")
+    assert before["vit-l-16"] == "weights: hf download facebook/dinov2-large"
+    (tmp_path / "hub" / "models--facebook--dinov2-large" / "snapshots").mkdir(parents=True)
+    (tmp_path / "torch" / "hub" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "torch" / "hub" / "checkpoints" / "vit_b_16_swag-9ac1b537.pth").touch()
+    after = {entry.name: entry.installed for entry in list_encoders()}
+    assert (after["vit-b-16"], after["vit-l-16"], after["vit-h-14"]) == (True, True, False)

@@ -1,0 +1,166 @@
+"""What the command line says of files that cannot be used: which one, which option, and what to do."""
+
+import json
+import os
+import sys
+
+import numpy as np
+import pytest
+
+from dppl.cli import main
+from dppl.data import write_table
+from dppl.errors import InputError, ParameterError
+
+FIT = ["--mu", "1", "--out", "m.safetensors"]
+
+
+@pytest.fixture
+def here(task, monkeypatch):
+    monkeypatch.chdir(task.folder)
+    np.savez("other.npz", emb=task.X, y=task.y)
+    np.savez("both.npz", emb=task.X, more=task.X, y=task.y)
+    write_table("narrow.npz", task.X_public[:, :5])
+    for name in ("empty.npz", "empty.npy", "empty.parquet", "empty.csv", "empty.safetensors"):
+        (task.folder / name).touch()
+    return task
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["fit", "other.npz"],
+            "--x must name an array or column of other.npz; it has no 'x'; there are 'emb', 'y'. Try --x emb",
+        ),
+        (
+            ["fit", "both.npz"],
+            "--x must name an array or column of both.npz; it has no 'x'; there are 'emb', 'more', 'y'.",
+        ),
+        (
+            ["fit", "train.npz", "--public", "narrow.npz"],
+            "narrow.npz has 5 features, but train.npz has 8 features; embed both with the same encoder.",
+        ),
+        (["fit", "empty.npz"], "empty.npz must hold a table; it is empty; write it again."),
+        (["fit", "empty.npy"], "empty.npy must hold a table; it is empty; write it again."),
+        (["fit", "empty.parquet"], "empty.parquet must hold a table; it is empty; write it again."),
+        (["train", "empty.csv", "--encoder", "pixels"], "empty.csv is empty; its first line must name the columns."),
+    ],
+)
+def test_the_file_and_the_option_are_named(arguments, said, here, cli, error_line):
+    result = cli(*arguments, "--classes", "classes.txt", *FIT)
+    assert (result.exit_code, error_line(result)) == (4, said)
+
+
+def test_the_library_suggests_the_parameter_and_the_command_line_the_option():
+    error = InputError("must be another.", parameter="x", suggestion="a b")
+    assert str(error) == "x must be another. Try x='a b'."
+    assert main._message(error) == "--x must be another. Try --x 'a b'"
+
+
+def test_a_model_file_without_a_byte_is_called_empty(here, cli, error_line):
+    assert (
+        error_line(cli("show", "empty.safetensors")) == "empty.safetensors is empty. Fetch it again, or name another."
+    )
+
+
+def test_a_public_table_of_another_encoder_is_named_with_both(here, cli, error_line):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for name, rows in (("a", here.X), ("b", here.X_public)):
+        table = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), 8)})
+        if name == "a":
+            table = table.append_column("y", pa.array(here.y.tolist()))
+        pq.write_table(table.replace_schema_metadata({"encoder": f"encoder {name}"}), f"{name}.parquet")
+    result = cli("fit", "a.parquet", "--public", "b.parquet", "--classes", "classes.txt", *FIT)
+    assert error_line(result) == (
+        "b.parquet has 8 features by encoder b, but a.parquet has 8 features by encoder a; embed both with the same "
+        "encoder."
+    )
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_no_device_is_replaced_by_a_file(here, cli, error_line):
+    result = cli("fit", "train.npz", "--classes", "classes.txt", "--mu", "1", "--out", os.devnull, "--force")
+    assert (result.exit_code, error_line(result)) == (2, f"--out must name a file; {os.devnull} is a device or a pipe.")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no limit of a file's size")
+def test_a_file_that_does_not_fit_is_named(here, process):
+    """A limit stands for the full disk; the system's own words differ."""
+    import resource
+    import subprocess
+
+    done = subprocess.run(
+        [sys.executable, "-m", "dppl", "fit", "train.npz", "--classes", "classes.txt", *FIT],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64)),
+    )
+    assert (done.returncode, done.stderr) == (4, "dppl: error: m.safetensors: File too large.\n")
+
+
+class TestRawSources:
+    """`dppl check` of texts and images."""
+
+    def test_texts_are_checked_without_an_encoder(self, here, cli):
+        (here.folder / "notes.csv").write_text("note,kind\nhello,cat\n,dog\nhello,cat\nbye,yak\nrow,\n")
+        arguments = ["check", "notes.csv", "--x", "note", "--y", "kind", "--classes", "classes.txt"]
+        report = json.loads(cli(*arguments, "--json").stdout)
+        assert {key: report[key] for key in ("records", "modality", "unusable", "duplicate_records")} == {
+            "records": 5,
+            "modality": "text",
+            "unusable": [{"reason": "it is empty", "n": 1, "first": ["row 1"]}],
+            "duplicate_records": 1,
+        }
+        assert report["labels"]["unknown"] == [{"label": None, "n": 1}, {"label": "yak", "n": 1}]
+        assert [entry["n"] for entry in report["labels"]["class_sizes"]] == [2, 0, 0]
+        shown = cli(*arguments).stdout
+        assert "unusable        1 (a fit leaves them out)\n                it is empty: row 1" in shown
+
+    def test_repeated_ids_are_found(self, here, cli):
+        (here.folder / "notes.csv").write_text("text,label,id\na,cat,1\nb,dog,1\n")
+        report = json.loads(cli("check", "notes.csv", "--id", "id", "--classes", "classes.txt", "--json").stdout)
+        assert report["unusable"] == [{"reason": "its id occurred before", "n": 1, "first": ["row 1"]}]
+
+    def test_images_are_decoded(self, here, cli):
+        from PIL import Image
+
+        (here.folder / "scans" / "cat").mkdir(parents=True)
+        Image.new("RGB", (4, 4)).save(here.folder / "scans" / "cat" / "a.png")
+        (here.folder / "scans" / "cat" / "b.png").write_bytes(b"no image")
+        report = json.loads(cli("check", "scans", "--classes", "classes.txt", "--json").stdout)
+        assert (report["records"], report["modality"]) == (2, "image")
+        assert [(entry["reason"], entry["n"]) for entry in report["unusable"]] == [
+            ("it is not an image of a known format", 1)
+        ]
+
+    def test_a_source_without_labels_is_told_so(self, here, cli):
+        (here.folder / "notes.txt").write_text("a\nb\n")
+        assert "none found" in cli("check", "notes.txt", "--classes", "classes.txt").stdout
+
+
+def test_frames_name_the_columns_that_are_no_numbers():
+    import dppl
+
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"age": [1.0, 2.0], "name": ["Jane Doe", "x"]})
+    with pytest.raises(TypeError, match=r"Columns of other types: 'name'\.") as caught:
+        dppl.MeanPrototypes(dppl.GaussianDP(1.0), classes=["a", "b"]).fit(frame, ["a", "b"])
+    assert "Jane" not in str(caught.value)
+
+
+def test_a_discarded_folder_must_be_one_that_the_command_left(tmp_path):
+    from dppl.training import workflow
+
+    folder = tmp_path / "m.work"
+    workflow.discard(folder)  # which is not there
+    (folder / "private").mkdir(parents=True)
+    workflow.discard(folder)
+    assert not folder.exists()
+    (folder / "thesis").mkdir(parents=True)
+    with pytest.raises(ParameterError, match="must be a new folder, or one that this command left"):
+        workflow.discard(folder)
+    assert (folder / "thesis").is_dir()
