@@ -836,19 +836,19 @@ MUTANTS = (
     Mutant(
         name="fit-charges-nothing",
         file="estimators/base.py",
-        old="guarantee, charge = self._charge(plan.guarantee_on(X), ledger, partition)",
-        new="guarantee, charge = plan.guarantee_on(X), None",
+        old="guarantee, charge = self._charge(plan.guarantee_on(X, groups), ledger, partition)",
+        new="guarantee, charge = plan.guarantee_on(X, groups), None",
         tests=("tests/laws/test_charge.py",),
         keyword="dies",
     ),
     Mutant(
         name="fit-releases-before-it-charges",
         file="estimators/base.py",
-        old="guarantee, charge = self._charge(plan.guarantee_on(X), ledger, partition)",
+        old="guarantee, charge = self._charge(plan.guarantee_on(X, groups), ledger, partition)",
         new="self.classes_, self.lattice_ = plan.classes, plan.lattice\n"
         "            codes = reading.class_codes(labels, plan.classes, self.unknown_labels)\n"
         "            self._release(plan, rows, codes, source)\n"
-        "            guarantee, charge = self._charge(plan.guarantee_on(X), ledger, partition)",
+        "            guarantee, charge = self._charge(plan.guarantee_on(X, groups), ledger, partition)",
         tests=("tests/laws/test_charge.py",),
         keyword="the_charge_is_on_record",
     ),

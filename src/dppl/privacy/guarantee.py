@@ -33,6 +33,9 @@ ASSUMPTIONS = (
     "the encoder and all public inputs were made without the private records",
 )
 TUNED_ELSEWHERE = "hyper-parameters and models chosen by looking at private data"
+# Units: what one neighbour step adds or removes.
+RECORD, PERSON = "one record", "one person with all of their records"
+A_CHANGED_RECORD = "a changed label or record, which counts as one removed and one added"
 SEVERAL_RECORDS = "several records of one person (the guarantee weakens with their number)"
 ALWAYS_UNCOVERED = (
     TUNED_ELSEWHERE,
@@ -192,7 +195,7 @@ class Guarantee:
     not_covered: tuple[str, ...]
     fit_for_release: bool
     neighbours: str | None = None
-    unit: str = "one record"
+    unit: str = RECORD
     ledger_entry: str | None = None
     exact: bool = True
     assumptions: tuple[str, ...] = ASSUMPTIONS
