@@ -19,7 +19,8 @@ from dppl.estimators.reading import Codes
 from dppl.lattice import Lattice, RowSource
 from dppl.lattice.lattice import LARGEST, Int8
 from dppl.privacy import Guarantee
-from dppl.privacy.guarantee import A_CHANGED_RECORD, PERSON, SEVERAL_RECORDS
+from dppl.privacy.guarantee import A_CHANGED_RECORD, SEVERAL_RECORDS
+from dppl.privacy.words import PERSON, RECORD
 
 _NEIGHBOURS = (
     "two data sets are neighbours when one person, with all of their records, is added or removed; a person counts as "
@@ -53,9 +54,10 @@ def of_persons(guarantee: Guarantee) -> Guarantee:
             "persons would be public.",
             parameter="groups",
         )
-    if guarantee.unit != "one record":
+    if guarantee.unit != RECORD:
         raise ParameterError(f"the guarantee of this fit is for {guarantee.unit} already.", parameter="groups")
-    others = [item for item in guarantee.not_covered if item not in (SEVERAL_RECORDS, A_CHANGED_RECORD)]
+    of_records = (SEVERAL_RECORDS, A_CHANGED_RECORD)
+    others = [item for item in guarantee.not_covered if not item.startswith(of_records)]
     return replace(
         guarantee,
         unit=PERSON,
@@ -74,7 +76,7 @@ def checked_ids(groups: Any, rows: RowSource) -> NDArray[Any]:
         If they are not a vector, or of another length than the rows.
     """
     if isinstance(groups, np.ma.MaskedArray):
-        groups = groups.astype(object).filled(None)
+        groups = _without(np.ma.getdata(groups).astype(object), np.ma.getmaskarray(groups))
     return reading.as_labels(groups, rows, ("X", "groups"))
 
 
@@ -98,7 +100,7 @@ def person_codes(ids: NDArray[Any]) -> Codes:
         If ids cannot be compared by value. The message shows none.
     """
     if ids.dtype.kind in "mM":  # a list of them may hold numbers, also for those that are missing
-        ids = np.where(np.isnat(ids), None, ids.astype(np.int64).astype(object))
+        ids = _without(ids.astype(np.int64).astype(object), np.isnat(ids))
     numbers: dict[Hashable, int] = {}
     codes = None
     try:
@@ -110,11 +112,17 @@ def person_codes(ids: NDArray[Any]) -> Codes:
     return codes
 
 
+def _without(ids: NDArray[Any], missing: NDArray[np.bool_]) -> NDArray[Any]:
+    """Put None in the place of ids that are missing."""
+    ids[missing] = None
+    return ids
+
+
 def _key(one: Any) -> Hashable:
     """Return what an id is matched by; of a missing one something that equals nothing else."""
     if one is None or (isinstance(one, str | bytes) and not one.strip()):
         return object()
-    if type(one).__hash__ in (None, object.__hash__):
+    if getattr(type(one), "__hash__", None) in (None, object.__hash__):
         raise TypeError("compared by identity, or not at all")
     try:
         missing = bool(one != one)
