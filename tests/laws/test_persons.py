@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dppl import GaussianDP, Ledger
+from dppl import ApproxDP, GaussianDP, Ledger, PrivateSearch
 from dppl.errors import InputError, ParameterError
-from dppl.estimators import persons
+from dppl.estimators import persons, search
 from dppl.lattice import Lattice
 from dppl.privacy.words import PERSON
 from laws.recipes import BY_NAME, CHARGED, CLASSES, DIM, FIRST, RELATIONS, cases, each, rows
@@ -343,3 +343,29 @@ def test_the_replay_notices(fault, kind, case, monkeypatch):
     fault(monkeypatch)
     with pytest.raises(AssertionError):
         compare(kind, *neighbours_of(case))
+
+
+# A search
+
+
+def searched(X, y, given, seed=0):
+    estimator = MEAN.make(ApproxDP(1.0, 1e-6), random_state=None, unknown_labels="ignore")
+    return PrivateSearch(estimator, {"rotation": [1, 2]}, mean_runs=2, random_state=seed).fit(X, y, **given)
+
+
+@given(data=st.data())
+@settings(max_examples=20)
+def test_a_person_leaves_no_other_trace_in_a_search(data):
+    more, fewer = neighbours_of(data.draw(whole_persons(DIM)))
+    assert traces(lambda: searched(*more)) == traces(lambda: searched(*fewer))
+
+
+def test_a_search_tosses_one_coin_a_person(monkeypatch):
+    tossed, whole = [], search._coins
+    monkeypatch.setattr(search, "_coins", lambda n, *others: tossed.append(n) or whole(n, *others))
+    X, y = MEAN.records(40)
+    model = searched(X, y, {"groups": [f"person {i // 8}" for i in range(40)]})
+    assert tossed == [5]
+    assert (model.guarantee_.unit, model.best_estimator_.guarantee_.unit) == (PERSON, PERSON)
+    assert searched(X, y, {}).guarantee_.unit == "one record"
+    assert tossed == [5, 40]

@@ -98,8 +98,9 @@ def show(file: _File, as_json: options.Json = False) -> None:
     if not books:
         typer.echo("No data set has an account here. Next: dppl ledger create")
     for book in books:
+        kept = f"{book['adjacency']}{_whose(book['unit'])}, accounting {book['accounting']}"
         console().print(
-            f"{printable(book['dataset'])} ({book['adjacency']}{_whose(book['unit'])}, accounting {book['accounting']}): "
+            f"{printable(book['dataset'])} ({kept}): "
             f"budget {_in_words(book['budget'])}; spent {_in_words(book['spent'])}; "
             f"left {_rounded_down(book['left'], book['budget'])}"
         )

@@ -187,7 +187,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 # From here on private rows are read, and only the mechanism sees them.
                 private = bool(plan.guarantee.releases)
                 codes = reading.class_codes(labels if private else labels[:0], plan.classes, self.unknown_labels)
-                if private and ids is not None:
+                if plan.guarantee.releases and ids is not None:
                     rows, codes = persons.rows_of_persons(rows, codes, persons.person_codes(ids), len(plan.classes))
                 self._release(plan, rows, codes, source)
         if ledger is not None and charge is not None:

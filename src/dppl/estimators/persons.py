@@ -7,6 +7,7 @@ more is one row more, and every mechanism keeps the sensitivity and the noise th
 from __future__ import annotations
 
 from collections.abc import Hashable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -81,7 +82,7 @@ def checked_ids(groups: Any, rows: RowSource) -> NDArray[Any]:
 
 
 def person_codes(ids: NDArray[Any]) -> Codes:
-    """Number the persons that ids name.
+    """Return the number of each record's person, in the order in which ids first occur.
 
     Ids are matched one by one, as labels are: a whole number and its text name the same person. None, NaN and empty
     texts name nobody, and each of them is a person of its own.
@@ -103,10 +104,8 @@ def person_codes(ids: NDArray[Any]) -> Codes:
         ids = _without(ids.astype(np.int64).astype(object), np.isnat(ids))
     numbers: dict[Hashable, int] = {}
     codes = None
-    try:
+    with suppress(Exception):  # raised below, without one that could quote an id
         codes = np.array([numbers.setdefault(_key(one), len(numbers)) for one in ids.tolist()], np.intp)
-    except Exception:
-        pass  # raised below, without an exception that could quote an id
     if codes is None:
         raise InputError("groups must be ids that can be compared by value: texts, whole numbers or the like.")
     return codes
@@ -130,7 +129,7 @@ def _key(one: Any) -> Hashable:
         missing = True
     if missing:
         return object()
-    key: Hashable = reading.key_of(one) if isinstance(one, str | int | float | np.generic) else one
+    key: Hashable = reading._key(one) if isinstance(one, str | int | float | np.generic) else one
     return key
 
 

@@ -290,7 +290,7 @@ def public_classes(classes: ArrayLike | None, y: NDArray[Any]) -> NDArray[Any]:
     texts = [label for label in np.array(classes, object).tolist() if isinstance(label, str)]
     if any("\0" in text or not _is_unicode(text) for text in texts):
         raise ParameterError("classes must be texts without NUL and lone surrogates, which no file can hold.")
-    repeated = {key for key, times in Counter(key_of(label) for label in given.tolist()).items() if times > 1}
+    repeated = {key for key, times in Counter(_key(label) for label in given.tolist()).items() if times > 1}
     if repeated:
         raise ParameterError(f"classes must name every class once; {min(map(str, repeated))!r} occurs again.")
     return np.unique(given)
@@ -334,8 +334,8 @@ def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> 
     _validate.one_of(UNKNOWN_LABELS, unknown_labels=unknown_labels)
     if len(y) and y.dtype.kind == "f" and classes.dtype.kind in "iu" and np.abs(classes).max() > _LARGEST_EXACT_FLOAT:
         raise InputError("classes above 2**53 cannot be told apart as floats; pass y as an array of integers.")
-    position = {key_of(label): code for code, label in enumerate(classes.tolist())}
-    codes = np.fromiter((position.get(key_of(label), -1) for label in y.tolist()), np.intp, len(y))
+    position = {_key(label): code for code, label in enumerate(classes.tolist())}
+    codes = np.fromiter((position.get(_key(label), -1) for label in y.tolist()), np.intp, len(y))
     if unknown_labels == "error" and (codes < 0).any():
         raise UnknownLabelError(
             f"every label must be one of the {len(classes)} classes, but at least one is not. `dppl check` shows its "
@@ -344,7 +344,7 @@ def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> 
     return codes
 
 
-def key_of(label: Any) -> Any:
+def _key(label: Any) -> Any:
     """Return what a label is matched by: the text of a whole number, and any other plain value itself.
 
     Labels of other types match nothing, and no method of theirs is called.
