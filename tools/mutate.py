@@ -342,8 +342,8 @@ MUTANTS = (
     Mutant(
         name="finetune-trusts-a-damaged-file",
         file="finetune/tensor_file.py",
-        old=" and metadata[_DIGEST] == _digest(text, tensors)",
-        new=" and _DIGEST in metadata",
+        old="fields.pop(_DIGEST) == _digest(fields, tensors)",
+        new="bool(fields.pop(_DIGEST))",
         tests=("tests/finetune/test_files.py",),
         keyword="mutations",
     ),

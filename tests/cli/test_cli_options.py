@@ -101,7 +101,7 @@ def test_messages_of_the_library_name_no_flag():
     [
         ("fit", ["--out", "--classes", "--public", "--epsilon", "--delta"]),
         ("train", ["--encoder", "--out", "--classes", "--epsilon", "--delta"]),
-        ("finetune", ["--network", "--out", "--batch-size", "--classes", "--epsilon", "--delta"]),
+        ("finetune", ["--network", "--out", "--classes", "--epsilon", "--delta", "--batch-size"]),
         ("predict", ["--out", "--x", "--encoder", "--force"]),
     ],
 )

@@ -34,7 +34,7 @@ from dppl.training.workflow import report_of
 _BATCH = 5000
 
 
-@options.first("network", "out", "batch_size", "classes", "epsilon", "delta")
+@options.first("network", "out", "classes", "epsilon", "delta", "batch_size")
 def finetune(
     data: Annotated[
         Path,
