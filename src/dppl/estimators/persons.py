@@ -164,11 +164,31 @@ def rows_of_persons(source: RowSource, codes: Codes, persons: Codes, n_classes: 
         rows[start : start + len(block)] = block
         start += len(block)
     counted = np.flatnonzero((codes >= 0) & rows.any(axis=1))
-    pair = persons[counted] * n_classes + codes[counted]
+    classes, counts, order = classes_of_persons(codes[counted], persons[counted], n_classes)
+    return _added(lattice, rows, counted[order], counts), classes
+
+
+def classes_of_persons(codes: Codes, persons: Codes, n_classes: int) -> tuple[Codes, Int64, Int64]:
+    """Return the class in which each person counts, the number of their records in it, and which records these are.
+
+    Parameters
+    ----------
+    codes, persons : ndarray of shape (n_records,), intp
+        Class and person of each record that can be used.
+    n_classes : int
+
+    Returns
+    -------
+    classes : ndarray of shape (n_persons,), intp
+    counts : ndarray of shape (n_persons,), int64
+    order : ndarray of shape (n_kept,), intp
+        Records of the first person, then those of the next one, and so on.
+    """
+    pair = persons * n_classes + codes
     pairs, counts = np.unique(pair, return_counts=True)
     chosen = _most_frequent(*np.divmod(pairs, n_classes), counts)
-    order = counted[np.argsort(pair, kind="stable")][np.repeat(chosen, counts)]
-    return _added(lattice, rows, order, counts[chosen]), pairs[chosen] % n_classes
+    order = np.argsort(pair, kind="stable")[np.repeat(chosen, counts)]
+    return pairs[chosen] % n_classes, counts[chosen], order
 
 
 def _most_frequent(persons: Codes, codes: Codes, counts: Int64) -> NDArray[np.bool_]:
