@@ -10,13 +10,15 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn import config_context
+from sklearn.model_selection import GroupKFold, cross_val_score
 
 from dppl import ApproxDP, GaussianDP, Ledger, PrivateSearch
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import persons, search
 from dppl.lattice import Lattice
 from dppl.privacy.words import PERSON
-from laws.recipes import BY_NAME, CHARGED, CLASSES, DIM, FIRST, RELATIONS, cases, each, rows
+from laws.recipes import BY_NAME, CHARGED, CLASSES, DIM, FIRST, KINDS, RELATIONS, cases, each, rows
 from laws.replay import compare
 from laws.traces import messages_of, traces
 
@@ -369,3 +371,28 @@ def test_a_search_tosses_one_coin_a_person(monkeypatch):
     assert (model.guarantee_.unit, model.best_estimator_.guarantee_.unit) == (PERSON, PERSON)
     assert searched(X, y, {}).guarantee_.unit == "one record"
     assert tossed == [5, 40]
+
+
+# Beside fit
+
+
+def test_samples_are_of_persons_as_well():
+    (kind,) = (kind for kind in KINDS if kind.recipe.sampled)
+    X, y = kind.records()
+    guarantee = kind.fit(X, y, given={"groups": ["p", "q"] * 6}).guarantee_
+    assert guarantee.unit == PERSON
+    assert guarantee.releases == kind.fit(X, y).guarantee_.releases
+
+
+def test_scikit_learn_routes_persons_to_fit_and_to_splits(monkeypatch):
+    X, y = MEAN.records(60)
+    ids = np.array([f"person {i // 4}" for i in range(60)])
+    seen, whole = [], persons.checked_ids
+    monkeypatch.setattr(persons, "checked_ids", lambda groups, rows: seen.append(set(groups)) or whole(groups, rows))
+    estimator = MEAN.make(GaussianDP(3.0))
+    with config_context(enable_metadata_routing=True):
+        estimator.set_fit_request(groups=True)
+        scores = cross_val_score(estimator, X, y, cv=GroupKFold(3), params={"groups": ids}, error_score="raise")
+    assert len(scores) == len(seen) == 3
+    assert [len(groups) for groups in seen] == [10, 10, 10]
+    assert not set.intersection(*seen)
