@@ -14,7 +14,7 @@ from sklearn import config_context
 from sklearn.model_selection import GroupKFold, cross_val_score
 
 from dppl import ApproxDP, GaussianDP, Ledger, PrivateSearch
-from dppl.errors import InputError, ParameterError
+from dppl.errors import InputError, ParameterError, SplitterWarning
 from dppl.estimators import persons, search
 from dppl.lattice import Lattice
 from dppl.privacy.words import PERSON
@@ -390,7 +390,7 @@ def test_scikit_learn_routes_persons_to_fit_and_to_splits(monkeypatch):
     seen, whole = [], persons.checked_ids
     monkeypatch.setattr(persons, "checked_ids", lambda groups, rows: seen.append(set(groups)) or whole(groups, rows))
     estimator = MEAN.make(GaussianDP(3.0))
-    with config_context(enable_metadata_routing=True):
+    with config_context(enable_metadata_routing=True), pytest.warns(SplitterWarning):
         estimator.set_fit_request(groups=True)
         scores = cross_val_score(estimator, X, y, cv=GroupKFold(3), params={"groups": ids}, error_score="raise")
     assert len(scores) == len(seen) == 3
