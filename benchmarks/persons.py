@@ -1,11 +1,12 @@
 """What the privacy of a person costs, on persons that are simulated.
 
-    python benchmarks/persons.py FOLDER [FOLDER ...] [--seeds N] [--out RESULTS.json] [--figure FILE.png]
+    python benchmarks/persons.py FOLDER [FOLDER ...] [--method mean] [--seeds N] [--out RESULTS.json]
+        [--figure FILE.png]
 
 A folder holds `train_x`, `train_y`, `test_x` and `test_y` as .npy. No person stands behind these records, so persons
 are made up: each draws 1 to 50 rows of the training set (m of them with a probability in proportion to 1/m), a share of
 them from one class and the others from any, and adds an offset of their own, of 0.3 of a row's length, to each. Prints
-the mean test accuracy of SoftmaxPrototypes over seeds, at the same mu:
+the mean test accuracy of SoftmaxPrototypes (or MeanPrototypes) over seeds, at the same mu:
 
     records    a promise to a record alone, for comparison
     person     a promise to a person: fit(groups=)
@@ -21,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dppl import GaussianDP, SoftmaxPrototypes
+from dppl import GaussianDP, MeanPrototypes, SoftmaxPrototypes
 from dppl.errors import WeakBudgetWarning
 from dppl.estimators.persons import rows_of_persons
 
@@ -29,24 +30,26 @@ PERSONS, LARGEST, OFFSET = 3000, 50, 0.3
 SHARES = (1.0, 0.7)
 MUS = (0.25, 0.5, 1.0, 2.0, 4.0)
 CAPS = (1, 2, 5, 10)
+METHODS = {"softmax": SoftmaxPrototypes, "mean": MeanPrototypes}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("--method", choices=METHODS, default="softmax")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--figure", type=Path)
     options = parser.parse_args()
     warnings.simplefilter("ignore", WeakBudgetWarning)
-    results = [result for folder in options.folders for result in compared(folder, options.seeds)]
+    results = [result for folder in options.folders for result in compared(folder, options.method, options.seeds)]
     if options.out:
         options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     if options.figure:
         drawn(results, options.figure)
 
 
-def compared(folder, seeds):
+def compared(folder, method, seeds):
     """Yield one result for each share, way and mu."""
     names = ("train_x", "train_y", "test_x", "test_y")
     X, y, X_test, y_test = (np.load(folder / f"{name}.npy") for name in names)
@@ -57,11 +60,12 @@ def compared(folder, seeds):
             records = simulated(X.astype(np.float32), y, share, np.random.default_rng(seed))
             for way, (rows, labels, given, parts) in ways(*records, len(classes)).items():
                 for mu in MUS:
-                    model = SoftmaxPrototypes(GaussianDP(mu / parts), classes, random_state=seed)
+                    model = METHODS[method](GaussianDP(mu / parts), classes, random_state=seed)
                     accuracy = model.fit(rows, labels, **given).score(X_test, y_test)
                     accuracies.setdefault((way, mu), []).append(accuracy)
         for (way, mu), found in accuracies.items():
-            result = {"data": folder.name, "share": share, "way": way, "mu": mu, "accuracy": statistics.mean(found)}
+            result = {"data": folder.name, "method": method, "share": share, "way": way, "mu": mu}
+            result["accuracy"] = statistics.mean(found)
             result["std"] = statistics.stdev(found) if len(found) > 1 else 0.0
             print(" | ".join(f"{value:.3f}" if isinstance(value, float) else value for value in result.values()))
             yield result
@@ -108,7 +112,9 @@ def drawn(results, file):
 
     panels = sorted({(result["data"], -result["share"]) for result in results})
     names = {"records": "record (a weaker promise)", "person": "person, groups=", "two": "person, two classes"}
-    figure, axes = pyplot.subplots(1, len(panels), figsize=(3 * len(panels), 3), sharey=True, layout="constrained")
+    figure, axes = pyplot.subplots(
+        1, len(panels), figsize=(2.5 * len(panels) + 2, 3), sharey=True, layout="constrained"
+    )
     for axis, (data, share) in zip(np.atleast_1d(axes), panels, strict=True):
         here = [result for result in results if (result["data"], -result["share"]) == (data, share)]
         for way in dict.fromkeys(result["way"] for result in here):
@@ -118,7 +124,7 @@ def drawn(results, file):
             )
             label = names.get(way, f"person, by hand: {way}")
             axis.plot([r["mu"] for r in lines], [r["accuracy"] for r in lines], marker="o", label=label, **style)
-        axis.set(title=f"{data}, {-100 * share:.0f} % of one class", xlabel="mu", xscale="log")
+        axis.set(title=f"{data}\n{-100 * share:.0f} % of one class", xlabel="mu", xscale="log")
         axis.set_xticks(MUS, [f"{mu:g}" for mu in MUS], minor=False)
         axis.minorticks_off()
     np.atleast_1d(axes)[0].set_ylabel("test accuracy")

@@ -390,9 +390,10 @@ def test_scikit_learn_routes_persons_to_fit_and_to_splits(monkeypatch):
     seen, whole = [], persons.checked_ids
     monkeypatch.setattr(persons, "checked_ids", lambda groups, rows: seen.append(set(groups)) or whole(groups, rows))
     estimator = MEAN.make(GaussianDP(3.0))
-    with config_context(enable_metadata_routing=True), pytest.warns(SplitterWarning):
+    with config_context(enable_metadata_routing=True):
         estimator.set_fit_request(groups=True)
-        scores = cross_val_score(estimator, X, y, cv=GroupKFold(3), params={"groups": ids}, error_score="raise")
+        with pytest.warns(SplitterWarning):
+            scores = cross_val_score(estimator, X, y, cv=GroupKFold(3), params={"groups": ids}, error_score="raise")
     assert len(scores) == len(seen) == 3
     assert [len(groups) for groups in seen] == [10, 10, 10]
     assert not set.intersection(*seen)
