@@ -68,7 +68,7 @@ def test_a_wrong_column_is_named_and_its_content_is_not(column, persons, task, c
 
 def test_replace_one_is_refused(persons, task, cli, error_line):
     result = cli(*arguments(persons, task, "--adjacency", "replace-one", "--method", "mean"))
-    assert "persons are protected under add-remove" in error_line(result)
+    assert "--person needs the adjacency add-remove; this fit is under replace-one" in error_line(result)
 
 
 def test_ids_of_all_kinds_are_read_as_they_are(tmp_path):

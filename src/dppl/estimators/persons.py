@@ -51,12 +51,14 @@ def of_persons(guarantee: Guarantee) -> Guarantee:
     """
     if guarantee.adjacency != "add-remove":
         raise ParameterError(
-            f"persons are protected under add-remove; this fit is under {guarantee.adjacency}, in which the number of "
-            "persons would be public.",
+            f"needs the adjacency add-remove; this fit is under {guarantee.adjacency}, in which the number of persons "
+            "would be public.",
             parameter="groups",
         )
     if guarantee.unit != RECORD:
-        raise ParameterError(f"the guarantee of this fit is for {guarantee.unit} already.", parameter="groups")
+        raise ParameterError(
+            f"is for fits that protect {RECORD}; this one protects {guarantee.unit}. Leave it out.", parameter="groups"
+        )
     of_records = (SEVERAL_RECORDS, A_CHANGED_RECORD)
     others = [item for item in guarantee.not_covered if not item.startswith(of_records)]
     return replace(
