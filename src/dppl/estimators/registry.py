@@ -1,6 +1,7 @@
-"""The estimators that there are: the one place that announces them.
+"""The estimators that there are: the one place that announces and names them.
 
-The model file, `--method`, `PrivateClassifier` and tests read it. Classes are imported only when they are asked for.
+The model file, `--method`, `PrivateClassifier`, comparisons and tests read it. Classes are imported only when they are
+asked for.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ class Entry:
     module : str
         Where that is imported from.
     method : str, default=None
-        What `--method` and `PrivateClassifier` call it. None for those that Python alone offers.
+        What commands, configurations and results files call it. None where they use `name`.
+    label : str, default=None
+        What tables and figures call it. None where they use `name`.
     hint : str
-        What it does, for help texts.
+        What it does, for help texts. Empty for those that `--method` and `PrivateClassifier` do not offer.
     adjacencies : tuple of str
         Relations of neighbours that it offers.
     pure : bool
@@ -44,6 +47,7 @@ class Entry:
     name: str
     module: str
     method: str | None = None
+    label: str | None = None
     hint: str = ""
     adjacencies: tuple[str, ...] = ADJACENCIES
     pure: bool = False
@@ -72,29 +76,43 @@ ENTRIES = (
         name="SoftmaxPrototypes",
         module="dppl.prototypes",
         method="softmax",
+        label="Softmax prototypes",
         hint="noisy gradients; uses public rows if there are any",
         adjacencies=("add-remove",),
     ),
-    Entry(name="MeanPrototypes", module="dppl.prototypes", method="mean", hint="noisy class sums"),
+    Entry(
+        name="MeanPrototypes",
+        module="dppl.prototypes",
+        method="mean",
+        label="DPPL-Mean",
+        hint="noisy class sums",
+    ),
     Entry(
         name="PublicPrototypes",
         module="dppl.prototypes",
         method="public",
+        label="DPPL-Public",
         hint="public rows, selected privately",
         pure=True,
     ),
-    Entry(name="ProjectedPrototypes", module="dppl.prototypes", adjacencies=("add-remove",)),
+    Entry(
+        name="ProjectedPrototypes",
+        module="dppl.prototypes",
+        method="projected",
+        label="Projected prototypes",
+        adjacencies=("add-remove",),
+    ),
     Entry(name="ContinualPrototypes", module="dppl.continual", adjacencies=("add-remove",)),
     Entry(name="ContinualDiscriminant", module="dppl.continual", adjacencies=("add-remove",)),
     Entry(name="ContinualEnsemble", module="dppl.continual", adjacencies=("add-remove",)),
     Entry(name="NaiveContinual", module="dppl.continual", adjacencies=("add-remove",)),
     Entry(name="FullDataContinual", module="dppl.continual", adjacencies=("add-remove",)),
-    Entry(name="AdaMix", module="dppl.baselines"),
-    Entry(name="FeatureCovariance", module="dppl.baselines"),
-    Entry(name="GlobalAdapt", module="dppl.baselines"),
-    Entry(name="LeastSquares", module="dppl.baselines"),
-    Entry(name="LinearProbe", module="dppl.baselines"),
-    Entry(name="Newton", module="dppl.baselines"),
+    Entry(name="AdaMix", module="dppl.baselines", method="adamix", label="AdaMix"),
+    Entry(name="FeatureCovariance", module="dppl.baselines", method="feature-covariance", label="DP-FC"),
+    Entry(name="GlobalAdapt", module="dppl.baselines", method="global-adapt", label="DPSGD-Global-Adapt"),
+    Entry(name="LeastSquares", module="dppl.baselines", method="least-squares", label="DP-LS"),
+    Entry(name="LinearProbe", module="dppl.baselines", method="linear-probe", label="Linear probe, DP-SGD"),
+    Entry(name="Newton", module="dppl.baselines", method="newton", label="DP-Newton"),
     # Of an earlier version: its models predict.
     Entry(
         name="DiscriminantPrototypes",
@@ -104,7 +122,8 @@ ENTRIES = (
     ),
 )
 BY_NAME = {entry.name: entry for entry in ENTRIES}
-BY_METHOD = {entry.method: entry for entry in ENTRIES if entry.method is not None}
+# What `--method` offers.
+BY_METHOD = {entry.method: entry for entry in ENTRIES if entry.method is not None and entry.hint}
 # Methods of earlier versions, and what replaced them.
 REPLACED = {entry.former_method: entry.successor for entry in ENTRIES if entry.former_method is not None}
 
