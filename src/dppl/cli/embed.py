@@ -23,6 +23,7 @@ from dppl.errors import ParameterError
 _TABLE = "Table"
 
 
+@options.first("out", "encoder", "x", "y", "labels")
 def embed(
     source: Annotated[
         Path,

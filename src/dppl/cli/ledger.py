@@ -37,13 +37,14 @@ _DIGITS = 12  # of a hash, to tell files apart
 
 
 @ledger.command()
+@options.first("dataset", "epsilon", "delta", "mu", "adjacency")
 def create(
     file: _File,
     dataset: Annotated[str, typer.Option(metavar="NAME", help="Name of the private data set.", show_default=False)],
-    mu: options.Mu = None,
-    rho: options.Rho = None,
     epsilon: Annotated[float | None, option("E", "With --delta: approximate DP. Alone: pure DP.", BUDGET)] = None,
     delta: Annotated[float | None, option("D", "Far below 1 / number of records.", BUDGET)] = None,
+    mu: options.Mu = None,
+    rho: options.Rho = None,
     max_records: options.MaxRecords = None,
     adjacency: Annotated[
         str, typer.Option(metavar="add-remove|replace-one", help="Relation in which the account is kept.")

@@ -41,19 +41,22 @@ _Labels = Annotated[
 ]
 _Runs = Annotated[int, option("N", "Simulated fits of a rehearsal. Default 5.", DATA, min=1)]
 _Method = Annotated[str, method_option("the first that can spend the budget")]
-_Out = Annotated[Path | None, option("FILE", "Figure of recall by class size: .png, .svg or .html. Needs dppl[bench].")]
+_Out = Annotated[
+    Path | None, option("FILE", "Figure of recall by class size: .png, .svg or .html. Needs the extra bench.")
+]
 
 
+@options.first("classes", "records", "smallest", "encoder", "epsilon", "delta")
 def plan(
     classes: _Classes,
     records: _Records,
     smallest: _Smallest = None,
     features: _Features = None,
     encoder: _Encoder = None,
-    mu: options.Mu = None,
-    rho: options.Rho = None,
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
+    mu: options.Mu = None,
+    rho: options.Rho = None,
     max_records: options.MaxRecords = None,
     method: _Method = "auto",
     public_rows: _PublicRows = 0,

@@ -329,6 +329,7 @@ def _none_of(classes: NDArray[Any]) -> NDArray[np.float32]:
     return np.empty((0, len(classes)), np.float32)
 
 
+@options.first("labels", "x", "y", "encoder", "as_json")
 def evaluate(
     model: options.Model,
     table: Annotated[
