@@ -6,7 +6,7 @@ import csv
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from rich.table import Table
@@ -18,6 +18,7 @@ from dppl.errors import LedgerError, ParameterError
 from dppl.privacy import GaussianDP
 from dppl.privacy._account import worth_showing
 from dppl.privacy.budgets import USUAL_DELTA, as_typed, rounded_up
+from dppl.privacy.guarantee import Adjacency
 from dppl.privacy.ledger import RELEASED, Ledger, accounts
 from dppl.privacy.names import refuse_look_alike
 
@@ -74,7 +75,7 @@ def create(
         taken = [account.dataset for account in accounts(file)]
     if dataset in taken:
         raise ParameterError(f"data set {dataset!r} already has an account here; its budget is fixed.")
-    account = Ledger(file, dataset, budget, adjacency=adjacency, accounting=accounting)
+    account = Ledger(file, dataset, budget, adjacency=cast(Adjacency, adjacency), accounting=accounting)
     typer.echo(f"Data set {printable(dataset)}: {budget}, {adjacency}, accounting {account.accounting}.")
     where = "URL" if "://" in file else printable(file)  # a URL may hold a password
     typer.echo(f"Next: dppl fit TABLE ... --ledger {where} --dataset {printable(dataset)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import numpy as np
 from rich.table import Table
@@ -16,6 +16,7 @@ from dppl.cli._paths import check_inputs, check_output, check_table, require_lab
 from dppl.cli._progress import working
 from dppl.data import read_classes, read_table
 from dppl.errors import ParameterError
+from dppl.estimators.registry import Method
 from dppl.experiments.plan_figure import SUFFIXES, save_plan
 from dppl.planning import BudgetPlan, plan_budget
 
@@ -112,7 +113,7 @@ def plan(
             n_features=features,
             encoder=encoder,
             n_public=public_rows,
-            method=method,
+            method=cast(Method, method),
             ceiling=ceiling,
             rehearsal=rehearsal,
             X_public=X_public,

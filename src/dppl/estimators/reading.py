@@ -12,7 +12,7 @@ import json
 import sys
 import warnings
 from collections import Counter
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,8 +26,10 @@ from dppl.errors import InputError, LabelSetWarning, ParameterError, UnknownLabe
 from dppl.lattice import RowSource, RowTable, TensorRows
 from dppl.lattice.tensors import as_numpy, is_tensor
 
-UNKNOWN_LABELS = ("error", "ignore")
-UNUSABLE = ("error", "empty")
+UnknownLabels: TypeAlias = Literal["error", "ignore"]
+UNKNOWN_LABELS: tuple[UnknownLabels, ...] = get_args(UnknownLabels)
+Unusable: TypeAlias = Literal["error", "empty"]
+UNUSABLE: tuple[Unusable, ...] = get_args(Unusable)
 # The entry of a table's metadata with names of columns.
 COLUMNS = "dppl_columns"
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from dppl import _validate
 from dppl.privacy import Budget, PureDP
-from dppl.privacy.guarantee import ADJACENCIES
+from dppl.privacy.guarantee import ADJACENCIES, Adjacency
 
 if TYPE_CHECKING:
     from dppl.estimators.base import EmbeddingClassifier
@@ -33,7 +33,7 @@ class Entry:
     label : str, default=None
         What tables and figures call it. None where they use `name`.
     hint : str
-        What it does, for help texts. Empty for those that `--method` and `PrivateClassifier` do not offer.
+        What it does, for help texts.
     adjacencies : tuple of str
         Relations of neighbours that it offers.
     pure : bool
@@ -121,14 +121,15 @@ ENTRIES = (
         successor="softmax",
     ),
 )
+# What `--method` and `PrivateClassifier` offer.
+Method: TypeAlias = Literal["softmax", "mean", "public"]
 BY_NAME = {entry.name: entry for entry in ENTRIES}
-# What `--method` offers.
-BY_METHOD = {entry.method: entry for entry in ENTRIES if entry.method is not None and entry.hint}
+BY_METHOD = {entry.method: entry for entry in ENTRIES if entry.method is not None and entry.method in get_args(Method)}
 # Methods of earlier versions, and what replaced them.
 REPLACED = {entry.former_method: entry.successor for entry in ENTRIES if entry.former_method is not None}
 
 
-def method_for(budget: Budget, adjacency: str = "add-remove") -> str:
+def method_for(budget: Budget, adjacency: Adjacency = "add-remove") -> str:
     """Return the method that is most accurate in most cases, among those that can spend `budget`.
 
     Parameters

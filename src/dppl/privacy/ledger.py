@@ -19,7 +19,7 @@ from dppl.privacy import _storage
 from dppl.privacy._account import Account, routes
 from dppl.privacy._storage import CHARGED, RELEASED, SCHEMA_VERSION
 from dppl.privacy.budgets import Budget
-from dppl.privacy.guarantee import ADJACENCIES, Guarantee
+from dppl.privacy.guarantee import ADJACENCIES, Adjacency, Guarantee
 from dppl.privacy.names import check_name, refuse_look_alike
 
 __all__ = ["CHARGED", "RELEASED", "SCHEMA_VERSION", "Ledger", "LedgerEntry", "accounts"]
@@ -96,7 +96,7 @@ class Ledger:
         dataset: str,
         budget: Budget | None = None,
         *,
-        adjacency: str | None = None,
+        adjacency: Adjacency | None = None,
         accounting: str | None = None,
     ) -> None:
         check_name("dataset", dataset)
