@@ -19,7 +19,7 @@ from dppl.cli._progress import embedding_bar, training_bar, working
 from dppl.cli.embed import how_to_label, resumable, tell_report
 from dppl.cli.ledger import open_account
 from dppl.cli.show import whole
-from dppl.cli.train import check_folder, checkable
+from dppl.cli.train import check_folder, checkable, leftover
 from dppl.data import read_classes
 from dppl.embedding import Columns, Source, open_source
 from dppl.encoders.load import Device, is_code
@@ -201,7 +201,7 @@ def finetune(
         unknown_labels=cast(UnknownLabels, unknown_labels),
         random_state=seed,
     )
-    with checkable(folder / "private", classes), resumable(folder):
+    with checkable(folder / "private", classes), leftover(folder), resumable(folder):
         workflow.train(
             model,
             found,

@@ -341,7 +341,7 @@ def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> 
     if unknown_labels == "error" and (codes < 0).any():
         raise UnknownLabelError(
             f"every label must be one of the {len(classes)} classes, but at least one is not. `dppl check` shows its "
-            "owner which; unknown_labels='ignore' (on the command line an option of this name) leaves such records out."
+            "owner which; unknown_labels='ignore' leaves such records out."
         )
     return codes
 

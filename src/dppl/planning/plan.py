@@ -495,9 +495,10 @@ def _n_features(n_features: int | None, encoder: str | None, rows: NDArray[Any] 
     known.discard(None)
     if len(known) != 1:
         raise ParameterError(
-            "a plan needs the number of features, or the name of an encoder."
+            "must be given, or an encoder whose width is known."
             if not known
-            else "the number of features, the encoder and the rehearsal table must agree on the number of features."
+            else "must agree with the encoder and the rehearsal table.",
+            parameter="n_features",
         )
     (width,) = known
     assert width is not None
