@@ -95,6 +95,12 @@ def test_a_winner_is_beyond_two_standard_errors(rival, name):
     assert winner({"one": (0.6, 0.7), "two": rival, "coinpress": (0.9, 0.9)}) == name
 
 
+def test_a_winner_is_ahead_of_every_rival():
+    values = {"one": (0.6, 0.7), "two": (0.2, 0.3), "three": (0.55, 0.65)}
+    assert winner(values) is None
+    assert winner({**values, "three": (0.25, 0.35)}) == "one"
+
+
 def test_sizes_are_those_that_the_runs_have(monkeypatch):
     sample = load_sample()
     found = []
