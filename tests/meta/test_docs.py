@@ -12,6 +12,8 @@ import typer.main
 from dppl import ZCDP, ApproxDP, GaussianDP, PureDP, SoftmaxPrototypes, baselines  # noqa: F401 (named in the page)
 from dppl.cli.main import app
 from dppl.data import load_sample
+from dppl.estimators.registry import BY_METHOD, ENTRIES
+from dppl.experiments.methods import METHODS
 from dppl.privacy import tradeoff
 from dppl.privacy.budgets import rounded_up
 from dppl.privacy.guarantee import DELTAS, FALSE_POSITIVE_RATES
@@ -134,6 +136,14 @@ def test_the_table_of_methods_has_the_same_numbers():
         assert float(epsilon) == float(rounded_up(tradeoff.gaussian_epsilon(float(mu), 1e-6), 4))
         power = partial(tradeoff.gaussian_power, float(mu))
         assert [guess, rate] == in_words(tradeoff.gaussian_best_guess(float(mu)), power)[:2]
+
+
+def test_the_table_of_names_is_the_registry():
+    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    found = re.findall(r"^\| `(\w+)` \| `([\w-]+)` \| ([^|]+) \|$", text, re.MULTILINE)
+    assert found == [(entry.name, entry.method, entry.label) for entry in ENTRIES if entry.method]
+    assert all(METHODS[method].label == label for _, method, label in found)
+    assert [method for _, method, _ in found[:3]] == list(BY_METHOD)
 
 
 def test_the_numbers_of_the_readme_are_those_of_the_code():
