@@ -151,5 +151,7 @@ def test_the_numbers_of_the_readme_are_those_of_the_code():
     (mu,) = re.findall(r"epsilon = 1 at delta = 1e-6 is mu = ([\d.]+)\.", readme)
     exact = ApproxDP(1, 1e-6).gaussian_allowance().mu
     assert float(mu) == round(exact, 3)
-    found = re.findall(r"At mu = 0\.237, 1, 2 .* at most (\d+ %), (\d+ %), (\d+ %) of cases", readme)
+    found = re.findall(r"At mu = 0\.237, 1 and 2 .* at most (\d+ %), (\d+ %) and (\d+ %) of cases", readme)
     assert found == [tuple(_percent(tradeoff.gaussian_best_guess(mu)) for mu in (exact, 1, 2))]
+    (guess,) = re.findall(r"at epsilon = 1 a guess is right in at most (\d+) %", readme)
+    assert int(guess) == round(100 / (1 + np.exp(-1)))
