@@ -126,8 +126,8 @@ MUTANTS = (
         file="privacy/_shown.py",
         old="if left > 0 and as_typed(float(nearest)) <= left else",
         new="if left > 0 else",
-        tests=("tests/cli/test_cli_ledger.py", "tests/privacy/test_ledger.py"),
-        keyword="left or notebook or rounded",
+        tests=("tests/cli/test_cli_ledger.py",),
+        keyword="left",
     ),
     Mutant(
         name="a-model-keeps-names-of-columns-that-nobody-typed",

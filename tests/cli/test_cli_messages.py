@@ -60,6 +60,31 @@ def test_the_file_and_the_option_are_named(arguments, said, here, cli, error_lin
     assert (result.exit_code, error_line(result)) == (4, said)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["fit", "train.npz", "--classes", "classes.txt", *FIT, "--method", "SoftmaxPrototypes"],
+            "--method takes the short names of methods; got SoftmaxPrototypes. Try --method softmax",
+        ),
+        (
+            ["train", "train.npz", "--encoder", "pixels", "--classes", "classes.txt", *FIT],
+            "train.npz is a table of embeddings, not of raw records; train on it with dppl fit train.npz.",
+        ),
+    ],
+)
+def test_what_was_meant_is_named(arguments, said, here, cli, error_line):
+    result = cli(*arguments)
+    assert (result.exit_code, error_line(result)) == (2, said)
+
+
+def test_nothing_is_printed_before_a_wrong_delta(here, cli, error_line):
+    assert cli("fit", "train.npz", "--classes", "classes.txt", *FIT).exit_code == 0
+    result = cli("show", "m.safetensors", "--delta", "3")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert error_line(result) == "--delta must lie strictly between 0 and 1; got 3.0."
+
+
 def test_the_library_suggests_the_parameter_and_the_command_line_the_option():
     error = InputError("must be another.", parameter="x", suggestion="a b")
     assert str(error) == "x must be another. Try x='a b'."

@@ -12,6 +12,7 @@ import typer
 from rich.padding import Padding
 from rich.table import Table
 
+from dppl import _validate
 from dppl._files import write_atomically
 from dppl._fingerprint import in_short
 from dppl.cards import contact_sheet, model_card
@@ -94,6 +95,8 @@ def show(
         return
     if (sheet, x, identity, split, kind) != (None, None, None, None, "auto"):
         raise ParameterError("--sheet, --x, --id, --format and --split go with --public POOL; name it too.")
+    if delta is not None:
+        _validate.open_unit(delta=delta)
     fitted = opened(model)
     if license is not None and not as_card:
         raise ParameterError("--license stands in a model card; add --card.")

@@ -136,6 +136,8 @@ def train(
     estimator = build(method, budget, class_list, given)
     examples = None if describe in ("auto", "none") else described(examples_in or describe, estimator)
     account = open_account(ledger, dataset, partition)
+    if kind == "auto" and data.suffix.lower() in (".npy", ".npz"):
+        raise ParameterError(f"{data} is a table of embeddings, not of raw records; train on it with dppl fit {data}.")
     source = open_source(data, kind=kind, columns=Columns(x, y, identity), labels=labels, split=split)
     if source.label_type is None:
         raise ParameterError(f"{data} has no labels; {how_to_label(source)}.")
