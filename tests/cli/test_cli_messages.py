@@ -161,6 +161,6 @@ def test_a_discarded_folder_must_be_one_that_the_command_left(tmp_path):
     workflow.discard(folder)
     assert not folder.exists()
     (folder / "thesis").mkdir(parents=True)
-    with pytest.raises(ParameterError, match="must be a new folder, or one that this command left"):
+    with pytest.raises(ParameterError, match="must be a new folder, or one that an interrupted run left"):
         workflow.discard(folder)
     assert (folder / "thesis").is_dir()

