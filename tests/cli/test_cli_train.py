@@ -567,7 +567,7 @@ def test_what_is_left_of_other_options_can_be_begun_anew(mails, cli, error_line,
     (mails / "more.csv").write_text("other,text,label\n1,abc,cat\n2,fgh,dog\n")
     other = ["train", "more.csv", *TRAIN[2:], *EXACT]
     line = error_line(cli(*other))
-    assert "has changed since m.safetensors.work/private was begun" in line
+    assert "has changed since m.safetensors.work was begun" in line
     assert line.endswith("To begin anew, add --restart, or type: rm -r m.safetensors.work")
     assert cli(*other, "--restart").exit_code == 0
     assert not (mails / "m.safetensors.work").exists()
