@@ -834,6 +834,14 @@ MUTANTS = (
         keyword="search",
     ),
     Mutant(
+        name="verdicts-of-other-kernels-are-believed",
+        file="encoders/verdicts.py",
+        old='"environment": _environment()',
+        new='"environment": ""',
+        tests=("tests/encoders/test_fixed.py",),
+        keyword="choice_of_kernels",
+    ),
+    Mutant(
         name="records-show-the-unknown-label",
         file="estimators/reading.py",
         old="classes, but at least one is not.",

@@ -408,7 +408,7 @@ def test_all_shapes_are_tried_once(cache):
     kept = json.loads(file.read_text())
     assert set(kept) == {"trial", "encoder", "software", "row_independent", "short"}
     assert set(kept["encoder"]) == {field.name for field in fields(Fingerprint)} - {"uri", "row_independent"}
-    assert set(kept["software"]) == {"dppl", "numpy", "Python", "processor"}
+    assert set(kept["software"]) == {"dppl", "numpy", "Python", "processor", "environment"}
 
 
 @pytest.mark.parametrize("name", ["weights", "preprocessing", "pooling", "library", "versions"])
@@ -428,6 +428,19 @@ def test_what_is_kept_is_of_one_software_and_processor(cache, monkeypatch):
             again = Counting()
             load(again)
             assert len(again.lengths) > 8
+
+
+@pytest.mark.parametrize("name", ["ATEN_CPU_CAPABILITY", "ONEDNN_DEFAULT_FPMATH_MODE", "MKL_CBWR"])
+def test_what_is_kept_is_of_one_choice_of_kernels(name, cache, monkeypatch):
+    """With these set, other kernels run, whose rounding was not tried."""
+    load()
+    monkeypatch.setenv(name, "default")
+    again, later = Counting(), Counting()
+    load(again)
+    assert len(again.lengths) > 8
+    load(later)
+    assert len(later.lengths) <= 8
+    assert len(list(cache.iterdir())) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """What the trial of all batch shapes found, kept between loads in the user's cache folder.
 
-The trial takes seconds to minutes, and its result follows from the encoder, the software and the processor. A file
-holds these and the result: nothing of any record. It lies in ``$XDG_CACHE_HOME/dppl`` or ``~/.cache/dppl``; whatever is
+The trial takes seconds to minutes, and its result follows from the encoder, the software, the processor, and variables
+of the environment by which libraries choose their kernels. A file holds these and the result: nothing of any record. It lies in ``$XDG_CACHE_HOME/dppl`` or ``~/.cache/dppl``; whatever is
 wrong with it, or with that folder, means that the trial is made again.
 """
 
@@ -26,6 +26,8 @@ from dppl._version import __version__
 __all__ = ["Verdict", "keep", "known"]
 
 _TRIAL = 2  # counts changes of the trial in `dppl.encoders.fixed`
+# Beginnings of the names of variables that limit instructions or lower precision, such as ATEN_CPU_CAPABILITY.
+_CHOOSE_KERNELS = ("ATEN_", "BLIS_", "DNNL_", "MKL_", "NPY_", "ONEDNN_", "OPENBLAS_", "ORT_", "TORCH_", "XNNPACK_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +71,11 @@ def _tried(fingerprint: Fingerprint) -> dict[str, Any]:
     """Return all that the result follows from; where the weights lie is not part of it."""
     encoder = {name: value for name, value in asdict(fingerprint).items() if name not in ("uri", "row_independent")}
     software = {"dppl": __version__, "numpy": np.__version__, "Python": platform.python_version()}
-    return {"trial": _TRIAL, "encoder": encoder, "software": {**software, "processor": _processor()}}
+    return {
+        "trial": _TRIAL,
+        "encoder": encoder,
+        "software": {**software, "processor": _processor(), "environment": _environment()},
+    }
 
 
 def _path(tried: dict[str, Any]) -> Path:
@@ -80,6 +86,12 @@ def _path(tried: dict[str, Any]) -> Path:
 def _folder() -> Path:
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "dppl"
+
+
+def _environment() -> str:
+    """Return a digest of the variables that choose kernels."""
+    chosen = sorted(item for item in os.environ.items() if item[0].startswith(_CHOOSE_KERNELS))
+    return hashlib.sha256(json.dumps(chosen).encode()).hexdigest()[:16]
 
 
 @cache
