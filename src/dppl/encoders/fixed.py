@@ -203,7 +203,10 @@ class FixedShapeEncoder:
         more = [shape for shape in network.all_shapes() if network.rows(shape, self.batch_rows) > 1]
         more = [shape for shape in more if shape not in usual]
         keeps = bool(more) and network.device == "cpu"  # a fingerprint does not tell one GPU from another
-        known = verdicts.known(fingerprint) if keeps else None
+        # A long and a short row: other kernels, which were not tried, give them other bits.
+        ends = (usual[0], usual[-1]) if keeps else ()
+        bits = self.encode_prepared([network.synthetic(shape, 1)[0] for shape in ends])
+        known = verdicts.known(fingerprint, bits) if keeps else None
         shapes = [*usual, *more] if known is None else [] if predicting else usual
         difference, steady, short = self._tried(shapes) if shapes else (0.0, True, True)
         if not steady or network.state() != state:
@@ -218,7 +221,7 @@ class FixedShapeEncoder:
             )
         found = verdicts.Verdict(row_independent=difference == 0, short=keeps and short and difference == 0)
         if keeps and known is None:
-            verdicts.keep(fingerprint, found)
+            verdicts.keep(fingerprint, bits, found)
         known = known or found
         self.fingerprint = replace(fingerprint, row_independent=found.row_independent and known.row_independent)
         self._short = found.short and known.short
