@@ -11,6 +11,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
+from dppl.embedding.pipeline import table_metadata
 from dppl.encoders import verdicts
 from dppl.encoders.encoder import Fingerprint
 from dppl.encoders.fixed import FixedShapeEncoder, for_prediction
@@ -538,6 +539,15 @@ def test_a_prediction_computes_few_texts_in_short_batches_with_the_same_bits(com
     assert shapes_of(lambda: full.encode(texts[:1]), batches) == [(rows, length)]  # as a fit does
     assert shapes_of(lambda: few.encode(texts[:1] * rows), batches) == [(rows, length)]
     assert shapes_of(lambda: few.encode(texts[:1] * (short + 1)), batches) == [(short, length)] * 2
+
+
+def test_a_fit_on_embeddings_of_an_encoder_for_predictions_says_that_company_counts(cache):
+    full = load()
+    few = for_prediction(full)
+    assert few.spares
+    assert not full.spares
+    assert "not_covered" in table_metadata(few)
+    assert table_metadata(full) == {name: value for name, value in table_metadata(few).items() if name != "not_covered"}
 
 
 @pytest.mark.parametrize("compute", [by_short_batch, by_last_of_a_short_batch])

@@ -20,8 +20,8 @@ On a CPU all shapes with more than one row are tried at the first load, and what
 
 A single text would be computed among many copies of itself. Whoever predicts takes `for_prediction` of an encoder: it
 computes what does not fill a batch in short batches, if these gave the bits of full ones for every shape and row that
-was tried. So a prediction depends on no company either, and a fit, whose guarantee rests on fixed shapes, never uses
-them.
+was tried. So a prediction depends on no company either. A fit, whose guarantee rests on fixed shapes, uses none of
+them; one on embeddings of such an encoder lists that as not covered.
 """
 
 from __future__ import annotations
@@ -238,6 +238,11 @@ class FixedShapeEncoder:
         device, precision = self.fingerprint.device, self.fingerprint.dtype
         again = partial(self._loader, device=device, precision=precision, batch_rows=self.batch_rows)
         return _loaded_again, (again, self.fingerprint.text())
+
+    @property
+    def spares(self) -> bool:
+        """Whether it is for predictions: few items are computed in short batches."""
+        return self._sparing
 
     @property
     def window(self) -> int:
