@@ -77,7 +77,7 @@ def test_a_rehearsal_takes_the_place_of_the_model(cli, similar):
         ((*USUAL, "--mu", 1, "--out", "plan.pdf"), 2, "--out must end in .png, .svg, .html"),
         ((*USUAL, "--mu", 1, "--public", "public.npz"), 2, "belong to --rehearse"),
         ((*USUAL, "--mu", 1, "--rehearse", "nowhere.npz"), 4, "there is no file or folder nowhere.npz"),
-        (("plan", "--classes", 10, "--records", 50, "--mu", 1), 2, "needs the number of features"),
+        (("plan", "--classes", 10, "--records", 50, "--mu", 1), 2, "--features must be given, or an encoder"),
         (("plan", "--classes", 10, "--records", 5, "--features", 8, "--mu", 1), 2, "--records must be at least 10"),
         (("plan", "--classes", "no.txt", "--records", 5, "--features", 8, "--mu", 1), 4, "there is no file"),
         (("plan", "--classes", 1, "--records", 5, "--features", 8, "--mu", 1), 2, "--classes must be at least 2"),

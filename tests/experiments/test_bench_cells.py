@@ -266,7 +266,7 @@ def test_without_optuna_a_tuned_cell_fails_and_says_what_to_install(run, monkeyp
     untuned, tuned = run(methods=[{"method": "mean", "tune": 3}])
     assert untuned["status"] == "done"
     assert tuned["error"] == "MissingExtra"
-    assert "dppl[bench]" in tuned["message"]
+    assert "pip install -e '.[bench]'" in tuned["message"]
 
 
 def test_budgets_stand_at_the_mu_of_the_gaussian_noise_that_they_allow():

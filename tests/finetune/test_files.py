@@ -98,7 +98,7 @@ def test_a_model_without_its_digest_would_be_read_with_other_weights(net, model_
     original = tensor_file.to_bytes(MODEL, json.loads(text), {"values": values})
     path = tmp_path / "mutated"
     found = accepted(path, original, np.random.default_rng(0), 200, lambda: SparseFinetuner.load(path, net))
-    assert found > 20
+    assert found > 10
 
 
 def test_a_thousand_mutations_of_a_checkpoint_are_refused(net, checkpoint):

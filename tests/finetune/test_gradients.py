@@ -315,5 +315,5 @@ def test_a_network_that_remembers_or_draws_is_refused(torch):
 
 def test_without_torch_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
-    with pytest.raises(MissingExtra, match=r"dppl\[torch\]"):
+    with pytest.raises(MissingExtra, match=r"pip install -e '\.\[torch\]'"):
         select_weights(object())

@@ -64,9 +64,11 @@ def check_table(path: Path) -> None:
         If the path ends as files of texts do.
     """
     if path.suffix.lower() in _RAW and path.is_file():
+        if path.stat().st_size == 0:
+            raise InputError(f"{path} is empty; write it again, or name another.")
         raise InputError(
-            f"{path} is not a table of embeddings; if it holds raw records, embed them first: dppl embed {path} "
-            "--encoder URI --out FOLDER."
+            f"{path} is not a table of embeddings; if it holds raw records, train on them with dppl train {path} "
+            f"--encoder URI, or embed them first: dppl embed {path} --encoder URI --out FOLDER."
         )
 
 

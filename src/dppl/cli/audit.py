@@ -26,16 +26,17 @@ _RUNS = 1000
 _ONE_RUN_CLASSES = 64
 
 
+@options.first("mu", "epsilon", "delta", "runs", "as_json")
 def audit(
     method: Annotated[str, typer.Argument(metavar="METHOD", help=f"{', '.join(BY_METHOD)}.", show_default=False)],
-    mu: options.Mu = None,
-    rho: options.Rho = None,
     epsilon: Annotated[
         float | None, option("E", "With --delta: approximate DP. Alone: pure DP, for public.", BUDGET)
     ] = None,
     delta: Annotated[
         float | None, option("D", "With --mu or --rho: audit the epsilon that it implies at this delta.", BUDGET)
     ] = None,
+    mu: options.Mu = None,
+    rho: options.Rho = None,
     runs: Annotated[int | None, option("N", "Fits with the canary, and as many without. Default 1000.", min=2)] = None,
     confidence: Annotated[float, option("C", "Probability with which the measured bound holds. Default 0.95.")] = 0.95,
     one_run: Annotated[

@@ -38,6 +38,7 @@ _X = Annotated[str | None, option("NAME", "Array or column of embeddings, texts 
 _Y = Annotated[str | None, option("NAME", "Array or column of labels. Default: y, or label or labels.", DATA, "--y")]
 
 
+@options.first("classes", "epsilon", "delta", "labels", "as_json")
 def check(
     table: Annotated[
         Path,

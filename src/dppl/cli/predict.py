@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, TypeGuard
+from typing import Annotated, Any, TypeGuard, cast
 
 import numpy as np
 import typer
@@ -31,6 +31,7 @@ from dppl.data import EmbeddingTable
 from dppl.embedding import Columns, Source, Window, embed_windows, has_columns, holds_embeddings, open_source
 from dppl.encoders import Encoder
 from dppl.encoders.fixed import for_prediction
+from dppl.encoders.load import Device
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.reading import as_labels, class_codes
@@ -309,10 +310,10 @@ def _predicted_windows(
     classify: Callable[[Any], Predictions]
     with working("loading the encoder"):
         if isinstance(model, Finetuned):
-            found, probabilities = model.predictor(encoder, device=device)
+            found, probabilities = model.predictor(encoder, device=cast(Device, device))
             classify = partial(_of_probabilities, model.classes_, probabilities)
         else:
-            loaded = encoder_of_model(model, encoder, device=device, predicting=True)
+            loaded = encoder_of_model(model, encoder, device=cast(Device, device), predicting=True)
             found, classify = for_prediction(loaded), partial(_classified, model, wanted=wanted)
     with embedding_bar(source) as progress:
         for window in embed_windows(source, found, workers=workers, progress=progress):
@@ -329,6 +330,7 @@ def _none_of(classes: NDArray[Any]) -> NDArray[np.float32]:
     return np.empty((0, len(classes)), np.float32)
 
 
+@options.first("labels", "x", "y", "encoder", "as_json")
 def evaluate(
     model: options.Model,
     table: Annotated[

@@ -145,7 +145,7 @@ def train(
         examples = names_by_default(estimator, model)
     if restart:
         workflow.discard(folder)
-    with checkable(folder / "private", classes), _restartable(folder):
+    with checkable(folder / "private", classes), leftover(folder, "add --restart, or "):
         workflow.train(
             estimator,
             source,
@@ -191,13 +191,13 @@ def checkable(table: Path, classes: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _restartable(folder: Path) -> Iterator[None]:
-    """Tell whoever meets what another run left how to be rid of it."""
+def leftover(folder: Path, otherwise: str = "") -> Iterator[None]:
+    """Tell whoever meets what another run left how to be rid of it, and what to do in place of that."""
     try:
         yield
     except (InputError, ParameterError) as error:
         if (folder / "private").is_dir() and str(folder) in str(error):
-            error.add_note(f"To begin anew, add --restart, or type: rm -r {shlex.quote(str(folder))}")
+            error.add_note(f"To begin anew, {otherwise}type: rm -r {shlex.quote(str(folder))}")
         raise
 
 

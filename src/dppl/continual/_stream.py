@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -38,7 +38,8 @@ from dppl.privacy.guarantee import SEVERAL_RECORDS
 if TYPE_CHECKING:
     from dppl.privacy.ledger import Ledger, LedgerEntry
 
-TASKS = ("disjoint", "overlapping")
+Tasks: TypeAlias = Literal["disjoint", "overlapping"]
+TASKS: tuple[Tasks, ...] = get_args(Tasks)
 _BOUNDARIES = "the boundaries of the tasks and the classes that each may hold"
 _UNPAID = "the account of the ledger: some tasks were charged to one, and others were not"
 _PRIVATE_BOUNDARIES = "boundaries of tasks that depend on private records, such as their number"
@@ -91,7 +92,7 @@ class ContinualClassifier(EmbeddingClassifier):
     the parameter `tasks` offer streams whose tasks overlap.
     """
 
-    tasks: str = "disjoint"
+    tasks: Tasks = "disjoint"
     # Whether each task is given the records of all earlier ones, too.
     takes_earlier_records: ClassVar[bool] = False
     n_tasks_: int

@@ -23,7 +23,7 @@ from dppl.embedding.cache import Cache
 from dppl.embedding.decoding import decode, described, quiet
 from dppl.embedding.left_out import LeftOut
 from dppl.embedding.records import Payload, Record, Source, Unusable, left_out
-from dppl.embedding.rows import ROWS, lattice_metadata, to_storage
+from dppl.embedding.rows import ROWS, Rows, lattice_metadata, to_storage
 from dppl.embedding.shards import ShardedTable, SourceChanged, Window, schema_of
 from dppl.encoders import Encoder
 from dppl.errors import DpplError, ParameterError
@@ -62,7 +62,7 @@ def embed(
     encoder: Encoder | None,
     out: str | os.PathLike[str],
     *,
-    rows: str = "float16",
+    rows: Rows = "float16",
     workers: int | None = None,
     strict: bool = False,
     shard_rows: int | None = None,
@@ -145,7 +145,7 @@ def embed_windows(
     source: Source,
     encoder: Encoder,
     *,
-    rows: str = "float32",
+    rows: Rows = "float32",
     workers: int | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Iterator[Window]:

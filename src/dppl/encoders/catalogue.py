@@ -20,6 +20,7 @@ _NEEDS = {
     "timm": (("torch", "timm", "PIL"), "vision"),
     "onnx": (("onnxruntime", "tokenizers", "PIL"), "onnx"),
     "pixels": (("PIL",), "images"),
+    "python": (("torch", "PIL"), "vision"),
 }
 
 
@@ -57,7 +58,7 @@ def list_encoders() -> list[Entry]:
     Examples
     --------
     >>> ", ".join(entry.name for entry in list_encoders())
-    'minilm, pixels, vit-b-16, vit-h-14, vit-l-16, resnet-50, st:NAME, hf:NAME, timm:NAME, onnx:FILE'
+    'minilm, pixels, vit-b-16, vit-h-14, vit-l-16, resnet-50, st:NAME, hf:NAME, timm:NAME, onnx:FILE, python:FILE'
     """
     theirs = "that of the model"
     return [
@@ -71,6 +72,7 @@ def list_encoders() -> list[Entry]:
         _entry("hf:NAME", "hf", "texts or images", None, theirs),
         _entry("timm:NAME", "timm", "images", None, theirs),
         _entry("onnx:FILE", "onnx", "texts or images", None, theirs),
+        _entry("python:FILE", "python", "images", None, theirs),
     ]
 
 

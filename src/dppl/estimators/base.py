@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,13 +24,13 @@ from dppl.errors import BudgetError, InputError, ParameterError, WeakBudgetWarni
 from dppl.estimators import model_file, reading
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import ExamplesKept, PublicArguments, PublicData
-from dppl.estimators.reading import Codes
+from dppl.estimators.reading import Codes, UnknownLabels, Unusable
 from dppl.estimators.repeats import count_fit, warn_of_uncounted_fits
 from dppl.lattice import Lattice, RowSource, iter_blocks
 from dppl.mechanisms import Randomness, randomness
 from dppl.privacy import Budget, Guarantee, Release
 from dppl.privacy.budgets import resolved_budget
-from dppl.privacy.guarantee import ADJACENCIES, ALWAYS_UNCOVERED
+from dppl.privacy.guarantee import ADJACENCIES, ALWAYS_UNCOVERED, Adjacency
 
 if TYPE_CHECKING:
     from dppl.privacy.ledger import Ledger, LedgerEntry
@@ -59,11 +59,11 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     epsilon: float | None = None
     delta: float | None = None
     classes: ArrayLike | None
-    adjacency: str
+    adjacency: Adjacency
     pool: int
-    center: ArrayLike | str | None
-    rotation: int | str | None
-    unknown_labels: str
+    center: ArrayLike | Literal["public"] | None
+    rotation: int | Literal["auto"] | None
+    unknown_labels: UnknownLabels
     random_state: int | None
 
     classes_: NDArray[Any]
@@ -187,7 +187,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ledger.finish(charge, model_sha256=sha256(self.to_bytes()).hexdigest())
         return self
 
-    def decision_function(self, X: Any, *, unusable: str = "error") -> NDArray[np.float64]:
+    def decision_function(self, X: Any, *, unusable: Unusable = "error") -> NDArray[np.float64]:
         """Return the score of each class for each row.
 
         Parameters
@@ -210,7 +210,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scores = self._scores(X, unusable)
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
-    def predict(self, X: Any, *, unusable: str = "error") -> NDArray[Any]:
+    def predict(self, X: Any, *, unusable: Unusable = "error") -> NDArray[Any]:
         """Return the class of the largest score for each row, and the first of several that share it.
 
         Parameters
@@ -233,7 +233,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scores = self._scores(X, unusable)
         return reading.labels_of(scores.argmax(axis=1), self.classes_, np.isnan(scores[:, 0]), unusable)
 
-    def predict_proba(self, X: Any, *, unusable: str = "error") -> NDArray[np.float64]:
+    def predict_proba(self, X: Any, *, unusable: Unusable = "error") -> NDArray[np.float64]:
         """Return the probability of each class for each row, for classes that are equally frequent.
 
         It is the softmax of the scores times a factor that follows from what was released and from how much noise that
@@ -526,7 +526,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             missing.append("whether the fit stopped at a label outside the class list (unknown_labels='error')")
         return tuple(missing)
 
-    def _scores(self, X: Any, unusable: str = "error") -> NDArray[np.float64]:
+    def _scores(self, X: Any, unusable: Unusable = "error") -> NDArray[np.float64]:
         """Return scores of shape (n, n_classes); rows that cannot be used have NaN, where they are not refused."""
         check_is_fitted(self, self._RELEASED)
         _validate.one_of(reading.UNUSABLE, unusable=unusable)

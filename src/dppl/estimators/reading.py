@@ -12,7 +12,7 @@ import json
 import sys
 import warnings
 from collections import Counter
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,8 +26,10 @@ from dppl.errors import InputError, LabelSetWarning, ParameterError, UnknownLabe
 from dppl.lattice import RowSource, RowTable, TensorRows, usable_rows
 from dppl.lattice.tensors import as_numpy, is_tensor
 
-UNKNOWN_LABELS = ("error", "ignore")
-UNUSABLE = ("error", "empty")
+UnknownLabels: TypeAlias = Literal["error", "ignore"]
+UNKNOWN_LABELS: tuple[UnknownLabels, ...] = get_args(UnknownLabels)
+Unusable: TypeAlias = Literal["error", "empty"]
+UNUSABLE: tuple[Unusable, ...] = get_args(Unusable)
 # The entry of a table's metadata with names of columns.
 COLUMNS = "dppl_columns"
 
@@ -339,7 +341,7 @@ def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> 
     if unknown_labels == "error" and (codes < 0).any():
         raise UnknownLabelError(
             f"every label must be one of the {len(classes)} classes, but at least one is not. `dppl check` shows its "
-            "owner which; unknown_labels='ignore' (on the command line an option of this name) leaves such records out."
+            "owner which; unknown_labels='ignore' leaves such records out."
         )
     return codes
 

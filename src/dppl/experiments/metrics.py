@@ -197,8 +197,8 @@ def standard_error(values: Sequence[float]) -> float | None:
 
     Examples
     --------
-    >>> standard_error([0.4, 0.5, 0.6, 0.5])
-    0.040824829046386304
+    >>> standard_error([0.25, 0.75])
+    0.25
     """
     return stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
 

@@ -21,8 +21,8 @@ _DIGEST = "sha256"
 
 def to_bytes(key: str, fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> bytes:
     """Return the content of a file whose description stands under `key`."""
-    text = as_json(fields)
-    content: bytes = save(tensors, {key: text, _DIGEST: _digest(text, tensors)})
+    # One entry of metadata: safetensors writes several in any order, and the same model should be the same bytes.
+    content: bytes = save(tensors, {key: as_json({**fields, _DIGEST: _digest(fields, tensors)})})
     return content
 
 
@@ -30,11 +30,9 @@ def read(path: str | os.PathLike[str], key: str) -> tuple[dict[str, Any], dict[s
     """Return the description and the tensors of a file; None if it is damaged or something else."""
     try:
         with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata()
+            fields = json.loads(file.metadata()[key])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-        text = metadata[key]
-        fields = json.loads(text)
-        whole = isinstance(fields, dict) and metadata[_DIGEST] == _digest(text, tensors)
+        whole = fields.pop(_DIGEST) == _digest(fields, tensors)
     except Exception:  # a damaged file may raise anything
         return None
     return (fields, tensors) if whole else None
@@ -45,8 +43,8 @@ def as_json(fields: dict[str, Any]) -> str:
     return json.dumps(fields, sort_keys=True, ensure_ascii=False, allow_nan=False, default=lambda number: number.item())
 
 
-def _digest(text: str, tensors: dict[str, NDArray[Any]]) -> str:
-    digest = sha256(text.encode())
+def _digest(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> str:
+    digest = sha256(as_json(fields).encode())
     for name in sorted(tensors):
         digest.update(f"\n{name} {tensors[name].dtype} {tensors[name].shape}\n".encode())
         digest.update(tensors[name].tobytes())

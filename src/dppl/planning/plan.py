@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 
 from dppl import _validate
 from dppl.errors import BudgetError, ParameterError
-from dppl.estimators.registry import BY_METHOD, method_for
+from dppl.estimators.registry import BY_METHOD, Method, method_for
 from dppl.planning import model
 from dppl.planning.model import LAWS, Law
 from dppl.planning.rehearsal import RUNS, Rehearsal, rehearse
@@ -210,7 +210,7 @@ def plan_budget(
     n_features: int | None = None,
     encoder: str | None = None,
     n_public: int = 0,
-    method: str = "auto",
+    method: Method | Literal["auto"] = "auto",
     ceiling: float | None = None,
     rehearsal: tuple[ArrayLike, ArrayLike] | None = None,
     X_public: ArrayLike | None = None,
@@ -315,7 +315,7 @@ def plan_budget(
 
 
 def plan_of_sizes(
-    budget: Budget, sizes: ArrayLike, n_features: int, *, method: str = "auto", n_public: int = 0
+    budget: Budget, sizes: ArrayLike, n_features: int, *, method: Method | Literal["auto"] = "auto", n_public: int = 0
 ) -> tuple[ClassExpectation, ...]:
     """Say what to expect of classes of known sizes: for the owner of the records alone, as sizes are private.
 
@@ -495,9 +495,10 @@ def _n_features(n_features: int | None, encoder: str | None, rows: NDArray[Any] 
     known.discard(None)
     if len(known) != 1:
         raise ParameterError(
-            "a plan needs the number of features, or the name of an encoder."
+            "must be given, or an encoder whose width is known."
             if not known
-            else "the number of features, the encoder and the rehearsal table must agree on the number of features."
+            else "must agree with the encoder and the rehearsal table.",
+            parameter="n_features",
         )
     (width,) = known
     assert width is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,12 +19,12 @@ from dppl.data import EmbeddingTable
 from dppl.embedding import embed_windows
 from dppl.encoders import Encoder, load_encoder
 from dppl.encoders.fixed import for_prediction
-from dppl.encoders.load import refuse_code
+from dppl.encoders.load import Device, Precision, refuse_code
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
 from dppl.estimators.public_data import refuse_private_as_public
-from dppl.estimators.reading import UNUSABLE, as_labels, refuse_unusable
-from dppl.estimators.registry import BY_METHOD, method_for
+from dppl.estimators.reading import UNUSABLE, Unusable, as_labels, refuse_unusable
+from dppl.estimators.registry import BY_METHOD, Method, method_for
 from dppl.estimators.repeats import count_fit
 from dppl.estimators.splitters import inside_splitter, whole_public_rows
 from dppl.privacy import Budget, Guarantee
@@ -117,7 +117,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         epsilon: float | None = None,
         delta: float | None = None,
         descriptions: Any = "auto",
-        method: str = "auto",
+        method: Method | Literal["auto"] = "auto",
         options: Mapping[str, Any] | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -203,7 +203,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             count_fit(X, model.guarantee_)
         return self
 
-    def predict(self, X: Any, *, unusable: str = "error") -> NDArray[Any]:
+    def predict(self, X: Any, *, unusable: Unusable = "error") -> NDArray[Any]:
         """Return the class of each item.
 
         Parameters
@@ -226,7 +226,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rows = self._embedded(X, unusable)
         return self.model_.predict(rows, unusable=unusable)
 
-    def decision_function(self, X: Any, *, unusable: str = "error") -> NDArray[np.float64]:
+    def decision_function(self, X: Any, *, unusable: Unusable = "error") -> NDArray[np.float64]:
         """Return the score of each class for each item.
 
         Parameters
@@ -242,7 +242,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rows = self._embedded(X, unusable)
         return self.model_.decision_function(rows, unusable=unusable)
 
-    def predict_proba(self, X: Any, *, unusable: str = "error") -> NDArray[np.float64]:
+    def predict_proba(self, X: Any, *, unusable: Unusable = "error") -> NDArray[np.float64]:
         """Return the probability of each class for each item: see `SoftmaxPrototypes.predict_proba`.
 
         Parameters
@@ -347,7 +347,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _loaded(self) -> Encoder:
         return _load_once(self.encoder) if isinstance(self.encoder, str) else self.encoder
 
-    def _embedded(self, X: Any, unusable: str = "error") -> Any:
+    def _embedded(self, X: Any, unusable: Unusable = "error") -> Any:
         check_is_fitted(self, "model_")
         _validate.one_of(UNUSABLE, unusable=unusable)
         table = embed_items(for_prediction(self._loaded()), X, "X")
@@ -372,7 +372,7 @@ def encoder_of_model(
     model: EmbeddingClassifier,
     encoder: str | Encoder | None = None,
     *,
-    device: str = "auto",
+    device: Device = "auto",
     predicting: bool = False,
 ) -> Encoder:
     """Return the encoder that a model was fitted with.
@@ -399,7 +399,7 @@ def encoder_of_model(
         refuse_code(named.uri)
     wanted = named.uri if encoder is None else encoder
     found = (
-        load_encoder(wanted, device=device, precision=named.dtype, predicting=predicting)
+        load_encoder(wanted, device=device, precision=cast(Precision, named.dtype), predicting=predicting)
         if isinstance(wanted, str)
         else wanted
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["ROWS", "TRAINING", "discard", "fit", "report_of", "save", "train", "work_in"]
 
 # What embeddings of a fit are held in, as `dppl embed` does by itself.
-ROWS = "float16"
+ROWS: Final = "float16"
 # What lies beside them while weights are trained.
 TRAINING = "training"
 _WORK = ("private", "private.report.jsonl", "public", "public.report.jsonl", TRAINING, f"{TRAINING}.lock")
