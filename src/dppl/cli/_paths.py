@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dppl._fingerprint import in_short, same_encoder
+from dppl.cli._output import note
 from dppl.data import EmbeddingTable, read_table
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
@@ -140,6 +141,8 @@ def read_rows_for(
             "with the encoder that the model was fitted on."
         )
     check_encoder(table, model.encoder_, str(path))
+    if model.encoder_ is not None and encoder_of(table) is None:
+        note(f"{path} does not name its encoder, so it was not compared with the model's.")
     return table
 
 

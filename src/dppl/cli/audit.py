@@ -113,7 +113,8 @@ def _print(result: AuditResult, estimator: EmbeddingClassifier) -> None:
     table.add_row(
         "measured", f"{result.parameter} >= {result.lower_bound:.6g}, with confidence {result.confidence:.10g}"
     )
-    table.add_row("share of the claim", f"{result.lower_bound / result.claimed:.0%}")
+    few = "" if result.lower_bound else "; more runs, or a larger budget, show more"
+    table.add_row("share of the claim", f"{result.lower_bound / result.claimed:.0%}{few}")
     table.add_row("bound", result.bound)
     table.add_row("runs", "1" if result.runs == 1 else f"{result.runs} with and {result.runs} without the canary")
     table.add_row("seconds", f"{result.seconds:.1f}")

@@ -217,7 +217,7 @@ def _print_labels(labels: dict[str, Any]) -> None:
         table.add_row(printable(entry["class"]), str(entry["n"]), *_expectation(entry))
     screen.print(table)
     if "budget" in labels:
-        screen.print(f"{len(labels['not_found'])} classes will not be found by a fit with this budget")
+        screen.print(f"{len(labels['not_found'])} classes are not expected to be found by a fit with this budget")
 
 
 def _expectation(entry: dict[str, Any]) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ ledger = typer.Typer(
 _File = Annotated[
     str, typer.Argument(metavar="FILE", help="SQLite file, or a database URL (postgresql+psycopg://...).")
 ]
+_ADDS = " (squares of mu add, not epsilons)"
 _COLUMNS = ("number", "status", "mechanism", "cost", "partition", "estimator", "charged_at", "model_sha256")
 
 _DIGITS = 12  # of a hash, to tell files apart
@@ -98,6 +99,7 @@ def show(file: _File, as_json: options.Json = False) -> None:
             f"{printable(book['dataset'])} ({book['adjacency']}, accounting {book['accounting']}): "
             f"budget {in_words(book['budget'])}; spent {in_words(book['spent'])}; "
             f"left {rounded_down(book['left'], book['budget'])}"
+            f"{_ADDS if book['accounting'] == 'gdp' and 'mu' not in book['budget'] else ''}"
         )
         if book["releases"]:
             console().print(_table(book["releases"]))

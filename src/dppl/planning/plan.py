@@ -158,6 +158,7 @@ class BudgetPlan:
             self._of_smallest(),
             _gain("Twice the budget", self.twice_the_budget),
             _gain("Twice the records", self.twice_the_records),
+            "Ranges are for classes of a size on average; a single class, above all a rare one, varies more.",
             self._of_method(),
             self._of_ledger(),
             GUESSES,
@@ -178,8 +179,9 @@ class BudgetPlan:
     def _of_smallest(self) -> str:
         one = self.classes[0]
         numbers = f"recall about {one.recall:.2f}, {one.low:.2f} to {one.high:.2f}"
-        said = {YES: "is expected to be found", IN_PART: "will be found in part", NO: "will not be found"}[one.found]
-        start = f"A class of {one.size} record{'s' * (one.size != 1)} {said} at {in_words(self.budget)} ({numbers})"
+        said = {YES: "is", IN_PART: "is in part", NO: "is not"}[one.found]
+        size = f"{one.size} record{'s' * (one.size != 1)}"
+        start = f"A class of {size} {said} expected to be found at {in_words(self.budget)} ({numbers})"
         if self.needed is None:
             return f"{start}; no number of records is enough."
         if (one.found == YES) != (self.needed <= one.size):  # a rehearsal may differ from the model
@@ -189,8 +191,8 @@ class BudgetPlan:
     def _of_method(self) -> str:
         why = "the default for this budget" if self.is_default else "as named"
         help_ = (
-            " Public examples of the classes, such as their names, help most where classes are rare; the plan leaves "
-            "them out."
+            " Public examples of the classes help most where classes are rare. The plan leaves them out; `dppl train` "
+            "starts from the names of classes of texts by itself, so expect more of it there."
         )
         return f"Method: {self.method}, {why}.{help_ if self.method == 'softmax' else ''}"
 

@@ -154,6 +154,8 @@ def train(
     if source.label_type is None:
         raise InputError("the records have no labels.")
     left_out = b""
+    typed = {name: value for name, value in asdict(columns or Columns()).items() if value is not None}
+    kept = {COLUMNS: json.dumps(typed)} if typed else {}
 
     def embedded(records: Source, name: str) -> Path:
         with watch(records) as progress:
@@ -163,9 +165,7 @@ def train(
         nonlocal left_out
         table = read_table(embedded(source, "private"))
         left_out = (folder / "private.report.jsonl").read_bytes()
-        typed = {name: value for name, value in asdict(columns or Columns()).items() if value is not None}
-        if typed:
-            table.metadata[COLUMNS] = json.dumps(typed)
+        table.metadata.update(kept)
         return table, table.y
 
     def public_rows() -> EmbeddingTable | None:
@@ -175,7 +175,9 @@ def train(
         if examples is None:
             return None
         with watch(examples) as progress:
-            return embed_examples(examples, encoder, rows=ROWS, workers=workers, progress=progress)
+            table = embed_examples(examples, encoder, rows=ROWS, workers=workers, progress=progress)
+        table.metadata.update(kept)  # a model of examples alone keeps them, too
+        return table
 
     with work_in(folder, keep=keep):
         fit(
