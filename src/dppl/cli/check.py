@@ -22,6 +22,7 @@ from dppl.data import EmbeddingTable, read_classes, read_table
 from dppl.embedding import Columns, holds_embeddings, open_source
 from dppl.errors import ParameterError
 from dppl.estimators.reading import class_codes
+from dppl.lattice import usable_rows
 from dppl.planning import NO, plan_of_sizes
 from dppl.privacy import Budget
 
@@ -59,8 +60,9 @@ def check(
     """Report on private records: bad ones, duplicates, unknown labels, class sizes.
 
     For the data owner's eyes only: the report describes private records, and
-    no guarantee protects it. `dppl fit` treats a bad row as a row of zeros and
-    says nothing about it; this command finds it. Rows are counted from 0. Of
+    no guarantee protects it. `dppl fit` leaves a bad row out (under replace-one
+    it counts as a row of zeros) and says nothing about it; this command finds
+    it, and counts the labels of the other rows. Rows are counted from 0. Of
     images and texts it reads every record, and needs no encoder. The exit code
     is 0 whatever is found. With a budget it also says which classes of a table
     a fit of the default method without public rows is expected to find;
@@ -81,7 +83,8 @@ def check(
     if kind == "auto" and holds_embeddings(table, x=x or "x"):
         private = read_table(table, x=x or "x", y=y or "y", labels=labels)
         with working("reading"):
-            report, found = _rows_report(private), private.y
+            # Labels of the rows that can be used, as of raw records.
+            report, found = _rows_report(private), None if private.y is None else private.y[usable_rows(private)]
     elif budget is not None:
         raise ParameterError("a budget goes with a table of embeddings: run dppl embed first, or dppl plan.")
     else:

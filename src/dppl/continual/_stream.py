@@ -311,7 +311,8 @@ def codes_of_task(task_classes: ArrayLike | None, classes: NDArray[Any]) -> Code
 def within_task(codes: Codes, allowed: Codes, unknown_labels: str) -> Codes:
     """Return private codes with -1 for classes that the task may not hold, which are ignored or an error."""
     known = np.isin(codes, allowed)
-    if unknown_labels == "error" and not known.all():
+    # Those that are -1 by now were left out by their row, and are no error.
+    if unknown_labels == "error" and (~known & (codes >= 0)).any():
         raise UnknownLabelError("every label must be one of task_classes, but at least one is not.")
     return np.where(known, codes, -1)
 

@@ -221,7 +221,9 @@ def table_metadata(encoder: Encoder | _Given) -> dict[str, str]:
     if encoder.fingerprint is None:
         return {}
     maker = {"encoder": encoder.fingerprint.text(), "decoder": described(encoder.modality)}
-    return maker if encoder.fingerprint.row_independent else {**maker, "not_covered": _NOT_COVERED}
+    # An encoder for predictions lets company decide the shape of a batch, which no fit may rest on.
+    fixed = encoder.fingerprint.row_independent and not getattr(encoder, "spares", False)
+    return maker if fixed else {**maker, "not_covered": _NOT_COVERED}
 
 
 def _pass_over(records: _Stream, table: ShardedTable, progress: Callable[[int], object]) -> None:

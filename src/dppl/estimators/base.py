@@ -101,8 +101,9 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array-like, torch tensor or table of shape (n_records, n_features)
-            Private embeddings, one row a record. Rows with NaN, infinity or only zeros count as zero rows, silently. A
-            tensor on a device stays there: softmax gradients are summed on it, all else reads it a block at a time.
+            Private embeddings, one row a record. Rows of NaN, infinity or only zeros are left out with their labels,
+            silently; under replace-one they are rows of zeros, which count as records. A tensor on a device stays
+            there: softmax gradients are summed on it, all else reads it a block at a time.
         y : array-like of shape (n_records,)
             Private labels.
         X_public : array-like, torch tensor or table of shape (n_public, n_features), default=None
@@ -178,8 +179,9 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.examples_ = None if examples is None else examples.kept(len(plan.classes))
             with charged(charge):
                 # From here on private rows are read, and only the mechanism sees them.
-                private = bool(plan.guarantee.releases)
-                codes = reading.class_codes(labels if private else labels[:0], plan.classes, self.unknown_labels)
+                codes = np.empty(0, np.intp)
+                if plan.guarantee.releases:
+                    codes = reading.codes_of_records(rows, labels, plan.classes, self.unknown_labels, self.adjacency)
                 self._release(plan, rows, codes, source)
         if ledger is not None and charge is not None:
             ledger.finish(charge, model_sha256=sha256(self.to_bytes()).hexdigest())

@@ -176,7 +176,8 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         charge = self._charge(guarantee, ledger, partition, candidates)
         with charged(charge):
             # From here on private rows are read.
-            codes = reading.class_codes(labels, classes, self.estimator.unknown_labels)
+            unknown, adjacency = self.estimator.unknown_labels, self.estimator.adjacency
+            codes = reading.codes_of_records(rows, labels, classes, unknown, adjacency)
             held_out = _coins(len(labels), self.validation_share, source)
             training = np.flatnonzero(~held_out)
             train_rows, train_labels = take_rows(rows, training), labels[training]

@@ -41,9 +41,9 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Train a private classifier on raw images or texts.
 
     A frozen public encoder embeds each item by itself; a private estimator is fitted on the embeddings. An item that
-    cannot be used (a damaged image, an empty text) is left out with its label, as `dppl train` leaves it out: silently,
-    because whether there is one is private. Under replace-one, where the number of records is public, it stays as a
-    zero row. `unusable` tells its owner.
+    cannot be used (a damaged image, an empty text) is left out with its label, as every fit leaves such rows out:
+    silently, because whether there is one is private. Under replace-one, where the number of records is public, it
+    stays as a row of zeros. `unusable` tells its owner.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return None if examples is None else embed_examples(examples, encoder, rows=workflow.ROWS)
 
         def private_rows() -> tuple[EmbeddingTable, Any]:
-            return workflow.usable(embed_items(encoder, X, "X", rows=workflow.ROWS), labels, model.adjacency)
+            return embed_items(encoder, X, "X", rows=workflow.ROWS), labels
 
         workflow.fit(
             model,

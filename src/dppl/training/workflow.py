@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dppl._files import write_atomically
 from dppl.data import EmbeddingTable, read_table
@@ -28,7 +27,7 @@ from dppl.training.descriptions import embed_examples
 if TYPE_CHECKING:
     from dppl.privacy import Ledger
 
-__all__ = ["ROWS", "TRAINING", "discard", "fit", "report_of", "save", "train", "usable", "work_in"]
+__all__ = ["ROWS", "TRAINING", "discard", "fit", "report_of", "save", "train", "work_in"]
 
 # What embeddings of a fit are held in, as `dppl embed` does by itself.
 ROWS: Final = "float16"
@@ -90,26 +89,6 @@ def fit(
         rows, labels = private()
     with watch(None):
         estimator.fit(rows, labels, **given, plan=plan, ledger=ledger, partition=partition)
-
-
-def usable(table: EmbeddingTable, labels: NDArray[Any], adjacency: str) -> tuple[EmbeddingTable, NDArray[Any]]:
-    """Leave out the records that cannot be used, with their labels; under replace-one they stay as zero rows.
-
-    Either depends on a record alone. Under add or remove one, a record that is left out is one that was never there.
-    Replacing one must not change the number of records, which is public then, so there its row stays.
-
-    Parameters
-    ----------
-    table : EmbeddingTable
-        With rows of NaN for records that cannot be used.
-    labels : ndarray of shape (n,)
-    adjacency : str
-    """
-    if adjacency == "replace-one":
-        return table, labels
-    rows = np.asarray(table)
-    kept = ~np.isnan(rows).all(axis=1)
-    return EmbeddingTable.of(rows[kept], metadata=table.metadata), labels[kept]
 
 
 def train(
