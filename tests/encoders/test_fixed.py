@@ -562,6 +562,8 @@ def test_only_a_load_for_predictions_takes_an_earlier_result_without_a_trial(cac
     counting = Counting()
     first = FixedShapeEncoder(text_network(compute=mean), "tests", predicting=True)  # nothing is known yet
     again = FixedShapeEncoder(text_network(compute=counting), "tests", predicting=True)
+    assert [one.spares for one in (first, again)] == [False, True]
+    assert "not_covered" in table_metadata(again)
     assert counting.lengths == {40, 8}  # whether a batch fits into memory, and bits that tell kernels apart
     assert again.fingerprint == first.fingerprint
     assert again.fingerprint.row_independent

@@ -183,7 +183,7 @@ class FixedShapeEncoder:
             raise ParameterError(f"batch_rows must be {network.only_rows}, the one number that {uri} takes.")
         self._network, self._loader, self._text_loader = network, loader, text_loader
         self.modality = network.modality
-        self._sparing = False
+        self._sparing = self._untried = False
         state = network.state()
         self.batch_rows, self.dimension = _fit(network, batch_rows)
         fingerprint = Fingerprint(
@@ -208,6 +208,7 @@ class FixedShapeEncoder:
         bits = self.encode_prepared([network.synthetic(shape, 1)[0] for shape in ends])
         known = verdicts.known(fingerprint, bits) if keeps else None
         shapes = [*usual, *more] if known is None else [] if predicting else usual
+        self._untried = not shapes
         difference, steady, short = self._tried(shapes) if shapes else (0.0, True, True)
         if not steady or network.state() != state:
             raise ParameterError(
@@ -241,8 +242,8 @@ class FixedShapeEncoder:
 
     @property
     def spares(self) -> bool:
-        """Whether it is for predictions: few items are computed in short batches."""
-        return self._sparing
+        """Whether it is for predictions: in short batches, or without a trial of its own. A fit says so."""
+        return self._sparing or self._untried
 
     @property
     def window(self) -> int:

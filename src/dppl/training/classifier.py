@@ -305,6 +305,9 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def load(cls, path: str | os.PathLike[str], encoder: str | Encoder | None = None) -> PrivateClassifier:
         """Read a model that `save`, `dppl train` or `dppl fit` wrote, ready to predict on raw items.
 
+        An encoder that was tried on this machine is not tried again, so fit a `PrivateClassifier` of your own: the
+        statement of a fit on this one would say that rows may depend on their company.
+
         Parameters
         ----------
         path : path
@@ -317,7 +320,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             If the model names no encoder, or `encoder` is another one.
         """
         model = load(path)
-        again = cls(encoder_of_model(model, encoder), model.resolved_budget, model.classes_)
+        again = cls(encoder_of_model(model, encoder, predicting=True), model.resolved_budget, model.classes_)
         again.model_ = model
         return again
 
