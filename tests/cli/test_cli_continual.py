@@ -190,7 +190,7 @@ def test_piped_output_says_every_ten_seconds_how_much_time_is_left(cells, capsys
     for cell in cells[:8]:
         view.finished(finished(cell))
     told = [line for line in capsys.readouterr().err.splitlines() if "left" in line]
-    assert told == ["37 % of 8 cells, about 0:00:20 left", "75 % of 8 cells, about 0:00:08 left"]
+    assert told == ["37 % of 8 cells, 0.25/s, about 0:00:20 left", "75 % of 8 cells, 0.25/s, about 0:00:08 left"]
 
 
 @pytest.mark.parametrize("command", [(), ("run",), ("report",)])

@@ -1,5 +1,7 @@
 """`dppl demo`: its columns and the model that it leaves say the same of the same budget."""
 
+import json
+
 import pytest
 
 import dppl
@@ -7,11 +9,12 @@ from dppl.cli import demo
 from dppl.data import load_sample
 from dppl.experiments import demo as comparison
 from dppl.experiments.demo import IMBALANCE_RATIOS, PAPER_EPSILONS, PRIVATE, REFERENCE, Runs, compare, sizes, winner
+from dppl.experiments.methods import METHODS
 
 # The probe is ahead of all that protect as much; what is published is above it and does not.
 ACCURACIES = {method: (0.4, 0.5) for method in (*PRIVATE, REFERENCE)} | {
-    "LinearProbe (DP-SGD)": (0.7, 0.8),
-    "  CoinPress, DPPL-v1": (0.9, 0.9),
+    "linear-probe": (0.7, 0.8),
+    "coinpress": (0.9, 0.9),
 }
 
 
@@ -52,10 +55,35 @@ def test_captions_say_sizes_and_cells_their_error_and_a_star_the_winner(cli, tmp
     shown = cli("demo", "--out", tmp_path / "demo", COLUMNS="80").stdout
     for caption in ("59 records a class", "classes of 59 to 20 records", "the rarest classes (20 and 22 records)"):
         assert shown.count(caption) == 1
-    rows = [line for line in shown.splitlines() if "│ LinearProbe (DP-SGD)" in line]
+    rows = [line for line in shown.splitlines() if "│ Linear probe, DP-SGD" in line]
     assert [row.count("0.750 ± 0.050*") for row in rows] == [3, 3, 0]
     assert shown.count("*") == 6 + 3  # the rest is the legend
     assert shown.count("0.450 ± 0.050 ") == 6 * (len(PRIVATE) - 2) + 6
+
+
+@pytest.mark.usefixtures("compared")
+def test_json_has_every_accuracy_and_the_guarantee_of_the_model(cli, tmp_path):
+    result = cli("demo", "--json", "--out", tmp_path / "demo")
+    printed = json.loads(result.stdout)
+    assert printed["model"] == str(tmp_path / "demo" / "model.safetensors")
+    model = dppl.load(printed["model"])
+    assert printed["guarantee"] == model.guarantee_.to_dict()
+    assert printed["test_accuracy"] == model.score(load_sample().X_test, load_sample().y_test)
+    cells = {(cell["method"], cell["imbalance_ratio"], cell["mu"]): cell for cell in printed["comparison"]}
+    assert len(cells) == len(IMBALANCE_RATIOS) * (len(PRIVATE) * len(PAPER_EPSILONS) + 1)
+    assert cells["linear-probe", 3, 1.0]["balanced_accuracy"] == [0.7, 0.8]
+    assert cells["ncm", 3, None]["minority_accuracy"] == [0.25, 0.25]
+
+
+def test_rows_have_the_names_that_methods_have_elsewhere():
+    assert {METHODS[name].label for name in (*PRIVATE, REFERENCE)} >= {
+        comparison.row_name(name) for name in (*PRIVATE, REFERENCE) if not comparison.row_name(name).startswith(" ")
+    }
+    assert [name for name in PRIVATE if comparison.row_name(name).startswith(" ")] == [
+        "mean-replace-one",
+        "coinpress",
+        "public-topk",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +92,13 @@ def test_captions_say_sizes_and_cells_their_error_and_a_star_the_winner(cli, tmp
     ids=["within two standard errors", "beyond", "one seed"],
 )
 def test_a_winner_is_beyond_two_standard_errors(rival, name):
-    assert winner({"one": (0.6, 0.7), "two": rival, "  CoinPress, DPPL-v1": (0.9, 0.9)}) == name
+    assert winner({"one": (0.6, 0.7), "two": rival, "coinpress": (0.9, 0.9)}) == name
+
+
+def test_a_winner_is_ahead_of_every_rival():
+    values = {"one": (0.6, 0.7), "two": (0.2, 0.3), "three": (0.55, 0.65)}
+    assert winner(values) is None
+    assert winner({**values, "three": (0.25, 0.35)}) == "one"
 
 
 def test_sizes_are_those_that_the_runs_have(monkeypatch):

@@ -14,7 +14,7 @@ from rich.progress import Task
 
 import dppl
 from dppl.cli import table as table_module
-from dppl.cli._progress import _Rate, embedding_bar
+from dppl.cli._progress import Rate, embedding_bar
 from dppl.data import read_table, write_table
 from dppl.embedding.left_out import NOTICE
 
@@ -143,9 +143,9 @@ def test_a_person_who_watches_sees_how_far_it_is(monkeypatch):
 
 def test_the_rate_is_shown_once_there_is_one():
     task = Task(0, "", 10, 0, _get_time=lambda: 0.0)
-    assert _Rate().render(task).plain == ""
+    assert Rate().render(task).plain == ""
     task.finished_speed = 123.4
-    assert _Rate().render(task).plain == "123/s"
+    assert Rate().render(task).plain == "123/s"
 
 
 def test_without_a_terminal_there_is_no_bar():

@@ -141,6 +141,7 @@ def test_a_model_says_what_it_is(trained, cli):
         assert f"| {row} |" in card
     assert re.search(r"\| software \| .*, torch \d", card)
     assert 'tags: ["differential-privacy", "classification", "images"]' in card
+    assert 'dppl predict model.safetensors images/ --encoder "python:net.py:make@net.safetensors' in card
     content = json.loads(run(cli, "show", "m.safetensors", "--json").stdout)
     assert (content["estimator"], content["n_trained"], content["n_steps"]) == ("SparseFinetuner", 89, 80)
     assert not (trained / "ran").unlink()
@@ -398,7 +399,10 @@ def test_the_whole_work_folder_is_named_where_source_or_options_have_changed(pho
     assert line.startswith("m.safetensors.work was begun with another encoder")
     (photos / "photos" / "red" / "1.png").unlink()
     line = error_line(cli(*FINETUNE, "--mu", "1"))
-    assert line == "the source has changed since m.safetensors.work was begun; remove that folder, or choose another."
+    assert line == (
+        "the source has changed since m.safetensors.work was begun; remove that folder, or choose another. "
+        "To begin anew, type: rm -r m.safetensors.work"
+    )
 
 
 def test_the_papers_batch_size_is_the_default_and_is_said(photos, cli):

@@ -412,7 +412,7 @@ def test_what_is_shown_as_left_of_an_approximate_account_can_be_spent(task, file
     assert cli("ledger", "create", file, "--dataset", "wards", *options).exit_code == 0
     assert cli(*fit(task, "--epsilon", 2, "--delta", 1e-6, *charged(file))).exit_code == 0
     shown = cli("ledger", "show", file, COLUMNS="200").stdout.splitlines()[0]
-    spent, left = re.search(r"spent epsilon (\S+), delta 1e-6; left epsilon (\S+)$", shown).groups()
+    spent, left = re.search(r"spent epsilon (\S+), delta 1e-6; left epsilon (\S+) \(squares of mu add", shown).groups()
     assert spent == "2"
     (exact,) = show(cli, file)[0]["left"].values()
     assert 2 < float(left) <= exact < float(left) + 1e-5

@@ -2,12 +2,14 @@
 
 import json
 import os
+import subprocess
 import sys
 
 import numpy as np
 import pytest
 
 from dppl.cli import main
+from dppl.cli.train import leftover
 from dppl.data import write_table
 from dppl.errors import InputError, ParameterError
 
@@ -19,6 +21,7 @@ def here(task, monkeypatch):
     monkeypatch.chdir(task.folder)
     np.savez("other.npz", emb=task.X, y=task.y)
     np.savez("both.npz", emb=task.X, more=task.X, y=task.y)
+    (task.folder / "texts.csv").write_text("text,label\nhello,a\n")
     write_table("narrow.npz", task.X_public[:, :5])
     for name in ("empty.npz", "empty.npy", "empty.parquet", "empty.csv", "empty.safetensors"):
         (task.folder / name).touch()
@@ -44,6 +47,12 @@ def here(task, monkeypatch):
         (["fit", "empty.npy"], "empty.npy must hold a table; it is empty; write it again."),
         (["fit", "empty.parquet"], "empty.parquet must hold a table; it is empty; write it again."),
         (["train", "empty.csv", "--encoder", "pixels"], "empty.csv is empty; its first line must name the columns."),
+        (["fit", "empty.csv"], "empty.csv is empty; write it again, or name another."),
+        (
+            ["fit", "texts.csv"],
+            "texts.csv is not a table of embeddings; if it holds raw records, train on them with dppl train texts.csv "
+            "--encoder URI, or embed them first: dppl embed texts.csv --encoder URI --out FOLDER.",
+        ),
     ],
 )
 def test_the_file_and_the_option_are_named(arguments, said, here, cli, error_line):
@@ -51,10 +60,68 @@ def test_the_file_and_the_option_are_named(arguments, said, here, cli, error_lin
     assert (result.exit_code, error_line(result)) == (4, said)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["fit", "train.npz", "--classes", "classes.txt", *FIT, "--method", "SoftmaxPrototypes"],
+            "--method takes the short names of methods; got SoftmaxPrototypes. Try --method softmax",
+        ),
+        (
+            ["train", "train.npz", "--encoder", "pixels", "--classes", "classes.txt", *FIT],
+            "train.npz is a table of embeddings, not of raw records; train on it with dppl fit train.npz.",
+        ),
+    ],
+)
+def test_what_was_meant_is_named(arguments, said, here, cli, error_line):
+    result = cli(*arguments)
+    assert (result.exit_code, error_line(result)) == (2, said)
+
+
+def test_nothing_is_printed_before_a_wrong_delta(here, cli, error_line):
+    assert cli("fit", "train.npz", "--classes", "classes.txt", *FIT).exit_code == 0
+    result = cli("show", "m.safetensors", "--delta", "3")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert error_line(result) == "--delta must lie strictly between 0 and 1; got 3.0."
+
+
 def test_the_library_suggests_the_parameter_and_the_command_line_the_option():
     error = InputError("must be another.", parameter="x", suggestion="a b")
     assert str(error) == "x must be another. Try x='a b'."
     assert main._message(error) == "--x must be another. Try --x 'a b'"
+
+
+@pytest.mark.parametrize(("flag", "otherwise"), [("--restart", "add --restart, or "), (None, "")])
+def test_the_command_that_removes_what_a_run_left_is_named(flag, otherwise, tmp_path):
+    folder = tmp_path / "my model.work"
+    with pytest.raises(InputError) as caught, leftover(folder, otherwise):
+        raise InputError(f"{folder} was begun with another seed.")
+    assert not hasattr(caught.value, "__notes__")  # nothing lies there
+    (folder / "private").mkdir(parents=True)
+    with pytest.raises(InputError) as caught, leftover(folder, otherwise):
+        raise InputError(f"{folder} was begun with another seed.")
+    assert main._message(caught.value).endswith(f"To begin anew, {otherwise}type: rm -r '{folder}'")
+    assert ("--restart" in main._message(caught.value)) == (flag is not None)
+
+
+def test_values_of_parameters_are_options_on_the_command_line():
+    error = InputError("is refused; unknown_labels='ignore' leaves it out, and name='x' is no option.", parameter="y")
+    assert main._message(error) == "--y is refused; --unknown-labels ignore leaves it out, and name='x' is no option."
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+@pytest.mark.parametrize("arguments", [["--version"], ["fit", "--help"], ["encoders", "--json"]])
+def test_a_full_disk_behind_standard_output_is_named(arguments):
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "dppl", *arguments]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (4, "dppl: error: standard output: No space left on device.\n")
+
+
+def test_an_error_of_another_file_is_not_that_of_standard_output(tmp_path):
+    with pytest.raises(OSError) as caught:  # noqa: PT011 (any write fails so)
+        os.write(os.open(tmp_path, os.O_RDONLY), b"x")
+    assert not main._raised_by_printing(caught.value)
 
 
 def test_a_model_file_without_a_byte_is_called_empty(here, cli, error_line):

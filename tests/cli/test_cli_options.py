@@ -17,16 +17,17 @@ from dppl.privacy.ledger import Ledger
 SOURCE = Path(dppl.__file__).parent
 
 
-def commands(group):
-    for command in group.commands.values():
+def commands(group=None, path=""):
+    """Yield the name of every command, and the command."""
+    group = typer.main.get_command(app) if group is None else group
+    for name, command in group.commands.items():
+        yield f"{path}{name}", command
         if hasattr(command, "commands"):
-            yield from commands(command)
-        else:
-            yield command
+            yield from commands(command, f"{path}{name} ")
 
 
 def test_every_flag_is_an_option_of_a_command():
-    options = {name for command in commands(typer.main.get_command(app)) for one in command.params for name in one.opts}
+    options = {name for _, command in commands() for one in command.params for name in one.opts}
     flags = {flag for words in FLAGS.values() for flag in words.replace(" and", ",").split(", ")}
     assert flags <= options
     assert not {"--clips", "--column"} & options  # the control
@@ -83,10 +84,10 @@ def test_an_error_keeps_its_parameter_where_processes_hand_it_on():
 
 
 def test_messages_of_the_library_name_no_flag():
-    """Docstrings are not read, nor `experiments`, which prints lines to be typed."""
+    """Docstrings are not read, nor `cards` and `experiments`, which print lines to be typed."""
     found = []
     for path in SOURCE.rglob("*.py"):
-        if path.relative_to(SOURCE).parts[0] not in ("cli", "experiments"):
+        if path.relative_to(SOURCE).parts[0] not in ("cards", "cli", "experiments"):
             tree = ast.parse(path.read_text(encoding="utf-8"))
             docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
             for node in ast.walk(tree):
@@ -96,6 +97,16 @@ def test_messages_of_the_library_name_no_flag():
     assert sorted(found) == ["--force-reinstall", "--index-url", "--revision"]
 
 
+@pytest.mark.parametrize("command", ["", *(name for name, _ in commands())])
+def test_help_shows_no_type_of_a_flag_and_few_options_before_the_advanced_ones(command, cli):
+    shown = cli(*command.split(), "--help").stdout
+    assert "--help" in shown
+    assert "<bool>" not in shown
+    _, _, options = shown.partition("─ Options ─")
+    main, *_ = options.partition("╭─ ")
+    assert 1 <= len(re.findall(r"^│[ *]{1,5}--[a-z-]+", main, re.MULTILINE)) <= 7
+
+
 @pytest.mark.parametrize(
     ("command", "first"),
     [
@@ -103,14 +114,20 @@ def test_messages_of_the_library_name_no_flag():
         ("train", ["--encoder", "--out", "--classes", "--epsilon", "--delta"]),
         ("finetune", ["--network", "--out", "--classes", "--epsilon", "--delta", "--batch-size"]),
         ("predict", ["--out", "--x", "--encoder", "--force"]),
+        ("evaluate", ["--labels", "--x", "--y", "--encoder", "--json"]),
+        ("plan", ["--classes", "--records", "--smallest", "--encoder", "--epsilon", "--delta"]),
+        ("embed", ["--out", "--encoder", "--labels", "--x", "--y"]),
+        ("check", ["--classes", "--labels", "--epsilon", "--delta", "--json"]),
+        ("audit", ["--epsilon", "--delta", "--mu", "--runs", "--json"]),
+        ("ledger create", ["--dataset", "--epsilon", "--delta", "--mu", "--adjacency"]),
     ],
 )
 def test_what_matters_first_stands_first_and_all_else_under_advanced(command, first, cli):
-    _, _, options = cli(command, "--help").stdout.partition("─ Options ─")
+    _, _, options = cli(*command.split(), "--help").stdout.partition("─ Options ─")
     main, *panels = re.split(r"╭─ (?=Advanced)", options)
     shown = re.findall(r"^│[ *]{1,5}(--[a-z-]+)", main, re.MULTILINE)
     assert shown == [*first, "--help"]
-    everything = {name for one in typer.main.get_command(app).commands[command].params for name in one.opts}
+    everything = {name for one in dict(commands())[command].params for name in one.opts}
     assert all(name in options for name in everything if name.startswith("--"))
     assert panels
     assert options.count("╭─ ") == len(panels)

@@ -210,13 +210,15 @@ def test_equal_sizes_have_no_minority_and_a_missing_class_no_accuracy(task, mode
     assert report["balanced_accuracy"] == 1.0
     assert report["per_class"][2] == {"class": "gnu", "n": 0, "accuracy": None}
     shown = cli("evaluate", model, task.table).stdout
-    assert "minority accuracy  -\n" in shown
+    assert "minority accuracy" not in shown
 
 
 def test_labels_that_are_all_unknown_leave_nothing_to_average(task, model, cli):
     report = json.loads(cli("evaluate", model, task.public, "--labels", _labels(task, "emu", "yak"), "--json").stdout)
     assert (report["accuracy"], report["balanced_accuracy"], report["minority_accuracy"]) == (0.0, None, None)
     assert report["n_unknown_labels"] == 50
+    shown = cli("evaluate", model, task.public, "--labels", task.folder / "labels.txt")
+    assert "no label of these records is a class of the model" in shown.stderr
 
 
 @pytest.mark.parametrize("as_text", [True, False])

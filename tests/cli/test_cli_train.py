@@ -924,6 +924,13 @@ def test_columns_that_were_typed_are_remembered(trained, mails, cli, error_line)
     assert "'body'" in error_line(cli("predict", "m.safetensors", "new.csv"))
 
 
+def test_a_model_of_class_names_alone_remembers_them_too(mails, cli):
+    (mails / "mails.csv").write_text("body,folder\nabc,cat\n")
+    names = ["--x", "body", "--y", "folder"]
+    assert cli(*TRAIN, "--mu", "0", *names).exit_code == 0
+    assert dppl.load(mails / "m.safetensors").columns_ == {"x": "body", "y": "folder"}
+
+
 def test_columns_that_were_found_are_not_in_the_model(mails, cli):
     """What a private file calls its columns is its owner's."""
     assert cli(*TRAIN, *EXACT).exit_code == 0
@@ -1001,6 +1008,8 @@ def test_labels_below_a_confidence_are_empty(trained, mails, cli):
     assert largest.min() == largest[1] < min(largest[[0, 2]])
     (mails / "new.txt").write_text("".join(f"{text}\n" for text in texts))
     threshold = float((largest[1] + min(largest[[0, 2]])) / 2)
-    rows = rows_of(cli("predict", "m.safetensors", "new.txt", "--min-confidence", threshold))
+    result = cli("predict", "m.safetensors", "new.txt", "--min-confidence", threshold)
+    assert "note: 1 of 3 labels are empty, since none has a probability of" in result.stderr
+    rows = rows_of(result)
     assert rows == [["0", "cat"], ["1", ""], ["2", "gnu"]]
     assert cli("predict", "m.safetensors", "new.txt", "--min-confidence", "1.5").exit_code == 2

@@ -11,6 +11,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
+from dppl.embedding.pipeline import table_metadata
 from dppl.encoders import verdicts
 from dppl.encoders.encoder import Fingerprint
 from dppl.encoders.fixed import FixedShapeEncoder, for_prediction
@@ -406,7 +407,7 @@ def test_all_shapes_are_tried_once(cache):
     (file,) = cache.iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
     kept = json.loads(file.read_text())
-    assert set(kept) == {"trial", "encoder", "software", "row_independent", "short"}
+    assert set(kept) == {"trial", "encoder", "software", "bits", "row_independent", "short"}
     assert set(kept["encoder"]) == {field.name for field in fields(Fingerprint)} - {"uri", "row_independent"}
     assert set(kept["software"]) == {"dppl", "numpy", "Python", "processor"}
 
@@ -428,6 +429,28 @@ def test_what_is_kept_is_of_one_software_and_processor(cache, monkeypatch):
             again = Counting()
             load(again)
             assert len(again.lengths) > 8
+
+
+def test_what_is_kept_is_of_one_choice_of_kernels(cache):
+    """Settings of a library choose them, in the environment or in Python, and their bits are all that tells."""
+
+    def otherwise(arrays):
+        return np.nextafter(mean(arrays), np.float32(np.inf))
+
+    def otherwise_by_place(arrays):
+        return np.nextafter(by_place_in_one_shape(arrays), np.float32(np.inf))
+
+    assert load().fingerprint.row_independent
+    again, later = Counting(otherwise), Counting(otherwise)
+    load(again)
+    assert len(again.lengths) > 8
+    load(later)
+    assert len(later.lengths) <= 8
+    assert len(list(cache.iterdir())) == 2
+    for file in cache.iterdir():
+        file.unlink()
+    assert load().fingerprint.row_independent
+    assert not load(otherwise_by_place).fingerprint.row_independent
 
 
 @pytest.mark.parametrize(
@@ -518,6 +541,15 @@ def test_a_prediction_computes_few_texts_in_short_batches_with_the_same_bits(com
     assert shapes_of(lambda: few.encode(texts[:1] * (short + 1)), batches) == [(short, length)] * 2
 
 
+def test_a_fit_on_embeddings_of_an_encoder_for_predictions_says_that_company_counts(cache):
+    full = load()
+    few = for_prediction(full)
+    assert few.spares
+    assert not full.spares
+    assert "not_covered" in table_metadata(few)
+    assert table_metadata(full) == {name: value for name, value in table_metadata(few).items() if name != "not_covered"}
+
+
 @pytest.mark.parametrize("compute", [by_short_batch, by_last_of_a_short_batch])
 def test_short_batches_that_round_otherwise_are_found_and_not_used(compute, texts, cache):
     for _ in range(2):  # as it is kept
@@ -530,7 +562,9 @@ def test_only_a_load_for_predictions_takes_an_earlier_result_without_a_trial(cac
     counting = Counting()
     first = FixedShapeEncoder(text_network(compute=mean), "tests", predicting=True)  # nothing is known yet
     again = FixedShapeEncoder(text_network(compute=counting), "tests", predicting=True)
-    assert len(counting.lengths) == 1  # whether a batch fits into memory
+    assert [one.spares for one in (first, again)] == [False, True]
+    assert "not_covered" in table_metadata(again)
+    assert counting.lengths == {40, 8}  # whether a batch fits into memory, and bits that tell kernels apart
     assert again.fingerprint == first.fingerprint
     assert again.fingerprint.row_independent
     load(counting)

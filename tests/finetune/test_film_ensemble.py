@@ -7,6 +7,7 @@ import pytest
 
 import dppl
 from dppl import ApproxDP, GaussianDP, Ledger
+from dppl.cli.main import app
 from dppl.continual._stream import seed_of
 from dppl.errors import BudgetExceeded, InputError, ModelFileError, ParameterError, UnknownLabelError, WeakBudgetWarning
 from dppl.finetune import FilmEnsemble, SparseFinetuner
@@ -409,3 +410,18 @@ def test_a_file_that_contradicts_itself_is_refused(net, tasks, tmp_path, change)
     model.save(tmp_path / "model.safetensors")
     with pytest.raises(ModelFileError):
         FilmEnsemble.load(tmp_path / "model.safetensors", net)
+
+
+def test_its_file_is_shown_and_has_a_card_that_says_how_to_use_it(net, tasks, tmp_path, runner):
+    path = tmp_path / "model.safetensors"
+    learn(net, tasks[:2]).save(path)
+    for options in ([], ["--delta", "1e-7"], ["--json"]):
+        shown = runner.invoke(app, ["show", str(path), *options], env={"COLUMNS": "200"})
+        assert shown.exit_code == 0, shown.output
+        assert "FilmEnsemble" in shown.stdout
+        if not options:
+            assert f"{N_TRAINED} weights of head, norm, for each task" in shown.stdout
+            assert "3 steps (3 epochs), sampling rate 1, expected batch 20" in shown.stdout
+    card = runner.invoke(app, ["show", str(path), "--card"]).stdout
+    assert 'FilmEnsemble.load("model.safetensors", network)' in card
+    assert "dppl predict" not in card

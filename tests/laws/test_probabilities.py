@@ -91,15 +91,3 @@ def test_rows_without_a_direction_are_refused_by_their_positions_alone(kind):
         assert np.allclose(values[usable], method(X)[usable], atol=1e-5)
     with pytest.raises(dppl.errors.ParameterError, match="unusable"):
         model.predict(X, unusable="first")
-
-
-@each(FIRST)
-def test_training_takes_rows_without_a_direction_for_zero_rows(kind):
-    """In silence, and whatever they hold: what a record that cannot be used adds does not depend on why."""
-    X, y = kind.records(23)
-    bits = set()
-    for value in UNUSABLE:
-        rows = X.copy()
-        rows[3] = value
-        bits.add(kind.fit(rows, y).to_bytes())
-    assert len(bits) == 1

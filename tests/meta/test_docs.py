@@ -12,6 +12,8 @@ import typer.main
 from dppl import ZCDP, ApproxDP, GaussianDP, PureDP, SoftmaxPrototypes, baselines  # noqa: F401 (named in the page)
 from dppl.cli.main import app
 from dppl.data import load_sample
+from dppl.estimators.registry import BY_METHOD, ENTRIES
+from dppl.experiments.methods import METHODS
 from dppl.privacy import tradeoff
 from dppl.privacy.budgets import rounded_up
 from dppl.privacy.guarantee import DELTAS, FALSE_POSITIVE_RATES
@@ -136,10 +138,20 @@ def test_the_table_of_methods_has_the_same_numbers():
         assert [guess, rate] == in_words(tradeoff.gaussian_best_guess(float(mu)), power)[:2]
 
 
+def test_the_table_of_names_is_the_registry():
+    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    found = re.findall(r"^\| `(\w+)` \| `([\w-]+)` \| ([^|]+) \|$", text, re.MULTILINE)
+    assert found == [(entry.name, entry.method, entry.label) for entry in ENTRIES if entry.method]
+    assert all(METHODS[method].label == label for _, method, label in found)
+    assert [method for _, method, _ in found[:3]] == list(BY_METHOD)
+
+
 def test_the_numbers_of_the_readme_are_those_of_the_code():
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     (mu,) = re.findall(r"epsilon = 1 at delta = 1e-6 is mu = ([\d.]+)\.", readme)
     exact = ApproxDP(1, 1e-6).gaussian_allowance().mu
     assert float(mu) == round(exact, 3)
-    found = re.findall(r"At mu = 0\.237, 1, 2 .* at most (\d+ %), (\d+ %), (\d+ %) of cases", readme)
+    found = re.findall(r"At mu = 0\.237, 1 and 2 .* at most (\d+ %), (\d+ %) and (\d+ %) of cases", readme)
     assert found == [tuple(_percent(tradeoff.gaussian_best_guess(mu)) for mu in (exact, 1, 2))]
+    (guess,) = re.findall(r"at epsilon = 1 a guess is right in at most (\d+) %", readme)
+    assert int(guess) == round(100 / (1 + np.exp(-1)))

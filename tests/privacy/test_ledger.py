@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import sqlite3
 import sys
@@ -1155,3 +1156,21 @@ def test_a_path_to_no_ledger_leaves_no_file(tmp_path):
     with pytest.raises(LedgerError, match="there is no ledger"):
         Ledger(tmp_path / "none.db", "wards")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_notebook_shows_the_account_rounded_to_the_weaker_side(file):
+    ledger = Ledger(file, "<wards>", GaussianDP(1.0))
+    first = ledger.charge(noise(0.3), estimator="MeanPrototypes", partition="north")
+    ledger.finish(first)
+    ledger.charge(noise(0.7), estimator="MeanPrototypes")
+    shown = ledger._repr_html_()
+    assert "<wards>" not in shown
+    assert "&lt;wards&gt;: add-remove, accounting gdp" in shown
+    one, other = re.findall(r">(MeanPrototypes, [^<]*)<", shown)
+    assert one.startswith("MeanPrototypes, part north, ")
+    assert one.endswith(", mu 0.3")
+    assert other.endswith(", mu 0.7, charged, unfinished")
+    (spent,) = re.findall(r">spent</th><td[^>]*>mu ([\d.]+) ", shown)
+    (left,) = re.findall(r">left</th><td[^>]*>mu ([\d.]+)<", shown)
+    assert ledger.spent()["mu"] <= float(spent) < ledger.spent()["mu"] + 1e-5
+    assert ledger.left()["mu"] - 1e-5 < float(left) <= ledger.left()["mu"]

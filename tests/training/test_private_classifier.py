@@ -30,9 +30,10 @@ from dppl.errors import (
     UnknownLabelError,
     WeakBudgetWarning,
 )
+from dppl.estimators import reading
 from dppl.estimators.registry import BY_METHOD
 from dppl.lattice import Lattice
-from dppl.training import encoder_of_model, items, workflow
+from dppl.training import encoder_of_model, items
 from laws.traces import heard
 
 classifier = importlib.import_module("dppl.training.classifier")
@@ -358,8 +359,8 @@ def test_a_word_about_an_unusable_item_is_noticed(monkeypatch):
             warnings.warn("one item cannot be used", UserWarning, stacklevel=2)
         return whole(table, *arguments)
 
-    whole = workflow.usable
-    monkeypatch.setattr(workflow, "usable", telling)
+    whole = reading.codes_of_records
+    monkeypatch.setattr(reading, "codes_of_records", telling)
     assert traces([*TEXTS, None], [*Y, "cat"]) != traces(TEXTS, Y)
 
 

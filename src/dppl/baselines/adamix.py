@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,10 +16,11 @@ from dppl.errors import InputError, ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, release_size
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import Codes
+from dppl.estimators.reading import Codes, UnknownLabels
 from dppl.lattice import Lattice, RowSource, SoftmaxGradient, gradient_blocks
 from dppl.mechanisms import Randomness, RoundedGaussian
 from dppl.privacy import Budget, Release, composition
+from dppl.privacy.guarantee import Adjacency
 from dppl.prototypes._examples import ExampleClassifier
 
 Float = NDArray[np.float64]
@@ -143,11 +145,11 @@ class AdaMix(GradientClassifier):
         clip_quantile: float = 0.9,
         n_components: int | str | None = None,
         public_weight: float = 10.0,
-        adjacency: str = "add-remove",
+        adjacency: Adjacency = "add-remove",
         pool: int = 1,
-        center: ArrayLike | str | None = None,
-        rotation: int | str | None = None,
-        unknown_labels: str = "error",
+        center: ArrayLike | Literal["public"] | None = None,
+        rotation: int | Literal["auto"] | None = None,
+        unknown_labels: UnknownLabels = "error",
         random_state: int | None = None,
     ) -> None:
         self.budget = budget

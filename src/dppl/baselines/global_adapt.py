@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,10 +16,11 @@ from dppl.errors import ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, release_size
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import Codes
+from dppl.estimators.reading import Codes, UnknownLabels
 from dppl.lattice import Lattice, RowSource, SoftmaxGradient, gradient_blocks
 from dppl.mechanisms import Randomness, RoundedGaussian
 from dppl.privacy import Budget, Release, composition
+from dppl.privacy.guarantee import Adjacency
 
 # Percentage of mu² for all counts of long gradients, which only say whether the bound rises or falls.
 _LONGER_PERCENT = 1
@@ -153,11 +155,11 @@ class GlobalAdapt(GradientClassifier):
         threshold: float = 1.0,
         l2: float = 0.0,
         intercept_scaling: float = 0.0,
-        adjacency: str = "add-remove",
+        adjacency: Adjacency = "add-remove",
         pool: int = 1,
-        center: ArrayLike | str | None = None,
-        rotation: int | str | None = None,
-        unknown_labels: str = "error",
+        center: ArrayLike | Literal["public"] | None = None,
+        rotation: int | Literal["auto"] | None = None,
+        unknown_labels: UnknownLabels = "error",
         random_state: int | None = None,
     ) -> None:
         self.budget = budget

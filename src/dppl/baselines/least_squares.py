@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,10 +15,11 @@ from dppl.baselines._linear import LinearClassifier
 from dppl.errors import ParameterError
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import Codes
+from dppl.estimators.reading import Codes, UnknownLabels
 from dppl.lattice import Lattice, RowSource, sum_blocks, sums_and_grams
 from dppl.mechanisms import Randomness, RoundedGaussian, SymmetricRoundedGaussian
 from dppl.privacy import Budget, Release, composition
+from dppl.privacy.guarantee import Adjacency
 from dppl.prototypes._shared import SHARPNESS
 
 Float = NDArray[np.float64]
@@ -128,11 +129,11 @@ class LeastSquares(LinearClassifier):
         alpha: float = 1.0,
         ridge: float | None = None,
         split: Sequence[float] | None = None,
-        adjacency: str = "add-remove",
+        adjacency: Adjacency = "add-remove",
         pool: int = 1,
-        center: ArrayLike | str | None = None,
-        rotation: int | str | None = None,
-        unknown_labels: str = "error",
+        center: ArrayLike | Literal["public"] | None = None,
+        rotation: int | Literal["auto"] | None = None,
+        unknown_labels: UnknownLabels = "error",
         random_state: int | None = None,
     ) -> None:
         self.budget = budget

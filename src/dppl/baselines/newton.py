@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,12 +14,13 @@ from dppl.baselines.least_squares import noise_radius, solve_ridge
 from dppl.estimators.descent import RepeatedGaussian
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import Codes
+from dppl.estimators.reading import Codes, UnknownLabels
 from dppl.lattice import Lattice, RowSource, SoftmaxCurvature, SoftmaxGradient, gradient_blocks
 from dppl.lattice.residuals import check_clip
 from dppl.mechanisms import Randomness, SymmetricRoundedGaussian
 from dppl.privacy import Budget, Release
 from dppl.privacy.composition import split
+from dppl.privacy.guarantee import Adjacency
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,11 +131,11 @@ class Newton(LinearClassifier):
         hessian_share: float = 0.5,
         ridge: float | None = None,
         clip: float = 1.0,
-        adjacency: str = "add-remove",
+        adjacency: Adjacency = "add-remove",
         pool: int = 1,
-        center: ArrayLike | str | None = None,
-        rotation: int | str | None = None,
-        unknown_labels: str = "error",
+        center: ArrayLike | Literal["public"] | None = None,
+        rotation: int | Literal["auto"] | None = None,
+        unknown_labels: UnknownLabels = "error",
         random_state: int | None = None,
     ) -> None:
         self.budget = budget

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dppl._fingerprint import Fingerprint
+from dppl.encoders.load import is_code
 from dppl.encoders.presets import PRESETS
 from dppl.errors import InputError
 from dppl.estimators.public_data import ExamplesKept
@@ -45,7 +46,16 @@ labels = model.predict({items})
 ```
 """
 _ON_IMAGES = """```console
-dppl predict model.safetensors images/ > labels.csv
+dppl predict model.safetensors images/{network} > labels.csv
+```
+
+The public network beneath is not in the file.
+"""
+_ON_NETWORK = """```python
+from dppl.finetune import {estimator}
+
+model = {estimator}.load("model.safetensors", network)  # the public network, which is not in the file
+labels = model.predict(images)  # as the network takes them
 ```
 """
 
@@ -170,7 +180,11 @@ def _scheme(encoder: str | None) -> str:
 
 def _how_to_use(description: dict[str, Any]) -> str:
     if "lattice" not in description:
-        return _ON_IMAGES
+        uri = _uri(description["encoder"])
+        if not uri:
+            return _ON_NETWORK.format(estimator=description["estimator"])
+        # Code is named by whoever runs it, and never by a model file alone.
+        return _ON_IMAGES.format(network=f' --encoder "{uri}"' if is_code(uri) else "")
     code = _ON_EMBEDDINGS.format(n_features=description["lattice"]["n_features"])
     items = {"text-classification": '["a text", "another"]', "image-classification": '["a.jpg", "b.png"]'}
     task = _task(description)

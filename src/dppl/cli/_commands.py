@@ -45,6 +45,26 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+class _BareFlags:
+    """Options without a value show none in the help, where typer writes a type."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, that of ``--help`` among them."""
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for one in parameters:
+            if getattr(one, "is_flag", False):
+                one.metavar = ""
+        return parameters
+
+
+class _Command(_BareFlags, TyperCommand):
+    """A command."""
+
+
+class _Group(_BareFlags, TyperGroup):
+    """A group of commands, such as `dppl ledger`."""
+
+
 @cache
 def _command(name: str) -> Any:
     """Import a command, and return what typer makes of it."""
@@ -53,9 +73,11 @@ def _command(name: str) -> Any:
     around = typer.Typer(**SETTINGS)
     around.callback()(lambda: None)  # makes a group even of one command
     if isinstance(found, typer.Typer):
-        around.add_typer(found)
+        for info in found.registered_commands:
+            info.cls = _Command
+        around.add_typer(found, cls=_Group)
     else:
-        around.command()(found)
+        around.command(cls=_Command)(found)
     group: Any = typer.main.get_command(around)
     return group.commands[name]
 
@@ -75,7 +97,7 @@ class _Imported(Mapping[str, Any]):
         return len(COMMANDS)
 
 
-class Commands(TyperGroup):
+class Commands(_BareFlags, TyperGroup):
     """The group of all commands."""
 
     def __init__(self, **attributes: Any) -> None:

@@ -9,7 +9,7 @@ from dppl import _validate
 from dppl.cli._options import FLAGS, METHOD, option
 from dppl.errors import BudgetError, ParameterError
 from dppl.estimators import EmbeddingClassifier
-from dppl.estimators.registry import BY_METHOD, REPLACED, method_for
+from dppl.estimators.registry import BY_METHOD, BY_NAME, REPLACED, method_for
 from dppl.privacy import Budget, PureDP
 
 # Parameters that not every method has, with the value that stands for none.
@@ -35,6 +35,9 @@ def method_option(automatic: str) -> Any:
 
 def _known_method(method: str) -> str:
     refuse_replaced(method)
+    short = BY_NAME[method].method if method in BY_NAME else None
+    if short in BY_METHOD:
+        raise ParameterError(f"takes the short names of methods; got {method}.", parameter="method", suggestion=short)
     _validate.one_of(("auto", *BY_METHOD), method=method)
     return method
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dppl._fingerprint import in_short, same_encoder
+from dppl.cli._output import note
 from dppl.data import EmbeddingTable, read_table
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
@@ -64,9 +65,11 @@ def check_table(path: Path) -> None:
         If the path ends as files of texts do.
     """
     if path.suffix.lower() in _RAW and path.is_file():
+        if path.stat().st_size == 0:
+            raise InputError(f"{path} is empty; write it again, or name another.")
         raise InputError(
-            f"{path} is not a table of embeddings; if it holds raw records, embed them first: dppl embed {path} "
-            "--encoder URI --out FOLDER."
+            f"{path} is not a table of embeddings; if it holds raw records, train on them with dppl train {path} "
+            f"--encoder URI, or embed them first: dppl embed {path} --encoder URI --out FOLDER."
         )
 
 
@@ -138,6 +141,8 @@ def read_rows_for(
             "with the encoder that the model was fitted on."
         )
     check_encoder(table, model.encoder_, str(path))
+    if model.encoder_ is not None and encoder_of(table) is None:
+        note(f"{path} does not name its encoder, so it was not compared with the model's.")
     return table
 
 

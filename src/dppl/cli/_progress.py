@@ -19,7 +19,7 @@ from dppl.embedding import Source
 from dppl.privacy.budgets import rounded_up
 
 _EVERY = 10.0  # seconds between two lines on a pipe
-_PERCENT = TextColumn("{task.percentage:>3.0f} %")
+PERCENT = TextColumn("{task.percentage:>3.0f} %")
 
 
 @contextmanager
@@ -54,8 +54,9 @@ def progress_bar(
     shown = (
         TextColumn("{task.description}"),
         BarColumn(),
-        _PERCENT,
+        PERCENT,
         MofNCompleteColumn(),
+        Rate(),
         *columns,
         TimeRemainingColumn(),
     )
@@ -97,8 +98,8 @@ def working(message: str) -> Iterator[None]:
         yield
 
 
-class _Rate(ProgressColumn):
-    """Records a second."""
+class Rate(ProgressColumn):
+    """Units of work a second."""
 
     def render(self, task: Task) -> Text:
         """Return the rate once there is one."""
@@ -108,7 +109,7 @@ class _Rate(ProgressColumn):
 
 def embedding_bar(records: Source, what: str = "embedding") -> AbstractContextManager[Callable[..., None] | None]:
     """Show how far the embedding of a source is, if a person is watching."""
-    return progress_bar(what, lambda: records.count(), _Rate())
+    return progress_bar(what, lambda: records.count())
 
 
 class _Spent(ProgressColumn):

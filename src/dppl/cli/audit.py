@@ -26,16 +26,17 @@ _RUNS = 1000
 _ONE_RUN_CLASSES = 64
 
 
+@options.first("mu", "epsilon", "delta", "runs", "as_json")
 def audit(
     method: Annotated[str, typer.Argument(metavar="METHOD", help=f"{', '.join(BY_METHOD)}.", show_default=False)],
-    mu: options.Mu = None,
-    rho: options.Rho = None,
     epsilon: Annotated[
         float | None, option("E", "With --delta: approximate DP. Alone: pure DP, for public.", BUDGET)
     ] = None,
     delta: Annotated[
         float | None, option("D", "With --mu or --rho: audit the epsilon that it implies at this delta.", BUDGET)
     ] = None,
+    mu: options.Mu = None,
+    rho: options.Rho = None,
     runs: Annotated[int | None, option("N", "Fits with the canary, and as many without. Default 1000.", min=2)] = None,
     confidence: Annotated[float, option("C", "Probability with which the measured bound holds. Default 0.95.")] = 0.95,
     one_run: Annotated[
@@ -112,7 +113,8 @@ def _print(result: AuditResult, estimator: EmbeddingClassifier) -> None:
     table.add_row(
         "measured", f"{result.parameter} >= {result.lower_bound:.6g}, with confidence {result.confidence:.10g}"
     )
-    table.add_row("share of the claim", f"{result.lower_bound / result.claimed:.0%}")
+    few = "" if result.lower_bound else "; more runs, or a larger budget, show more"
+    table.add_row("share of the claim", f"{result.lower_bound / result.claimed:.0%}{few}")
     table.add_row("bound", result.bound)
     table.add_row("runs", "1" if result.runs == 1 else f"{result.runs} with and {result.runs} without the canary")
     table.add_row("seconds", f"{result.seconds:.1f}")

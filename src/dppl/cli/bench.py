@@ -17,6 +17,7 @@ from rich.table import Table
 
 from dppl.cli._options import option
 from dppl.cli._output import console, note, printable
+from dppl.cli._progress import PERCENT, Rate
 from dppl.errors import ParameterError
 from dppl.experiments.cells import check_cells
 from dppl.experiments.config import NO_NOISE, NON_PRIVATE, Cell, Experiment, load_experiment
@@ -197,8 +198,10 @@ class _View:
         now = time.monotonic()
         if now - self._told >= _EVERY and self.count < self.total:
             self._told = now
-            left = timedelta(seconds=round((now - self._start) / self.count * (self.total - self.count)))
-            typer.echo(f"{100 * self.count // self.total} % of {self.total} cells, about {left} left", err=True)
+            rate = self.count / (now - self._start)
+            left = timedelta(seconds=round((self.total - self.count) / rate))
+            share = 100 * self.count // self.total
+            typer.echo(f"{share} % of {self.total} cells, {rate:.3g}/s, about {left} left", err=True)
 
 
 class _Table(_View):
@@ -208,7 +211,7 @@ class _Table(_View):
         super().__init__()
         self._live = Live(console=Console(stderr=True, markup=False, highlight=False), transient=True)
         text = TextColumn("cells, about"), TimeRemainingColumn(), TextColumn("left")
-        self._progress = Progress(BarColumn(), MofNCompleteColumn(), *text)
+        self._progress = Progress(BarColumn(), PERCENT, MofNCompleteColumn(), Rate(), *text)
         self._totals: Counter[str] = Counter()
         self._done: Counter[str] = Counter()
         self._failed: Counter[str] = Counter()

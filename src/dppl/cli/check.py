@@ -23,6 +23,7 @@ from dppl.embedding import Columns, holds_embeddings, open_source
 from dppl.errors import ParameterError
 from dppl.estimators.persons import checked_ids, classes_of_persons, person_codes
 from dppl.estimators.reading import class_codes
+from dppl.lattice import usable_rows
 from dppl.planning import NO, plan_of_sizes
 from dppl.privacy import Budget
 
@@ -38,6 +39,7 @@ _X = Annotated[str | None, option("NAME", "Array or column of embeddings, texts 
 _Y = Annotated[str | None, option("NAME", "Array or column of labels. Default: y, or label or labels.", DATA, "--y")]
 
 
+@options.first("classes", "epsilon", "delta", "labels", "as_json")
 def check(
     table: Annotated[
         Path,
@@ -60,8 +62,9 @@ def check(
     """Report on private records: bad ones, duplicates, unknown labels, class sizes.
 
     For the data owner's eyes only: the report describes private records, and
-    no guarantee protects it. `dppl fit` treats a bad row as a row of zeros and
-    says nothing about it; this command finds it. Rows are counted from 0. Of
+    no guarantee protects it. `dppl fit` leaves a bad row out (under replace-one
+    it counts as a row of zeros) and says nothing about it; this command finds
+    it, and counts the labels of the other rows. Rows are counted from 0. Of
     images and texts it reads every record, and needs no encoder. The exit code
     is 0 whatever is found. With a budget it also says which classes of a table
     a fit of the default method without public rows is expected to find;
@@ -82,7 +85,8 @@ def check(
     if kind == "auto" and holds_embeddings(table, x=x or "x"):
         private = read_table(table, x=x or "x", y=y or "y", labels=labels)
         with working("reading"):
-            report, found = _rows_report(private), private.y
+            # Labels of the rows that can be used, as of raw records.
+            report, found = _rows_report(private), None if private.y is None else private.y[usable_rows(private)]
             if person is not None:
                 report["persons"] = _persons_report(private, read_ids(table, person), class_list)
     elif person is not None:
@@ -135,11 +139,9 @@ def _rows_report(table: EmbeddingTable) -> dict[str, Any]:
 def _persons_report(table: EmbeddingTable, groups: NDArray[Any], classes: NDArray[Any]) -> dict[str, Any]:
     """Say how many records persons have, and what a fit with --person keeps of them."""
     persons = person_codes(checked_ids(groups, table))
-    blocks = table.blocks(_BLOCK_ROWS)
-    usable = np.concatenate([np.empty(0, bool), *(np.isfinite(x).all(axis=1) & x.any(axis=1) for x in blocks)])
-    labels = np.empty(len(usable), object) if table.y is None else table.y
+    labels = np.empty(len(persons), object) if table.y is None else table.y
     codes = class_codes(labels, classes, "ignore")
-    counted = np.flatnonzero(usable & (codes >= 0))
+    counted = np.flatnonzero(usable_rows(table) & (codes >= 0))
     found, kept, _ = classes_of_persons(codes[counted], persons[counted], len(classes))
     each = np.bincount(persons)
     several = np.unique(np.stack([persons[counted], codes[counted]]), axis=1)[0]
@@ -251,7 +253,7 @@ def _print_labels(labels: dict[str, Any]) -> None:
         table.add_row(printable(entry["class"]), str(entry["n"]), *_expectation(entry))
     screen.print(table)
     if "budget" in labels:
-        screen.print(f"{len(labels['not_found'])} classes will not be found by a fit with this budget")
+        screen.print(f"{len(labels['not_found'])} classes are not expected to be found by a fit with this budget")
 
 
 def _expectation(entry: dict[str, Any]) -> tuple[str, ...]:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 from rich.table import Table
 
 from dppl._files import write_atomically
-from dppl.cli._output import console, print_promise
+from dppl.cli._output import console, print_json, print_promise
 from dppl.cli._progress import progress_bar
 from dppl.data import Sample, load_messages, load_sample, write_table
 from dppl.data.messages import INTENTS, NEW_MESSAGES
@@ -25,6 +26,7 @@ from dppl.experiments.demo import (
     compare,
     figures,
     n_fits,
+    row_name,
     sizes,
     winner,
 )
@@ -41,6 +43,9 @@ def demo(
         Path | None,
         typer.Option(help="Folder for the model and the tables. Default: dppl-demo, or the next free dppl-demo-N."),
     ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print every accuracy, and the guarantee of the model, as JSON.")
+    ] = False,
 ) -> None:
     """Train every method on built-in digits, compare them, and release one model.
 
@@ -49,8 +54,35 @@ def demo(
     folder = _new_folder(out)
     screen = console(markup=True)
     sample = load_sample()
-    screen.print(f"[bold]Task.[/bold] {sample.description}\n")
+    if not as_json:
+        screen.print(f"[bold]Task.[/bold] {sample.description}\n")
     cells = _run(sample)
+    model = SoftmaxPrototypes(_RELEASED, classes=sample.classes)
+    model.fit(sample.X, sample.y, X_public=sample.X_public)
+    accuracy = model.score(sample.X_test, sample.y_test)
+    _write(folder, sample, model)
+    if as_json:
+        print_json(
+            {
+                "comparison": [cell.to_dict() for cell in cells],
+                "model": str(folder / "model.safetensors"),
+                "test_accuracy": accuracy,
+                "guarantee": model.guarantee_.to_dict(),
+            }
+        )
+        return
+    _print_comparison(screen, sample, cells)
+    screen.print(
+        f"\n[bold]One model for release[/bold], {_RELEASED}; noise from the operating system: test accuracy "
+        f"{accuracy:.3f}.\n"
+    )
+    print_promise(model.guarantee_, folder / "model.safetensors")
+    screen.print(f"\n[bold]Saved[/bold] in {folder}/. Type next:\n")
+    for line in _next_steps(folder):
+        screen.print(f"  {line}", soft_wrap=True)
+
+
+def _print_comparison(screen: Console, sample: Sample, cells: list[Runs]) -> None:
     for ratio in IMBALANCE_RATIOS:
         of_ratio = [cell for cell in cells if cell.imbalance_ratio == ratio]
         largest, smallest, rare = sizes(sample, ratio)
@@ -62,18 +94,6 @@ def demo(
             records = " and ".join(map(str, rare))
             screen.print(_table(of_ratio, f"The same models, on the rarest classes ({records} records)", _minority))
     screen.print(_legend())
-    model = SoftmaxPrototypes(_RELEASED, classes=sample.classes)
-    model.fit(sample.X, sample.y, X_public=sample.X_public)
-    accuracy = model.score(sample.X_test, sample.y_test)
-    _write(folder, sample, model)
-    screen.print(
-        f"\n[bold]One model for release[/bold], {_RELEASED}; noise from the operating system: test accuracy "
-        f"{accuracy:.3f}.\n"
-    )
-    print_promise(model.guarantee_, folder / "model.safetensors")
-    screen.print(f"\n[bold]Saved[/bold] in {folder}/. Type next:\n")
-    for line in _next_steps(folder):
-        screen.print(f"  {line}", soft_wrap=True)
 
 
 def _new_folder(out: Path | None) -> Path:
@@ -118,10 +138,12 @@ def _table(cells: list[Runs], title: str, values: Callable[[Runs], Sequence[floa
     winners = [winner(column) for column in columns]
     for method in PRIVATE:
         marks = ["*" if method == name else " " for name in winners]
-        table.add_row(method, *[figures(column[method]) + mark for column, mark in zip(columns, marks, strict=True)])
+        table.add_row(
+            row_name(method), *[figures(column[method]) + mark for column, mark in zip(columns, marks, strict=True)]
+        )
     (reference,) = [cell for cell in cells if cell.method == REFERENCE]
     table.add_section()
-    table.add_row(REFERENCE, *[f"{figures(values(reference))} "] * len(PAPER_EPSILONS))
+    table.add_row(row_name(REFERENCE), *[f"{figures(values(reference))} "] * len(PAPER_EPSILONS))
     return table
 
 
@@ -130,7 +152,7 @@ def _legend() -> str:
         f"Means over {SEEDS} seeded runs, ± their standard error. * is ahead of every other private row by more than "
         "two standard errors of the difference; a column without * has no winner. Budgets are in Gaussian DP (mu), "
         f"with the epsilon at delta = {rounded_up(USUAL_DELTA)} that mu implies. Indented rows change the row above; "
-        "the two as published take the class sizes as public, so they never get a *."
+        "the two as published take the class sizes as public, so they never get a *. The last row is not private."
     )
 
 

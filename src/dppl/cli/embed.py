@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
@@ -17,12 +17,15 @@ from dppl.cli._paths import check_inputs
 from dppl.cli._progress import embedding_bar, working
 from dppl.embedding import ROWS, Columns, Source, open_source
 from dppl.embedding import embed as embed_source
+from dppl.embedding.rows import Rows
 from dppl.encoders import Encoder, load_encoder
+from dppl.encoders.load import Device, Precision
 from dppl.errors import ParameterError
 
 _TABLE = "Table"
 
 
+@options.first("out", "encoder", "x", "y", "labels")
 def embed(
     source: Annotated[
         Path,
@@ -107,7 +110,7 @@ def embed(
             records,
             model,
             out,
-            rows=rows,
+            rows=cast(Rows, rows),
             workers=workers,
             strict=strict,
             shard_rows=shard_rows,
@@ -125,7 +128,7 @@ def embed(
 def loaded(encoder: str, device: str, precision: str) -> Encoder:
     """Load an encoder, and say so if a person is watching, because it takes a while."""
     with working(f"loading {encoder}"):
-        return load_encoder(encoder, device=device, precision=precision)
+        return load_encoder(encoder, device=cast(Device, device), precision=cast(Precision, precision))
 
 
 def how_to_label(records: Source) -> str:

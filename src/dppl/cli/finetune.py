@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
@@ -19,14 +19,15 @@ from dppl.cli._progress import embedding_bar, training_bar, working
 from dppl.cli.embed import how_to_label, resumable, tell_report
 from dppl.cli.ledger import open_account
 from dppl.cli.show import whole
-from dppl.cli.train import check_folder, checkable
+from dppl.cli.train import check_folder, checkable, leftover
 from dppl.data import read_classes
 from dppl.embedding import Columns, Source, open_source
-from dppl.encoders.load import is_code
+from dppl.encoders.load import Device, is_code
 from dppl.errors import BudgetError, ParameterError
+from dppl.estimators.reading import UnknownLabels
 from dppl.finetune import SparseFinetuner, workflow
 from dppl.finetune.networks import load_network
-from dppl.finetune.selection import PARTS
+from dppl.finetune.selection import PARTS, Part
 from dppl.finetune.sparse import usual_sampling_rate
 from dppl.privacy import ApproxDP, Budget, Guarantee, PureDP
 from dppl.training.workflow import report_of
@@ -182,13 +183,13 @@ def finetune(
             "many fewer the network hardly learns: name the rate times a public guess of their number."
         )
     with working(f"loading {network}"):
-        found = load_network(network, device=device)
+        found = load_network(network, device=cast(Device, device))
     model = SparseFinetuner(
         found.module,
         budget,
         class_list,
         sparsity=0.01 if sparsity is None else sparsity,
-        train=parts,
+        train=cast(tuple[Part, ...], parts),
         head=found.head,
         sampling_rate=rate,
         batch_size=_BATCH if batch_size is None else batch_size,
@@ -197,10 +198,10 @@ def finetune(
         learning_rate=learning_rate,
         head_learning_rate=head_learning_rate,
         block=block,
-        unknown_labels=unknown_labels,
+        unknown_labels=cast(UnknownLabels, unknown_labels),
         random_state=seed,
     )
-    with checkable(folder / "private", classes), resumable(folder):
+    with checkable(folder / "private", classes), leftover(folder), resumable(folder):
         workflow.train(
             model,
             found,

@@ -6,7 +6,7 @@ import csv
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from rich.table import Table
@@ -15,9 +15,8 @@ from dppl.cli import _options as options
 from dppl.cli._options import BUDGET, budget_from_options, option
 from dppl.cli._output import console, print_json, printable
 from dppl.errors import LedgerError, ParameterError
-from dppl.privacy import GaussianDP
-from dppl.privacy._account import worth_showing
-from dppl.privacy.budgets import USUAL_DELTA, as_typed, rounded_up
+from dppl.privacy._shown import figures, in_words, rounded_down
+from dppl.privacy.guarantee import Adjacency
 from dppl.privacy.ledger import RELEASED, Ledger, accounts
 from dppl.privacy.names import refuse_look_alike
 
@@ -31,19 +30,21 @@ ledger = typer.Typer(
 _File = Annotated[
     str, typer.Argument(metavar="FILE", help="SQLite file, or a database URL (postgresql+psycopg://...).")
 ]
+_ADDS = " (squares of mu add, not epsilons)"
 _COLUMNS = ("number", "status", "mechanism", "cost", "partition", "estimator", "charged_at", "model_sha256")
 
 _DIGITS = 12  # of a hash, to tell files apart
 
 
 @ledger.command()
+@options.first("dataset", "epsilon", "delta", "mu", "adjacency")
 def create(
     file: _File,
     dataset: Annotated[str, typer.Option(metavar="NAME", help="Name of the private data set.", show_default=False)],
-    mu: options.Mu = None,
-    rho: options.Rho = None,
     epsilon: Annotated[float | None, option("E", "With --delta: approximate DP. Alone: pure DP.", BUDGET)] = None,
     delta: Annotated[float | None, option("D", "Far below 1 / number of records.", BUDGET)] = None,
+    mu: options.Mu = None,
+    rho: options.Rho = None,
     max_records: options.MaxRecords = None,
     adjacency: Annotated[
         str, typer.Option(metavar="add-remove|replace-one", help="Relation in which the account is kept.")
@@ -76,7 +77,7 @@ def create(
         taken = [account.dataset for account in accounts(file)]
     if dataset in taken:
         raise ParameterError(f"data set {dataset!r} already has an account here; its budget is fixed.")
-    account = Ledger(file, dataset, budget, adjacency=adjacency, accounting=accounting, unit=unit)
+    account = Ledger(file, dataset, budget, adjacency=cast(Adjacency, adjacency), accounting=accounting, unit=unit)
     typer.echo(f"Data set {printable(dataset)}: {budget}, {adjacency}{_whose(unit)}, accounting {account.accounting}.")
     person = " --person COLUMN" if unit == "person" else ""
     where = "URL" if "://" in file else printable(file)  # a URL may hold a password
@@ -101,8 +102,9 @@ def show(file: _File, as_json: options.Json = False) -> None:
         kept = f"{book['adjacency']}{_whose(book['unit'])}, accounting {book['accounting']}"
         console().print(
             f"{printable(book['dataset'])} ({kept}): "
-            f"budget {_in_words(book['budget'])}; spent {_in_words(book['spent'])}; "
-            f"left {_rounded_down(book['left'], book['budget'])}"
+            f"budget {in_words(book['budget'])}; spent {in_words(book['spent'])}; "
+            f"left {rounded_down(book['left'], book['budget'])}"
+            f"{_ADDS if book['accounting'] == 'gdp' and 'mu' not in book['budget'] else ''}"
         )
         if book["releases"]:
             console().print(_table(book["releases"]))
@@ -128,7 +130,7 @@ def export(
         for release in account.releases():
             cells = [release[name] for name in (*_COLUMNS, "adjacency", "released_at", "dppl_version")]
             writer.writerow(
-                [account.dataset, *[", ".join(_figures(cell)) if isinstance(cell, dict) else cell for cell in cells]]
+                [account.dataset, *[", ".join(figures(cell)) if isinstance(cell, dict) else cell for cell in cells]]
             )
 
 
@@ -166,33 +168,10 @@ def _table(releases: list[dict[str, Any]]) -> Table:
         file = (release["model_sha256"] or "")[:_DIGITS]
         status = file if release["status"] == RELEASED else "charged, unfinished"
         when = release["charged_at"].replace("T", " ")[: len("2026-01-31 12:00")]
-        lines = ([when], [release["estimator"], release["mechanism"], *part], _figures(release["cost"]), [status])
+        lines = ([when], [release["estimator"], release["mechanism"], *part], figures(release["cost"]), [status])
         table.add_row(str(release["number"]), *("\n".join(map(printable, several)) for several in lines))
     return table
 
 
 def _whose(unit: str) -> str:
     return ", for persons" if unit == "person" else ""
-
-
-def _in_words(budget: dict[str, float]) -> str:
-    """Write a budget, or what is spent of one; a mu with the epsilon that it implies."""
-    text = ", ".join(_figures(budget))
-    if not budget.get("mu"):  # another notion, or nothing spent
-        return text
-    epsilon = GaussianDP(**budget).to_approx(USUAL_DELTA).epsilon
-    return f"{text} (epsilon {rounded_up(epsilon, 4)} at delta {rounded_up(USUAL_DELTA)})"
-
-
-def _figures(cost: dict[str, float]) -> list[str]:
-    return [f"{name} {rounded_up(value)}" for name, value in cost.items()]
-
-
-def _rounded_down(left: dict[str, float], budget: dict[str, float]) -> str:
-    return ", ".join(f"{name} {_typed(worth_showing(value, budget[name]))}" for name, value in left.items())
-
-
-def _typed(left: float) -> str:
-    """Write what is left with six digits, rounded down unless the nearest number, when it is typed, still fits."""
-    nearest = f"{left:.6g}"
-    return nearest if left > 0 and as_typed(float(nearest)) <= left else rounded_up(-left).removeprefix("-")

@@ -20,6 +20,7 @@ bugs do. Python warnings are not shown either: whether one appears may depend on
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import sys
@@ -44,6 +45,8 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (OSError, 4),
     (MemoryError, 4),
 )
+# A parameter and its value as programs write them, in messages of the library.
+_FOR_PYTHON = re.compile(r"\b(\w+)='([\w-]+)'")
 _BROKEN_PIPE = 128 + 13
 _INTERRUPTED = 128 + 2
 
@@ -124,19 +127,32 @@ def _message(error: Exception) -> str:
     if isinstance(error, OSError):
         broken = _forget_stdout_if_broken()
         if error.strerror:
-            name = STDOUT if broken and error.filename is None else error.filename
+            name = STDOUT if error.filename is None and (broken or _raised_by_printing(error)) else error.filename
             where = "" if name is None else f"{name}: "
             return " ".join([f"{where}{error.strerror}.", *getattr(error, "__notes__", [])])
-    text = str(error)
-    if isinstance(error, DpplError) and error.parameter is not None:
-        from dppl.cli._options import FLAGS  # here, because `dppl --help` needs no option of a command
-
-        if error.parameter in FLAGS:
-            flag = FLAGS[error.parameter]
-            text = flag + error.text.removeprefix(error.parameter)
-            if error.suggestion is not None:
-                text += f" Try {flag} {shlex.quote(error.suggestion)}"
+    text = _as_typed(error) if isinstance(error, DpplError) else str(error)
     return " ".join([text, *getattr(error, "__notes__", [])])
+
+
+def _as_typed(error: DpplError) -> str:
+    """Return a message of the library with options in the place of parameters."""
+    from dppl.cli._options import FLAGS  # here, because `dppl --help` needs no option of a command
+
+    text = str(error)
+    if error.parameter in FLAGS:
+        flag = FLAGS[error.parameter]
+        text = flag + error.text.removeprefix(error.parameter)
+        if error.suggestion is not None:
+            text += f" Try {flag} {shlex.quote(error.suggestion)}"
+    return _FOR_PYTHON.sub(lambda found: f"{FLAGS[found[1]]} {found[2]}" if found[1] in FLAGS else found[0], text)
+
+
+def _raised_by_printing(error: OSError) -> bool:
+    """Tell whether what prints raised an error, which then names no file."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return frame.f_globals["__name__"].partition(".")[0] in ("click", "rich", "typer") or frame.f_code.co_name == (
+        "_exit_code"
+    )
 
 
 def _fail(message: str, code: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import numpy as np
 from rich.table import Table
@@ -16,6 +16,7 @@ from dppl.cli._paths import check_inputs, check_output, check_table, require_lab
 from dppl.cli._progress import working
 from dppl.data import read_classes, read_table
 from dppl.errors import ParameterError
+from dppl.estimators.registry import Method
 from dppl.experiments.plan_figure import SUFFIXES, save_plan
 from dppl.planning import BudgetPlan, plan_budget
 
@@ -41,19 +42,22 @@ _Labels = Annotated[
 ]
 _Runs = Annotated[int, option("N", "Simulated fits of a rehearsal. Default 5.", DATA, min=1)]
 _Method = Annotated[str, method_option("the first that can spend the budget")]
-_Out = Annotated[Path | None, option("FILE", "Figure of recall by class size: .png, .svg or .html. Needs dppl[bench].")]
+_Out = Annotated[
+    Path | None, option("FILE", "Figure of recall by class size: .png, .svg or .html. Needs the extra bench.")
+]
 
 
+@options.first("classes", "records", "smallest", "encoder", "epsilon", "delta")
 def plan(
     classes: _Classes,
     records: _Records,
     smallest: _Smallest = None,
     features: _Features = None,
     encoder: _Encoder = None,
-    mu: options.Mu = None,
-    rho: options.Rho = None,
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
+    mu: options.Mu = None,
+    rho: options.Rho = None,
     max_records: options.MaxRecords = None,
     method: _Method = "auto",
     public_rows: _PublicRows = 0,
@@ -109,7 +113,7 @@ def plan(
             n_features=features,
             encoder=encoder,
             n_public=public_rows,
-            method=method,
+            method=cast(Method, method),
             ceiling=ceiling,
             rehearsal=rehearsal,
             X_public=X_public,

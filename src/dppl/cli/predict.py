@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, TypeGuard
+from typing import Annotated, Any, TypeGuard, cast
 
 import numpy as np
 import typer
@@ -31,6 +31,7 @@ from dppl.data import EmbeddingTable
 from dppl.embedding import Columns, Source, Window, embed_windows, has_columns, holds_embeddings, open_source
 from dppl.encoders import Encoder
 from dppl.encoders.fixed import for_prediction
+from dppl.encoders.load import Device
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.reading import as_labels, class_codes
@@ -154,7 +155,10 @@ def predict(
             found = _of_source(fitted, source, encoder, device, workers, wanted)
     found = replace(found, proba=proba, top=top or 0)
     if min_confidence is not None:
-        found = replace(found, labels=found.at_least(min_confidence))
+        sure = found.at_least(min_confidence)
+        if unsure := sure.count(None) - found.labels.count(None):
+            note(f"{unsure} of {len(sure)} labels are empty, since none has a probability of {min_confidence:g}.")
+        found = replace(found, labels=sure)
     if not to_stdout:
         write_atomically(out, found.content(out.suffix.lower()), overwrite=force, private=found.private)
     elif found.ids is None and found.plain:
@@ -309,10 +313,10 @@ def _predicted_windows(
     classify: Callable[[Any], Predictions]
     with working("loading the encoder"):
         if isinstance(model, Finetuned):
-            found, probabilities = model.predictor(encoder, device=device)
+            found, probabilities = model.predictor(encoder, device=cast(Device, device))
             classify = partial(_of_probabilities, model.classes_, probabilities)
         else:
-            loaded = encoder_of_model(model, encoder, device=device, predicting=True)
+            loaded = encoder_of_model(model, encoder, device=cast(Device, device), predicting=True)
             found, classify = for_prediction(loaded), partial(_classified, model, wanted=wanted)
     with embedding_bar(source) as progress:
         for window in embed_windows(source, found, workers=workers, progress=progress):
@@ -329,6 +333,7 @@ def _none_of(classes: NDArray[Any]) -> NDArray[np.float32]:
     return np.empty((0, len(classes)), np.float32)
 
 
+@options.first("labels", "x", "y", "encoder", "as_json")
 def evaluate(
     model: options.Model,
     table: Annotated[
@@ -392,6 +397,8 @@ def evaluate(
         raise InputError(f"{table} has no rows{' that can be used' * bool(unusable)}, so there is nothing to evaluate.")
     report = _report(_codes(truth, fitted), _codes(predicted, fitted), fitted.classes_, unusable)
     note("figures computed on private records are not covered by the model's guarantee.")
+    if report["balanced_accuracy"] is None:
+        note("no label of these records is a class of the model; see --y and --labels.")
     if as_json:
         print_json(report)
     else:
@@ -434,7 +441,8 @@ def _or_none(value: float) -> float | None:
 
 def _print_report(report: dict[str, Any]) -> None:
     for key in ("balanced_accuracy", "accuracy", "minority_accuracy"):
-        typer.echo(f"{key.replace('_', ' '):<18} {_shown(report[key])}")
+        if key != "minority_accuracy" or report[key] is not None:
+            typer.echo(f"{key.replace('_', ' '):<18} {_shown(report[key])}")
     typer.echo(f"{'records':<18} {report['n']}, {report['n_unknown_labels']} with a label that the model does not know")
     if report["n_unusable"]:
         typer.echo(f"{report['n_unusable']} records could not be used and are not counted.")

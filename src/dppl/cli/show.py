@@ -12,6 +12,7 @@ import typer
 from rich.padding import Padding
 from rich.table import Table
 
+from dppl import _validate
 from dppl._files import write_atomically
 from dppl._fingerprint import in_short
 from dppl.cards import contact_sheet, model_card
@@ -94,6 +95,8 @@ def show(
         return
     if (sheet, x, identity, split, kind) != (None, None, None, None, "auto"):
         raise ParameterError("--sheet, --x, --id, --format and --split go with --public POOL; name it too.")
+    if delta is not None:
+        _validate.open_unit(delta=delta)
     fitted = opened(model)
     if license is not None and not as_card:
         raise ParameterError("--license stands in a model card; add --card.")
@@ -216,10 +219,12 @@ def _facts(model: EmbeddingClassifier | Finetuned) -> list[tuple[str, Any]]:
     listed = f"{len(model.classes_)}: {', '.join(names)}{f' and {more} more' if more else ''}"
     if isinstance(model, Finetuned):
         said = model.description
+        of_a_stream = "stream" in said["parameters"]
+        parts, each = (["head", "norm"], ", for each task") if of_a_stream else (said["parameters"]["train"], "")
         return [
             ("estimator", said["estimator"]),
             ("classes", listed),
-            ("trained", f"{said['n_trained']} weights of {', '.join(said['parameters']['train'])}"),
+            ("trained", f"{said['n_trained']} weights of {', '.join(parts)}{each}"),
             ("training", _recipe(said)),
             ("network", "not named" if said["encoder"] is None else in_short(said["encoder"])),
             ("digest", said["module"]),
@@ -239,7 +244,8 @@ def _facts(model: EmbeddingClassifier | Finetuned) -> list[tuple[str, Any]]:
 
 def _recipe(said: dict[str, Any]) -> str:
     """Return how a network was trained; all of it is public."""
-    given = said["parameters"]
+    given = said["parameters"].get("stream", said["parameters"]).copy()
+    given |= given.pop("options", {})
     return (
         f"{said['n_steps']} steps ({given['epochs']:g} epochs), sampling rate {given['sampling_rate']:g}, expected "
         f"batch {given['batch_size']:g}, clip {given['clip']:g}, noise multiplier {said['noise_multiplier']:.4g}"

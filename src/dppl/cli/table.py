@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import pyarrow.parquet as pq
 import typer
@@ -19,6 +19,7 @@ from dppl.cli._paths import check_inputs, check_output
 from dppl.data import read_table
 from dppl.embedding import ROWS, convert_table, parquet_files
 from dppl.embedding.convert import SUFFIXES
+from dppl.embedding.rows import Rows
 from dppl.errors import ParameterError
 
 OWNER = "For the owner of the records only: what this prints of a private table is not covered by any guarantee."
@@ -127,5 +128,5 @@ def convert(
         raise ParameterError(f"OUT must end in {', '.join(SUFFIXES)}; got {out}.")
     check_output(out, (path,), force=force, option="OUT")
     check_inputs(path)
-    convert_table(path, out, rows=rows, x=x, y=y)
+    convert_table(path, out, rows=cast(Rows | None, rows), x=x, y=y)
     typer.echo(f"Saved to {printable(out)}.")

@@ -136,6 +136,8 @@ def train(
     estimator = build(method, budget, class_list, given)
     examples = None if describe in ("auto", "none") else described(examples_in or describe, estimator)
     account = open_account(ledger, dataset, partition)
+    if kind == "auto" and data.suffix.lower() in (".npy", ".npz"):
+        raise ParameterError(f"{data} is a table of embeddings, not of raw records; train on it with dppl fit {data}.")
     source = open_source(data, kind=kind, columns=Columns(x, y, identity), labels=labels, split=split)
     if source.label_type is None:
         raise ParameterError(f"{data} has no labels; {how_to_label(source)}.")
@@ -145,7 +147,7 @@ def train(
         examples = names_by_default(estimator, model)
     if restart:
         workflow.discard(folder)
-    with checkable(folder / "private", classes), _restartable(folder):
+    with checkable(folder / "private", classes), leftover(folder, "add --restart, or "):
         workflow.train(
             estimator,
             source,
@@ -191,13 +193,13 @@ def checkable(table: Path, classes: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _restartable(folder: Path) -> Iterator[None]:
-    """Tell whoever meets what another run left how to be rid of it."""
+def leftover(folder: Path, otherwise: str = "") -> Iterator[None]:
+    """Tell whoever meets what another run left how to be rid of it, and what to do in place of that."""
     try:
         yield
     except (InputError, ParameterError) as error:
         if (folder / "private").is_dir() and str(folder) in str(error):
-            error.add_note(f"To begin anew, add --restart, or type: rm -r {shlex.quote(str(folder))}")
+            error.add_note(f"To begin anew, {otherwise}type: rm -r {shlex.quote(str(folder))}")
         raise
 
 

@@ -21,11 +21,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-KINDS = ("tree", "toeplitz")
+Kind: TypeAlias = Literal["tree", "toeplitz"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 # Planning a stream takes time and memory in proportion.
 MOST_TASKS = 10_000
 # Weight of a task in its own row of "toeplitz", and the share by which coefficients of a bin differ at most.

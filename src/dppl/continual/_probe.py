@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,7 +11,7 @@ from dppl.baselines import LinearProbe
 from dppl.continual._stream import NEVER, ContinualClassifier, Task
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Plan
-from dppl.estimators.reading import Codes
+from dppl.estimators.reading import Codes, UnknownLabels
 from dppl.lattice import RowSource
 from dppl.mechanisms import Randomness
 from dppl.privacy import Budget
@@ -37,9 +37,9 @@ class ContinualProbe(ContinualClassifier, LinearProbe):
         l2: float = 0.0,
         intercept_scaling: float = 0.0,
         pool: int = 1,
-        center: ArrayLike | str | None = None,
-        rotation: int | str | None = None,
-        unknown_labels: str = "error",
+        center: ArrayLike | Literal["public"] | None = None,
+        rotation: int | Literal["auto"] | None = None,
+        unknown_labels: UnknownLabels = "error",
         random_state: int | None = None,
     ) -> None:
         self.budget = budget

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -38,7 +38,8 @@ from dppl.privacy.guarantee import SEVERAL_RECORDS
 if TYPE_CHECKING:
     from dppl.privacy.ledger import Ledger, LedgerEntry
 
-TASKS = ("disjoint", "overlapping")
+Tasks: TypeAlias = Literal["disjoint", "overlapping"]
+TASKS: tuple[Tasks, ...] = get_args(Tasks)
 _BOUNDARIES = "the boundaries of the tasks and the classes that each may hold"
 _UNPAID = "the account of the ledger: some tasks were charged to one, and others were not"
 _PRIVATE_BOUNDARIES = "boundaries of tasks that depend on private records, such as their number"
@@ -91,7 +92,7 @@ class ContinualClassifier(EmbeddingClassifier):
     the parameter `tasks` offer streams whose tasks overlap.
     """
 
-    tasks: str = "disjoint"
+    tasks: Tasks = "disjoint"
     # Whether each task is given the records of all earlier ones, too.
     takes_earlier_records: ClassVar[bool] = False
     n_tasks_: int
@@ -310,7 +311,8 @@ def codes_of_task(task_classes: ArrayLike | None, classes: NDArray[Any]) -> Code
 def within_task(codes: Codes, allowed: Codes, unknown_labels: str) -> Codes:
     """Return private codes with -1 for classes that the task may not hold, which are ignored or an error."""
     known = np.isin(codes, allowed)
-    if unknown_labels == "error" and not known.all():
+    # Those that are -1 by now were left out by their row, and are no error.
+    if unknown_labels == "error" and (~known & (codes >= 0)).any():
         raise UnknownLabelError("every label must be one of task_classes, but at least one is not.")
     return np.where(known, codes, -1)
 

@@ -11,13 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from dppl.continual import _discriminant
 from dppl.continual._discriminant import Axes
-from dppl.continual._stream import NEVER, Task
-from dppl.continual.prototypes import ContinualPrototypes
+from dppl.continual._stream import NEVER, Task, Tasks
+from dppl.continual.prototypes import ContinualPrototypes, Noise
 from dppl.errors import ParameterError
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import Codes
+from dppl.estimators.reading import Codes, UnknownLabels
 from dppl.lattice import Lattice, RowSource
 from dppl.mechanisms import Randomness, RoundedGaussian
 from dppl.privacy import Budget
@@ -124,11 +124,11 @@ class ContinualDiscriminant(ContinualPrototypes):
         *,
         epsilon: float | None = None,
         delta: float | None = None,
-        tasks: str = "disjoint",
-        noise: str = "independent",
+        tasks: Tasks = "disjoint",
+        noise: Noise = "independent",
         max_tasks: int | None = None,
         keep_tasks: bool = False,
-        unknown_labels: str = "error",
+        unknown_labels: UnknownLabels = "error",
         random_state: int | None = None,
     ) -> None:
         self.budget = budget

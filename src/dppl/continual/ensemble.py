@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +18,7 @@ from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import Codes
+from dppl.estimators.reading import Codes, UnknownLabels
 from dppl.lattice import Lattice, RowSource
 from dppl.mechanisms import Randomness
 from dppl.privacy import Budget, Release
@@ -28,11 +28,13 @@ from dppl.prototypes._shared import unit_directions
 Float = NDArray[np.float64]
 
 # How heads are fitted, and the parameters that a head takes.
-_HEADS: dict[str, tuple[type[EmbeddingClassifier], tuple[str, ...]]] = {
+Head: TypeAlias = Literal["probe", "softmax"]
+_HEADS: dict[Head, tuple[type[EmbeddingClassifier], tuple[str, ...]]] = {
     "probe": (LinearProbe, ("steps", "learning_rate", "momentum", "clip", "l2")),
     "softmax": (SoftmaxPrototypes, ()),
 }
-SCORES = ("normalised", "largest")
+Scores: TypeAlias = Literal["normalised", "largest"]
+SCORES: tuple[Scores, ...] = get_args(Scores)
 # What turns normalised scores into logits.
 _SHARPNESS = 1.5
 
@@ -128,13 +130,13 @@ class ContinualEnsemble(ContinualClassifier):
         *,
         epsilon: float | None = None,
         delta: float | None = None,
-        head: str = "probe",
+        head: Head = "probe",
         head_options: dict[str, Any] | None = None,
-        scores: str = "normalised",
+        scores: Scores = "normalised",
         pool: int = 1,
-        center: ArrayLike | str | None = None,
-        rotation: int | str | None = None,
-        unknown_labels: str = "error",
+        center: ArrayLike | Literal["public"] | None = None,
+        rotation: int | Literal["auto"] | None = None,
+        unknown_labels: UnknownLabels = "error",
         random_state: int | None = None,
     ) -> None:
         self.budget = budget
@@ -152,7 +154,7 @@ class ContinualEnsemble(ContinualClassifier):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        _validate.one_of(_HEADS, head=self.head)
+        _validate.one_of(get_args(Head), head=self.head)
         _validate.one_of(SCORES, scores=self.scores)
         options, known = self.head_options, _HEADS[self.head][1]
         if options is not None and not (isinstance(options, dict) and set(options) <= set(known)):

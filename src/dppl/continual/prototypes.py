@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,20 +17,22 @@ from dppl import _validate
 from dppl.continual import _factors
 from dppl.continual._factors import Factor
 from dppl.continual._state import BinSums, StateFile, opened
-from dppl.continual._stream import NEVER, ContinualClassifier, Task
+from dppl.continual._stream import NEVER, ContinualClassifier, Task, Tasks
 from dppl.continual._sums import KeptSums, ReleasedSums
 from dppl.errors import ParameterError
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import Codes
+from dppl.estimators.reading import Codes, UnknownLabels
 from dppl.lattice import Lattice, RowSource, class_sums, sum_blocks
 from dppl.mechanisms import Randomness, RoundedGaussian
 from dppl.privacy import Budget, Release
 from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
 
-RULES = ("weighted", "sum")
-NOISES = ("independent", *_factors.KINDS)
+Rule: TypeAlias = Literal["weighted", "sum"]
+RULES: tuple[Rule, ...] = get_args(Rule)
+Noise: TypeAlias = Literal["independent", "tree", "toeplitz"]
+NOISES: tuple[Noise, ...] = get_args(Noise)
 _UNLEARNING = "unlearning: releases of a forgotten task remain in earlier models, and their cost remains charged"
 _STATE = (
     "the private state of the stream, a file with true sums of earlier tasks: who may read it, that it is deleted when "
@@ -153,15 +155,15 @@ class ContinualPrototypes(ContinualClassifier):
         *,
         epsilon: float | None = None,
         delta: float | None = None,
-        tasks: str = "disjoint",
-        noise: str = "independent",
+        tasks: Tasks = "disjoint",
+        noise: Noise = "independent",
         max_tasks: int | None = None,
-        accumulate: str | None = None,
+        accumulate: Rule | None = None,
         keep_tasks: bool = False,
         pool: int = 1,
-        center: ArrayLike | str | None = None,
-        rotation: int | str | None = None,
-        unknown_labels: str = "error",
+        center: ArrayLike | Literal["public"] | None = None,
+        rotation: int | Literal["auto"] | None = None,
+        unknown_labels: UnknownLabels = "error",
         random_state: int | None = None,
     ) -> None:
         self.budget = budget

@@ -18,7 +18,7 @@ from dppl._files import atomic_file
 from dppl.data import EmbeddingTable, read_table
 from dppl.data._reading import converting
 from dppl.data.writing import write_npz
-from dppl.embedding.rows import ROWS, lattice_metadata, to_storage
+from dppl.embedding.rows import ROWS, Rows, lattice_metadata, to_storage
 from dppl.embedding.shards import dictionary_columns, schema_of
 from dppl.errors import ParameterError
 
@@ -33,7 +33,7 @@ def convert_table(
     source: str | os.PathLike[str],
     out: str | os.PathLike[str],
     *,
-    rows: str | None = None,
+    rows: Rows | None = None,
     x: str = "x",
     y: str = "y",
 ) -> None:

@@ -23,7 +23,7 @@ from dppl.embedding.cache import Cache
 from dppl.embedding.decoding import decode, described, quiet
 from dppl.embedding.left_out import LeftOut
 from dppl.embedding.records import Payload, Record, Source, Unusable, left_out
-from dppl.embedding.rows import ROWS, lattice_metadata, to_storage
+from dppl.embedding.rows import ROWS, Rows, lattice_metadata, to_storage
 from dppl.embedding.shards import ShardedTable, SourceChanged, Window, schema_of
 from dppl.encoders import Encoder
 from dppl.errors import DpplError, ParameterError
@@ -62,7 +62,7 @@ def embed(
     encoder: Encoder | None,
     out: str | os.PathLike[str],
     *,
-    rows: str = "float16",
+    rows: Rows = "float16",
     workers: int | None = None,
     strict: bool = False,
     shard_rows: int | None = None,
@@ -145,7 +145,7 @@ def embed_windows(
     source: Source,
     encoder: Encoder,
     *,
-    rows: str = "float32",
+    rows: Rows = "float32",
     workers: int | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Iterator[Window]:
@@ -221,7 +221,9 @@ def table_metadata(encoder: Encoder | _Given) -> dict[str, str]:
     if encoder.fingerprint is None:
         return {}
     maker = {"encoder": encoder.fingerprint.text(), "decoder": described(encoder.modality)}
-    return maker if encoder.fingerprint.row_independent else {**maker, "not_covered": _NOT_COVERED}
+    # An encoder for predictions lets company decide the shape of a batch, which no fit may rest on.
+    fixed = encoder.fingerprint.row_independent and not getattr(encoder, "spares", False)
+    return maker if fixed else {**maker, "not_covered": _NOT_COVERED}
 
 
 def _pass_over(records: _Stream, table: ShardedTable, progress: Callable[[int], object]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,8 @@ from dppl.lattice import Lattice
 
 __all__ = ["ROWS", "lattice_metadata", "to_storage"]
 
-ROWS = ("float16", "int8", "float32")
+Rows: TypeAlias = Literal["float16", "int8", "float32"]
+ROWS: tuple[Rows, ...] = get_args(Rows)
 
 
 def to_storage(x: NDArray[Any], rows: str) -> NDArray[Any]:

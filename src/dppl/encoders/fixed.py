@@ -20,8 +20,8 @@ On a CPU all shapes with more than one row are tried at the first load, and what
 
 A single text would be computed among many copies of itself. Whoever predicts takes `for_prediction` of an encoder: it
 computes what does not fill a batch in short batches, if these gave the bits of full ones for every shape and row that
-was tried. So a prediction depends on no company either, and a fit, whose guarantee rests on fixed shapes, never uses
-them.
+was tried. So a prediction depends on no company either. A fit, whose guarantee rests on fixed shapes, uses none of
+them; one on embeddings of such an encoder lists that as not covered.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class FixedShapeEncoder:
             raise ParameterError(f"batch_rows must be {network.only_rows}, the one number that {uri} takes.")
         self._network, self._loader, self._text_loader = network, loader, text_loader
         self.modality = network.modality
-        self._sparing = False
+        self._sparing = self._untried = False
         state = network.state()
         self.batch_rows, self.dimension = _fit(network, batch_rows)
         fingerprint = Fingerprint(
@@ -203,8 +203,12 @@ class FixedShapeEncoder:
         more = [shape for shape in network.all_shapes() if network.rows(shape, self.batch_rows) > 1]
         more = [shape for shape in more if shape not in usual]
         keeps = bool(more) and network.device == "cpu"  # a fingerprint does not tell one GPU from another
-        known = verdicts.known(fingerprint) if keeps else None
+        # A long and a short row: other kernels, which were not tried, give them other bits.
+        ends = (usual[0], usual[-1]) if keeps else ()
+        bits = self.encode_prepared([network.synthetic(shape, 1)[0] for shape in ends])
+        known = verdicts.known(fingerprint, bits) if keeps else None
         shapes = [*usual, *more] if known is None else [] if predicting else usual
+        self._untried = not shapes
         difference, steady, short = self._tried(shapes) if shapes else (0.0, True, True)
         if not steady or network.state() != state:
             raise ParameterError(
@@ -218,7 +222,7 @@ class FixedShapeEncoder:
             )
         found = verdicts.Verdict(row_independent=difference == 0, short=keeps and short and difference == 0)
         if keeps and known is None:
-            verdicts.keep(fingerprint, found)
+            verdicts.keep(fingerprint, bits, found)
         known = known or found
         self.fingerprint = replace(fingerprint, row_independent=found.row_independent and known.row_independent)
         self._short = found.short and known.short
@@ -235,6 +239,11 @@ class FixedShapeEncoder:
         device, precision = self.fingerprint.device, self.fingerprint.dtype
         again = partial(self._loader, device=device, precision=precision, batch_rows=self.batch_rows)
         return _loaded_again, (again, self.fingerprint.text())
+
+    @property
+    def spares(self) -> bool:
+        """Whether it is for predictions: in short batches, or without a trial of its own. A fit says so."""
+        return self._sparing or self._untried
 
     @property
     def window(self) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Literal, TypeAlias, get_args
 from urllib.parse import parse_qsl, urlencode
 
 from dppl import _validate
@@ -32,12 +33,15 @@ _FORMS = (
     f"{', '.join(PRESETS)}"
 )
 
+Device: TypeAlias = Literal["auto", "cpu", "cuda"]
+Precision: TypeAlias = Literal["auto", "float32", "float16"]
+
 
 def load_encoder(
     uri: str,
     *,
-    device: str = "auto",
-    precision: str = "auto",
+    device: Device = "auto",
+    precision: Precision = "auto",
     batch_rows: int | None = None,
     predicting: bool = False,
 ) -> Encoder:
@@ -82,8 +86,8 @@ def load_encoder(
 
     Pickled, an encoder is its URI, device, precision and `batch_rows`, and is loaded again on arrival.
     """
-    _validate.one_of(("auto", "cpu", "cuda"), device=device)
-    _validate.one_of(("auto", "float32", "float16"), precision=precision)
+    _validate.one_of(get_args(Device), device=device)
+    _validate.one_of(get_args(Precision), precision=precision)
     preset = PRESETS.get(uri)
     scheme, source = _parse(preset.uri if preset else uri)
     try:

@@ -1,7 +1,8 @@
 """What the trial of all batch shapes found, kept between loads in the user's cache folder.
 
-The trial takes seconds to minutes, and its result follows from the encoder, the software and the processor. A file
-holds these and the result: nothing of any record. It lies in ``$XDG_CACHE_HOME/dppl`` or ``~/.cache/dppl``; whatever is
+The trial takes seconds to minutes, and its result follows from the encoder, the software, the processor, and the
+kernels that libraries choose by settings of their own. These show in the bits of synthetic rows. A file holds all this
+and the result: nothing of any record. It lies in ``$XDG_CACHE_HOME/dppl`` or ``~/.cache/dppl``; whatever is
 wrong with it, or with that folder, means that the trial is made again.
 """
 
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dppl._files import write_atomically
 from dppl._fingerprint import Fingerprint
@@ -44,9 +46,16 @@ class Verdict:
     short: bool
 
 
-def known(fingerprint: Fingerprint) -> Verdict | None:
-    """Return what was found of an encoder here, or None if it was not tried or what is kept cannot be used."""
-    tried = _tried(fingerprint)
+def known(fingerprint: Fingerprint, rows: NDArray[np.float32]) -> Verdict | None:
+    """Return what was found of an encoder here, or None if it was not tried or what is kept cannot be used.
+
+    Parameters
+    ----------
+    fingerprint : Fingerprint
+    rows : ndarray of float32
+        Embeddings of synthetic rows, which tell kernels apart.
+    """
+    tried = _tried(fingerprint, rows)
     try:
         kept = json.loads(_path(tried).read_text(encoding="utf-8"))
         found = Verdict(**{field.name: kept.pop(field.name) for field in fields(Verdict)})
@@ -55,9 +64,9 @@ def known(fingerprint: Fingerprint) -> Verdict | None:
     return found if kept == tried and all(isinstance(value, bool) for value in asdict(found).values()) else None
 
 
-def keep(fingerprint: Fingerprint, found: Verdict) -> None:
+def keep(fingerprint: Fingerprint, rows: NDArray[np.float32], found: Verdict) -> None:
     """Keep what was found, if that is possible."""
-    tried = _tried(fingerprint)
+    tried = _tried(fingerprint, rows)
     content = json.dumps({**tried, **asdict(found)}, indent=1)
     with suppress(OSError, RuntimeError):
         path = _path(tried)
@@ -65,11 +74,16 @@ def keep(fingerprint: Fingerprint, found: Verdict) -> None:
         write_atomically(path, content.encode(), overwrite=True, private=True)
 
 
-def _tried(fingerprint: Fingerprint) -> dict[str, Any]:
+def _tried(fingerprint: Fingerprint, rows: NDArray[np.float32]) -> dict[str, Any]:
     """Return all that the result follows from; where the weights lie is not part of it."""
     encoder = {name: value for name, value in asdict(fingerprint).items() if name not in ("uri", "row_independent")}
     software = {"dppl": __version__, "numpy": np.__version__, "Python": platform.python_version()}
-    return {"trial": _TRIAL, "encoder": encoder, "software": {**software, "processor": _processor()}}
+    return {
+        "trial": _TRIAL,
+        "encoder": encoder,
+        "software": {**software, "processor": _processor()},
+        "bits": hashlib.sha256(rows.tobytes()).hexdigest(),
+    }
 
 
 def _path(tried: dict[str, Any]) -> Path:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,13 +24,13 @@ from dppl.errors import BudgetError, InputError, ParameterError, WeakBudgetWarni
 from dppl.estimators import model_file, persons, reading
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import ExamplesKept, PublicArguments, PublicData
-from dppl.estimators.reading import Codes
+from dppl.estimators.reading import Codes, UnknownLabels, Unusable
 from dppl.estimators.repeats import count_fit, warn_of_uncounted_fits
 from dppl.lattice import Lattice, RowSource, iter_blocks
 from dppl.mechanisms import Randomness, randomness
 from dppl.privacy import Budget, Guarantee, Release
 from dppl.privacy.budgets import resolved_budget
-from dppl.privacy.guarantee import A_CHANGED_RECORD, ADJACENCIES, ALWAYS_UNCOVERED
+from dppl.privacy.guarantee import A_CHANGED_RECORD, ADJACENCIES, ALWAYS_UNCOVERED, Adjacency
 
 if TYPE_CHECKING:
     from dppl.privacy.ledger import Ledger, LedgerEntry
@@ -59,11 +59,11 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     epsilon: float | None = None
     delta: float | None = None
     classes: ArrayLike | None
-    adjacency: str
+    adjacency: Adjacency
     pool: int
-    center: ArrayLike | str | None
-    rotation: int | str | None
-    unknown_labels: str
+    center: ArrayLike | Literal["public"] | None
+    rotation: int | Literal["auto"] | None
+    unknown_labels: UnknownLabels
     random_state: int | None
 
     classes_: NDArray[Any]
@@ -102,8 +102,9 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array-like, torch tensor or table of shape (n_records, n_features)
-            Private embeddings, one row a record. Rows with NaN, infinity or only zeros count as zero rows, silently. A
-            tensor on a device stays there: softmax gradients are summed on it, all else reads it a block at a time.
+            Private embeddings, one row a record. Rows of NaN, infinity or only zeros are left out with their labels,
+            silently; under replace-one they are rows of zeros, which count as records. A tensor on a device stays
+            there: softmax gradients are summed on it, all else reads it a block at a time.
         y : array-like of shape (n_records,)
             Private labels.
         X_public : array-like, torch tensor or table of shape (n_public, n_features), default=None
@@ -185,8 +186,9 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.examples_ = None if examples is None else examples.kept(len(plan.classes))
             with charged(charge):
                 # From here on private rows are read, and only the mechanism sees them.
-                private = bool(plan.guarantee.releases)
-                codes = reading.class_codes(labels if private else labels[:0], plan.classes, self.unknown_labels)
+                codes = np.empty(0, np.intp)
+                if plan.guarantee.releases:
+                    codes = reading.codes_of_records(rows, labels, plan.classes, self.unknown_labels, self.adjacency)
                 if plan.guarantee.releases and ids is not None:
                     rows, codes = persons.rows_of_persons(rows, codes, persons.person_codes(ids), len(plan.classes))
                 self._release(plan, rows, codes, source)
@@ -194,7 +196,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ledger.finish(charge, model_sha256=sha256(self.to_bytes()).hexdigest())
         return self
 
-    def decision_function(self, X: Any, *, unusable: str = "error") -> NDArray[np.float64]:
+    def decision_function(self, X: Any, *, unusable: Unusable = "error") -> NDArray[np.float64]:
         """Return the score of each class for each row.
 
         Parameters
@@ -217,7 +219,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scores = self._scores(X, unusable)
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
-    def predict(self, X: Any, *, unusable: str = "error") -> NDArray[Any]:
+    def predict(self, X: Any, *, unusable: Unusable = "error") -> NDArray[Any]:
         """Return the class of the largest score for each row, and the first of several that share it.
 
         Parameters
@@ -240,7 +242,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scores = self._scores(X, unusable)
         return reading.labels_of(scores.argmax(axis=1), self.classes_, np.isnan(scores[:, 0]), unusable)
 
-    def predict_proba(self, X: Any, *, unusable: str = "error") -> NDArray[np.float64]:
+    def predict_proba(self, X: Any, *, unusable: Unusable = "error") -> NDArray[np.float64]:
         """Return the probability of each class for each row, for classes that are equally frequent.
 
         It is the softmax of the scores times a factor that follows from what was released and from how much noise that
@@ -533,7 +535,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             missing.append("whether the fit stopped at a label outside the class list (unknown_labels='error')")
         return tuple(missing)
 
-    def _scores(self, X: Any, unusable: str = "error") -> NDArray[np.float64]:
+    def _scores(self, X: Any, unusable: Unusable = "error") -> NDArray[np.float64]:
         """Return scores of shape (n, n_classes); rows that cannot be used have NaN, where they are not refused."""
         check_is_fitted(self, self._RELEASED)
         _validate.one_of(reading.UNUSABLE, unusable=unusable)

@@ -12,7 +12,7 @@ import json
 import sys
 import warnings
 from collections import Counter
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,11 +23,13 @@ from sklearn.utils.multiclass import type_of_target
 from dppl import _validate
 from dppl._fingerprint import same_encoder
 from dppl.errors import InputError, LabelSetWarning, ParameterError, UnknownLabelError
-from dppl.lattice import RowSource, RowTable, TensorRows
+from dppl.lattice import RowSource, RowTable, TensorRows, usable_rows
 from dppl.lattice.tensors import as_numpy, is_tensor
 
-UNKNOWN_LABELS = ("error", "ignore")
-UNUSABLE = ("error", "empty")
+UnknownLabels: TypeAlias = Literal["error", "ignore"]
+UNKNOWN_LABELS: tuple[UnknownLabels, ...] = get_args(UnknownLabels)
+Unusable: TypeAlias = Literal["error", "empty"]
+UNUSABLE: tuple[Unusable, ...] = get_args(Unusable)
 # The entry of a table's metadata with names of columns.
 COLUMNS = "dppl_columns"
 
@@ -332,15 +334,48 @@ def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> 
         If labels are floats and a class is an integer that floats cannot tell from its neighbours.
     """
     _validate.one_of(UNKNOWN_LABELS, unknown_labels=unknown_labels)
-    if len(y) and y.dtype.kind == "f" and classes.dtype.kind in "iu" and np.abs(classes).max() > _LARGEST_EXACT_FLOAT:
+    if y.dtype.kind == "f" and classes.dtype.kind in "iu" and np.abs(classes).max() > _LARGEST_EXACT_FLOAT:
         raise InputError("classes above 2**53 cannot be told apart as floats; pass y as an array of integers.")
     position = {_key(label): code for code, label in enumerate(classes.tolist())}
     codes = np.fromiter((position.get(_key(label), -1) for label in y.tolist()), np.intp, len(y))
     if unknown_labels == "error" and (codes < 0).any():
         raise UnknownLabelError(
             f"every label must be one of the {len(classes)} classes, but at least one is not. `dppl check` shows its "
-            "owner which; unknown_labels='ignore' (on the command line an option of this name) leaves such records out."
+            "owner which; unknown_labels='ignore' leaves such records out."
         )
+    return codes
+
+
+def codes_of_records(
+    rows: RowSource, y: NDArray[Any], classes: NDArray[Any], unknown_labels: str, adjacency: str
+) -> Codes:
+    """Return `class_codes` of private records, with -1 for those whose row cannot be used, whatever their label is.
+
+    A row of NaN, infinity or only zeros has no direction. It is left out with its label: that depends on the record
+    alone, and so the records that are left are neighbours where all were. Under replace-one their number is public and
+    must stay, so there such a row counts as a record, and is a row of zeros.
+
+    Parameters
+    ----------
+    rows : array or table of shape (n_records, n_features)
+    y : ndarray of shape (n_records,)
+    classes : ndarray of shape (n_classes,)
+    unknown_labels, adjacency : str
+
+    Returns
+    -------
+    ndarray of shape (n_records,), intp
+
+    Raises
+    ------
+    UnknownLabelError, InputError
+        As `class_codes`, of the records that are not left out.
+    """
+    if adjacency == "replace-one":
+        return class_codes(y, classes, unknown_labels)
+    codes = np.full(len(y), -1, np.intp)
+    kept = usable_rows(rows)
+    codes[kept] = class_codes(y[kept], classes, unknown_labels)
     return codes
 
 

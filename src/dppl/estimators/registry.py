@@ -1,17 +1,18 @@
-"""The estimators that there are: the one place that announces them.
+"""The estimators that there are: the one place that announces and names them.
 
-The model file, `--method`, `PrivateClassifier` and tests read it. Classes are imported only when they are asked for.
+The model file, `--method`, `PrivateClassifier`, comparisons and tests read it. Classes are imported only when they are
+asked for.
 """
 
 from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from dppl import _validate
 from dppl.privacy import Budget, PureDP
-from dppl.privacy.guarantee import ADJACENCIES
+from dppl.privacy.guarantee import ADJACENCIES, Adjacency
 
 if TYPE_CHECKING:
     from dppl.estimators.base import EmbeddingClassifier
@@ -28,7 +29,9 @@ class Entry:
     module : str
         Where that is imported from.
     method : str, default=None
-        What `--method` and `PrivateClassifier` call it. None for those that Python alone offers.
+        What commands, configurations and results files call it. None where they use `name`.
+    label : str, default=None
+        What tables and figures call it. None where they use `name`.
     hint : str
         What it does, for help texts.
     adjacencies : tuple of str
@@ -44,6 +47,7 @@ class Entry:
     name: str
     module: str
     method: str | None = None
+    label: str | None = None
     hint: str = ""
     adjacencies: tuple[str, ...] = ADJACENCIES
     pure: bool = False
@@ -72,29 +76,43 @@ ENTRIES = (
         name="SoftmaxPrototypes",
         module="dppl.prototypes",
         method="softmax",
+        label="Softmax prototypes",
         hint="noisy gradients; uses public rows if there are any",
         adjacencies=("add-remove",),
     ),
-    Entry(name="MeanPrototypes", module="dppl.prototypes", method="mean", hint="noisy class sums"),
+    Entry(
+        name="MeanPrototypes",
+        module="dppl.prototypes",
+        method="mean",
+        label="DPPL-Mean",
+        hint="noisy class sums",
+    ),
     Entry(
         name="PublicPrototypes",
         module="dppl.prototypes",
         method="public",
+        label="DPPL-Public",
         hint="public rows, selected privately",
         pure=True,
     ),
-    Entry(name="ProjectedPrototypes", module="dppl.prototypes", adjacencies=("add-remove",)),
+    Entry(
+        name="ProjectedPrototypes",
+        module="dppl.prototypes",
+        method="projected",
+        label="Projected prototypes",
+        adjacencies=("add-remove",),
+    ),
     Entry(name="ContinualPrototypes", module="dppl.continual", adjacencies=("add-remove",)),
     Entry(name="ContinualDiscriminant", module="dppl.continual", adjacencies=("add-remove",)),
     Entry(name="ContinualEnsemble", module="dppl.continual", adjacencies=("add-remove",)),
     Entry(name="NaiveContinual", module="dppl.continual", adjacencies=("add-remove",)),
     Entry(name="FullDataContinual", module="dppl.continual", adjacencies=("add-remove",)),
-    Entry(name="AdaMix", module="dppl.baselines"),
-    Entry(name="FeatureCovariance", module="dppl.baselines"),
-    Entry(name="GlobalAdapt", module="dppl.baselines"),
-    Entry(name="LeastSquares", module="dppl.baselines"),
-    Entry(name="LinearProbe", module="dppl.baselines"),
-    Entry(name="Newton", module="dppl.baselines"),
+    Entry(name="AdaMix", module="dppl.baselines", method="adamix", label="AdaMix"),
+    Entry(name="FeatureCovariance", module="dppl.baselines", method="feature-covariance", label="DP-FC"),
+    Entry(name="GlobalAdapt", module="dppl.baselines", method="global-adapt", label="DPSGD-Global-Adapt"),
+    Entry(name="LeastSquares", module="dppl.baselines", method="least-squares", label="DP-LS"),
+    Entry(name="LinearProbe", module="dppl.baselines", method="linear-probe", label="Linear probe, DP-SGD"),
+    Entry(name="Newton", module="dppl.baselines", method="newton", label="DP-Newton"),
     # Of an earlier version: its models predict.
     Entry(
         name="DiscriminantPrototypes",
@@ -103,13 +121,15 @@ ENTRIES = (
         successor="softmax",
     ),
 )
+# What `--method` and `PrivateClassifier` offer.
+Method: TypeAlias = Literal["softmax", "mean", "public"]
 BY_NAME = {entry.name: entry for entry in ENTRIES}
-BY_METHOD = {entry.method: entry for entry in ENTRIES if entry.method is not None}
+BY_METHOD = {entry.method: entry for entry in ENTRIES if entry.method is not None and entry.method in get_args(Method)}
 # Methods of earlier versions, and what replaced them.
 REPLACED = {entry.former_method: entry.successor for entry in ENTRIES if entry.former_method is not None}
 
 
-def method_for(budget: Budget, adjacency: str = "add-remove") -> str:
+def method_for(budget: Budget, adjacency: Adjacency = "add-remove") -> str:
     """Return the method that is most accurate in most cases, among those that can spend `budget`.
 
     Parameters

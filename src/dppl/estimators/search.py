@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.estimators import persons, reading
 from dppl.estimators.base import EmbeddingClassifier, as_json, charged
 from dppl.estimators.public_data import PublicArguments
-from dppl.estimators.reading import Codes
+from dppl.estimators.reading import Codes, Unusable
 from dppl.estimators.repeats import count_fit, warn_of_uncounted_fits
 from dppl.lattice import RowSource, iter_blocks, take_rows
 from dppl.mechanisms import Randomness, RoundedGaussian, randomness
@@ -32,7 +32,8 @@ from dppl.privacy.search import rho_per_run_within
 if TYPE_CHECKING:
     from dppl.privacy.ledger import Ledger, LedgerEntry
 
-SCORINGS = ("accuracy", "balanced")
+Scoring: TypeAlias = Literal["accuracy", "balanced"]
+SCORINGS: tuple[Scoring, ...] = get_args(Scoring)
 _FIXED = ("budget", "epsilon", "delta", "classes", "adjacency", "unknown_labels", "random_state")
 _ROWS = 4096
 
@@ -112,7 +113,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         mean_runs: int = 10,
         validation_share: float = 0.2,
-        scoring: str = "accuracy",
+        scoring: Scoring = "accuracy",
         random_state: int | None = None,
     ) -> None:
         self.estimator = estimator
@@ -178,7 +179,8 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         charge = self._charge(guarantee, ledger, partition, candidates)
         with charged(charge):
             # From here on private rows are read.
-            codes = reading.class_codes(labels, classes, self.estimator.unknown_labels)
+            unknown, adjacency = self.estimator.unknown_labels, self.estimator.adjacency
+            codes = reading.codes_of_records(rows, labels, classes, unknown, adjacency)
             if ids is not None:
                 rows, codes = persons.rows_of_persons(rows, codes, persons.person_codes(ids), len(classes))
                 labels = classes[codes]
@@ -214,7 +216,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             count_fit(X, self.guarantee_)
         return self
 
-    def predict(self, X: Any, *, unusable: str = "error") -> NDArray[Any]:
+    def predict(self, X: Any, *, unusable: Unusable = "error") -> NDArray[Any]:
         """Return the class of each row by the released model.
 
         Parameters
@@ -226,7 +228,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.predict(X, unusable=unusable)
 
-    def predict_proba(self, X: Any, *, unusable: str = "error") -> NDArray[np.float64]:
+    def predict_proba(self, X: Any, *, unusable: Unusable = "error") -> NDArray[np.float64]:
         """Return the probability of each class for each row by the released model.
 
         Parameters
@@ -238,7 +240,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.predict_proba(X, unusable=unusable)
 
-    def decision_function(self, X: Any, *, unusable: str = "error") -> NDArray[np.float64]:
+    def decision_function(self, X: Any, *, unusable: Unusable = "error") -> NDArray[np.float64]:
         """Return the score of each class for each row by the released model.
 
         Parameters

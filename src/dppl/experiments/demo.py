@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from dppl.data import Sample, long_tailed, long_tailed_sizes
-from dppl.experiments.methods import METHODS
+from dppl.experiments.methods import METHODS, label
 from dppl.experiments.metrics import class_accuracies, class_sizes, is_ahead, minority_classes, standard_error
 from dppl.privacy import GaussianDP
 
@@ -25,20 +25,11 @@ PAPER_EPSILONS = (0.25, 1.0, 2.0)
 IMBALANCE_RATIOS = (1, 3)
 SEEDS = 30
 
-# Names in the table, and the methods of experiments that they stand for.
-PRIVATE = {
-    "SoftmaxPrototypes": "softmax",
-    "MeanPrototypes": "mean",
-    "  as published, DPPL-AAAI": "mean-replace-one",
-    "  CoinPress, DPPL-v1": "coinpress",
-    "PublicPrototypes": "public",
-    "  top-5": "public-topk",
-    "LinearProbe (DP-SGD)": "linear-probe",
-}
+# Names of methods, in the order of the table; what changes the row above is indented there.
+PRIVATE = ("softmax", "mean", "mean-replace-one", "coinpress", "public", "public-topk", "linear-probe")
 # These take class sizes as public, so they protect less, and are no winners.
-AS_PUBLISHED = ("  as published, DPPL-AAAI", "  CoinPress, DPPL-v1")
-REFERENCE = "class means, not private"
-_METHODS = {**PRIVATE, REFERENCE: "ncm"}
+AS_PUBLISHED = ("mean-replace-one", "coinpress")
+REFERENCE = "ncm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +39,7 @@ class Runs:
     Parameters
     ----------
     method : str
+        Name in `METHODS`.
     imbalance_ratio : int
     paper_epsilon : float or None
         None for the non-private reference.
@@ -62,6 +54,16 @@ class Runs:
     paper_epsilon: float | None
     balanced: tuple[float, ...]
     minority: tuple[float, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the runs as JSON content, with the budget as mu."""
+        return {
+            "method": self.method,
+            "imbalance_ratio": self.imbalance_ratio,
+            "mu": self.paper_epsilon,
+            "balanced_accuracy": list(self.balanced),
+            "minority_accuracy": list(self.minority),
+        }
 
 
 def compare(sample: Sample, advance: Callable[[], None]) -> list[Runs]:
@@ -84,7 +86,7 @@ def compare(sample: Sample, advance: Callable[[], None]) -> list[Runs]:
         for name, paper_epsilon in _settings():
             runs = []
             for seed, rows in enumerate(subsets):
-                predicted = _predicted(_METHODS[name], paper_epsilon, sample, rows, seed)
+                predicted = _predicted(name, paper_epsilon, sample, rows, seed)
                 runs.append(_accuracies(predicted, sample, rows, ratio))
                 advance()
             balanced, minority = zip(*runs, strict=True)
@@ -122,6 +124,19 @@ def sizes(sample: Sample, ratio: int) -> tuple[int, int, list[int]]:
     all_sizes = long_tailed_sizes(int(counts.min()), len(counts), ratio)
     smallest = sorted(int(all_sizes[place]) for place in minority_classes(all_sizes))
     return int(all_sizes.max()), int(all_sizes.min()), smallest
+
+
+def row_name(method: str) -> str:
+    """Return the name of a row: the method's own in all tables, without what it shares with the row that it changes.
+
+    Examples
+    --------
+    >>> row_name("mean"), row_name("coinpress"), row_name("public-topk")
+    ('DPPL-Mean', '  CoinPress (v1)', '  top-5')
+    """
+    own = label(method, METHODS[method].defaults)
+    base = next(name for name in (*PRIVATE, method) if METHODS[name].estimator == METHODS[method].estimator)
+    return own if base == method else f"  {own.removeprefix(METHODS[base].label).lstrip(', ')}"
 
 
 def figures(values: Sequence[float]) -> str:

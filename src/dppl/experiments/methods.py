@@ -123,61 +123,76 @@ _K = Choice((1, 2, 3, 5, 10, 20))
 _STEPS = Choice((10, 40, 100))
 _CLIP_NORM = Range(0.1, 1.4)
 
+
+def _named(
+    estimator: str, variant: str = "", label: str = "{}", fixed: Mapping[str, Any] | None = None, **more: Any
+) -> dict[str, Method]:
+    """Return an estimator of the registry under the names that it has there, or a variant of it.
+
+    Parameters
+    ----------
+    estimator : str
+    variant : str, default=""
+        What follows the name of the estimator's method, or the whole name if it starts with no hyphen.
+    label : str, default="{}"
+        Name in tables, with the estimator's own in place of the braces.
+    fixed : mapping, default=None
+    **more
+        Further attributes of `Method`.
+    """
+    entry = BY_NAME[estimator]
+    own = entry.method or entry.name
+    name = own + variant if variant.startswith("-") else variant or own
+    return {name: Method(label.format(entry.label or entry.name), estimator, fixed or {}, **more)}
+
+
+_AS_PUBLISHED = {"adjacency": "replace-one"}
+
 METHODS: dict[str, Method] = {
-    "softmax": Method("Softmax prototypes", "SoftmaxPrototypes"),
-    "softmax-alone": Method("Softmax prototypes, no public rows", "SoftmaxPrototypes", public=False),
-    "mean": Method("DPPL-Mean", "MeanPrototypes", space={"pool": _POOL}),
-    "mean-replace-one": Method(
-        "DPPL-Mean as published (AAAI)",
+    **_named("SoftmaxPrototypes"),
+    **_named("SoftmaxPrototypes", "-alone", "{}, no public rows", public=False),
+    **_named("MeanPrototypes", space={"pool": _POOL}),
+    **_named("MeanPrototypes", "-replace-one", "{} as published (AAAI)", _AS_PUBLISHED, space={"pool": _POOL}),
+    **_named(
         "MeanPrototypes",
-        {"adjacency": "replace-one"},
+        "coinpress",
+        "{}, CoinPress (v1)",
+        _AS_PUBLISHED | {"mechanism": "coinpress"},
         space={"pool": _POOL},
     ),
-    "coinpress": Method(
-        "DPPL-Mean, CoinPress (v1)",
-        "MeanPrototypes",
-        {"adjacency": "replace-one", "mechanism": "coinpress"},
-        space={"pool": _POOL},
-    ),
-    "public": Method("DPPL-Public", "PublicPrototypes", space={"clip": _CLIP, "pool": _POOL}),
-    "public-topk": Method(
-        "DPPL-Public top-K",
+    **_named("PublicPrototypes", space={"clip": _CLIP, "pool": _POOL}),
+    **_named(
         "PublicPrototypes",
+        "-topk",
+        "{} top-K",
         space={"n_prototypes": _K, "clip": _CLIP},
         defaults={"n_prototypes": 5},
     ),
-    "projected": Method(
-        "Projected prototypes",
+    **_named(
         "ProjectedPrototypes",
         space={"share": Range(0.1, 0.9), "n_components": Choice((16, 64, None)), "steps": Choice((5, 20, 80))},
     ),
-    "linear-probe": Method(
-        "Linear probe, DP-SGD",
+    **_named(
         "LinearProbe",
         space={"steps": _STEPS, "learning_rate": Range(0.1, 30.0), "clip": _CLIP_NORM},
     ),
-    "global-adapt": Method(
-        "DPSGD-Global-Adapt",
+    **_named(
         "GlobalAdapt",
         space={"steps": _STEPS, "learning_rate": Range(0.1, 30.0), "clip": _CLIP_NORM, "threshold": Range(0.3, 3.0)},
     ),
-    "least-squares": Method(
-        "DP-LS",
+    **_named(
         "LeastSquares",
         space={"alpha": Range(1e-3, 1.0), "ridge": Range(1e-2, 1e3), "pool": _POOL},
     ),
-    "feature-covariance": Method(
-        "DP-FC",
+    **_named(
         "FeatureCovariance",
         space={"steps": Choice((3, 10, 30)), "learning_rate": Range(0.3, 10.0), "ridge": Range(1e-2, 1e3)},
     ),
-    "newton": Method(
-        "DP-Newton",
+    **_named(
         "Newton",
         space={"steps": Choice((1, 3, 10)), "learning_rate": Range(0.1, 2.0), "ridge": Range(1e-2, 1e3)},
     ),
-    "adamix": Method(
-        "AdaMix",
+    **_named(
         "AdaMix",
         needs_examples=True,
         space={"steps": _STEPS, "learning_rate": Range(0.1, 30.0), "clip_quantile": Range(0.1, 1.0)},
@@ -188,13 +203,12 @@ METHODS: dict[str, Method] = {
 }
 
 # Classifiers of streams go by their class: `partial_fit` is theirs alone.
-STREAM_METHODS = {
-    entry.name: Method(entry.name, entry.name) for entry in ENTRIES if entry.module.startswith("dppl.continual")
-} | {
-    "ContinualDiscriminant-alone": Method(
-        "ContinualDiscriminant, no public rows", "ContinualDiscriminant", public=False
-    )
-}
+STREAM_METHODS: dict[str, Method] = {
+    name: method
+    for entry in ENTRIES
+    if entry.module.startswith("dppl.continual")
+    for name, method in _named(entry.name).items()
+} | _named("ContinualDiscriminant", "-alone", "{}, no public rows", public=False)
 ALL_METHODS = ChainMap(METHODS, STREAM_METHODS)
 
 

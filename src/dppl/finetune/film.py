@@ -17,10 +17,11 @@ from sklearn.utils.validation import check_is_fitted
 from dppl import _validate
 from dppl._optional import optional
 from dppl.continual import _stream as stream
-from dppl.continual.ensemble import SCORES, normalised, put_together
+from dppl.continual.ensemble import SCORES, Scores, normalised, put_together
 from dppl.errors import ModelFileError, ParameterError, WeakBudgetWarning
 from dppl.estimators import reading
 from dppl.estimators.base import as_json
+from dppl.estimators.reading import UnknownLabels
 from dppl.estimators.repeats import warn_of_uncounted_fits
 from dppl.finetune import model_file
 from dppl.finetune.selection import head_of
@@ -125,9 +126,9 @@ class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         epsilon: float | None = None,
         delta: float | None = None,
         options: dict[str, Any] | None = None,
-        scores: str = "normalised",
-        tasks: str = "disjoint",
-        unknown_labels: str = "error",
+        scores: Scores = "normalised",
+        tasks: stream.Tasks = "disjoint",
+        unknown_labels: UnknownLabels = "error",
         random_state: int | None = None,
     ) -> None:
         self.module = module

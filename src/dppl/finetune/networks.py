@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import parse_qsl
 
 import numpy as np
@@ -24,7 +24,7 @@ from dppl._optional import optional
 from dppl.encoders import python, timm
 from dppl.encoders.frozen import device_of, tensors_digest
 from dppl.encoders.images import Preprocessing
-from dppl.encoders.load import Source, without_folders
+from dppl.encoders.load import Device, Source, without_folders
 from dppl.encoders.presets import PRESETS
 from dppl.errors import ParameterError
 from dppl.finetune.selection import head_of
@@ -89,7 +89,7 @@ class Network:
         return np.asarray(rows).reshape(-1, *self.shape)
 
 
-def load_network(uri: str, *, device: str = "auto") -> Network:
+def load_network(uri: str, *, device: Device = "auto") -> Network:
     """Load a public network from this machine; nothing is downloaded.
 
     Parameters
@@ -112,7 +112,7 @@ def load_network(uri: str, *, device: str = "auto") -> Network:
     MissingExtra
         If a library is not installed.
     """
-    _validate.one_of(("auto", "cpu", "cuda"), device=device)
+    _validate.one_of(get_args(Device), device=device)
     if not isinstance(uri, str):
         raise ParameterError(f"a network is named by {_FORMS}; got {uri!r}.")
     place, _, query = (PRESETS[uri].uri if uri in PRESETS else uri).partition("?")

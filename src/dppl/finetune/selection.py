@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +14,14 @@ from dppl.errors import ParameterError
 
 __all__ = ["PARTS", "Selection", "check_module", "head_of", "select_weights"]
 
-PARTS = ("head", "norm", "conv")
+Part: TypeAlias = Literal["head", "norm", "conv"]
+PARTS: tuple[Part, ...] = get_args(Part)
 # A parameter's name to the flat positions that are trained, in ascending order; None is all of them.
 Selection: TypeAlias = Mapping[str, NDArray[np.int64] | None]
 
 
 def select_weights(
-    module: Any, train: Collection[str] = PARTS, *, sparsity: float = 0.01, head: str | None = None
+    module: Any, train: Collection[Part] = PARTS, *, sparsity: float = 0.01, head: str | None = None
 ) -> dict[str, NDArray[np.int64] | None]:
     """Choose the weights that sparse fine-tuning trains.
 

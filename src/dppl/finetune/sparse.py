@@ -18,10 +18,11 @@ from dppl import _validate
 from dppl._optional import optional
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import reading
+from dppl.estimators.reading import UnknownLabels
 from dppl.finetune import model_file
 from dppl.finetune.gradients import logits_of
 from dppl.finetune.networks import Network, load_network
-from dppl.finetune.selection import PARTS, Selection, check_module, head_of, select_weights
+from dppl.finetune.selection import PARTS, Part, Selection, check_module, head_of, select_weights
 from dppl.finetune.trainer import DPTrainer, TrainingPlan, records_of
 from dppl.privacy import ApproxDP, Budget, Guarantee, Ledger
 from dppl.privacy.budgets import resolved_budget
@@ -128,7 +129,7 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         epsilon: float | None = None,
         delta: float | None = None,
         sparsity: float = 0.01,
-        train: Collection[str] = PARTS,
+        train: Collection[Part] = PARTS,
         head: str | None = None,
         batch_size: float = 5000,
         sampling_rate: float | None = None,
@@ -140,7 +141,7 @@ class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         clip: float = 1.0,
         augment: Callable[[Any], Any] | None = None,
         block: int = 32,
-        unknown_labels: str = "error",
+        unknown_labels: UnknownLabels = "error",
         random_state: int | None = None,
     ) -> None:
         self.module = module

@@ -18,7 +18,7 @@ from dppl._files import write_atomically
 from dppl._fingerprint import Fingerprint
 from dppl.data import read_table
 from dppl.embedding import Source, embed
-from dppl.encoders.load import refuse_code
+from dppl.encoders.load import Device, refuse_code
 from dppl.errors import InputError
 from dppl.finetune.model_file import describe
 from dppl.finetune.networks import Network, load_network
@@ -125,7 +125,7 @@ class Finetuned:
         self.guarantee_ = Guarantee.from_dict(self.description["guarantee"])
 
     def predictor(
-        self, network: str | None = None, *, device: str = "auto"
+        self, network: str | None = None, *, device: Device = "auto"
     ) -> tuple[Network, Callable[[Any], NDArray[np.float32]]]:
         """Build the public network again, and return it with what gives the rows that it prepares probabilities.
 

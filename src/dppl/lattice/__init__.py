@@ -2,7 +2,7 @@
 
 from dppl.lattice.gram import SoftmaxCurvature, sums_and_grams
 from dppl.lattice.kernels import PUBLIC_ROWS, SimilarityClip, class_sums, sum_blocks, utilities
-from dppl.lattice.lattice import Lattice
+from dppl.lattice.lattice import Lattice, usable_rows
 from dppl.lattice.residuals import RESOLUTION, SoftmaxGradient, gradient_blocks
 from dppl.lattice.stream import RowSource, RowTable, iter_blocks, take_rows
 from dppl.lattice.tensors import TensorRows
@@ -23,5 +23,6 @@ __all__ = [
     "sum_blocks",
     "sums_and_grams",
     "take_rows",
+    "usable_rows",
     "utilities",
 ]

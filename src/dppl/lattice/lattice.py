@@ -19,6 +19,7 @@ from dppl.lattice.stream import RowSource, iter_blocks
 LARGEST = 127
 # Rows are mapped in blocks of about this many numbers, which fit into a core's cache. No result depends on it.
 _BLOCK_NUMBERS = 1 << 16
+_READ_ROWS = 4096
 # Rotation pays off where rounding to the lattice would cut off more than this share of the public rows' energy.
 _LOST_ENERGY = 0.01
 _LOOK_AT_ROWS = 2000
@@ -36,6 +37,7 @@ class Lattice:
 
     A row that holds NaN or infinity, or whose φ is zero, becomes the zero row without a word: a bad record must
     neither stop the run nor reveal itself. One row's result depends on that row alone, never on the rows beside it.
+    `usable_rows` tells which have a direction before φ.
 
     Rows that already are int8 are taken for lattice rows: only the norm bound is enforced. Where φ does more than
     normalise, their directions go through it like those of other rows.
@@ -212,6 +214,25 @@ class Lattice:
         return u if self.rotation is None else rotate(u, self.rotation)
 
 
+def usable_rows(source: RowSource) -> NDArray[np.bool_]:
+    """Tell of each row, by itself, whether it has a direction: neither NaN nor infinity, nor only zeros.
+
+    Parameters
+    ----------
+    source : array, memory map, tensor or table of shape (n, d)
+
+    Returns
+    -------
+    ndarray of shape (n,), bool
+    """
+    step = max(1, _BLOCK_NUMBERS // source.shape[1])
+    parts = [np.empty(0, np.bool_)]
+    for block in iter_blocks(source, _READ_ROWS):
+        for start in range(0, len(block), step):
+            parts.append(_has_direction(_largest(_as_float64(block[start : start + step]))))
+    return np.concatenate(parts)
+
+
 def _checked_center(center: ArrayLike, n_features: int) -> Float:
     vector = np.array(center, np.float64)  # its own: a caller's array may change
     if vector.shape != (n_features,) or not np.isfinite(vector).all():
@@ -227,10 +248,20 @@ def _as_float64(rows: NDArray[Any]) -> Float:
 def _unit(rows: Float) -> Float:
     """Scale rows to norm 1; rows with NaN, infinity or only zeros become zero, without a warning."""
     with np.errstate(all="ignore"):
-        largest = np.abs(rows).max(axis=1, keepdims=True)
-        usable = np.isfinite(largest) & (largest > 0)
+        largest = _largest(rows)
+        usable = _has_direction(largest)
         # Dividing by the largest entry first keeps squares of huge and tiny rows in range.
-        u = rows / np.where(usable, largest, 1.0)
+        u = rows / np.where(usable, largest, 1.0)[:, None]
         u /= np.sqrt(np.square(u).sum(axis=1, keepdims=True))
-    u[~usable[:, 0]] = 0.0
+    u[~usable] = 0.0
     return u
+
+
+def _largest(rows: Float) -> Float:
+    """Return the largest magnitude of each row; NaN if it holds any."""
+    with np.errstate(all="ignore"):
+        return np.asarray(np.maximum(rows.max(axis=1), -rows.min(axis=1)))
+
+
+def _has_direction(largest: Float) -> NDArray[np.bool_]:
+    return np.isfinite(largest) & (largest > 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 
 from dppl import _validate
 from dppl.errors import BudgetError, ParameterError
-from dppl.estimators.registry import BY_METHOD, method_for
+from dppl.estimators.registry import BY_METHOD, Method, method_for
 from dppl.planning import model
 from dppl.planning.model import LAWS, Law
 from dppl.planning.rehearsal import RUNS, Rehearsal, rehearse
@@ -158,6 +158,7 @@ class BudgetPlan:
             self._of_smallest(),
             _gain("Twice the budget", self.twice_the_budget),
             _gain("Twice the records", self.twice_the_records),
+            "Ranges are for classes of a size on average; a single class, above all a rare one, varies more.",
             self._of_method(),
             self._of_ledger(),
             GUESSES,
@@ -178,8 +179,9 @@ class BudgetPlan:
     def _of_smallest(self) -> str:
         one = self.classes[0]
         numbers = f"recall about {one.recall:.2f}, {one.low:.2f} to {one.high:.2f}"
-        said = {YES: "is expected to be found", IN_PART: "will be found in part", NO: "will not be found"}[one.found]
-        start = f"A class of {one.size} record{'s' * (one.size != 1)} {said} at {in_words(self.budget)} ({numbers})"
+        said = {YES: "is", IN_PART: "is in part", NO: "is not"}[one.found]
+        size = f"{one.size} record{'s' * (one.size != 1)}"
+        start = f"A class of {size} {said} expected to be found at {in_words(self.budget)} ({numbers})"
         if self.needed is None:
             return f"{start}; no number of records is enough."
         if (one.found == YES) != (self.needed <= one.size):  # a rehearsal may differ from the model
@@ -189,8 +191,8 @@ class BudgetPlan:
     def _of_method(self) -> str:
         why = "the default for this budget" if self.is_default else "as named"
         help_ = (
-            " Public examples of the classes, such as their names, help most where classes are rare; the plan leaves "
-            "them out."
+            " Public examples of the classes help most where classes are rare. The plan leaves them out; `dppl train` "
+            "starts from the names of classes of texts by itself, so expect more of it there."
         )
         return f"Method: {self.method}, {why}.{help_ if self.method == 'softmax' else ''}"
 
@@ -210,7 +212,7 @@ def plan_budget(
     n_features: int | None = None,
     encoder: str | None = None,
     n_public: int = 0,
-    method: str = "auto",
+    method: Method | Literal["auto"] = "auto",
     ceiling: float | None = None,
     rehearsal: tuple[ArrayLike, ArrayLike] | None = None,
     X_public: ArrayLike | None = None,
@@ -315,7 +317,7 @@ def plan_budget(
 
 
 def plan_of_sizes(
-    budget: Budget, sizes: ArrayLike, n_features: int, *, method: str = "auto", n_public: int = 0
+    budget: Budget, sizes: ArrayLike, n_features: int, *, method: Method | Literal["auto"] = "auto", n_public: int = 0
 ) -> tuple[ClassExpectation, ...]:
     """Say what to expect of classes of known sizes: for the owner of the records alone, as sizes are private.
 
@@ -495,9 +497,10 @@ def _n_features(n_features: int | None, encoder: str | None, rows: NDArray[Any] 
     known.discard(None)
     if len(known) != 1:
         raise ParameterError(
-            "a plan needs the number of features, or the name of an encoder."
+            "must be given, or an encoder whose width is known."
             if not known
-            else "the number of features, the encoder and the rehearsal table must agree on the number of features."
+            else "must agree with the encoder and the rehearsal table.",
+            parameter="n_features",
         )
     (width,) = known
     assert width is not None

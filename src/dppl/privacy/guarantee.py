@@ -8,7 +8,7 @@ import platform
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from importlib import metadata
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 from dppl import _html, _validate
 from dppl._version import __version__
@@ -19,7 +19,8 @@ from dppl.privacy.budgets import USUAL_DELTA, ApproxDP, Budget, budget_from_dict
 from dppl.privacy.composition import Cost, compose, covers, total_epsilon, total_mu, total_rho
 from dppl.privacy.words import RECORD
 
-ADJACENCIES = tuple(words.NEIGHBOURS)
+Adjacency: TypeAlias = Literal["add-remove", "replace-one"]
+ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
 # The packages that noise, arithmetic and accounting rest on.
 _SOFTWARE = ("numpy", "scipy", "python-flint", "dp-accounting")
 # All deltas at which statements give an epsilon.

@@ -14,12 +14,14 @@ from typing import Any
 from uuid import uuid4
 
 from dppl import _validate
+from dppl._html import summary
 from dppl.errors import LedgerError, ParameterError
 from dppl.privacy import _storage
 from dppl.privacy._account import UNITS, Account, routes
+from dppl.privacy._shown import figures, in_words, rounded_down
 from dppl.privacy._storage import CHARGED, RELEASED, SCHEMA_VERSION
 from dppl.privacy.budgets import Budget
-from dppl.privacy.guarantee import ADJACENCIES, Guarantee
+from dppl.privacy.guarantee import ADJACENCIES, Adjacency, Guarantee
 from dppl.privacy.names import check_name, refuse_look_alike
 
 __all__ = ["CHARGED", "RELEASED", "SCHEMA_VERSION", "Ledger", "LedgerEntry", "accounts"]
@@ -99,7 +101,7 @@ class Ledger:
         dataset: str,
         budget: Budget | None = None,
         *,
-        adjacency: str | None = None,
+        adjacency: Adjacency | None = None,
         accounting: str | None = None,
         unit: str | None = None,
     ) -> None:
@@ -304,6 +306,18 @@ class Ledger:
             "releases": self.releases(),
         }
 
+    def _repr_html_(self) -> str:
+        """Show the account in a notebook."""
+        book = self.to_dict()
+        rows = [
+            ("budget", in_words(book["budget"])),
+            ("spent", in_words(book["spent"])),
+            ("left", rounded_down(book["left"], book["budget"])),
+            *((f"release {release['number']}", _in_a_line(release)) for release in book["releases"]),
+        ]
+        whose = ", for persons" if self.unit == "person" else ""
+        return summary(f"Ledger of {self.dataset}: {self.adjacency}{whose}, accounting {self.accounting}", rows)
+
     def _begun(self, connection: Any, entry: LedgerEntry) -> int | None:
         if entry.run is None or entry.dataset != self.dataset:
             return None
@@ -324,6 +338,12 @@ def accounts(path_or_url: str | os.PathLike[str]) -> list[Ledger]:
         _storage.prepare(connection)
         names = _storage.names(connection)
     return [Ledger(path_or_url, name) for name in names]
+
+
+def _in_a_line(release: dict[str, Any]) -> str:
+    part = [] if release["partition"] is None else [f"part {release['partition']}"]
+    unfinished = [] if release["status"] == RELEASED else ["charged, unfinished"]
+    return ", ".join([release["estimator"] or release["mechanism"], *part, *figures(release["cost"]), *unfinished])
 
 
 def _reservations(guarantee: Guarantee) -> dict[str, bool]:

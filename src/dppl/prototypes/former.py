@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
+from dppl.estimators.reading import UnknownLabels
 from dppl.privacy import Budget
 
 Float = NDArray[np.float64]
@@ -55,7 +56,7 @@ class DiscriminantPrototypes(EmbeddingClassifier):
         *,
         epsilon: float | None = None,
         delta: float | None = None,
-        unknown_labels: str = "error",
+        unknown_labels: UnknownLabels = "error",
         random_state: int | None = None,
     ) -> None:
         self.budget = budget

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,16 +14,20 @@ from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import Codes
+from dppl.estimators.reading import Codes, UnknownLabels
 from dppl.lattice import Lattice, RowSource, class_sums, sum_blocks
 from dppl.mechanisms import COINPRESS_SPLIT, DPPL_SPLIT, CoinPress, Randomness, RoundedGaussian
 from dppl.privacy import Budget, Release
+from dppl.privacy.guarantee import Adjacency
 from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
 
-MECHANISMS = ("gaussian", "coinpress")
-METRICS = ("cosine", "euclidean")
+Mechanism: TypeAlias = Literal["gaussian", "coinpress"]
+MECHANISMS: tuple[Mechanism, ...] = get_args(Mechanism)
+Metric: TypeAlias = Literal["cosine", "euclidean"]
+METRICS: tuple[Metric, ...] = get_args(Metric)
 _SAME_CLASS = "two data sets are neighbours when one record is replaced by another of the same class"
-_SPLITS = {"dppl": DPPL_SPLIT, "original": COINPRESS_SPLIT}
+Split: TypeAlias = Literal["dppl", "original"]
+_SPLITS: dict[Split, tuple[float, ...]] = {"dppl": DPPL_SPLIT, "original": COINPRESS_SPLIT}
 
 
 class MeanPrototypes(EmbeddingClassifier):
@@ -117,14 +121,14 @@ class MeanPrototypes(EmbeddingClassifier):
         *,
         epsilon: float | None = None,
         delta: float | None = None,
-        adjacency: str = "add-remove",
-        mechanism: str = "gaussian",
+        adjacency: Adjacency = "add-remove",
+        mechanism: Mechanism = "gaussian",
         pool: int = 1,
-        center: ArrayLike | str | None = None,
-        rotation: int | str | None = None,
-        metric: str = "cosine",
-        unknown_labels: str = "error",
-        coinpress_split: str | tuple[float, ...] = "dppl",
+        center: ArrayLike | Literal["public"] | None = None,
+        rotation: int | Literal["auto"] | None = None,
+        metric: Metric = "cosine",
+        unknown_labels: UnknownLabels = "error",
+        coinpress_split: Split | tuple[float, ...] = "dppl",
         coinpress_radius: float | None = None,
         coinpress_center: ArrayLike | None = None,
         random_state: int | None = None,
@@ -204,7 +208,7 @@ class MeanPrototypes(EmbeddingClassifier):
 
     def _split(self) -> tuple[float, ...]:
         if isinstance(self.coinpress_split, str):
-            _validate.one_of(tuple(_SPLITS), coinpress_split=self.coinpress_split)
+            _validate.one_of(get_args(Split), coinpress_split=self.coinpress_split)
             return _SPLITS[self.coinpress_split]
         return tuple(self.coinpress_split)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +17,7 @@ from dppl.estimators.descent import RepeatedGaussian
 from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import Codes
+from dppl.estimators.reading import Codes, UnknownLabels
 from dppl.lattice import Lattice, RowSource, class_sums, gradient_blocks, sum_blocks
 from dppl.lattice.projection import (
     EPISODE_STEPS,
@@ -38,8 +38,10 @@ from dppl.prototypes.public import PublicPrototypes
 
 Float = NDArray[np.float64]
 
-FORMS = ("released-first", "episodes")
-_HEADS: dict[str, type[MeanPrototypes] | type[PublicPrototypes]] = {"mean": MeanPrototypes, "public": PublicPrototypes}
+Form: TypeAlias = Literal["released-first", "episodes"]
+FORMS: tuple[Form, ...] = get_args(Form)
+Head: TypeAlias = Literal["mean", "public"]
+_HEADS: dict[Head, type[MeanPrototypes] | type[PublicPrototypes]] = {"mean": MeanPrototypes, "public": PublicPrototypes}
 # Percentage of the projection's budget for the prototypes that it is trained with, where they are released first.
 _FIRST_PERCENT = 25
 # Squared distances of unit rows are at most 4, too few for a softmax to be sure of anything.
@@ -167,8 +169,8 @@ class ProjectedPrototypes(EmbeddingClassifier):
         *,
         epsilon: float | None = None,
         delta: float | None = None,
-        form: str = "released-first",
-        head: str = "mean",
+        form: Form = "released-first",
+        head: Head = "mean",
         share: float = 0.5,
         n_components: int | None = None,
         steps: int = 20,
@@ -176,9 +178,9 @@ class ProjectedPrototypes(EmbeddingClassifier):
         clip: float = 1.0,
         n_episodes: int = 50,
         pool: int = 1,
-        center: ArrayLike | str | None = None,
-        rotation: int | str | None = None,
-        unknown_labels: str = "error",
+        center: ArrayLike | Literal["public"] | None = None,
+        rotation: int | Literal["auto"] | None = None,
+        unknown_labels: UnknownLabels = "error",
         random_state: int | None = None,
     ) -> None:
         self.budget = budget
@@ -202,7 +204,7 @@ class ProjectedPrototypes(EmbeddingClassifier):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         _validate.one_of(FORMS, form=self.form)
-        _validate.one_of(tuple(_HEADS), head=self.head)
+        _validate.one_of(get_args(Head), head=self.head)
         _validate.open_unit(share=self.share)
         _validate.positive_integer(steps=self.steps, n_episodes=self.n_episodes)
         if self.n_components is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,10 +16,11 @@ from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import Codes
+from dppl.estimators.reading import Codes, UnknownLabels
 from dppl.lattice import PUBLIC_ROWS, Lattice, RowSource, SimilarityClip, take_rows, utilities
 from dppl.mechanisms import ExponentialMechanism, Randomness
 from dppl.privacy import Budget, Release
+from dppl.privacy.guarantee import Adjacency
 from dppl.prototypes._shared import cosine_sharpness, unit_directions
 
 # Utilities of this many bytes are held at a time, by taking few classes at once.
@@ -129,12 +130,12 @@ class PublicPrototypes(EmbeddingClassifier):
         *,
         epsilon: float | None = None,
         delta: float | None = None,
-        clip: str | tuple[float, float] = "auto",
-        adjacency: str = "add-remove",
+        clip: Literal["auto"] | tuple[float, float] = "auto",
+        adjacency: Adjacency = "add-remove",
         pool: int = 1,
-        center: ArrayLike | str | None = None,
-        rotation: int | str | None = None,
-        unknown_labels: str = "error",
+        center: ArrayLike | Literal["public"] | None = None,
+        rotation: int | Literal["auto"] | None = None,
+        unknown_labels: UnknownLabels = "error",
         random_state: int | None = None,
     ) -> None:
         self.budget = budget

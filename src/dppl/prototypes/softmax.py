@@ -16,7 +16,7 @@ from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, release_size
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import Codes
+from dppl.estimators.reading import Codes, UnknownLabels
 from dppl.lattice import Lattice, RowSource, class_sums, sum_blocks
 from dppl.lattice.residuals import SoftmaxGradient, gradient_blocks
 from dppl.mechanisms import Randomness, RoundedGaussian
@@ -142,7 +142,7 @@ class SoftmaxPrototypes(EmbeddingClassifier):
         *,
         epsilon: float | None = None,
         delta: float | None = None,
-        unknown_labels: str = "error",
+        unknown_labels: UnknownLabels = "error",
         random_state: int | None = None,
     ) -> None:
         self.budget = budget

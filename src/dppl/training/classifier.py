@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,13 +19,13 @@ from dppl.data import EmbeddingTable
 from dppl.embedding import embed_windows
 from dppl.encoders import Encoder, load_encoder
 from dppl.encoders.fixed import for_prediction
-from dppl.encoders.load import refuse_code
+from dppl.encoders.load import Device, Precision, refuse_code
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
 from dppl.estimators.persons import checked_ids
 from dppl.estimators.public_data import refuse_private_as_public
-from dppl.estimators.reading import UNUSABLE, as_labels, refuse_unusable
-from dppl.estimators.registry import BY_METHOD, method_for
+from dppl.estimators.reading import UNUSABLE, Unusable, as_labels, refuse_unusable
+from dppl.estimators.registry import BY_METHOD, Method, method_for
 from dppl.estimators.repeats import count_fit
 from dppl.estimators.splitters import inside_splitter, whole_public_rows
 from dppl.privacy import Budget, Guarantee
@@ -42,9 +42,9 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Train a private classifier on raw images or texts.
 
     A frozen public encoder embeds each item by itself; a private estimator is fitted on the embeddings. An item that
-    cannot be used (a damaged image, an empty text) is left out with its label, as `dppl train` leaves it out: silently,
-    because whether there is one is private. Under replace-one, where the number of records is public, it stays as a
-    zero row. `unusable` tells its owner.
+    cannot be used (a damaged image, an empty text) is left out with its label, as every fit leaves such rows out:
+    silently, because whether there is one is private. Under replace-one, where the number of records is public, it
+    stays as a row of zeros. `unusable` tells its owner.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         epsilon: float | None = None,
         delta: float | None = None,
         descriptions: Any = "auto",
-        method: str = "auto",
+        method: Method | Literal["auto"] = "auto",
         options: Mapping[str, Any] | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -191,9 +191,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return None if examples is None else embed_examples(examples, encoder, rows=workflow.ROWS)
 
         def private_rows() -> tuple[EmbeddingTable, Any]:
-            rows = embed_items(encoder, X, "X", rows=workflow.ROWS)
-            # A person's rows that cannot be used do not count, so that they may stay.
-            return (rows, labels) if groups is not None else workflow.usable(rows, labels, model.adjacency)
+            return embed_items(encoder, X, "X", rows=workflow.ROWS), labels
 
         workflow.fit(
             model,
@@ -210,7 +208,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             count_fit(X, model.guarantee_)
         return self
 
-    def predict(self, X: Any, *, unusable: str = "error") -> NDArray[Any]:
+    def predict(self, X: Any, *, unusable: Unusable = "error") -> NDArray[Any]:
         """Return the class of each item.
 
         Parameters
@@ -233,7 +231,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rows = self._embedded(X, unusable)
         return self.model_.predict(rows, unusable=unusable)
 
-    def decision_function(self, X: Any, *, unusable: str = "error") -> NDArray[np.float64]:
+    def decision_function(self, X: Any, *, unusable: Unusable = "error") -> NDArray[np.float64]:
         """Return the score of each class for each item.
 
         Parameters
@@ -249,7 +247,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rows = self._embedded(X, unusable)
         return self.model_.decision_function(rows, unusable=unusable)
 
-    def predict_proba(self, X: Any, *, unusable: str = "error") -> NDArray[np.float64]:
+    def predict_proba(self, X: Any, *, unusable: Unusable = "error") -> NDArray[np.float64]:
         """Return the probability of each class for each item: see `SoftmaxPrototypes.predict_proba`.
 
         Parameters
@@ -312,6 +310,9 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def load(cls, path: str | os.PathLike[str], encoder: str | Encoder | None = None) -> PrivateClassifier:
         """Read a model that `save`, `dppl train` or `dppl fit` wrote, ready to predict on raw items.
 
+        An encoder that was tried on this machine is not tried again, so fit a `PrivateClassifier` of your own: the
+        statement of a fit on this one would say that rows may depend on their company.
+
         Parameters
         ----------
         path : path
@@ -324,7 +325,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             If the model names no encoder, or `encoder` is another one.
         """
         model = load(path)
-        again = cls(encoder_of_model(model, encoder), model.resolved_budget, model.classes_)
+        again = cls(encoder_of_model(model, encoder, predicting=True), model.resolved_budget, model.classes_)
         again.model_ = model
         return again
 
@@ -354,7 +355,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _loaded(self) -> Encoder:
         return _load_once(self.encoder) if isinstance(self.encoder, str) else self.encoder
 
-    def _embedded(self, X: Any, unusable: str = "error") -> Any:
+    def _embedded(self, X: Any, unusable: Unusable = "error") -> Any:
         check_is_fitted(self, "model_")
         _validate.one_of(UNUSABLE, unusable=unusable)
         table = embed_items(for_prediction(self._loaded()), X, "X")
@@ -379,7 +380,7 @@ def encoder_of_model(
     model: EmbeddingClassifier,
     encoder: str | Encoder | None = None,
     *,
-    device: str = "auto",
+    device: Device = "auto",
     predicting: bool = False,
 ) -> Encoder:
     """Return the encoder that a model was fitted with.
@@ -406,7 +407,7 @@ def encoder_of_model(
         refuse_code(named.uri)
     wanted = named.uri if encoder is None else encoder
     found = (
-        load_encoder(wanted, device=device, precision=named.dtype, predicting=predicting)
+        load_encoder(wanted, device=device, precision=cast(Precision, named.dtype), predicting=predicting)
         if isinstance(wanted, str)
         else wanted
     )

@@ -17,6 +17,7 @@ import pyarrow as pa
 from dppl.data import EmbeddingTable
 from dppl.embedding import Record, Source, Window, embed_windows, open_source
 from dppl.embedding.pipeline import table_metadata
+from dppl.embedding.rows import Rows
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
@@ -282,7 +283,7 @@ def embed_examples(
     source: Source,
     encoder: Encoder,
     *,
-    rows: str,
+    rows: Rows,
     workers: int | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> EmbeddingTable:

@@ -17,6 +17,7 @@ from dppl.embedding.decoding import upright_rgb
 from dppl.embedding.images import read_image
 from dppl.embedding.pipeline import table_metadata
 from dppl.embedding.records import Payload, Unusable
+from dppl.embedding.rows import Rows
 from dppl.encoders import Encoder
 from dppl.errors import InputError
 
@@ -56,7 +57,7 @@ class Items(Source):
             yield Record(str(place), f"item {place}", None, partial(load, item), None)
 
 
-def embed_items(encoder: Encoder, items: Any, name: str, *, rows: str = "float32") -> EmbeddingTable:
+def embed_items(encoder: Encoder, items: Any, name: str, *, rows: Rows = "float32") -> EmbeddingTable:
     """Return the embeddings of images or texts as a table that names its encoder.
 
     Parameters

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dppl._files import write_atomically
 from dppl.data import EmbeddingTable, read_table
@@ -28,10 +27,10 @@ from dppl.training.descriptions import embed_examples
 if TYPE_CHECKING:
     from dppl.privacy import Ledger
 
-__all__ = ["ROWS", "TRAINING", "discard", "fit", "report_of", "save", "train", "usable", "work_in"]
+__all__ = ["ROWS", "TRAINING", "discard", "fit", "report_of", "save", "train", "work_in"]
 
 # What embeddings of a fit are held in, as `dppl embed` does by itself.
-ROWS = "float16"
+ROWS: Final = "float16"
 # What lies beside them while weights are trained.
 TRAINING = "training"
 _WORK = ("private", "private.report.jsonl", "public", "public.report.jsonl", TRAINING, f"{TRAINING}.lock")
@@ -93,26 +92,6 @@ def fit(
         rows, labels = private()
     with watch(None):
         estimator.fit(rows, labels, **given, plan=plan, ledger=ledger, partition=partition, groups=groups)
-
-
-def usable(table: EmbeddingTable, labels: NDArray[Any], adjacency: str) -> tuple[EmbeddingTable, NDArray[Any]]:
-    """Leave out the records that cannot be used, with their labels; under replace-one they stay as zero rows.
-
-    Either depends on a record alone. Under add or remove one, a record that is left out is one that was never there.
-    Replacing one must not change the number of records, which is public then, so there its row stays.
-
-    Parameters
-    ----------
-    table : EmbeddingTable
-        With rows of NaN for records that cannot be used.
-    labels : ndarray of shape (n,)
-    adjacency : str
-    """
-    if adjacency == "replace-one":
-        return table, labels
-    rows = np.asarray(table)
-    kept = ~np.isnan(rows).all(axis=1)
-    return EmbeddingTable.of(rows[kept], metadata=table.metadata), labels[kept]
 
 
 def train(
@@ -178,6 +157,8 @@ def train(
     if source.label_type is None:
         raise InputError("the records have no labels.")
     left_out = b""
+    typed = {name: value for name, value in asdict(columns or Columns()).items() if value is not None}
+    kept = {COLUMNS: json.dumps(typed)} if typed else {}
 
     def embedded(records: Source, name: str) -> Path:
         with watch(records) as progress:
@@ -187,9 +168,7 @@ def train(
         nonlocal left_out
         table = read_table(embedded(source, "private"))
         left_out = (folder / "private.report.jsonl").read_bytes()
-        typed = {name: value for name, value in asdict(columns or Columns()).items() if value is not None}
-        if typed:
-            table.metadata[COLUMNS] = json.dumps(typed)
+        table.metadata.update(kept)
         return table, table.y
 
     def public_rows() -> EmbeddingTable | None:
@@ -199,7 +178,9 @@ def train(
         if examples is None:
             return None
         with watch(examples) as progress:
-            return embed_examples(examples, encoder, rows=ROWS, workers=workers, progress=progress)
+            table = embed_examples(examples, encoder, rows=ROWS, workers=workers, progress=progress)
+        table.metadata.update(kept)  # a model of examples alone keeps them, too
+        return table
 
     with work_in(folder, keep=keep):
         fit(

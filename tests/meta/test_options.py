@@ -1,0 +1,46 @@
+"""String options of public signatures are `Literal` types, and what is validated is what the type says."""
+
+import inspect
+import typing
+
+import pytest
+
+from dppl import planning
+from dppl.embedding.rows import ROWS, Rows
+from dppl.estimators.registry import BY_METHOD, ENTRIES, Method
+from dppl.estimators.search import PrivateSearch
+from dppl.privacy import words
+from dppl.privacy.guarantee import ADJACENCIES, Adjacency
+from dppl.training import PrivateClassifier
+
+ESTIMATORS = [entry.load() for entry in ENTRIES]
+
+
+def literals(hint):
+    """Return the strings that a type allows, whatever stands beside them."""
+    if typing.get_origin(hint) is typing.Literal:
+        return set(typing.get_args(hint))
+    return set().union(*map(literals, typing.get_args(hint)))
+
+
+@pytest.mark.parametrize("kind", [*ESTIMATORS, PrivateSearch, PrivateClassifier], ids=lambda kind: kind.__name__)
+def test_a_default_text_of_a_constructor_is_of_a_literal_type(kind):
+    checked = 0
+    hints = typing.get_type_hints(kind.__init__)
+    for name, parameter in inspect.signature(kind).parameters.items():
+        if isinstance(parameter.default, str) and hints[name] is not typing.Any:
+            assert parameter.default in literals(hints[name]), name
+            checked += 1
+    assert checked or kind.__name__ == "DiscriminantPrototypes"
+
+
+def test_a_plain_text_would_be_noticed():
+    assert not literals(str | None)
+    assert literals(Adjacency | None) == set(ADJACENCIES)
+
+
+def test_tuples_that_validate_are_those_of_the_types():
+    assert set(ADJACENCIES) == set(words.NEIGHBOURS) == literals(Adjacency)
+    assert literals(Rows) == set(ROWS)
+    assert literals(Method) == set(BY_METHOD)
+    assert literals(typing.get_type_hints(planning.plan_budget)["method"]) == {"auto", *BY_METHOD}
