@@ -187,6 +187,7 @@ def test_a_fit_is_charged_and_its_model_is_on_record(task, wards, cli):
         "adjacency": "add-remove",
         "budget": {"rho": 1.0},
         "accounting": "zcdp",
+        "unit": "record",
         "spent": {"rho": cost["rho"]},
         "left": Ledger(wards, "wards").left(),
     }
@@ -518,7 +519,7 @@ def test_looking_at_no_ledger_is_input(command, task, cli, error_line):
 
 def test_a_ledger_of_a_later_schema_is_input(task, wards, cli, error_line):
     with sqlite3.connect(wards) as connection:
-        connection.execute("UPDATE dppl_schema SET version = 3")
+        connection.execute("UPDATE dppl_schema SET version = 4")
     connection.close()
     before = wards.read_bytes()
     for arguments in (

@@ -91,12 +91,16 @@ def stated_times(mechanisms, guarantee):
 
 def replay(kind, case, budget=None, seed=0, given=None):
     """Hold a kind to the law of neighbours: what a record changes is covered by what the guarantee says it costs."""
-    more, fewer = neighbours(case, kind)
-    options = {"budget": budget, "random_state": seed, "unknown_labels": "ignore", "given": given}
+    compare(kind, *((*data, given or {}) for data in neighbours(case, kind)), budget, seed)
+
+
+def compare(kind, more, fewer, budget=None, seed=0):
+    """Hold two neighbours, each of rows, labels and what else a fit gets, to that law."""
+    options = {"budget": budget, "random_state": seed, "unknown_labels": "ignore"}
     with watched() as uses:
-        first = kind.fit(*more, **options)
+        first = kind.fit(*more[:2], given=more[2], **options)
     with watched([answer for _, _, answer in uses]) as again:
-        second = kind.fit(*fewer, **options)
+        second = kind.fit(*fewer[:2], given=fewer[2], **options)
     guarantee = first.guarantee_
     assert second.guarantee_ == guarantee
     times = stated_times([mechanism for mechanism, *_ in uses], guarantee)

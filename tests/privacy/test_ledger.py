@@ -33,6 +33,7 @@ from dppl.privacy.ledger import CHARGED, RELEASED, SCHEMA_VERSION, Ledger, Ledge
 from dppl.privacy.names import skeleton
 from dppl.privacy.search import best_order
 from dppl.privacy.tradeoff import gaussian_epsilon, gaussian_mu_within
+from dppl.privacy.words import PERSON
 from laws.ledgers import content_without_times, spy_on
 
 X = np.vstack([np.eye(4), -np.eye(4)]).astype(np.float32)
@@ -123,6 +124,42 @@ def test_the_relation_of_an_account_is_fixed(file, ledger):
     assert ledger.releases() == []
 
 
+def test_an_account_takes_releases_of_its_unit_alone(file, ledger):
+    of_persons = Ledger(file, "persons", ZCDP(1.0), unit="person")
+    a_record = gaussian(0.1)
+    a_person, several = replace(a_record, unit=PERSON), replace(a_record, unit="a person with at most one record")
+    for account, wrong, right in ((of_persons, [a_record, several], [a_person]), (ledger, [a_person], [a_record])):
+        for release in wrong:
+            for use in (account.charge, account.check):
+                with pytest.raises(ParameterError, match="what either costs the other is not known"):
+                    use(release)
+        assert account.releases() == []
+        for release in right:
+            account.charge(release)
+    ledger.charge(several)  # as those of streams ever were
+    assert {account.dataset: account.unit for account in accounts(file)} == {"wards": "record", "persons": "person"}
+    assert (of_persons.to_dict()["unit"], Ledger(file, "persons").unit) == ("person", "person")
+    with pytest.raises(ParameterError, match="accounted by the person; got 'record'"):
+        Ledger(file, "persons", unit="record")
+
+
+def test_accounts_of_the_second_schema_are_of_records(file):
+    for name, accounting in (("renyi", "renyi"), ("gdp", "gdp")):
+        Ledger(file, name, ApproxDP(4.0, 1e-6), accounting=accounting).charge(noise(0.1))
+    spent = {account.dataset: account.spent() for account in accounts(file)}
+    with sqlite3.connect(file) as connection:
+        connection.execute("ALTER TABLE dppl_datasets DROP COLUMN unit")
+        connection.execute("UPDATE dppl_schema SET version = 2")
+    connection.close()
+    found = accounts(file)
+    assert {account.dataset: account.spent() for account in found} == spent
+    assert {account.dataset: (account.accounting, account.unit) for account in found} == {
+        "renyi": ("renyi", "record"),
+        "gdp": ("gdp", "record"),
+    }
+    assert Ledger(file, "new", ZCDP(1.0), unit="person").unit == "person"
+
+
 ROUTES = [(GaussianDP(1.0), "gdp"), (ZCDP(1.0), "zcdp"), (PureDP(1.0), "pure"), (ApproxDP(1.0, 1e-6), "gdp")]
 
 
@@ -171,6 +208,7 @@ def test_a_new_data_set_needs_a_budget_and_leaves_no_account_without(file, ledge
         {"adjacency": "near"},
         {"accounting": "renyi"},
         {"accounting": 5},
+        {"unit": "people"},
     ],
 )
 def test_bad_arguments_make_no_file(arguments, file):
@@ -769,7 +807,7 @@ def test_an_earlier_ledger_opens_with_the_same_total_and_goes_on_adding_up_as_it
     account = Ledger(before, dataset)
     spent, route = SPENT[dataset]
     assert account.spent() == pytest.approx(spent, rel=1e-12)
-    assert account.accounting == route
+    assert (account.accounting, account.unit) == (route, "record")
     versions, datasets, releases = raw(before)
     assert versions == [SCHEMA_VERSION]
     assert (datasets, releases) == raw(BEFORE)[1:]

@@ -371,10 +371,11 @@ def test_an_earlier_ledger_on_postgresql_is_upgraded_once_by_many(monkeypatch):
         for name, budget in budgets.items():
             Ledger(url, name, budget)
         with sa.create_engine(url, poolclass=sa.pool.NullPool).begin() as connection:  # as the first schema had it
+            connection.exec_driver_sql("ALTER TABLE dppl_datasets DROP COLUMN unit")
             connection.exec_driver_sql("ALTER TABLE dppl_datasets DROP COLUMN accounting")
             connection.exec_driver_sql("UPDATE dppl_schema SET version = 1")
         whole, upgrades = _storage._upgrade, []
-        monkeypatch.setattr(_storage, "_upgrade", lambda connection: upgrades.append(1) or whole(connection))
+        monkeypatch.setattr(_storage, "_upgrade", lambda *given: upgrades.append(1) or whole(*given))
         names = ["approx", "zcdp"] * 4
         assert at_once(8, lambda i: Ledger(url, names[i]).accounting) == ["renyi", "zcdp"] * 4
         assert upgrades == [1]

@@ -230,6 +230,25 @@ def test_with_one_unusable_record_and_without_it_a_fit_gives_the_same_bytes(item
 
 
 @pytest.mark.usefixtures("letters")
+@pytest.mark.parametrize("method", ["softmax", "mean"])
+def test_persons_are_reduced_whatever_cannot_be_used(method, tmp_path):
+    ids = [f"person {i // 3}" for i in range(len(TEXTS))]
+    model = make(method=method).fit(TEXTS, Y, groups=ids)
+    assert model.guarantee_.unit == "one person with all of their records"
+    assert model.model_.to_bytes() != make(method=method).fit(TEXTS, Y).model_.to_bytes()
+    more = make(method=method).fit([*TEXTS, None, ""], [*Y, "gnu", "cat"], groups=[*ids, "person 0", "nobody else"])
+    assert more.model_.to_bytes() == model.model_.to_bytes()
+
+
+def test_an_account_of_records_is_refused_before_items_are_embedded(letters, monkeypatch, tmp_path):
+    monkeypatch.setattr(type(letters), "encode_prepared", None)
+    account = Ledger(tmp_path / "ledger.db", "mails", ZCDP(1e5))
+    with pytest.raises(ParameterError, match="accounted by the record"):
+        make(letters, method="mean").fit(TEXTS, Y, groups=range(len(Y)), ledger=account)
+    assert account.releases() == []
+
+
+@pytest.mark.usefixtures("letters")
 def test_a_usable_record_changes_the_bytes():
     """Or equal bytes would mean nothing."""
     with_it = make(method="mean").fit([*TEXTS, "abc"], [*Y, "gnu"])

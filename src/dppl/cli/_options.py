@@ -39,6 +39,7 @@ FLAGS = {
     "epochs": "--epochs",
     "epsilon": "--epsilon",
     "head_learning_rate": "--head-learning-rate",
+    "groups": "--person",
     "id": "--id",
     "jobs": "--jobs",
     "kind": "--format",
@@ -177,6 +178,15 @@ ModelOut = Annotated[Path, option("MODEL", "Model file to write.")]
 Classes = Annotated[
     Path | None,
     option("FILE", "Public list of classes, one per line. Required: it is never taken from the labels.", DATA),
+]
+Person = Annotated[
+    str | None,
+    option(
+        "NAME",
+        "Array or column of person ids, which are private: protect each person with all of their records, not each "
+        "record (docs/persons.md).",
+        DATA,
+    ),
 ]
 UnknownLabels = Annotated[
     str,

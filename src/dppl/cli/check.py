@@ -18,9 +18,10 @@ from dppl.cli._output import console, print_json, printable
 from dppl.cli._paths import check_inputs
 from dppl.cli._progress import working
 from dppl.cli._raw_check import source_lines, source_report
-from dppl.data import EmbeddingTable, read_classes, read_table
+from dppl.data import EmbeddingTable, read_classes, read_ids, read_table
 from dppl.embedding import Columns, holds_embeddings, open_source
 from dppl.errors import ParameterError
+from dppl.estimators.persons import checked_ids, classes_of_persons, person_codes
 from dppl.estimators.reading import class_codes
 from dppl.lattice import usable_rows
 from dppl.planning import NO, plan_of_sizes
@@ -48,6 +49,7 @@ def check(
     labels: options.Labels = None,
     x: _X = None,
     y: _Y = None,
+    person: options.Person = None,
     identity: options.Id = None,
     kind: options.Kind = "auto",
     split: options.Split = None,
@@ -85,6 +87,10 @@ def check(
         with working("reading"):
             # Labels of the rows that can be used, as of raw records.
             report, found = _rows_report(private), None if private.y is None else private.y[usable_rows(private)]
+            if person is not None:
+                report["persons"] = _persons_report(private, read_ids(table, person), class_list)
+    elif person is not None:
+        raise ParameterError("--person goes with a table of embeddings; run dppl embed first.")
     elif budget is not None:
         raise ParameterError("a budget goes with a table of embeddings: run dppl embed first, or dppl plan.")
     else:
@@ -127,6 +133,25 @@ def _rows_report(table: EmbeddingTable) -> dict[str, Any]:
         "dtype": table.dtype.name,
         "bad_rows": {kind: {"count": rows.count, "first": rows.first} for kind, rows in bad.items()},
         "duplicate_rows": _repeats(digests),
+    }
+
+
+def _persons_report(table: EmbeddingTable, groups: NDArray[Any], classes: NDArray[Any]) -> dict[str, Any]:
+    """Say how many records persons have, and what a fit with --person keeps of them."""
+    persons = person_codes(checked_ids(groups, table))
+    labels = np.empty(len(persons), object) if table.y is None else table.y
+    codes = class_codes(labels, classes, "ignore")
+    counted = np.flatnonzero(usable_rows(table) & (codes >= 0))
+    found, kept, _ = classes_of_persons(codes[counted], persons[counted], len(classes))
+    each = np.bincount(persons)
+    several = np.unique(np.stack([persons[counted], codes[counted]]), axis=1)[0]
+    return {
+        "n": len(each),
+        "records_each": {"median": float(np.median(each)), "largest": int(each.max())} if len(each) else None,
+        "in_several_classes": int((np.bincount(several) > 1).sum()),
+        "that_count": len(found),
+        "records_that_count": int(kept.sum()),
+        "class_sizes": np.bincount(found, minlength=len(classes)).tolist(),
     }
 
 
@@ -193,7 +218,18 @@ def _rows_lines(report: dict[str, Any]) -> list[str]:
     for kind, rows in report["bad_rows"].items():
         numbers = ", ".join(map(str, rows["first"])) + (", ..." if rows["count"] > len(rows["first"]) else "")
         lines.append(f"{kind.replace('_', '-') + ' rows':<15} {rows['count']}" + (f": {numbers}" if numbers else ""))
+    lines += _persons_lines(report["persons"]) if "persons" in report else []
     return [*lines, f"{'duplicate rows':<15} {report['duplicate_rows']} (good rows equal to an earlier one)"]
+
+
+def _persons_lines(persons: dict[str, Any]) -> list[str]:
+    each = persons["records_each"]
+    records = "" if each is None else f", with {each['median']:g} records in the median and {each['largest']} at most"
+    return [
+        f"{'persons':<15} {persons['n']}{records}; each missing id is one",
+        f"{'':<15} {persons['in_several_classes']} have records in several classes, and count in the commonest",
+        f"{'':<15} with --person {persons['records_that_count']} records of {persons['that_count']} persons count",
+    ]
 
 
 def _print_labels(labels: dict[str, Any]) -> None:

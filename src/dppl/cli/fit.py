@@ -24,7 +24,7 @@ from dppl.cli._paths import (
 from dppl.cli._progress import working
 from dppl.cli.ledger import open_account
 from dppl.cli.show import whole
-from dppl.data import read_classes, read_table
+from dppl.data import read_classes, read_ids, read_table
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.privacy.guarantee import ADJACENCIES
@@ -80,6 +80,7 @@ def fit(
     examples: _Examples = None,
     x: options.X = "x",
     y: options.Y = "y",
+    person: options.Person = None,
     unknown_labels: options.UnknownLabels = "error",
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
@@ -121,6 +122,9 @@ def fit(
 
       dppl fit train.parquet --classes classes.txt --public web.parquet \
         --epsilon 1 --out my.safetensors
+
+      dppl fit scans.parquet --person patient --classes classes.txt \
+        --epsilon 1 --delta 1e-6 --out my.safetensors
     """
     check_output(out, (table, classes, public, labels, examples), force=force)
     given = {
@@ -165,6 +169,7 @@ def fit(
             y_examples=None if examples is None or example_rows is None else require_labels(example_rows, examples),
             ledger=account,
             partition=partition,
+            groups=None if person is None else read_ids(table, person),
         )
     workflow.save(model, out, overwrite=force)
     print_summary(model, out, as_json=as_json)

@@ -57,6 +57,9 @@ def create(
             "Gaussian noise. renyi: also takes searches for hyper-parameters. Default gdp.",
         ),
     ] = None,
+    unit: Annotated[
+        str, typer.Option(metavar="record|person", help="Whom it is for; person takes fits with --person alone.")
+    ] = "record",
 ) -> None:
     r"""Open an account for a data set, in a new or an existing ledger.
 
@@ -74,10 +77,11 @@ def create(
         taken = [account.dataset for account in accounts(file)]
     if dataset in taken:
         raise ParameterError(f"data set {dataset!r} already has an account here; its budget is fixed.")
-    account = Ledger(file, dataset, budget, adjacency=cast(Adjacency, adjacency), accounting=accounting)
-    typer.echo(f"Data set {printable(dataset)}: {budget}, {adjacency}, accounting {account.accounting}.")
+    account = Ledger(file, dataset, budget, adjacency=cast(Adjacency, adjacency), accounting=accounting, unit=unit)
+    typer.echo(f"Data set {printable(dataset)}: {budget}, {adjacency}{_whose(unit)}, accounting {account.accounting}.")
+    person = " --person COLUMN" if unit == "person" else ""
     where = "URL" if "://" in file else printable(file)  # a URL may hold a password
-    typer.echo(f"Next: dppl fit TABLE ... --ledger {where} --dataset {printable(dataset)}")
+    typer.echo(f"Next: dppl fit TABLE ...{person} --ledger {where} --dataset {printable(dataset)}")
 
 
 @ledger.command()
@@ -95,8 +99,9 @@ def show(file: _File, as_json: options.Json = False) -> None:
     if not books:
         typer.echo("No data set has an account here. Next: dppl ledger create")
     for book in books:
+        kept = f"{book['adjacency']}{_whose(book['unit'])}, accounting {book['accounting']}"
         console().print(
-            f"{printable(book['dataset'])} ({book['adjacency']}, accounting {book['accounting']}): "
+            f"{printable(book['dataset'])} ({kept}): "
             f"budget {in_words(book['budget'])}; spent {in_words(book['spent'])}; "
             f"left {rounded_down(book['left'], book['budget'])}"
             f"{_ADDS if book['accounting'] == 'gdp' and 'mu' not in book['budget'] else ''}"
@@ -166,3 +171,7 @@ def _table(releases: list[dict[str, Any]]) -> Table:
         lines = ([when], [release["estimator"], release["mechanism"], *part], figures(release["cost"]), [status])
         table.add_row(str(release["number"]), *("\n".join(map(printable, several)) for several in lines))
     return table
+
+
+def _whose(unit: str) -> str:
+    return ", for persons" if unit == "person" else ""

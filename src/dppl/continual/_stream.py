@@ -264,7 +264,7 @@ def of_stream(guarantee: Guarantee, relation: Relation, tasks: str) -> Guarantee
     """Return the guarantee of one task with what the statement of a stream says beside it."""
     usual = guarantee.not_covered
     if tasks == "overlapping":
-        usual = tuple(item for item in usual if item != SEVERAL_RECORDS)  # but for those in one task
+        usual = tuple(item for item in usual if not item.startswith(SEVERAL_RECORDS))  # but for those in one task
     return replace(
         guarantee,
         unit=relation.unit,

@@ -4,7 +4,7 @@ from dppl.data.labels import align_labels, read_classes
 from dppl.data.longtail import long_tailed, long_tailed_sizes
 from dppl.data.messages import load_messages
 from dppl.data.sample import Sample, load_sample
-from dppl.data.tables import EmbeddingTable, read_table
+from dppl.data.tables import EmbeddingTable, read_ids, read_table
 from dppl.data.writing import write_table
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "long_tailed",
     "long_tailed_sizes",
     "read_classes",
+    "read_ids",
     "read_table",
     "write_table",
 ]

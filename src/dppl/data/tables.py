@@ -22,11 +22,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dppl._fingerprint import same_encoder
-from dppl.data._reading import Array, by_suffix, check_not_empty, check_rows, converting, load_npy
+from dppl.data._reading import Array, by_suffix, check_not_empty, check_rows, converting, load_npy, type_name
 from dppl.data.labels import LABEL_READERS, AnyPath, as_labels
 from dppl.errors import InputError, ParameterError
+from dppl.estimators.reading import characters_only
 
-__all__ = ["EmbeddingTable", "read_table"]
+__all__ = ["EmbeddingTable", "read_ids", "read_table"]
 
 _FALLBACKS = {"x": ("X", "embedding", "embeddings"), "y": ("label", "labels")}
 _MISSING_INTEGER = int(np.iinfo(np.int64).min)  # stands for a null or too large a number among integer labels
@@ -34,6 +35,14 @@ _LARGEST_INTEGER = int(np.iinfo(np.int64).max)
 _ID = "id"
 MANIFEST = "_manifest.json"  # of a table that dppl embed writes; readers of Parquet pass over such names
 _ENCODER, _NOT_COVERED = "encoder", "not_covered"
+_ID_KINDS = (
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_boolean,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+)
 _BATCH_ROWS = 4096  # rows decoded at a time from Parquet
 _READ_BUFFER = 1 << 20  # bytes; makes Arrow read page after page instead of a whole row group at once
 
@@ -262,6 +271,87 @@ def read_table(path: AnyPath, *, x: str = "x", y: str | None = "y", labels: AnyP
             "check that both come from the same records, and that a label file has no header"
         )
     return table
+
+
+def read_ids(path: AnyPath, column: str) -> Array:
+    """Read whose each record of a table is.
+
+    Parameters
+    ----------
+    path : path-like
+        The table: ``.npz``, ``.parquet``, or a folder of ``*.parquet`` shards.
+    column : str
+        Name of the array or column: integers, texts, bytes, or floats that hold integers.
+
+    Returns
+    -------
+    ndarray of shape (n,), object
+        Ids as they are; None for a null. For `groups` of `fit`.
+
+    Raises
+    ------
+    InputError
+        If there is no such array or column, or it is of another type. The message shows no id.
+    """
+    source = Path(path)
+    if _is_folder(source):
+        ids = [one for file in _shards(source) for one in _column_ids(file, column)]
+    else:
+        check_not_empty(source)
+        ids = by_suffix(source, {".npz": _array_ids, ".parquet": _column_ids}, "a table with ids of persons")(
+            source, column
+        )
+    found = np.empty(len(ids), object)
+    found[:] = ids
+    return found
+
+
+def _array_ids(path: Path, name: str) -> list[Any]:
+    """Return the items of an array of an npz file."""
+    promise = f"{path} must be a npz file that NumPy can read"
+    hint = "write it again with numpy.savez, as numbers and strings and not as Python objects"
+    with converting(promise, hint), path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        names = list(archive.files)
+        ids = np.asarray(archive[name]) if name in names else None
+    if ids is None:
+        raise _no_ids(path, name, names)
+    if ids.ndim != 1 or ids.dtype.kind not in "iubfUS":
+        raise InputError(
+            f"must name an array of {path} with one id a record, whole numbers or texts; {name!r} holds "
+            f"{ids.ndim} dimensions of {type_name(ids)}; name another.",
+            parameter="groups",
+        )
+    return list(characters_only(ids) if ids.dtype.kind == "U" else ids)
+
+
+def _column_ids(path: Path, name: str) -> list[Any]:
+    """Return the items of a Parquet column."""
+    with _open_parquet(path) as file:
+        names = file.schema_arrow.names
+        if names.count(name) != 1:
+            raise _no_ids(path, name, names)
+        with converting(f"{path}: column {name!r} must hold integers or strings", "write it again"):
+            column = file.read(columns=[name]).column(name)
+            if pa.types.is_dictionary(column.type):
+                column = column.cast(column.type.value_type)
+            kind = column.type
+            if any(of_kind(kind) for of_kind in _ID_KINDS):
+                return list(column.to_pylist())
+            if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+                # Bytes that are no UTF-8 stay apart from each other; Arrow's own decoding stops at the first.
+                ids = column.cast(pa.large_binary()).to_pylist()
+                return [None if one is None else one.decode("utf-8", "surrogateescape") for one in ids]
+    raise InputError(
+        f"must name a column of {path} with whole numbers or texts; {name!r} holds {kind}; name another.",
+        parameter="groups",
+    )
+
+
+def _no_ids(path: Path, name: str, names: Iterable[str]) -> InputError:
+    there = ", ".join(map(repr, names))
+    return InputError(
+        f"must name one array or column of {path}; {name!r} does not; there are {there}.", parameter="groups"
+    )
 
 
 def _read_npy(path: Path, _x: str, _y: str | None) -> EmbeddingTable:

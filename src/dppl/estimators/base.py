@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dppl import _validate
 from dppl.errors import BudgetError, InputError, ParameterError, WeakBudgetWarning
-from dppl.estimators import model_file, reading
+from dppl.estimators import model_file, persons, reading
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import ExamplesKept, PublicArguments, PublicData
 from dppl.estimators.reading import Codes, UnknownLabels, Unusable
@@ -30,7 +30,7 @@ from dppl.lattice import Lattice, RowSource, iter_blocks
 from dppl.mechanisms import Randomness, randomness
 from dppl.privacy import Budget, Guarantee, Release
 from dppl.privacy.budgets import resolved_budget
-from dppl.privacy.guarantee import ADJACENCIES, ALWAYS_UNCOVERED, Adjacency
+from dppl.privacy.guarantee import A_CHANGED_RECORD, ADJACENCIES, ALWAYS_UNCOVERED, Adjacency
 
 if TYPE_CHECKING:
     from dppl.privacy.ledger import Ledger, LedgerEntry
@@ -95,6 +95,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         plan: Plan | None = None,
         ledger: Ledger | None = None,
         partition: str | None = None,
+        groups: Any = None,
     ) -> Self:
         """Release a classifier of the classes of (`X`, `y`).
 
@@ -122,6 +123,10 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             serve as class list); if the fit stops after that, the charge stays.
         partition : str, default=None
             Name of the part of the data set that (`X`, `y`) is, see `Ledger.charge`.
+        groups : array-like of shape (n_records,), default=None
+            Private ids of the persons whose records these are. With them the guarantee is for a person with all of
+            their records (docs/persons.md): each person counts as one record, the direction of their rows of the class
+            that most of them have. Ids are matched as labels are; None, NaN and empty texts are one person each.
 
         Returns
         -------
@@ -142,7 +147,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         public = PublicArguments.of(X_public, X_examples, y_examples)
         if ledger is None:
             warn_of_uncounted_fits()
-        self._fit(X, y, public, plan, ledger, partition)
+        self._fit(X, y, public, plan, ledger, partition, groups)
         if ledger is None:
             count_fit(X, self.guarantee_)
         return self
@@ -155,11 +160,13 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         plan: Plan | None,
         ledger: Ledger | None,
         partition: str | None,
+        groups: Any = None,
     ) -> Self:
         """Fit without a warning: the number of warnings would tell how many runs a search has, which is secret."""
         source = randomness(self.random_state)
         self._forget()
         rows, labels = reading.checked_inputs(X, y)
+        ids = None if groups is None else persons.checked_ids(groups, rows)
         if plan is None:
             public.refuse_private(X, y)
             classes = reading.public_classes(self.classes, labels)
@@ -171,7 +178,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             validate_data(self, X, skip_check_array=True)
             # What the model file will say; parameters set after the fit have no part in it.
             self._fitted_with = deepcopy(self.get_params(deep=False))
-            guarantee, charge = self._charge(plan.guarantee_on(X), ledger, partition)
+            guarantee, charge = self._charge(plan.guarantee_on(X, groups), ledger, partition)
             self.classes_, self.lattice_ = plan.classes, plan.lattice
             self.encoder_, self.guarantee_ = reading.encoder_of(X), guarantee
             self.columns_ = reading.columns_of(X)
@@ -182,6 +189,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 codes = np.empty(0, np.intp)
                 if plan.guarantee.releases:
                     codes = reading.codes_of_records(rows, labels, plan.classes, self.unknown_labels, self.adjacency)
+                if plan.guarantee.releases and ids is not None:
+                    rows, codes = persons.rows_of_persons(rows, codes, persons.person_codes(ids), len(plan.classes))
                 self._release(plan, rows, codes, source)
         if ledger is not None and charge is not None:
             ledger.finish(charge, model_sha256=sha256(self.to_bytes()).hexdigest())
@@ -519,7 +528,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _not_covered(self) -> tuple[str, ...]:
         missing = list(ALWAYS_UNCOVERED)
         if self.adjacency == "add-remove":
-            missing.append("a changed label or record, which counts as one removed and one added")
+            missing.append(A_CHANGED_RECORD)
         if self.classes is None:
             missing.insert(0, "the label set: it was read from the private labels")
         if self.unknown_labels == "error":

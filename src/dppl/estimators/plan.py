@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.errors import ParameterError
+from dppl.estimators.persons import of_persons
 from dppl.estimators.public_data import PublicData
 from dppl.estimators.reading import columns_of, depends_on_company
 from dppl.lattice import Lattice
@@ -52,9 +53,12 @@ class Plan:
     public: PublicData
     guarantee: Guarantee
 
-    def guarantee_on(self, X: Any) -> Guarantee:
-        """Return the guarantee for such private rows: with what a table says of how its rows were made."""
-        guarantee = self.guarantee
+    def guarantee_on(self, X: Any, groups: Any = None) -> Guarantee:
+        """Return the guarantee for such private rows: with what a table says of how its rows were made.
+
+        With ids of persons (`groups`), which are not looked into, it is for a person and not for a record.
+        """
+        guarantee = self.guarantee if groups is None else of_persons(self.guarantee)
         if columns_of(X):
             guarantee = replace(guarantee, public_inputs=(*guarantee.public_inputs, _COLUMNS))
         if depends_on_company(X):

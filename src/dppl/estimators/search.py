@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dppl import _validate
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
-from dppl.estimators import reading
+from dppl.estimators import persons, reading
 from dppl.estimators.base import EmbeddingClassifier, as_json, charged
 from dppl.estimators.public_data import PublicArguments
 from dppl.estimators.reading import Codes, Unusable
@@ -133,13 +133,15 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y_examples: Any = None,
         ledger: Ledger | None = None,
         partition: str | None = None,
+        groups: Any = None,
     ) -> Self:
         """Search on (`X`, `y`).
 
         Parameters
         ----------
-        X, y, X_public, X_examples, y_examples, ledger, partition
-            As in the estimator's own `fit`. The ledger needs an account in approximate DP with ``accounting="renyi"``.
+        X, y, X_public, X_examples, y_examples, ledger, partition, groups
+            As in the estimator's own `fit`. With `groups` a person is in one part of the data as a whole, and scores
+            count persons. The ledger needs an account in approximate DP with ``accounting="renyi"``.
 
         Returns
         -------
@@ -168,16 +170,20 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         public = PublicArguments.of(X_public, X_examples, y_examples)
         public.refuse_private(X, y)
         rows, labels = reading.checked_inputs(X, y)
+        ids = None if groups is None else persons.checked_ids(groups, rows)
         classes = reading.public_classes(self.estimator.classes, labels)
         data = public.checked(rows.shape[1], classes)
         models = (self._candidate(candidate, rho, source) for candidate in candidates)
         plans = [model._planned(classes, data, rows.shape[1]) for model in models]
-        guarantee = self._guarantee([plan.guarantee_on(X) for plan in plans], budget, rho, scores, source)
+        guarantee = self._guarantee([plan.guarantee_on(X, groups) for plan in plans], budget, rho, scores, source)
         charge = self._charge(guarantee, ledger, partition, candidates)
         with charged(charge):
             # From here on private rows are read.
             unknown, adjacency = self.estimator.unknown_labels, self.estimator.adjacency
             codes = reading.codes_of_records(rows, labels, classes, unknown, adjacency)
+            if ids is not None:
+                rows, codes = persons.rows_of_persons(rows, codes, persons.person_codes(ids), len(classes))
+                labels = classes[codes]
             held_out = _coins(len(labels), self.validation_share, source)
             training = np.flatnonzero(~held_out)
             train_rows, train_labels = take_rows(rows, training), labels[training]
@@ -328,6 +334,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             budget=budget,
             adjacency=self.estimator.adjacency,
             neighbours=inner[0].neighbours,
+            unit=inner[0].unit,
             releases=(release,),
             public_inputs=(*_union(g.public_inputs for g in inner), "the candidates of the search"),
             not_covered=(

@@ -20,8 +20,11 @@ from dppl.privacy.guarantee import Guarantee
 from dppl.privacy.names import check_name, refuse_look_alike
 from dppl.privacy.search import best_order
 from dppl.privacy.tradeoff import SMALLEST_EPSILON, gaussian_epsilon, gaussian_mu_within
+from dppl.privacy.words import PERSON
 
 _ROUTES = {"mu": ("gdp",), "rho": ("zcdp",), "epsilon": ("pure",), "epsilon, delta": ("gdp", "renyi")}
+# Whom an account is for: a record, or a person with all of their records.
+UNITS = ("record", "person")
 # A smaller share of a budget is left by rounding, and is nothing that anyone would spend.
 _REMAINDER = 1e-5
 # The part of the data set that a release came from, None for all of it, and what it cost.
@@ -41,6 +44,7 @@ class Account:
     budget: Budget
     adjacency: str
     accounting: str
+    unit: str
 
     def cost(self, guarantee: Guarantee, partition: str | None) -> dict[str, Any]:
         """Return what a release costs, if it is of a kind that this account adds up."""
@@ -56,6 +60,12 @@ class Account:
             raise ParameterError(
                 f"data set {self.dataset!r} is accounted under {self.adjacency}, but this release is private under "
                 f"{guarantee.adjacency}; costs under different relations do not add."
+            )
+        unit = unit_of(guarantee)
+        if unit != self.unit:
+            raise ParameterError(
+                f"data set {self.dataset!r} is accounted by the {self.unit}, but this release protects a {unit}; what "
+                "either costs the other is not known."
             )
         return _cost_of(guarantee)
 
@@ -156,6 +166,11 @@ class Account:
         else:
             epsilon = epsilon_at(costs, self.budget.delta, order)
         return {"epsilon": epsilon, "delta": self.budget.delta}
+
+
+def unit_of(guarantee: Guarantee) -> str:
+    """Return the unit of the accounts that take such a release."""
+    return "person" if guarantee.unit == PERSON else "record"
 
 
 def _cost_of(guarantee: Guarantee) -> dict[str, Any]:

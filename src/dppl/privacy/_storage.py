@@ -21,8 +21,8 @@ from dppl.privacy._account import Account, Paid, routes
 from dppl.privacy.budgets import budget_from_dict
 
 # `tests/privacy/before` holds a ledger of schema 1, which had no column for the routes by which accounts add up: those
-# in approximate DP then counted as "renyi" does.
-SCHEMA_VERSION = 2
+# in approximate DP then counted as "renyi" does. Until schema 2 all accounts were for single records.
+SCHEMA_VERSION = 3
 CHARGED, RELEASED = "charged", "released"
 _PATIENCE_S = 120  # how long a charge waits for others to finish theirs
 # Every transaction takes the one write lock first, so that nobody charges between its read and its write. PostgreSQL
@@ -49,6 +49,7 @@ _DATASETS = sa.Table(
     sa.Column("adjacency", sa.String(32), nullable=False),
     sa.Column("created", sa.String(40), nullable=False),
     sa.Column("accounting", sa.String(16)),
+    sa.Column("unit", sa.String(16)),
 )
 _RELEASES = sa.Table(
     "dppl_releases",
@@ -138,20 +139,23 @@ def prepare(connection: sa.Connection) -> None:
     version = connection.execute(sa.select(_SCHEMA.c.version)).scalar_one_or_none()
     if version is None:
         connection.execute(_SCHEMA.insert().values(version=SCHEMA_VERSION))
-    elif version == 1:
-        _upgrade(connection)
+    elif version < SCHEMA_VERSION:
+        _upgrade(connection, version)
     elif version != SCHEMA_VERSION:
         raise LedgerError(
             f"the ledger has schema {version}; this version of dppl knows schema {SCHEMA_VERSION}. Update dppl."
         )
 
 
-def _upgrade(connection: sa.Connection) -> None:
-    """Turn a ledger of schema 1 into one of schema 2, whose accounts add up as they did."""
-    connection.exec_driver_sql(f"ALTER TABLE {_DATASETS.name} ADD COLUMN accounting VARCHAR(16)")
-    for row in connection.execute(_DATASETS.select()).all():
-        route = routes(budget_from_dict(json.loads(row.budget)))[-1]
-        connection.execute(_DATASETS.update().where(_DATASETS.c.id == row.id).values(accounting=route))
+def _upgrade(connection: sa.Connection, version: int) -> None:
+    """Bring a ledger of an earlier schema up to date; its accounts add up as they did, and are for single records."""
+    connection.exec_driver_sql(f"ALTER TABLE {_DATASETS.name} ADD COLUMN unit VARCHAR(16)")
+    connection.execute(_DATASETS.update().values(unit="record"))
+    if version == 1:
+        connection.exec_driver_sql(f"ALTER TABLE {_DATASETS.name} ADD COLUMN accounting VARCHAR(16)")
+        for row in connection.execute(_DATASETS.select()).all():
+            route = routes(budget_from_dict(json.loads(row.budget)))[-1]
+            connection.execute(_DATASETS.update().where(_DATASETS.c.id == row.id).values(accounting=route))
     connection.execute(_SCHEMA.update().values(version=SCHEMA_VERSION))
 
 
@@ -170,7 +174,7 @@ def find(connection: sa.Connection, dataset: str) -> Account | None:
     row = _row(connection, dataset)
     if row is None:
         return None
-    return Account(row.name, budget_from_dict(json.loads(row.budget)), row.adjacency, row.accounting)
+    return Account(row.name, budget_from_dict(json.loads(row.budget)), row.adjacency, row.accounting, row.unit)
 
 
 def add_account(connection: sa.Connection, account: Account) -> None:
@@ -182,6 +186,7 @@ def add_account(connection: sa.Connection, account: Account) -> None:
             adjacency=account.adjacency,
             created=_now(),
             accounting=account.accounting,
+            unit=account.unit,
         )
     )
 

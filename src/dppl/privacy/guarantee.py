@@ -17,6 +17,7 @@ from dppl.privacy import tradeoff, words
 from dppl.privacy.accounting import cost_of_gaussian, sampled_gaussian_epsilon, sampled_gaussian_pairs
 from dppl.privacy.budgets import USUAL_DELTA, ApproxDP, Budget, budget_from_dict
 from dppl.privacy.composition import Cost, compose, covers, total_epsilon, total_mu, total_rho
+from dppl.privacy.words import RECORD
 
 Adjacency: TypeAlias = Literal["add-remove", "replace-one"]
 ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
@@ -34,11 +35,12 @@ ASSUMPTIONS = (
     "the encoder and all public inputs were made without the private records",
 )
 TUNED_ELSEWHERE = "hyper-parameters and models chosen by looking at private data"
-SEVERAL_RECORDS = "several records of one person (the guarantee weakens with their number)"
+A_CHANGED_RECORD = "a changed label or record, which counts as one removed and one added"
+SEVERAL_RECORDS = "several records of one person"
 ALWAYS_UNCOVERED = (
     TUNED_ELSEWHERE,
     "running time and memory use",
-    SEVERAL_RECORDS,
+    f"{SEVERAL_RECORDS} (the guarantee weakens with their number)",
     "other releases from the same records, whose costs add up",
     "preprocessing that was fitted on private records",
 )
@@ -193,7 +195,7 @@ class Guarantee:
     not_covered: tuple[str, ...]
     fit_for_release: bool
     neighbours: str | None = None
-    unit: str = "one record"
+    unit: str = RECORD
     ledger_entry: str | None = None
     exact: bool = True
     assumptions: tuple[str, ...] = ASSUMPTIONS

@@ -17,7 +17,7 @@ from dppl import _validate
 from dppl._html import summary
 from dppl.errors import LedgerError, ParameterError
 from dppl.privacy import _storage
-from dppl.privacy._account import Account, routes
+from dppl.privacy._account import UNITS, Account, routes
 from dppl.privacy._shown import figures, in_words, rounded_down
 from dppl.privacy._storage import CHARGED, RELEASED, SCHEMA_VERSION
 from dppl.privacy.budgets import Budget
@@ -65,6 +65,9 @@ class Ledger:
         releases showed. ``"gdp"``, the default, adds squares of mu and converts exactly, which allows the most Gaussian
         noise. ``"renyi"`` adds zCDP costs, which allows more selections of public rows, or, with searches for
         hyper-parameters among them, which have no mu, Rényi divergences at one order.
+    unit : {"record", "person"}, default=None
+        Whom the account is for; None is a record for a new data set. One for persons takes the releases of fits with
+        `groups`, and no others.
 
     Raises
     ------
@@ -76,7 +79,7 @@ class Ledger:
 
     Notes
     -----
-    **Privacy.** Unit: one record. Relation: as stated by `adjacency`. Released: nothing; the ledger holds costs and
+    **Privacy.** Unit: that of `unit`. Relation: as stated by `adjacency`. Released: nothing; the ledger holds costs and
     public parameters only. Sensitivity: none. Public inputs: everything stored. Not covered: releases made without the
     ledger, and the truth of `partition` names. Under replace-one the total holds for the narrowest relation among the
     releases: `MeanPrototypes` hides a replacement within a class only.
@@ -100,6 +103,7 @@ class Ledger:
         *,
         adjacency: Adjacency | None = None,
         accounting: str | None = None,
+        unit: str | None = None,
     ) -> None:
         check_name("dataset", dataset)
         if budget is not None and not isinstance(budget, Budget):
@@ -110,6 +114,8 @@ class Ledger:
             _validate.one_of(routes(budget), accounting=accounting)
         if adjacency is not None:
             _validate.one_of(ADJACENCIES, adjacency=adjacency)
+        if unit is not None:
+            _validate.one_of(UNITS, unit=unit)
         # Without a budget the account must be there already, and so must its file.
         self._engine = _storage.connect(path_or_url, must_exist=budget is None)
         with _storage.transaction(self._engine) as connection:
@@ -119,17 +125,22 @@ class Ledger:
                 refuse_look_alike("dataset", dataset, _storage.names(connection))
                 if budget is None:
                     raise ParameterError(f"the ledger has no data set {dataset!r}; give its total budget to open one.")
-                account = Account(dataset, budget, adjacency or "add-remove", accounting or routes(budget)[0])
+                account = Account(
+                    dataset, budget, adjacency or "add-remove", accounting or routes(budget)[0], unit or "record"
+                )
                 _storage.add_account(connection, account)
         self._account = account
         self.dataset = dataset
         self.budget, self.adjacency, self.accounting = account.budget, account.adjacency, account.accounting
+        self.unit = account.unit
         if budget not in (None, self.budget):
             raise ParameterError(f"data set {dataset!r} has the budget {self.budget!r} in this ledger; got {budget!r}.")
         if adjacency not in (None, self.adjacency):
             raise ParameterError(f"data set {dataset!r} is accounted under {self.adjacency}; got {adjacency!r}.")
         if accounting not in (None, self.accounting):
             raise ParameterError(f"data set {dataset!r} has the accounting {self.accounting!r}; got {accounting!r}.")
+        if unit not in (None, self.unit):
+            raise ParameterError(f"data set {dataset!r} is accounted by the {self.unit}; got {unit!r}.")
 
     def charge(
         self,
@@ -151,7 +162,8 @@ class Ledger:
         parameters : dict, default=None
             Public parameters, JSON-ready, for the record.
         partition : str, default=None
-            Name of a part of the data set that shares no record with parts of other names. Releases on such parts
+            Name of a part of the data set that shares no record (in an account for persons, no person) with parts of
+            other names. Releases on such parts
             cost together the maximum over parts; that they are disjoint is the caller's word.
         stepwise : bool, default=False
             Whether it pays for a training that draws in steps and may be interrupted. Then `begin_step` keeps several
@@ -168,8 +180,8 @@ class Ledger:
         BudgetError
             If the releases are accounted in (epsilon, delta) only, which no account adds up.
         ParameterError
-            If the guarantee is for another adjacency than the account, or `partition` is not a name, or a new one that
-            looks like that of another part.
+            If the guarantee is for another adjacency or unit than the account, or `partition` is not a name, or a new
+            one that looks like that of another part.
         """
         cost = self._account.cost(guarantee, partition)
         with _storage.transaction(self._engine) as connection:
@@ -288,6 +300,7 @@ class Ledger:
             "adjacency": self.adjacency,
             "budget": self.budget.to_dict(),
             "accounting": self.accounting,
+            "unit": self.unit,
             "spent": self.spent(),
             "left": self.left(),
             "releases": self.releases(),
@@ -302,7 +315,8 @@ class Ledger:
             ("left", rounded_down(book["left"], book["budget"])),
             *((f"release {release['number']}", _in_a_line(release)) for release in book["releases"]),
         ]
-        return summary(f"Ledger of {self.dataset}: {self.adjacency}, accounting {self.accounting}", rows)
+        whose = ", for persons" if self.unit == "person" else ""
+        return summary(f"Ledger of {self.dataset}: {self.adjacency}{whose}, accounting {self.accounting}", rows)
 
     def _begun(self, connection: Any, entry: LedgerEntry) -> int | None:
         if entry.run is None or entry.dataset != self.dataset:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 _COSTS = ("mu", "rho", "epsilon", "delta", "rho_per_run", "mean_runs")
 NOTHING_RELEASED = "Nothing was released from private records: the model is a function of public inputs alone."
+# Units: what one neighbour step adds or removes. And what must hold of the records, so that it is a person.
+RECORD, PERSON = "one record", "one person with all of their records"
+_HOLDS_IF = {RECORD: "one record per person", PERSON: "each person has one id"}
 NEIGHBOURS = {
     "add-remove": "two data sets are neighbours when one record is added or removed",
     "replace-one": "two data sets are neighbours when one record is replaced by another",
@@ -66,10 +69,10 @@ def in_short(guarantee: Guarantee, delta: float) -> list[tuple[str, str]]:
     if guarantee.releases:
         guess = _percent(guarantee.best_guess())
         promise = f"{views(guarantee, delta)}; a guess of membership is right in at most {guess} of cases."
-    person = "one record per person" if guarantee.unit == "one record" else guarantee.unit
+    unit = _HOLDS_IF.get(guarantee.unit, guarantee.unit)
     return [
         ("Guarantee", " ".join([*_warnings(guarantee), promise])),
-        ("Holds if", f"{'; '.join([person, *guarantee.assumptions])}."),
+        ("Holds if", f"{'; '.join([unit, *guarantee.assumptions])}."),
         ("Remember", "further fits on the same records add up; a ledger keeps account of them."),
     ]
 

@@ -51,6 +51,7 @@ def fit(
     examples: Callable[[], EmbeddingTable | None] = lambda: None,
     ledger: Ledger | None = None,
     partition: str | None = None,
+    groups: Any = None,
     watch: Watch = _unwatched,
 ) -> None:
     """Fit an estimator on embeddings that are made when their turn comes.
@@ -67,7 +68,7 @@ def fit(
         Return the public rows or None, and the private rows with their labels.
     examples : callable
         Returns the embeddings of public examples of the classes with their labels, or None.
-    ledger, partition
+    ledger, partition, groups
         As in `EmbeddingClassifier.fit`.
     watch : callable
         Opened with None while the estimator is fitted.
@@ -81,14 +82,16 @@ def fit(
     plan = None
     if estimator.classes is not None:
         plan, given = estimator.plan(dimension, **given), {}
-        if ledger is not None and plan.guarantee.releases:
-            ledger.check(plan.guarantee, partition=partition)
+        promised = plan.guarantee_on(None, groups)
+        if ledger is not None and promised.releases:
+            ledger.check(promised, partition=partition)
     if described is not None and plan is not None and not plan.guarantee.releases:
         rows, labels = EmbeddingTable.of(np.empty((0, dimension)), metadata=described.metadata), np.empty(0, np.int64)
+        groups = None if groups is None else np.empty(0, np.int64)
     else:
         rows, labels = private()
     with watch(None):
-        estimator.fit(rows, labels, **given, plan=plan, ledger=ledger, partition=partition)
+        estimator.fit(rows, labels, **given, plan=plan, ledger=ledger, partition=partition, groups=groups)
 
 
 def train(

@@ -1,0 +1,229 @@
+"""The records of a person as one row, for fits that protect persons with all of their records.
+
+What becomes of a person is a function of that person's records alone: integers are added, in any order. So one person
+more is one row more, and every mechanism keeps the sensitivity and the noise that it has for single records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl.errors import InputError, ParameterError
+from dppl.estimators import reading
+from dppl.estimators.reading import Codes
+from dppl.lattice import Lattice, RowSource
+from dppl.lattice.lattice import LARGEST, Int8
+from dppl.privacy import Guarantee
+from dppl.privacy.guarantee import A_CHANGED_RECORD, SEVERAL_RECORDS
+from dppl.privacy.words import PERSON, RECORD
+
+_NEIGHBOURS = (
+    "two data sets are neighbours when one person, with all of their records, is added or removed; a person counts as "
+    "one record, of one class"
+)
+_PUBLIC = "the number of classes that a person counts in (1)"
+_NOT_COVERED = (
+    "wrong person ids, a person with several ids, and missing ids, each of which counts as a person of its own",
+    "a changed record of a person, which counts as one person removed and one added",
+)
+_READ_ROWS = 8192
+_ADD_ROWS = 4096  # in a block, whose sums fit into 32 bits
+Int64 = NDArray[np.int64]
+
+
+def of_persons(guarantee: Guarantee) -> Guarantee:
+    """Return what a guarantee for single records says where each row is a person.
+
+    Parameters
+    ----------
+    guarantee : Guarantee
+
+    Raises
+    ------
+    ParameterError
+        If it is of another unit than a record, or not under add-remove.
+    """
+    if guarantee.adjacency != "add-remove":
+        raise ParameterError(
+            f"needs the adjacency add-remove; this fit is under {guarantee.adjacency}, in which the number of persons "
+            "would be public.",
+            parameter="groups",
+        )
+    if guarantee.unit != RECORD:
+        raise ParameterError(
+            f"is for fits that protect {RECORD}; this one protects {guarantee.unit}. Leave it out.", parameter="groups"
+        )
+    of_records = (SEVERAL_RECORDS, A_CHANGED_RECORD)
+    others = [item for item in guarantee.not_covered if not item.startswith(of_records)]
+    return replace(
+        guarantee,
+        unit=PERSON,
+        neighbours=_NEIGHBOURS,
+        public_inputs=(*guarantee.public_inputs, _PUBLIC),
+        not_covered=(*others, *_NOT_COVERED),
+    )
+
+
+def checked_ids(groups: Any, rows: RowSource) -> NDArray[Any]:
+    """Return person ids as a vector with one id per row; those that a mask leaves out are None.
+
+    Raises
+    ------
+    InputError
+        If they are not a vector, or of another length than the rows.
+    """
+    if isinstance(groups, np.ma.MaskedArray):
+        groups = _without(np.ma.getdata(groups).astype(object), np.ma.getmaskarray(groups))
+    return reading.as_labels(groups, rows, ("X", "groups"))
+
+
+def person_codes(ids: NDArray[Any]) -> Codes:
+    """Return the number of each record's person, in the order in which ids first occur.
+
+    Ids are matched one by one, as labels are: a whole number and its text name the same person. None, NaN and empty
+    texts name nobody, and each of them is a person of its own.
+
+    Parameters
+    ----------
+    ids : ndarray of shape (n_records,)
+
+    Returns
+    -------
+    ndarray of shape (n_records,), intp
+
+    Raises
+    ------
+    InputError
+        If ids cannot be compared by value. The message shows none.
+    """
+    if ids.dtype.kind in "mM":  # a list of them may hold numbers, also for those that are missing
+        ids = _without(ids.astype(np.int64).astype(object), np.isnat(ids))
+    numbers: dict[Hashable, int] = {}
+    codes = None
+    with suppress(Exception):  # raised below, without one that could quote an id
+        codes = np.array([numbers.setdefault(_key(one), len(numbers)) for one in ids.tolist()], np.intp)
+    if codes is None:
+        raise InputError("groups must be ids that can be compared by value: texts, whole numbers or the like.")
+    return codes
+
+
+def _without(ids: NDArray[Any], missing: NDArray[np.bool_]) -> NDArray[Any]:
+    """Put None in the place of ids that are missing."""
+    ids[missing] = None
+    return ids
+
+
+def _key(one: Any) -> Hashable:
+    """Return what an id is matched by; of a missing one something that equals nothing else."""
+    if one is None or (isinstance(one, str | bytes) and not one.strip()):
+        return object()
+    if getattr(type(one), "__hash__", None) in (None, object.__hash__):
+        raise TypeError("compared by identity, or not at all")
+    try:
+        missing = bool(one != one)
+    except TypeError:  # that of pandas
+        missing = True
+    if missing:
+        return object()
+    key: Hashable = reading._key(one) if isinstance(one, str | int | float | np.generic) else one
+    return key
+
+
+def rows_of_persons(source: RowSource, codes: Codes, persons: Codes, n_classes: int) -> tuple[Int8, Codes]:
+    """Reduce each person to one lattice row: the sum of their rows of one class, shrunk to the norm of one.
+
+    The class is that of most of the person's rows, and the first of several; rows that cannot be used, and those
+    without a class, do not count. A sum that is a lattice row itself stays as it is, such as that of one record;
+    another one becomes the lattice row of its direction.
+
+    Parameters
+    ----------
+    source : array, memory map, tensor or table of shape (n_records, n_features)
+        A byte for each of its numbers is held in memory.
+    codes : ndarray of shape (n_records,), intp
+        Class of each row; -1 for none.
+    persons : ndarray of shape (n_records,), intp
+        Person of each row.
+    n_classes : int
+
+    Returns
+    -------
+    rows : ndarray of shape (n_persons, n_features), int8
+        Lattice rows, which other lattices take as they do rows of floats. Persons without a row that counts have none.
+    codes : ndarray of shape (n_persons,), intp
+        Their classes.
+    """
+    lattice = Lattice(source.shape[1])
+    rows = np.empty((len(codes), lattice.dim), np.int8)
+    start = 0
+    for block in lattice.blocks(source, _READ_ROWS):
+        rows[start : start + len(block)] = block
+        start += len(block)
+    counted = np.flatnonzero((codes >= 0) & rows.any(axis=1))
+    classes, counts, order = classes_of_persons(codes[counted], persons[counted], n_classes)
+    return _added(lattice, rows, counted[order], counts), classes
+
+
+def classes_of_persons(codes: Codes, persons: Codes, n_classes: int) -> tuple[Codes, Int64, Int64]:
+    """Return the class in which each person counts, the number of their records in it, and which records these are.
+
+    Parameters
+    ----------
+    codes, persons : ndarray of shape (n_records,), intp
+        Class and person of each record that can be used.
+    n_classes : int
+
+    Returns
+    -------
+    classes : ndarray of shape (n_persons,), intp
+    counts : ndarray of shape (n_persons,), int64
+    order : ndarray of shape (n_kept,), intp
+        Records of the first person, then those of the next one, and so on.
+    """
+    pair = persons * n_classes + codes
+    pairs, counts = np.unique(pair, return_counts=True)
+    chosen = _most_frequent(*np.divmod(pairs, n_classes), counts)
+    order = np.argsort(pair, kind="stable")[np.repeat(chosen, counts)]
+    return pairs[chosen] % n_classes, counts[chosen], order
+
+
+def _most_frequent(persons: Codes, codes: Codes, counts: Int64) -> NDArray[np.bool_]:
+    """Mark one class of each person, that with most rows and the first of several; persons are sorted."""
+    ranked = np.lexsort((codes, -counts, persons))
+    chosen = np.zeros(len(persons), bool)
+    chosen[ranked[np.flatnonzero(np.diff(persons, prepend=-1))]] = True
+    return chosen
+
+
+def _added(lattice: Lattice, rows: Int8, order: Int64, counts: Int64) -> Int8:
+    """Add so many rows each, in this order, and shrink the sums."""
+    out = np.empty((len(counts), lattice.dim), np.int8)
+    places = np.repeat(np.arange(len(counts)), counts)
+    alone = counts[places] == 1
+    out[places[alone]] = rows[order[alone]]
+    order, places = order[~alone], places[~alone]
+    last, unfinished = -1, np.zeros(lattice.dim, np.int64)
+    for start in range(0, len(order), _ADD_ROWS):
+        place = places[start : start + _ADD_ROWS]
+        first = np.flatnonzero(np.diff(place, prepend=-1))
+        wide = rows[order[start : start + _ADD_ROWS]].astype(np.int32)
+        sums = np.add.reduceat(wide, first, axis=0).astype(np.int64)
+        if place[0] == last:
+            sums[0] += unfinished
+        out[place[first]] = _shrunk(lattice, sums)  # the last one again with the next block, if it goes on there
+        last, unfinished = place[-1], sums[-1]
+    return out
+
+
+def _shrunk(lattice: Lattice, sums: Int64) -> Int8:
+    """Return sums that are lattice rows as they are, and the lattice rows of the directions of all others."""
+    out = np.clip(sums, -LARGEST, LARGEST).astype(np.int8)
+    long = (lattice.transform(out) != sums).any(axis=1)
+    out[long] = lattice.transform(sums[long])
+    return out

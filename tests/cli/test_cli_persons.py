@@ -1,0 +1,122 @@
+"""`--person`: whose records these are. Ids come from the table, and go nowhere."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dppl
+from dppl.data import read_classes, read_ids
+from dppl.errors import InputError
+from dppl.privacy.words import PERSON
+
+IDS = [f"Jane-Doe-{i % 9}" if i % 10 else None for i in range(37)]
+
+
+@pytest.fixture
+def persons(task):
+    """The task as Parquet, with a column of ids, some of which are missing."""
+    table = task.folder / "train.parquet"
+    columns = {"x": pa.FixedSizeListArray.from_arrays(pa.array(task.X.ravel()), 8), "y": task.y, "patient": IDS}
+    pq.write_table(pa.table({**columns, "day": pa.array([1] * 37, pa.date32())}), table)
+    return table
+
+
+def arguments(table, task, *options):
+    return ["fit", table, "--classes", task.classes, "--out", task.out, "--mu", 1, "--person", "patient", *options]
+
+
+def test_a_seeded_fit_writes_the_bytes_of_the_python_api(persons, task, cli):
+    assert cli(*arguments(persons, task, "--seed", 3)).exit_code == 0
+    estimator = dppl.SoftmaxPrototypes(dppl.GaussianDP(1), read_classes(task.classes), random_state=3)
+    assert estimator.fit(task.X, task.y, groups=IDS).guarantee_.unit == PERSON
+    assert task.out.read_bytes() == estimator.to_bytes()
+
+
+def test_no_id_is_printed_or_kept(persons, task, cli):
+    ledger = task.folder / "ledger.db"
+    made = cli("ledger", "create", ledger, "--dataset", "wards", "--mu", 2, "--unit", "person")
+    assert "add-remove, for persons, accounting gdp" in made.stdout
+    assert "dppl fit TABLE ... --person COLUMN --ledger" in made.stdout
+    result = cli(*arguments(persons, task, "--ledger", ledger, "--dataset", "wards"))
+    shown = cli("ledger", "show", ledger)
+    assert (result.exit_code, shown.exit_code) == (0, 0)
+    assert "each person has one id" in result.stdout
+    assert "wards (add-remove, for persons, accounting gdp)" in shown.stdout
+    said = (result.stdout + result.stderr + shown.stdout).encode()
+    for content in (said, task.out.read_bytes(), ledger.read_bytes()):
+        assert b"Jane" not in content
+        assert b"patient" not in content
+
+
+def test_an_account_of_records_takes_no_persons(persons, task, cli, error_line):
+    ledger = task.folder / "ledger.db"
+    assert cli("ledger", "create", ledger, "--dataset", "wards", "--mu", 2).exit_code == 0
+    result = cli(*arguments(persons, task, "--ledger", ledger, "--dataset", "wards"))
+    assert "is accounted by the record, but this release protects a person" in error_line(result)
+    assert not task.out.exists()
+
+
+@pytest.mark.parametrize("column", ["nobody", "x", "day"])
+def test_a_wrong_column_is_named_and_its_content_is_not(column, persons, task, cli, error_line):
+    result = cli(*arguments(persons, task, "--person", column))
+    assert error_line(result).startswith("--person must name ")
+    assert "Jane" not in result.stderr
+
+
+def test_replace_one_is_refused(persons, task, cli, error_line):
+    result = cli(*arguments(persons, task, "--adjacency", "replace-one", "--method", "mean"))
+    assert "--person needs the adjacency add-remove; this fit is under replace-one" in error_line(result)
+
+
+def test_ids_of_all_kinds_are_read_as_they_are(tmp_path):
+    kinds = {
+        "numbers": pa.array([2**64 - 1, 2**64 - 2, None], pa.uint64()),
+        "categories": pa.array(["u", "v", None]).dictionary_encode(),
+        "floats": pa.array([1.0, 2.0, None]),
+        "no UTF-8": pa.array([b"\xff", b"\xfe", None]).cast(pa.binary()),
+    }
+    kinds["torn texts"] = pa.Array.from_buffers(pa.string(), 3, kinds["no UTF-8"].buffers())
+    pq.write_table(pa.table(kinds), tmp_path / "t.parquet")
+    for name in kinds:
+        first, second, missing = read_ids(tmp_path / "t.parquet", name)
+        assert missing is None
+        assert first != second
+    np.savez(tmp_path / "t.npz", ids=np.array(["u", "v"]), square=np.eye(2), objects=np.array([None], object))
+    assert read_ids(tmp_path / "t.npz", "ids").tolist() == ["u", "v"]
+    for name in ("square", "objects", "none"):
+        with pytest.raises(InputError):
+            read_ids(tmp_path / "t.npz", name)
+    np.save(tmp_path / "t.npy", np.eye(2))
+    with pytest.raises(InputError, match=r"\.npz, \.parquet"):
+        read_ids(tmp_path / "t.npy", "ids")
+
+
+def test_shards_are_read_in_order(tmp_path):
+    for number in (1, 0):
+        pq.write_table(pa.table({"patient": [f"p{number}"]}), tmp_path / f"{number}.parquet")
+    assert read_ids(tmp_path, "patient").tolist() == ["p0", "p1"]
+
+
+def test_check_tells_the_owner_how_many_records_persons_have(persons, task, cli):
+    result = cli("check", persons, "--classes", task.classes, "--person", "patient", "--json")
+    report = json.loads(result.stdout)["persons"]
+    # Four ids are missing; the others are those of nine persons.
+    assert report["n"] == report["that_count"] == 13
+    assert report["records_each"] == {"median": 3.0, "largest": 4}
+    assert sum(report["class_sizes"]) == 13
+    reduced, codes = dppl.estimators.persons.rows_of_persons(
+        task.X,
+        np.unique(task.y, return_inverse=True)[1],
+        dppl.estimators.persons.person_codes(np.array(IDS, object)),
+        3,
+    )
+    assert len(reduced) == 13
+    # The classes of a file are in its order, and those of the codes are sorted: here they are the same.
+    assert report["class_sizes"] == np.bincount(codes, minlength=3).tolist()
+    text = cli("check", persons, "--classes", task.classes, "--person", "patient").stdout
+    assert "persons         13, with 3 records in the median and 4 at most; each missing id is one" in text
+    assert f"with --person {report['records_that_count']} records of 13 persons count" in text
+    assert "Jane" not in text

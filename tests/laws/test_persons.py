@@ -1,0 +1,399 @@
+"""With person ids, a whole person more or fewer moves releases by no more than the stated sensitivity."""
+
+import contextlib
+import datetime
+import uuid
+import warnings
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import config_context
+from sklearn.model_selection import GroupKFold, cross_val_score
+
+from dppl import ApproxDP, GaussianDP, Ledger, PrivateSearch
+from dppl.errors import InputError, ParameterError, SplitterWarning
+from dppl.estimators import persons, search
+from dppl.lattice import Lattice
+from dppl.privacy.words import PERSON
+from laws.recipes import BY_NAME, CHARGED, CLASSES, DIM, FIRST, KINDS, RELATIONS, cases, each, rows
+from laws.replay import compare
+from laws.traces import messages_of, traces
+
+pytestmark = pytest.mark.slow
+# Streams of overlapping tasks protect a person in a way of their own.
+OF_PERSONS = [kind for kind in CHARGED if kind.adjacency == "add-remove" and "overlapping" not in kind.variant]
+REFUSED = [kind for kind in CHARGED if kind not in OF_PERSONS]
+MEAN = BY_NAME["MeanPrototypes add-remove"]
+
+
+@st.composite
+def whole_persons(draw, dim):
+    """Records of some persons, and all records of one more: up to 50, of any classes, among the others' anywhere."""
+    X, y, _, _ = draw(cases(dim))
+    others = draw(st.lists(st.sampled_from(["a", "b", None, 7]), min_size=len(y), max_size=len(y)))
+    n = draw(st.integers(1, 50))
+    few = np.array(draw(st.lists(rows(dim), min_size=1, max_size=3)))
+    labels = draw(st.lists(st.sampled_from([*CLASSES, "elsewhere"]), min_size=1, max_size=4))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    own = few[rng.integers(len(few), size=n)], np.array(labels, object)[rng.integers(len(labels), size=n)].tolist()
+    return (X, y, others), own, rng.permutation(len(y) + n)
+
+
+def neighbours_of(case):
+    """Return the data with and without the person, as `compare` takes them."""
+    (X, y, others), (own, labels), order = case
+    ids = [*others, *["patient"] * len(labels)]
+    more = np.concatenate([X, own])[order], [[*y, *labels][i] for i in order], {"groups": [ids[i] for i in order]}
+    return more, (X, y, {"groups": others})
+
+
+def opposite(dim, n=50):
+    """One person of many records in two classes, or nobody."""
+    own = np.tile(np.eye(dim)[:1], (n, 1)) * [[1 - 2 * (i % 2)] for i in range(n)], [CLASSES[i % 2] for i in range(n)]
+    return (np.zeros((0, dim)), [], []), own, np.arange(n)
+
+
+@each(OF_PERSONS)
+@given(data=st.data())
+@settings(max_examples=15)
+def test_with_the_same_noise_a_person_moves_releases_by_the_stated_sensitivity(kind, data):
+    budget = data.draw(st.sampled_from([None, GaussianDP(1e3)]))
+    compare(kind, *neighbours_of(data.draw(whole_persons(kind.dim))), budget, data.draw(st.integers(0, 2**32)))
+
+
+@each(OF_PERSONS)
+@given(data=st.data())
+@settings(max_examples=10)
+def test_a_person_leaves_no_other_trace(kind, data):
+    def traces_of(X, y, given):
+        return traces(lambda: kind.fit(X, y, given=given, unknown_labels="ignore"))
+
+    more, fewer = neighbours_of(data.draw(whole_persons(kind.dim)))
+    assert traces_of(*more) == traces_of(*fewer)
+
+
+@each(OF_PERSONS)
+def test_the_statement_is_for_persons_and_costs_the_same(kind):
+    X, y = kind.records()
+    alone = kind.fit(X, y).guarantee_
+    guarantee = kind.fit(X, y, given={"groups": ["p", "q"] * 6}).guarantee_
+    assert (guarantee.releases, guarantee.budget) == (alone.releases, alone.budget)
+    assert guarantee.unit == PERSON
+    assert "one person, with all of their records, is added or removed" in str(guarantee)
+    assert "several records of one person" not in str(guarantee)
+    assert "missing ids, each of which counts as a person of its own" in str(guarantee)
+    assert f"whether {PERSON} was among" in guarantee.summary()
+
+
+@each([kind for kind in OF_PERSONS if hasattr(kind.cls, "partial_fit")])
+def test_a_stream_does_not_go_on_from_persons_with_records(kind):
+    X, y = kind.records()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kind.cls, "_kept", lambda *others: contextlib.nullcontext())
+        with pytest.raises(ParameterError, match=r"other (neighbours|unit)"):
+            kind.fit(X, y, given={"groups": ["p", "q"] * 6}).partial_fit(X, y)
+
+
+@each(REFUSED)
+def test_other_relations_are_refused_before_a_record_is_read(kind):
+    X, y = kind.records()
+    with pytest.raises(ParameterError, match="groups"):
+        kind.fit(X, y, given={"groups": [object()] * len(y)})
+
+
+@each([kind for kind in OF_PERSONS if kind.variant == "" and kind.entry.name in ("MeanPrototypes", "LinearProbe")])
+def test_persons_of_one_record_are_records(kind):
+    """The lattice of these is that on which persons are added, so that the bits are the same."""
+    X, y = kind.records()
+    model, alone = kind.fit(X, y, given={"groups": range(len(y))}), kind.fit(X, y)
+    assert all((model._tensors()[name] == values).all() for name, values in alone._tensors().items())
+
+
+@each(FIRST)
+def test_persons_are_charged_to_their_own_accounts(kind, tmp_path):
+    if kind not in OF_PERSONS:
+        return
+    X, y = kind.records()
+    ids = {"groups": ["p", "q"] * 6}
+    of_persons = Ledger(tmp_path / "ledger.db", "persons", GaussianDP(9.0), unit="person")
+    of_records = Ledger(tmp_path / "ledger.db", "records", GaussianDP(9.0))
+    for account, wrong, right in ((of_persons, {}, ids), (of_records, ids, {})):
+        with pytest.raises(ParameterError, match="accounted by the"):
+            kind.fit(X, y, given=wrong | {"ledger": account})
+        assert account.releases() == []
+        kind.fit(X, y, given=right | {"ledger": account})
+        assert len(account.releases()) == 1
+
+
+# What becomes of the records of a person
+
+
+@given(data=st.data())
+@settings(max_examples=200)
+def test_a_person_is_reduced_by_their_own_records_in_any_order(data):
+    (X, y, others), (own, labels), order = data.draw(whole_persons(DIM))
+    codes_of = {name: code for code, name in enumerate(CLASSES)}
+    codes = np.array([codes_of.get(label, -1) for label in [*y, *labels]], np.intp)
+    ids = [*others, *["patient"] * len(labels)]
+
+    def reduced(which):
+        everyone = np.concatenate([X, own])[which]
+        numbers = persons.person_codes(persons.checked_ids([ids[i] for i in which], everyone))
+        found, classes = persons.rows_of_persons(everyone, codes[which], numbers, 3)
+        return sorted((code, row.tobytes()) for code, row in zip(classes.tolist(), found, strict=True))
+
+    together = reduced(order)
+    alone = [reduced(np.flatnonzero([ids[i] == one for i in range(len(ids))])) for one in {*ids} - {None}]
+    alone += [reduced(np.array([i])) for i, one in enumerate(ids) if one is None]
+    assert together == sorted(row for person in alone for row in person)
+    # No sum is longer than a lattice row, in integers.
+    norms = [int((np.frombuffer(row, np.int8).astype(np.int64) ** 2).sum()) for _, row in together]
+    assert all(norm <= Lattice(DIM).squared_norm for norm in norms)
+
+
+def reduce(X, y, ids, n_classes=3):
+    numbers = persons.person_codes(persons.checked_ids(list(ids), np.asarray(X)))
+    found, codes = persons.rows_of_persons(np.asarray(X, float), np.asarray(y, np.intp), numbers, n_classes)
+    return found.tolist(), codes.tolist()
+
+
+def test_a_person_counts_in_the_class_of_most_rows_that_can_be_used_and_the_first_of_several():
+    one, two, bad = [1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0], [np.nan] * 4
+    mapped = Lattice(4).transform([one, two]).tolist()
+    assert reduce([one, two, two], [0, 2, 2], "ppp") == ([mapped[1]], [2])
+    assert reduce([two, one], [2, 1], "pp") == ([mapped[0]], [1])
+    assert reduce([one, bad, bad], [2, 1, 1], "ppp") == ([mapped[0]], [2])
+    assert reduce([one, two, two], [2, -1, -1], "ppp") == ([mapped[0]], [2])
+    assert reduce([bad, two], [0, -1], "pp") == ([], [])
+    assert reduce([one, two], [0, 1], "pq") == (mapped, [0, 1])
+
+
+def test_a_sum_keeps_its_direction_and_is_shrunk_only_where_it_is_too_long():
+    one, two = np.eye(16)[:2]
+    lattice = Lattice(16)
+    assert reduce([one + two] * 40, [0] * 40, "p" * 40) == (lattice.transform([one + two]).tolist(), [0])
+    (row,), _ = reduce([one, two], [0, 0], "pp")
+    assert row[0] == row[1] > 80
+    assert reduce([one, -one], [0, 0], "pp") == ([[0] * 16], [0])
+    rng = np.random.default_rng(0)
+    many = rng.normal(size=(20_000, 16)) + 3 * one  # more than a block, beside a person of one record
+    total = lattice.transform(many).sum(axis=0, dtype=np.int64)
+    found, _ = reduce([two, *many, two], [0] * 20_002, ["q", *["p"] * 20_000, "r"])
+    assert found == [lattice.transform([two])[0].tolist(), lattice.transform(total[None])[0].tolist(), found[0]]
+
+
+class Named:
+    """An id that shows itself wherever it can, and equals nothing by value."""
+
+    def __repr__(self):
+        return "Jane Doe"
+
+
+class Unknown:
+    """What pandas has for a missing value: no comparison with it is true or false."""
+
+    def __ne__(self, other):
+        return self
+
+    def __hash__(self):
+        return 0
+
+    def __bool__(self):
+        raise TypeError
+
+
+class Shouting(Named):
+    def __eq__(self, other):
+        raise ValueError("Jane Doe")
+
+    def __hash__(self):
+        raise ValueError("Jane Doe")
+
+
+def test_ids_of_all_kinds_are_matched_one_by_one():
+    def numbers(ids):
+        return persons.person_codes(persons.checked_ids(ids, np.zeros((len(ids), 1)))).tolist()
+
+    missing = [None, np.nan, float("nan"), "", " ", b"", Unknown(), np.datetime64("NaT"), np.float32("nan")]
+    assert len(set(numbers(missing * 2))) == 2 * len(missing)
+    assert numbers([1, 1.0, "1", np.int8(1), np.float32(1)]) == [0] * 5
+    assert numbers(["a", "A", "a ", True, 1]) == [0, 1, 2, 3, 4]
+    same = uuid.UUID(int=5)
+    assert numbers([same, uuid.UUID(int=5), (1, "a"), (1, "a"), b"x", b"x"]) == [0, 0, 1, 1, 2, 2]
+    days = [datetime.date(2020, 1, day) for day in (1, 2, 1)]
+    for ids in (days, np.array(days, "M8[D]"), np.array(days, "M8[ns]")):
+        assert numbers(ids) == [0, 1, 0]
+    for kind in (pa.array, np.array, tuple):
+        assert numbers(kind(["u", "v", "u"])) == [0, 1, 0]
+    assert numbers([2**60, 2**60 + 1, None]) == [0, 1, 2]
+    assert numbers(np.array([2**63, 2**63 + 1, 2**63], np.uint64)) == [0, 1, 0]
+    assert numbers(pa.chunked_array([["u"], ["v", None, None]])) == [0, 1, 2, 3]
+    assert numbers(np.ma.array([1, 1, 2, 2], mask=[0, 0, 1, 1])) == [0, 0, 1, 2]
+    assert numbers(np.array(["NaT", "NaT"], "M8[s]")) == [0, 1]
+
+
+WRONG_IDS = {
+    "objects without a value": lambda n: [Named() for _ in range(n)],
+    "objects that raise": lambda n: [Shouting() for _ in range(n)],
+    "lists": lambda n: [["Jane Doe"] for _ in range(n)],
+    "too few": lambda n: ["Jane Doe"] * (n - 1),
+    "too many": lambda n: ["Jane Doe"] * (n + 1),
+    "two columns": lambda n: np.full((n, 2), "Jane Doe"),
+    "one": lambda n: "Jane Doe",
+}
+
+
+def check_shows_no_id(name):
+    X, y = MEAN.records()
+    with pytest.raises(InputError) as caught:
+        MEAN.fit(X, y, given={"groups": WRONG_IDS[name](len(y))})
+    assert "Jane" not in "".join(messages_of(caught.value))
+
+
+@pytest.mark.parametrize("name", WRONG_IDS)
+def test_errors_show_no_id(name):
+    check_shows_no_id(name)
+
+
+def test_an_id_in_a_message_is_noticed(monkeypatch):
+    def showing(ids):
+        raise InputError(f"groups must be texts; got {ids[0]}")
+
+    monkeypatch.setattr(persons, "person_codes", showing)
+    with pytest.raises(AssertionError):
+        check_shows_no_id("objects without a value")
+
+
+@each([kind for kind in RELATIONS if kind in OF_PERSONS])
+def test_no_id_is_in_a_model_or_its_ledger(kind, tmp_path):
+    X, y = kind.records()
+    account = Ledger(tmp_path / "ledger.db", "wards", GaussianDP(9.0), unit="person")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = kind.fit(X, y, given={"groups": ["Jane Doe", "John Roe"] * 6, "ledger": account})
+    for content in (model.to_bytes(), (tmp_path / "ledger.db").read_bytes(), repr(vars(model)).encode()):
+        assert not any(name in content for name in (b"Jane", b"Roe"))
+
+
+# Planted faults: whatever lets a person count more than once, or by the data of others
+
+
+def cap_after_the_sum(patch):
+    """Take the records as they are: a cap on what comes out does not bound what a person put in."""
+    patch.setattr(persons, "rows_of_persons", lambda rows, codes, numbers, n: (np.asarray(rows), codes))
+
+
+def shrink_nothing(patch):
+    """Let sums into the fit as integers; those of one person are as long as they are many."""
+
+    def transform(self, X):
+        whole = np.asarray(X)
+        return whole.clip(-127, 127).astype(np.int8) if whole.dtype.kind == "i" else TRANSFORM(self, whole)
+
+    patch.setattr(Lattice, "transform", transform)
+
+
+def keep_every_class(patch):
+    patch.setattr(persons, "_most_frequent", lambda numbers, codes, counts: np.ones(len(codes), bool))
+
+
+def choose_the_class_by_everyone(patch):
+    """Keep the class that most records of all persons have."""
+
+    def chosen(numbers, codes, counts):
+        sizes = np.bincount(codes, counts, minlength=3)
+        ranked = np.lexsort((codes, -sizes[codes], numbers))
+        kept = np.zeros(len(numbers), bool)
+        kept[ranked[np.flatnonzero(np.diff(numbers, prepend=-1))]] = True
+        return kept
+
+    patch.setattr(persons, "_most_frequent", chosen)
+
+
+def shrink_by_everyone(patch):
+    """Scale all sums by the longest of them."""
+
+    def shrunk(lattice, sums):
+        return (sums * 63 // max(1, int(np.abs(sums).max(initial=0)))).astype(np.int8)
+
+    patch.setattr(persons, "_shrunk", shrunk)
+
+
+TRANSFORM = Lattice.transform
+X1, X2 = np.eye(DIM)[:2]
+# Others whose class, or row, depends on whether the person is there.
+TIED = (np.array([X1, -X1]), ["a", "b"], ["u", "u"])
+PAIR = (np.array([X1, X1]), ["a", "a"], ["u", "u"])
+NINE = np.tile(X2, (9, 1)), ["b"] * 9
+FAULTS = [
+    *((cap_after_the_sum, kind, opposite(kind.dim)) for kind in OF_PERSONS),
+    # One task of a tree pays for several nodes, which hides a second row.
+    *((keep_every_class, kind, opposite(kind.dim)) for kind in OF_PERSONS if kind.variant != "by a tree"),
+    (choose_the_class_by_everyone, MEAN, (TIED, NINE, np.arange(11))),
+    (shrink_by_everyone, MEAN, (PAIR, NINE, np.arange(11))),
+]
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "case"), FAULTS, ids=[f"{fault.__name__} of {kind}" for fault, kind, _ in FAULTS]
+)
+def test_the_replay_notices(fault, kind, case, monkeypatch):
+    compare(kind, *neighbours_of(case))
+    fault(monkeypatch)
+    with pytest.raises(AssertionError):
+        compare(kind, *neighbours_of(case))
+
+
+# A search
+
+
+def searched(X, y, given, seed=0):
+    estimator = MEAN.make(ApproxDP(1.0, 1e-6), random_state=None, unknown_labels="ignore")
+    return PrivateSearch(estimator, {"rotation": [1, 2]}, mean_runs=2, random_state=seed).fit(X, y, **given)
+
+
+@given(data=st.data())
+@settings(max_examples=20)
+def test_a_person_leaves_no_other_trace_in_a_search(data):
+    more, fewer = neighbours_of(data.draw(whole_persons(DIM)))
+    assert traces(lambda: searched(*more)) == traces(lambda: searched(*fewer))
+
+
+def test_a_search_tosses_one_coin_a_person(monkeypatch):
+    tossed, whole = [], search._coins
+    monkeypatch.setattr(search, "_coins", lambda n, *others: tossed.append(n) or whole(n, *others))
+    X, y = MEAN.records(40)
+    model = searched(X, y, {"groups": [f"person {i // 8}" for i in range(40)]})
+    assert tossed == [5]
+    assert (model.guarantee_.unit, model.best_estimator_.guarantee_.unit) == (PERSON, PERSON)
+    assert searched(X, y, {}).guarantee_.unit == "one record"
+    assert tossed == [5, 40]
+
+
+# Beside fit
+
+
+def test_samples_are_of_persons_as_well():
+    (kind,) = (kind for kind in KINDS if kind.recipe.sampled)
+    X, y = kind.records()
+    guarantee = kind.fit(X, y, given={"groups": ["p", "q"] * 6}).guarantee_
+    assert guarantee.unit == PERSON
+    assert guarantee.releases == kind.fit(X, y).guarantee_.releases
+
+
+def test_scikit_learn_routes_persons_to_fit_and_to_splits(monkeypatch):
+    X, y = MEAN.records(60)
+    ids = np.array([f"person {i // 4}" for i in range(60)])
+    seen, whole = [], persons.checked_ids
+    monkeypatch.setattr(persons, "checked_ids", lambda groups, rows: seen.append(set(groups)) or whole(groups, rows))
+    estimator = MEAN.make(GaussianDP(3.0))
+    with config_context(enable_metadata_routing=True):
+        estimator.set_fit_request(groups=True)
+        with pytest.warns(SplitterWarning):
+            scores = cross_val_score(estimator, X, y, cv=GroupKFold(3), params={"groups": ids}, error_score="raise")
+    assert len(scores) == len(seen) == 3
+    assert [len(groups) for groups in seen] == [10, 10, 10]
+    assert not set.intersection(*seen)
