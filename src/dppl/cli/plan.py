@@ -21,7 +21,12 @@ from dppl.experiments.plan_figure import SUFFIXES, save_plan
 from dppl.planning import BudgetPlan, plan_budget
 
 _Classes = Annotated[str, option("N|FILE", "How many classes, or the public list of them.", DATA)]
-_Records = Annotated[int, option("N", "A guess of the number of records (of persons, for `dppl fit --person`), never their count.", DATA, min=1)]
+_Records = Annotated[
+    int,
+    option(
+        "N", "A guess of the number of records (of persons, for `dppl fit --person`), never their count.", DATA, min=1
+    ),
+]
 _Smallest = Annotated[
     int | None, option("N", "A guess of the records of the rarest class. Default: all classes alike.", DATA, min=1)
 ]
