@@ -108,11 +108,10 @@ def test_an_array_that_is_gone_is_forgotten(rows):
 
 
 def test_another_object_of_the_same_identity_starts_anew(rows):
-    old = repeats._fits_on(rows)
-    old.guarantees.append("of an array that is gone")
     other = np.ones(3)
-    repeats._FITS[id(rows)] = repeats._Fits(weakref.ref(other))
+    repeats._FITS[id(rows)] = repeats._Fits(weakref.ref(other), ["of another array"])
     assert repeats._fits_on(rows).guarantees == []
+    assert repeats._fits_on(rows).of() is rows
 
 
 def test_lists_cannot_be_followed(rows):
