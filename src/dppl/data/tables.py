@@ -25,7 +25,7 @@ from dppl._fingerprint import same_encoder
 from dppl.data._reading import Array, by_suffix, check_not_empty, check_rows, converting, load_npy, type_name
 from dppl.data.labels import LABEL_READERS, AnyPath, as_labels
 from dppl.errors import InputError, ParameterError
-from dppl.estimators.reading import characters_only
+from dppl.estimators.persons import texts_apart
 
 __all__ = ["EmbeddingTable", "read_ids", "read_table"]
 
@@ -321,7 +321,7 @@ def _array_ids(path: Path, name: str) -> list[Any]:
             f"{ids.ndim} dimensions of {type_name(ids)}; name another.",
             parameter="groups",
         )
-    return list(characters_only(ids) if ids.dtype.kind == "U" else ids)
+    return list(texts_apart(ids))
 
 
 def _column_ids(path: Path, name: str) -> list[Any]:
