@@ -10,6 +10,7 @@ import pytest
 import dppl
 from dppl.data import read_classes, read_ids
 from dppl.errors import InputError
+from dppl.estimators.persons import person_codes
 from dppl.privacy.words import PERSON
 
 IDS = [f"Jane-Doe-{i % 9}" if i % 10 else None for i in range(37)]
@@ -86,6 +87,10 @@ def test_ids_of_all_kinds_are_read_as_they_are(tmp_path):
         assert first != second
     np.savez(tmp_path / "t.npz", ids=np.array(["u", "v"]), square=np.eye(2), objects=np.array([None], object))
     assert read_ids(tmp_path / "t.npz", "ids").tolist() == ["u", "v"]
+    # Fits take ids that are bytes, as npz files hold them, for different persons.
+    np.savez(tmp_path / "b.npz", ids=np.array([b"u", b"v", b"u"]), torn=np.array(["u\ud800", "u\ud801", "u\ud800"]))
+    for name in ("ids", "torn"):
+        assert person_codes(read_ids(tmp_path / "b.npz", name)).tolist() == [0, 1, 0]
     for name in ("square", "objects", "none"):
         with pytest.raises(InputError):
             read_ids(tmp_path / "t.npz", name)
@@ -98,6 +103,9 @@ def test_shards_are_read_in_order(tmp_path):
     for number in (1, 0):
         pq.write_table(pa.table({"patient": [f"p{number}"]}), tmp_path / f"{number}.parquet")
     assert read_ids(tmp_path, "patient").tolist() == ["p0", "p1"]
+    pq.write_table(pa.table({"patient": [b"p1"]}), tmp_path / "2.parquet")  # not the p1 above
+    with pytest.raises(InputError, match="texts or bytes in all shards"):
+        read_ids(tmp_path, "patient")
 
 
 def test_check_tells_the_owner_how_many_records_persons_have(persons, task, cli):

@@ -291,11 +291,14 @@ def read_ids(path: AnyPath, column: str) -> Array:
     Raises
     ------
     InputError
-        If there is no such array or column, or it is of another type. The message shows no id.
+        If there is no such array or column, it is of another type, or of bytes in some shards only. The message shows
+        no id.
     """
     source = Path(path)
     if _is_folder(source):
         ids = [one for file in _shards(source) for one in _column_ids(file, column)]
+        if len({isinstance(one, bytes) for one in ids if one is not None}) > 1:
+            raise InputError(f"must be texts or bytes in all shards of {path}; write one schema.", parameter="groups")
     else:
         check_not_empty(source)
         ids = by_suffix(source, {".npz": _array_ids, ".parquet": _column_ids}, "a table with ids of persons")(

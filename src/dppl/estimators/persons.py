@@ -6,7 +6,7 @@ more is one row more, and every mechanism keeps the sensitivity and the noise th
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -20,7 +20,7 @@ from dppl.estimators.reading import Codes
 from dppl.lattice import Lattice, RowSource
 from dppl.lattice.lattice import LARGEST, Int8
 from dppl.privacy import Guarantee
-from dppl.privacy.guarantee import A_CHANGED_RECORD, SEVERAL_RECORDS
+from dppl.privacy.guarantee import A_CHANGED_RECORD, OTHER_RELEASES, SEVERAL_RECORDS
 from dppl.privacy.words import PERSON, RECORD
 
 _NEIGHBOURS = (
@@ -31,6 +31,8 @@ _PUBLIC = "the number of classes that a person counts in (1)"
 _NOT_COVERED = (
     "wrong person ids, a person with several ids, and missing ids, each of which counts as a person of its own",
     "a changed record of a person, which counts as one person removed and one added",
+    "other releases from records of the same persons, here or in other data sets, whose costs add up",
+    "whether the fit stopped at an id that cannot be compared by value",
 )
 _NO_IDS = "groups must be ids that can be compared by value: texts, whole numbers or the like."
 _READ_ROWS = 8192
@@ -60,7 +62,7 @@ def of_persons(guarantee: Guarantee) -> Guarantee:
         raise ParameterError(
             f"is for fits that protect {RECORD}; this one protects {guarantee.unit}. Leave it out.", parameter="groups"
         )
-    of_records = (SEVERAL_RECORDS, A_CHANGED_RECORD)
+    of_records = (SEVERAL_RECORDS, A_CHANGED_RECORD, OTHER_RELEASES)
     others = [item for item in guarantee.not_covered if not item.startswith(of_records)]
     return replace(
         guarantee,
@@ -185,6 +187,7 @@ def _plain(one: Any) -> Any:
         one = one.as_py()
     if isinstance(one, bool):
         return one
+    values: tuple[tuple[type, Callable[[Any], Any]], ...]
     values = ((str, str.__str__), (int, int.__int__), (float, float.__float__))
     return next((value(one) for kind, value in values if isinstance(one, kind)), one)
 

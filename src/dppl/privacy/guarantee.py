@@ -37,11 +37,12 @@ ASSUMPTIONS = (
 TUNED_ELSEWHERE = "hyper-parameters and models chosen by looking at private data"
 A_CHANGED_RECORD = "a changed label or record, which counts as one removed and one added"
 SEVERAL_RECORDS = "several records of one person"
+OTHER_RELEASES = "other releases from the same records, whose costs add up"
 ALWAYS_UNCOVERED = (
     TUNED_ELSEWHERE,
     "running time and memory use",
     f"{SEVERAL_RECORDS} (the guarantee weakens with their number)",
-    "other releases from the same records, whose costs add up",
+    OTHER_RELEASES,
     "preprocessing that was fitted on private records",
 )
 
@@ -216,9 +217,7 @@ class Guarantee:
                 "cannot charge it. Release without sampling to keep an account."
             )
         unit = PERSON if self.unit == PERSON else RECORD  # as accounts tell them apart
-        return [
-            replace(Cost.from_dict(release.cost), adjacency=self.adjacency, unit=unit) for release in self.releases
-        ]
+        return [replace(Cost.from_dict(release.cost), adjacency=self.adjacency, unit=unit) for release in self.releases]
 
     @property
     def mu(self) -> float | None:
