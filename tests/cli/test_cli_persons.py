@@ -128,3 +128,15 @@ def test_check_tells_the_owner_how_many_records_persons_have(persons, task, cli)
     assert "persons         13, with 3 records in the median and 4 at most; each missing id is one" in text
     assert f"with --person {report['records_that_count']} records of 13 persons count" in text
     assert "Jane" not in text
+
+
+def test_check_counts_persons_as_a_fit_does(tmp_path, cli):
+    """One person is in both classes equally often, and each of the others has many records."""
+    np.savez(tmp_path / "t.npz", x=np.eye(8)[[0, 1] * 40], y=["b", "a"] * 40, p=[0, 0, *np.repeat(range(1, 4), 26)])
+    (tmp_path / "c.txt").write_text("b\na\n")
+    given = ("check", tmp_path / "t.npz", "--classes", tmp_path / "c.txt", "--mu", "0.5", "--json")
+    records, persons = (json.loads(cli(*given, *more).stdout) for more in ((), ("--person", "p")))
+    assert persons["persons"]["class_sizes"] == [0, 4]  # of several classes the first one in sorted order
+    found = [[one["recall"] for one in report["labels"]["class_sizes"]] for report in (records, persons)]
+    assert found[0] != found[1]
+    assert [one["n"] for one in persons["labels"]["class_sizes"]] == [40, 40]

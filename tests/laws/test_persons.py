@@ -132,6 +132,11 @@ def test_persons_are_charged_to_their_own_accounts(kind, tmp_path):
         assert len(account.releases()) == 1
 
 
+def test_an_account_that_no_release_fits_is_not_opened(tmp_path):
+    with pytest.raises(ParameterError, match="needs the adjacency add-remove"):
+        Ledger(tmp_path / "ledger.db", "wards", GaussianDP(9.0), adjacency="replace-one", unit="person")
+
+
 # What becomes of the records of a person
 
 
