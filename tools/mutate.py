@@ -94,8 +94,8 @@ MUTANTS = (
     Mutant(
         name="check-plans-the-classes-in-another-order",
         file="cli/check.py",
-        old='[entry["n"] for entry in labels["class_sizes"]], n_features',
-        new='sorted(entry["n"] for entry in labels["class_sizes"]), n_features',
+        old='sizes = [entry["n"] for entry in labels["class_sizes"]]',
+        new='sizes = sorted(entry["n"] for entry in labels["class_sizes"])',
         tests=("tests/cli/test_cli_plan.py",),
         keyword="check",
     ),
@@ -865,7 +865,7 @@ MUTANTS = (
     Mutant(
         name="records-give-all-labels-one-type",
         file="estimators/reading.py",
-        old='labels = np.asarray(y) if hasattr(y, "dtype") or hasattr(y, "__array__") else _as_objects(y)',
+        old='labels = np.asarray(y) if hasattr(y, "dtype") or hasattr(y, "__array__") else _as_objects(y, names[1])',
         new="labels = np.asarray(y)",
         tests=("tests/laws/test_labels.py",),
         keyword="odd_label",
@@ -1025,8 +1025,8 @@ MUTANTS = (
     Mutant(
         name="persons-are-shown-by-the-error-of-their-id",
         file="estimators/persons.py",
-        old="with suppress(Exception):",
-        new="with suppress(TypeError):",
+        old="    codes = None\n    with suppress(Exception):",
+        new="    codes = None\n    with suppress(TypeError):",
         tests=("tests/laws/test_persons.py",),
         keyword="errors_show_no_id",
     ),
