@@ -10,6 +10,7 @@ import pytest
 import dppl
 from dppl.data import read_classes, read_ids
 from dppl.errors import InputError
+from dppl.estimators.persons import person_codes
 from dppl.privacy.words import PERSON
 
 IDS = [f"Jane-Doe-{i % 9}" if i % 10 else None for i in range(37)]
@@ -86,6 +87,10 @@ def test_ids_of_all_kinds_are_read_as_they_are(tmp_path):
         assert first != second
     np.savez(tmp_path / "t.npz", ids=np.array(["u", "v"]), square=np.eye(2), objects=np.array([None], object))
     assert read_ids(tmp_path / "t.npz", "ids").tolist() == ["u", "v"]
+    # Fits take ids that are bytes, as npz files hold them, for different persons.
+    np.savez(tmp_path / "b.npz", ids=np.array([b"u", b"v", b"u"]), torn=np.array(["u\ud800", "u\ud801", "u\ud800"]))
+    for name in ("ids", "torn"):
+        assert person_codes(read_ids(tmp_path / "b.npz", name)).tolist() == [0, 1, 0]
     for name in ("square", "objects", "none"):
         with pytest.raises(InputError):
             read_ids(tmp_path / "t.npz", name)
@@ -98,6 +103,9 @@ def test_shards_are_read_in_order(tmp_path):
     for number in (1, 0):
         pq.write_table(pa.table({"patient": [f"p{number}"]}), tmp_path / f"{number}.parquet")
     assert read_ids(tmp_path, "patient").tolist() == ["p0", "p1"]
+    pq.write_table(pa.table({"patient": [b"p1"]}), tmp_path / "2.parquet")  # not the p1 above
+    with pytest.raises(InputError, match="texts or bytes in all shards"):
+        read_ids(tmp_path, "patient")
 
 
 def test_check_tells_the_owner_how_many_records_persons_have(persons, task, cli):
@@ -120,3 +128,15 @@ def test_check_tells_the_owner_how_many_records_persons_have(persons, task, cli)
     assert "persons         13, with 3 records in the median and 4 at most; each missing id is one" in text
     assert f"with --person {report['records_that_count']} records of 13 persons count" in text
     assert "Jane" not in text
+
+
+def test_check_counts_persons_as_a_fit_does(tmp_path, cli):
+    """One person is in both classes equally often, and each of the others has many records."""
+    np.savez(tmp_path / "t.npz", x=np.eye(8)[[0, 1] * 40], y=["b", "a"] * 40, p=[0, 0, *np.repeat(range(1, 4), 26)])
+    (tmp_path / "c.txt").write_text("b\na\n")
+    given = ("check", tmp_path / "t.npz", "--classes", tmp_path / "c.txt", "--mu", "0.5", "--json")
+    records, persons = (json.loads(cli(*given, *more).stdout) for more in ((), ("--person", "p")))
+    assert persons["persons"]["class_sizes"] == [0, 4]  # of several classes the first one in sorted order
+    found = [[one["recall"] for one in report["labels"]["class_sizes"]] for report in (records, persons)]
+    assert found[0] != found[1]
+    assert [one["n"] for one in persons["labels"]["class_sizes"]] == [40, 40]

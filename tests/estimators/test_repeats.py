@@ -78,6 +78,16 @@ def test_a_cost_without_a_sum_is_said_to_have_none(rows):
     assert "what each of their guarantees states, added up" in text
 
 
+@pytest.mark.parametrize("budget", [GaussianDP(0.3), ZCDP(0.1), dppl.ApproxDP(1.0, 1e-6)])
+@pytest.mark.parametrize("second", [{"groups": Y}, {"adjacency": "replace-one"}])
+def test_costs_of_other_units_and_relations_are_not_added(budget, second, rows):
+    groups = second.get("groups")
+    other = {} if groups is not None else second
+    _, (text,) = told(lambda: make(budget).fit(rows, Y), lambda: make(budget, **other).fit(rows, Y, groups=groups))
+    assert "which are for different units or relations and do not add up" in text
+    assert not any(figure in text for figure in ("mu = ", "rho = ", "epsilon = "))
+
+
 def _public(rows):
     return dppl.PublicPrototypes(PureDP(1.0), [0, 1]).fit(rows, Y, np.eye(4))
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import enum
 import uuid
 import warnings
 
@@ -85,6 +86,9 @@ def test_the_statement_is_for_persons_and_costs_the_same(kind):
     assert "one person, with all of their records, is added or removed" in str(guarantee)
     assert "several records of one person" not in str(guarantee)
     assert "missing ids, each of which counts as a person of its own" in str(guarantee)
+    assert "other releases from records of the same persons, here or in other data sets" in str(guarantee)
+    assert "other releases from the same records" not in str(guarantee)
+    assert "further fits on records of the same persons add up" in str(guarantee.in_short())
     assert f"whether {PERSON} was among" in guarantee.summary()
 
 
@@ -126,6 +130,11 @@ def test_persons_are_charged_to_their_own_accounts(kind, tmp_path):
         assert account.releases() == []
         kind.fit(X, y, given=right | {"ledger": account})
         assert len(account.releases()) == 1
+
+
+def test_an_account_that_no_release_fits_is_not_opened(tmp_path):
+    with pytest.raises(ParameterError, match="needs the adjacency add-remove"):
+        Ledger(tmp_path / "ledger.db", "wards", GaussianDP(9.0), adjacency="replace-one", unit="person")
 
 
 # What becomes of the records of a person
@@ -235,6 +244,75 @@ def test_ids_of_all_kinds_are_matched_one_by_one():
     assert numbers(np.array(["NaT", "NaT"], "M8[s]")) == [0, 1]
 
 
+class Text(str):
+    """A text of a type of its own."""
+
+
+class Ward(enum.IntEnum):
+    NORTH, SOUTH = 1, 2
+
+
+class Frame:
+    """A column as frames have it: NumPy makes floats of its integers where one is missing."""
+
+    dtype = "Int64"
+
+    def __init__(self, *items):
+        self.items = items
+
+    def astype(self, kind):
+        assert kind is object
+        return self
+
+    def to_list(self):
+        return list(self.items)
+
+    def __len__(self):
+        return len(self.items)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.items, float)
+
+
+LONG = [2**60, 2**60 + 1, None]
+# Two persons each, and perhaps somebody without an id.
+APART = {
+    "NumPy's bytes": lambda: list(np.array([b"u", b"v"])),
+    "an array of bytes": lambda: np.array([b"u", b"v"]),
+    "texts by type": lambda: [Text("u"), Text("v")],
+    "an enumeration": lambda: list(Ward),
+    "long floats": lambda: np.array([1.5, 2.5], np.longdouble),
+    "days": lambda: list(np.array(["2020-01-01", "2020-01-02"], "M8[D]")),
+    "complex": lambda: list(np.array([1j, 2j], np.complex64)),
+    "pairs": lambda: list(np.array([(1, 2), (1, 3)], "i4,i4")),
+    "bytes of NumPy": lambda: list(np.array([b"u", b"v"], "V1")),
+    "integers of Arrow": lambda: pa.array(LONG),
+    "chunks of Arrow": lambda: pa.chunked_array([LONG[:1], LONG[1:]]),
+    "categories of Arrow": lambda: pa.array(LONG).dictionary_encode(),
+    "nanoseconds of Arrow": lambda: pa.array([1, 2, None], pa.timestamp("ns")),
+    "items of Arrow": lambda: [*pa.array([1, 2, None]), pa.scalar(None)],
+    "a column of a frame": lambda: Frame(*LONG),
+    "masked items": lambda: [1, 2, np.ma.masked, np.ma.masked],
+    "torn texts": lambda: np.array(["u\udcff", "u\udcfe"]),
+    "no texts": lambda: np.array([0x110000, 0x110001], np.uint32).view("U1"),
+    "no texts, masked": lambda: np.ma.array(np.array([0x110000, 0x110001], np.uint32).view("U1"), mask=[0, 0]),
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_persons_of_other_ids_stay_apart(name):
+    """Were two persons one, a third whose id is missing or alike would change the row of both."""
+    ids = APART[name]()
+    found = persons.person_codes(persons.checked_ids(ids, np.zeros((len(ids), 1))))
+    assert found.tolist() == list(range(len(found)))
+
+
+def test_equal_ids_of_other_types_are_one_person():
+    same = [[Text("u"), "u", np.str_("u")], [Ward.NORTH, 1, "1", pa.scalar(1)], [b"u", np.bytes_(b"u")]]
+    for ids in same:
+        assert set(persons.person_codes(persons.checked_ids(ids, np.zeros((len(ids), 1)))).tolist()) == {0}
+
+
 WRONG_IDS = {
     "objects without a value": lambda n: [Named() for _ in range(n)],
     "objects that raise": lambda n: [Shouting() for _ in range(n)],
@@ -243,6 +321,7 @@ WRONG_IDS = {
     "too many": lambda n: ["Jane Doe"] * (n + 1),
     "two columns": lambda n: np.full((n, 2), "Jane Doe"),
     "one": lambda n: "Jane Doe",
+    "a column that raises": lambda n: pa.Array.from_buffers(pa.string(), 2, pa.array([b"Jane \xff", b"Doe"]).buffers()),
 }
 
 

@@ -19,7 +19,7 @@ from dppl.mechanisms import CoinPress, ExponentialMechanism, RoundedGaussian
 from dppl.privacy import Cost, Guarantee, compose, composition
 from dppl.privacy.accounting import cost_of_gaussian, epsilon_at_order, epsilon_of_zcdp, zcdp_within
 from dppl.privacy.budgets import rounded_up
-from dppl.privacy.composition import covers, split, total_epsilon, total_mu, total_rho
+from dppl.privacy.composition import covers, split, total_budget, total_epsilon, total_mu, total_rho
 from dppl.privacy.tradeoff import gaussian_epsilon
 
 
@@ -183,6 +183,16 @@ def test_guarantees_under_different_relations_are_not_composed():
         twice = compose([*one.costs(), *one.costs()], 1e-6)
         assert twice.epsilon == pytest.approx(compose([noise(2)], 1e-6).epsilon)
         assert compose([*one.costs(), Cost.from_dict(one.releases[0].cost)], 1e-6) == twice
+
+
+def test_costs_to_records_and_to_persons_are_not_composed():
+    model = dppl.MeanPrototypes(GaussianDP(1.0), classes=[0, 1], random_state=0)
+    X, y = np.eye(3), [0, 1, 0]
+    of_records, of_persons = (model.fit(X, y, **ids).guarantee_.costs() for ids in ({}, {"groups": [1, 1, 2]}))
+    for together in (lambda costs: compose(costs, 1e-6), lambda costs: total_budget(GaussianDP(9.0), costs)):
+        with pytest.raises(ParameterError, match="to one person with all of their records and to one record"):
+            together([*of_records, *of_persons])
+        assert together([*of_persons, *of_persons]) == together([*of_records, *of_records])
 
 
 def test_what_composes_is_a_list_of_costs():

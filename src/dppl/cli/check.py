@@ -99,7 +99,8 @@ def check(
             report, found = source_report(source)
     report["labels"] = None if found is None else _labels_report(found, class_list)
     if budget is not None and report["labels"] is not None:
-        _add_expectations(report["labels"], budget, report["dimension"])
+        counted = report["persons"]["class_sizes"] if person is not None else None
+        _add_expectations(report["labels"], budget, report["dimension"], counted)
     typer.echo(WARNING, err=as_json)
     if as_json:
         print_json({"for_the_owner_only": WARNING, **report})
@@ -140,7 +141,8 @@ def _persons_report(table: EmbeddingTable, groups: NDArray[Any], classes: NDArra
     """Say how many records persons have, and what a fit with --person keeps of them."""
     persons = person_codes(checked_ids(groups, table))
     labels = np.empty(len(persons), object) if table.y is None else table.y
-    codes = class_codes(labels, classes, "ignore")
+    ordered, places = np.unique(classes, return_inverse=True)  # as a fit has them, for persons of several classes
+    codes = class_codes(labels, ordered, "ignore")
     counted = np.flatnonzero(usable_rows(table) & (codes >= 0))
     found, kept, _ = classes_of_persons(codes[counted], persons[counted], len(classes))
     each = np.bincount(persons)
@@ -151,7 +153,7 @@ def _persons_report(table: EmbeddingTable, groups: NDArray[Any], classes: NDArra
         "in_several_classes": int((np.bincount(several) > 1).sum()),
         "that_count": len(found),
         "records_that_count": int(kept.sum()),
-        "class_sizes": np.bincount(found, minlength=len(classes)).tolist(),
+        "class_sizes": np.bincount(found, minlength=len(classes))[places].tolist(),
     }
 
 
@@ -192,10 +194,13 @@ def _labels_report(labels: NDArray[Any], classes: NDArray[Any]) -> dict[str, Any
     }
 
 
-def _add_expectations(labels: dict[str, Any], budget: Budget, n_features: int) -> None:
-    """Say of each class whether a fit is expected to find it."""
+def _add_expectations(
+    labels: dict[str, Any], budget: Budget, n_features: int, n_persons: list[int] | None = None
+) -> None:
+    """Say of each class whether a fit is expected to find it: of its records, or of the persons that count in it."""
+    sizes = [entry["n"] for entry in labels["class_sizes"]] if n_persons is None else n_persons
     # Pure DP selects public rows; how many there are does not matter to the plan.
-    expected = plan_of_sizes(budget, [entry["n"] for entry in labels["class_sizes"]], n_features, n_public=1)
+    expected = plan_of_sizes(budget, sizes, n_features, n_public=1)
     for entry, one in zip(labels["class_sizes"], expected, strict=True):
         entry |= {"recall": one.recall, "low": one.low, "high": one.high, "found": one.found}
     labels["budget"] = {"notion": budget.notion, **budget.to_dict()}

@@ -25,7 +25,7 @@ from dppl._fingerprint import same_encoder
 from dppl.data._reading import Array, by_suffix, check_not_empty, check_rows, converting, load_npy, type_name
 from dppl.data.labels import LABEL_READERS, AnyPath, as_labels
 from dppl.errors import InputError, ParameterError
-from dppl.estimators.reading import characters_only
+from dppl.estimators.persons import texts_apart
 
 __all__ = ["EmbeddingTable", "read_ids", "read_table"]
 
@@ -291,11 +291,14 @@ def read_ids(path: AnyPath, column: str) -> Array:
     Raises
     ------
     InputError
-        If there is no such array or column, or it is of another type. The message shows no id.
+        If there is no such array or column, it is of another type, or of bytes in some shards only. The message shows
+        no id.
     """
     source = Path(path)
     if _is_folder(source):
         ids = [one for file in _shards(source) for one in _column_ids(file, column)]
+        if len({isinstance(one, bytes) for one in ids if one is not None}) > 1:
+            raise InputError(f"must be texts or bytes in all shards of {path}; write one schema.", parameter="groups")
     else:
         check_not_empty(source)
         ids = by_suffix(source, {".npz": _array_ids, ".parquet": _column_ids}, "a table with ids of persons")(
@@ -321,7 +324,7 @@ def _array_ids(path: Path, name: str) -> list[Any]:
             f"{ids.ndim} dimensions of {type_name(ids)}; name another.",
             parameter="groups",
         )
-    return list(characters_only(ids) if ids.dtype.kind == "U" else ids)
+    return list(texts_apart(ids))
 
 
 def _column_ids(path: Path, name: str) -> list[Any]:

@@ -6,7 +6,7 @@ more is one row more, and every mechanism keeps the sensitivity and the noise th
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -20,7 +20,7 @@ from dppl.estimators.reading import Codes
 from dppl.lattice import Lattice, RowSource
 from dppl.lattice.lattice import LARGEST, Int8
 from dppl.privacy import Guarantee
-from dppl.privacy.guarantee import A_CHANGED_RECORD, SEVERAL_RECORDS
+from dppl.privacy.guarantee import A_CHANGED_RECORD, OTHER_RELEASES, SEVERAL_RECORDS
 from dppl.privacy.words import PERSON, RECORD
 
 _NEIGHBOURS = (
@@ -31,7 +31,10 @@ _PUBLIC = "the number of classes that a person counts in (1)"
 _NOT_COVERED = (
     "wrong person ids, a person with several ids, and missing ids, each of which counts as a person of its own",
     "a changed record of a person, which counts as one person removed and one added",
+    "other releases from records of the same persons, here or in other data sets, whose costs add up",
+    "whether the fit stopped at an id that cannot be compared by value",
 )
+_NO_IDS = "groups must be ids that can be compared by value: texts, whole numbers or the like."
 _READ_ROWS = 8192
 _ADD_ROWS = 4096  # in a block, whose sums fit into 32 bits
 Int64 = NDArray[np.int64]
@@ -59,7 +62,7 @@ def of_persons(guarantee: Guarantee) -> Guarantee:
         raise ParameterError(
             f"is for fits that protect {RECORD}; this one protects {guarantee.unit}. Leave it out.", parameter="groups"
         )
-    of_records = (SEVERAL_RECORDS, A_CHANGED_RECORD)
+    of_records = (SEVERAL_RECORDS, A_CHANGED_RECORD, OTHER_RELEASES)
     others = [item for item in guarantee.not_covered if not item.startswith(of_records)]
     return replace(
         guarantee,
@@ -79,8 +82,45 @@ def checked_ids(groups: Any, rows: RowSource) -> NDArray[Any]:
         If they are not a vector, or of another length than the rows.
     """
     if isinstance(groups, np.ma.MaskedArray):
-        groups = _without(np.ma.getdata(groups).astype(object), np.ma.getmaskarray(groups))
+        mask = np.ma.getmaskarray(groups)
+        groups = _without(texts_apart(np.ma.getdata(groups)).astype(object), mask)
+    elif isinstance(groups, np.ndarray):
+        groups = texts_apart(groups)
+    elif any(hasattr(groups, name) for name in ("to_pylist", "to_list")):
+        groups = _items(groups)
     return reading.as_labels(groups, rows, ("X", "groups"))
+
+
+def _items(column: Any) -> Any:
+    """Return a column of Arrow or of a frame as a list: beside a null NumPy would make floats of long integers."""
+    with suppress(Exception):  # raised below, without one that could quote an id
+        if hasattr(column, "to_pylist"):
+            # Python has no nanoseconds, and NumPy no nulls but those of times.
+            return np.asarray(column) if "[ns" in str(column.type) else column.to_pylist()
+        return (column.astype(object) if hasattr(column, "astype") else column).to_list()  # also of categories
+    raise InputError(_NO_IDS)
+
+
+def texts_apart(ids: NDArray[Any]) -> NDArray[Any]:
+    """Return ids of which those that are not Unicode are bytes: as texts some would be alike, or no texts at all.
+
+    Parameters
+    ----------
+    ids : ndarray
+
+    Returns
+    -------
+    ndarray
+        As objects, if they are texts.
+    """
+    if ids.dtype.kind != "U":
+        return ids
+    characters = reading.characters_only(ids)
+    whole = characters.astype(object)
+    wrong = characters != ids
+    if wrong.any():
+        whole[wrong] = [bytes(one) for one in ids[wrong].view(f"V{ids.dtype.itemsize}")]
+    return whole
 
 
 def person_codes(ids: NDArray[Any]) -> Codes:
@@ -109,7 +149,7 @@ def person_codes(ids: NDArray[Any]) -> Codes:
     with suppress(Exception):  # raised below, without one that could quote an id
         codes = np.array([numbers.setdefault(_key(one), len(numbers)) for one in ids.tolist()], np.intp)
     if codes is None:
-        raise InputError("groups must be ids that can be compared by value: texts, whole numbers or the like.")
+        raise InputError(_NO_IDS)
     return codes
 
 
@@ -121,6 +161,7 @@ def _without(ids: NDArray[Any], missing: NDArray[np.bool_]) -> NDArray[Any]:
 
 def _key(one: Any) -> Hashable:
     """Return what an id is matched by; of a missing one something that equals nothing else."""
+    one = _plain(one)
     if one is None or (isinstance(one, str | bytes) and not one.strip()):
         return object()
     if getattr(type(one), "__hash__", None) in (None, object.__hash__):
@@ -131,8 +172,24 @@ def _key(one: Any) -> Hashable:
         missing = True
     if missing:
         return object()
-    key: Hashable = reading._key(one) if isinstance(one, str | int | float | np.generic) else one
+    # What labels are matched by has one value for all that no class can be.
+    key: Hashable = reading._key(one) if type(one) in (str, int, float) else one
     return key
+
+
+def _plain(one: Any) -> Any:
+    """Return an item of NumPy's or Arrow's, and one of a type made from a text or number, as the value that it has."""
+    if one is np.ma.masked:
+        return None
+    if isinstance(one, np.generic):
+        one = one.item()
+    elif hasattr(one, "as_py"):
+        one = one.as_py()
+    if isinstance(one, bool):
+        return one
+    values: tuple[tuple[type, Callable[[Any], Any]], ...]
+    values = ((str, str.__str__), (int, int.__int__), (float, float.__float__))
+    return next((value(one) for kind, value in values if isinstance(one, kind)), one)
 
 
 def rows_of_persons(source: RowSource, codes: Codes, persons: Codes, n_classes: int) -> tuple[Int8, Codes]:

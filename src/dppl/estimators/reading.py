@@ -209,7 +209,7 @@ def as_labels(y: Any, rows: RowSource, names: tuple[str, str] = ("X", "y")) -> N
     if y is None:
         raise InputError(f"requires {names[1]} to be passed, but the target {names[1]} is None.")
     y = as_numpy(y) if is_tensor(y) else y
-    labels = np.asarray(y) if hasattr(y, "dtype") or hasattr(y, "__array__") else _as_objects(y)
+    labels = np.asarray(y) if hasattr(y, "dtype") or hasattr(y, "__array__") else _as_objects(y, names[1])
     if labels.dtype.kind == "U":
         labels = characters_only(labels)
     if labels.ndim == 2 and labels.shape[1] == 1:
@@ -245,10 +245,10 @@ def characters_only(labels: NDArray[Any]) -> NDArray[Any]:
     return np.where(wrong, np.uint32(0xFFFD), codes).view(labels.dtype) if wrong.any() else labels
 
 
-def _as_objects(y: Any) -> NDArray[Any]:
+def _as_objects(y: Any, name: str) -> NDArray[Any]:
     items = list(y) if hasattr(y, "__iter__") and not isinstance(y, str | bytes) else None
     if items is None:
-        raise InputError("y must be one label per row, shape (n_records,); got a single value.")
+        raise InputError(f"{name} must be one label per row, shape (n_records,); got a single value.")
     labels = np.empty(len(items), object)
     for place, item in enumerate(items):  # item by item: NumPy would look into labels that are sequences
         labels[place] = item

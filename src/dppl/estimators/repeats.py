@@ -14,7 +14,7 @@ from threading import Lock
 from types import FrameType
 from typing import Any
 
-from dppl.errors import BudgetError, RepeatedFitWarning, SplitterWarning
+from dppl.errors import BudgetError, ParameterError, RepeatedFitWarning, SplitterWarning
 from dppl.estimators.splitters import outermost_splitter
 from dppl.privacy import Guarantee
 from dppl.privacy.composition import total_budget
@@ -117,3 +117,5 @@ def _together(guarantees: list[Guarantee]) -> str:
         return str(total_budget(guarantees[-1].budget, [cost for one in guarantees for cost in one.costs()]))
     except BudgetError:
         return "what each of their guarantees states, added up"
+    except ParameterError:
+        return "more than any of their guarantees states, which are for different units or relations and do not add up"

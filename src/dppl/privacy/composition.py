@@ -46,6 +46,8 @@ class Cost:
         mean (`dppl.privacy.search`). Such a search has a bound at each Rényi order, but no zCDP cost of use.
     adjacency : str, default=None
         Relation under which this is the cost; `Guarantee.costs` states it. None is that of the other costs.
+    unit : str, default=None
+        Whom it is the cost to, a record or a person, likewise.
     """
 
     rho: float
@@ -54,6 +56,7 @@ class Cost:
     count: int = 1
     mean_runs: int | None = None
     adjacency: str | None = field(default=None, compare=False)
+    unit: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         _validate.positive(rho=self.rho)
@@ -239,7 +242,8 @@ def compose(costs: Sequence[Cost], delta: float) -> Composed:
     Raises
     ------
     ParameterError
-        If `costs` is something else, or the costs hold under different relations, which do not add.
+        If `costs` is something else, or the costs hold under different relations or for different units, which do not
+        add.
 
     References
     ----------
@@ -270,6 +274,12 @@ def _check_costs(costs: Sequence[Cost]) -> None:
             f"costs must be under one relation, but these are under {' and '.join(relations)}, which do not add; "
             "compose the guarantees of each relation by themselves."
         )
+    units = sorted({cost.unit for cost in costs if cost.unit is not None})
+    if len(units) > 1:
+        raise ParameterError(
+            f"costs must be to one unit, but these are to {' and to '.join(units)}, and what either costs the other is "
+            "not known; compose the guarantees of each unit by themselves."
+        )
 
 
 def total_budget(budget: Budget, costs: Sequence[Cost]) -> Budget:
@@ -290,12 +300,15 @@ def total_budget(budget: Budget, costs: Sequence[Cost]) -> Budget:
     ------
     BudgetError
         If the total is beyond all use, or there is none in that notion.
+    ParameterError
+        As `compose`.
 
     Examples
     --------
     >>> total_budget(GaussianDP(9.0), [Cost(rho=4.5, mu=3.0), Cost(rho=8.0, mu=4.0)])
     GaussianDP(mu=5.0)
     """
+    _check_costs(costs)
     if isinstance(budget, ApproxDP):
         return ApproxDP(compose(costs, budget.delta).epsilon, budget.delta)
     if isinstance(budget, PureDP):

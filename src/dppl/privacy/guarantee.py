@@ -17,7 +17,7 @@ from dppl.privacy import tradeoff, words
 from dppl.privacy.accounting import cost_of_gaussian, sampled_gaussian_epsilon, sampled_gaussian_pairs
 from dppl.privacy.budgets import USUAL_DELTA, ApproxDP, Budget, budget_from_dict
 from dppl.privacy.composition import Cost, compose, covers, total_epsilon, total_mu, total_rho
-from dppl.privacy.words import RECORD
+from dppl.privacy.words import PERSON, RECORD
 
 Adjacency: TypeAlias = Literal["add-remove", "replace-one"]
 ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
@@ -37,11 +37,12 @@ ASSUMPTIONS = (
 TUNED_ELSEWHERE = "hyper-parameters and models chosen by looking at private data"
 A_CHANGED_RECORD = "a changed label or record, which counts as one removed and one added"
 SEVERAL_RECORDS = "several records of one person"
+OTHER_RELEASES = "other releases from the same records, whose costs add up"
 ALWAYS_UNCOVERED = (
     TUNED_ELSEWHERE,
     "running time and memory use",
     f"{SEVERAL_RECORDS} (the guarantee weakens with their number)",
-    "other releases from the same records, whose costs add up",
+    OTHER_RELEASES,
     "preprocessing that was fitted on private records",
 )
 
@@ -215,7 +216,8 @@ class Guarantee:
                 "this release is accounted in (epsilon, delta) only, and such costs have no exact sum, so a ledger "
                 "cannot charge it. Release without sampling to keep an account."
             )
-        return [replace(Cost.from_dict(release.cost), adjacency=self.adjacency) for release in self.releases]
+        unit = PERSON if self.unit == PERSON else RECORD  # as accounts tell them apart
+        return [replace(Cost.from_dict(release.cost), adjacency=self.adjacency, unit=unit) for release in self.releases]
 
     @property
     def mu(self) -> float | None:

@@ -125,6 +125,11 @@ class Ledger:
                 refuse_look_alike("dataset", dataset, _storage.names(connection))
                 if budget is None:
                     raise ParameterError(f"the ledger has no data set {dataset!r}; give its total budget to open one.")
+                if unit == "person" and adjacency == "replace-one":
+                    raise ParameterError(
+                        "for persons needs the adjacency add-remove; no fit with groups is under another.",
+                        parameter="unit",
+                    )
                 account = Account(
                     dataset, budget, adjacency or "add-remove", accounting or routes(budget)[0], unit or "record"
                 )

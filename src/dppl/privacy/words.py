@@ -70,10 +70,11 @@ def in_short(guarantee: Guarantee, delta: float) -> list[tuple[str, str]]:
         guess = _percent(guarantee.best_guess())
         promise = f"{views(guarantee, delta)}; a guess of membership is right in at most {guess} of cases."
     unit = _HOLDS_IF.get(guarantee.unit, guarantee.unit)
+    same = "records of the same persons" if guarantee.unit == PERSON else "the same records"
     return [
         ("Guarantee", " ".join([*_warnings(guarantee), promise])),
         ("Holds if", f"{'; '.join([unit, *guarantee.assumptions])}."),
-        ("Remember", "further fits on the same records add up; a ledger keeps account of them."),
+        ("Remember", f"further fits on {same} add up; a ledger keeps account of them."),
     ]
 
 
