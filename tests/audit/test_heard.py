@@ -50,12 +50,13 @@ def audited(estimator, runs):
 def test_claims_hold(estimator, adjacency):
     if not isinstance(estimator, SoftmaxPrototypes):
         estimator.set_params(adjacency=adjacency)
-    result = audited(estimator, 60)
+    result = audited(estimator, 200)
     assert not result.violation
     assert result.bound == "gaussian"
     inside, outside = result.samples
-    # The two sides lie apart, as the budget lets them: by mu = 2 standard deviations, or somewhat less.
-    assert np.mean(inside) - np.mean(outside) > 0.8 * np.std(outside)
+    # The two sides lie apart, as the budget lets them: by mu = 2 standard deviations, or 1.3 for SoftmaxPrototypes. At
+    # 200 runs each, 1.3 comes out below 0.5 with probability 1e-7, and nothing at all above it with 1e-6.
+    assert np.mean(inside) - np.mean(outside) > 0.5 * np.std(outside)
 
 
 def test_half_the_sensitivity_of_a_gradient(monkeypatch):
