@@ -48,7 +48,14 @@ def torch():
     tests declare two of them, without which torchvision does not start.
     """
     torch = pytest.importorskip("torch")
-    library = None  # must live as long as its operators
+    library = torchvision_beside_torch()  # must live as long as its operators
+    yield torch
+    del library
+
+
+def torchvision_beside_torch():
+    """Declare the operators, where torchvision is there and cannot be imported; return what holds them."""
+    library = None
     if find_spec("torchvision") is not None:
         try:
             import_module("torchvision")
@@ -57,8 +64,7 @@ def torch():
             for name in ("nms", "qnms"):
                 library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
             import_module("torchvision")
-    yield torch
-    del library
+    return library
 
 
 @pytest.fixture

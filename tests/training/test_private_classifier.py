@@ -424,8 +424,10 @@ def test_a_model_with_an_encoder_of_onnx_predicts_from_its_file(tmp_path):
     onnx.save(file, tmp_path / "flat.onnx")
     (tmp_path / "flat.json").write_text('{"modality": "image", "size": 4}')
     uri = f"onnx:{tmp_path / 'flat.onnx'}"
-    images = np.repeat(np.arange(0, 250, 10, dtype=np.uint8), 8 * 8 * 3).reshape(-1, 8, 8, 3)
-    y = images[:, 0, 0, 0] > 120
+    images = np.random.default_rng(0).integers(0, 20, (24, 8, 8, 3), dtype=np.uint8)
+    y = np.arange(24) % 2 == 1
+    images[y, :, :4] += 200  # bright on the left, or on the right
+    images[~y, :, 4:] += 200
     model = PrivateClassifier(uri, ZCDP(1e4), [False, True], method="mean", random_state=1).fit(images, y)
     model.save(tmp_path / "m.safetensors")
     again = PrivateClassifier.load(tmp_path / "m.safetensors", uri)
