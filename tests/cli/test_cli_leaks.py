@@ -285,7 +285,7 @@ def public_content(path):
         (description,) = json.loads(header[8:])["__metadata__"].values()
         released = RELEASED[json.loads(description)["estimator"]]
         tensors = safetensors.numpy.load(content)
-        return re.sub(IDS, b"(released)", header), [
+        return re.sub(IDS + rb"|" + HASH.encode(), b"(released)", header), [
             tensors[name].tobytes() for name in sorted(tensors.keys() - released)
         ]
     if path.suffix == ".db":
