@@ -115,7 +115,7 @@ def test_check_tells_the_owner_how_many_records_persons_have(persons, task, cli)
     assert report["n"] == report["that_count"] == 13
     assert report["records_each"] == {"median": 3.0, "largest": 4}
     assert sum(report["class_sizes"]) == 13
-    reduced, codes = dppl.estimators.persons.rows_of_persons(
+    reduced, codes, _ = dppl.estimators.persons.rows_of_persons(
         task.X,
         np.unique(task.y, return_inverse=True)[1],
         dppl.estimators.persons.person_codes(np.array(IDS, object)),

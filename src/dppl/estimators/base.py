@@ -190,7 +190,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 if plan.guarantee.releases:
                     codes = reading.codes_of_records(rows, labels, plan.classes, self.unknown_labels, self.adjacency)
                 if plan.guarantee.releases and ids is not None:
-                    rows, codes = persons.rows_of_persons(rows, codes, persons.person_codes(ids), len(plan.classes))
+                    rows, codes, _ = persons.rows_of_persons(rows, codes, persons.person_codes(ids), len(plan.classes))
                 self._release(plan, rows, codes, source)
         if ledger is not None and charge is not None:
             ledger.finish(charge, model_sha256=sha256(self.to_bytes()).hexdigest())

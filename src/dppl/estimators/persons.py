@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import reading
 from dppl.estimators.reading import Codes
-from dppl.lattice import Lattice, RowSource
+from dppl.lattice import Lattice, RowSource, iter_blocks
 from dppl.lattice.lattice import LARGEST, Int8
 from dppl.privacy import Guarantee
 from dppl.privacy.guarantee import A_CHANGED_RECORD, OTHER_RELEASES, SEVERAL_RECORDS
@@ -36,8 +36,8 @@ _NOT_COVERED = (
 )
 _NO_IDS = "groups must be ids that can be compared by value: texts, whole numbers or the like."
 _READ_ROWS = 8192
-_ADD_ROWS = 4096  # in a block, whose sums fit into 32 bits
 Int64 = NDArray[np.int64]
+Integers = NDArray[np.signedinteger[Any]]
 
 
 def of_persons(guarantee: Guarantee) -> Guarantee:
@@ -147,7 +147,9 @@ def person_codes(ids: NDArray[Any]) -> Codes:
     numbers: dict[Hashable, int] = {}
     codes = None
     with suppress(Exception):  # raised below, without one that could quote an id
-        codes = np.array([numbers.setdefault(_key(one), len(numbers)) for one in ids.tolist()], np.intp)
+        # Not all as Python objects at once, which take many times the room.
+        keys = (_key(one) for block in iter_blocks(ids, _READ_ROWS) for one in block.tolist())
+        codes = np.fromiter((numbers.setdefault(key, len(numbers)) for key in keys), np.intp, len(ids))
     if codes is None:
         raise InputError(_NO_IDS)
     return codes
@@ -192,93 +194,166 @@ def _plain(one: Any) -> Any:
     return next((value(one) for kind, value in values if isinstance(one, kind)), one)
 
 
-def rows_of_persons(source: RowSource, codes: Codes, persons: Codes, n_classes: int) -> tuple[Int8, Codes]:
-    """Reduce each person to one lattice row: the sum of their rows of one class, shrunk to the norm of one.
+class Kept(NamedTuple):
+    """The classes in which persons count; those of one person are adjacent.
 
-    The class is that of most of the person's rows, and the first of several; rows that cannot be used, and those
-    without a class, do not count. A sum that is a lattice row itself stays as it is, such as that of one record;
-    another one becomes the lattice row of its direction.
+    Attributes
+    ----------
+    persons, classes : ndarray of shape (n_kept,), intp
+        Sorted by both.
+    counts : ndarray of shape (n_kept,), int64
+        How many records of the person are of the class.
+    places : ndarray of shape (n_records,), intp
+        Which of them each record belongs to; -1 for none.
+    """
+
+    persons: Codes
+    classes: Codes
+    counts: Int64
+    places: Codes
+
+
+def rows_of_persons(
+    source: RowSource, codes: Codes, persons: Codes, n_classes: int, max_classes: int = 1
+) -> tuple[Int8, Codes, Codes]:
+    """Reduce each person to lattice rows, one a class: the sum of their rows of it, shrunk to the norm of one.
+
+    The classes are those of most of the person's rows, and the first ones of several. A sum that is a lattice row
+    itself stays as it is, such as that of one record; another one becomes the lattice row of its direction.
 
     Parameters
     ----------
     source : array, memory map, tensor or table of shape (n_records, n_features)
-        A byte for each of its numbers is held in memory.
+        Read once, in blocks.
     codes : ndarray of shape (n_records,), intp
-        Class of each row; -1 for none.
+        Class of each row; -1 for none, and where the row cannot be used (`codes_of_records`).
     persons : ndarray of shape (n_records,), intp
         Person of each row.
     n_classes : int
+    max_classes : int, default=1
+        In how many classes a person counts at most.
 
     Returns
     -------
-    rows : ndarray of shape (n_persons, n_features), int8
+    rows : ndarray of shape (n_kept, n_features), int8
         Lattice rows, which other lattices take as they do rows of floats. Persons without a row that counts have none.
-    codes : ndarray of shape (n_persons,), intp
-        Their classes.
+    codes, persons : ndarray of shape (n_kept,), intp
+        Their classes and persons; rows of one person are adjacent.
+
+    Notes
+    -----
+    Memory holds the result and a sum of small integers for each person and class whose rows are still to come while
+    others are read: one at a time where the rows of a person are adjacent, and else nearly all.
     """
-    lattice = Lattice(source.shape[1])
-    rows = np.empty((len(codes), lattice.dim), np.int8)
-    start = 0
-    for block in lattice.blocks(source, _READ_ROWS):
-        rows[start : start + len(block)] = block
-        start += len(block)
-    counted = np.flatnonzero((codes >= 0) & rows.any(axis=1))
-    classes, counts, order = classes_of_persons(codes[counted], persons[counted], n_classes)
-    return _added(lattice, rows, counted[order], counts), classes
+    kept = classes_of_persons(codes, persons, n_classes, max_classes)
+    return _added(Lattice(source.shape[1]), source, kept), kept.classes, kept.persons
 
 
-def classes_of_persons(codes: Codes, persons: Codes, n_classes: int) -> tuple[Codes, Int64, Int64]:
-    """Return the class in which each person counts, the number of their records in it, and which records these are.
+def classes_of_persons(codes: Codes, persons: Codes, n_classes: int, max_classes: int = 1) -> Kept:
+    """Return the classes in which each person counts, and which records that makes count.
 
     Parameters
     ----------
     codes, persons : ndarray of shape (n_records,), intp
-        Class and person of each record that can be used.
+        Class and person of each record; a class of -1 is none.
     n_classes : int
+    max_classes : int, default=1
+        In how many classes a person counts at most.
 
     Returns
     -------
-    classes : ndarray of shape (n_persons,), intp
-    counts : ndarray of shape (n_persons,), int64
-    order : ndarray of shape (n_kept,), intp
-        Records of the first person, then those of the next one, and so on.
+    Kept
     """
-    pair = persons * n_classes + codes
-    pairs, counts = np.unique(pair, return_counts=True)
-    chosen = _most_frequent(*np.divmod(pairs, n_classes), counts)
-    order = np.argsort(pair, kind="stable")[np.repeat(chosen, counts)]
-    return pairs[chosen] % n_classes, counts[chosen], order
+    counted = np.flatnonzero(codes >= 0)
+    pairs, pair, counts = np.unique(
+        persons[counted] * n_classes + codes[counted], return_inverse=True, return_counts=True
+    )
+    of, classes = np.divmod(pairs, n_classes)
+    chosen = _most_frequent(of, classes, counts, max_classes)
+    places = np.full(len(codes), -1, np.intp)
+    places[counted] = np.where(chosen, np.cumsum(chosen) - 1, -1)[pair]
+    return Kept(of[chosen], classes[chosen], counts[chosen], places)
 
 
-def _most_frequent(persons: Codes, codes: Codes, counts: Int64) -> NDArray[np.bool_]:
-    """Mark one class of each person, that with most rows and the first of several; persons are sorted."""
+def _most_frequent(persons: Codes, codes: Codes, counts: Int64, most: int) -> NDArray[np.bool_]:
+    """Mark so many classes of each person, those with most rows and the first of several; persons are sorted."""
     ranked = np.lexsort((codes, -counts, persons))
-    chosen = np.zeros(len(persons), bool)
-    chosen[ranked[np.flatnonzero(np.diff(persons, prepend=-1))]] = True
+    chosen = np.empty(len(persons), bool)
+    chosen[ranked] = np.arange(len(persons)) - np.searchsorted(persons, persons) < most
     return chosen
 
 
-def _added(lattice: Lattice, rows: Int8, order: Int64, counts: Int64) -> Int8:
-    """Add so many rows each, in this order, and shrink the sums."""
-    out = np.empty((len(counts), lattice.dim), np.int8)
-    places = np.repeat(np.arange(len(counts)), counts)
-    alone = counts[places] == 1
-    out[places[alone]] = rows[order[alone]]
-    order, places = order[~alone], places[~alone]
-    last, unfinished = -1, np.zeros(lattice.dim, np.int64)
-    for start in range(0, len(order), _ADD_ROWS):
-        place = places[start : start + _ADD_ROWS]
-        first = np.flatnonzero(np.diff(place, prepend=-1))
-        wide = rows[order[start : start + _ADD_ROWS]].astype(np.int32)
-        sums = np.add.reduceat(wide, first, axis=0).astype(np.int64)
-        if place[0] == last:
-            sums[0] += unfinished
-        out[place[first]] = _shrunk(lattice, sums)  # the last one again with the next block, if it goes on there
-        last, unfinished = place[-1], sums[-1]
+def _added(lattice: Lattice, source: RowSource, kept: Kept) -> Int8:
+    """Add the rows of each place as they are read, and shrink a sum as soon as its last row was."""
+    out = np.empty((len(kept.counts), lattice.dim), np.int8)
+    first, last = _ends(kept)
+    held = _Held(_most_open(first, last), lattice.dim, kept.counts)
+    start = 0
+    for rows in lattice.blocks(source, _READ_ROWS):
+        stop = start + len(rows)
+        here, sums = _sums(rows, kept.places[start:stop], held.dtype)
+        begun, unfinished = first[here] < start, last[here] >= stop
+        sums[begun] += held.taken(here[begun])
+        held.keep(here[unfinished], sums[unfinished])
+        alone = kept.counts[here] == 1
+        out[here[alone]] = sums[alone]
+        done = ~(unfinished | alone)
+        out[here[done]] = _shrunk(lattice, sums[done])
+        start = stop
     return out
 
 
-def _shrunk(lattice: Lattice, sums: Int64) -> Int8:
+def _ends(kept: Kept) -> tuple[Int64, Int64]:
+    """Return the first and the last record of each place."""
+    records = np.flatnonzero(kept.places >= 0)
+    first, last = np.empty((2, len(kept.counts)), np.int64)
+    places = kept.places[records]
+    last[places] = records  # of several the last one
+    first[places[::-1]] = records[::-1]
+    return first, last
+
+
+def _most_open(first: Int64, last: Int64) -> int:
+    """Return the largest number of places that are begun and not finished at a time."""
+    several = first < last
+    begun, finished = np.sort(first[several]), np.sort(last[several])
+    still = np.arange(1, len(begun) + 1) - np.searchsorted(finished, begun)
+    return int(still.max(initial=0))
+
+
+def _sums(rows: Int8, places: Codes, dtype: np.dtype[Any]) -> tuple[Codes, Integers]:
+    """Return the places that occur among these rows, and the sum of the rows of each."""
+    counted = np.flatnonzero(places >= 0)
+    order = counted[np.argsort(places[counted], kind="stable")]
+    first = np.flatnonzero(np.diff(places[order], prepend=-1))
+    return places[order[first]], np.add.reduceat(rows[order], first, axis=0, dtype=dtype)
+
+
+class _Held:
+    """Sums of places of which some rows are read and others are not, in the smallest integers that hold all."""
+
+    def __init__(self, most: int, dim: int, counts: Int64) -> None:
+        self._sums = np.empty((most, dim), np.min_scalar_type(-LARGEST * int(counts.max(initial=1))))
+        self.dtype = np.promote_types(self._sums.dtype, np.int32)  # also holds the sum of a block
+        self._slots = np.empty(len(counts), np.intp)
+        self._free, self._n_free = np.arange(most), most
+
+    def taken(self, places: Codes) -> Integers:
+        """Return sums, whose room is free then."""
+        slots = self._slots[places]
+        self._free[self._n_free : self._n_free + len(slots)] = slots
+        self._n_free += len(slots)
+        return self._sums[slots]
+
+    def keep(self, places: Codes, sums: Integers) -> None:
+        """Keep sums of other places."""
+        self._n_free -= len(places)
+        slots = self._free[self._n_free : self._n_free + len(places)]
+        self._slots[places] = slots
+        self._sums[slots] = sums
+
+
+def _shrunk(lattice: Lattice, sums: Integers) -> Int8:
     """Return sums that are lattice rows as they are, and the lattice rows of the directions of all others."""
     out = np.clip(sums, -LARGEST, LARGEST).astype(np.int8)
     long = (lattice.transform(out) != sums).any(axis=1)

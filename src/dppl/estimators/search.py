@@ -182,7 +182,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             unknown, adjacency = self.estimator.unknown_labels, self.estimator.adjacency
             codes = reading.codes_of_records(rows, labels, classes, unknown, adjacency)
             if ids is not None:
-                rows, codes = persons.rows_of_persons(rows, codes, persons.person_codes(ids), len(classes))
+                rows, codes, _ = persons.rows_of_persons(rows, codes, persons.person_codes(ids), len(classes))
                 labels = classes[codes]
             held_out = _coins(len(labels), self.validation_share, source)
             training = np.flatnonzero(~held_out)
