@@ -17,7 +17,7 @@ from sklearn.model_selection import GroupKFold, cross_val_score
 from dppl import ApproxDP, GaussianDP, Ledger, PrivateSearch
 from dppl.errors import InputError, ParameterError, SplitterWarning
 from dppl.estimators import persons, search
-from dppl.lattice import Lattice
+from dppl.lattice import Lattice, usable_rows
 from dppl.privacy.words import PERSON
 from laws.recipes import BY_NAME, CHARGED, CLASSES, DIM, FIRST, KINDS, RELATIONS, cases, each, rows
 from laws.replay import compare
@@ -147,11 +147,13 @@ def test_a_person_is_reduced_by_their_own_records_in_any_order(data):
     codes_of = {name: code for code, name in enumerate(CLASSES)}
     codes = np.array([codes_of.get(label, -1) for label in [*y, *labels]], np.intp)
     ids = [*others, *["patient"] * len(labels)]
+    most = data.draw(st.integers(1, 3))
 
     def reduced(which):
         everyone = np.concatenate([X, own])[which]
         numbers = persons.person_codes(persons.checked_ids([ids[i] for i in which], everyone))
-        found, classes = persons.rows_of_persons(everyone, codes[which], numbers, 3)
+        usable = np.where(usable_rows(everyone), codes[which], -1)
+        found, classes, _ = persons.rows_of_persons(everyone, usable, numbers, 3, most)
         return sorted((code, row.tobytes()) for code, row in zip(classes.tolist(), found, strict=True))
 
     together = reduced(order)
@@ -165,7 +167,8 @@ def test_a_person_is_reduced_by_their_own_records_in_any_order(data):
 
 def reduce(X, y, ids, n_classes=3):
     numbers = persons.person_codes(persons.checked_ids(list(ids), np.asarray(X)))
-    found, codes = persons.rows_of_persons(np.asarray(X, float), np.asarray(y, np.intp), numbers, n_classes)
+    codes = np.where(usable_rows(np.asarray(X, float)), y, -1)  # as `codes_of_records` has them
+    found, codes, _ = persons.rows_of_persons(np.asarray(X, float), codes, numbers, n_classes)
     return found.tolist(), codes.tolist()
 
 
@@ -362,7 +365,7 @@ def test_no_id_is_in_a_model_or_its_ledger(kind, tmp_path):
 
 def cap_after_the_sum(patch):
     """Take the records as they are: a cap on what comes out does not bound what a person put in."""
-    patch.setattr(persons, "rows_of_persons", lambda rows, codes, numbers, n: (np.asarray(rows), codes))
+    patch.setattr(persons, "rows_of_persons", lambda rows, codes, numbers, n: (np.asarray(rows), codes, numbers))
 
 
 def shrink_nothing(patch):
@@ -376,13 +379,13 @@ def shrink_nothing(patch):
 
 
 def keep_every_class(patch):
-    patch.setattr(persons, "_most_frequent", lambda numbers, codes, counts: np.ones(len(codes), bool))
+    patch.setattr(persons, "_most_frequent", lambda numbers, codes, counts, most: np.ones(len(codes), bool))
 
 
 def choose_the_class_by_everyone(patch):
     """Keep the class that most records of all persons have."""
 
-    def chosen(numbers, codes, counts):
+    def chosen(numbers, codes, counts, most):
         sizes = np.bincount(codes, counts, minlength=3)
         ranked = np.lexsort((codes, -sizes[codes], numbers))
         kept = np.zeros(len(numbers), bool)
