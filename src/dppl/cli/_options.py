@@ -26,6 +26,7 @@ FLAGS = {
     "adjacency": "--adjacency",
     "batch_size": "--batch-size",
     "block": "--block",
+    "by": "--by",
     "ceiling": "--ceiling",
     "center": "--center-public",
     "clip": "--clip",

@@ -5,6 +5,7 @@ from dppl.embedding.pipeline import Embedded, Window, embed, embed_windows
 from dppl.embedding.records import Columns, Record, Source
 from dppl.embedding.rows import ROWS
 from dppl.embedding.shards import OtherOptions, SourceChanged
+from dppl.embedding.sorting import sort_table
 from dppl.embedding.sources import KINDS, has_columns, open_source
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "holds_embeddings",
     "open_source",
     "parquet_files",
+    "sort_table",
 ]

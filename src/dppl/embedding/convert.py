@@ -22,7 +22,7 @@ from dppl.embedding.rows import ROWS, Rows, lattice_metadata, to_storage
 from dppl.embedding.shards import dictionary_columns, schema_of
 from dppl.errors import ParameterError
 
-__all__ = ["SUFFIXES", "convert_table", "holds_embeddings", "parquet_files"]
+__all__ = ["SUFFIXES", "convert_table", "holds_embeddings", "is_list", "parquet_files"]
 
 _BLOCK_ROWS = 4096
 _TEXTS = ("id", "reference")
@@ -105,10 +105,11 @@ def holds_embeddings(path: Path, *, x: str = "x") -> bool:
     with converting(f"{files[0]} must be a Parquet file that Arrow can read", "write it again"):
         schema = pq.read_schema(files[0])
     names = [name for name in (x, *_EMBEDDINGS) if name in schema.names]
-    return any(_is_list(schema.field(name).type) for name in names)
+    return any(is_list(schema.field(name).type) for name in names)
 
 
-def _is_list(kind: Any) -> bool:
+def is_list(kind: Any) -> bool:
+    """Tell whether a type of Arrow is one of lists."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
