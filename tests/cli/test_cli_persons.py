@@ -140,3 +140,42 @@ def test_check_counts_persons_as_a_fit_does(tmp_path, cli):
     found = [[one["recall"] for one in report["labels"]["class_sizes"]] for report in (records, persons)]
     assert found[0] != found[1]
     assert [one["n"] for one in persons["labels"]["class_sizes"]] == [40, 40]
+
+
+def test_a_sorted_table_gives_the_same_model(persons, task, cli):
+    table = task.folder / "sorted.parquet"
+    result = cli("table", "sort", persons, "--by", "patient", "--out", table)
+    assert (result.exit_code, result.stdout) == (0, f"Saved to {table}.\n")
+    names = [one for one in read_ids(table, "patient") if one is not None]
+    assert names == sorted(one for one in IDS if one is not None)
+    assert table.stat().st_mode & 0o777 == 0o600
+    models = []
+    for one in (persons, table):
+        assert cli(*arguments(one, task, "--seed", 3, "--force")).exit_code == 0
+        models.append(task.out.read_bytes())
+    assert models[0] == models[1]
+    again = cli("table", "sort", persons, "--by", "patient", "--out", table)
+    assert (again.exit_code, "add --force" in again.stderr) == (2, True)
+    assert cli("table", "sort", persons, "--by", "patient", "--out", table, "--force").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "words"),
+    [
+        ("train.parquet", {"--by": "nobody"}, "--by must name one column of "),
+        ("train.parquet", {"--by": "day"}, "--by must name a column of "),
+        ("train.parquet", {"--out": "out.npz"}, "must end in .parquet"),
+        ("train.parquet", {"--x": "nothing"}, "--x must name "),
+        ("train.npz", {}, "must be a .parquet file or a folder of them"),
+        (".", {}, "--out must lie outside the table"),
+    ],
+)
+def test_a_table_that_cannot_be_sorted_shows_no_id(table, options, words, persons, task, cli, error_line):
+    np.savez(task.folder / "train.npz", x=task.X, patient=[str(one) for one in IDS])
+    before = sorted(path.name for path in task.folder.iterdir())
+    given = {"--by": "patient", "--out": "out.parquet"} | options
+    given["--out"] = task.folder / given["--out"]
+    result = cli("table", "sort", task.folder / table, *(text for pair in given.items() for text in pair))
+    assert words in error_line(result)
+    assert "Jane" not in result.stdout + result.stderr
+    assert sorted(path.name for path in task.folder.iterdir()) == before

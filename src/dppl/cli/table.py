@@ -147,11 +147,11 @@ def sort(
 
     For the owner of the records only: the new file is as private as the table.
     Fits with --person add up the rows of each person. Where these are adjacent,
-    they need memory for one row a person, and else for three to five times as
-    much, so this is for millions of persons. What they release is
-    the same. The table may be larger than memory; its rows lie on the
-    disk once more while they are sorted. Rows of equal values stay in their
-    order, and all columns and the encoder's name are kept.
+    memory holds one row a person, and else three to five times as much, so this
+    is for millions of persons. What they release does not change. The table may
+    be larger than memory; its rows lie on the disk of FILE once more while they
+    are sorted. Rows of equal values stay in their order, those without one come
+    last, and all columns and the encoder's name are kept.
 
     For example:
 
@@ -161,8 +161,6 @@ def sort(
     check_inputs(path)
     if overlaps(out, (path,)):
         raise ParameterError(f"--out must lie outside the table, whose files are read; {out} does not.")
-    with progress_bar(
-        "sorting", lambda: 2 * sum(pq.read_metadata(file).num_rows for file in parquet_files(path))
-    ) as told:
+    with progress_bar("sorting", lambda: 2 * len(read_table(path, x=x, y=None))) as told:
         sort_table(path, out, by=by, x=x, progress=told)
     typer.echo(f"Saved to {printable(out)}.")

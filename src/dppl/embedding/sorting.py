@@ -207,7 +207,7 @@ def _taken(rows: pa.Table, order: Int64) -> pa.Table:
 
 
 def _repeating(schema: pa.Schema) -> list[str]:
-    """Return the columns that may repeat: all but lists, and those of int8, which Parquet would else give four bytes."""
+    """Return the columns that repeat: all but lists, and lists of int8, which would else take four bytes a number."""
     plain = [field.name for field in schema if not pa.types.is_nested(field.type)]
     lists = [field for field in schema if is_list(field.type)]
     return plain + [f"{field.name}.list.element" for field in lists if pa.types.is_int8(field.type.value_type)]
