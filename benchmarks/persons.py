@@ -91,10 +91,10 @@ def simulated(X, y, share, rng):
 def ways(rows, labels, persons, n_classes):
     """Return rows, labels, what else a fit is given and by what its mu is divided, for each way."""
     found = {"records": (rows, labels, {}, 1), "person": (rows, labels, {"groups": persons}, 1)}
-    first, codes, _ = rows_of_persons(rows, labels, persons, n_classes)
+    first, codes = rows_of_persons(rows, labels, persons, n_classes)
     commonest = np.empty(PERSONS, np.intp)
     commonest[np.unique(persons)] = codes  # persons are numbered in the order of their rows
-    second, others, _ = rows_of_persons(rows, np.where(labels == commonest[persons], -1, labels), persons, n_classes)
+    second, others = rows_of_persons(rows, np.where(labels == commonest[persons], -1, labels), persons, n_classes)
     found["two"] = np.concatenate([first, second]), np.concatenate([codes, others]), {}, 2
     place = np.arange(len(persons)) - np.searchsorted(persons, persons)
     for cap in CAPS:

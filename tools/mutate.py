@@ -945,10 +945,34 @@ MUTANTS = (
     Mutant(
         name="persons-count-in-every-class",
         file="estimators/persons.py",
-        old="chosen[ranked] = np.arange(len(persons)) - np.searchsorted(persons, persons) < most",
+        old="chosen[ranked[rank < max_classes]] = True",
         new="chosen[ranked] = True",
         tests=("tests/laws/test_persons.py",),
         keyword="moves_releases",
+    ),
+    Mutant(
+        name="persons-of-several-classes-add-up-as-if-apart",
+        file="privacy/group.py",
+        old="squared = n_rows if apart else n_rows**2\n    if isinstance(budget, ZCDP)",
+        new="squared = n_rows\n    if isinstance(budget, ZCDP)",
+        tests=("tests/laws/test_persons.py",),
+        keyword="several_classes_moves",
+    ),
+    Mutant(
+        name="persons-of-several-classes-state-the-cost-of-one",
+        file="privacy/group.py",
+        old="        return replace(release, sensitivity=math.sqrt(squared) * release.sensitivity, cost=cost)",
+        new="        return release",
+        tests=("tests/laws/test_persons.py",),
+        keyword="several_classes_moves",
+    ),
+    Mutant(
+        name="selections-for-several-classes-share-no-budget",
+        file="privacy/group.py",
+        old="return PureDP(float_below(Fraction(as_typed(budget.epsilon)) / n_rows))",
+        new="return PureDP(budget.epsilon)",
+        tests=("tests/laws/test_persons.py",),
+        keyword="selections_for_several",
     ),
     Mutant(
         name="persons-choose-the-last-of-several-classes",
@@ -969,8 +993,9 @@ MUTANTS = (
     Mutant(
         name="persons-are-capped-after-the-sum",
         file="estimators/persons.py",
-        old="np.where(chosen, np.cumsum(chosen) - 1, -1)[pair]",
-        new="np.maximum(np.cumsum(chosen) - 1, 0)[pair]",
+        old="classes, counts, order = classes_of_persons(codes[counted], persons[counted], n_classes, max_classes)",
+        new="classes = classes_of_persons(codes[counted], persons[counted], n_classes)[0]\n"
+        "    _, counts, order = classes_of_persons(0 * codes[counted], persons[counted], 1)",
         tests=("tests/estimators/test_person_rows.py",),
         keyword="plain_integers",
     ),

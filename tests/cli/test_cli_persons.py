@@ -36,6 +36,16 @@ def test_a_seeded_fit_writes_the_bytes_of_the_python_api(persons, task, cli):
     assert task.out.read_bytes() == estimator.to_bytes()
 
 
+def test_a_person_may_count_in_several_classes(persons, task, cli, error_line):
+    assert cli(*arguments(persons, task, "--seed", 3, "--classes-per-person", 2)).exit_code == 0
+    estimator = dppl.SoftmaxPrototypes(dppl.GaussianDP(1), read_classes(task.classes), random_state=3)
+    assert task.out.read_bytes() == estimator.fit(task.X, task.y, groups=IDS, max_classes_per_person=2).to_bytes()
+    task.out.unlink()
+    alone = cli("fit", persons, "--classes", task.classes, "--out", task.out, "--mu", 1, "--classes-per-person", 2)
+    assert "--classes-per-person is for fits with ids of persons" in error_line(alone)
+    assert not task.out.exists()
+
+
 def test_no_id_is_printed_or_kept(persons, task, cli):
     ledger = task.folder / "ledger.db"
     made = cli("ledger", "create", ledger, "--dataset", "wards", "--mu", 2, "--unit", "person")
@@ -115,7 +125,7 @@ def test_check_tells_the_owner_how_many_records_persons_have(persons, task, cli)
     assert report["n"] == report["that_count"] == 13
     assert report["records_each"] == {"median": 3.0, "largest": 4}
     assert sum(report["class_sizes"]) == 13
-    reduced, codes, _ = dppl.estimators.persons.rows_of_persons(
+    reduced, codes = dppl.estimators.persons.rows_of_persons(
         task.X,
         np.unique(task.y, return_inverse=True)[1],
         dppl.estimators.persons.person_codes(np.array(IDS, object)),

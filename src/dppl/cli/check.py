@@ -144,16 +144,16 @@ def _persons_report(table: EmbeddingTable, groups: NDArray[Any], classes: NDArra
     ordered, places = np.unique(classes, return_inverse=True)  # as a fit has them, for persons of several classes
     codes = class_codes(labels, ordered, "ignore")
     counted = np.flatnonzero(usable_rows(table) & (codes >= 0))
-    kept = classes_of_persons(codes[counted], persons[counted], len(classes))
+    found, kept, _ = classes_of_persons(codes[counted], persons[counted], len(classes))
     each = np.bincount(persons)
     several = np.unique(np.stack([persons[counted], codes[counted]]), axis=1)[0]
     return {
         "n": len(each),
         "records_each": {"median": float(np.median(each)), "largest": int(each.max())} if len(each) else None,
         "in_several_classes": int((np.bincount(several) > 1).sum()),
-        "that_count": len(kept.persons),
-        "records_that_count": int(kept.counts.sum()),
-        "class_sizes": np.bincount(kept.classes, minlength=len(classes))[places].tolist(),
+        "that_count": len(found),
+        "records_that_count": int(kept.sum()),
+        "class_sizes": np.bincount(found, minlength=len(classes))[places].tolist(),
     }
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dppl import _validate
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import reading
 from dppl.estimators.reading import Codes
@@ -25,9 +26,8 @@ from dppl.privacy.words import PERSON, RECORD
 
 _NEIGHBOURS = (
     "two data sets are neighbours when one person, with all of their records, is added or removed; a person counts as "
-    "one record, of one class"
 )
-_PUBLIC = "the number of classes that a person counts in (1)"
+_PUBLIC = "the number of classes that a person counts in"
 _NOT_COVERED = (
     "wrong person ids, a person with several ids, and missing ids, each of which counts as a person of its own",
     "a changed record of a person, which counts as one person removed and one added",
@@ -40,12 +40,15 @@ Int64 = NDArray[np.int64]
 Integers = NDArray[np.signedinteger[Any]]
 
 
-def of_persons(guarantee: Guarantee) -> Guarantee:
-    """Return what a guarantee for single records says where each row is a person.
+def of_persons(guarantee: Guarantee, max_classes: int = 1) -> Guarantee:
+    """Return what a guarantee for single records says where rows are those of persons.
 
     Parameters
     ----------
     guarantee : Guarantee
+        Whose costs are those of so many rows.
+    max_classes : int, default=1
+        In how many classes a person counts at most.
 
     Raises
     ------
@@ -62,15 +65,35 @@ def of_persons(guarantee: Guarantee) -> Guarantee:
         raise ParameterError(
             f"is for fits that protect {RECORD}; this one protects {guarantee.unit}. Leave it out.", parameter="groups"
         )
+    rows = "one record, of one class" if max_classes == 1 else f"at most {max_classes} records, each of another class"
     of_records = (SEVERAL_RECORDS, A_CHANGED_RECORD, OTHER_RELEASES)
     others = [item for item in guarantee.not_covered if not item.startswith(of_records)]
     return replace(
         guarantee,
         unit=PERSON,
-        neighbours=_NEIGHBOURS,
-        public_inputs=(*guarantee.public_inputs, _PUBLIC),
+        neighbours=_NEIGHBOURS + rows,
+        public_inputs=(*guarantee.public_inputs, f"{_PUBLIC} ({max_classes})"),
         not_covered=(*others, *_NOT_COVERED),
     )
+
+
+def ids_of_fit(groups: Any, rows: RowSource, max_classes: int) -> NDArray[Any] | None:
+    """Return the `checked_ids` of a fit, if it has any.
+
+    Raises
+    ------
+    InputError
+        As `checked_ids`.
+    ParameterError
+        If `max_classes` is not an integer of at least 1, or more without ids.
+    """
+    _validate.positive_integer(max_classes_per_person=max_classes)
+    if groups is None and max_classes != 1:
+        raise ParameterError(
+            f"is for fits with ids of persons; pass them as groups, or leave it out. Got {max_classes}.",
+            parameter="max_classes_per_person",
+        )
+    return None if groups is None else checked_ids(groups, rows)
 
 
 def checked_ids(groups: Any, rows: RowSource) -> NDArray[Any]:
@@ -194,32 +217,13 @@ def _plain(one: Any) -> Any:
     return next((value(one) for kind, value in values if isinstance(one, kind)), one)
 
 
-class Kept(NamedTuple):
-    """The classes in which persons count; those of one person are adjacent.
-
-    Attributes
-    ----------
-    persons, classes : ndarray of shape (n_kept,), intp
-        Sorted by both.
-    counts : ndarray of shape (n_kept,), int64
-        How many records of the person are of the class.
-    places : ndarray of shape (n_records,), intp
-        Which of them each record belongs to; -1 for none.
-    """
-
-    persons: Codes
-    classes: Codes
-    counts: Int64
-    places: Codes
-
-
 def rows_of_persons(
     source: RowSource, codes: Codes, persons: Codes, n_classes: int, max_classes: int = 1
-) -> tuple[Int8, Codes, Codes]:
-    """Reduce each person to lattice rows, one a class: the sum of their rows of it, shrunk to the norm of one.
+) -> tuple[Int8, Codes]:
+    """Reduce each person to one lattice row a class: the sum of their rows of it, shrunk to the norm of one.
 
-    The classes are those of most of the person's rows, and the first ones of several. A sum that is a lattice row
-    itself stays as it is, such as that of one record; another one becomes the lattice row of its direction.
+    The classes are those of most of the person's rows, and the first of several. A sum that is a lattice row itself
+    stays as it is, such as that of one record; another one becomes the lattice row of its direction.
 
     Parameters
     ----------
@@ -235,67 +239,73 @@ def rows_of_persons(
 
     Returns
     -------
-    rows : ndarray of shape (n_kept, n_features), int8
+    rows : ndarray of shape (n_rows, n_features), int8
         Lattice rows, which other lattices take as they do rows of floats. Persons without a row that counts have none.
-    codes, persons : ndarray of shape (n_kept,), intp
-        Their classes and persons; rows of one person are adjacent.
+    codes : ndarray of shape (n_rows,), intp
+        Their classes.
 
     Notes
     -----
-    Memory holds the result and a sum of small integers for each person and class whose rows are still to come while
-    others are read: one at a time where the rows of a person are adjacent, and else nearly all.
+    Memory holds the result, and a sum of small integers for each row of it that has begun and not ended: one or a few
+    where the rows of a person are adjacent, and else nearly as many as there are persons of several records.
     """
-    kept = classes_of_persons(codes, persons, n_classes, max_classes)
-    return _added(Lattice(source.shape[1]), source, kept), kept.classes, kept.persons
+    counted = np.flatnonzero(codes >= 0)
+    classes, counts, order = classes_of_persons(codes[counted], persons[counted], n_classes, max_classes)
+    return _added(Lattice(source.shape[1]), source, counted[order], counts), classes
 
 
-def classes_of_persons(codes: Codes, persons: Codes, n_classes: int, max_classes: int = 1) -> Kept:
-    """Return the classes in which each person counts, and which records that makes count.
+def classes_of_persons(
+    codes: Codes, persons: Codes, n_classes: int, max_classes: int = 1
+) -> tuple[Codes, Int64, Int64]:
+    """Return the classes in which each person counts, the numbers of their records, and which records these are.
 
     Parameters
     ----------
     codes, persons : ndarray of shape (n_records,), intp
-        Class and person of each record; a class of -1 is none.
+        Class and person of each record that can be used.
     n_classes : int
     max_classes : int, default=1
-        In how many classes a person counts at most.
 
     Returns
     -------
-    Kept
+    classes : ndarray of shape (n_rows,), intp
+    counts : ndarray of shape (n_rows,), int64
+    order : ndarray of shape (n_kept,), intp
+        Records of the first row, then those of the next one, and so on.
     """
-    counted = np.flatnonzero(codes >= 0)
-    pairs, pair, counts = np.unique(
-        persons[counted] * n_classes + codes[counted], return_inverse=True, return_counts=True
-    )
-    of, classes = np.divmod(pairs, n_classes)
-    chosen = _most_frequent(of, classes, counts, max_classes)
-    places = np.full(len(codes), -1, np.intp)
-    places[counted] = np.where(chosen, np.cumsum(chosen) - 1, -1)[pair]
-    return Kept(of[chosen], classes[chosen], counts[chosen], places)
+    pair = persons * n_classes + codes
+    pairs, counts = np.unique(pair, return_counts=True)
+    chosen = _most_frequent(*np.divmod(pairs, n_classes), counts, max_classes)
+    order = np.argsort(pair, kind="stable")[np.repeat(chosen, counts)]
+    return pairs[chosen] % n_classes, counts[chosen], order
 
 
-def _most_frequent(persons: Codes, codes: Codes, counts: Int64, most: int) -> NDArray[np.bool_]:
-    """Mark so many classes of each person, those with most rows and the first of several; persons are sorted."""
+def _most_frequent(persons: Codes, codes: Codes, counts: Int64, max_classes: int) -> NDArray[np.bool_]:
+    """Mark classes of each person, those with most rows and the first of several; persons are sorted."""
     ranked = np.lexsort((codes, -counts, persons))
-    chosen = np.empty(len(persons), bool)
-    chosen[ranked] = np.arange(len(persons)) - np.searchsorted(persons, persons) < most
+    first = np.flatnonzero(np.diff(persons, prepend=-1))
+    rank = np.arange(len(persons)) - np.repeat(first, np.diff(first, append=len(persons)))
+    chosen = np.zeros(len(persons), bool)
+    chosen[ranked[rank < max_classes]] = True
     return chosen
 
 
-def _added(lattice: Lattice, source: RowSource, kept: Kept) -> Int8:
-    """Add the rows of each place as they are read, and shrink a sum as soon as its last row was."""
-    out = np.empty((len(kept.counts), lattice.dim), np.int8)
-    first, last = _ends(kept)
-    held = _Held(_most_open(first, last), lattice.dim, kept.counts)
+def _added(lattice: Lattice, source: RowSource, order: Int64, counts: Int64) -> Int8:
+    """Add so many rows each, in this order, as they are read, and shrink a sum as soon as its last row was."""
+    out = np.empty((len(counts), lattice.dim), np.int8)
+    places = np.full(source.shape[0], -1, np.intp)
+    places[order] = np.repeat(np.arange(len(counts)), counts)
+    ends = np.cumsum(counts)
+    first, last = order[ends - counts], order[ends - 1]
+    held = _Held(_most_open(first, last), lattice.dim, counts)
     start = 0
     for rows in lattice.blocks(source, _READ_ROWS):
         stop = start + len(rows)
-        here, sums = _sums(rows, kept.places[start:stop], held.dtype)
+        here, sums = _sums(rows, places[start:stop], held.dtype)
         begun, unfinished = first[here] < start, last[here] >= stop
         sums[begun] += held.taken(here[begun])
         held.keep(here[unfinished], sums[unfinished])
-        alone = kept.counts[here] == 1
+        alone = counts[here] == 1
         out[here[alone]] = sums[alone]
         done = ~(unfinished | alone)
         out[here[done]] = _shrunk(lattice, sums[done])
@@ -303,21 +313,11 @@ def _added(lattice: Lattice, source: RowSource, kept: Kept) -> Int8:
     return out
 
 
-def _ends(kept: Kept) -> tuple[Int64, Int64]:
-    """Return the first and the last record of each place."""
-    records = np.flatnonzero(kept.places >= 0)
-    first, last = np.empty((2, len(kept.counts)), np.int64)
-    places = kept.places[records]
-    last[places] = records  # of several the last one
-    first[places[::-1]] = records[::-1]
-    return first, last
-
-
 def _most_open(first: Int64, last: Int64) -> int:
-    """Return the largest number of places that are begun and not finished at a time."""
+    """Return the largest number of sums that have begun and not ended at a time, from their first and last records."""
     several = first < last
-    begun, finished = np.sort(first[several]), np.sort(last[several])
-    still = np.arange(1, len(begun) + 1) - np.searchsorted(finished, begun)
+    begun, ended = np.sort(first[several]), np.sort(last[several])
+    still = np.arange(1, len(begun) + 1) - np.searchsorted(ended, begun)
     return int(still.max(initial=0))
 
 
@@ -330,7 +330,7 @@ def _sums(rows: Int8, places: Codes, dtype: np.dtype[Any]) -> tuple[Codes, Integ
 
 
 class _Held:
-    """Sums of places of which some rows are read and others are not, in the smallest integers that hold all."""
+    """Sums that have begun and not ended, in the smallest integers that hold the longest."""
 
     def __init__(self, most: int, dim: int, counts: Int64) -> None:
         self._sums = np.empty((most, dim), np.min_scalar_type(-LARGEST * int(counts.max(initial=1))))

@@ -140,8 +140,8 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X, y, X_public, X_examples, y_examples, ledger, partition, groups
-            As in the estimator's own `fit`. With `groups` a person is in one part of the data as a whole, and scores
-            count persons. The ledger needs an account in approximate DP with ``accounting="renyi"``.
+            As in the estimator's own `fit`. With `groups` a person counts in one class and is in one part of the data,
+            and scores count persons. The ledger needs an account in approximate DP with ``accounting="renyi"``.
 
         Returns
         -------
@@ -182,7 +182,7 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             unknown, adjacency = self.estimator.unknown_labels, self.estimator.adjacency
             codes = reading.codes_of_records(rows, labels, classes, unknown, adjacency)
             if ids is not None:
-                rows, codes, _ = persons.rows_of_persons(rows, codes, persons.person_codes(ids), len(classes))
+                rows, codes = persons.rows_of_persons(rows, codes, persons.person_codes(ids), len(classes))
                 labels = classes[codes]
             held_out = _coins(len(labels), self.validation_share, source)
             training = np.flatnonzero(~held_out)
