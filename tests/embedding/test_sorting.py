@@ -71,7 +71,8 @@ def test_rows_are_sorted_and_equal_ones_stay_in_their_order(kind, part_bytes, tm
     assert found.drop_columns("patient").to_pylist() == table.drop_columns("patient").take(places).to_pylist()
     ids = read_ids(tmp_path / "t.parquet", "patient")
     assert [str(one) for one in read_ids(tmp_path / "out.parquet", "patient")] == [str(ids[place]) for place in places]
-    assert found.schema.equals(table.schema)
+    plain = table.schema.set(1, pa.field("patient", pa.string())) if kind == "categories" else table.schema
+    assert found.schema.equals(plain)
     # Persons are adjacent, as a fit tells them apart, and their rows are in their order.
     numbers = person_codes(ids)[places]
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))

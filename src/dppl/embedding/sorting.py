@@ -43,9 +43,10 @@ def sort_table(
 ) -> None:
     """Write the rows of a Parquet table in the order of a column, whole or not at all.
 
-    Rows that are equal there stay in their order, and those without a value come last. All columns are kept, and the
-    metadata that `read_table` has. Memory holds the column, 12 bytes a row and a few times 256 MB; beside the new file
-    the disk holds the rows once more, in a file without a name that is gone at the end of the process.
+    Rows that are equal there stay in their order, and those without a value come last. All columns are kept, categories
+    as what they stand for, and the metadata that `read_table` has. Memory holds the column, 16 bytes a row and a few
+    times 256 MB; beside the new file the disk holds the rows once more, in a file without a name that is gone at the
+    end of the process.
 
     Parameters
     ----------
@@ -75,16 +76,16 @@ def sort_table(
         raise InputError(f"{table} must be a {_SUFFIX} file or a folder of them; only these are sorted.")
     outline = read_table(table, x=x, y=None)
     files = parquet_files(table)
-    schema = _schema(table, files).with_metadata(outline.metadata)
+    schema = _schema(table, files)
     order = _order(files, by)
-    size = _part_rows(files)
+    size = _part_rows(files, schema)
     told = progress or (lambda rows: None)
     with (
         atomic_file(target, overwrite=True, private=True) as file,
         tempfile.TemporaryFile(dir=target.parent) as parts,  # on the disk that has room for the table
-        pq.ParquetWriter(file, schema, use_dictionary=_repeating(schema)) as writer,
+        pq.ParquetWriter(file, schema.with_metadata(outline.metadata), use_dictionary=_repeating(schema)) as writer,
     ):
-        stored = _distributed(_pieces(table, files, size, len(order)), order, size, parts, told)
+        stored = _distributed(_pieces(table, files, schema, size, len(order)), order, size, parts, told)
         for start, places in zip(range(0, len(order), size), stored, strict=True):
             rows = pa.concat_tables(_read(parts, *place) for place in places)
             # They stand in their old order.
@@ -94,18 +95,22 @@ def sort_table(
 
 
 def _schema(table: Path, files: list[Path]) -> pa.Schema:
-    """Return the columns that all files have."""
+    """Return the columns that all files have, without metadata, and with the values of categories in their place."""
     with converting(f"{table} must be Parquet that Arrow can read", _HINT):
         schemas = [pq.read_schema(file) for file in files]
     if any(not schema.equals(schemas[0]) for schema in schemas):
         raise InputError(f"{table}: all shards must have the same columns and types; they differ; write one schema.")
-    return schemas[0]
+    # Every part would hold all names of its categories.
+    plain = [
+        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field for field in schemas[0]
+    ]
+    return pa.schema(plain)
 
 
 def _order(files: list[Path], by: str) -> Int64:
     """Return the rows in the order of a column; equal ones stay in theirs."""
     chunks = [chunk for file in files for chunk in _column(file, by).chunks]
-    with converting(f"{files[0].parent}: column {by!r} must be of one type", _HINT):
+    with converting(f"column {by!r} must be such as Arrow can sort", _HINT):
         column = pa.chunked_array(chunks) if chunks else pa.chunked_array([], pa.int64())
         return np.asarray(pc.sort_indices(column)).astype(np.int64)
 
@@ -131,42 +136,42 @@ def _column(path: Path, by: str) -> Any:
     )
 
 
-def _part_rows(files: list[Path]) -> int:
+def _part_rows(files: list[Path], schema: pa.Schema) -> int:
     """Return how many rows are sorted at once."""
     with converting(f"{files[0].parent} must hold Parquet files that Arrow can read", _HINT):
         known = [pq.read_metadata(file) for file in files]
         groups = [one.row_group(number) for one in known for number in range(one.num_row_groups)]
         stored = max((group.total_byte_size / group.num_rows for group in groups if group.num_rows), default=1)
-    with _open_parquet(files[0]) as file, converting(f"{files[0]} must be readable", _HINT):
-        few = next(file.iter_batches(batch_size=16), None)  # columns that repeat are smaller in the file
-    decoded = few.nbytes / len(few) if few is not None and len(few) else 1
-    return max(1, int(_PART_BYTES / max(stored, decoded, 1)))
+    with _open_parquet(files[0]) as file:  # values that repeat are smaller in the file
+        decoded = [rows.nbytes / len(rows) for rows in itertools.islice(_tables(files[0], file, schema, 16), 1)]
+    return max(1, int(_PART_BYTES / max(stored, 1, *decoded)))
 
 
-def _pieces(table: Path, files: list[Path], size: int, n: int) -> Iterator[pa.Table]:
+def _pieces(table: Path, files: list[Path], schema: pa.Schema, size: int, n: int) -> Iterator[pa.Table]:
     """Yield the rows as they are read, so many at a time."""
     left = n
     for path in files:
         with _open_parquet(path) as file:
-            batches = _batches(path, file, min(size, _BATCH_ROWS))
-            while held := list(itertools.islice(batches, max(1, size // _BATCH_ROWS))):
+            parts = _tables(path, file, schema, min(size, _BATCH_ROWS))
+            while held := list(itertools.islice(parts, max(1, size // _BATCH_ROWS))):
                 left -= sum(map(len, held))
                 if left >= 0:
-                    yield pa.Table.from_batches(held).replace_schema_metadata()
+                    yield pa.concat_tables(held)
     if left:
         raise InputError(f"{table} must not change while it is sorted; it did; sort it again.")
 
 
-def _batches(path: Path, file: Any, size: int) -> Iterator[Any]:
+def _tables(path: Path, file: Any, schema: pa.Schema, size: int) -> Iterator[pa.Table]:
     promise = f"{path} must be readable"
     with converting(promise, _HINT):
         batches = file.iter_batches(batch_size=size)
     while True:
         with converting(promise, _HINT):
             batch = next(batches, None)
-        if batch is None:
+            rows = None if batch is None else pa.Table.from_batches([batch]).cast(schema)
+        if rows is None:
             return
-        yield batch
+        yield rows
 
 
 def _distributed(
@@ -203,7 +208,7 @@ def _read(parts: IO[bytes], start: int, n_bytes: int) -> pa.Table:
 
 def _taken(rows: pa.Table, order: Int64) -> pa.Table:
     with converting("the rows of a table must be such as Arrow can sort", _HINT):  # its own words may quote values
-        return rows.unify_dictionaries().take(pa.array(order))
+        return rows.take(pa.array(order))
 
 
 def _repeating(schema: pa.Schema) -> list[str]:
