@@ -339,15 +339,23 @@ def _column_ids(path: Path, name: str) -> list[Any]:
                 column = column.cast(column.type.value_type)
             kind = column.type
             if any(of_kind(kind) for of_kind in _ID_KINDS):
-                return list(column.to_pylist())
+                return _items_once(column, lambda one: one)
             if pa.types.is_string(kind) or pa.types.is_large_string(kind):
                 # Bytes that are no UTF-8 stay apart from each other; Arrow's own decoding stops at the first.
-                ids = column.cast(pa.large_binary()).to_pylist()
-                return [None if one is None else one.decode("utf-8", "surrogateescape") for one in ids]
+                return _items_once(column.cast(pa.large_binary()), lambda one: one.decode("utf-8", "surrogateescape"))
     raise InputError(
         f"must name a column of {path} with whole numbers or texts; {name!r} holds {kind}; name another.",
         parameter="groups",
     )
+
+
+def _items_once(column: Any, item: Callable[[Any], Any]) -> list[Any]:
+    """Return the items of a column; equal ones are one object, because a person may have many records."""
+    encoded = column.dictionary_encode().unify_dictionaries()
+    values = [item(one) for chunk in encoded.chunks[:1] for one in chunk.dictionary.to_pylist()]
+    items = np.empty(len(values) + 1, object)  # the last one is None
+    items[:-1] = values
+    return [one for chunk in encoded.chunks for one in items[chunk.indices.fill_null(len(values)).to_numpy()]]
 
 
 def _no_ids(path: Path, name: str, names: Iterable[str]) -> InputError:

@@ -186,6 +186,8 @@ def _without(ids: NDArray[Any], missing: NDArray[np.bool_]) -> NDArray[Any]:
 
 def _key(one: Any) -> Hashable:
     """Return what an id is matched by; of a missing one something that equals nothing else."""
+    if type(one) is str and one.strip():
+        return one  # what the rest would return, sooner
     one = _plain(one)
     if one is None or (isinstance(one, str | bytes) and not one.strip()):
         return object()
