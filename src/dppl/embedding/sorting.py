@@ -25,7 +25,7 @@ from dppl.errors import InputError, ParameterError
 __all__ = ["sort_table"]
 
 _SUFFIX = ".parquet"
-_PART_BYTES = 1 << 28  # of rows that are sorted at once
+_PART_BYTES = 1 << 26  # of rows that are sorted at once
 _BATCH_ROWS = 4096
 _GROUP_ROWS = 65536
 _TEXTS = (pa.types.is_string, pa.types.is_large_string)
@@ -44,8 +44,8 @@ def sort_table(
     """Write the rows of a Parquet table in the order of a column, whole or not at all.
 
     Rows that are equal there stay in their order, and those without a value come last. All columns are kept, categories
-    as what they stand for, and the metadata that `read_table` has. Memory holds the column, 16 bytes a row and a few
-    times 256 MB; beside the new file the disk holds the rows once more, in a file without a name that is gone at the
+    as what they stand for, and the metadata that `read_table` has. Memory holds the column, 16 bytes a row and about
+    half a gigabyte; beside the new file the disk holds the rows once more, in a file without a name that is gone at the
     end of the process.
 
     Parameters
