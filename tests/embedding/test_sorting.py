@@ -193,14 +193,15 @@ def test_a_wrong_column_is_named_and_its_content_is_not(by, words, tmp_path):
     assert LEAK not in str(caught.value)
 
 
-def test_a_damaged_file_shows_no_id(tmp_path):
+@pytest.mark.parametrize("by", ["patient", "place"])
+def test_a_damaged_file_shows_no_id(by, tmp_path):
     written(tmp_path / "t.parquet", "categories", compression="none")
     content = bytearray((tmp_path / "t.parquet").read_bytes())
     at = content.index(LEAK.encode()) - 40
     content[at : at + 40] = b"\xff" * 40
     (tmp_path / "t.parquet").write_bytes(content)
     with pytest.raises(InputError) as caught:
-        sort_table(tmp_path / "t.parquet", tmp_path / "out.parquet", by="patient")
+        sort_table(tmp_path / "t.parquet", tmp_path / "out.parquet", by=by)
     assert (LEAK in str(caught.value), caught.value.__cause__) == (False, None)
     assert [path.name for path in tmp_path.iterdir()] == ["t.parquet"]
 
