@@ -190,11 +190,11 @@ Person = Annotated[
     ),
 ]
 ClassesPerPerson = Annotated[
-    int,
+    int | None,
     option(
         "N",
-        "With --person: in how many classes a person counts at most, those of most of their rows. More than 1 means "
-        "more noise (docs/persons.md).",
+        "With --person: in how many classes a person counts at most, those of most of their rows. By default all "
+        "with --method softmax, and 1 with others, where more means more noise (docs/persons.md).",
         DATA,
         min=1,
     ),

@@ -141,7 +141,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ledger: Ledger | None = None,
         partition: str | None = None,
         groups: Any = None,
-        max_classes_per_person: int = 1,
+        max_classes_per_person: int | None = None,
     ) -> Self:
         """Embed the items and release a classifier of their classes.
 

@@ -52,7 +52,7 @@ def fit(
     ledger: Ledger | None = None,
     partition: str | None = None,
     groups: Any = None,
-    max_classes_per_person: int = 1,
+    max_classes_per_person: int | None = None,
     watch: Watch = _unwatched,
 ) -> None:
     """Fit an estimator on embeddings that are made when their turn comes.
