@@ -328,7 +328,12 @@ def _file_ids(path: Path, name: str) -> list[Any]:
             f"must name a .npy file with one id a row of {path}, which has no columns; got {name!r}.",
             parameter="groups",
         )
-    return _items(load_npy(own), "a file", str(own))
+    ids = _items(load_npy(own), "a file", str(own))
+    if load_npy(path).shape[:1] != (len(ids),):
+        raise InputError(
+            f"must name a file with one id a row of {path}; {own} has another number of ids.", parameter="groups"
+        )
+    return ids
 
 
 def _items(ids: Array, what: str, name: str) -> list[Any]:
@@ -349,8 +354,8 @@ def _column_ids(path: Path, name: str) -> list[Any]:
             raise _no_ids(path, name, names)
         if name in (_ID, _REFERENCE) and {_ID, _REFERENCE} <= set(names):
             raise InputError(
-                f"must name a column with ids of persons; {name!r} of {path} tells records apart, not persons; run "
-                "dppl embed with --person.",
+                f"must name a column with ids of persons; {name!r} of {path} tells records apart, not persons; embed "
+                "the records again, with ids of persons.",
                 parameter="groups",
             )
         kind = file.schema_arrow.field(name).type
