@@ -95,7 +95,11 @@ def print_persons(report: dict[str, Any], screen: Console) -> None:
         f"{'':<15} with --person {report['records_that_count']} records of {report['that_count']} persons count",
         soft_wrap=True,
     )
-    table = Table(title="what k classes of a person keep (max_classes_per_person), and how much more noise they need")
+    screen.print(
+        f"{'':<15} in up to k classes a person (max_classes_per_person) this is kept, and noise is so much larger:",
+        soft_wrap=True,
+    )
+    table = Table()
     for name in ("k", "records kept", "rows", "noise: sums, counts", "noise: gradients, Gram"):
         table.add_column(name, justify="right")
     for row in report["kept"]:

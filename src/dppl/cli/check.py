@@ -67,7 +67,8 @@ def check(
     it counts as a row of zeros) and says nothing about it; this command finds
     it, and counts the labels of the other rows. Rows are counted from 0. Of
     images and texts it reads every record, and needs no encoder. The exit code
-    is 0 whatever is found. With a budget it also says which classes of a table
+    is 0 whatever is found. With --person it also tells how many records
+    persons have, and what of them a fit keeps. With a budget it also says which classes of a table
     a fit of the default method without public rows is expected to find;
     `dppl plan` says that from guesses. A budget chosen with this report in
     view is a choice made by looking at private records.
@@ -78,6 +79,7 @@ def check(
       dppl check train.npz --classes classes.txt --mu 1
       dppl check train.npy --labels y.txt --classes classes.txt --json
       dppl check mails.csv --x body --y folder --classes folders.txt
+      dppl check mails.csv --person customer --classes folders.txt
     """
     check_inputs(table, classes, labels)
     given = any(value is not None for value in (mu, rho, epsilon, delta))
