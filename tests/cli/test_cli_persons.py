@@ -36,6 +36,16 @@ def test_a_seeded_fit_writes_the_bytes_of_the_python_api(persons, task, cli):
     assert task.out.read_bytes() == estimator.to_bytes()
 
 
+def test_a_person_may_count_in_several_classes(persons, task, cli, error_line):
+    assert cli(*arguments(persons, task, "--seed", 3, "--classes-per-person", 2)).exit_code == 0
+    estimator = dppl.SoftmaxPrototypes(dppl.GaussianDP(1), read_classes(task.classes), random_state=3)
+    assert task.out.read_bytes() == estimator.fit(task.X, task.y, groups=IDS, max_classes_per_person=2).to_bytes()
+    task.out.unlink()
+    alone = cli("fit", persons, "--classes", task.classes, "--out", task.out, "--mu", 1, "--classes-per-person", 2)
+    assert "--classes-per-person is for fits with ids of persons" in error_line(alone)
+    assert not task.out.exists()
+
+
 def test_no_id_is_printed_or_kept(persons, task, cli):
     ledger = task.folder / "ledger.db"
     made = cli("ledger", "create", ledger, "--dataset", "wards", "--mu", 2, "--unit", "person")
@@ -179,7 +189,7 @@ def test_check_counts_persons_as_a_fit_does(tmp_path, cli):
     assert [one["persons"] for one in persons["labels"]["class_sizes"]] == [0, 4]
     assert "persons" not in records["labels"]["class_sizes"][0]
     text = cli(*given[:-1], "--person", "p").stdout
-    assert "Recall is that of a fit with --person, in which a person counts as one record." in text
+    assert "Recall is that of a fit with --person, in which a person counts as one record of one class." in text
 
 
 def test_check_says_what_k_classes_of_a_person_keep_and_cost(tmp_path, cli):
@@ -196,7 +206,7 @@ def test_check_says_what_k_classes_of_a_person_keep_and_cost(tmp_path, cli):
             "max_classes_per_person": k,
             "records": records,
             "rows": k + 1,
-            "noise": {"sums_and_counts": np.sqrt(k), "gradients_and_gram_matrices": k},
+            "noise": {"class_sums": np.sqrt(k), "gradients_and_others": k},
         }
         for k, records in ((1, 5), (2, 7), (3, 8))
     ]
@@ -255,10 +265,22 @@ def test_train_writes_the_bytes_of_embed_and_fit(source, mails, cli):
     ).fit(texts, labels, groups=patients)
     raw.save("three.safetensors")
     assert (mails / "three.safetensors").read_bytes() == (mails / "m.safetensors").read_bytes()
+    # A person in several classes.
+    several = ("--classes-per-person", 2, "--seed", 3)
+    assert cli("train", source, *TRAIN, *several, "--force").exit_code == 0
+    assert cli("fit", "table", *FIT, "--person", "person", *several, "--out", "k.safetensors").exit_code == 0
+    assert (mails / "m.safetensors").read_bytes() == (mails / "k.safetensors").read_bytes()
+    assert (mails / "k.safetensors").read_bytes() != (mails / "two.safetensors").read_bytes()
     # Without ids the model is another, and for records.
     assert cli("fit", "table", *FIT, "--seed", 3, "--out", "records.safetensors").exit_code == 0
     assert dppl.load("records.safetensors").guarantee_.unit != PERSON
-    assert (mails / "records.safetensors").read_bytes() != (mails / "m.safetensors").read_bytes()
+    assert (mails / "records.safetensors").read_bytes() != (mails / "two.safetensors").read_bytes()
+
+
+def test_several_classes_need_persons_before_a_text_is_embedded(mails, cli, error_line, monkeypatch):
+    monkeypatch.setattr("dppl.training.workflow.embed", None)
+    result = cli("train", "mails.csv", *FIT, "--encoder", "letters", "--out", "m", "--classes-per-person", 2)
+    assert "--classes-per-person is for fits with ids of persons" in error_line(result)
 
 
 def test_an_interrupted_train_goes_on_with_its_persons(mails, cli):

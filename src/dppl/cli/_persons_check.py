@@ -34,20 +34,19 @@ def persons_report(
     persons = person_codes(ids)
     ordered, places = np.unique(classes, return_inverse=True)  # as a fit has them, for persons of several classes
     codes = class_codes(np.empty(len(persons), object) if labels is None else labels, ordered, "ignore")
-    counted = np.flatnonzero(usable & (codes >= 0))
-    pairs, counts = np.unique(persons[counted] * len(classes) + codes[counted], return_counts=True)
-    whose = pairs // len(classes)
-    rank = _ranks(whose, counts)
-    found, kept, _ = classes_of_persons(codes[counted], persons[counted], len(classes))
+    counted = usable & (codes >= 0)
+    records = codes[counted], persons[counted]
+    found, kept, _ = classes_of_persons(*records, len(classes))
+    pairs = np.unique(np.stack(records), axis=1)
     return {
         "n": int(persons.max(initial=-1)) + 1,
         "records_each": _distribution(np.bincount(persons)) if len(persons) else None,
-        "in_several_classes": int((rank == 1).sum()),
+        "in_several_classes": int((np.bincount(pairs[1]) > 1).sum()),
         "that_count": len(found),
         "records_that_count": int(kept.sum()),
-        "records_in_classes": len(counted),
+        "records_in_classes": int(counted.sum()),
         "class_sizes": np.bincount(found, minlength=len(classes))[places].tolist(),
-        "kept": [_kept(k, rank, counts) for k in range(1, _MOST_CLASSES + 1)],
+        "kept": [_kept(*records, len(classes), k) for k in range(1, min(_MOST_CLASSES, len(classes)) + 1)],
     }
 
 
@@ -57,23 +56,14 @@ def _distribution(records: NDArray[np.intp]) -> dict[str, float]:
     return {"median": float(np.median(records)), "percentile_90": int(ninety), "largest": int(records.max())}
 
 
-def _ranks(persons: NDArray[np.intp], counts: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the place of each class of a person among theirs, most records first, from 0; persons are sorted."""
-    order = np.lexsort((-counts, persons))  # stable, so that ties are in the order of classes
-    first = np.flatnonzero(np.diff(persons, prepend=-1))
-    ranks = np.empty(len(persons), np.intp)
-    ranks[order] = np.arange(len(persons)) - np.repeat(first, np.diff(first, append=len(persons)))
-    return ranks
-
-
-def _kept(k: int, ranks: NDArray[np.intp], counts: NDArray[np.intp]) -> dict[str, Any]:
-    """Say what k classes of a person keep, and what they cost: docs/guarantees.md, one row a person."""
-    kept = ranks < k
+def _kept(codes: NDArray[np.intp], persons: NDArray[np.intp], n_classes: int, k: int) -> dict[str, Any]:
+    """Say what up to k classes of a person keep, and what they cost: docs/guarantees.md, one row a person."""
+    _, records, _ = classes_of_persons(codes, persons, n_classes, k)
     return {
         "max_classes_per_person": k,
-        "records": int(counts[kept].sum()),
-        "rows": int(kept.sum()),
-        "noise": {"sums_and_counts": sqrt(k), "gradients_and_gram_matrices": float(k)},
+        "records": int(records.sum()),
+        "rows": len(records),
+        "noise": {"class_sums": sqrt(k), "gradients_and_others": float(k)},
     }
 
 
@@ -96,11 +86,11 @@ def print_persons(report: dict[str, Any], screen: Console) -> None:
         soft_wrap=True,
     )
     screen.print(
-        f"{'':<15} in up to k classes a person (max_classes_per_person) this is kept, and noise is so much larger:",
+        f"{'':<15} with --classes-per-person k this is kept, and the noise is so much larger:",
         soft_wrap=True,
     )
     table = Table()
-    for name in ("k", "records kept", "rows", "noise: sums, counts", "noise: gradients, Gram"):
+    for name in ("k", "records kept", "rows", "noise of class sums", "of gradients and others"):
         table.add_column(name, justify="right")
     for row in report["kept"]:
         share = f" ({row['records'] / report['records_in_classes']:.0%})" if report["records_in_classes"] else ""

@@ -239,7 +239,7 @@ def _print_labels(labels: dict[str, Any]) -> None:
     if "budget" in labels:
         screen.print(f"{len(labels['not_found'])} classes are not expected to be found by a fit with this budget")
         if of_persons:
-            screen.print("Recall is that of a fit with --person, in which a person counts as one record.")
+            screen.print("Recall is that of a fit with --person, in which a person counts as one record of one class.")
 
 
 def _expectation(entry: dict[str, Any]) -> tuple[str, ...]:

@@ -53,6 +53,7 @@ def train(
     y: options.ItemLabels = None,
     identity: options.Id = None,
     person: options.ItemPerson = None,
+    classes_per_person: options.ClassesPerPerson = 1,
     kind: options.Kind = "auto",
     split: options.Split = None,
     describe: Annotated[
@@ -167,6 +168,7 @@ def train(
             columns=columns,
             ledger=account,
             partition=partition,
+            max_classes_per_person=classes_per_person,
             watch=partial(_watched, folder),
         )
     # When all is done, for whoever reads it may go away.

@@ -21,6 +21,7 @@ from dppl.embedding import PERSON, Columns, OtherOptions, Source, SourceChanged,
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, PublicRows
+from dppl.estimators.persons import ids_of_fit
 from dppl.estimators.reading import COLUMNS
 from dppl.training.descriptions import embed_examples
 
@@ -52,6 +53,7 @@ def fit(
     ledger: Ledger | None = None,
     partition: str | None = None,
     of_persons: bool = False,
+    max_classes_per_person: int = 1,
     watch: Watch = _unwatched,
 ) -> None:
     """Fit an estimator on embeddings that are made when their turn comes.
@@ -68,7 +70,7 @@ def fit(
         Return the public rows or None, and the private rows with their labels and, `of_persons`, ids of persons.
     examples : callable
         Returns the embeddings of public examples of the classes with their labels, or None.
-    ledger, partition
+    ledger, partition, max_classes_per_person
         As in `EmbeddingClassifier.fit`.
     of_persons : bool, default=False
         Whether persons are protected with all of their records.
@@ -83,7 +85,7 @@ def fit(
     given = {name: PublicRows(value) for name, value in given.items() if value is not None}
     plan = None
     if estimator.classes is not None:
-        plan, given = estimator.plan(dimension, **given), {}
+        plan, given = estimator.plan(dimension, **given, max_classes_per_person=max_classes_per_person), {}
         promised = plan.guarantee_on(None, () if of_persons else None)
         if ledger is not None and promised.releases:
             ledger.check(promised, partition=partition)
@@ -93,7 +95,16 @@ def fit(
     else:
         rows, labels, groups = private()
     with watch(None):
-        estimator.fit(rows, labels, **given, plan=plan, ledger=ledger, partition=partition, groups=groups)
+        estimator.fit(
+            rows,
+            labels,
+            **given,
+            plan=plan,
+            ledger=ledger,
+            partition=partition,
+            groups=groups,
+            max_classes_per_person=max_classes_per_person,
+        )
 
 
 def train(
@@ -111,6 +122,7 @@ def train(
     columns: Columns | None = None,
     ledger: Ledger | None = None,
     partition: str | None = None,
+    max_classes_per_person: int = 1,
     watch: Watch = _unwatched,
 ) -> None:
     """Embed a labelled source, fit an estimator on it, and write the model, then the report on what was left out.
@@ -142,7 +154,7 @@ def train(
     columns : Columns, default=None
         Names of columns that the model is to remember for predictions. They are published with it, so only those that
         were typed: what a file calls its columns is its owner's.
-    ledger, partition
+    ledger, partition, max_classes_per_person
         As in `EmbeddingClassifier.fit`.
     watch : callable
         Opened with a source while it is embedded, and with None while the estimator is fitted.
@@ -159,6 +171,8 @@ def train(
         )
     if source.label_type is None:
         raise InputError("the records have no labels.")
+    of_persons = source.person_type is not None
+    ids_of_fit([] if of_persons else None, np.empty((0, 1)), max_classes_per_person)  # before hours of embedding
     left_out = b""
     typed = {name: value for name, value in _published(columns).items() if value is not None}
     kept = {COLUMNS: json.dumps(typed)} if typed else {}
@@ -166,8 +180,6 @@ def train(
     def embedded(records: Source, name: str) -> Path:
         with watch(records) as progress:
             return embed(records, encoder, folder / name, rows=ROWS, workers=workers, progress=progress).table
-
-    of_persons = source.person_type is not None
 
     def private_rows() -> tuple[EmbeddingTable, Any, Any]:
         nonlocal left_out
@@ -197,6 +209,7 @@ def train(
             ledger=ledger,
             partition=partition,
             of_persons=of_persons,
+            max_classes_per_person=max_classes_per_person,
             watch=watch,
         )
         save(estimator, out, overwrite=overwrite)
