@@ -146,12 +146,12 @@ def sort(
     """Write a Parquet table in the order of a column, such as that of person ids.
 
     For the owner of the records only: the new file is as private as the table.
-    Fits with --person add up the rows of each person. Where these are adjacent,
-    memory holds one row a person, and else three to five times as much, so this
-    is for millions of persons. What they release does not change. The table may
-    be larger than memory; its rows lie on the disk of FILE once more while they
-    are sorted. Rows of equal values stay in their order, those without one come
-    last, and all columns and the encoder's name are kept.
+    Fits with --person bring the rows of each person together. Where these are
+    not adjacent in the table, memory holds sums or rows of most persons at a
+    time, so this is for millions of records. What fits release does not change.
+    The table may be larger than memory; its rows lie on the disk of FILE once
+    more while they are sorted. Rows of equal values stay in their order, those
+    without one come last, and all columns and the encoder's name are kept.
 
     For example:
 
