@@ -786,7 +786,7 @@ MUTANTS = (
         name="exponential-is-sure-too-early",
         file="mechanisms/exponential.py",
         old="self.exponent(stratum.lowest << self.scale.shift)",
-        new="self.exponent(stratum.highest << self.scale.shift)",
+        new="self.exponent((stratum.lowest + 1) << self.scale.shift)",
         tests=("tests/mechanisms/test_exponential.py",),
     ),
     Mutant(

@@ -1,5 +1,6 @@
 import itertools
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import mpmath
@@ -253,6 +254,13 @@ class Branches(Randomness):
         raise NotImplementedError
 
 
+class Asked:
+    """Stands for a uniform number, and remembers what it is compared with."""
+
+    def is_below(self, factor, exponent):
+        self.factor, self.exponent = factor, exponent
+
+
 def enumerated_law(mechanism, utilities, cuts):
     """Return the probability of every set, from all proposals and the chance of each to be accepted."""
     parts, look = parts_of(mechanism, utilities[None], cuts)
@@ -267,9 +275,10 @@ def enumerated_law(mechanism, utilities, cuts):
             for _, _, few, positions in look({pick.part: [0]}):
                 pick.look(few >> mechanism._scale.shift, few, positions)
         assert all(pick.position is not None for pick in proposal.picks)
-        exponent = envelope.exponent(min(utilities[pick.position] for pick in proposal.picks[: proposal.n_worst]))
-        chance = mpmath.mpf(proposal.factor.numerator) / proposal.factor.denominator
-        chance *= mpmath.exp(-mpmath.mpf(exponent.numerator) / exponent.denominator)
+        asked = Asked()
+        replace(proposal, uniform=asked).is_accepted()
+        chance = mpmath.mpf(asked.factor.numerator) / asked.factor.denominator
+        chance *= mpmath.exp(-mpmath.mpf(asked.exponent.numerator) / asked.exponent.denominator)
         assert 0 <= chance <= 1
         weight = mpmath.mpf(source.weight.numerator) / source.weight.denominator
         law[tuple(sorted(pick.position for pick in proposal.picks))] += weight * chance

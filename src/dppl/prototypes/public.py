@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
+from dppl._progress import progress
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
@@ -289,9 +290,11 @@ class _PublicPool:
             part = start // self._part_rows
             with lock:  # in any order, the same integers
                 parts[part] = Tally.merged([parts[part], tally])
+                advance(len(block))
 
         private, blocks = self._private, (block for _, block in self._blocks(range(self._n_parts)))
-        each_utilities(private.rows, private.sizes, blocks, self._lattice, self._clip, count)
+        with progress("selecting", self._public.shape[0]) as advance:
+            each_utilities(private.rows, private.sizes, blocks, self._lattice, self._clip, count)
         return parts
 
     def look(self, wanted: dict[int, list[int]]) -> Iterator[tuple[int, int, NDArray[np.int64], NDArray[np.int64]]]:
