@@ -78,8 +78,8 @@ def test_a_notebook_is_told_below_the_cell_until_the_work_ends(every_second, mon
         return Handle(shown)
 
     shell = SimpleNamespace(kernel=None) if kernel else SimpleNamespace()
-    ipython = SimpleNamespace(get_ipython=lambda: shell, display=SimpleNamespace(HTML=str, display=display))
-    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(HTML=str, display=display))
     list(steps(6))
     told = ["fitting: 83 %, about 0:00:01 left", "fitting: 100 %, about 0:00:00 left", ""]
     assert shown == (told if kernel else [])

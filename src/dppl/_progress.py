@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
+from importlib import import_module
 from time import monotonic
 from typing import Any
 
@@ -26,7 +27,7 @@ _EVERY = 0.5  # seconds between two texts
 def _find_watcher() -> Show | None:
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if hasattr(shell, "kernel"):
-        return _Notebook(sys.modules["IPython"])
+        return _Notebook(import_module("IPython.display"))
     return _on_terminal if sys.stderr.isatty() else None
 
 
@@ -112,8 +113,8 @@ def _on_terminal(text: str | None) -> None:
 class _Notebook:
     """Shows a text below the cell and takes it away again, so that a saved notebook does not hold it."""
 
-    def __init__(self, ipython: Any) -> None:
-        self._display, self._handle = ipython.display, None
+    def __init__(self, display: Any) -> None:
+        self._display, self._handle = display, None
 
     def __call__(self, text: str | None) -> None:
         shown = self._display.HTML(text or "")

@@ -1,6 +1,7 @@
 """Tallies are what they say, in whatever parts and order the candidates come."""
 
 import functools
+import pickle
 
 import numpy as np
 import pytest
@@ -44,6 +45,7 @@ def test_merged_tallies_are_the_tally_of_all(bins, size, cuts, random):
     assert_counts(whole, bins, size)
     parts = [Tally.of(part, size, WIDTH) for part in np.split(bins, sorted(cuts), axis=1)]
     random.shuffle(parts)
+    parts = pickle.loads(pickle.dumps(parts))  # as another process returns them
     while len(parts) > 1:  # in any order and grouping
         n = random.randint(2, len(parts))
         parts = [*parts[n:], Tally.merged(parts[:n])]

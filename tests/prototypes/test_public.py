@@ -121,7 +121,7 @@ def test_streams_memory_limits_and_arrays_give_the_same_model(data, monkeypatch)
 
     assert_same()
     # Parts of one block, which are looked at one by one.
-    for name, value in (("PUBLIC_ROWS", 16), ("_TALLY_BYTES", 1 << 20), ("_UTILITIES", 32)):
+    for name, value in (("PUBLIC_ROWS", 16), ("_TALLY_BYTES", 1 << 20), ("_LOOK_BYTES", 999)):
         monkeypatch.setattr(public_module, name, value)
         assert_same()
 

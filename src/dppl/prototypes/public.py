@@ -37,8 +37,8 @@ from dppl.prototypes._shared import cosine_sharpness, unit_directions
 
 # Tallies of parts of the public rows may take so many bytes together; the more parts, the less is looked at again.
 _TALLY_BYTES = 1 << 25
-# This many utilities are held at a time in the second look.
-_UTILITIES = 1 << 20
+# The second look holds about so many bytes of rows and utilities at a time.
+_LOOK_BYTES = 1 << 23
 _PRIVATE_ROWS = 4096
 # clip="auto": similarities among this many public rows, and their quantiles that become the bounds.
 _CLIP_ROWS = 2000
@@ -302,7 +302,7 @@ class _PublicPool:
 
         def piece(block: tuple[int, NDArray[np.int8]]) -> tuple[int, int]:
             part, offset = divmod(block[0], self._part_rows)
-            return part, offset * len(wanted[part]) // _UTILITIES
+            return part, offset * (self._lattice.dim + 8 * len(wanted[part])) // _LOOK_BYTES
 
         for (part, _), group in groupby(self._blocks(wanted), piece):
             starts, blocks = zip(*group, strict=True)
