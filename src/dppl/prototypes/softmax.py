@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dppl._progress import steps
 from dppl.errors import BudgetError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, release_size
@@ -234,7 +235,7 @@ class SoftmaxPrototypes(EmbeddingClassifier):
             hits = mechanism.hits.release(np.array([exact_hits]), source)
             ascent = GuidedAscent(sizes, frame.spectrum, noise_std, examples, float(hits[0]), mechanism.hits.noise_std)
         of_records = None if persons is None else persons.gradient_weights(blocks, gradient.lattice)
-        for _ in range(STEPS):
+        for _ in steps(STEPS):
             exact = gradient.sum(blocks, codes, ascent.weights @ basis.T, offsets, clip=CLIP, of_records=of_records)
             ascent.move(mechanism.gradients.release(exact, source) / unit @ basis)
         self._set_model(ascent.weights @ frame.axes.T, frame.axes @ center)
