@@ -1048,7 +1048,7 @@ MUTANTS = (
     ),
     Mutant(
         name="ids-that-cannot-be-decoded-are-one",
-        file="data/tables.py",
+        file="data/person_ids.py",
         old='one.decode("utf-8", "surrogateescape")',
         new='one.decode("utf-8", "replace")',
         tests=("tests/cli/test_cli_persons.py",),

@@ -44,6 +44,7 @@ FLAGS = {
     "jobs": "--jobs",
     "kind": "--format",
     "labels": "--labels",
+    "lattice": "--lattice",
     "learning_rate": "--learning-rate",
     "max_records": "--max-records",
     "mechanism": "--mechanism",
@@ -58,6 +59,7 @@ FLAGS = {
     "n_records": "--records",
     "partition": "--partition",
     "pool": "--pool",
+    "public_id": "--public-id",
     "precision": "--precision",
     "public_x": "--public-x",
     "random_state": "--seed",
@@ -123,7 +125,10 @@ WholeJson = Annotated[bool, typer.Option("--json", help="Print the whole guarant
 
 # A table of embeddings.
 Table = Annotated[
-    Path, typer.Argument(metavar="TABLE", help="Embeddings: .npy, .npz, .parquet, or a folder of .parquet files.")
+    Path,
+    typer.Argument(
+        metavar="TABLE", help="Embeddings: .npy, .npz, .parquet, a folder of .parquet or .npy shards, or a URL of one."
+    ),
 ]
 Labels = Annotated[
     Path | None,

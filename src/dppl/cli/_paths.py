@@ -10,6 +10,7 @@ from typing import Any
 from dppl._fingerprint import in_short, same_encoder
 from dppl.cli._output import note
 from dppl.data import EmbeddingTable, read_table
+from dppl.data._places import is_url
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
 from dppl.estimators.reading import check_encoder, encoder_of
@@ -45,14 +46,14 @@ def check_output(path: Path, inputs: Sequence[Path | None], *, force: bool, opti
 
 
 def check_inputs(*paths: Path | None) -> None:
-    """Refuse a path that does not exist.
+    """Refuse a path that does not exist; whoever reads a URL says that of it.
 
     Raises
     ------
     FileNotFoundError
     """
     for path in paths:
-        if path is not None and not path.exists():
+        if path is not None and not is_url(path) and not path.exists():
             raise FileNotFoundError(f"there is no file or folder {path}.")
 
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from dppl._files import locked, write_atomically
 from dppl.embedding.left_out import LeftOut, Report, check_place
+from dppl.embedding.rows import LATTICE_ROWS
 from dppl.errors import InputError, ParameterError
 
 __all__ = ["Done", "OtherOptions", "ShardedTable", "SourceChanged", "Window", "dictionary_columns", "schema_of"]
@@ -243,13 +244,17 @@ def schema_of(
     texts: Sequence[str] = ("id", "reference"),
 ) -> pa.Schema:
     """Return the columns of a table: `texts`, the label `y` if there are any, and the embedding `x`."""
-    element = pa.field("element", pa.from_numpy_dtype(np.dtype(rows)), nullable=False)
+    if rows == LATTICE_ROWS:
+        kind = pa.binary(dimension)
+    else:
+        kind = pa.list_(pa.field("element", pa.from_numpy_dtype(np.dtype(rows)), nullable=False), dimension)
     labels = [] if label_type is None else [pa.field("y", label_type)]
-    fields = [*(pa.field(name, pa.string()) for name in texts), *labels, pa.field("x", pa.list_(element, dimension))]
+    fields = [*(pa.field(name, pa.string()) for name in texts), *labels, pa.field("x", kind)]
     return pa.schema(fields, metadata=dict(metadata))
 
 
 def dictionary_columns(schema: pa.Schema) -> list[str]:
     """Return the columns that repeat: labels, and int8 rows, which Parquet would else give four bytes a number."""
-    kind = schema.field("x").type.value_type
-    return [name for name in schema.names if name == "y"] + (["x.list.element"] if pa.types.is_int8(kind) else [])
+    kind = schema.field("x").type
+    repeats = pa.types.is_fixed_size_list(kind) and pa.types.is_int8(kind.value_type)
+    return [name for name in schema.names if name == "y"] + (["x.list.element"] if repeats else [])

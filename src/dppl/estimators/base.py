@@ -366,6 +366,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "use SoftmaxPrototypes."
             )
         lattice = self.public_lattice(n_features, public.rows)
+        reading.check_lattice(public.given.X_public, lattice, "X_public")
         mechanism = self._mechanism(lattice, public)
         guarantee = Guarantee(
             budget=self.resolved_budget,
@@ -500,6 +501,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rotation = self.rotation
         if isinstance(rotation, str):
             _validate.one_of(("auto",), rotation=rotation)
+            if reading.lattice_of(public) is not None:
+                raise InputError("must be None or a seed where X_public holds lattice rows.", parameter="rotation")
             plain = Lattice(n_features, center=center, pool=self.pool)
             rotation = _AUTO_ROTATION if public is not None and plain.loses_much(public) else None
         return Lattice(n_features, center=center, pool=self.pool, rotation=rotation)

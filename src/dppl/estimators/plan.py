@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dppl.errors import ParameterError
 from dppl.estimators.persons import of_persons
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import columns_of, depends_on_company
+from dppl.estimators.reading import check_lattice, columns_of, depends_on_company
 from dppl.lattice import Lattice
 from dppl.privacy import Guarantee
 
@@ -57,7 +57,13 @@ class Plan:
         """Return the guarantee for such private rows: with what a table says of how its rows were made.
 
         With ids of persons (`groups`), which are not looked into, it is for a person and not for a record.
+
+        Raises
+        ------
+        InputError
+            If they are rows of another lattice than the fit maps rows to.
         """
+        check_lattice(X, self.lattice, "X")
         guarantee = self.guarantee if groups is None else of_persons(self.guarantee)
         if columns_of(X):
             guarantee = replace(guarantee, public_inputs=(*guarantee.public_inputs, _COLUMNS))

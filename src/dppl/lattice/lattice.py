@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from fractions import Fraction
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -176,6 +178,12 @@ class Lattice:
     def to_dict(self) -> dict[str, Any]:
         """Return the parameters but `center`, JSON-ready."""
         return {"n_features": self.n_features, "pool": self.pool, "rotation": self.rotation}
+
+    def name(self) -> str:
+        """Return a text that two lattices share if they map every row alike; of `center` it holds the SHA-256."""
+        digest = None if self.center is None else sha256(self.center.tobytes()).hexdigest()
+        described = {**self.to_dict(), "center": digest, "dim": self.dim, "squared_norm": str(self.squared_norm)}
+        return json.dumps(described, sort_keys=True)
 
     @property
     def _step(self) -> int:
