@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +34,10 @@ _ENCODER, _NOT_COVERED = "encoder", "not_covered"
 _BESIDE, _EMBEDDINGS = "metadata", "_emb"
 _NUMBERED = re.compile(r"(?P<stem>.*?)_?(?P<number>[0-9]+)\.[a-z]+", re.DOTALL)
 
+_AT_ONCE = 16  # outlines that are asked for over a network
+
+_Item = TypeVar("_Item")
+_Read = TypeVar("_Read")
 Shard: TypeAlias = ParquetShard | NpyShard | ArrayShard
 
 
@@ -150,7 +155,15 @@ def _read_folder(place: Place, x: str, y: str | None) -> Layout:
             f"{folder}: every .npy shard must have a metadata_N.parquet of its number, and the other way round; "
             f"{there.name} is alone; fetch the other"
         )
-    return _joined(folder, [_numbered_shard(numbered[n], beside.get(n), y) for n in sorted(numbered)])
+    return _joined(folder, _each(lambda n: _numbered_shard(numbered[n], beside.get(n), y), sorted(numbered), folder))
+
+
+def _each(read: Callable[[_Item], _Read], items: Sequence[_Item], place: Place) -> list[_Read]:
+    """Read all outlines in order; over a network several at a time, since each waits for answers."""
+    if place.local is not None:
+        return list(map(read, items))
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        return list(threads.map(read, items))
 
 
 def _numbered_shard(place: Place, beside: Place | None, y: str | None) -> Layout:
@@ -201,7 +214,7 @@ def _one_parquet(place: Place, x: str, y: str | None) -> Layout:
 
 def _joined_parquet(place: Place, files: Sequence[Place], x: str, y: str | None) -> Layout:
     """Read the outlines of Parquet files of one schema; the first list tells a width that the schema leaves open."""
-    read = [shard_of(file, x, y) for file in files]
+    read = _each(lambda file: shard_of(file, x, y), files, place)
     joined = _joined(place, [Layout((shard,), labels, metadata) for shard, labels, metadata in read])
     if read[0][0].width:
         return joined

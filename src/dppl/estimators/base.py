@@ -81,6 +81,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     _ROTATIONS: ClassVar[tuple[int | None, ...]] = (None,)
     # Whether it takes public examples of the classes.
     _STARTS_FROM_EXAMPLES: ClassVar[bool] = False
+    # Whether all that it reads of rows is what its lattice maps them to, so that lattice rows do as well.
+    _READS_LATTICE_ROWS: ClassVar[bool] = True
     # Whether it can spend a budget of pure DP.
     _PURE: ClassVar[bool] = False
 
@@ -366,7 +368,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "use SoftmaxPrototypes."
             )
         lattice = self.public_lattice(n_features, public.rows)
-        reading.check_lattice(public.given.X_public, lattice, "X_public")
+        reading.check_lattice(public.given.X_public, lattice if self._READS_LATTICE_ROWS else None, "X_public")
         mechanism = self._mechanism(lattice, public)
         guarantee = Guarantee(
             budget=self.resolved_budget,

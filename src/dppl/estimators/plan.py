@@ -45,7 +45,7 @@ class Plan:
         What `fit` will guarantee, and what it costs; without what a table of private embeddings says of itself.
     """
 
-    estimator: type
+    estimator: Any
     parameters: Mapping[str, Any]
     classes: NDArray[Any]
     lattice: Lattice
@@ -63,7 +63,7 @@ class Plan:
         InputError
             If they are rows of another lattice than the fit maps rows to.
         """
-        check_lattice(X, self.lattice, "X")
+        check_lattice(X, self.lattice if self.estimator._READS_LATTICE_ROWS else None, "X")
         guarantee = self.guarantee if groups is None else of_persons(self.guarantee)
         if columns_of(X):
             guarantee = replace(guarantee, public_inputs=(*guarantee.public_inputs, _COLUMNS))

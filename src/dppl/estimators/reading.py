@@ -181,8 +181,8 @@ def lattice_of(X: Any) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def check_lattice(X: Any, lattice: Lattice, name: str) -> None:
-    """Refuse a table of lattice rows of another map than that of the fit.
+def check_lattice(X: Any, lattice: Lattice | None, name: str) -> None:
+    """Refuse a table of lattice rows of another map than that of the fit; None is a fit that wants embeddings.
 
     Raises
     ------
@@ -190,10 +190,11 @@ def check_lattice(X: Any, lattice: Lattice, name: str) -> None:
         If it is one.
     """
     found = lattice_of(X)
-    if found is not None and found != lattice.name():
+    if found is not None and (lattice is None or found != lattice.name()):
+        wanted = "embeddings" if lattice is None else f"embeddings, or lattice rows of the map {lattice.name()}"
         raise InputError(
-            f"{name} must hold lattice rows of the map of this fit, which is {lattice.name()}; its table holds those "
-            "of another map. Use the table that it was made from, or parameters that leave rows as they are: no "
+            f"{name} must hold {wanted}; its table holds lattice rows of the map {found[:_LONGEST_NAME]}. Use the "
+            "table that they were made from, or a method and parameters that leave rows as they are: no softmax, "
             "center, pool or rotation."
         )
 
