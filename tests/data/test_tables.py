@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dppl.data import EmbeddingTable, align_labels, long_tailed, read_classes, read_table, write_table
-from dppl.data.labels import as_labels
 from dppl.data._parquet import _list_rows
+from dppl.data.labels import as_labels
 from dppl.errors import InputError, ParameterError
 
 SECRET = "topsecret"  # stands for private data: no message may show it

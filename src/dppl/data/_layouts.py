@@ -80,7 +80,7 @@ def check_ids(layout: Layout, place: Place, name: str) -> None:
     for shard in layout.shards:
         file = shard.beside if isinstance(shard, NpyShard) else shard.place
         if file is None or isinstance(shard, ArrayShard):
-            raise InputError(f"{place} must have a column {name!r} of ids; an array has no columns; write .parquet")
+            raise InputError(f"{place} must have a column {name!r} of ids; nothing is beside its rows; write .parquet")
         with open_parquet(file) as parquet:
             schema = parquet.schema_arrow
         kind = schema.field(name).type if schema.names.count(name) == 1 else None
