@@ -59,7 +59,6 @@ FLAGS = {
     "n_records": "--records",
     "partition": "--partition",
     "pool": "--pool",
-    "public_id": "--public-id",
     "precision": "--precision",
     "public_x": "--public-x",
     "random_state": "--seed",

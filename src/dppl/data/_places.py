@@ -33,6 +33,15 @@ def is_url(path: str | os.PathLike[str]) -> bool:
     return _URL.fullmatch(_text(path)) is not None
 
 
+def shown_as(path: str | os.PathLike[str]) -> str:
+    """Return a path as messages call it: a URL without what may be a password, that of a local file as its path."""
+    found = _URL.fullmatch(_text(path))
+    if found is None:
+        return os.fspath(path)
+    scheme, rest = found["scheme"].lower(), found["rest"].partition("?")[0]
+    return f"/{rest}" if scheme == "file" else f"{scheme}://{re.sub('^[^/]*@', '', rest)}".rstrip("/")
+
+
 def natural(name: str) -> tuple[list[tuple[int, str]], str]:
     """Return what names are sorted by: runs of digits count as numbers, so that shard_2 comes before shard_10.
 
@@ -73,14 +82,11 @@ class Place:
         """
         if isinstance(path, Place):
             return path
-        found = _URL.fullmatch(_text(path))
-        if found is None:
-            return cls(os.fspath(path), None, os.fspath(path))
-        scheme, rest = found["scheme"].lower(), found["rest"]
-        if scheme == "file":
-            return cls(f"/{rest}", None, f"/{rest}")
-        shown = f"{scheme}://{re.sub('^[^/]*@', '', rest.partition('?')[0])}".rstrip("/")
-        system, inside = _opened(scheme, f"{scheme}://{rest}", shown)
+        found, shown = _URL.fullmatch(_text(path)), shown_as(path)
+        if found is None or _URL.fullmatch(shown) is None:
+            return cls(shown, None, shown)
+        scheme = found["scheme"].lower()
+        system, inside = _opened(scheme, f"{scheme}://{found['rest']}", shown)
         return cls(inside.rstrip("/"), system, shown)
 
     @property
