@@ -199,14 +199,25 @@ class Lattice:
         return rows
 
     def _quantise(self, rows: NDArray[Any]) -> Int8:
+        if rows.dtype == np.int8 and self.is_plain:
+            return self._bounded(rows)
         # A fixed memory layout: sums over a row then add in the same order whatever array the row was cut from.
         block = _as_float64(rows)
         with np.errstate(all="ignore"):  # what underflows tells of a private row
-            steps = block
-            if rows.dtype != np.int8 or not self.is_plain:
-                steps = self._map(block)
-                steps *= self.scale
+            steps = self._map(block)
+            steps *= self.scale
             return round_within(steps, self.squared_norm, LARGEST).astype(np.int8)
+
+    def _bounded(self, rows: Int8) -> Int8:
+        """Enforce the bound on rows that are said to be of this lattice. Those that keep it stay as they are."""
+        numerator, denominator = self.squared_norm.numerator, self.squared_norm.denominator
+        squares = np.multiply(rows, rows, dtype=np.int16).sum(axis=1, dtype=np.int64)  # 16 bits hold that of -128 too
+        wrong = (denominator * squares > numerator) | (rows.min(axis=1) < -LARGEST)
+        if not wrong.any():
+            return rows
+        bounded = rows.copy()
+        bounded[wrong] = round_within(_as_float64(rows[wrong]), self.squared_norm, LARGEST).astype(np.int8)
+        return bounded
 
     def _map(self, block: Float) -> Float:
         u = _unit(block)
