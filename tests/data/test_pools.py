@@ -89,20 +89,24 @@ def store():
 
 @pytest.fixture
 def places(folder, store):
-    """Return the places that a folder lies at: here, in fsspec's memory, and in a store that speaks S3."""
-    fsspec = pytest.importorskip("fsspec")
-    memory = fsspec.filesystem("memory")
+    """Return what puts the folder where a test wants it: here, in fsspec's memory, or in a store that speaks S3."""
+    systems = []
 
-    def lie(path):
-        store.objects.clear()
-        store.put(folder, "pool")
-        memory.put(str(folder), "/pool", recursive=True)
+    def put(path, where):
         rest = path.relative_to(folder).as_posix().strip(".")
-        return {"here": path, "memory": f"memory://pool/{rest}", "s3": store.url(f"pool/{rest}")}
+        if where == "s3":
+            store.objects.clear()
+            store.put(folder, "pool")
+            return store.url(f"pool/{rest}")
+        if where == "memory":
+            systems.append(pytest.importorskip("fsspec").filesystem("memory"))
+            systems[-1].put(str(folder), "/pool", recursive=True)
+            return f"memory://pool/{rest}"
+        return path
 
-    yield lie
-    if memory.exists("/pool"):
-        memory.rm("/pool", recursive=True)
+    yield put
+    for system in systems:
+        system.rm("/pool", recursive=True)
 
 
 WHERE = ["here", "memory", "s3"]
@@ -114,7 +118,7 @@ WHERE = ["here", "memory", "s3"]
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_is_one_table_wherever_it_lies(layout, where, folder, places):
-    table = read_table(places(layout(folder))[where], ids="url")
+    table = read_table(places(layout(folder), where), ids="url")
     assert (table.shape, table.dtype) == ((N, 6), np.float16)
     np.testing.assert_array_equal(table.to_array(), ROWS)
     np.testing.assert_array_equal(np.concatenate(list(table.blocks(5))), ROWS)
@@ -147,7 +151,7 @@ def test_single_files_of_every_form(name, where, folder, places):
     write_table(folder / "a.npz", ROWS)
     write_table(folder / "a.parquet", ROWS)
     convert_table(folder / "a.parquet", folder / "l.parquet", lattice=True)
-    table = read_table(places(folder / name)[where])
+    table = read_table(places(folder / name, where))
     np.testing.assert_array_equal(table.to_array(), Lattice(6).transform(ROWS) if name == "l.parquet" else ROWS)
 
 
@@ -263,7 +267,7 @@ def test_shards_that_do_not_fit_together_are_refused_by_name(spoilt, where, fold
     spoil, message = SPOILT[spoilt]
     spoil(flat(folder))
     with pytest.raises(InputError) as caught:
-        read_table(places(folder)[where])
+        read_table(places(folder, where))
     line = str(caught.value)
     assert message in line
     assert SECRET not in line
@@ -314,25 +318,25 @@ def test_a_shard_that_changes_later_is_noticed(rows, folder):
 
 
 def test_a_url_may_have_gone_through_a_path(folder, places):
-    url = places(flat(folder))["memory"]
+    url = places(flat(folder), "memory")
     assert "//" not in str(Path(url))
     np.testing.assert_array_equal(read_table(Path(url)).to_array(), ROWS)
 
 
 def test_messages_show_neither_passwords_nor_queries(folder, places, store):
-    url = places(folder)["s3"]
+    url = places(folder, "s3")
     assert SECRET in url
     with pytest.raises(InputError) as caught:
         read_table(url)
     assert str(caught.value).startswith("s3://bucket/pool must be an existing file or folder")
     assert SECRET not in str(caught.value)
     flat(folder)
-    (first, *_) = read_table(places(folder)["s3"]).fragments()
+    (first, *_) = read_table(places(folder, "s3")).fragments()
     assert first.path == "s3://bucket/pool/emb_0.npy"
 
 
 def test_a_fragment_of_a_url_is_read_elsewhere(folder, places):
-    url = places(flat(folder))["s3"]
+    url = places(flat(folder), "s3")
     fragment = pickle.loads(pickle.dumps(read_table(url).fragments()[10]))
     np.testing.assert_array_equal(next(fragment.blocks(100)), ROWS[PARTS[10]])
 
