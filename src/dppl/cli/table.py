@@ -86,7 +86,7 @@ def head(
     rows = read_table(path, x=x, y=y)
     typer.echo(OWNER)
     view = Table("row", "id", "label", "embedding")
-    ids, start = iter(rows.fragments()[0].ids or ()), 0
+    ids, start = (one for part in rows.fragments() for one in part.ids or [""] * part.rows), 0
     for block in islice(rows.blocks(n), 1):
         for row in block:
             label = "" if rows.y is None else rows.y[start]
