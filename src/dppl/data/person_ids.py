@@ -10,15 +10,17 @@ import numpy as np
 import pyarrow as pa
 
 from dppl.data._layouts import files_beside, npy_shards, parquet_shards, shards_folder
+from dppl.data._npy import outline_of
 from dppl.data._parquet import is_text, open_parquet
 from dppl.data._places import Place
-from dppl.data._reading import Array, by_suffix, converting, type_name
+from dppl.data._reading import Array, by_suffix, converting, load_npy, type_name
 from dppl.data.labels import AnyPath
 from dppl.errors import InputError
 from dppl.estimators.persons import texts_apart
 
 __all__ = ["read_ids"]
 
+_ID, _REFERENCE = "id", "reference"  # of records, in tables that dppl embed writes
 _ID_KINDS = (
     pa.types.is_integer,
     pa.types.is_floating,
@@ -35,9 +37,10 @@ def read_ids(path: AnyPath, column: str) -> Array:
     Parameters
     ----------
     path : path-like
-        The table: ``.npz``, ``.parquet``, or a folder of shards, as of `read_table`.
+        The table: ``.npy``, ``.npz``, ``.parquet``, or a folder of shards, as of `read_table`.
     column : str
-        Name of the array or column: integers, texts, bytes, or floats that hold integers.
+        Name of the array or column: integers, texts, bytes, or floats that hold integers. A ``.npy`` table has none;
+        there it is the path of a second ``.npy`` file, with one id a row.
 
     Returns
     -------
@@ -57,7 +60,7 @@ def read_ids(path: AnyPath, column: str) -> Array:
             raise InputError(f"must be texts or bytes in all shards of {place}; write one schema.", parameter="groups")
     else:
         place.check_not_empty()
-        readers = {".npz": _array_ids, ".parquet": _column_ids}
+        readers = {".npy": _file_ids, ".npz": _array_ids, ".parquet": _column_ids}
         ids = by_suffix(Path(place.name), readers, "a table with ids of persons")(place, column)
     found = np.empty(len(ids), object)
     found[:] = ids
@@ -82,13 +85,33 @@ def _array_ids(place: Place, name: str) -> list[Any]:
         ids = np.asarray(archive[name]) if name in names else None
     if ids is None:
         raise _no_ids(place, name, names)
-    if ids.ndim != 1 or ids.dtype.kind not in "iubfUS":
+    return _items(ids, f"an array of {place}", repr(name))
+
+
+def _file_ids(place: Place, name: str) -> list[Any]:
+    """Return the items of a npy file beside a table that is one."""
+    own = Path(name)
+    if own.suffix.lower() != ".npy" or not own.is_file():
         raise InputError(
-            f"must name an array of {place} with one id a record, whole numbers or texts; {name!r} holds "
-            f"{ids.ndim} dimensions of {type_name(ids)}; name another.",
+            f"must name a .npy file with one id a row of {place}, which has no columns; got {name!r}.",
             parameter="groups",
         )
-    return list(texts_apart(ids))
+    ids = _items(load_npy(own), "a file", str(own))
+    if outline_of(place).rows != len(ids):
+        raise InputError(
+            f"must name a file with one id a row of {place}; {own} has another number of ids.", parameter="groups"
+        )
+    return ids
+
+
+def _items(ids: Array, what: str, name: str) -> list[Any]:
+    if ids.ndim != 1 or ids.dtype.kind not in "iubfUS":
+        raise InputError(
+            f"must name {what} with one id a record, whole numbers or texts; {name} holds {ids.ndim} dimensions of "
+            f"{type_name(ids)}; name another.",
+            parameter="groups",
+        )
+    return list(texts_apart(np.asarray(ids)))
 
 
 def _column_ids(place: Place, name: str) -> list[Any]:
@@ -97,21 +120,47 @@ def _column_ids(place: Place, name: str) -> list[Any]:
         names = file.schema_arrow.names
         if names.count(name) != 1:
             raise _no_ids(place, name, names)
+        if name in (_ID, _REFERENCE) and {_ID, _REFERENCE} <= set(names):
+            raise InputError(
+                f"must name a column with ids of persons; {name!r} of {place} tells records apart, not persons; embed "
+                "the records again, with ids of persons.",
+                parameter="groups",
+            )
+        kind = file.schema_arrow.field(name).type
+        if id_type(kind) is None:
+            raise InputError(
+                f"must name a column of {place} with whole numbers or texts; {name!r} holds {kind}; name another.",
+                parameter="groups",
+            )
         with converting(f"{place}: column {name!r} must hold integers or strings", "write it again"):
-            column = file.read(columns=[name]).column(name)
-            if pa.types.is_dictionary(column.type):
-                column = column.cast(column.type.value_type)
-            kind = column.type
-            if any(of_kind(kind) for of_kind in _ID_KINDS):
-                return list(column.to_pylist())
-            if is_text(kind):
-                # Bytes that are no UTF-8 stay apart from each other; Arrow's own decoding stops at the first.
-                ids = column.cast(pa.large_binary()).to_pylist()
-                return [None if one is None else one.decode("utf-8", "surrogateescape") for one in ids]
-    raise InputError(
-        f"must name a column of {place} with whole numbers or texts; {name!r} holds {kind}; name another.",
-        parameter="groups",
-    )
+            return ids_of(file.read(columns=[name]).column(name))
+
+
+def id_type(kind: Any) -> Any:
+    """Return the type of the ids in an Arrow column, without its dictionary; None if it is not one of ids.
+
+    Parameters
+    ----------
+    kind : pyarrow.DataType
+    """
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return kind if any(of_kind(kind) for of_kind in _ID_KINDS) or is_text(kind) else None
+
+
+def ids_of(column: Any) -> list[Any]:
+    """Return the ids in an Arrow column; texts that are no UTF-8 stay apart from each other.
+
+    Parameters
+    ----------
+    column : pyarrow.Array or pyarrow.ChunkedArray
+    """
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if not is_text(column.type):
+        return list(column.to_pylist())
+    # Arrow's own decoding stops at the first that is no UTF-8.
+    ids = column.cast(pa.large_binary()).to_pylist()
+    return [None if one is None else one.decode("utf-8", "surrogateescape") for one in ids]
 
 
 def _no_ids(place: Place, name: str, names: Iterable[str]) -> InputError:

@@ -19,6 +19,7 @@ from dppl.data._layouts import is_npy_pool
 from dppl.data._places import Place, is_url
 from dppl.data._reading import converting
 from dppl.data.writing import write_npz
+from dppl.embedding.records import PERSON
 from dppl.embedding.rows import LATTICE_ROWS, ROWS, Rows, lattice_metadata, to_storage
 from dppl.embedding.shards import dictionary_columns, schema_of
 from dppl.errors import ParameterError
@@ -48,8 +49,8 @@ def convert_table(
     source : path-like
         Whatever `dppl.data.read_table` reads.
     out : path-like
-        ``.parquet`` keeps ids, references, labels and metadata, ``.npz`` keeps labels, ``.npy`` holds rows only. An
-        existing file is replaced.
+        ``.parquet`` keeps ids, also of persons, references, labels and metadata, ``.npz`` keeps labels, ``.npy`` holds
+        rows only. An existing file is replaced.
     rows : {"float16", "int8", "float32"}, default=None
         None keeps the form. Of int8 rows only the directions can be recovered.
     lattice : bool, default=False
@@ -138,32 +139,35 @@ def _write_npz(table: EmbeddingTable, file: IO[bytes], rows: str) -> None:
 
 
 def _write_parquet(table: EmbeddingTable, file: IO[bytes], rows: str, ids: str) -> None:
-    names = {ids: "id", "reference": "reference"}
+    names = {ids: "id", "reference": "reference", PERSON: PERSON}
     first = table.fragments()[0].columns(list(names))
-    texts = [] if first is None else [name for name in names if name in first.column_names]
+    present = {} if first is None else {name: names[name] for name in names if name in first.column_names}
     labels = None if table.y is None else pa.int64() if table.y.dtype.kind == "i" else pa.string()
     metadata = {key: text for key, text in table.metadata.items() if key not in ("lattice", LATTICE)}
     metadata |= lattice_metadata(table.shape[1], rows)
-    schema = schema_of(labels, table.shape[1], rows, metadata, [names[name] for name in texts])
+    texts = [name for name in present.values() if name != PERSON]
+    persons = None if first is None or PERSON not in present else first.schema.field(PERSON).type
+    schema = schema_of(labels, table.shape[1], rows, metadata, texts, persons)
     # Lattice rows look random: neither compression nor statistics of them are worth their time.
     plain = {"compression": "none", "write_statistics": ["id"]} if rows == LATTICE_ROWS else {}
     with pq.ParquetWriter(file, schema, use_dictionary=dictionary_columns(schema), **plain) as writer:
         for part in table.fragments():
-            _write_part(writer, table.y, part, texts, rows, schema)
+            _write_part(writer, table.y, part, present, rows, schema)
 
 
-def _write_part(writer: Any, labels: Any, part: Fragment, texts: list[str], rows: str, schema: pa.Schema) -> None:
+def _write_part(
+    writer: Any, labels: Any, part: Fragment, present: dict[str, str], rows: str, schema: pa.Schema
+) -> None:
     """Write one file of the table; of its other columns the memory holds no more than that."""
-    beside = part.columns(texts)
+    beside = part.columns(list(present))
     start = 0
     for block in _converted(part, rows):
         some = None if beside is None else beside.slice(start, len(block))
-        columns = [] if some is None else [some.column(name).cast(pa.string()) for name in texts]
+        columns = {} if some is None else {new: some.column(name) for name, new in present.items()}
         if labels is not None:
-            chosen = labels[part.first + start : part.first + start + len(block)]
-            columns.append(pa.array(chosen.tolist(), schema.field("y").type))
-        columns.append(_column(block, schema.field("x").type))
-        writer.write_table(pa.table(columns, schema=schema))
+            columns["y"] = pa.array(labels[part.first + start :][: len(block)].tolist(), schema.field("y").type)
+        columns["x"] = _column(block, schema.field("x").type)
+        writer.write_table(pa.table([columns[one.name].cast(one.type) for one in schema], schema=schema))
         start += len(block)
 
 
