@@ -1209,8 +1209,8 @@ MUTANTS = (
     Mutant(
         name="a-converted-table-loses-persons",
         file="embedding/convert.py",
-        old="for name in (*_TEXTS, PERSON) if",
-        new="for name in _TEXTS if",
+        old='"reference": "reference", PERSON: PERSON}',
+        new='"reference": "reference"}',
         tests=("tests/embedding/test_persons.py",),
         keyword="converted",
     ),
