@@ -45,6 +45,7 @@ FLAGS = {
     "jobs": "--jobs",
     "kind": "--format",
     "labels": "--labels",
+    "lattice": "--lattice",
     "learning_rate": "--learning-rate",
     "max_classes_per_person": "--classes-per-person",
     "max_records": "--max-records",
@@ -126,7 +127,10 @@ WholeJson = Annotated[bool, typer.Option("--json", help="Print the whole guarant
 
 # A table of embeddings.
 Table = Annotated[
-    Path, typer.Argument(metavar="TABLE", help="Embeddings: .npy, .npz, .parquet, or a folder of .parquet files.")
+    Path,
+    typer.Argument(
+        metavar="TABLE", help="Embeddings: .npy, .npz, .parquet, a folder of .parquet or .npy shards, or a URL of one."
+    ),
 ]
 Labels = Annotated[
     Path | None,

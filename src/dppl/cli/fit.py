@@ -30,7 +30,10 @@ from dppl.estimators import EmbeddingClassifier
 from dppl.privacy.guarantee import ADJACENCIES
 from dppl.training import workflow
 
-_Public = Annotated[Path | None, option("TABLE", "Public embeddings by the same encoder.", DATA)]
+_Public = Annotated[
+    Path | None, option("TABLE", "Public embeddings by the same encoder: a file, a folder of shards, or a URL.", DATA)
+]
+_PublicId = Annotated[str, option("NAME", "Column of --public that names its rows. Default id.", DATA)]
 _Examples = Annotated[
     Path | None,
     option(
@@ -77,6 +80,7 @@ def fit(
     classes: options.Classes = None,
     labels: options.Labels = None,
     public: _Public = None,
+    public_id: _PublicId = "id",
     examples: _Examples = None,
     x: options.X = "x",
     y: options.Y = "y",
@@ -155,7 +159,7 @@ def fit(
     class_list = read_classes(classes)
     account = open_account(ledger, dataset, partition)
     private = read_table(table, x=x, y=y, labels=labels)
-    public_rows = None if public is None else read_table(public, x=x, y=None)
+    public_rows = None if public is None else read_table(public, x=x, y=None, ids=public_id)
     example_rows = None if examples is None else read_table(examples, x=x, y=y)
     for rows, path in ((public_rows, public), (example_rows, examples)):
         if rows is not None and path is not None:

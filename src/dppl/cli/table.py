@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
-import pyarrow.parquet as pq
 import typer
 from rich.table import Table
 
@@ -18,13 +16,16 @@ from dppl.cli._output import console, print_json, printable
 from dppl.cli._paths import check_inputs, check_output, overlaps
 from dppl.cli._progress import progress_bar
 from dppl.data import read_table
-from dppl.embedding import ROWS, convert_table, parquet_files, sort_table
+from dppl.embedding import ROWS, convert_table, sort_table
 from dppl.embedding.convert import SUFFIXES
 from dppl.embedding.rows import Rows
 from dppl.errors import ParameterError
 
 OWNER = "For the owner of the records only: what this prints of a private table is not covered by any guarantee."
 _NUMBERS = 4
+
+_Lattice = Annotated[bool, typer.Option("--lattice", help="Write lattice rows as bytes, for fits of that lattice.")]
+_Id = Annotated[str, option("NAME", "Column of ids, which becomes id. Default id.", None, "--id")]
 
 table = typer.Typer(
     name="table",
@@ -52,7 +53,7 @@ def info(path: options.Table, x: options.X = "x", y: options.Y = "y", as_json: o
         "dimension": rows.shape[1],
         "dtype": rows.dtype.name,
         "classes": None if rows.y is None else len(set(rows.y.tolist())),
-        "files": len(parquet_files(path)) or 1,
+        "files": len(rows.fragments()),
         "metadata": rows.metadata,
     }
     if as_json:
@@ -86,7 +87,7 @@ def head(
     rows = read_table(path, x=x, y=y)
     typer.echo(OWNER)
     view = Table("row", "id", "label", "embedding")
-    ids, start = _ids(path), 0
+    ids, start = (one for part in rows.fragments() for one in part.ids or [""] * part.rows), 0
     for block in islice(rows.blocks(n), 1):
         for row in block:
             label = "" if rows.y is None else rows.y[start]
@@ -96,40 +97,38 @@ def head(
     console().print(view)
 
 
-def _ids(path: Path) -> Iterator[Any]:
-    for file in parquet_files(path):
-        with pq.ParquetFile(file) as opened:
-            if "id" in opened.schema_arrow.names:
-                for batch in opened.iter_batches(batch_size=64, columns=["id"]):
-                    yield from batch.column("id").to_pylist()
-
-
 @table.command()
 def convert(
     path: options.Table,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="File to write: .parquet, .npz or .npy (rows only).")],
     rows: Annotated[str | None, option("|".join(ROWS), "How embeddings are stored. Default: as they are.")] = None,
+    lattice: _Lattice = False,
     x: options.X = "x",
     y: options.Y = "y",
+    ids: _Id = "id",
     force: options.Force = False,
 ) -> None:
     """Write a table as another file, or with embeddings in another form.
 
     For the owner of the records only: the new file is as private as the table.
     int8 rows are those of the lattice, a quarter of the size of float32; only
-    their directions can be recovered. .npz and .npy keep neither ids nor the
-    encoder's name, which is compared with that of a model.
+    their directions can be recovered. --lattice writes them as bytes, which
+    are read as fast as memory is copied: for public pools and tables of fits
+    without centre, pool or rotation, which release the same bits from them.
+    .npz and .npy keep neither ids nor the encoder's name, which is compared
+    with that of a model.
 
     For example:
 
       dppl table convert train train.parquet --rows int8
       dppl table convert train train.npz --rows float32
+      dppl table convert s3://bucket/laion pool.parquet --lattice --id url
     """
     if out.suffix.lower() not in SUFFIXES:
         raise ParameterError(f"OUT must end in {', '.join(SUFFIXES)}; got {out}.")
     check_output(out, (path,), force=force, option="OUT")
     check_inputs(path)
-    convert_table(path, out, rows=cast(Rows | None, rows), x=x, y=y)
+    convert_table(path, out, rows=cast(Rows | None, rows), lattice=lattice, x=x, y=y, ids=ids)
     typer.echo(f"Saved to {printable(out)}.")
 
 

@@ -1,6 +1,6 @@
 """From raw images and texts to tables of embeddings: sources of records, decoding, and shards that survive a crash."""
 
-from dppl.embedding.convert import convert_table, holds_embeddings, parquet_files
+from dppl.embedding.convert import convert_table, holds_embeddings
 from dppl.embedding.pipeline import Embedded, Window, embed, embed_windows
 from dppl.embedding.records import PERSON, Columns, Record, Source
 from dppl.embedding.rows import ROWS
@@ -25,6 +25,5 @@ __all__ = [
     "has_columns",
     "holds_embeddings",
     "open_source",
-    "parquet_files",
     "sort_table",
 ]

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from dppl._files import locked, write_atomically
 from dppl.embedding.left_out import LeftOut, Report, check_place
 from dppl.embedding.records import PERSON, PersonId
+from dppl.embedding.rows import LATTICE_ROWS
 from dppl.errors import InputError, ParameterError
 
 __all__ = ["Done", "OtherOptions", "ShardedTable", "SourceChanged", "Window", "dictionary_columns", "schema_of"]
@@ -247,14 +248,17 @@ def schema_of(
     person_type: pa.DataType | None = None,
 ) -> pa.Schema:
     """Return the columns of a table: `texts`, the label `y` and the id `PERSON` if there are any, the embedding `x`."""
-    element = pa.field("element", pa.from_numpy_dtype(np.dtype(rows)), nullable=False)
+    if rows == LATTICE_ROWS:
+        kind = pa.binary(dimension)
+    else:
+        kind = pa.list_(pa.field("element", pa.from_numpy_dtype(np.dtype(rows)), nullable=False), dimension)
     fields = [pa.field(name, pa.string()) for name in texts]
     fields += [pa.field(name, kind) for name, kind in (("y", label_type), (PERSON, person_type)) if kind is not None]
-    return pa.schema([*fields, pa.field("x", pa.list_(element, dimension))], metadata=dict(metadata))
+    return pa.schema([*fields, pa.field("x", kind)], metadata=dict(metadata))
 
 
 def dictionary_columns(schema: pa.Schema) -> list[str]:
     """Return the columns that repeat: labels, persons, int8 rows, which Parquet would else give four bytes a number."""
-    kind = schema.field("x").type.value_type
-    repeated = {"y", PERSON}.intersection(schema.names)
-    return sorted(repeated) + (["x.list.element"] if pa.types.is_int8(kind) else [])
+    kind = schema.field("x").type
+    repeats = pa.types.is_fixed_size_list(kind) and pa.types.is_int8(kind.value_type)
+    return sorted({"y", PERSON}.intersection(schema.names)) + (["x.list.element"] if repeats else [])

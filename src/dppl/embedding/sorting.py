@@ -17,9 +17,12 @@ from numpy.typing import NDArray
 
 from dppl._files import atomic_file
 from dppl.data import read_table
+from dppl.data._layouts import is_npy_pool, parquet_shards
+from dppl.data._parquet import open_parquet
+from dppl.data._places import Place
 from dppl.data._reading import converting
-from dppl.data.tables import _ID_KINDS, _open_parquet
-from dppl.embedding.convert import is_list, parquet_files
+from dppl.data.person_ids import id_type
+from dppl.embedding.convert import is_list
 from dppl.errors import InputError, ParameterError
 
 __all__ = ["sort_table"]
@@ -28,7 +31,6 @@ _SUFFIX = ".parquet"
 _PART_BYTES = 1 << 26  # of rows that are sorted at once
 _BATCH_ROWS = 4096
 _GROUP_ROWS = 65536
-_TEXTS = (pa.types.is_string, pa.types.is_large_string)
 _HINT = "write the table again"
 Int64 = NDArray[np.int64]
 
@@ -72,10 +74,10 @@ def sort_table(
     table, target = Path(source), Path(out)
     if target.suffix.lower() != _SUFFIX:
         raise ParameterError(f"a sorted table must end in {_SUFFIX}; got {target}.")
-    if not table.is_dir() and table.suffix.lower() != _SUFFIX:
+    if (table.is_dir() and is_npy_pool(Place.of(table))) or (not table.is_dir() and table.suffix.lower() != _SUFFIX):
         raise InputError(f"{table} must be a {_SUFFIX} file or a folder of them; only these are sorted.")
     outline = read_table(table, x=x, y=None)
-    files = parquet_files(table)
+    files = parquet_shards(Place.of(table)) if table.is_dir() else [Place.of(table)]
     schema = _schema(table, files)
     order = _order(files, by)
     size = _part_rows(files, schema)
@@ -94,10 +96,10 @@ def sort_table(
             told(len(rows))
 
 
-def _schema(table: Path, files: list[Path]) -> pa.Schema:
+def _schema(table: Path, files: list[Place]) -> pa.Schema:
     """Return the columns that all files have, without metadata, and with the values of categories in their place."""
     with converting(f"{table} must be Parquet that Arrow can read", _HINT):
-        schemas = [pq.read_schema(file) for file in files]
+        schemas = [pq.read_schema(file.path) for file in files]
     if any(not schema.equals(schemas[0]) for schema in schemas):
         raise InputError(f"{table}: all shards must have the same columns and types; they differ; write one schema.")
     # Every part would hold all names of its categories.
@@ -107,7 +109,7 @@ def _schema(table: Path, files: list[Path]) -> pa.Schema:
     return pa.schema(plain)
 
 
-def _order(files: list[Path], by: str) -> Int64:
+def _order(files: list[Place], by: str) -> Int64:
     """Return the rows in the order of a column; equal ones stay in theirs."""
     chunks = [chunk for file in files for chunk in _column(file, by).chunks]
     with converting(f"column {by!r} must be such as Arrow can sort", _HINT):
@@ -115,9 +117,9 @@ def _order(files: list[Path], by: str) -> Int64:
         return np.asarray(pc.sort_indices(column)).astype(np.int64)
 
 
-def _column(path: Path, by: str) -> Any:
+def _column(path: Place, by: str) -> Any:
     """Return a column that fits take for ids, as a type that Arrow sorts."""
-    with _open_parquet(path) as file:
+    with open_parquet(path) as file:
         names = file.schema_arrow.names
         if names.count(by) != 1:
             there = ", ".join(map(repr, names))
@@ -129,29 +131,29 @@ def _column(path: Path, by: str) -> Any:
             kind = column.type
             if pa.types.is_float16(kind):
                 return column.cast(pa.float32())
-            if any(of_kind(kind) for of_kind in (*_ID_KINDS, *_TEXTS)):
+            if id_type(kind) is not None:
                 return column
     raise InputError(
         f"must name a column of {path} with whole numbers or texts; {by!r} holds {kind}; name another.", parameter="by"
     )
 
 
-def _part_rows(files: list[Path], schema: pa.Schema) -> int:
+def _part_rows(files: list[Place], schema: pa.Schema) -> int:
     """Return how many rows are sorted at once."""
     with converting(f"{files[0].parent} must hold Parquet files that Arrow can read", _HINT):
-        known = [pq.read_metadata(file) for file in files]
+        known = [pq.read_metadata(file.path) for file in files]
         groups = [one.row_group(number) for one in known for number in range(one.num_row_groups)]
         stored = max((group.total_byte_size / group.num_rows for group in groups if group.num_rows), default=1)
-    with _open_parquet(files[0]) as file:  # values that repeat are smaller in the file
+    with open_parquet(files[0]) as file:  # values that repeat are smaller in the file
         decoded = [rows.nbytes / len(rows) for rows in itertools.islice(_tables(files[0], file, schema, 16), 1)]
     return max(1, int(_PART_BYTES / max(stored, 1, *decoded)))
 
 
-def _pieces(table: Path, files: list[Path], schema: pa.Schema, size: int, n: int) -> Iterator[pa.Table]:
+def _pieces(table: Path, files: list[Place], schema: pa.Schema, size: int, n: int) -> Iterator[pa.Table]:
     """Yield the rows as they are read, so many at a time."""
     left = n
     for path in files:
-        with _open_parquet(path) as file:
+        with open_parquet(path) as file:
             parts = _tables(path, file, schema, min(size, _BATCH_ROWS))
             while held := list(itertools.islice(parts, max(1, size // _BATCH_ROWS))):
                 left -= sum(map(len, held))
@@ -161,7 +163,7 @@ def _pieces(table: Path, files: list[Path], schema: pa.Schema, size: int, n: int
         raise InputError(f"{table} must not change while it is sorted; it did; sort it again.")
 
 
-def _tables(path: Path, file: Any, schema: pa.Schema, size: int) -> Iterator[pa.Table]:
+def _tables(path: Place, file: Any, schema: pa.Schema, size: int) -> Iterator[pa.Table]:
     promise = f"{path} must be readable"
     with converting(promise, _HINT):
         batches = file.iter_batches(batch_size=size)

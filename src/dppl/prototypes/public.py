@@ -347,7 +347,9 @@ def _auto_clip(public: RowSource, lattice: Lattice) -> tuple[float, float]:
     them a record can say the most per unit of sensitivity.
     """
     n = public.shape[0]
-    features = lattice.features(take_rows(public, np.linspace(0, n - 1, min(n, _CLIP_ROWS)).astype(np.int64)))
+    looked_at = np.linspace(0, n - 1, min(n, _CLIP_ROWS)).astype(np.int64)
+    # Of the lattice rows: these are the same whether a table holds embeddings or their lattice rows.
+    features = Lattice(lattice.dim).features(lattice.transform(take_rows(public, looked_at)))
     features = features[features.any(axis=1)]
     similarities = (features @ features.T)[np.triu_indices(len(features), 1)]
     if similarities.size:
