@@ -15,6 +15,7 @@ from dppl.errors import InputError, ParameterError
 from dppl.lattice.rotation import rotate
 from dppl.lattice.rounding import round_within
 from dppl.lattice.stream import RowSource, iter_blocks
+from dppl.lattice.threads import for_each
 
 LARGEST = 127
 # Rows are mapped in blocks of about this many numbers, which fit into a core's cache. No result depends on it.
@@ -126,8 +127,11 @@ class Lattice:
         rows = self._checked(np.asarray(X))
         out = np.empty((len(rows), self.dim), np.int8)
         step = self._step
-        for start in range(0, len(rows), step):
+
+        def fill(start: int) -> None:
             out[start : start + step] = self._quantise(rows[start : start + step])
+
+        for_each(fill, range(0, len(rows), step))
         return out
 
     def blocks(self, source: RowSource, size: int) -> Iterator[Int8]:
