@@ -15,7 +15,6 @@ from dppl.errors import InputError, ParameterError
 from dppl.lattice.rotation import rotate
 from dppl.lattice.rounding import round_within
 from dppl.lattice.stream import RowSource, iter_blocks
-from dppl.lattice.threads import for_each
 
 LARGEST = 127
 # Rows are mapped in blocks of about this many numbers, which fit into a core's cache. No result depends on it.
@@ -126,12 +125,12 @@ class Lattice:
         """
         rows = self._checked(np.asarray(X))
         out = np.empty((len(rows), self.dim), np.int8)
-        step = self._step
-
-        def fill(start: int) -> None:
-            out[start : start + step] = self._quantise(rows[start : start + step])
-
-        for_each(fill, range(0, len(rows), step))
+        step = min(self._step, len(rows))
+        # Memory that every block uses again: new pages cost more than the arithmetic.
+        spare = np.empty((3, step, self.n_features))
+        for start in range(0, len(rows), max(step, 1)):
+            part = rows[start : start + step]
+            out[start : start + step] = self._quantise(part, spare[:, : len(part)])
         return out
 
     def blocks(self, source: RowSource, size: int) -> Iterator[Int8]:
@@ -194,18 +193,18 @@ class Lattice:
             raise InputError(f"rows must be real numbers; got dtype {rows.dtype}.")
         return rows
 
-    def _quantise(self, rows: NDArray[Any]) -> Int8:
+    def _quantise(self, rows: NDArray[Any], spare: Float) -> Float:
         # A fixed memory layout: sums over a row then add in the same order whatever array the row was cut from.
-        block = _as_float64(rows)
-        with np.errstate(all="ignore"):  # what underflows tells of a private row
-            steps = block
+        steps = spare[0]
+        with np.errstate(all="ignore"):  # what underflows tells of a private row, as do signalling NaN
+            np.copyto(steps, rows, casting="unsafe")
             if rows.dtype != np.int8 or not self.is_plain:
-                steps = self._map(block)
+                steps = self._map(steps, spare[1:])
                 steps *= self.scale
-            return round_within(steps, self.squared_norm, LARGEST).astype(np.int8)
+            return round_within(steps, self.squared_norm, LARGEST, out=spare[2, :, : self.dim])
 
-    def _map(self, block: Float) -> Float:
-        u = _unit(block)
+    def _map(self, block: Float, spare: Float | None = None) -> Float:
+        u = _unit(block, spare)
         if self.is_plain:
             return u
         empty = ~u.any(axis=1)
@@ -249,14 +248,18 @@ def _as_float64(rows: NDArray[Any]) -> Float:
         return np.ascontiguousarray(rows, np.float64)
 
 
-def _unit(rows: Float) -> Float:
-    """Scale rows to norm 1; rows with NaN, infinity or only zeros become zero, without a warning."""
+def _unit(rows: Float, spare: Float | None = None) -> Float:
+    """Scale rows to norm 1; rows with NaN, infinity or only zeros become zero, without a warning.
+
+    Two arrays `spare` of their shape are overwritten; the first is returned.
+    """
+    u, squares = np.empty((2, *rows.shape)) if spare is None else spare
     with np.errstate(all="ignore"):
         largest = _largest(rows)
         usable = _has_direction(largest)
         # Dividing by the largest entry first keeps squares of huge and tiny rows in range.
-        u = rows / np.where(usable, largest, 1.0)[:, None]
-        u /= np.sqrt(np.square(u).sum(axis=1, keepdims=True))
+        np.divide(rows, np.where(usable, largest, 1.0)[:, None], out=u)
+        u /= np.sqrt(np.square(u, out=squares).sum(axis=1, keepdims=True))
     u[~usable] = 0.0
     return u
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -84,24 +84,6 @@ def workers(n_threads: int) -> Iterator[Executor]:
     finally:
         if torch is not None:
             torch.set_num_threads(before)
-
-
-def for_each(work: Callable[[int], None], items: Sequence[int]) -> None:
-    """Call ``work(item)`` for each item, an item a core. The work must not use BLAS.
-
-    Parameters
-    ----------
-    work : callable
-    items : sequence
-    """
-    n_threads = min(one_thread_each.n_threads(), len(items))
-    if n_threads <= 1:
-        for item in items:
-            work(item)
-        return
-    with ThreadPoolExecutor(n_threads) as pool:
-        for _ in pool.map(work, items):
-            pass
 
 
 def for_each_block(fill: Callable[[int, Any], None], blocks: Iterable[Any]) -> None:
