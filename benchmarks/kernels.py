@@ -13,6 +13,7 @@ import json
 import platform
 import resource
 import time
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from unittest import mock
@@ -62,7 +63,7 @@ def on_paths(kernels):
 
     def forced(run, fast):
         def on_path():
-            with mock.patch.object(int8, "int8_pays", lambda work: fast):
+            with mock.patch.object(int8, "int8_pays", return_value=fast):
                 run()
 
         return on_path
@@ -76,7 +77,7 @@ def on_paths(kernels):
 
 
 def products(n_public, rounds):
-    """Rates of utilities (the shape of banking77 against a public text pool) and of a step of softmax regression."""
+    """Return rates of utilities (banking77 against a public text pool) and of a step of softmax regression."""
     rng = np.random.default_rng(0)
     sizes = np.linspace(35, 187, 77).astype(int)
     lattice, wide = Lattice(384), Lattice(768)
@@ -116,12 +117,12 @@ def products(n_public, rounds):
 
 
 def passes(rounds):
-    """Times of the map to the lattice and of class sums over that of a copy of the same float32 rows."""
+    """Return the times of the map to the lattice and of class sums over that of a copy of the same float32 rows."""
     rng = np.random.default_rng(0)
     lattice, X = Lattice(768), rng.standard_normal((20_000, 768), dtype=np.float32)
     rows, codes, copy = lattice.transform(X), rng.integers(0, 100, len(X)), np.empty_like(X)
     kernels = {
-        f"map of {dtype} 20,000 x 768": lambda source=X.astype(dtype): lattice.transform(source)
+        f"map of {dtype} 20,000 x 768": partial(lattice.transform, X.astype(dtype))
         for dtype in ("float16", "float32", "float64", "int8")
     }
     kernels["class sums 20,000 x 768"] = lambda: class_sums(sum_blocks(lattice, rows), codes, 100, 768)

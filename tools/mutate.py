@@ -823,7 +823,7 @@ MUTANTS = (
     Mutant(
         name="lattice-subtracts-the-mean-of-the-block",
         file="lattice/lattice.py",
-        old="u = _unit(block)\n",
+        old="u = _unit(block, spare)\n",
         new="u = _unit(block) - _unit(block).mean(axis=0)\n",
         tests=("tests/lattice/test_lattice.py",),
     ),

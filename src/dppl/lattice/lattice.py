@@ -253,13 +253,14 @@ def _unit(rows: Float, spare: Float | None = None) -> Float:
 
     Two arrays `spare` of their shape are overwritten; the first is returned.
     """
-    u, squares = np.empty((2, *rows.shape)) if spare is None else spare
+    scratch: Float = np.empty((2, *rows.shape)) if spare is None else spare
+    u: Float = scratch[0]
     with np.errstate(all="ignore"):
         largest = _largest(rows)
         usable = _has_direction(largest)
         # Dividing by the largest entry first keeps squares of huge and tiny rows in range.
         np.divide(rows, np.where(usable, largest, 1.0)[:, None], out=u)
-        u /= np.sqrt(np.square(u, out=squares).sum(axis=1, keepdims=True))
+        u /= np.sqrt(np.square(u, out=scratch[1]).sum(axis=1, keepdims=True))
     u[~usable] = 0.0
     return u
 

@@ -11,9 +11,7 @@ Float = NDArray[np.float64]
 _SHRINK = 1 - 2.0**-10
 
 
-def round_within(
-    steps: Float, squared_norm: Fraction, largest: float = math.inf, *, out: Float | None = None
-) -> Float:
+def round_within(steps: Float, squared_norm: Fraction, largest: float = math.inf, *, out: Float | None = None) -> Float:
     r"""Round rows to integers and shrink those toward zero whose squared norm would exceed `squared_norm`.
 
     Parameters
