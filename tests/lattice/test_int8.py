@@ -112,7 +112,16 @@ def test_gradients_and_hits_are_the_same(dim, n_classes, monkeypatch):
         choose(monkeypatch, answer)
         blocks = [rows[:0], *iter_blocks(rows, 50)]
         total, longer = gradient.sum_and_count(blocks, codes, weights, offsets, clip=0.8, threshold=0.9)
-        results.append((total.tobytes(), total.dtype, longer, gradient.hits(blocks, codes, weights, offsets)))
+        weighted = gradient.sum(blocks, codes, weights, of_records=np.arange(333) * 3000)
+        results.append(
+            (
+                total.tobytes(),
+                weighted.tobytes(),
+                total.dtype,
+                longer,
+                gradient.hits(blocks, codes, weights, offsets).tobytes(),
+            )
+        )
     assert results[0] == results[1]
 
 

@@ -20,7 +20,7 @@ def everything():
     total, count = gradient.sum_and_count(iter_blocks(rows, 200), codes, weights, clip=0.5, threshold=0.9)
     found = utilities([rows[:700], rows[700:900]], iter_blocks(rows, 300), len(rows), lattice, clip)
     sums, grams = sums_and_grams(iter_blocks(rows, 500), codes, 5, 100)
-    hits = gradient.hits(iter_blocks(rows, 200), codes, weights)
+    hits = gradient.hits(iter_blocks(rows, 200), codes, weights).tobytes()
     return [*(array.tobytes() for array in (rows, total, found, sums, grams)), count, hits]
 
 
