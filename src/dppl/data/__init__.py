@@ -3,6 +3,7 @@
 from dppl.data.labels import align_labels, read_classes
 from dppl.data.longtail import long_tailed, long_tailed_sizes
 from dppl.data.messages import load_messages
+from dppl.data.persons import simulated_persons
 from dppl.data.sample import Sample, load_sample
 from dppl.data.tables import EmbeddingTable, read_ids, read_table
 from dppl.data.writing import write_table
@@ -18,5 +19,6 @@ __all__ = [
     "read_classes",
     "read_ids",
     "read_table",
+    "simulated_persons",
     "write_table",
 ]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from dppl.data.longtail import person_numbers
 
 __all__ = ["moved_classes", "random_rows", "rows_of_classes", "validation_split"]
 
@@ -51,15 +53,24 @@ def moved_classes(n_classes: int, n_moved: int, seed: int) -> NDArray[np.intp]:
     return names
 
 
-def validation_split(n: int, share: float, seed: int) -> tuple[Rows, Rows]:
+def validation_split(n: int, share: float, seed: int, groups: ArrayLike | None = None) -> tuple[Rows, Rows]:
     """Split `n` rows at random into a part to fit on and a part of about `share` to measure on, at least a row each.
+
+    With ids of persons in `groups` the parts are of persons, each with all of their rows.
 
     Examples
     --------
     >>> fit, validation = validation_split(10, 0.2, seed=0)
     >>> len(fit), len(validation), sorted([*fit, *validation]) == list(range(10))
     (8, 2, True)
+    >>> validation_split(5, 0.5, seed=0, groups=["u", "v", "u", "v", "u"])
+    (array([1, 3]), array([0, 2, 4]))
     """
+    if groups is not None:
+        persons = person_numbers(groups, n)
+        parts = validation_split(len(np.unique(persons)), share, seed)
+        fit, validation = (np.flatnonzero(np.isin(persons, part)).astype(np.int64) for part in parts)
+        return fit, validation
     order = np.random.default_rng(seed).permutation(n).astype(np.int64)
     size = min(max(1, round(share * n)), n - 1)
     return np.sort(order[size:]), np.sort(order[:size])
