@@ -76,6 +76,15 @@ def of_persons(guarantee: Guarantee) -> Guarantee:
 def checked_ids(groups: Any, rows: RowSource) -> NDArray[Any]:
     """Return person ids as a vector with one id per row; those that a mask leaves out are None.
 
+    Parameters
+    ----------
+    groups : array-like of shape (n_records,)
+    rows : array, memory map, tensor or table of shape (n_records, n_features)
+
+    Returns
+    -------
+    ndarray of shape (n_records,)
+
     Raises
     ------
     InputError

@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from dppl.continual.metrics import average_accuracy, forgetting
 from dppl.continual.streams import Task
-from dppl.data import long_tailed, simulated_persons
+from dppl.data import long_tailed
 from dppl.data.longtail import person_numbers
 from dppl.errors import DpplError, InputError, ParameterError
 from dppl.experiments import metrics
@@ -28,6 +28,7 @@ from dppl.experiments.config import NATURAL, PERSON, SCHEMA, Cell
 from dppl.experiments.datasets import Dataset, DatasetSpec, load_dataset
 from dppl.experiments.methods import ALL_METHODS, Method
 from dppl.experiments.results import DONE, FAILED, Result
+from dppl.experiments.splits import made_up_persons
 from dppl.experiments.streams import tasks_of_test_rows, tasks_of_training_rows
 from dppl.experiments.tuning import tune
 from dppl.mechanisms import CoinPress
@@ -309,8 +310,7 @@ def _records(cell: Cell, dataset: Dataset, rows: Rows) -> tuple[NDArray[Any], ND
     if cell.persons is None or cell.persons.number is None:
         return X, y, groups
     given = {name: getattr(cell.persons, name) for name in ("largest", "share", "offset")}
-    # Not the stream that a long-tailed subset is drawn from.
-    return simulated_persons(X, y, cell.persons.number, np.random.default_rng((cell.seed, 3)), **given)
+    return made_up_persons(X, y, cell.persons.number, cell.seed, **given)
 
 
 def _promise(model: Any) -> dict[str, Any]:

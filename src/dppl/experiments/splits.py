@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dppl.data import simulated_persons
 from dppl.data.longtail import person_numbers
 
-__all__ = ["moved_classes", "random_rows", "rows_of_classes", "validation_split"]
+__all__ = ["made_up_persons", "moved_classes", "random_rows", "rows_of_classes", "validation_split"]
 
 Rows = NDArray[np.int64]
 
@@ -36,6 +39,22 @@ def rows_of_classes(codes: NDArray[np.intp], size: int, seed: int) -> Rows:
     order = np.random.default_rng((seed, 1)).permutation(len(codes))
     chosen = [order[codes[order] == code][:size] for code in np.unique(codes)]
     return np.sort(np.concatenate(chosen)).astype(np.int64)
+
+
+def made_up_persons(
+    X: ArrayLike, y: ArrayLike, number: int, seed: int, **parameters: float
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Draw rows, labels and ids of made-up persons; parameters are those of `simulated_persons`.
+
+    Examples
+    --------
+    >>> _, y, groups = made_up_persons(np.eye(3), ["a", "b", "c"], 5, seed=0, largest=1)
+    >>> len(y), groups.tolist()
+    (5, [0, 1, 2, 3, 4])
+    """
+    # Not the streams that subsets, examples and their classes are drawn from.
+    given: dict[str, Any] = dict(parameters)
+    return simulated_persons(X, y, number, np.random.default_rng((seed, 3)), **given)
 
 
 def moved_classes(n_classes: int, n_moved: int, seed: int) -> NDArray[np.intp]:
