@@ -36,6 +36,16 @@ def test_a_seeded_fit_writes_the_bytes_of_the_python_api(persons, task, cli):
     assert task.out.read_bytes() == estimator.to_bytes()
 
 
+def test_a_person_may_count_in_several_classes(persons, task, cli, error_line):
+    assert cli(*arguments(persons, task, "--seed", 3, "--classes-per-person", 2)).exit_code == 0
+    estimator = dppl.SoftmaxPrototypes(dppl.GaussianDP(1), read_classes(task.classes), random_state=3)
+    assert task.out.read_bytes() == estimator.fit(task.X, task.y, groups=IDS, max_classes_per_person=2).to_bytes()
+    task.out.unlink()
+    alone = cli("fit", persons, "--classes", task.classes, "--out", task.out, "--mu", 1, "--classes-per-person", 2)
+    assert "--classes-per-person is for fits with ids of persons" in error_line(alone)
+    assert not task.out.exists()
+
+
 def test_no_id_is_printed_or_kept(persons, task, cli):
     ledger = task.folder / "ledger.db"
     made = cli("ledger", "create", ledger, "--dataset", "wards", "--mu", 2, "--unit", "person")

@@ -45,6 +45,7 @@ FLAGS = {
     "kind": "--format",
     "labels": "--labels",
     "learning_rate": "--learning-rate",
+    "max_classes_per_person": "--classes-per-person",
     "max_records": "--max-records",
     "mechanism": "--mechanism",
     "method": "--method",
@@ -188,6 +189,16 @@ Person = Annotated[
         "Array or column of person ids, which are private: protect each person with all of their records, not each "
         "record (docs/persons.md).",
         DATA,
+    ),
+]
+ClassesPerPerson = Annotated[
+    int,
+    option(
+        "N",
+        "With --person: in how many classes a person counts at most, those of most of their rows. More than 1 means "
+        "more noise (docs/persons.md).",
+        DATA,
+        min=1,
     ),
 ]
 UnknownLabels = Annotated[

@@ -81,6 +81,7 @@ def fit(
     x: options.X = "x",
     y: options.Y = "y",
     person: options.Person = None,
+    classes_per_person: options.ClassesPerPerson = 1,
     unknown_labels: options.UnknownLabels = "error",
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
@@ -170,6 +171,7 @@ def fit(
             ledger=account,
             partition=partition,
             groups=None if person is None else read_ids(table, person),
+            max_classes_per_person=classes_per_person,
         )
     workflow.save(model, out, overwrite=force)
     print_summary(model, out, as_json=as_json)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -28,7 +28,7 @@ from dppl.estimators.reading import Codes, UnknownLabels, Unusable
 from dppl.estimators.repeats import count_fit, warn_of_uncounted_fits
 from dppl.lattice import Lattice, RowSource, iter_blocks
 from dppl.mechanisms import Randomness, randomness
-from dppl.privacy import Budget, Guarantee, Release
+from dppl.privacy import Budget, Guarantee, Release, group
 from dppl.privacy.budgets import resolved_budget
 from dppl.privacy.guarantee import A_CHANGED_RECORD, ADJACENCIES, ALWAYS_UNCOVERED, Adjacency
 
@@ -83,6 +83,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     _STARTS_FROM_EXAMPLES: ClassVar[bool] = False
     # Whether it can spend a budget of pure DP.
     _PURE: ClassVar[bool] = False
+    # Whether what it releases of a class follows from the rows of that class alone, with noise of its own.
+    _CLASSES_APART: ClassVar[bool] = False
 
     def fit(
         self,
@@ -96,6 +98,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ledger: Ledger | None = None,
         partition: str | None = None,
         groups: Any = None,
+        max_classes_per_person: int = 1,
     ) -> Self:
         """Release a classifier of the classes of (`X`, `y`).
 
@@ -127,6 +130,10 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Private ids of the persons whose records these are. With them the guarantee is for a person with all of
             their records (docs/persons.md): each person counts as one record, the direction of their rows of the class
             that most of them have. Ids are matched as labels are; None, NaN and empty texts are one person each.
+        max_classes_per_person : int, default=1
+            With `groups`, in how many classes a person counts at most: those of most of their rows. The budget stays
+            that of a person, so the noise grows: by the square root of this number where classes are released apart
+            (class sums), and by the number itself elsewhere (gradients, Gram matrices, selections).
 
         Returns
         -------
@@ -147,7 +154,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         public = PublicArguments.of(X_public, X_examples, y_examples)
         if ledger is None:
             warn_of_uncounted_fits()
-        self._fit(X, y, public, plan, ledger, partition, groups)
+        self._fit(X, y, public, plan, ledger, partition, groups, max_classes_per_person)
         if ledger is None:
             count_fit(X, self.guarantee_)
         return self
@@ -161,18 +168,20 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ledger: Ledger | None,
         partition: str | None,
         groups: Any = None,
+        max_classes_per_person: int = 1,
     ) -> Self:
         """Fit without a warning: the number of warnings would tell how many runs a search has, which is secret."""
         source = randomness(self.random_state)
         self._forget()
         rows, labels = reading.checked_inputs(X, y)
-        ids = None if groups is None else persons.checked_ids(groups, rows)
+        ids = persons.ids_of_fit(groups, rows, max_classes_per_person)
         if plan is None:
             public.refuse_private(X, y)
             classes = reading.public_classes(self.classes, labels)
-            plan = self._planned(classes, public.checked(rows.shape[1], classes), rows.shape[1])
+            data = public.checked(rows.shape[1], classes)
+            plan = self._planned_for_persons(classes, data, rows.shape[1], max_classes_per_person)
         else:
-            self._check_plan(plan, rows.shape[1], public)
+            self._check_plan(plan, rows.shape[1], public, max_classes_per_person)
             plan.public.given.refuse_private(X, y)
         with self._whole_or_nothing():
             validate_data(self, X, skip_check_array=True)
@@ -190,7 +199,9 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 if plan.guarantee.releases:
                     codes = reading.codes_of_records(rows, labels, plan.classes, self.unknown_labels, self.adjacency)
                 if plan.guarantee.releases and ids is not None:
-                    rows, codes = persons.rows_of_persons(rows, codes, persons.person_codes(ids), len(plan.classes))
+                    rows, codes = persons.rows_of_persons(
+                        rows, codes, persons.person_codes(ids), len(plan.classes), max_classes_per_person
+                    )
                 self._release(plan, rows, codes, source)
         if ledger is not None and charge is not None:
             ledger.finish(charge, model_sha256=sha256(self.to_bytes()).hexdigest())
@@ -294,7 +305,15 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         truth = reading.class_codes(reading.as_labels(y, scores), self.classes_, "ignore")
         return float(np.average(scores.argmax(axis=1) == truth, weights=sample_weight))
 
-    def plan(self, n_features: int, X_public: Any = None, *, X_examples: Any = None, y_examples: Any = None) -> Plan:
+    def plan(
+        self,
+        n_features: int,
+        X_public: Any = None,
+        *,
+        X_examples: Any = None,
+        y_examples: Any = None,
+        max_classes_per_person: int = 1,
+    ) -> Plan:
         """Settle all of a fit that parameters and public inputs decide: nothing is fitted or charged.
 
         Parameters
@@ -305,6 +324,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Public embeddings that the fit would get.
         X_examples, y_examples
             Public examples that the fit would get.
+        max_classes_per_person : int, default=1
+            That of the fit, if it is one with `groups`.
 
         Returns
         -------
@@ -317,12 +338,13 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             As `fit`; also if `classes` is None, because the labels then decide.
         """
         _validate.positive_integer(n_features=n_features)
+        _validate.positive_integer(max_classes_per_person=max_classes_per_person)
         self.check_parameters()
         if self.classes is None:
             raise ParameterError("classes must be the public list of classes; got None.")
         classes = reading.public_classes(self.classes, np.empty(0, np.intp))
         public = PublicArguments.of(X_public, X_examples, y_examples).checked(n_features, classes)
-        return self._planned(classes, public, n_features)
+        return self._planned_for_persons(classes, public, n_features, max_classes_per_person)
 
     @property
     def resolved_budget(self) -> Budget:
@@ -359,6 +381,25 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, self._RELEASED)
         model_file.save(self, path, overwrite=overwrite)
 
+    def _planned_for_persons(
+        self, classes: NDArray[Any], public: PublicData, n_features: int, max_classes: int
+    ) -> Plan:
+        """Plan a fit in which a person has at most so many rows: that of single rows, at their part of the budget."""
+        n_rows = min(max_classes, len(classes))
+        if n_rows == 1:
+            plan = self._planned(classes, public, n_features)
+        else:
+            if getattr(self, "sampling_rate", 1) < 1:
+                raise ParameterError(
+                    "must be 1 where samples of the records are added, whose cost to several rows together is not "
+                    f"known; or set sampling_rate to 1. Got {max_classes}.",
+                    parameter="max_classes_per_person",
+                )
+            budget = group.budget_of_one(self.resolved_budget, n_rows, apart=self._CLASSES_APART, selects=self._PURE)
+            of_one: Self = clone(self).set_params(budget=budget, epsilon=None, delta=None)
+            plan = of_one._planned(classes, public, n_features).of_several_rows(self, n_rows)
+        return replace(plan, max_classes_per_person=max_classes)
+
     def _planned(self, classes: NDArray[Any], public: PublicData, n_features: int) -> Plan:
         if public.examples is not None and not self._STARTS_FROM_EXAMPLES:
             raise ParameterError(
@@ -378,13 +419,18 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         return Plan(type(self), deepcopy(self.get_params(deep=False)), classes, lattice, mechanism, public, guarantee)
 
-    def _check_plan(self, plan: Plan, n_features: int, public: PublicArguments) -> None:
+    def _check_plan(self, plan: Plan, n_features: int, public: PublicArguments, max_classes: int) -> None:
         """Refuse a plan that is not one for this fit."""
         if not isinstance(plan, Plan):
             raise ParameterError(f"plan must be what the plan method returned; got {type(plan).__name__}.")
         if not public.empty:
             raise ParameterError("a plan holds the public data; leave X_public and X_examples out, or the plan.")
         plan.check(type(self), self.get_params(deep=False))
+        if max_classes != plan.max_classes_per_person:
+            raise ParameterError(
+                f"must be that of the plan, {plan.max_classes_per_person}; got {max_classes}.",
+                parameter="max_classes_per_person",
+            )
         if n_features != plan.lattice.n_features:
             raise InputError(f"the plan is for rows of {plan.lattice.n_features} features; X has {n_features}.")
 

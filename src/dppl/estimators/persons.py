@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dppl import _validate
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import reading
 from dppl.estimators.reading import Codes
@@ -25,9 +26,8 @@ from dppl.privacy.words import PERSON, RECORD
 
 _NEIGHBOURS = (
     "two data sets are neighbours when one person, with all of their records, is added or removed; a person counts as "
-    "one record, of one class"
 )
-_PUBLIC = "the number of classes that a person counts in (1)"
+_PUBLIC = "the number of classes that a person counts in"
 _NOT_COVERED = (
     "wrong person ids, a person with several ids, and missing ids, each of which counts as a person of its own",
     "a changed record of a person, which counts as one person removed and one added",
@@ -40,12 +40,15 @@ _ADD_ROWS = 4096  # in a block, whose sums fit into 32 bits
 Int64 = NDArray[np.int64]
 
 
-def of_persons(guarantee: Guarantee) -> Guarantee:
-    """Return what a guarantee for single records says where each row is a person.
+def of_persons(guarantee: Guarantee, max_classes: int = 1) -> Guarantee:
+    """Return what a guarantee for single records says where rows are those of persons.
 
     Parameters
     ----------
     guarantee : Guarantee
+        Whose costs are those of so many rows.
+    max_classes : int, default=1
+        In how many classes a person counts at most.
 
     Raises
     ------
@@ -62,15 +65,35 @@ def of_persons(guarantee: Guarantee) -> Guarantee:
         raise ParameterError(
             f"is for fits that protect {RECORD}; this one protects {guarantee.unit}. Leave it out.", parameter="groups"
         )
+    rows = "one record, of one class" if max_classes == 1 else f"at most {max_classes} records, each of another class"
     of_records = (SEVERAL_RECORDS, A_CHANGED_RECORD, OTHER_RELEASES)
     others = [item for item in guarantee.not_covered if not item.startswith(of_records)]
     return replace(
         guarantee,
         unit=PERSON,
-        neighbours=_NEIGHBOURS,
-        public_inputs=(*guarantee.public_inputs, _PUBLIC),
+        neighbours=_NEIGHBOURS + rows,
+        public_inputs=(*guarantee.public_inputs, f"{_PUBLIC} ({max_classes})"),
         not_covered=(*others, *_NOT_COVERED),
     )
+
+
+def ids_of_fit(groups: Any, rows: RowSource, max_classes: int) -> NDArray[Any] | None:
+    """Return the `checked_ids` of a fit, if it has any.
+
+    Raises
+    ------
+    InputError
+        As `checked_ids`.
+    ParameterError
+        If `max_classes` is not an integer of at least 1, or more without ids.
+    """
+    _validate.positive_integer(max_classes_per_person=max_classes)
+    if groups is None and max_classes != 1:
+        raise ParameterError(
+            f"is for fits with ids of persons; pass them as groups, or leave it out. Got {max_classes}.",
+            parameter="max_classes_per_person",
+        )
+    return None if groups is None else checked_ids(groups, rows)
 
 
 def checked_ids(groups: Any, rows: RowSource) -> NDArray[Any]:
@@ -201,10 +224,12 @@ def _plain(one: Any) -> Any:
     return next((value(one) for kind, value in values if isinstance(one, kind)), one)
 
 
-def rows_of_persons(source: RowSource, codes: Codes, persons: Codes, n_classes: int) -> tuple[Int8, Codes]:
-    """Reduce each person to one lattice row: the sum of their rows of one class, shrunk to the norm of one.
+def rows_of_persons(
+    source: RowSource, codes: Codes, persons: Codes, n_classes: int, max_classes: int = 1
+) -> tuple[Int8, Codes]:
+    """Reduce each person to one lattice row a class: the sum of their rows of it, shrunk to the norm of one.
 
-    The class is that of most of the person's rows, and the first of several; rows that cannot be used, and those
+    The classes are those of most of the person's rows, and the first of several; rows that cannot be used, and those
     without a class, do not count. A sum that is a lattice row itself stays as it is, such as that of one record;
     another one becomes the lattice row of its direction.
 
@@ -217,12 +242,14 @@ def rows_of_persons(source: RowSource, codes: Codes, persons: Codes, n_classes: 
     persons : ndarray of shape (n_records,), intp
         Person of each row.
     n_classes : int
+    max_classes : int, default=1
+        In how many classes a person counts at most.
 
     Returns
     -------
-    rows : ndarray of shape (n_persons, n_features), int8
+    rows : ndarray of shape (n_rows, n_features), int8
         Lattice rows, which other lattices take as they do rows of floats. Persons without a row that counts have none.
-    codes : ndarray of shape (n_persons,), intp
+    codes : ndarray of shape (n_rows,), intp
         Their classes.
     """
     lattice = Lattice(source.shape[1])
@@ -232,38 +259,43 @@ def rows_of_persons(source: RowSource, codes: Codes, persons: Codes, n_classes: 
         rows[start : start + len(block)] = block
         start += len(block)
     counted = np.flatnonzero((codes >= 0) & rows.any(axis=1))
-    classes, counts, order = classes_of_persons(codes[counted], persons[counted], n_classes)
+    classes, counts, order = classes_of_persons(codes[counted], persons[counted], n_classes, max_classes)
     return _added(lattice, rows, counted[order], counts), classes
 
 
-def classes_of_persons(codes: Codes, persons: Codes, n_classes: int) -> tuple[Codes, Int64, Int64]:
-    """Return the class in which each person counts, the number of their records in it, and which records these are.
+def classes_of_persons(
+    codes: Codes, persons: Codes, n_classes: int, max_classes: int = 1
+) -> tuple[Codes, Int64, Int64]:
+    """Return the classes in which each person counts, the numbers of their records, and which records these are.
 
     Parameters
     ----------
     codes, persons : ndarray of shape (n_records,), intp
         Class and person of each record that can be used.
     n_classes : int
+    max_classes : int, default=1
 
     Returns
     -------
-    classes : ndarray of shape (n_persons,), intp
-    counts : ndarray of shape (n_persons,), int64
+    classes : ndarray of shape (n_rows,), intp
+    counts : ndarray of shape (n_rows,), int64
     order : ndarray of shape (n_kept,), intp
-        Records of the first person, then those of the next one, and so on.
+        Records of the first row, then those of the next one, and so on.
     """
     pair = persons * n_classes + codes
     pairs, counts = np.unique(pair, return_counts=True)
-    chosen = _most_frequent(*np.divmod(pairs, n_classes), counts)
+    chosen = _most_frequent(*np.divmod(pairs, n_classes), counts, max_classes)
     order = np.argsort(pair, kind="stable")[np.repeat(chosen, counts)]
     return pairs[chosen] % n_classes, counts[chosen], order
 
 
-def _most_frequent(persons: Codes, codes: Codes, counts: Int64) -> NDArray[np.bool_]:
-    """Mark one class of each person, that with most rows and the first of several; persons are sorted."""
+def _most_frequent(persons: Codes, codes: Codes, counts: Int64, max_classes: int) -> NDArray[np.bool_]:
+    """Mark classes of each person, those with most rows and the first of several; persons are sorted."""
     ranked = np.lexsort((codes, -counts, persons))
+    first = np.flatnonzero(np.diff(persons, prepend=-1))
+    rank = np.arange(len(persons)) - np.repeat(first, np.diff(first, append=len(persons)))
     chosen = np.zeros(len(persons), bool)
-    chosen[ranked[np.flatnonzero(np.diff(persons, prepend=-1))]] = True
+    chosen[ranked[rank < max_classes]] = True
     return chosen
 
 

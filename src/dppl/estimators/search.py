@@ -140,8 +140,8 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X, y, X_public, X_examples, y_examples, ledger, partition, groups
-            As in the estimator's own `fit`. With `groups` a person is in one part of the data as a whole, and scores
-            count persons. The ledger needs an account in approximate DP with ``accounting="renyi"``.
+            As in the estimator's own `fit`. With `groups` a person counts in one class and is in one part of the data,
+            and scores count persons. The ledger needs an account in approximate DP with ``accounting="renyi"``.
 
         Returns
         -------

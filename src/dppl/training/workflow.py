@@ -52,6 +52,7 @@ def fit(
     ledger: Ledger | None = None,
     partition: str | None = None,
     groups: Any = None,
+    max_classes_per_person: int = 1,
     watch: Watch = _unwatched,
 ) -> None:
     """Fit an estimator on embeddings that are made when their turn comes.
@@ -68,7 +69,7 @@ def fit(
         Return the public rows or None, and the private rows with their labels.
     examples : callable
         Returns the embeddings of public examples of the classes with their labels, or None.
-    ledger, partition, groups
+    ledger, partition, groups, max_classes_per_person
         As in `EmbeddingClassifier.fit`.
     watch : callable
         Opened with None while the estimator is fitted.
@@ -81,7 +82,7 @@ def fit(
     given = {name: PublicRows(value) for name, value in given.items() if value is not None}
     plan = None
     if estimator.classes is not None:
-        plan, given = estimator.plan(dimension, **given), {}
+        plan, given = estimator.plan(dimension, **given, max_classes_per_person=max_classes_per_person), {}
         promised = plan.guarantee_on(None, groups)
         if ledger is not None and promised.releases:
             ledger.check(promised, partition=partition)
@@ -91,7 +92,16 @@ def fit(
     else:
         rows, labels = private()
     with watch(None):
-        estimator.fit(rows, labels, **given, plan=plan, ledger=ledger, partition=partition, groups=groups)
+        estimator.fit(
+            rows,
+            labels,
+            **given,
+            plan=plan,
+            ledger=ledger,
+            partition=partition,
+            groups=groups,
+            max_classes_per_person=max_classes_per_person,
+        )
 
 
 def train(
