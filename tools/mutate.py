@@ -1124,7 +1124,7 @@ MUTANTS = (
         old=".fit(rows.view(), labels, **data.public, **groups)",
         new=".fit(rows.view(), labels, **data.public)",
         tests=("tests/audit/test_persons.py",),
-        keyword="worth_one",
+        keyword="what_was_promised",
     ),
     Mutant(
         name="persons-weigh-by-their-records",

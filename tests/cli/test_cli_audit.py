@@ -87,7 +87,8 @@ def test_the_promise_to_a_person_is_audited_and_named(cli, error_line):
     shown = cli("audit", "mean", *options, "--person-records", 3).stdout
     assert "one person with all of their records" in shown
     for more, told in (
-        (("--spread",), "--spread goes with --person-records"),
+        (("--spread",), "--spread and --classes-per-person go with --person-records"),
+        (("--classes-per-person", 2), "--spread and --classes-per-person go with --person-records"),
         (("--person-records", 2, "--spread"), "--spread needs a person of at least 3 records"),
         (("--person-records", 5, "--adjacency", "replace-one"), "--person-records is for the adjacency add-remove"),
     ):

@@ -52,6 +52,8 @@ class Records:
     y_examples : array-like of shape (k,), default=None
     groups : array-like of shape (n,), default=None
         Ids of persons. With them fits protect persons, and a canary is one more person, with all of its records.
+    max_classes_per_person : int, default=1
+        With `groups`, in how many classes a person counts at most.
     """
 
     X: ArrayLike
@@ -60,6 +62,7 @@ class Records:
     X_examples: ArrayLike | None = None
     y_examples: ArrayLike | None = None
     groups: ArrayLike | None = None
+    max_classes_per_person: int = 1
 
     @property
     def public(self) -> dict[str, Any]:
@@ -175,6 +178,7 @@ def worst_case(
     examples: bool = False,
     person_records: int | None = None,
     spread: bool = False,
+    max_classes_per_person: int = 1,
 ) -> tuple[Records, Canary]:
     """Return data on which an estimator's privacy loss shows best.
 
@@ -196,6 +200,8 @@ def worst_case(
     spread : bool, default=False
         Whether this person has barely more than half of their records in the canary's class, and the rest in all
         others.
+    max_classes_per_person : int, default=1
+        That of the fits, for a person.
 
     Returns
     -------
@@ -215,7 +221,10 @@ def worst_case(
     """
     classes = _checked_classes(estimator)
     data, canary = _record_case(estimator, classes, runs=runs, confidence=confidence, examples=examples)
-    return (data, canary) if person_records is None else _of_a_person(estimator, data, canary, person_records, spread)
+    if person_records is None:
+        return data, canary
+    data = replace(data, max_classes_per_person=max_classes_per_person)
+    return _of_a_person(estimator, data, canary, person_records, spread)
 
 
 def _record_case(
@@ -295,14 +304,16 @@ def neighbour(
     X : ndarray of shape (n, n_features)
     y : ndarray of shape (n,)
     groups : dict
-        Ids of the persons under ``groups``, if the data have any; each canary has its own.
+        Ids of the persons under ``groups``, if the data have any, and in how many classes they count; each canary is a
+        person.
     """
     X, y = np.asarray(data.X), np.asarray(data.y)
     added = [canary.neighbour(bool(is_in)) for canary, is_in in zip(canaries, included, strict=True)]
-    groups = {}
+    groups: dict[str, Any] = {}
     if data.groups is not None:
         ids = [("canary", place) for place, (_, labels) in enumerate(added) for _ in labels]
         groups["groups"] = [*np.asarray(data.groups).tolist(), *ids]
+        groups["max_classes_per_person"] = data.max_classes_per_person
     labels = [label for _, some in added for label in some]
     if not labels:
         return X, y, groups

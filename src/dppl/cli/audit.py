@@ -50,6 +50,7 @@ def audit(
     spread: Annotated[
         bool, typer.Option("--spread", help="Nearly half of this person's records are in the other class.")
     ] = False,
+    classes_per_person: options.ClassesPerPerson = 1,
     adjacency: options.Adjacency = "add-remove",
     prototypes: options.Prototypes = None,
     mechanism: options.Mechanism = None,
@@ -78,8 +79,8 @@ def audit(
     given = {"adjacency": adjacency, "n_prototypes": prototypes, "mechanism": mechanism}
     check_options(method, budget, given, this=method, use="audit")
     estimator = build(method, budget, list(range(_ONE_RUN_CLASSES if one_run else 2)), given)
-    if spread and person_records is None:
-        raise ParameterError("--spread goes with --person-records.")
+    if person_records is None and (spread or classes_per_person > 1):
+        raise ParameterError("--spread and --classes-per-person go with --person-records.")
     if one_run:
         if runs is not None:
             raise ParameterError("--runs has no effect with --one-run; leave one of them out.")
@@ -93,7 +94,7 @@ def audit(
             delta=at,
         )
     else:
-        case = {"person_records": person_records, "spread": spread}
+        case = {"person_records": person_records, "spread": spread, "max_classes_per_person": classes_per_person}
         result = _audit_with_bar(estimator, _RUNS if runs is None else runs, confidence, at, case)
     if as_json:
         print_json(result.to_dict())
