@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import enum
+import math
 import uuid
 import warnings
 from collections import Counter
@@ -18,7 +19,10 @@ from sklearn.model_selection import GroupKFold, cross_val_score
 from dppl import ApproxDP, GaussianDP, Ledger, PrivateSearch, PureDP
 from dppl.errors import InputError, ParameterError, SplitterWarning
 from dppl.estimators import persons, search
+from dppl.estimators import whole_persons as whole
+from dppl.estimators.whole_persons import WholePersons
 from dppl.lattice import Lattice
+from dppl.lattice.residuals import WEIGHT_STEPS
 from dppl.privacy import group
 from dppl.privacy.words import PERSON
 from laws.recipes import BY_NAME, CHARGED, CLASSES, DIM, FIRST, KINDS, RELATIONS, cases, each, rows
@@ -28,6 +32,9 @@ from laws.traces import messages_of, traces
 pytestmark = pytest.mark.slow
 # Streams of overlapping tasks protect a person in a way of their own.
 OF_PERSONS = [kind for kind in CHARGED if kind.adjacency == "add-remove" and "overlapping" not in kind.variant]
+# Persons enter these with all of their records, and the others as one row of a class.
+WHOLE = [kind for kind in OF_PERSONS if kind.cls._WHOLE_PERSONS]
+AS_ROWS = [kind for kind in OF_PERSONS if kind not in WHOLE]
 REFUSED = [kind for kind in CHARGED if kind not in OF_PERSONS]
 MEAN = BY_NAME["MeanPrototypes add-remove"]
 
@@ -53,6 +60,11 @@ def neighbours_of(case):
     return more, (X, y, {"groups": others})
 
 
+def alike(dim, n=50):
+    """One person of many equal records of a class, or nobody."""
+    return (np.zeros((0, dim)), [], []), (np.tile(np.eye(dim)[:1], (n, 1)), CLASSES[:1] * n), np.arange(n)
+
+
 def opposite(dim, n=50):
     """One person of many records in two classes, or nobody."""
     own = np.tile(np.eye(dim)[:1], (n, 1)) * [[1 - 2 * (i % 2)] for i in range(n)], [CLASSES[i % 2] for i in range(n)]
@@ -76,7 +88,7 @@ def test_a_person_of_several_classes_moves_releases_by_the_stated_sensitivity(ki
     for case in (more, fewer):
         case[2]["max_classes_per_person"] = n_rows
     n_rows = min(n_rows, len(CLASSES))
-    growth = n_rows if kind.cls._CLASSES_APART else n_rows**2
+    growth = 1 if kind in WHOLE else n_rows if kind.cls._CLASSES_APART else n_rows**2
     budget = data.draw(st.sampled_from([None, GaussianDP(1e3)]))
     compare(kind, more, fewer, budget, data.draw(st.integers(0, 2**32)), growth)
 
@@ -124,7 +136,13 @@ def test_other_relations_are_refused_before_a_record_is_read(kind):
         kind.fit(X, y, given={"groups": [object()] * len(y)})
 
 
-@each([kind for kind in OF_PERSONS if kind.variant == "" and kind.entry.name in ("MeanPrototypes", "LinearProbe")])
+@each(
+    [
+        kind
+        for kind in OF_PERSONS
+        if kind.variant == "" and kind.entry.name in ("MeanPrototypes", "LinearProbe", "SoftmaxPrototypes")
+    ]
+)
 def test_persons_of_one_record_are_records(kind):
     """The lattice of these is that on which persons are added, so that the bits are the same."""
     X, y = kind.records()
@@ -381,6 +399,31 @@ def cap_after_the_sum(patch):
     patch.setattr(persons, "rows_of_persons", lambda rows, codes, *others: (np.asarray(rows), codes))
 
 
+def weigh_every_record(patch):
+    """Let each record of a person count as one."""
+    patch.setattr(WholePersons, "gradient_weights", lambda self, *others: np.full(len(self.codes), WEIGHT_STEPS))
+
+
+def weigh_as_if_orthogonal(patch):
+    """Take the rows of a person for orthogonal, whose sums are as long as the root of their number."""
+    patch.setattr(whole, "_weight", lambda rows, _: int(WEIGHT_STEPS / math.sqrt(len(rows))))
+
+
+def mean_of_all_records(patch):
+    """Let each record of a person count as one in the weighted sum of rows."""
+    patch.setattr(WholePersons, "shares", lambda self, weights: np.where(self.codes >= 0, weights[self.codes], 0))
+
+
+def count_records(patch):
+    """Count the records of a class, not the persons."""
+    patch.setattr(WholePersons, "classes", lambda self: self.codes)
+
+
+def hits_of_records(patch):
+    """Count the records that examples classify rightly, not the persons."""
+    patch.setattr(WholePersons, "right", lambda self, right: int(np.count_nonzero(right)))
+
+
 def shrink_nothing(patch):
     """Let sums into the fit as integers; those of one person are as long as they are many."""
 
@@ -424,9 +467,15 @@ TIED = (np.array([X1, -X1]), ["a", "b"], ["u", "u"])
 PAIR = (np.array([X1, X1]), ["a", "a"], ["u", "u"])
 NINE = np.tile(X2, (9, 1)), ["b"] * 9
 FAULTS = [
-    *((cap_after_the_sum, kind, opposite(kind.dim)) for kind in OF_PERSONS),
+    *((cap_after_the_sum, kind, opposite(kind.dim)) for kind in AS_ROWS),
     # One task of a tree pays for several nodes, which hides a second row.
-    *((keep_every_class, kind, opposite(kind.dim)) for kind in OF_PERSONS if kind.variant != "by a tree"),
+    *((keep_every_class, kind, opposite(kind.dim)) for kind in AS_ROWS if kind.variant != "by a tree"),
+    *(
+        (fault, kind, alike(kind.dim))
+        for fault in (weigh_every_record, weigh_as_if_orthogonal, mean_of_all_records, count_records)
+        for kind in WHOLE
+    ),
+    (hits_of_records, BY_NAME["SoftmaxPrototypes from examples add-remove"], alike(DIM)),
     (choose_the_class_by_everyone, MEAN, (TIED, NINE, np.arange(11))),
     (shrink_by_everyone, MEAN, (PAIR, NINE, np.arange(11))),
 ]
@@ -449,11 +498,10 @@ def plan_for_one_class(patch):
 
 def classes_apart(patch):
     """Take gradients, which every class enters, for sums of one class."""
-    for name in ("SoftmaxPrototypes", "LinearProbe"):
-        patch.setattr(BY_NAME[f"{name} add-remove"].cls, "_CLASSES_APART", True)
+    patch.setattr(PROBE.cls, "_CLASSES_APART", True)
 
 
-SOFTMAX, PROBE = BY_NAME["SoftmaxPrototypes add-remove"], BY_NAME["LinearProbe add-remove"]
+PROBE = BY_NAME["LinearProbe add-remove"]
 
 
 def in_three_classes(dim):
@@ -462,9 +510,9 @@ def in_three_classes(dim):
 
 
 TWO_CLASS_FAULTS = [
-    *((plan_for_one_class, kind, opposite(kind.dim)) for kind in OF_PERSONS),
+    *((plan_for_one_class, kind, opposite(kind.dim)) for kind in AS_ROWS),
     *((keep_every_class, kind, in_three_classes(kind.dim)) for kind in (MEAN, BY_NAME["PublicPrototypes add-remove"])),
-    *((classes_apart, kind, opposite(kind.dim)) for kind in (SOFTMAX, PROBE)),
+    (classes_apart, PROBE, opposite(PROBE.dim)),
 ]
 
 
@@ -486,7 +534,7 @@ def test_the_replay_notices_with_two_classes_a_person(fault, kind, case, monkeyp
         replayed()
 
 
-@each(OF_PERSONS)
+@each(AS_ROWS)
 def test_the_statement_says_in_how_many_classes_a_person_counts(kind):
     X, y = kind.records()
     ids = {"groups": ["p", "q"] * 6}
@@ -501,6 +549,17 @@ def test_the_statement_says_in_how_many_classes_a_person_counts(kind):
             assert grown == pytest.approx(2 ** (0.5 if kind.cls._CLASSES_APART else 1), rel=1e-9)
         else:
             assert 2 * second.parameters["epsilon_per_selection"] <= first.parameters["epsilon_per_selection"]
+
+
+@each(WHOLE)
+def test_whole_persons_count_in_any_number_of_classes_at_the_cost_of_one(kind):
+    X, y = kind.records()
+    ids = {"groups": ["p", "q"] * 6}
+    some, every = (kind.fit(X, y, given=ids | {"max_classes_per_person": k}).guarantee_ for k in (2, None))
+    assert some.releases == every.releases
+    assert "a person counts as much as one record, whatever their number" in str(every)
+    assert "the number of classes that a person counts in (2)" in some.public_inputs
+    assert "the number of classes that a person counts in (all)" in every.public_inputs
 
 
 @pytest.mark.parametrize("budget", [PureDP(1.0), ApproxDP(1.0, 1e-6)], ids=str)
@@ -541,7 +600,7 @@ def test_several_classes_a_person_need_persons_and_their_own_plan():
         MEAN.fit(X, y, given={"max_classes_per_person": 2})
     model = MEAN.make(GaussianDP(1.0))
     plan = model.plan(X.shape[1], max_classes_per_person=2)
-    with pytest.raises(ParameterError, match="must be that of the plan, 2; got 1"):
+    with pytest.raises(ParameterError, match="must be that of the plan, 2; got None"):
         model.fit(X, y, plan=plan, groups=["p", "q"] * 6)
     with pytest.raises(ParameterError, match="pass them as groups"):
         model.fit(X, y, plan=plan, max_classes_per_person=2)

@@ -52,8 +52,8 @@ class Records:
     y_examples : array-like of shape (k,), default=None
     groups : array-like of shape (n,), default=None
         Ids of persons. With them fits protect persons, and a canary is one more person, with all of its records.
-    max_classes_per_person : int, default=1
-        With `groups`, in how many classes a person counts at most.
+    max_classes_per_person : int, default=None
+        With `groups`, in how many classes a person counts at most; None as in `fit`.
     """
 
     X: ArrayLike
@@ -62,7 +62,7 @@ class Records:
     X_examples: ArrayLike | None = None
     y_examples: ArrayLike | None = None
     groups: ArrayLike | None = None
-    max_classes_per_person: int = 1
+    max_classes_per_person: int | None = None
 
     @property
     def public(self) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def worst_case(
     examples: bool = False,
     person_records: int | None = None,
     spread: bool = False,
-    max_classes_per_person: int = 1,
+    max_classes_per_person: int | None = None,
 ) -> tuple[Records, Canary]:
     """Return data on which an estimator's privacy loss shows best.
 
@@ -200,7 +200,7 @@ def worst_case(
     spread : bool, default=False
         Whether this person has barely more than half of their records in the canary's class, and the rest in all
         others.
-    max_classes_per_person : int, default=1
+    max_classes_per_person : int, default=None
         That of the fits, for a person.
 
     Returns
@@ -211,8 +211,8 @@ def worst_case(
         the others by nothing (replace-one: its negative does the opposite). The target set has a small probability a
         before, so that its log-probability grows by epsilon - ln(1 - a + a·e^epsilon), nearly epsilon. For all others:
         the longest lattice row, seen through the likelihood ratio of all releases; under replace-one its negative or an
-        orthogonal row takes its place. A person has that row in all of their records; the likelihood ratio sees
-        whatever more of them comes through than one, also for means.
+        orthogonal row takes its place. A person has that row in all of their records, and its negative
+        in those of other classes; the likelihood ratio sees whatever comes through of them, also for means.
 
     Raises
     ------
@@ -279,7 +279,9 @@ def _of_a_person(
         raise ParameterError("needs a person of at least 3 records, and two classes.", parameter="spread")
     n_home = n_records // 2 + 1 if spread else n_records
     labels = [canary.label] * n_home + [others[place % len(others)] for place in range(n_records - n_home)]
-    records = Records(np.tile(canary.row, (n_records, 1)), labels)
+    # Opposite rows in other classes: the gradients of a softmax model then add up, and do not cancel.
+    signs = np.where(np.arange(n_records) < n_home, 1.0, -1.0)
+    records = Records(np.outer(signs, canary.row), labels)
     data = replace(data, groups=np.arange(len(np.asarray(data.y))))
     if not isinstance(estimator, PublicPrototypes):
         statistic, _ = _likelihood(estimator, data, canary.row, canary.label, None, records)

@@ -50,7 +50,7 @@ def audit(
     spread: Annotated[
         bool, typer.Option("--spread", help="Nearly half of this person's records are in the other class.")
     ] = False,
-    classes_per_person: options.ClassesPerPerson = 1,
+    classes_per_person: options.ClassesPerPerson = None,
     adjacency: options.Adjacency = "add-remove",
     prototypes: options.Prototypes = None,
     mechanism: options.Mechanism = None,
@@ -79,7 +79,7 @@ def audit(
     given = {"adjacency": adjacency, "n_prototypes": prototypes, "mechanism": mechanism}
     check_options(method, budget, given, this=method, use="audit")
     estimator = build(method, budget, list(range(_ONE_RUN_CLASSES if one_run else 2)), given)
-    if person_records is None and (spread or classes_per_person > 1):
+    if person_records is None and (spread or classes_per_person is not None):
         raise ParameterError("--spread and --classes-per-person go with --person-records.")
     if one_run:
         if runs is not None:

@@ -81,7 +81,7 @@ def fit(
     x: options.X = "x",
     y: options.Y = "y",
     person: options.Person = None,
-    classes_per_person: options.ClassesPerPerson = 1,
+    classes_per_person: options.ClassesPerPerson = None,
     unknown_labels: options.UnknownLabels = "error",
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,

@@ -32,7 +32,7 @@ __all__ = ["EmbeddingTable", "read_ids", "read_table"]
 _FALLBACKS = {"x": ("X", "embedding", "embeddings"), "y": ("label", "labels")}
 _MISSING_INTEGER = int(np.iinfo(np.int64).min)  # stands for a null or too large a number among integer labels
 _LARGEST_INTEGER = int(np.iinfo(np.int64).max)
-_ID = "id"
+_ID, _REFERENCE = "id", "reference"  # of records, in tables that dppl embed writes
 MANIFEST = "_manifest.json"  # of a table that dppl embed writes; readers of Parquet pass over such names
 _ENCODER, _NOT_COVERED = "encoder", "not_covered"
 _ID_KINDS = (
@@ -279,9 +279,10 @@ def read_ids(path: AnyPath, column: str) -> Array:
     Parameters
     ----------
     path : path-like
-        The table: ``.npz``, ``.parquet``, or a folder of ``*.parquet`` shards.
+        The table: ``.npy``, ``.npz``, ``.parquet``, or a folder of ``*.parquet`` shards.
     column : str
-        Name of the array or column: integers, texts, bytes, or floats that hold integers.
+        Name of the array or column: integers, texts, bytes, or floats that hold integers. A ``.npy`` table has none;
+        there it is the path of a second ``.npy`` file, with one id a row.
 
     Returns
     -------
@@ -301,9 +302,7 @@ def read_ids(path: AnyPath, column: str) -> Array:
             raise InputError(f"must be texts or bytes in all shards of {path}; write one schema.", parameter="groups")
     else:
         check_not_empty(source)
-        ids = by_suffix(source, {".npz": _array_ids, ".parquet": _column_ids}, "a table with ids of persons")(
-            source, column
-        )
+        ids = by_suffix(source, _ID_READERS, "a table with ids of persons")(source, column)
     found = np.empty(len(ids), object)
     found[:] = ids
     return found
@@ -318,13 +317,33 @@ def _array_ids(path: Path, name: str) -> list[Any]:
         ids = np.asarray(archive[name]) if name in names else None
     if ids is None:
         raise _no_ids(path, name, names)
-    if ids.ndim != 1 or ids.dtype.kind not in "iubfUS":
+    return _items(ids, f"an array of {path}", repr(name))
+
+
+def _file_ids(path: Path, name: str) -> list[Any]:
+    """Return the items of a npy file beside a table that is one."""
+    own = Path(name)
+    if own.suffix.lower() != ".npy" or not own.is_file():
         raise InputError(
-            f"must name an array of {path} with one id a record, whole numbers or texts; {name!r} holds "
-            f"{ids.ndim} dimensions of {type_name(ids)}; name another.",
+            f"must name a .npy file with one id a row of {path}, which has no columns; got {name!r}.",
             parameter="groups",
         )
-    return list(texts_apart(ids))
+    ids = _items(load_npy(own), "a file", str(own))
+    if load_npy(path).shape[:1] != (len(ids),):
+        raise InputError(
+            f"must name a file with one id a row of {path}; {own} has another number of ids.", parameter="groups"
+        )
+    return ids
+
+
+def _items(ids: Array, what: str, name: str) -> list[Any]:
+    if ids.ndim != 1 or ids.dtype.kind not in "iubfUS":
+        raise InputError(
+            f"must name {what} with one id a record, whole numbers or texts; {name} holds {ids.ndim} dimensions of "
+            f"{type_name(ids)}; name another.",
+            parameter="groups",
+        )
+    return list(texts_apart(np.asarray(ids)))
 
 
 def _column_ids(path: Path, name: str) -> list[Any]:
@@ -333,21 +352,51 @@ def _column_ids(path: Path, name: str) -> list[Any]:
         names = file.schema_arrow.names
         if names.count(name) != 1:
             raise _no_ids(path, name, names)
+        if name in (_ID, _REFERENCE) and {_ID, _REFERENCE} <= set(names):
+            raise InputError(
+                f"must name a column with ids of persons; {name!r} of {path} tells records apart, not persons; embed "
+                "the records again, with ids of persons.",
+                parameter="groups",
+            )
+        kind = file.schema_arrow.field(name).type
+        if id_type(kind) is None:
+            raise InputError(
+                f"must name a column of {path} with whole numbers or texts; {name!r} holds {kind}; name another.",
+                parameter="groups",
+            )
         with converting(f"{path}: column {name!r} must hold integers or strings", "write it again"):
-            column = file.read(columns=[name]).column(name)
-            if pa.types.is_dictionary(column.type):
-                column = column.cast(column.type.value_type)
-            kind = column.type
-            if any(of_kind(kind) for of_kind in _ID_KINDS):
-                return list(column.to_pylist())
-            if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-                # Bytes that are no UTF-8 stay apart from each other; Arrow's own decoding stops at the first.
-                ids = column.cast(pa.large_binary()).to_pylist()
-                return [None if one is None else one.decode("utf-8", "surrogateescape") for one in ids]
-    raise InputError(
-        f"must name a column of {path} with whole numbers or texts; {name!r} holds {kind}; name another.",
-        parameter="groups",
-    )
+            return ids_of(file.read(columns=[name]).column(name))
+
+
+def id_type(kind: Any) -> Any:
+    """Return the type of the ids in an Arrow column, without its dictionary; None if it is not one of ids.
+
+    Parameters
+    ----------
+    kind : pyarrow.DataType
+    """
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return kind if any(of_kind(kind) for of_kind in _ID_KINDS) or _is_text(kind) else None
+
+
+def ids_of(column: Any) -> list[Any]:
+    """Return the ids in an Arrow column; texts that are no UTF-8 stay apart from each other.
+
+    Parameters
+    ----------
+    column : pyarrow.Array or pyarrow.ChunkedArray
+    """
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if not _is_text(column.type):
+        return list(column.to_pylist())
+    # Arrow's own decoding stops at the first that is no UTF-8.
+    ids = column.cast(pa.large_binary()).to_pylist()
+    return [None if one is None else one.decode("utf-8", "surrogateescape") for one in ids]
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _no_ids(path: Path, name: str, names: Iterable[str]) -> InputError:
@@ -580,4 +629,5 @@ def _is_folder(path: Path) -> bool:
 
 
 _Reader = Callable[[Path, str, str | None], EmbeddingTable]
+_ID_READERS = {".npy": _file_ids, ".npz": _array_ids, ".parquet": _column_ids}
 _READERS: dict[str, _Reader] = {".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet}

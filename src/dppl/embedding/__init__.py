@@ -2,13 +2,14 @@
 
 from dppl.embedding.convert import convert_table, holds_embeddings, parquet_files
 from dppl.embedding.pipeline import Embedded, Window, embed, embed_windows
-from dppl.embedding.records import Columns, Record, Source
+from dppl.embedding.records import PERSON, Columns, Record, Source
 from dppl.embedding.rows import ROWS
 from dppl.embedding.shards import OtherOptions, SourceChanged
 from dppl.embedding.sources import KINDS, has_columns, open_source
 
 __all__ = [
     "KINDS",
+    "PERSON",
     "ROWS",
     "Columns",
     "Embedded",

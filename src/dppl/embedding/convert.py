@@ -18,6 +18,7 @@ from dppl._files import atomic_file
 from dppl.data import EmbeddingTable, read_table
 from dppl.data._reading import converting
 from dppl.data.writing import write_npz
+from dppl.embedding.records import PERSON
 from dppl.embedding.rows import ROWS, Rows, lattice_metadata, to_storage
 from dppl.embedding.shards import dictionary_columns, schema_of
 from dppl.errors import ParameterError
@@ -44,8 +45,8 @@ def convert_table(
     source : path-like
         Whatever `dppl.data.read_table` reads.
     out : path-like
-        ``.parquet`` keeps ids, references, labels and metadata, ``.npz`` keeps labels, ``.npy`` holds rows only. An
-        existing file is replaced.
+        ``.parquet`` keeps ids, also of persons, references, labels and metadata, ``.npz`` keeps labels, ``.npy`` holds
+        rows only. An existing file is replaced.
     rows : {"float16", "int8", "float32"}, default=None
         None keeps the form. Of int8 rows only the directions can be recovered.
     x, y : str
@@ -133,26 +134,29 @@ def _write_parquet(
     table: EmbeddingTable, parts: list[Path], read: Callable[[Path], EmbeddingTable], file: IO[bytes], rows: str
 ) -> None:
     present = pq.read_schema(parts[0]).names if parts[0].suffix.lower() == ".parquet" else []
-    texts = [name for name in _TEXTS if name in present]
+    kept = [name for name in (*_TEXTS, PERSON) if name in present]
     labels = None if table.y is None else pa.int64() if table.y.dtype.kind == "i" else pa.string()
     metadata = {key: text for key, text in table.metadata.items() if key != "lattice"}
     metadata |= lattice_metadata(table.shape[1], rows)
-    schema = schema_of(labels, table.shape[1], rows, metadata, texts)
+    texts = [name for name in _TEXTS if name in kept]
+    persons = pq.read_schema(parts[0]).field(PERSON).type if PERSON in kept else None
+    schema = schema_of(labels, table.shape[1], rows, metadata, texts, persons)
     with pq.ParquetWriter(file, schema, use_dictionary=dictionary_columns(schema)) as writer:
         for part in parts:
-            _write_part(writer, read(part), pq.read_table(part, columns=texts) if texts else None, rows, schema)
+            _write_part(writer, read(part), pq.read_table(part, columns=kept) if kept else None, rows, schema)
 
 
-def _write_part(writer: Any, table: EmbeddingTable, texts: Any, rows: str, schema: pa.Schema) -> None:
+def _write_part(writer: Any, table: EmbeddingTable, kept: Any, rows: str, schema: pa.Schema) -> None:
     """Write one file of the table; of its other columns the memory holds no more than that."""
     start = 0
     for block in _converted(table, rows):
         stop = start + len(block)
-        columns = [] if texts is None else texts.slice(start, len(block)).columns
+        here = None if kept is None else kept.slice(start, len(block))
+        columns = {} if here is None else dict(zip(here.column_names, here.columns, strict=True))
         if table.y is not None:
-            columns.append(pa.array(table.y[start:stop].tolist(), schema.field("y").type))
-        columns.append(pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), type=schema.field("x").type))
-        writer.write_table(pa.table(columns, schema=schema))
+            columns["y"] = pa.array(table.y[start:stop].tolist(), schema.field("y").type)
+        columns["x"] = pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), type=schema.field("x").type)
+        writer.write_table(pa.table([columns[name] for name in schema.names], schema=schema))
         start = stop
 
 

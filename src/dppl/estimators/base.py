@@ -85,6 +85,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     _PURE: ClassVar[bool] = False
     # Whether what it releases of a class follows from the rows of that class alone, with noise of its own.
     _CLASSES_APART: ClassVar[bool] = False
+    # Whether persons enter it with all of their records, of any number of classes, at the cost of one record.
+    _WHOLE_PERSONS: ClassVar[bool] = False
 
     def fit(
         self,
@@ -98,7 +100,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ledger: Ledger | None = None,
         partition: str | None = None,
         groups: Any = None,
-        max_classes_per_person: int = 1,
+        max_classes_per_person: int | None = None,
     ) -> Self:
         """Release a classifier of the classes of (`X`, `y`).
 
@@ -128,12 +130,12 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Name of the part of the data set that (`X`, `y`) is, see `Ledger.charge`.
         groups : array-like of shape (n_records,), default=None
             Private ids of the persons whose records these are. With them the guarantee is for a person with all of
-            their records (docs/persons.md): each person counts as one record, the direction of their rows of the class
-            that most of them have. Ids are matched as labels are; None, NaN and empty texts are one person each.
-        max_classes_per_person : int, default=1
-            With `groups`, in how many classes a person counts at most: those of most of their rows. The budget stays
-            that of a person, so the noise grows: by the square root of this number where classes are released apart
-            (class sums), and by the number itself elsewhere (gradients, Gram matrices, selections).
+            their records (docs/persons.md), which together count as much as one record. Ids are matched as labels are;
+            None, NaN and empty texts are one person each.
+        max_classes_per_person : int, default=None
+            With `groups`, in how many classes a person counts at most: those of most of their rows. None is all for
+            `SoftmaxPrototypes`, where their number costs nothing, and 1 elsewhere. More than 1 means more noise there:
+            by the square root of the number where classes are released apart (class sums), and else by the number.
 
         Returns
         -------
@@ -168,7 +170,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ledger: Ledger | None,
         partition: str | None,
         groups: Any = None,
-        max_classes_per_person: int = 1,
+        max_classes_per_person: int | None = None,
     ) -> Self:
         """Fit without a warning: the number of warnings would tell how many runs a search has, which is secret."""
         source = randomness(self.random_state)
@@ -199,10 +201,9 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 if plan.guarantee.releases:
                     codes = reading.codes_of_records(rows, labels, plan.classes, self.unknown_labels, self.adjacency)
                 if plan.guarantee.releases and ids is not None:
-                    rows, codes = persons.rows_of_persons(
-                        rows, codes, persons.person_codes(ids), len(plan.classes), max_classes_per_person
-                    )
-                self._release(plan, rows, codes, source)
+                    self._release_persons(plan, rows, codes, persons.person_codes(ids), source)
+                else:
+                    self._release(plan, rows, codes, source)
         if ledger is not None and charge is not None:
             ledger.finish(charge, model_sha256=sha256(self.to_bytes()).hexdigest())
         return self
@@ -312,7 +313,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         X_examples: Any = None,
         y_examples: Any = None,
-        max_classes_per_person: int = 1,
+        max_classes_per_person: int | None = None,
     ) -> Plan:
         """Settle all of a fit that parameters and public inputs decide: nothing is fitted or charged.
 
@@ -324,7 +325,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Public embeddings that the fit would get.
         X_examples, y_examples
             Public examples that the fit would get.
-        max_classes_per_person : int, default=1
+        max_classes_per_person : int, default=None
             That of the fit, if it is one with `groups`.
 
         Returns
@@ -338,7 +339,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             As `fit`; also if `classes` is None, because the labels then decide.
         """
         _validate.positive_integer(n_features=n_features)
-        _validate.positive_integer(max_classes_per_person=max_classes_per_person)
+        if max_classes_per_person is not None:
+            _validate.positive_integer(max_classes_per_person=max_classes_per_person)
         self.check_parameters()
         if self.classes is None:
             raise ParameterError("classes must be the public list of classes; got None.")
@@ -382,23 +384,23 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model_file.save(self, path, overwrite=overwrite)
 
     def _planned_for_persons(
-        self, classes: NDArray[Any], public: PublicData, n_features: int, max_classes: int
+        self, classes: NDArray[Any], public: PublicData, n_features: int, max_classes: int | None
     ) -> Plan:
         """Plan a fit in which a person has at most so many rows: that of single rows, at their part of the budget."""
-        n_rows = min(max_classes, len(classes))
+        n_rows = 1 if self._WHOLE_PERSONS else min(max_classes or 1, len(classes))
         if n_rows == 1:
             plan = self._planned(classes, public, n_features)
-        else:
-            if getattr(self, "sampling_rate", 1) < 1:
-                raise ParameterError(
-                    "must be 1 where samples of the records are added, whose cost to several rows together is not "
-                    f"known; or set sampling_rate to 1. Got {max_classes}.",
-                    parameter="max_classes_per_person",
-                )
-            budget = group.budget_of_one(self.resolved_budget, n_rows, apart=self._CLASSES_APART, selects=self._PURE)
-            of_one: Self = clone(self).set_params(budget=budget, epsilon=None, delta=None)
-            plan = of_one._planned(classes, public, n_features).of_several_rows(self, n_rows)
-        return replace(plan, max_classes_per_person=max_classes)
+            return replace(plan, max_classes_per_person=max_classes)
+        if getattr(self, "sampling_rate", 1) < 1:
+            raise ParameterError(
+                "must be 1 where samples of the records are added, whose cost to several rows together is not known; "
+                f"or set sampling_rate to 1. Got {max_classes}.",
+                parameter="max_classes_per_person",
+            )
+        budget = group.budget_of_one(self.resolved_budget, n_rows, apart=self._CLASSES_APART, selects=self._PURE)
+        of_one: Self = clone(self).set_params(budget=budget, epsilon=None, delta=None)
+        plan = of_one._planned(classes, public, n_features)
+        return replace(plan.of_several_rows(self, n_rows), max_classes_per_person=max_classes)
 
     def _planned(self, classes: NDArray[Any], public: PublicData, n_features: int) -> Plan:
         if public.examples is not None and not self._STARTS_FROM_EXAMPLES:
@@ -419,7 +421,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         return Plan(type(self), deepcopy(self.get_params(deep=False)), classes, lattice, mechanism, public, guarantee)
 
-    def _check_plan(self, plan: Plan, n_features: int, public: PublicArguments, max_classes: int) -> None:
+    def _check_plan(self, plan: Plan, n_features: int, public: PublicArguments, max_classes: int | None) -> None:
         """Refuse a plan that is not one for this fit."""
         if not isinstance(plan, Plan):
             raise ParameterError(f"plan must be what the plan method returned; got {type(plan).__name__}.")
@@ -458,6 +460,11 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @abstractmethod
     def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
         """Set the fitted attributes to what the plan's mechanism releases from the private rows."""
+
+    def _release_persons(self, plan: Plan, rows: RowSource, codes: Codes, numbers: Codes, source: Randomness) -> None:
+        """Do the same for persons, of these numbers: each becomes one row of a class."""
+        most = plan.max_classes_per_person or 1
+        self._release(plan, *persons.rows_of_persons(rows, codes, numbers, len(plan.classes), most), source)
 
     @abstractmethod
     def _tensors(self) -> dict[str, NDArray[Any]]:

@@ -25,7 +25,7 @@ from dppl.privacy.guarantee import A_CHANGED_RECORD, OTHER_RELEASES, SEVERAL_REC
 from dppl.privacy.words import PERSON, RECORD
 
 _NEIGHBOURS = (
-    "two data sets are neighbours when one person, with all of their records, is added or removed; a person counts as "
+    "two data sets are neighbours when one person, with all of their records, is added or removed; a person counts "
 )
 _PUBLIC = "the number of classes that a person counts in"
 _NOT_COVERED = (
@@ -40,15 +40,17 @@ _ADD_ROWS = 4096  # in a block, whose sums fit into 32 bits
 Int64 = NDArray[np.int64]
 
 
-def of_persons(guarantee: Guarantee, max_classes: int = 1) -> Guarantee:
+def of_persons(guarantee: Guarantee, max_classes: int | None = None, *, whole: bool = False) -> Guarantee:
     """Return what a guarantee for single records says where rows are those of persons.
 
     Parameters
     ----------
     guarantee : Guarantee
         Whose costs are those of so many rows.
-    max_classes : int, default=1
-        In how many classes a person counts at most.
+    max_classes : int, default=None
+        In how many classes a person counts at most. None is 1, or all where persons are whole.
+    whole : bool, default=False
+        Whether a person's records enter one by one, and weigh as much as one together.
 
     Raises
     ------
@@ -65,19 +67,26 @@ def of_persons(guarantee: Guarantee, max_classes: int = 1) -> Guarantee:
         raise ParameterError(
             f"is for fits that protect {RECORD}; this one protects {guarantee.unit}. Leave it out.", parameter="groups"
         )
-    rows = "one record, of one class" if max_classes == 1 else f"at most {max_classes} records, each of another class"
+    if whole:
+        classes = "all" if max_classes is None else str(max_classes)
+        rows = "as much as one record, whatever their number"
+    else:
+        classes = str(max_classes or 1)
+        rows = "as one record, of one class"
+        if classes != "1":
+            rows = f"as at most {classes} records, each of another class"
     of_records = (SEVERAL_RECORDS, A_CHANGED_RECORD, OTHER_RELEASES)
     others = [item for item in guarantee.not_covered if not item.startswith(of_records)]
     return replace(
         guarantee,
         unit=PERSON,
         neighbours=_NEIGHBOURS + rows,
-        public_inputs=(*guarantee.public_inputs, f"{_PUBLIC} ({max_classes})"),
+        public_inputs=(*guarantee.public_inputs, f"{_PUBLIC} ({classes})"),
         not_covered=(*others, *_NOT_COVERED),
     )
 
 
-def ids_of_fit(groups: Any, rows: RowSource, max_classes: int) -> NDArray[Any] | None:
+def ids_of_fit(groups: Any, rows: RowSource, max_classes: int | None) -> NDArray[Any] | None:
     """Return the `checked_ids` of a fit, if it has any.
 
     Raises
@@ -85,10 +94,11 @@ def ids_of_fit(groups: Any, rows: RowSource, max_classes: int) -> NDArray[Any] |
     InputError
         As `checked_ids`.
     ParameterError
-        If `max_classes` is not an integer of at least 1, or more without ids.
+        If `max_classes` is not an integer of at least 1, or given without ids.
     """
-    _validate.positive_integer(max_classes_per_person=max_classes)
-    if groups is None and max_classes != 1:
+    if max_classes is not None:
+        _validate.positive_integer(max_classes_per_person=max_classes)
+    if groups is None and max_classes is not None:
         raise ParameterError(
             f"is for fits with ids of persons; pass them as groups, or leave it out. Got {max_classes}.",
             parameter="max_classes_per_person",

@@ -48,18 +48,19 @@ class Plan:
         The public rows, and the public examples of the classes.
     guarantee : Guarantee
         What `fit` will guarantee, and what it costs; without what a table of private embeddings says of itself.
-    max_classes_per_person : int, default=1
-        Rows that a person may have; with more than one, `guarantee` holds only with ids of persons.
+    max_classes_per_person : int, default=None
+        In how many classes a person counts; None as `EmbeddingClassifier.fit` says. With more than one, the guarantee
+        holds only with ids of persons.
     """
 
-    estimator: type
+    estimator: type[EmbeddingClassifier]
     parameters: Mapping[str, Any]
     classes: NDArray[Any]
     lattice: Lattice
     mechanism: Any
     public: PublicData
     guarantee: Guarantee
-    max_classes_per_person: int = 1
+    max_classes_per_person: int | None = None
 
     def of_several_rows(self, model: EmbeddingClassifier, n_rows: int) -> Plan:
         """Return the plan of a model for persons of so many rows, each of another class, from that for single rows."""
@@ -75,7 +76,7 @@ class Plan:
         """
         guarantee = self.guarantee
         if groups is not None:
-            guarantee = of_persons(guarantee, self.max_classes_per_person)
+            guarantee = of_persons(guarantee, self.max_classes_per_person, whole=self.estimator._WHOLE_PERSONS)
         if columns_of(X):
             guarantee = replace(guarantee, public_inputs=(*guarantee.public_inputs, _COLUMNS))
         if depends_on_company(X):

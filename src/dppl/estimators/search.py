@@ -175,7 +175,9 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         data = public.checked(rows.shape[1], classes)
         models = (self._candidate(candidate, rho, source) for candidate in candidates)
         plans = [model._planned(classes, data, rows.shape[1]) for model in models]
-        guarantee = self._guarantee([plan.guarantee_on(X, groups) for plan in plans], budget, rho, scores, source)
+        # With ids, a person is reduced to a record before anything else.
+        inner = [replace(plan, max_classes_per_person=1).guarantee_on(X, groups) for plan in plans]
+        guarantee = self._guarantee(inner, budget, rho, scores, source)
         charge = self._charge(guarantee, ledger, partition, candidates)
         with charged(charge):
             # From here on private rows are read.

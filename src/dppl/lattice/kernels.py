@@ -59,6 +59,30 @@ def class_sums(blocks: Iterable[Int8], codes: Codes, n_classes: int, dim: int) -
     return sums
 
 
+def weighted_sum(blocks: Iterable[Int8], weights: Int64, dim: int) -> Int64:
+    """Add rows times weights, exactly.
+
+    Parameters
+    ----------
+    blocks : iterable of ndarray of shape (at most 4096, dim), int8
+        Lattice rows in the order of `weights`.
+    weights : ndarray of shape (n,), int64
+        From 0 to 2³³.
+    dim : int
+
+    Returns
+    -------
+    ndarray of shape (dim,), int64
+    """
+    total = np.zeros(dim, np.int64)
+    start = 0
+    for block in blocks:
+        # Integers below 2⁵³: exact in any order.
+        total += (weights[start : start + len(block)].astype(np.float64) @ block.astype(np.float64)).astype(np.int64)
+        start += len(block)
+    return total
+
+
 def sum_blocks(lattice: Lattice, source: RowSource) -> Iterator[Int8]:
     """Yield lattice rows in blocks that `class_sums` adds exactly.
 

@@ -141,7 +141,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ledger: Ledger | None = None,
         partition: str | None = None,
         groups: Any = None,
-        max_classes_per_person: int = 1,
+        max_classes_per_person: int | None = None,
     ) -> Self:
         """Embed the items and release a classifier of their classes.
 
@@ -190,8 +190,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         def example_rows() -> EmbeddingTable | None:
             return None if examples is None else embed_examples(examples, encoder, rows=workflow.ROWS)
 
-        def private_rows() -> tuple[EmbeddingTable, Any]:
-            return embed_items(encoder, X, "X", rows=workflow.ROWS), labels
+        def private_rows() -> tuple[EmbeddingTable, Any, Any]:
+            return embed_items(encoder, X, "X", rows=workflow.ROWS), labels, groups
 
         workflow.fit(
             model,
@@ -201,7 +201,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             examples=example_rows,
             ledger=ledger,
             partition=partition,
-            groups=groups,
+            of_persons=groups is not None,
             max_classes_per_person=max_classes_per_person,
         )
         self.model_ = model
