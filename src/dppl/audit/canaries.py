@@ -281,7 +281,7 @@ def _of_a_person(
     labels = [canary.label] * n_home + [others[place % len(others)] for place in range(n_records - n_home)]
     # Opposite rows in other classes: the gradients of a softmax model then add up, and do not cancel.
     signs = np.where(np.arange(n_records) < n_home, 1.0, -1.0)
-    records = Records(np.outer(signs, canary.row), labels)
+    records = Records(np.outer(signs, np.asarray(canary.row)), labels)
     data = replace(data, groups=np.arange(len(np.asarray(data.y))))
     if not isinstance(estimator, PublicPrototypes):
         statistic, _ = _likelihood(estimator, data, canary.row, canary.label, None, records)
