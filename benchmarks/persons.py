@@ -13,7 +13,8 @@ the same mu:
 
     records    a promise to a record alone, which is a weaker one, for comparison
     person     a promise to a person: fit(groups=)
-    k = 2      the same, of persons who count in two classes: fit(groups=, max_classes_per_person=2)
+    k = 1, 2   the same, of persons who count in so many classes: fit(groups=, max_classes_per_person=)
+    rows 1, 2  for softmax the same by hand, with so many rows of different classes of a person, at mu/1 and mu/2
     cap M      the same by hand with M records of a person, at mu/M (group privacy)
 """
 
@@ -28,6 +29,7 @@ import numpy as np
 from dppl import GaussianDP, MeanPrototypes, SoftmaxPrototypes
 from dppl.data import simulated_persons
 from dppl.errors import WeakBudgetWarning
+from dppl.estimators.persons import rows_of_persons
 from dppl.experiments import metrics
 from dppl.experiments.splits import validation_split
 
@@ -61,7 +63,7 @@ def compared(folder, method, seeds):
         scores = {}
         for seed in range(seeds):
             records, *tested = draw(seed)
-            for way, (rows, labels, given, parts) in ways(*records, seed).items():
+            for way, (rows, labels, given, parts) in ways(*records, seed, method).items():
                 for mu in MUS:
                     model = METHODS[method](GaussianDP(mu / parts), classes, random_state=seed)
                     found = measured(model.fit(rows, labels, **given), *tested)
@@ -112,11 +114,19 @@ def real(folder):
     yield float(counts.max(axis=1).sum() / len(y)), classes, draw
 
 
-def ways(rows, labels, persons, seed):
+def ways(rows, labels, persons, seed, method):
     """Return rows, labels, what else a fit is given and by what its mu is divided, for each way."""
     ids = {"groups": persons}
     found = {"records": (rows, labels, {}, 1), "person": (rows, labels, ids, 1)}
-    found["k = 2"] = rows, labels, ids | {"max_classes_per_person": 2}, 1
+    for k in (1, 2):
+        found[f"k = {k}"] = rows, labels, ids | {"max_classes_per_person": k}, 1
+    if method == "softmax":
+        classes, codes = np.unique(labels, return_inverse=True)
+        for k in (1, 2):
+            few, kept = rows_of_persons(rows, codes, persons, len(classes), k)
+            found[f"rows {k}"] = few, classes[kept], {}, k
+    else:
+        del found["k = 1"]  # the default
     place = places_at_random(persons, seed)
     for cap in CAPS:
         kept = place < cap
