@@ -793,8 +793,8 @@ MUTANTS = (
     Mutant(
         name="mean-divides-by-private-counts",
         file="prototypes/mean.py",
-        old='return sums / self._public_sizes(codes)[:, None] if self.adjacency == "replace-one" else sums',
-        new="return sums / self._public_sizes(codes)[:, None]",
+        old='sums / self._public_sizes(records)[:, None] if self.adjacency == "replace-one" else sums',
+        new="sums / self._public_sizes(records)[:, None]",
         tests=("tests/laws/test_replay.py",),
         keyword="with_the_same_noise",
     ),
@@ -1057,19 +1057,18 @@ MUTANTS = (
     Mutant(
         name="fit-charges-nothing",
         file="estimators/base.py",
-        old="guarantee, charge = self._charge(plan.guarantee_on(X, groups), ledger, partition)",
-        new="guarantee, charge = plan.guarantee_on(X, groups), None",
+        old="guarantee, charge = self._charge(guarantee, ledger, partition)",
+        new="charge = None",
         tests=("tests/laws/test_charge.py",),
         keyword="dies",
     ),
     Mutant(
         name="fit-releases-before-it-charges",
         file="estimators/base.py",
-        old="guarantee, charge = self._charge(plan.guarantee_on(X, groups), ledger, partition)",
+        old="guarantee, charge = self._charge(guarantee, ledger, partition)",
         new="self.classes_, self.lattice_ = plan.classes, plan.lattice\n"
-        "            codes = reading.class_codes(labels, plan.classes, self.unknown_labels)\n"
-        "            self._release(plan, rows, codes, source)\n"
-        "            guarantee, charge = self._charge(plan.guarantee_on(X, groups), ledger, partition)",
+        "        release(plan)\n"
+        "        guarantee, charge = self._charge(guarantee, ledger, partition)",
         tests=("tests/laws/test_charge.py",),
         keyword="the_charge_is_on_record",
     ),
@@ -1336,8 +1335,8 @@ MUTANTS = (
     Mutant(
         name="examples-are-counted-without-noise",
         file="prototypes/softmax.py",
-        old="hits = mechanism.hits.release(np.array([exact_hits]), source)",
-        new="hits = np.array([exact_hits])",
+        old="hits = mechanism.hits.release(exact_hits, source)",
+        new="hits = exact_hits",
         tests=("tests/laws/test_costs.py",),
         keyword="stated_width",
     ),
@@ -1345,7 +1344,7 @@ MUTANTS = (
         name="examples-are-trusted-by-the-true-count",
         file="prototypes/softmax.py",
         old="noise_std, examples, float(hits[0]), mechanism",
-        new="noise_std, examples, float(exact_hits), mechanism",
+        new="noise_std, examples, float(exact_hits[0]), mechanism",
         tests=("tests/laws/test_replay.py",),
         keyword="same_noise",
     ),

@@ -3,13 +3,16 @@
 from dppl.data.labels import align_labels, read_classes
 from dppl.data.longtail import long_tailed, long_tailed_sizes
 from dppl.data.messages import load_messages
+from dppl.data.parts import PartedTable, TablePart, read_parts
 from dppl.data.sample import Sample, load_sample
 from dppl.data.tables import EmbeddingTable, read_ids, read_table
 from dppl.data.writing import write_table
 
 __all__ = [
     "EmbeddingTable",
+    "PartedTable",
     "Sample",
+    "TablePart",
     "align_labels",
     "load_messages",
     "load_sample",
@@ -17,6 +20,7 @@ __all__ = [
     "long_tailed_sizes",
     "read_classes",
     "read_ids",
+    "read_parts",
     "read_table",
     "write_table",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
@@ -20,12 +20,14 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dppl import _validate
+from dppl.engines import Engine, InProcess
 from dppl.errors import BudgetError, InputError, ParameterError, WeakBudgetWarning
 from dppl.estimators import model_file, persons, reading
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import ExamplesKept, PublicArguments, PublicData
 from dppl.estimators.reading import Codes, UnknownLabels, Unusable
 from dppl.estimators.repeats import count_fit, warn_of_uncounted_fits
+from dppl.estimators.sums import HeldRecords, Parted, Records, SpreadRecords, refuse_labels
 from dppl.lattice import Lattice, RowSource, iter_blocks
 from dppl.mechanisms import Randomness, randomness
 from dppl.privacy import Budget, Guarantee, Release
@@ -87,7 +89,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         X_public: Any = None,
         *,
         X_examples: Any = None,
@@ -96,6 +98,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ledger: Ledger | None = None,
         partition: str | None = None,
         groups: Any = None,
+        engine: Engine | None = None,
     ) -> Self:
         """Release a classifier of the classes of (`X`, `y`).
 
@@ -104,9 +107,10 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X : array-like, torch tensor or table of shape (n_records, n_features)
             Private embeddings, one row a record. Rows of NaN, infinity or only zeros are left out with their labels,
             silently; under replace-one they are rows of zeros, which count as records. A tensor on a device stays
-            there: softmax gradients are summed on it, all else reads it a block at a time.
-        y : array-like of shape (n_records,)
-            Private labels.
+            there: softmax gradients are summed on it, all else reads it a block at a time. Or a table in parts that
+            holds its own labels (`dppl.data.PartedTable`), for methods that read records through sums alone.
+        y : array-like of shape (n_records,), default=None
+            Private labels. None is for a table in parts.
         X_public : array-like, torch tensor or table of shape (n_public, n_features), default=None
             Public embeddings of the same encoder. Inside tools of scikit-learn that cut data, such as cross-validation,
             wrapped in `PublicRows`.
@@ -127,6 +131,9 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Private ids of the persons whose records these are. With them the guarantee is for a person with all of
             their records (docs/persons.md): each person counts as one record, the direction of their rows of the class
             that most of them have. Ids are matched as labels are; None, NaN and empty texts are one person each.
+        engine : Engine, default=None
+            Where a table in parts is read and summed: `dppl.engines.RayEngine` does it on several machines, with equal
+            bits. None is this process.
 
         Returns
         -------
@@ -136,6 +143,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ------
         ParameterError, BudgetError
             If a parameter breaks its rule, or the budget cannot be spent by this mechanism.
+        EngineError
+            If work that an engine spread did not end. The ledger keeps the charge.
         BudgetExceeded
             If the ledger does not cover the release. Nothing was drawn then.
         InputError, UnknownLabelError
@@ -147,7 +156,12 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         public = PublicArguments.of(X_public, X_examples, y_examples)
         if ledger is None:
             warn_of_uncounted_fits()
-        self._fit(X, y, public, plan, ledger, partition, groups)
+        if isinstance(X, Parted):
+            self._fit_parts(X, y, public, plan, ledger, partition, groups, engine or InProcess())
+        elif engine is not None:
+            raise ParameterError("goes with a table in parts (dppl.data.read_parts); X is not one.", parameter="engine")
+        else:
+            self._fit(X, y, public, plan, ledger, partition, groups)
         if ledger is None:
             count_fit(X, self.guarantee_)
         return self
@@ -174,24 +188,86 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         else:
             self._check_plan(plan, rows.shape[1], public)
             plan.public.given.refuse_private(X, y)
+
+        def release(plan: Plan) -> None:
+            # From here on private rows are read, and only the mechanism sees them.
+            held, codes = rows, np.empty(0, np.intp)
+            if plan.guarantee.releases:
+                codes = reading.codes_of_records(rows, labels, plan.classes, self.unknown_labels, self.adjacency)
+            if plan.guarantee.releases and ids is not None:
+                held, codes = persons.rows_of_persons(rows, codes, persons.person_codes(ids), len(plan.classes))
+            self._release(plan, held, codes, source)
+
         with self._whole_or_nothing():
             validate_data(self, X, skip_check_array=True)
-            # What the model file will say; parameters set after the fit have no part in it.
-            self._fitted_with = deepcopy(self.get_params(deep=False))
-            guarantee, charge = self._charge(plan.guarantee_on(X, groups), ledger, partition)
-            self.classes_, self.lattice_ = plan.classes, plan.lattice
-            self.encoder_, self.guarantee_ = reading.encoder_of(X), guarantee
-            self.columns_ = reading.columns_of(X)
-            examples = plan.public.examples
-            self.examples_ = None if examples is None else examples.kept(len(plan.classes))
-            with charged(charge):
-                # From here on private rows are read, and only the mechanism sees them.
-                codes = np.empty(0, np.intp)
-                if plan.guarantee.releases:
-                    codes = reading.codes_of_records(rows, labels, plan.classes, self.unknown_labels, self.adjacency)
-                if plan.guarantee.releases and ids is not None:
-                    rows, codes = persons.rows_of_persons(rows, codes, persons.person_codes(ids), len(plan.classes))
-                self._release(plan, rows, codes, source)
+            return self._paid(plan, X, plan.guarantee_on(X, groups), ledger, partition, release)
+
+    def _fit_parts(
+        self,
+        X: Parted,
+        y: Any,
+        public: PublicArguments,
+        plan: Plan | None,
+        ledger: Ledger | None,
+        partition: str | None,
+        groups: Any,
+        engine: Engine,
+    ) -> Self:
+        """Fit a table in parts, of which only sums come back to this process."""
+        source = randomness(self.random_state)
+        self._forget()
+        refuse_labels(y)
+        if not X.labelled:
+            raise InputError("X has no labels in its parts; name their column or file.")
+        if groups is not None:
+            raise ParameterError(
+                "needs all records of a person in one place, not a table in parts.", parameter="groups"
+            )
+        if not self._sums_alone:
+            raise ParameterError(
+                f"{type(self).__name__} needs rows one after another with these parameters, and not sums over them "
+                "alone; pass X as one table, or use SoftmaxPrototypes."
+            )
+        if plan is None:
+            public.refuse_private(X, None)
+            classes = self._given_classes()
+            plan = self._planned(classes, public.checked(X.n_features, classes), X.n_features)
+        else:
+            self._check_plan(plan, X.n_features, public)
+            plan.public.given.refuse_private(X, None)
+        engine.check()
+        guarantee = plan.guarantee_on(X)
+        if engine.assumption is not None and guarantee.releases:
+            guarantee = replace(guarantee, assumptions=(*guarantee.assumptions, engine.assumption))
+
+        def release(plan: Plan) -> None:
+            spread = SpreadRecords(X.parts, engine, plan.classes, self.unknown_labels, self.adjacency)
+            self._release_sums(plan, spread, source)
+
+        with self._whole_or_nothing():
+            self.n_features_in_ = X.n_features
+            return self._paid(plan, X, guarantee, ledger, partition, release)
+
+    def _paid(
+        self,
+        plan: Plan,
+        X: Any,
+        guarantee: Guarantee,
+        ledger: Ledger | None,
+        partition: str | None,
+        release: Callable[[Plan], None],
+    ) -> Self:
+        """Charge, then release."""
+        # What the model file will say; parameters set after the fit have no part in it.
+        self._fitted_with = deepcopy(self.get_params(deep=False))
+        guarantee, charge = self._charge(guarantee, ledger, partition)
+        self.classes_, self.lattice_ = plan.classes, plan.lattice
+        self.encoder_, self.guarantee_ = reading.encoder_of(X), guarantee
+        self.columns_ = reading.columns_of(X)
+        examples = plan.public.examples
+        self.examples_ = None if examples is None else examples.kept(len(plan.classes))
+        with charged(charge):
+            release(plan)
         if ledger is not None and charge is not None:
             ledger.finish(charge, model_sha256=sha256(self.to_bytes()).hexdigest())
         return self
@@ -318,9 +394,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         _validate.positive_integer(n_features=n_features)
         self.check_parameters()
-        if self.classes is None:
-            raise ParameterError("classes must be the public list of classes; got None.")
-        classes = reading.public_classes(self.classes, np.empty(0, np.intp))
+        classes = self._given_classes()
         public = PublicArguments.of(X_public, X_examples, y_examples).checked(n_features, classes)
         return self._planned(classes, public, n_features)
 
@@ -358,6 +432,12 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, self._RELEASED)
         model_file.save(self, path, overwrite=overwrite)
+
+    def _given_classes(self) -> NDArray[Any]:
+        """Return the sorted public list of classes, where no labels are there to take its place."""
+        if self.classes is None:
+            raise ParameterError("classes must be the public list of classes; got None.")
+        return reading.public_classes(self.classes, np.empty(0, np.intp))
 
     def _planned(self, classes: NDArray[Any], public: PublicData, n_features: int) -> Plan:
         if public.examples is not None and not self._STARTS_FROM_EXAMPLES:
@@ -409,9 +489,18 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _releases(self, mechanism: Any, n_classes: int, dim: int) -> tuple[Release, ...]:
         """Return the entries of the guarantee, one a release."""
 
-    @abstractmethod
     def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
         """Set the fitted attributes to what the plan's mechanism releases from the private rows."""
+        self._release_sums(plan, HeldRecords(rows, codes), source)
+
+    @property
+    def _sums_alone(self) -> bool:
+        """Whether private rows are read through `Records.total` alone, in `_release_sums`."""
+        return False
+
+    def _release_sums(self, plan: Plan, records: Records, source: Randomness) -> None:
+        """Do what `_release` does, wherever the records lie (`dppl.estimators.sums`)."""
+        raise NotImplementedError
 
     @abstractmethod
     def _tensors(self) -> dict[str, NDArray[Any]]:
