@@ -314,10 +314,38 @@ def test_what_cannot_be_spread_is_refused_before_anything_is_charged(case, folde
     assert not ledger.releases()
 
 
+@pytest.mark.parametrize("engine", [None, "ray"])
+def test_predictions_do_not_depend_on_the_parts(engine, folder, request):
+    engine = engine and request.getfixturevalue("ray_engine")
+    model, rows = whole("softmax"), records()[0]
+    table = read_parts(folder)
+    assert (model.predict(table, unusable="empty", engine=engine) == model.predict(rows, unusable="empty")).all()
+    found = model.predict_proba(table, unusable="empty", engine=engine)
+    # Products of floats may round in another way where a block ends elsewhere.
+    np.testing.assert_allclose(found, model.predict_proba(rows, unusable="empty"), rtol=1e-12)
+    for method in (model.predict, model.predict_proba):
+        with pytest.raises(InputError, match="at 5, 6, counted from 0"):
+            method(table, engine=engine)
+
+
+def test_labels_in_parts_have_the_type_of_the_classes(tmp_path):
+    rows, labels = np.delete(records()[0], [5, 6], axis=0), np.delete(records()[1], [5, 6])
+    found = whole("mean").predict(read_parts(sharded(tmp_path / "usable", [9], rows, labels)))
+    assert found.dtype == whole("mean").predict(rows).dtype
+
+
+def test_rows_of_another_width_are_refused(folder):
+    model = MeanPrototypes(BUDGET, CLASSES).fit(np.eye(3), CLASSES)
+    with pytest.raises(InputError, match="X has 8 features"):
+        model.predict(read_parts(folder))
+
+
 def test_an_engine_wants_a_table_in_parts(folder):
     table = read_table(folder)
     with pytest.raises(ParameterError, match="engine goes with a table in parts"):
         FITS["mean"]().fit(table, table.y, engine=InProcess())
+    with pytest.raises(ParameterError, match="engine goes with a table in parts"):
+        whole("mean").predict(table, engine=InProcess())
 
 
 def test_parts_without_labels_are_refused_before_anything_is_charged(tmp_path):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -27,7 +28,7 @@ from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import ExamplesKept, PublicArguments, PublicData
 from dppl.estimators.reading import Codes, UnknownLabels, Unusable
 from dppl.estimators.repeats import count_fit, warn_of_uncounted_fits
-from dppl.estimators.sums import HeldRecords, Parted, Records, SpreadRecords, refuse_labels
+from dppl.estimators.sums import HeldRecords, Part, Parted, Records, SpreadRecords, refuse_labels
 from dppl.lattice import Lattice, RowSource, iter_blocks
 from dppl.mechanisms import Randomness, randomness
 from dppl.privacy import Budget, Guarantee, Release
@@ -43,6 +44,8 @@ _EXAMPLES = (
     "the examples or descriptions of the classes (X_examples), which nobody may have written or chosen by looking at "
     "private records"
 )
+_UNUSABLE = "X has rows without a direction (NaN, infinity, only zeros)"
+_ONLY_PARTS = "goes with a table in parts (dppl.data.read_parts); X is not one."
 # Parameters of some estimators; of others they are facts, which nobody may set.
 _OF_SOME = ("adjacency", "pool", "center", "rotation", "tasks", "noise", "max_tasks", "keep_tasks", "accumulate")
 # Any fixed number does: the rotation is public.
@@ -159,7 +162,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(X, Parted):
             self._fit_parts(X, y, public, plan, ledger, partition, groups, engine or InProcess())
         elif engine is not None:
-            raise ParameterError("goes with a table in parts (dppl.data.read_parts); X is not one.", parameter="engine")
+            raise ParameterError(_ONLY_PARTS, parameter="engine")
         else:
             self._fit(X, y, public, plan, ledger, partition, groups)
         if ledger is None:
@@ -295,15 +298,17 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scores = self._scores(X, unusable)
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
-    def predict(self, X: Any, *, unusable: Unusable = "error") -> NDArray[Any]:
+    def predict(self, X: Any, *, unusable: Unusable = "error", engine: Engine | None = None) -> NDArray[Any]:
         """Return the class of the largest score for each row, and the first of several that share it.
 
         Parameters
         ----------
-        X : array-like, torch tensor or table of shape (n, n_features)
+        X : array-like, torch tensor or table of shape (n, n_features), or table in parts
         unusable : {"error", "empty"}, default="error"
             What to do about rows without a direction (NaN, infinity, only zeros): refuse them, or give them None in an
             array of objects.
+        engine : Engine, default=None
+            Where a table in parts is read; None is this process.
 
         Returns
         -------
@@ -315,10 +320,18 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         InputError
             As `decision_function`.
         """
+        if isinstance(X, Parted) or engine is not None:
+            codes = self._of_parts(X, engine, _codes_of_part, unusable)
+            missing = codes < 0
+            if unusable == "error":
+                reading.refuse_unusable(missing, _UNUSABLE)
+            return reading.labels_of(codes, self.classes_, missing, unusable)
         scores = self._scores(X, unusable)
         return reading.labels_of(scores.argmax(axis=1), self.classes_, np.isnan(scores[:, 0]), unusable)
 
-    def predict_proba(self, X: Any, *, unusable: Unusable = "error") -> NDArray[np.float64]:
+    def predict_proba(
+        self, X: Any, *, unusable: Unusable = "error", engine: Engine | None = None
+    ) -> NDArray[np.float64]:
         """Return the probability of each class for each row, for classes that are equally frequent.
 
         It is the softmax of the scores times a factor that follows from what was released and from how much noise that
@@ -328,10 +341,12 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array-like, torch tensor or table of shape (n, n_features)
+        X : array-like, torch tensor or table of shape (n, n_features), or table in parts
             Rows to classify; they cost nothing.
         unusable : {"error", "empty"}, default="error"
             What to do about rows without a direction (NaN, infinity, only zeros): refuse them, or give them NaN.
+        engine : Engine, default=None
+            Where a table in parts is read; None is this process.
 
         Returns
         -------
@@ -344,6 +359,11 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         InputError
             As `decision_function`.
         """
+        if isinstance(X, Parted) or engine is not None:
+            probabilities = self._of_parts(X, engine, _probabilities_of_part, unusable)
+            if unusable == "error":
+                reading.refuse_unusable(np.isnan(probabilities[:, 0]), _UNUSABLE)
+            return probabilities
         scores = self._scores(X, unusable)
         return np.asarray(softmax(self._sharpness() * scores, axis=1))
 
@@ -637,9 +657,22 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             parts.append(np.where(features.any(axis=1, keepdims=True), self._class_scores(features), np.nan))
         scores = np.concatenate(parts)
         if unusable == "error":
-            what = "X has rows without a direction (NaN, infinity, only zeros)"
-            reading.refuse_unusable(np.isnan(scores[:, 0]), what)
+            reading.refuse_unusable(np.isnan(scores[:, 0]), _UNUSABLE)
         return scores
+
+    def _of_parts(
+        self, X: Any, engine: Engine | None, function: Callable[[Self, Part], NDArray[Any]], unusable: Unusable
+    ) -> NDArray[Any]:
+        """Return what `function` makes of each part of a table, one after the other."""
+        check_is_fitted(self, self._RELEASED)
+        _validate.one_of(reading.UNUSABLE, unusable=unusable)
+        if not isinstance(X, Parted):
+            raise ParameterError(_ONLY_PARTS, parameter="engine")
+        if X.n_features != self.n_features_in_:
+            raise InputError(f"X has {X.n_features} features, but the fit had {self.n_features_in_}.")
+        reading.check_encoder(X, getattr(self, "encoder_", None), "X")
+        found = dict((engine or InProcess()).each(partial(function, self), X.parts))
+        return np.concatenate([found[place] for place in range(len(found))])
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -658,6 +691,16 @@ def charged(charge: LedgerEntry | None) -> Iterator[None]:
         if charge is not None:
             error.add_note(f"The ledger keeps the charge: {charge.dataset}, release {charge.number}.")
         raise
+
+
+def _codes_of_part(model: EmbeddingClassifier, part: Part) -> NDArray[np.int32]:
+    """Return the position of the class of each row, -1 where it cannot be used."""
+    scores = model._scores(part.read()[0], "empty")
+    return np.where(np.isnan(scores[:, 0]), -1, scores.argmax(axis=1)).astype(np.int32)
+
+
+def _probabilities_of_part(model: EmbeddingClassifier, part: Part) -> NDArray[np.float64]:
+    return model.predict_proba(part.read()[0], unusable="empty")
 
 
 def as_json(value: Any) -> Any:
