@@ -16,9 +16,10 @@ import pytest
 import dppl
 from dppl import GaussianDP, MeanPrototypes, PublicPrototypes, PureDP, SoftmaxPrototypes
 from dppl.baselines import LeastSquares, LinearProbe
-from dppl.data import PartedTable, read_parts, read_table
-from dppl.engines import InProcess, RayEngine, engine_of
+from dppl.data import PartedTable, TablePart, read_parts, read_table
+from dppl.engines import InProcess, RayEngine, _outcome, engine_of
 from dppl.errors import EngineError, InputError, MissingExtra, ParameterError, UnknownLabelError
+from dppl.estimators import sums
 from dppl.estimators.sums import HeldRecords, SpreadRecords, class_totals
 from dppl.lattice import Lattice
 
@@ -187,6 +188,23 @@ def test_a_part_that_kills_every_worker_ends_the_fit_and_the_charge_stays(folder
     assert len(ledger.releases()) == 1
 
 
+def quoting(_):
+    raise ValueError("Aal 0.123456")
+
+
+def test_a_task_hands_out_no_word_of_another_library():
+    failure = _outcome(dppl.__version__, quoting, None)
+    assert str(failure.error()) == "a task stopped with ValueError."
+    assert _outcome(dppl.__version__, abs, -3) == 3
+
+
+def test_a_task_without_its_files_says_where_they_must_be():
+    failure = _outcome(dppl.__version__, os.stat, "/nowhere/Aal")
+    assert isinstance(failure.error(), InputError)
+    assert "all machines need them at the same paths" in str(failure.error())
+    assert "Aal" not in str(failure.error())
+
+
 @dataclass(frozen=True)
 class Raising:
     """A part whose reader quotes a record."""
@@ -265,8 +283,15 @@ def test_neither_rows_nor_labels_travel(tmp_path):
     assert all(array.dtype == np.int64 for value in watched.returned for array in value)
 
 
-def test_the_statement_says_who_saw_sums_without_noise(folder, tmp_path, ray_engine):
-    model = FITS["mean"]().fit(read_parts(folder), engine=ray_engine)
+class Trusted(Twice):
+    """This process, which says of itself what Ray says."""
+
+    assumption = RayEngine().assumption
+    each = InProcess.each
+
+
+def test_the_statement_says_who_saw_sums_without_noise(folder, tmp_path):
+    model = FITS["mean"]().fit(read_parts(folder), engine=Trusted())
     said = [one for one in model.guarantee_.assumptions if "machines of the cluster" in one]
     assert len(said) == 1
     assert "before noise" in said[0]
@@ -382,6 +407,41 @@ def test_a_missing_ray_is_said_before_anything_is_charged(folder, tmp_path, monk
     with pytest.raises(MissingExtra, match=r"pip install -e '\.\[ray\]'"):
         FITS["mean"]().fit(read_parts(folder), engine=RayEngine(), ledger=ledger)
     assert not ledger.releases()
+
+
+def test_rows_are_kept_from_pass_to_pass_and_of_no_other_fit(folder, monkeypatch):
+    """As in a worker, which hears of the end of a fit by the beginning of the next one."""
+    monkeypatch.setattr(SpreadRecords, "close", lambda _: None)
+    reads = []
+    whole_table = TablePart.table
+    monkeypatch.setattr(TablePart, "table", lambda part: reads.append(part) or whole_table(part))
+    first = FITS["softmax"]().fit(read_parts(folder))
+    assert len(reads) == 5  # and not once a pass
+    rows, labels = records()
+    write(folder / "part-001.parquet", -rows[100:250], labels[100:250])
+    second = FITS["softmax"]().fit(read_parts(folder))
+    assert len(reads) == 10
+    assert len(sums._KEPT) == 5
+    assert tensors(first) == tensors(whole("softmax")) != tensors(second)
+    rows[100:250] *= -1
+    assert tensors(second) == tensors(FITS["softmax"]().fit(rows, labels))
+
+
+def test_what_does_not_fit_is_read_again(folder, monkeypatch):
+    monkeypatch.setattr(sums, "_KEPT_BYTES", 250 * DIM)
+    held = []
+    read = sums._read
+    monkeypatch.setattr(
+        sums, "_read", lambda *a, **k: held.append(sum(one.size for one in sums._KEPT.values())) or read(*a, **k)
+    )
+    assert tensors(FITS["softmax"]().fit(read_parts(folder))) == tensors(whole("softmax"))
+    assert max(held) == 250 * DIM
+    assert len(held) > 20
+
+
+def test_this_process_keeps_nothing_after_a_fit(folder):
+    FITS["softmax"]().fit(read_parts(folder))
+    assert not sums._KEPT
 
 
 def test_engines_have_names(monkeypatch):

@@ -98,7 +98,10 @@ class RayEngine:
         Of the cluster: ``"auto"`` on one of its machines, or ``"ray://HOST:10001"``. None takes the Ray that this
         process is connected to, or starts one on this machine alone.
     cores : int, default=1
-        Processor cores that a task reserves.
+        Processor cores that a task reserves. As many as a machine has let one process do all of a fit there, with as
+        many threads, and keep its rows from pass to pass.
+    gpus : float, default=0.0
+        GPUs that a task reserves, for encoders on one; half a GPU lets two tasks share it.
 
     Raises
     ------
@@ -117,9 +120,11 @@ class RayEngine:
 
     address: str | None = None
     cores: int = 1
+    gpus: float = 0.0
 
     def __post_init__(self) -> None:
         _validate.positive_integer(cores=self.cores)
+        _validate.not_negative(gpus=self.gpus)
 
     @property
     def assumption(self) -> str:
@@ -147,7 +152,8 @@ class RayEngine:
         """
         ray = self._connected()
         with _in_our_words(ray):
-            task = ray.remote(_outcome).options(max_retries=_RETRIES, num_cpus=self.cores)
+            near = _near(ray)
+            task = ray.remote(max_retries=_RETRIES, num_cpus=self.cores, num_gpus=self.gpus)(_outcome)
             shared = ray.put(function)
             at_once = _TASKS_PER_CORE * max(1, int(ray.cluster_resources().get("CPU", 1)) // self.cores)
         waiting = iter(enumerate(items))
@@ -156,7 +162,7 @@ class RayEngine:
             while True:
                 with _in_our_words(ray):
                     for place, item in islice(waiting, at_once - len(running)):
-                        running[task.remote(__version__, shared, item)] = place
+                        running[task.options(**near(place)).remote(__version__, shared, item)] = place
                     if not running:
                         return
                     (done, *_), _ = ray.wait(list(running), num_returns=1)
@@ -179,6 +185,15 @@ class RayEngine:
             with _in_our_words(ray, ConnectionError, ValueError):
                 ray.init(log_to_driver=False, logging_level="ERROR", **own)
         return ray
+
+
+def _near(ray: Any) -> Callable[[int], dict[str, Any]]:
+    """Return what sends the item of a place to the same machine in every pass, as long as that lives."""
+    machines = sorted(node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU"))
+    if len(machines) < 2:
+        return lambda place: {}
+    strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+    return lambda place: {"scheduling_strategy": strategy(machines[place % len(machines)], soft=True)}
 
 
 def engine_of(name: str, address: str | None = None) -> Engine:

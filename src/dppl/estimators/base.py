@@ -6,7 +6,7 @@ import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -245,7 +245,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         def release(plan: Plan) -> None:
             spread = SpreadRecords(X.parts, engine, plan.classes, self.unknown_labels, self.adjacency)
-            self._release_sums(plan, spread, source)
+            with closing(spread):
+                self._release_sums(plan, spread, source)
 
         with self._whole_or_nothing():
             self.n_features_in_ = X.n_features

@@ -30,6 +30,7 @@ nothing to go on from, and a second fit is a second release.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -122,9 +123,14 @@ class HeldRecords:
         """Return what `function` returns of these records."""
         return function(self, *args, **kwargs)
 
+    @property
+    def size(self) -> int:
+        """Bytes of their lattice rows."""
+        return len(self.codes) * int(self.rows.shape[1])
+
     def again(self, lattice: Lattice) -> Iterable[Any]:
         """Return lattice rows in blocks that can be gone through again and again; those of one lattice are kept."""
-        if not self._blocks or self._blocks[0][0] is not lattice:
+        if not self._blocks or not _same_map(self._blocks[0][0], lattice):
             self._blocks[:] = [(lattice, gradient_blocks(lattice, self.rows))]
         return self._blocks[0][1]
 
@@ -141,6 +147,10 @@ class SpreadRecords:
         The sorted public list of classes.
     unknown_labels, adjacency : str
         As in the estimator.
+
+    Notes
+    -----
+    A process that reads parts keeps the lattice rows of the first, up to a gibibyte, for the passes of one fit.
     """
 
     parts: Sequence[Part]
@@ -148,13 +158,18 @@ class SpreadRecords:
     classes: NDArray[Any]
     unknown_labels: str
     adjacency: str
+    _begun: int = field(default_factory=time.time_ns, init=False, repr=False)
+
+    def close(self) -> None:
+        """Forget what this process kept of the parts."""
+        _KEPT.clear()
 
     def total(
         self, function: Callable[Concatenate[HeldRecords, P], Sums], /, *args: P.args, **kwargs: P.kwargs
     ) -> Sums:
         """Return the sum of what `function` returns of each part."""
         read = partial(_read, classes=self.classes, unknown_labels=self.unknown_labels, adjacency=self.adjacency)
-        of_one = partial(_of_part, read, partial(_called, function, args, kwargs))
+        of_one = partial(_of_part, self._begun, read, partial(_called, function, args, kwargs))
         total: Sums | None = None
         for _, of_part in self.engine.each(of_one, self.parts):
             total = of_part if total is None else tuple(a + b for a, b in zip(total, of_part, strict=True))
@@ -166,9 +181,33 @@ def _called(function: Callable[..., Sums], args: Sequence[Any], kwargs: Mapping[
     return function(held, *args, **kwargs)
 
 
-def _of_part(read: Callable[[Part], HeldRecords], function: Callable[[HeldRecords], Sums], part: Part) -> Sums:
+def _of_part(
+    fit: int, read: Callable[[Part], HeldRecords], function: Callable[[HeldRecords], Sums], part: Part
+) -> Sums:
     with np.errstate(all="ignore"):  # numbers that leave the range of floats belong to single rows
-        return function(read(part))
+        return function(_kept(fit, part, read))
+
+
+# What this process keeps of the parts of one fit, by the time at which that began: files may change before the next.
+_KEPT: dict[tuple[int, Part], HeldRecords] = {}
+_KEPT_BYTES = 1 << 30
+
+
+def _kept(fit: int, part: Part, read: Callable[[Part], HeldRecords]) -> HeldRecords:
+    """Read a part, or return it if it is kept; the first parts are, as all come again in the same order."""
+    if any(other != fit for other, _ in _KEPT):
+        _KEPT.clear()
+    held = _KEPT.get((fit, part))
+    if held is None:
+        held = read(part)
+        if sum(one.size for one in _KEPT.values()) + held.size <= _KEPT_BYTES:
+            _KEPT[fit, part] = held
+    return held
+
+
+def _same_map(one: Lattice, other: Lattice) -> bool:
+    mine, theirs = (np.zeros(0) if each.center is None else each.center for each in (one, other))
+    return one is other or (one.to_dict() == other.to_dict() and np.array_equal(mine, theirs))
 
 
 def _read(part: Part, *, classes: NDArray[Any], unknown_labels: str, adjacency: str) -> HeldRecords:
