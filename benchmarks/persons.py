@@ -1,12 +1,14 @@
-"""What the privacy of a person costs, on persons that are simulated.
+"""What the privacy of a person costs.
 
     python benchmarks/persons.py FOLDER [FOLDER ...] [--method mean] [--seeds N] [--out RESULTS.json]
         [--figure FILE.png]
 
 A folder holds `train_x`, `train_y`, `test_x` and `test_y` as .npy. No person stands behind these records, so persons
 are made up: each draws 1 to 50 rows of the training set (m of them with a probability in proportion to 1/m), a share of
-them from one class and the others from any, and adds an offset of their own, of 0.3 of a row's length, to each. Prints
-the mean test accuracy of SoftmaxPrototypes (or MeanPrototypes) over seeds, at the same mu:
+them from one class and the others from any, and adds an offset of their own, of 0.3 of a row's length, to each. A
+folder with real persons (benchmarks/person_sets.py makes some) holds `x`, `y` and `groups`; each seed takes a quarter
+of the persons, with all of their records, for the test, and shuffles the records of each. Prints mean test accuracy
+and balanced accuracy of SoftmaxPrototypes (or MeanPrototypes) over seeds, at the same mu:
 
     records    a promise to a record alone, for comparison
     person     a promise to a person: fit(groups=)
@@ -21,6 +23,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from sklearn.metrics import balanced_accuracy_score
 
 from dppl import GaussianDP, MeanPrototypes, SoftmaxPrototypes
 from dppl.errors import WeakBudgetWarning
@@ -51,24 +54,55 @@ def main():
 
 def compared(folder, method, seeds):
     """Yield one result for each share, way and mu."""
-    names = ("train_x", "train_y", "test_x", "test_y")
-    X, y, X_test, y_test = (np.load(folder / f"{name}.npy") for name in names)
-    classes = np.unique(y)
-    for share in SHARES:
-        accuracies = {}
+    sets = real if (folder / "groups.npy").exists() else made_up
+    for share, classes, draw in sets(folder):
+        scores = {}
         for seed in range(seeds):
-            records = simulated(X.astype(np.float32), y, share, np.random.default_rng(seed))
+            records, X_test, y_test = draw(seed)
             for way, (rows, labels, given, parts) in ways(*records, len(classes)).items():
                 for mu in MUS:
                     model = METHODS[method](GaussianDP(mu / parts), classes, random_state=seed)
-                    accuracy = model.fit(rows, labels, **given).score(X_test, y_test)
-                    accuracies.setdefault((way, mu), []).append(accuracy)
-        for (way, mu), found in accuracies.items():
+                    guesses = model.fit(rows, labels, **given).predict(X_test)
+                    found = np.mean(guesses == y_test), balanced_accuracy_score(y_test, guesses)
+                    scores.setdefault((way, mu), []).append(found)
+        for (way, mu), found in scores.items():
             result = {"data": folder.name, "method": method, "share": share, "way": way, "mu": mu}
-            result["accuracy"] = statistics.mean(found)
-            result["std"] = statistics.stdev(found) if len(found) > 1 else 0.0
+            for name, values in zip(("", "balanced_"), np.transpose(found).tolist(), strict=True):
+                result[f"{name}accuracy"] = statistics.mean(values)
+                result[f"{name}std"] = statistics.stdev(values) if len(values) > 1 else 0.0
             print(" | ".join(f"{value:.3f}" if isinstance(value, float) else value for value in result.values()))
             yield result
+
+
+def made_up(folder):
+    """Yield shares, classes, and a function from a seed to records of persons and a test set."""
+    X, y, X_test, y_test = (np.load(folder / f"{name}.npy") for name in ("train_x", "train_y", "test_x", "test_y"))
+    X = X.astype(np.float32)
+    for share in SHARES:
+
+        def draw(seed, share=share):
+            return simulated(X, y, share, np.random.default_rng(seed)), X_test, y_test
+
+        yield share, np.unique(y), draw
+
+
+def real(folder):
+    """Yield the same for real persons; the share is that of records in the commonest class of their person."""
+    X, y, ids = (np.load(folder / f"{name}.npy") for name in ("x", "y", "groups"))
+    numbers, persons = np.unique(ids, return_inverse=True)
+    shape = len(numbers), y.max() + 1
+    counts = np.bincount(persons * shape[1] + y, minlength=shape[0] * shape[1]).reshape(shape)
+
+    def draw(seed):
+        rng = np.random.default_rng(seed)
+        tested = rng.permutation(shape[0])[: shape[0] // 4]
+        order = rng.permutation(len(y))  # of the records of a person
+        order = order[np.argsort(persons[order], kind="stable")]
+        test = np.isin(persons[order], tested)
+        train, test = order[~test], order[test]
+        return (X[train], y[train], np.unique(persons[train], return_inverse=True)[1]), X[test], y[test]
+
+    yield float(counts.max(axis=1).sum() / len(y)), np.unique(y), draw
 
 
 def simulated(X, y, share, rng):
@@ -92,7 +126,7 @@ def ways(rows, labels, persons, n_classes):
     """Return rows, labels, what else a fit is given and by what its mu is divided, for each way."""
     found = {"records": (rows, labels, {}, 1), "person": (rows, labels, {"groups": persons}, 1)}
     first, codes = rows_of_persons(rows, labels, persons, n_classes)
-    commonest = np.empty(PERSONS, np.intp)
+    commonest = np.empty(persons.max() + 1, np.intp)
     commonest[np.unique(persons)] = codes  # persons are numbered in the order of their rows
     second, others = rows_of_persons(rows, np.where(labels == commonest[persons], -1, labels), persons, n_classes)
     found["two"] = np.concatenate([first, second]), np.concatenate([codes, others]), {}, 2

@@ -2,8 +2,8 @@
 
     python benchmarks/scale.py [--rows 20000] [--features 768] [--classes 100] [--shards 2 4 8] [--cores 1 2]
 
-Every number is the least of three runs; a fit with one process and one table in memory stands beside those in parts. The
-bits of all fits are compared.
+Every number is the least of three runs; a fit with one process and one table in memory stands beside those in parts.
+The bits of all fits are compared.
 """
 
 import argparse
@@ -32,7 +32,8 @@ def write(folder, shards, rows, features, classes):
         rng = np.random.default_rng(number)
         x = rng.standard_normal((rows, features), np.float32).astype(np.float16)
         lists = pa.FixedSizeListArray.from_arrays(pa.array(x.reshape(-1)), features)
-        pq.write_table(pa.table({"x": lists, "y": rng.integers(0, classes, rows)}), folder / f"part-{number:04}.parquet")
+        table = pa.table({"x": lists, "y": rng.integers(0, classes, rows)})
+        pq.write_table(table, folder / f"part-{number:04}.parquet")
 
 
 def seconds(work):

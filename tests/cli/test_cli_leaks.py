@@ -123,6 +123,7 @@ OWNERS = {
     "table convert": "For the owner of the records only",
     "table head": "For the owner of the records only",
     "table info": "For the owner of the records only",
+    "table sort": "For the owner of the records only",
     "evaluate": "do not publish them",
 }
 # Commands that read no records but built-in or public ones.
@@ -594,6 +595,71 @@ def test_training_by_the_automatic_method_makes_all_that_it_leaves_of_what_it_re
         if command != "predict":
             assert_same(pair, [*command.split(), *arguments])
     assert_same(pair, ["predict", "out.safetensors", "pool.txt"])
+
+
+# A person who is in one of the neighbours: text, label and id of each of their records.
+PEOPLE = {
+    "one record": [("klaf", "gnu", SECRET)],
+    "records of several classes": [("klaf", "gnu", SECRET), ("aab", "cat", SECRET), ("abc", "cat", SECRET)],
+    "many records": [("klaf", "gnu", SECRET)] * 9,
+    "records that cannot be used": [(f"{MARK}\0", "dog", SECRET), ("", "cat", SECRET), ("abc", "cat", SECRET)],
+    "nothing that can be used": [(f"{MARK}\0", "dog", SECRET), ("", "cat", SECRET)],
+    "no id": [("klaf", "gnu", None)],
+    "a long id": [("klaf", "gnu", "x" * 5000)],
+    "an id that is not UTF-8": [("klaf", "gnu", "\udcff")],
+}
+
+
+def write_people(folder, suffix, people):
+    rows = [(text, label, f"p{place % 5}") for place, (text, label) in enumerate(zip(TEXTS, Y.tolist(), strict=True))]
+    rows[6:6] = people
+    names, path = ("text", "label", "who"), folder / "private" / f"mails{suffix}"
+    if suffix == ".csv":
+        with path.open("w", newline="", errors="surrogateescape") as file:
+            csv.writer(file).writerows([names, *rows])
+    elif suffix == ".jsonl":
+        path.write_text("".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows))
+    else:
+        columns = [
+            [value and value.encode("utf-8", "surrogateescape") for value in column]
+            for column in zip(*rows, strict=True)
+        ]
+        torn = [pa.array(column, pa.binary()) for column in columns]
+        arrays = [pa.Array.from_buffers(pa.string(), len(rows), array.buffers()) for array in torn]
+        pq.write_table(pa.table(arrays, names), path)
+
+
+@pytest.mark.usefixtures("replayed")
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("person", PEOPLE)
+def test_training_on_persons_shows_only_what_it_releases(person, suffix, raw_folders, assert_same):
+    pair = raw_folders([(TEXTS, Y)] * 2)
+    for folder, people in zip(pair, (PEOPLE[person], []), strict=True):
+        write_people(folder, suffix, people)
+    assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "2", "--unit", "person"])
+    command, _, *options = train(["--rho", "1", "--person", "who", *LEDGER])
+    trace = assert_same(pair, [command, f"private/mails{suffix}", *options])
+    assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
+    assert "each person has one id" in trace.stdout
+    for command, arguments, _ in AFTER:
+        if command != "predict":
+            assert_same(pair, [*command.split(), *arguments])
+
+
+@pytest.mark.usefixtures("replayed")
+def test_a_leak_of_the_number_of_persons_is_noticed(raw_folders, assert_same, monkeypatch):
+    def read_ids(*where):
+        ids = whole(*where)
+        print(len(set(ids)))
+        return ids
+
+    whole = workflow.read_ids
+    monkeypatch.setattr(workflow, "read_ids", read_ids)
+    pair = raw_folders([(TEXTS, Y)] * 2)
+    for folder, people in zip(pair, (PEOPLE["one record"], []), strict=True):
+        write_people(folder, ".csv", people)
+    with pytest.raises(AssertionError, match="Trace"):
+        assert_same(pair, train(["--rho", "1", "--person", "who"]))
 
 
 UNKNOWN_ITEMS = [(TEXTS, ["Jane", *Y[1:].tolist()]), ([*TEXTS, f"{MARK}\0"], [SECRET, "x", *Y[2:].tolist(), "cat"])]

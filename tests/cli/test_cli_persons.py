@@ -36,6 +36,16 @@ def test_a_seeded_fit_writes_the_bytes_of_the_python_api(persons, task, cli):
     assert task.out.read_bytes() == estimator.to_bytes()
 
 
+def test_a_person_may_count_in_several_classes(persons, task, cli, error_line):
+    assert cli(*arguments(persons, task, "--seed", 3, "--classes-per-person", 2)).exit_code == 0
+    estimator = dppl.SoftmaxPrototypes(dppl.GaussianDP(1), read_classes(task.classes), random_state=3)
+    assert task.out.read_bytes() == estimator.fit(task.X, task.y, groups=IDS, max_classes_per_person=2).to_bytes()
+    task.out.unlink()
+    alone = cli("fit", persons, "--classes", task.classes, "--out", task.out, "--mu", 1, "--classes-per-person", 2)
+    assert "--classes-per-person is for fits with ids of persons" in error_line(alone)
+    assert not task.out.exists()
+
+
 def test_no_id_is_printed_or_kept(persons, task, cli):
     ledger = task.folder / "ledger.db"
     made = cli("ledger", "create", ledger, "--dataset", "wards", "--mu", 2, "--unit", "person")
@@ -94,9 +104,44 @@ def test_ids_of_all_kinds_are_read_as_they_are(tmp_path):
     for name in ("square", "objects", "none"):
         with pytest.raises(InputError):
             read_ids(tmp_path / "t.npz", name)
-    np.save(tmp_path / "t.npy", np.eye(2))
-    with pytest.raises(InputError, match=r"\.npz, \.parquet"):
-        read_ids(tmp_path / "t.npy", "ids")
+
+
+def test_ids_of_a_npy_table_are_a_second_npy_file(task, cli):
+    """The same model as from a table that holds them; no other file will do."""
+    np.save(task.folder / "x.npy", task.X)
+    ids = np.array([f"Jane-Doe-{i % 9}" for i in range(37)])
+    np.save(task.folder / "ids.npy", ids)
+    np.save(task.folder / "y.npy", task.y.astype(str))
+    labels = ("--labels", task.folder / "y.npy", "--seed", 3)
+    result = cli(*arguments(task.folder / "x.npy", task, *labels, "--person", task.folder / "ids.npy"))
+    assert (result.exit_code, result.stderr) == (0, "")
+    estimator = dppl.SoftmaxPrototypes(dppl.GaussianDP(1), read_classes(task.classes), random_state=3)
+    assert estimator.fit(task.X, task.y, groups=ids).guarantee_.unit == PERSON
+    assert task.out.read_bytes() == estimator.to_bytes()
+    given = ("check", task.folder / "x.npy", "--classes", task.classes, "--labels", task.folder / "y.npy", "--json")
+    assert json.loads(cli(*given, "--person", task.folder / "ids.npy").stdout)["persons"]["n"] == 9
+
+
+@pytest.mark.parametrize("name", ["square.npy", "short.npy", "objects.npy", "floats.npz", "ids.txt", "none.npy"])
+def test_another_file_of_ids_is_refused_before_it_is_charged(name, task, cli, error_line):
+    ledger = task.folder / "ledger.db"
+    cli("ledger", "create", ledger, "--dataset", "wards", "--mu", 2, "--unit", "person")
+    np.save(task.folder / "x.npy", task.X)
+    np.save(task.folder / "y.npy", task.y.astype(str))
+    for wrong, ids in (("square", np.eye(37)), ("short", np.arange(36)), ("objects", np.array(IDS, object))):
+        np.save(task.folder / f"{wrong}.npy", ids)
+    np.savez(task.folder / "floats.npz", ids=np.arange(37))
+    (task.folder / "ids.txt").write_text("Jane-Doe\n" * 37)
+    before = cli("ledger", "show", ledger).stdout
+    given = ("--labels", task.folder / "y.npy", "--ledger", ledger, "--dataset", "wards")
+    result = cli(*arguments(task.folder / "x.npy", task, *given, "--person", task.folder / name))
+    assert result.exit_code == 4
+    line = error_line(result)
+    assert name in line
+    assert "Jane" not in line
+    assert "36" not in line
+    assert cli("ledger", "show", ledger).stdout == before
+    assert not task.out.exists()
 
 
 def test_shards_are_read_in_order(tmp_path):
@@ -113,7 +158,7 @@ def test_check_tells_the_owner_how_many_records_persons_have(persons, task, cli)
     report = json.loads(result.stdout)["persons"]
     # Four ids are missing; the others are those of nine persons.
     assert report["n"] == report["that_count"] == 13
-    assert report["records_each"] == {"median": 3.0, "largest": 4}
+    assert report["records_each"] == {"median": 3.0, "percentile_90": 4, "largest": 4}
     assert sum(report["class_sizes"]) == 13
     reduced, codes = dppl.estimators.persons.rows_of_persons(
         task.X,
@@ -125,8 +170,10 @@ def test_check_tells_the_owner_how_many_records_persons_have(persons, task, cli)
     # The classes of a file are in its order, and those of the codes are sorted: here they are the same.
     assert report["class_sizes"] == np.bincount(codes, minlength=3).tolist()
     text = cli("check", persons, "--classes", task.classes, "--person", "patient").stdout
-    assert "persons         13, with 3 records in the median and 4 at most; each missing id is one" in text
-    assert f"with --person {report['records_that_count']} records of 13 persons count" in text
+    assert "persons         13; each missing id is one" in text
+    assert "records each    3 in the median, at most 4 for 90 % of the persons, and 4 at most" in text
+    assert "13 have records that count: with --method softmax all 37 in classes" in text
+    assert f"those of the commonest class, {report['records_that_count']}" in text
     assert "Jane" not in text
 
 
@@ -140,3 +187,223 @@ def test_check_counts_persons_as_a_fit_does(tmp_path, cli):
     found = [[one["recall"] for one in report["labels"]["class_sizes"]] for report in (records, persons)]
     assert found[0] != found[1]
     assert [one["n"] for one in persons["labels"]["class_sizes"]] == [40, 40]
+    assert [one["persons"] for one in persons["labels"]["class_sizes"]] == [0, 4]
+    assert "persons" not in records["labels"]["class_sizes"][0]
+    text = cli(*given[:-1], "--person", "p").stdout
+    assert "Recall is that of a fit with --person, in which a person counts as one record of one class." in text
+
+
+def test_check_says_what_k_classes_of_a_person_keep_and_cost(tmp_path, cli):
+    """One person has 3, 2, 1 and 1 records of four classes, the other 2 of one; a bad row and label do not count."""
+    y = [*"cccbbad", "a", "a", "a", "zebra"]
+    x = np.ones((11, 4))
+    x[9] = np.nan
+    np.savez(tmp_path / "t.npz", x=x, y=y, p=["Jane-Doe"] * 7 + ["John"] * 4)
+    (tmp_path / "c.txt").write_text("d\nc\nb\na\n")
+    given = ("check", tmp_path / "t.npz", "--classes", tmp_path / "c.txt", "--person", "p")
+    report = json.loads(cli(*given, "--json").stdout)["persons"]
+    assert report["kept"] == [
+        {
+            "max_classes_per_person": k,
+            "records": records,
+            "rows": k + 1,
+            "noise": {"softmax": 1.0, "class_sums": np.sqrt(k), "gradients_and_others": k},
+        }
+        for k, records in ((1, 5), (2, 7), (3, 8))
+    ]
+    assert (report["records_in_classes"], report["records_that_count"], report["that_count"]) == (9, 5, 2)
+    assert report["in_several_classes"] == 1
+    result = cli(*given)
+    shown = [[cell.strip() for cell in line.split("│")[1:-1]] for line in result.stdout.splitlines()]
+    assert ["2", "7 (78%)", "3", "x 1.00", "x 1.41", "x 2.00"] in shown
+    assert result.stdout.startswith("For the data owner's eyes only")
+    assert "Jane" not in result.stdout
+
+
+# From raw records
+
+
+def write_mails(folder, patients=IDS):
+    """Texts of the letters encoder in three forms, one of them damaged; the ids stand in the column patient."""
+    texts = ["" if place == 5 else "abc"[place % 3] * (3 + place % 7) for place in range(37)]
+    labels = [("cat", "dog", "gnu")[place % 3] for place in range(37)]
+    records = [
+        {"text": text, "label": label, "patient": patient}
+        for text, label, patient in zip(texts, labels, patients, strict=True)
+    ]
+    lines = [",".join("" if value is None else value for value in record.values()) for record in records]
+    (folder / "mails.csv").write_text("\n".join(["text,label,patient", *lines]))
+    (folder / "mails.jsonl").write_text("\n".join(map(json.dumps, records)))
+    pq.write_table(pa.Table.from_pylist(records), folder / "mails.parquet")
+    (folder / "classes.txt").write_text("cat\ndog\ngnu\n")
+
+
+@pytest.fixture
+def mails(tmp_path, monkeypatch, letters):
+    """A folder with private texts, in which commands run."""
+    monkeypatch.chdir(tmp_path)
+    write_mails(tmp_path)
+    return tmp_path
+
+
+FIT = ("--classes", "classes.txt", "--mu", 1)
+TRAIN = (*FIT, "--encoder", "letters", "--describe", "none", "--person", "patient", "--out", "m.safetensors")
+
+
+@pytest.mark.parametrize("source", ["mails.csv", "mails.jsonl", "mails.parquet"])
+def test_train_writes_the_bytes_of_embed_and_fit(source, mails, cli):
+    assert cli("train", source, *TRAIN, "--seed", 3).exit_code == 0
+    made = cli("embed", source, "--encoder", "letters", "--person", "patient", "--out", "table", "--shard-rows", 7)
+    assert made.stdout.splitlines()[-1] == "Next: dppl fit table --person person --classes FILE ..."
+    assert cli("fit", "table", *FIT, "--person", "person", "--seed", 3, "--out", "two.safetensors").exit_code == 0
+    assert (mails / "m.safetensors").read_bytes() == (mails / "two.safetensors").read_bytes()
+    model = dppl.load("m.safetensors")
+    assert model.guarantee_.unit == PERSON
+    records = [json.loads(line) for line in (mails / "mails.jsonl").read_text().splitlines()]
+    texts, labels, patients = ([record[name] for record in records] for name in ("text", "label", "patient"))
+    raw = dppl.PrivateClassifier(
+        "letters", dppl.GaussianDP(1), read_classes("classes.txt"), descriptions=None, random_state=3
+    ).fit(texts, labels, groups=patients)
+    raw.save("three.safetensors")
+    assert (mails / "three.safetensors").read_bytes() == (mails / "m.safetensors").read_bytes()
+    # A person in several classes.
+    several = ("--classes-per-person", 2, "--seed", 3)
+    assert cli("train", source, *TRAIN, *several, "--force").exit_code == 0
+    assert cli("fit", "table", *FIT, "--person", "person", *several, "--out", "k.safetensors").exit_code == 0
+    assert (mails / "m.safetensors").read_bytes() == (mails / "k.safetensors").read_bytes()
+    assert (mails / "k.safetensors").read_bytes() != (mails / "two.safetensors").read_bytes()
+    # Without ids the model is another, and for records.
+    assert cli("fit", "table", *FIT, "--seed", 3, "--out", "records.safetensors").exit_code == 0
+    assert dppl.load("records.safetensors").guarantee_.unit != PERSON
+    assert (mails / "records.safetensors").read_bytes() != (mails / "two.safetensors").read_bytes()
+
+
+def test_several_classes_need_persons_before_a_text_is_embedded(mails, cli, error_line, monkeypatch):
+    monkeypatch.setattr("dppl.training.workflow.embed", None)
+    result = cli("train", "mails.csv", *FIT, "--encoder", "letters", "--out", "m", "--classes-per-person", 2)
+    assert "--classes-per-person is for fits with ids of persons" in error_line(result)
+
+
+def test_an_interrupted_train_goes_on_with_its_persons(mails, cli):
+    """What a run that was stopped after the embedding left is taken, and only with the same ids."""
+    given = ("train", "mails.csv", *TRAIN, "--seed", 3, "--work", "work")
+    assert cli(*given).exit_code == 0
+    first = (mails / "m.safetensors").read_bytes()
+    next((mails / "work" / "private").glob("*.parquet")).unlink()
+    assert cli(*given, "--force").exit_code == 0
+    assert (mails / "m.safetensors").read_bytes() == first
+    write_mails(mails, [None, *IDS[1:-1], "somebody else"])
+    result = cli(*given, "--force")
+    assert result.exit_code != 0
+    assert "the source has changed since" in result.stderr
+    assert "somebody" not in result.stderr
+
+
+def test_no_id_leaves_train_or_embed(mails, cli, caplog):
+    """Of all that is printed, logged and left, the table alone holds ids; the name of their column is in no model."""
+    caplog.set_level("DEBUG")
+    cli("ledger", "create", "ledger.db", "--dataset", "wards", "--mu", 2, "--unit", "person")
+    account = ("--ledger", "ledger.db", "--dataset", "wards")
+    results = [
+        cli("train", "mails.csv", *TRAIN, *account, "--x", "text"),
+        cli("embed", "mails.csv", "--encoder", "letters", "--person", "patient", "--out", "table", "--cache", "cache"),
+        cli("show", "m.safetensors", "--json"),
+        cli("ledger", "show", "ledger.db", "--json"),
+        cli("table", "info", "table"),
+        cli("table", "head", "table", "-n", 37),
+        cli("predict", "m.safetensors", "mails.csv"),
+    ]
+    assert [result.exit_code for result in results] == [0] * len(results)
+    assert dppl.load("m.safetensors").columns_ == {"x": "text"}
+    said = "".join(result.stdout + result.stderr for result in results) + caplog.text
+    left = [path for path in mails.rglob("*") if path.is_file() and path.stem != "mails" and path.suffix != ".parquet"]
+    names = {path.name for path in left}
+    assert {"m.safetensors", "m.safetensors.private.jsonl", "ledger.db", "table.report.jsonl"} <= names
+    for content in (said.encode(), *(path.read_bytes() for path in left), *(bytes(path) for path in mails.rglob("*"))):
+        assert b"Jane" not in content
+        assert b"Doe" not in content
+    for content in (said.encode(), *((mails / name).read_bytes() for name in ("m.safetensors", "ledger.db"))):
+        assert b"patient" not in content
+    # The search finds one where it is.
+    assert read_ids("table", "person").tolist().count("Jane-Doe-1") > 1
+
+
+def test_an_account_of_records_is_refused_before_a_text_is_embedded(mails, cli, error_line, monkeypatch):
+    monkeypatch.setattr("dppl.training.workflow.embed", None)
+    assert cli("ledger", "create", "ledger.db", "--dataset", "wards", "--mu", 2).exit_code == 0
+    result = cli("train", "mails.csv", *TRAIN, "--ledger", "ledger.db", "--dataset", "wards")
+    assert "is accounted by the record, but this release protects a person" in error_line(result)
+    assert not (mails / "m.safetensors").exists()
+
+
+@pytest.mark.parametrize("command", ["train", "embed", "check"])
+def test_a_column_that_is_not_there_is_named_and_its_content_is_not(command, mails, cli, error_line):
+    given = {"train": TRAIN, "embed": ("--encoder", "letters", "--out", "t"), "check": ("--classes", "classes.txt")}
+    result = cli(command, "mails.csv", *given[command], "--person", "nobody")
+    assert error_line(result).startswith("--person must be one column of mails.csv; got 'nobody'")
+    (mails / "lines.txt").write_text("Jane\n")
+    result = cli(command, "lines.txt", *given[command], "--person", "nobody")
+    assert error_line(result).startswith("--x, --y, --id and --person must be left out")
+
+
+@pytest.mark.parametrize("column", ["id", "reference"])
+def test_ids_of_records_are_not_those_of_persons(column, mails, cli, error_line):
+    """No two rows of a table share them, so a guarantee for persons would be one for records."""
+    assert cli("embed", "mails.csv", "--encoder", "letters", "--out", "table").exit_code == 0
+    for command in (("fit", "table", *FIT, "--out", "m.safetensors"), ("check", "table", "--classes", "classes.txt")):
+        result = cli(*command, "--person", column)
+        assert f"--person must name a column with ids of persons; {column!r} of table" in error_line(result)
+    assert not (mails / "m.safetensors").exists()
+
+
+@pytest.mark.parametrize("source", ["mails.csv", "mails.jsonl", "mails.parquet"])
+def test_check_of_raw_records_is_that_of_their_table(source, mails, cli):
+    given = ("--classes", "classes.txt", "--json", "--person")
+    raw = cli("check", source, *given, "patient")
+    assert cli("embed", source, "--encoder", "letters", "--person", "patient", "--out", "table").exit_code == 0
+    table = cli("check", "table", *given, "person")
+    assert (raw.exit_code, table.exit_code) == (0, 0)
+    found = json.loads(raw.stdout)
+    assert found["persons"] == json.loads(table.stdout)["persons"]
+    assert found["labels"] == json.loads(table.stdout)["labels"]
+    assert found["persons"]["records_in_classes"] == 36
+    assert "Jane" not in raw.stdout + table.stdout
+
+
+def test_a_sorted_table_gives_the_same_model(persons, task, cli):
+    table = task.folder / "sorted.parquet"
+    result = cli("table", "sort", persons, "--by", "patient", "--out", table)
+    assert (result.exit_code, result.stdout) == (0, f"Saved to {table}.\n")
+    names = [one for one in read_ids(table, "patient") if one is not None]
+    assert names == sorted(one for one in IDS if one is not None)
+    assert table.stat().st_mode & 0o777 == 0o600
+    models = []
+    for one in (persons, table):
+        assert cli(*arguments(one, task, "--seed", 3, "--force")).exit_code == 0
+        models.append(task.out.read_bytes())
+    assert models[0] == models[1]
+    again = cli("table", "sort", persons, "--by", "patient", "--out", table)
+    assert (again.exit_code, "add --force" in again.stderr) == (2, True)
+    assert cli("table", "sort", persons, "--by", "patient", "--out", table, "--force").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "words"),
+    [
+        ("train.parquet", {"--by": "nobody"}, "--by must name one column of "),
+        ("train.parquet", {"--by": "day"}, "--by must name a column of "),
+        ("train.parquet", {"--out": "out.npz"}, "must end in .parquet"),
+        ("train.parquet", {"--x": "nothing"}, "--x must name "),
+        ("train.npz", {}, "must be a .parquet file or a folder of them"),
+        (".", {}, "--out must lie outside the table"),
+    ],
+)
+def test_a_table_that_cannot_be_sorted_shows_no_id(table, options, words, persons, task, cli, error_line):
+    np.savez(task.folder / "train.npz", x=task.X, patient=[str(one) for one in IDS])
+    before = sorted(path.name for path in task.folder.iterdir())
+    given = {"--by": "patient", "--out": "out.parquet"} | options
+    given["--out"] = task.folder / given["--out"]
+    result = cli("table", "sort", task.folder / table, *(text for pair in given.items() for text in pair))
+    assert words in error_line(result)
+    assert "Jane" not in result.stdout + result.stderr
+    assert sorted(path.name for path in task.folder.iterdir()) == before

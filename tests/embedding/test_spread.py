@@ -24,9 +24,10 @@ SIZE = 6
 def lines(tmp_path):
     """Write texts of which some are empty, and some have an id that occurred in another shard."""
     text = "".join(
-        f"{number % 35},{'' if number % 9 == 4 else f'text {number}'},c{number % 3}\n" for number in range(40)
+        f"{number % 35},{'' if number % 9 == 4 else f'text {number}'},c{number % 3},p{number % 7}\n"
+        for number in range(40)
     )
-    (tmp_path / "t.csv").write_text("id,text,label\n" + text)
+    (tmp_path / "t.csv").write_text("id,text,label,who\n" + text)
     return tmp_path / "t.csv"
 
 
@@ -39,7 +40,7 @@ def outcome(folder):
 
 
 def opened(lines):
-    return open_source(lines, columns=Columns(id="id"))
+    return open_source(lines, columns=Columns(id="id", person="who"))
 
 
 @pytest.fixture(scope="module")

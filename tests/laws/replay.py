@@ -15,14 +15,9 @@ import pytest
 from dppl.lattice import Lattice
 from dppl.mechanisms import ExponentialMechanism, RoundedGaussian, SymmetricRoundedGaussian
 from dppl.privacy import Cost
+from dppl.privacy.accounting import cost_of_gaussian
 from dppl.privacy.composition import covers
 from laws.recipes import CLASSES, neighbours
-
-WATCHED = {
-    RoundedGaussian: RoundedGaussian.release,
-    SymmetricRoundedGaussian: SymmetricRoundedGaussian.release,
-    ExponentialMechanism: ExponentialMechanism.select,
-}
 
 
 @contextlib.contextmanager
@@ -39,30 +34,49 @@ def watched(script=()):
 
         return use
 
+    def watch_selections(whole):
+        def use(self, parts, look, source):
+            answers = whole(self, parts, look, source)
+            every = {part: list(range(len(answers))) for part in range(len(parts))}
+            seen = [[] for _ in answers]
+            for code, _, utilities, _ in look(every):
+                seen[code].append(utilities)
+            uses.extend((self, np.concatenate(each), answer) for each, answer in zip(seen, answers, strict=True))
+            return np.stack([next(replies, answer) for answer in answers])
+
+        return use
+
     with pytest.MonkeyPatch.context() as patch:
-        for mechanism in WATCHED:
-            name = "select" if mechanism is ExponentialMechanism else "release"
-            patch.setattr(mechanism, name, watch(getattr(mechanism, name)))
+        for mechanism in (RoundedGaussian, SymmetricRoundedGaussian):
+            patch.setattr(mechanism, "release", watch(mechanism.release))
+        patch.setattr(ExponentialMechanism, "select_each", watch_selections(ExponentialMechanism.select_each))
         yield uses
 
 
-def spent(first, second, times):
-    """Return the cost of what one use of a mechanism shows: mu² of noise, the range of a selection, both exact."""
+def spent(first, second, times, growth=1):
+    """Return the cost of what one use of a mechanism shows: mu² of noise, the range of a selection, both exact.
+
+    The square of a sum may move by `growth` times what a single row may move it.
+    """
     (mechanism, exact, answer), (same, other_exact, other_answer) = first, second
     assert mechanism == same  # its noise must not depend on the records
     if isinstance(mechanism, RoundedGaussian):
         assert exact.dtype == other_exact.dtype == np.int64
         moved = sum(int(step) ** 2 for step in (answer - other_answer).ravel())
         # A mechanism that is used several times pays for the sum of their squares: each may move by its part.
-        assert moved <= mechanism.squared_sensitivity / times
+        assert moved <= growth * mechanism.squared_sensitivity / times
         return Fraction(moved) / Fraction(mechanism.noise_std) ** 2
     grown = exact - other_exact
     assert np.abs(grown).max() <= mechanism.sensitivity
     return Fraction(int(grown.max() - grown.min())) * Fraction(mechanism.epsilon) / mechanism.sensitivity
 
 
-def stated_times(mechanisms, guarantee):
+def stated_times(mechanisms, guarantee, growth=1):
     """Return how often the entry of each mechanism says that it is used, after comparing entries with uses."""
+
+    def cost_of(one):
+        return one.cost if growth == 1 else cost_of_gaussian(growth * Fraction(one.cost["mu"]) ** 2)
+
     if any(release.mechanism.startswith("CoinPress") for release in guarantee.releases):
         return dict.fromkeys(mechanisms, 1)  # one entry for all steps; its cost is compared with theirs
     selecting = [one for one in mechanisms if isinstance(one, ExponentialMechanism)]
@@ -72,20 +86,21 @@ def stated_times(mechanisms, guarantee):
     }
     assert len(selected) == (len(selecting) > 0)
     adding = [one for one in mechanisms if one not in selecting]
-    uses, entries = Counter((one.noise_std, one.cost["mu"]) for one in adding), Counter()
+    uses, entries = Counter((one.noise_std, cost_of(one)["mu"]) for one in adding), Counter()
     noisy = [release for release in guarantee.releases if release not in selected]
     for release in noisy:
         entries[release.parameters["noise_std"], release.cost["mu"]] += release.times
     assert uses == entries
     times = dict.fromkeys(selecting, 1)
     for mechanism in set(adding):
-        key = mechanism.noise_std, mechanism.cost["mu"]
+        key = mechanism.noise_std, cost_of(mechanism)["mu"]
         alike = [r for r in noisy if (r.parameters["noise_std"], r.cost["mu"]) == key]
         times[mechanism] = alike[0].times
         for release in alike:
             assert release.times == times[mechanism]
-            assert release.cost == mechanism.cost
-            assert release.sensitivity == math.sqrt(mechanism.squared_sensitivity / release.times)
+            assert release.cost == cost_of(mechanism)
+            sensitivity = math.sqrt(growth * mechanism.squared_sensitivity / release.times)
+            assert math.isclose(release.sensitivity, sensitivity, rel_tol=1e-15 if growth > 1 else 0)
     return times
 
 
@@ -94,8 +109,11 @@ def replay(kind, case, budget=None, seed=0, given=None):
     compare(kind, *((*data, given or {}) for data in neighbours(case, kind)), budget, seed)
 
 
-def compare(kind, more, fewer, budget=None, seed=0):
-    """Hold two neighbours, each of rows, labels and what else a fit gets, to that law."""
+def compare(kind, more, fewer, budget=None, seed=0, growth=1):
+    """Hold two neighbours, each of rows, labels and what else a fit gets, to that law.
+
+    Squared sensitivities are `growth` times those of the mechanisms, which are for single rows.
+    """
     options = {"budget": budget, "random_state": seed, "unknown_labels": "ignore"}
     with watched() as uses:
         first = kind.fit(*more[:2], given=more[2], **options)
@@ -103,7 +121,7 @@ def compare(kind, more, fewer, budget=None, seed=0):
         second = kind.fit(*fewer[:2], given=fewer[2], **options)
     guarantee = first.guarantee_
     assert second.guarantee_ == guarantee
-    times = stated_times([mechanism for mechanism, *_ in uses], guarantee)
+    times = stated_times([mechanism for mechanism, *_ in uses], guarantee, growth)
     stated = [Cost.from_dict(release.cost) for release in guarantee.releases]
     for selects in (False, True):
         pairs = [
@@ -111,7 +129,7 @@ def compare(kind, more, fewer, budget=None, seed=0):
         ]
         costs = [cost for cost in stated if (cost.epsilon is not None) == selects]
         allowed = sum(Fraction(cost.epsilon) if selects else Fraction(cost.mu) ** 2 for cost in costs)
-        assert sum(spent(one, other, times[one[0]]) for one, other in pairs) <= allowed
+        assert sum(spent(one, other, times[one[0]], growth) for one, other in pairs) <= allowed
     assert covers(first.budget, stated)
     # Equal answers of the mechanisms, equal model: nothing else of the records comes through.
     assert first.to_bytes() == second.to_bytes()

@@ -3,8 +3,10 @@
 import contextlib
 import datetime
 import enum
+import math
 import uuid
 import warnings
+from collections import Counter
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +16,14 @@ from hypothesis import strategies as st
 from sklearn import config_context
 from sklearn.model_selection import GroupKFold, cross_val_score
 
-from dppl import ApproxDP, GaussianDP, Ledger, PrivateSearch
+from dppl import ApproxDP, GaussianDP, Ledger, PrivateSearch, PureDP
 from dppl.errors import InputError, ParameterError, SplitterWarning
 from dppl.estimators import persons, search
-from dppl.lattice import Lattice
+from dppl.estimators import whole_persons as whole
+from dppl.estimators.whole_persons import WholePersons
+from dppl.lattice import Lattice, usable_rows
+from dppl.lattice.residuals import WEIGHT_STEPS
+from dppl.privacy import group
 from dppl.privacy.words import PERSON
 from laws.recipes import BY_NAME, CHARGED, CLASSES, DIM, FIRST, KINDS, RELATIONS, cases, each, rows
 from laws.replay import compare
@@ -26,6 +32,9 @@ from laws.traces import messages_of, traces
 pytestmark = pytest.mark.slow
 # Streams of overlapping tasks protect a person in a way of their own.
 OF_PERSONS = [kind for kind in CHARGED if kind.adjacency == "add-remove" and "overlapping" not in kind.variant]
+# Persons enter these with all of their records, and the others as one row of a class.
+WHOLE = [kind for kind in OF_PERSONS if kind.cls._WHOLE_PERSONS]
+AS_ROWS = [kind for kind in OF_PERSONS if kind not in WHOLE]
 REFUSED = [kind for kind in CHARGED if kind not in OF_PERSONS]
 MEAN = BY_NAME["MeanPrototypes add-remove"]
 
@@ -51,6 +60,11 @@ def neighbours_of(case):
     return more, (X, y, {"groups": others})
 
 
+def alike(dim, n=50):
+    """One person of many equal records of a class, or nobody."""
+    return (np.zeros((0, dim)), [], []), (np.tile(np.eye(dim)[:1], (n, 1)), CLASSES[:1] * n), np.arange(n)
+
+
 def opposite(dim, n=50):
     """One person of many records in two classes, or nobody."""
     own = np.tile(np.eye(dim)[:1], (n, 1)) * [[1 - 2 * (i % 2)] for i in range(n)], [CLASSES[i % 2] for i in range(n)]
@@ -63,6 +77,20 @@ def opposite(dim, n=50):
 def test_with_the_same_noise_a_person_moves_releases_by_the_stated_sensitivity(kind, data):
     budget = data.draw(st.sampled_from([None, GaussianDP(1e3)]))
     compare(kind, *neighbours_of(data.draw(whole_persons(kind.dim))), budget, data.draw(st.integers(0, 2**32)))
+
+
+@each(OF_PERSONS)
+@given(data=st.data())
+@settings(max_examples=10)
+def test_a_person_of_several_classes_moves_releases_by_the_stated_sensitivity(kind, data):
+    n_rows = data.draw(st.integers(2, 4))
+    more, fewer = neighbours_of(data.draw(whole_persons(kind.dim)))
+    for case in (more, fewer):
+        case[2]["max_classes_per_person"] = n_rows
+    n_rows = min(n_rows, len(CLASSES))
+    growth = 1 if kind in WHOLE else n_rows if kind.cls._CLASSES_APART else n_rows**2
+    budget = data.draw(st.sampled_from([None, GaussianDP(1e3)]))
+    compare(kind, more, fewer, budget, data.draw(st.integers(0, 2**32)), growth)
 
 
 @each(OF_PERSONS)
@@ -108,7 +136,13 @@ def test_other_relations_are_refused_before_a_record_is_read(kind):
         kind.fit(X, y, given={"groups": [object()] * len(y)})
 
 
-@each([kind for kind in OF_PERSONS if kind.variant == "" and kind.entry.name in ("MeanPrototypes", "LinearProbe")])
+@each(
+    [
+        kind
+        for kind in OF_PERSONS
+        if kind.variant == "" and kind.entry.name in ("MeanPrototypes", "LinearProbe", "SoftmaxPrototypes")
+    ]
+)
 def test_persons_of_one_record_are_records(kind):
     """The lattice of these is that on which persons are added, so that the bits are the same."""
     X, y = kind.records()
@@ -147,11 +181,13 @@ def test_a_person_is_reduced_by_their_own_records_in_any_order(data):
     codes_of = {name: code for code, name in enumerate(CLASSES)}
     codes = np.array([codes_of.get(label, -1) for label in [*y, *labels]], np.intp)
     ids = [*others, *["patient"] * len(labels)]
+    most = data.draw(st.integers(1, 3))
 
     def reduced(which):
         everyone = np.concatenate([X, own])[which]
         numbers = persons.person_codes(persons.checked_ids([ids[i] for i in which], everyone))
-        found, classes = persons.rows_of_persons(everyone, codes[which], numbers, 3)
+        usable = np.where(usable_rows(everyone), codes[which], -1)
+        found, classes = persons.rows_of_persons(everyone, usable, numbers, 3, most)
         return sorted((code, row.tobytes()) for code, row in zip(classes.tolist(), found, strict=True))
 
     together = reduced(order)
@@ -165,7 +201,8 @@ def test_a_person_is_reduced_by_their_own_records_in_any_order(data):
 
 def reduce(X, y, ids, n_classes=3):
     numbers = persons.person_codes(persons.checked_ids(list(ids), np.asarray(X)))
-    found, codes = persons.rows_of_persons(np.asarray(X, float), np.asarray(y, np.intp), numbers, n_classes)
+    codes = np.where(usable_rows(np.asarray(X, float)), y, -1)  # as `codes_of_records` has them
+    found, codes = persons.rows_of_persons(np.asarray(X, float), codes, numbers, n_classes)
     return found.tolist(), codes.tolist()
 
 
@@ -362,7 +399,32 @@ def test_no_id_is_in_a_model_or_its_ledger(kind, tmp_path):
 
 def cap_after_the_sum(patch):
     """Take the records as they are: a cap on what comes out does not bound what a person put in."""
-    patch.setattr(persons, "rows_of_persons", lambda rows, codes, numbers, n: (np.asarray(rows), codes))
+    patch.setattr(persons, "rows_of_persons", lambda rows, codes, *others: (np.asarray(rows), codes))
+
+
+def weigh_every_record(patch):
+    """Let each record of a person count as one."""
+    patch.setattr(WholePersons, "gradient_weights", lambda self, *others: np.full(len(self.codes), WEIGHT_STEPS))
+
+
+def weigh_as_if_orthogonal(patch):
+    """Take the rows of a person for orthogonal, whose sums are as long as the root of their number."""
+    patch.setattr(whole, "_weight", lambda rows, _: int(WEIGHT_STEPS / math.sqrt(len(rows))))
+
+
+def mean_of_all_records(patch):
+    """Let each record of a person count as one in the weighted sum of rows."""
+    patch.setattr(WholePersons, "shares", lambda self, weights: np.where(self.codes >= 0, weights[self.codes], 0))
+
+
+def count_records(patch):
+    """Count the records of a class, not the persons."""
+    patch.setattr(WholePersons, "classes", lambda self: self.codes)
+
+
+def hits_of_records(patch):
+    """Count the records that examples classify rightly, not the persons."""
+    patch.setattr(WholePersons, "right", lambda self, right: int(np.count_nonzero(right)))
 
 
 def shrink_nothing(patch):
@@ -376,13 +438,13 @@ def shrink_nothing(patch):
 
 
 def keep_every_class(patch):
-    patch.setattr(persons, "_most_frequent", lambda numbers, codes, counts: np.ones(len(codes), bool))
+    patch.setattr(persons, "_most_frequent", lambda numbers, codes, *others: np.ones(len(codes), bool))
 
 
 def choose_the_class_by_everyone(patch):
     """Keep the class that most records of all persons have."""
 
-    def chosen(numbers, codes, counts):
+    def chosen(numbers, codes, counts, _):
         sizes = np.bincount(codes, counts, minlength=3)
         ranked = np.lexsort((codes, -sizes[codes], numbers))
         kept = np.zeros(len(numbers), bool)
@@ -408,9 +470,15 @@ TIED = (np.array([X1, -X1]), ["a", "b"], ["u", "u"])
 PAIR = (np.array([X1, X1]), ["a", "a"], ["u", "u"])
 NINE = np.tile(X2, (9, 1)), ["b"] * 9
 FAULTS = [
-    *((cap_after_the_sum, kind, opposite(kind.dim)) for kind in OF_PERSONS),
+    *((cap_after_the_sum, kind, opposite(kind.dim)) for kind in AS_ROWS),
     # One task of a tree pays for several nodes, which hides a second row.
-    *((keep_every_class, kind, opposite(kind.dim)) for kind in OF_PERSONS if kind.variant != "by a tree"),
+    *((keep_every_class, kind, opposite(kind.dim)) for kind in AS_ROWS if kind.variant != "by a tree"),
+    *(
+        (fault, kind, alike(kind.dim))
+        for fault in (weigh_every_record, weigh_as_if_orthogonal, mean_of_all_records, count_records)
+        for kind in WHOLE
+    ),
+    (hits_of_records, BY_NAME["SoftmaxPrototypes from examples add-remove"], alike(DIM)),
     (choose_the_class_by_everyone, MEAN, (TIED, NINE, np.arange(11))),
     (shrink_by_everyone, MEAN, (PAIR, NINE, np.arange(11))),
 ]
@@ -424,6 +492,143 @@ def test_the_replay_notices(fault, kind, case, monkeypatch):
     fault(monkeypatch)
     with pytest.raises(AssertionError):
         compare(kind, *neighbours_of(case))
+
+
+def plan_for_one_class(patch):
+    """Plan for persons of one class, whatever number is asked for."""
+    patch.setattr(group, "budget_of_one", lambda budget, *others, **more: budget)
+
+
+def classes_apart(patch):
+    """Take gradients, which every class enters, for sums of one class."""
+    patch.setattr(PROBE.cls, "_CLASSES_APART", True)
+
+
+PROBE = BY_NAME["LinearProbe add-remove"]
+
+
+def in_three_classes(dim):
+    """One person with a record in each class, or nobody."""
+    return (np.zeros((0, dim)), [], []), (np.eye(dim)[:3], CLASSES), np.arange(3)
+
+
+TWO_CLASS_FAULTS = [
+    *((plan_for_one_class, kind, opposite(kind.dim)) for kind in AS_ROWS),
+    *((keep_every_class, kind, in_three_classes(kind.dim)) for kind in (MEAN, BY_NAME["PublicPrototypes add-remove"])),
+    (classes_apart, PROBE, opposite(PROBE.dim)),
+]
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "case"),
+    TWO_CLASS_FAULTS,
+    ids=[f"{fault.__name__} of {kind}" for fault, kind, _ in TWO_CLASS_FAULTS],
+)
+def test_the_replay_notices_with_two_classes_a_person(fault, kind, case, monkeypatch):
+    def replayed():
+        more, fewer = neighbours_of(case)
+        for side in (more, fewer):
+            side[2]["max_classes_per_person"] = 2
+        compare(kind, more, fewer, growth=2 if kind.cls._CLASSES_APART else 4)
+
+    replayed()
+    fault(monkeypatch)
+    with pytest.raises(AssertionError):
+        replayed()
+
+
+@each(AS_ROWS)
+def test_the_statement_says_in_how_many_classes_a_person_counts(kind):
+    X, y = kind.records()
+    ids = {"groups": ["p", "q"] * 6}
+    one, two = (kind.fit(X, y, given=ids | {"max_classes_per_person": k}).guarantee_ for k in (1, 2))
+    assert two.budget == one.budget
+    assert two.stays_within_budget()
+    assert "a person counts as at most 2 records, each of another class" in str(two)
+    assert "the number of classes that a person counts in (2)" in two.public_inputs
+    for first, second in zip(one.releases, two.releases, strict=True):
+        if "noise_std" in first.parameters:
+            grown = second.parameters["noise_std"] / first.parameters["noise_std"]
+            assert grown == pytest.approx(2 ** (0.5 if kind.cls._CLASSES_APART else 1), rel=1e-9)
+        else:
+            assert 2 * second.parameters["epsilon_per_selection"] <= first.parameters["epsilon_per_selection"]
+
+
+@each(WHOLE)
+def test_whole_persons_count_in_any_number_of_classes_at_the_cost_of_one(kind):
+    X, y = kind.records()
+    ids = {"groups": ["p", "q"] * 6}
+    some, every = (kind.fit(X, y, given=ids | {"max_classes_per_person": k}).guarantee_ for k in (2, None))
+    assert some.releases == every.releases
+    assert "a person counts as much as one record, whatever their number" in str(every)
+    assert "the number of classes that a person counts in (2)" in some.public_inputs
+    assert "the number of classes that a person counts in (all)" in every.public_inputs
+
+
+@pytest.mark.parametrize("budget", [PureDP(1.0), ApproxDP(1.0, 1e-6)], ids=str)
+def test_selections_for_several_classes_share_a_pure_budget(budget):
+    kind = BY_NAME["PublicPrototypes add-remove"]
+    X, y = kind.records()
+    guarantee = kind.fit(X, y, budget=budget, given={"groups": ["p", "q"] * 6, "max_classes_per_person": 3}).guarantee_
+    (release,) = guarantee.releases
+    assert release.parameters["epsilon_per_selection"] == pytest.approx(1 / 3, rel=1e-15)
+    assert guarantee.stays_within_budget()
+    assert 1 - 1e-15 <= release.cost["epsilon"] <= 1
+
+
+def test_more_classes_than_there_are_cost_no_more():
+    X, y = MEAN.records()
+    ids = {"groups": ["p", "q"] * 6}
+    three, many = (MEAN.fit(X, y, given=ids | {"max_classes_per_person": k}).guarantee_ for k in (3, 50))
+    assert three.releases == many.releases
+
+
+def test_sums_over_samples_take_one_class_a_person():
+    (kind,) = (kind for kind in KINDS if kind.recipe.sampled)
+    X, y = kind.records()
+    with pytest.raises(ParameterError, match="max_classes_per_person must be 1 where samples"):
+        kind.fit(X, y, given={"groups": ["p", "q"] * 6, "max_classes_per_person": 2})
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, True, "2"])
+def test_a_number_of_classes_is_an_integer_of_at_least_one(number):
+    X, y = MEAN.records()
+    with pytest.raises(ParameterError, match="max_classes_per_person"):
+        MEAN.fit(X, y, given={"groups": ["p", "q"] * 6, "max_classes_per_person": number})
+
+
+def test_several_classes_a_person_need_persons_and_their_own_plan():
+    X, y = MEAN.records()
+    with pytest.raises(ParameterError, match="pass them as groups"):
+        MEAN.fit(X, y, given={"max_classes_per_person": 2})
+    model = MEAN.make(GaussianDP(1.0))
+    plan = model.plan(X.shape[1], max_classes_per_person=2)
+    with pytest.raises(ParameterError, match="must be that of the plan, 2; got None"):
+        model.fit(X, y, plan=plan, groups=["p", "q"] * 6)
+    with pytest.raises(ParameterError, match="pass them as groups"):
+        model.fit(X, y, plan=plan, max_classes_per_person=2)
+    planned = model.fit(X, y, plan=plan, groups=["p", "q"] * 6, max_classes_per_person=2)
+    direct = MEAN.make(GaussianDP(1.0)).fit(X, y, groups=["p", "q"] * 6, max_classes_per_person=2)
+    assert planned.guarantee_ == direct.guarantee_
+    assert (planned.prototypes_ == direct.prototypes_).all()
+
+
+@given(data=st.data())
+@settings(max_examples=200)
+def test_a_person_keeps_the_classes_of_most_of_their_records(data):
+    """Counted by hand: most rows first, ties by class order."""
+    codes = np.array(data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=30)), np.intp)
+    numbers = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(codes), max_size=len(codes))), np.intp)
+    k = data.draw(st.integers(1, 5))
+    classes, counts, order = persons.classes_of_persons(codes, numbers, 5, k)
+    expected = []
+    for person in sorted(set(numbers.tolist())):
+        sizes = Counter(codes[numbers == person].tolist())
+        kept = sorted(sizes, key=lambda code: (-sizes[code], code))[:k]
+        expected += [(person, code, sizes[code]) for code in sorted(kept)]
+    assert [(code, count) for _, code, count in expected] == list(zip(classes.tolist(), counts.tolist(), strict=True))
+    rows = np.split(order, np.cumsum(counts)[:-1])
+    assert [(set(numbers[r]), set(codes[r])) for r in rows] == [({person}, {code}) for person, code, _ in expected]
 
 
 # A search
@@ -467,7 +672,9 @@ def test_scikit_learn_routes_persons_to_fit_and_to_splits(monkeypatch):
     X, y = MEAN.records(60)
     ids = np.array([f"person {i // 4}" for i in range(60)])
     seen, whole = [], persons.checked_ids
-    monkeypatch.setattr(persons, "checked_ids", lambda groups, rows: seen.append(set(groups)) or whole(groups, rows))
+    monkeypatch.setattr(
+        persons, "checked_ids", lambda groups, *others: seen.append(set(groups)) or whole(groups, *others)
+    )
     estimator = MEAN.make(GaussianDP(3.0))
     with config_context(enable_metadata_routing=True):
         estimator.set_fit_request(groups=True)

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
 from dppl import _validate
+from dppl._progress import steps
 from dppl.baselines._descent import GradientClassifier
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, release_size
@@ -221,7 +222,7 @@ class AdaMix(GradientClassifier):
         blocks = gradient_blocks(self.lattice_, rows)
         residuals = _residuals(features, examples.codes, descent.coef)
         step = self._step_size(weight, mechanism.noise.noise_std * self._clip(residuals) / gradient.unit)
-        for _ in range(self.steps):
+        for _ in steps(self.steps):
             # Examples and released weights settle the clipping norm and the subspace, before records are looked at.
             residuals = _residuals(features, examples.codes, descent.coef)
             clip = self._clip(residuals)

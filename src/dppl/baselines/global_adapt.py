@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dppl import _validate
+from dppl._progress import steps
 from dppl.baselines._descent import GradientClassifier
 from dppl.errors import ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, release_size
@@ -218,7 +219,7 @@ class GlobalAdapt(GradientClassifier):
         bound = _BOUNDS[1] if self.upper_bound is None else float(self.upper_bound)
         descent = self._descent(gradient)
         blocks = gradient_blocks(self.lattice_, rows)
-        for _ in range(self.steps):
+        for _ in steps(self.steps):
             exact, exact_longer = gradient.sum_and_count(
                 blocks, codes, descent.coef, descent.intercept, clip=bound, threshold=self.threshold * bound
             )

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
+from dppl._progress import steps
 from dppl.baselines._descent import GradientClassifier
 from dppl.errors import ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, SampledGaussian, release_size
@@ -227,7 +228,7 @@ class LinearProbe(GradientClassifier):
         step = self._step_size(size, noise.noise_std * scale)
         descent = self._descent(gradient)
         blocks = gradient_blocks(self.lattice_, rows)
-        for _ in range(self.steps):
+        for _ in steps(self.steps):
             part, part_codes = _taking_part(noise, blocks, codes, source)
             exact = gradient.sum(part, part_codes, descent.coef, descent.intercept, clip=self.clip)
             descent.move(noise.release(exact, source) * (scale / size), step)

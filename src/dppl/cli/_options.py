@@ -28,10 +28,11 @@ FLAGS = {
     "adjacency": "--adjacency",
     "batch_size": "--batch-size",
     "block": "--block",
+    "by": "--by",
     "ceiling": "--ceiling",
     "center": "--center-public",
     "clip": "--clip",
-    "columns": "--x, --y and --id",
+    "columns": "--x, --y, --id and --person",
     "confidence": "--confidence",
     "dataset": "--dataset",
     "delta": "--delta",
@@ -47,7 +48,9 @@ FLAGS = {
     "jobs": "--jobs",
     "kind": "--format",
     "labels": "--labels",
+    "lattice": "--lattice",
     "learning_rate": "--learning-rate",
+    "max_classes_per_person": "--classes-per-person",
     "max_records": "--max-records",
     "mechanism": "--mechanism",
     "method": "--method",
@@ -60,6 +63,7 @@ FLAGS = {
     "n_public": "--public-rows",
     "n_records": "--records",
     "partition": "--partition",
+    "person": "--person",
     "pool": "--pool",
     "precision": "--precision",
     "public_x": "--public-x",
@@ -126,7 +130,10 @@ WholeJson = Annotated[bool, typer.Option("--json", help="Print the whole guarant
 
 # A table of embeddings.
 Table = Annotated[
-    Path, typer.Argument(metavar="TABLE", help="Embeddings: .npy, .npz, .parquet, or a folder of .parquet files.")
+    Path,
+    typer.Argument(
+        metavar="TABLE", help="Embeddings: .npy, .npz, .parquet, a folder of .parquet or .npy shards, or a URL of one."
+    ),
 ]
 Labels = Annotated[
     Path | None,
@@ -139,7 +146,25 @@ Y = Annotated[str, option("NAME", "Array or column that holds the labels. Defaul
 Kind = Annotated[str, option("KIND", f"What the source is: {', '.join(KINDS)}.", DATA, "--format")]
 Items = Annotated[str | None, option("NAME", "Column of texts or images. Default: text, image, ...", DATA, "--x")]
 ItemLabels = Annotated[str | None, option("NAME", "Column of labels. Default: label, labels or y.", DATA, "--y")]
-Id = Annotated[str | None, option("NAME", "Column of ids. Default: the row number, or the path.", DATA, "--id")]
+Id = Annotated[
+    str | None,
+    option(
+        "NAME",
+        "Column of ids of records, none of which repeats; for ids of persons see --person. Default: the row number, or "
+        "the path.",
+        DATA,
+        "--id",
+    ),
+]
+ItemPerson = Annotated[
+    str | None,
+    option(
+        "NAME",
+        "Column of person ids, which are private and may repeat: protect each person with all of their records, not "
+        "each record (docs/persons.md).",
+        DATA,
+    ),
+]
 Split = Annotated[str | None, option("NAME", "Split of a saved data set or of arrays.", DATA)]
 Workers = Annotated[
     int | None,
@@ -195,10 +220,20 @@ Classes = Annotated[
 Person = Annotated[
     str | None,
     option(
-        "NAME",
-        "Array or column of person ids, which are private: protect each person with all of their records, not each "
-        "record (docs/persons.md).",
+        "NAME|FILE",
+        "Array or column of person ids, which are private (person, in a table of dppl embed; for .npy a second .npy "
+        "file): protect each person with all of their records, not each record (docs/persons.md).",
         DATA,
+    ),
+]
+ClassesPerPerson = Annotated[
+    int | None,
+    option(
+        "N",
+        "With --person: in how many classes a person counts at most, those of most of their rows. By default all "
+        "with --method softmax, and 1 with others, where more means more noise (docs/persons.md).",
+        DATA,
+        min=1,
     ),
 ]
 UnknownLabels = Annotated[

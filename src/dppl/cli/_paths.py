@@ -10,6 +10,7 @@ from typing import Any
 from dppl._fingerprint import in_short, same_encoder
 from dppl.cli._output import note
 from dppl.data import EmbeddingTable, PartedTable, read_table
+from dppl.data._places import is_url, shown_as
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
 from dppl.estimators.reading import check_encoder, encoder_of
@@ -45,14 +46,14 @@ def check_output(path: Path, inputs: Sequence[Path | None], *, force: bool, opti
 
 
 def check_inputs(*paths: Path | None) -> None:
-    """Refuse a path that does not exist.
+    """Refuse a path that does not exist; whoever reads a URL says that of it.
 
     Raises
     ------
     FileNotFoundError
     """
     for path in paths:
-        if path is not None and not path.exists():
+        if path is not None and not is_url(path) and not path.exists():
             raise FileNotFoundError(f"there is no file or folder {path}.")
 
 
@@ -74,9 +75,9 @@ def check_table(path: Path) -> None:
 
 
 def overlaps(path: Path, others: Sequence[Path | None]) -> bool:
-    """Tell whether a path is, holds or lies in another."""
-    one = path.resolve()
-    rest = [other.resolve() for other in others if other is not None]
+    """Tell whether a path or URL is, holds or lies in another."""
+    one = Path(shown_as(path)).resolve()
+    rest = [Path(shown_as(other)).resolve() for other in others if other is not None]
     return any(one == other or one in other.parents or other in one.parents or _same(one, other) for other in rest)
 
 

@@ -6,6 +6,7 @@ import hashlib
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dppl.cli._output import printable
 from dppl.embedding import Source
@@ -16,7 +17,7 @@ _REFERENCES = 10
 _REPEATED = "its id occurred before"
 
 
-def source_report(source: Source) -> tuple[dict[str, Any], Any]:
+def source_report(source: Source) -> tuple[dict[str, Any], Any, NDArray[Any]]:
     """Read and decode every record of a source.
 
     Returns
@@ -24,11 +25,14 @@ def source_report(source: Source) -> tuple[dict[str, Any], Any]:
     report : dict
     labels : ndarray of object, or None
         Labels of the records that can be used; "" for a missing one. None where the source has none.
+    persons : ndarray of object
+        Ids of their persons; None for a missing one.
     """
     reasons: dict[str, list[str]] = {}
     ids: set[str | None] = set()
     contents: set[bytes] = set()
     labels: list[Any] = []
+    persons: list[Any] = []
     records = repeated = 0
     with quiet():
         for record in source:
@@ -45,6 +49,7 @@ def source_report(source: Source) -> tuple[dict[str, Any], Any]:
             repeated += content in contents
             contents.add(content)
             labels.append("" if record.label is None else record.label)
+            persons.append(record.person)
     report = {
         "records": records,
         "modality": source.modality,
@@ -53,7 +58,7 @@ def source_report(source: Source) -> tuple[dict[str, Any], Any]:
         ],
         "duplicate_records": repeated,
     }
-    return report, None if source.label_type is None else _as_labels(labels)
+    return report, None if source.label_type is None else _as_labels(labels), _as_objects(persons)
 
 
 def _content(record: Record, modality: str) -> bytes:
@@ -69,9 +74,13 @@ def _content(record: Record, modality: str) -> bytes:
 def _as_labels(labels: list[Any]) -> Any:
     if labels and all(isinstance(label, int) for label in labels):
         return np.array(labels, np.int64)
-    names = np.empty(len(labels), object)
-    names[:] = [str(label) for label in labels]
-    return names
+    return _as_objects([str(label) for label in labels])
+
+
+def _as_objects(items: list[Any]) -> NDArray[Any]:
+    array = np.empty(len(items), object)
+    array[:] = items
+    return array
 
 
 def source_lines(report: dict[str, Any]) -> list[str]:

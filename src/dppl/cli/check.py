@@ -16,12 +16,13 @@ from dppl.cli import _options as options
 from dppl.cli._options import DATA, budget_from_options, option
 from dppl.cli._output import console, print_json, printable
 from dppl.cli._paths import check_inputs
+from dppl.cli._persons_check import persons_report, print_persons
 from dppl.cli._progress import working
 from dppl.cli._raw_check import source_lines, source_report
 from dppl.data import EmbeddingTable, read_classes, read_ids, read_table
 from dppl.embedding import Columns, holds_embeddings, open_source
 from dppl.errors import ParameterError
-from dppl.estimators.persons import checked_ids, classes_of_persons, person_codes
+from dppl.estimators.persons import checked_ids
 from dppl.estimators.reading import class_codes
 from dppl.lattice import usable_rows
 from dppl.planning import NO, plan_of_sizes
@@ -66,7 +67,8 @@ def check(
     it counts as a row of zeros) and says nothing about it; this command finds
     it, and counts the labels of the other rows. Rows are counted from 0. Of
     images and texts it reads every record, and needs no encoder. The exit code
-    is 0 whatever is found. With a budget it also says which classes of a table
+    is 0 whatever is found. With --person it also tells how many records
+    persons have, and what of them a fit keeps. With a budget it also says which classes of a table
     a fit of the default method without public rows is expected to find;
     `dppl plan` says that from guesses. A budget chosen with this report in
     view is a choice made by looking at private records.
@@ -77,6 +79,7 @@ def check(
       dppl check train.npz --classes classes.txt --mu 1
       dppl check train.npy --labels y.txt --classes classes.txt --json
       dppl check mails.csv --x body --y folder --classes folders.txt
+      dppl check mails.csv --person customer --classes folders.txt
     """
     check_inputs(table, classes, labels)
     given = any(value is not None for value in (mu, rho, epsilon, delta))
@@ -86,21 +89,25 @@ def check(
         private = read_table(table, x=x or "x", y=y or "y", labels=labels)
         with working("reading"):
             # Labels of the rows that can be used, as of raw records.
-            report, found = _rows_report(private), None if private.y is None else private.y[usable_rows(private)]
+            report, usable = _rows_report(private), usable_rows(private)
+            found = None if private.y is None else private.y[usable]
             if person is not None:
-                report["persons"] = _persons_report(private, read_ids(table, person), class_list)
-    elif person is not None:
-        raise ParameterError("--person goes with a table of embeddings; run dppl embed first.")
+                ids = checked_ids(read_ids(table, person), private)
+                report["persons"] = persons_report(ids, private.y, usable, class_list)
     elif budget is not None:
         raise ParameterError("a budget goes with a table of embeddings: run dppl embed first, or dppl plan.")
     else:
-        source = open_source(table, kind=kind, columns=Columns(x, y, identity), labels=labels, split=split)
+        source = open_source(table, kind=kind, columns=Columns(x, y, identity, person), labels=labels, split=split)
         with working("reading"):
-            report, found = source_report(source)
+            report, found, ids = source_report(source)
+            if person is not None:
+                report["persons"] = persons_report(ids, found, np.ones(len(ids), bool), class_list)
     report["labels"] = None if found is None else _labels_report(found, class_list)
+    if person is not None and report["labels"] is not None:
+        for entry, n in zip(report["labels"]["class_sizes"], report["persons"]["class_sizes"], strict=True):
+            entry["persons"] = n
     if budget is not None and report["labels"] is not None:
-        counted = report["persons"]["class_sizes"] if person is not None else None
-        _add_expectations(report["labels"], budget, report["dimension"], counted)
+        _add_expectations(report["labels"], budget, report["dimension"])
     typer.echo(WARNING, err=as_json)
     if as_json:
         print_json({"for_the_owner_only": WARNING, **report})
@@ -134,26 +141,6 @@ def _rows_report(table: EmbeddingTable) -> dict[str, Any]:
         "dtype": table.dtype.name,
         "bad_rows": {kind: {"count": rows.count, "first": rows.first} for kind, rows in bad.items()},
         "duplicate_rows": _repeats(digests),
-    }
-
-
-def _persons_report(table: EmbeddingTable, groups: NDArray[Any], classes: NDArray[Any]) -> dict[str, Any]:
-    """Say how many records persons have, and what a fit with --person keeps of them."""
-    persons = person_codes(checked_ids(groups, table))
-    labels = np.empty(len(persons), object) if table.y is None else table.y
-    ordered, places = np.unique(classes, return_inverse=True)  # as a fit has them, for persons of several classes
-    codes = class_codes(labels, ordered, "ignore")
-    counted = np.flatnonzero(usable_rows(table) & (codes >= 0))
-    found, kept, _ = classes_of_persons(codes[counted], persons[counted], len(classes))
-    each = np.bincount(persons)
-    several = np.unique(np.stack([persons[counted], codes[counted]]), axis=1)[0]
-    return {
-        "n": len(each),
-        "records_each": {"median": float(np.median(each)), "largest": int(each.max())} if len(each) else None,
-        "in_several_classes": int((np.bincount(several) > 1).sum()),
-        "that_count": len(found),
-        "records_that_count": int(kept.sum()),
-        "class_sizes": np.bincount(found, minlength=len(classes))[places].tolist(),
     }
 
 
@@ -194,11 +181,9 @@ def _labels_report(labels: NDArray[Any], classes: NDArray[Any]) -> dict[str, Any
     }
 
 
-def _add_expectations(
-    labels: dict[str, Any], budget: Budget, n_features: int, n_persons: list[int] | None = None
-) -> None:
+def _add_expectations(labels: dict[str, Any], budget: Budget, n_features: int) -> None:
     """Say of each class whether a fit is expected to find it: of its records, or of the persons that count in it."""
-    sizes = [entry["n"] for entry in labels["class_sizes"]] if n_persons is None else n_persons
+    sizes = [entry.get("persons", entry["n"]) for entry in labels["class_sizes"]]
     # Pure DP selects public rows; how many there are does not matter to the plan.
     expected = plan_of_sizes(budget, sizes, n_features, n_public=1)
     for entry, one in zip(labels["class_sizes"], expected, strict=True):
@@ -212,6 +197,8 @@ def _print_report(report: dict[str, Any]) -> None:
     screen.print()
     for line in source_lines(report) if "modality" in report else _rows_lines(report):
         screen.print(line, soft_wrap=True)
+    if "persons" in report:
+        print_persons(report["persons"], screen)
     if report["labels"] is None:
         screen.print(f"{'labels':<15} none found; name their array or column with --y, or their file with --labels")
     else:
@@ -223,18 +210,7 @@ def _rows_lines(report: dict[str, Any]) -> list[str]:
     for kind, rows in report["bad_rows"].items():
         numbers = ", ".join(map(str, rows["first"])) + (", ..." if rows["count"] > len(rows["first"]) else "")
         lines.append(f"{kind.replace('_', '-') + ' rows':<15} {rows['count']}" + (f": {numbers}" if numbers else ""))
-    lines += _persons_lines(report["persons"]) if "persons" in report else []
     return [*lines, f"{'duplicate rows':<15} {report['duplicate_rows']} (good rows equal to an earlier one)"]
-
-
-def _persons_lines(persons: dict[str, Any]) -> list[str]:
-    each = persons["records_each"]
-    records = "" if each is None else f", with {each['median']:g} records in the median and {each['largest']} at most"
-    return [
-        f"{'persons':<15} {persons['n']}{records}; each missing id is one",
-        f"{'':<15} {persons['in_several_classes']} have records in several classes, and count in the commonest",
-        f"{'':<15} with --person {persons['records_that_count']} records of {persons['that_count']} persons count",
-    ]
 
 
 def _print_labels(labels: dict[str, Any]) -> None:
@@ -250,15 +226,20 @@ def _print_labels(labels: dict[str, Any]) -> None:
     screen.print(f"{'empty classes':<15} {len(labels['classes_without_records'])}")
     table = Table()
     table.add_column("class")
-    for name in ("records", *(("recall", "range") if "budget" in labels else ())):
+    of_persons = any("persons" in entry for entry in labels["class_sizes"])
+    counts = ("records", "persons") if of_persons else ("records",)
+    for name in (*counts, *(("recall", "range") if "budget" in labels else ())):
         table.add_column(name, justify="right")
     if "budget" in labels:
         table.add_column("found")
     for entry in labels["class_sizes"]:
-        table.add_row(printable(entry["class"]), str(entry["n"]), *_expectation(entry))
+        persons = [str(entry["persons"])] if of_persons else []
+        table.add_row(printable(entry["class"]), str(entry["n"]), *persons, *_expectation(entry))
     screen.print(table)
     if "budget" in labels:
         screen.print(f"{len(labels['not_found'])} classes are not expected to be found by a fit with this budget")
+        if of_persons:
+            screen.print("Recall is that of a fit with --person, in which a person counts as one record of one class.")
 
 
 def _expectation(entry: dict[str, Any]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from dppl.cli._options import DATA, ENCODER, option
 from dppl.cli._output import printable
 from dppl.cli._paths import check_inputs
 from dppl.cli._progress import embedding_bar, working
-from dppl.embedding import ROWS, Columns, Source, open_source
+from dppl.embedding import PERSON, ROWS, Columns, Source, open_source
 from dppl.embedding import embed as embed_source
 from dppl.embedding.rows import Rows
 from dppl.encoders import Encoder, load_encoder
@@ -59,6 +59,15 @@ def embed(
     x: options.Items = None,
     y: options.ItemLabels = None,
     identity: options.Id = None,
+    person: Annotated[
+        str | None,
+        option(
+            "NAME",
+            "Column of person ids, which are private and may repeat. The table keeps them in its column person, for "
+            "dppl fit --person person (docs/persons.md).",
+            DATA,
+        ),
+    ] = None,
     split: options.Split = None,
     workers: options.Workers = None,
     shard_rows: Annotated[
@@ -107,7 +116,7 @@ def embed(
     check_inputs(source, labels)
     _check_out(out, source)
     _validate.one_of(ROWS, rows=rows)
-    records = open_source(source, kind=kind, columns=Columns(x, y, identity), labels=labels, split=split)
+    records = open_source(source, kind=kind, columns=Columns(x, y, identity, person), labels=labels, split=split)
     model = None if encoder is None else loaded(encoder, device, precision)
     with resumable(out), embedding_bar(records) as progress:
         done = embed_source(
@@ -127,7 +136,8 @@ def embed(
     if records.label_type is None:
         typer.echo(f"The table has no labels, which dppl predict does not need; for a fit {how_to_label(records)}.")
     else:
-        typer.echo(f"Next: dppl fit {printable(out)} --classes FILE ...")
+        persons = "" if person is None else f" --person {PERSON}"
+        typer.echo(f"Next: dppl fit {printable(out)}{persons} --classes FILE ...")
 
 
 def loaded(encoder: str, device: str, precision: str) -> Encoder:

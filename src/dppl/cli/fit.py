@@ -31,7 +31,10 @@ from dppl.estimators import EmbeddingClassifier
 from dppl.privacy.guarantee import ADJACENCIES
 from dppl.training import workflow
 
-_Public = Annotated[Path | None, option("TABLE", "Public embeddings by the same encoder.", DATA)]
+_Public = Annotated[
+    Path | None, option("TABLE", "Public embeddings by the same encoder: a file, a folder of shards, or a URL.", DATA)
+]
+_PublicId = Annotated[str, option("NAME", "Column of --public that names its rows. Default id.", DATA)]
 _Examples = Annotated[
     Path | None,
     option(
@@ -78,10 +81,12 @@ def fit(
     classes: options.Classes = None,
     labels: options.Labels = None,
     public: _Public = None,
+    public_id: _PublicId = "id",
     examples: _Examples = None,
     x: options.X = "x",
     y: options.Y = "y",
     person: options.Person = None,
+    classes_per_person: options.ClassesPerPerson = None,
     unknown_labels: options.UnknownLabels = "error",
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
@@ -165,7 +170,7 @@ def fit(
         raise ParameterError("needs all records of a person in one place; leave out --engine.", parameter="groups")
     read = read_parts if in_parts else read_table
     private = read(table, x=x, y=y, labels=labels)
-    public_rows = None if public is None else read_table(public, x=x, y=None)
+    public_rows = None if public is None else read_table(public, x=x, y=None, ids=public_id)
     example_rows = None if examples is None else read_table(examples, x=x, y=y)
     for rows, path in ((public_rows, public), (example_rows, examples)):
         if rows is not None and path is not None:
@@ -182,6 +187,7 @@ def fit(
             ledger=account,
             partition=partition,
             groups=None if person is None else read_ids(table, person),
+            max_classes_per_person=classes_per_person,
         )
     workflow.save(model, out, overwrite=force)
     print_summary(model, out, as_json=as_json)

@@ -28,7 +28,8 @@ _Records = Annotated[
     ),
 ]
 _Smallest = Annotated[
-    int | None, option("N", "A guess of the records of the rarest class. Default: all classes alike.", DATA, min=1)
+    int | None,
+    option("N", "A guess of the records (or persons) of the rarest class. Default: all classes alike.", DATA, min=1),
 ]
 _Features = Annotated[int | None, option("D", "Width of the embeddings; or name an encoder.", DATA, min=1)]
 _Encoder = Annotated[str | None, option("NAME", "Encoder whose width is known, such as minilm.", DATA)]

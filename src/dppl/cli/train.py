@@ -52,6 +52,8 @@ def train(
     x: options.Items = None,
     y: options.ItemLabels = None,
     identity: options.Id = None,
+    person: options.ItemPerson = None,
+    classes_per_person: options.ClassesPerPerson = None,
     kind: options.Kind = "auto",
     split: options.Split = None,
     describe: Annotated[
@@ -112,6 +114,9 @@ def train(
 
       dppl train scans/ --encoder vit-b-16 --public photos/ \
         --classes classes.txt --mu 1 --out my.safetensors
+
+      dppl train mails.csv --person customer --encoder minilm \
+        --classes classes.txt --mu 1 --out my.safetensors
     """
     report = workflow.report_of(out)
     examples_in = None if describe in ("auto", "names", "none") else Path(describe)
@@ -138,7 +143,8 @@ def train(
     account = open_account(ledger, dataset, partition)
     if kind == "auto" and data.suffix.lower() in (".npy", ".npz"):
         raise ParameterError(f"{data} is a table of embeddings, not of raw records; train on it with dppl fit {data}.")
-    source = open_source(data, kind=kind, columns=Columns(x, y, identity), labels=labels, split=split)
+    columns = Columns(x, y, identity, person)
+    source = open_source(data, kind=kind, columns=columns, labels=labels, split=split)
     if source.label_type is None:
         raise ParameterError(f"{data} has no labels; {how_to_label(source)}.")
     model = loaded(encoder, device, precision)
@@ -159,9 +165,10 @@ def train(
             keep=work is not None,
             overwrite=force,
             workers=workers,
-            columns=Columns(x, y, identity),
+            columns=columns,
             ledger=account,
             partition=partition,
+            max_classes_per_person=classes_per_person,
             watch=partial(_watched, folder),
         )
     # When all is done, for whoever reads it may go away.

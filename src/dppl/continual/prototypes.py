@@ -147,6 +147,7 @@ class ContinualPrototypes(ContinualClassifier):
     released_: ReleasedSums
     kept_: KeptSums
     _RELEASED = "prototypes_"
+    _CLASSES_APART = True
 
     def __init__(
         self,

@@ -4,12 +4,14 @@ from dppl.data.labels import align_labels, read_classes
 from dppl.data.longtail import long_tailed, long_tailed_sizes
 from dppl.data.messages import load_messages
 from dppl.data.parts import PartedTable, TablePart, read_parts
+from dppl.data.person_ids import read_ids
 from dppl.data.sample import Sample, load_sample
-from dppl.data.tables import EmbeddingTable, read_ids, read_table
+from dppl.data.tables import EmbeddingTable, Fragment, read_table
 from dppl.data.writing import write_table
 
 __all__ = [
     "EmbeddingTable",
+    "Fragment",
     "PartedTable",
     "Sample",
     "TablePart",

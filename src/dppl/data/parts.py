@@ -146,6 +146,8 @@ def read_parts(
     place, and no sum depends on it.
     """
     _validate.positive_integer(rows=rows)
+    if "://" in str(path):
+        raise InputError(f"{path} must lie in a file system that all machines share, to be read in parts; copy it.")
     source = Path(path).absolute()
     folder, suffix = source.is_dir(), source.suffix.lower()
     if folder and labels is not None:
@@ -157,8 +159,9 @@ def read_parts(
         part = partial(TablePart, path=str(source), x=x, y=None, labels=str(Path(labels).absolute()))
     parts = [part()]
     if folder:
-        files = sorted(file for file in source.glob("*.parquet") if file.name[0] not in "._")
-        parts = [part(path=str(file)) for file in files]
+        parts = [part(path=str(file.path)) for file in outline.fragments()]
+        if any(not one.path.endswith(".parquet") for one in parts):
+            raise InputError(f"{source} must hold .parquet shards, to be read in parts; convert it.")
     elif suffix == ".npy":
         starts = range(0, max(len(outline), 1), rows)
         parts = [part(start=start, stop=min(start + rows, len(outline))) for start in starts]

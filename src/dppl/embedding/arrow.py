@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from dppl._optional import optional
 from dppl.data import EmbeddingTable, read_table
 from dppl.data._reading import converting
+from dppl.data.person_ids import id_type, ids_of
 from dppl.embedding.records import (
     IMAGES,
     TEXTS,
@@ -46,8 +47,10 @@ class _ArrowRecords(Source):
         self.columns = self.columns.found_in(schema.names, self.path, (*TEXTS, *IMAGES))
         self.modality = self._modality(schema.field(self.columns.x).type)
         self.label_type = None if self.columns.y is None else self._label_type(schema.field(self.columns.y).type)
+        person = self.columns.person
+        self.person_type = None if person is None else self._person_type(schema.field(person).type)
         self.unique_ids = self.columns.id is None
-        self.parameters = {"kind": kind, "split": split, **asdict(self.columns)}
+        self.parameters = {"kind": kind, "split": split, **self.columns.parameters}
 
     def _modality(self, kind: pa.DataType) -> str:
         if _is_text(kind):
@@ -70,6 +73,15 @@ class _ArrowRecords(Source):
             f"must name a column of integers or texts; {self.columns.y!r} of {self.path} holds {kind}.", parameter="y"
         )
 
+    def _person_type(self, kind: pa.DataType) -> pa.DataType:
+        found = id_type(kind)
+        if found is None:
+            raise InputError(
+                f"must name a column of whole numbers or texts; {self.columns.person!r} of {self.path} holds {kind}.",
+                parameter="person",
+            )
+        return found
+
     def _batches(self) -> Iterator[tuple[pa.RecordBatch, str]]:
         """Yield batches, each with the version of the file that it comes from."""
         raise NotImplementedError
@@ -79,10 +91,12 @@ class _ArrowRecords(Source):
         for batch, version in self._batches():
             labels = self._values(batch, self.columns.y)
             ids = self._values(batch, self.columns.id) or range(number, number + len(batch))
+            persons = None if self.columns.person is None else ids_of(batch.column(self.columns.person))
             payloads = batch.column(self.columns.x)
             for place, identity in enumerate(ids):
-                label = labels[place] if labels else None
-                yield record_of(f"row {number + place}", identity, label, partial(_payload, payloads, place), version)
+                label, person = (values[place] if values else None for values in (labels, persons))
+                load = partial(_payload, payloads, place)
+                yield record_of(f"row {number + place}", identity, label, load, version, person)
             number += len(batch)
 
     def _values(self, batch: pa.RecordBatch, name: str | None) -> list[Any] | None:
@@ -112,7 +126,7 @@ class ParquetRecords(_ArrowRecords):
             return pq.read_schema(file)
 
     def _batches(self) -> Iterator[tuple[pa.RecordBatch, str]]:
-        names = [name for name in (self.columns.x, self.columns.y, self.columns.id) if name is not None]
+        names = [name for name in dict.fromkeys(asdict(self.columns).values()) if name is not None]
         for path in self._files:
             with (
                 converting(f"{path} must be a Parquet file that Arrow can read", "write it again"),

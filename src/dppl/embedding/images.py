@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
@@ -116,8 +116,8 @@ class ListedImages(Source):
 
     def __post_init__(self) -> None:
         self._rows = CsvRows(self.table, self.columns, are_paths=True)
-        self.label_type = self._rows.label_type
-        self.parameters: dict[str, Any] = {"kind": "images", **asdict(self._rows.columns)}
+        self.label_type, self.person_type = self._rows.label_type, self._rows.person_type
+        self.parameters: dict[str, Any] = {"kind": "images", **self._rows.columns.parameters}
 
     def __iter__(self) -> Iterator[Record]:
         return self._rows.records(self._content)

@@ -12,7 +12,7 @@ import io
 import json
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, repeat
 from pathlib import Path
 from typing import Any
@@ -66,12 +66,13 @@ class CsvRows:
         self._names = header if isinstance(header, list) else []
         self.columns = columns.found_in(self._names, path, PATHS if are_paths else TEXTS, secret=True)
         self.label_type = None if self.columns.y is None else pa.string()
+        self.person_type = None if self.columns.person is None else pa.string()
 
     def records(self, content: Callable[[str], tuple[Callable[[], Payload], Version]]) -> Iterator[Record]:
         """Yield the records; `content` makes the way to load one, and its version, of what the column `x` holds."""
-        x, y, identity = (
+        x, y, identity, person = (
             None if name is None else self._names.index(name)
-            for name in (self.columns.x, self.columns.y, self.columns.id)
+            for name in (self.columns.x, self.columns.y, self.columns.id, self.columns.person)
         )
         assert x is not None
         for number, row in enumerate(islice(self._rows(), 1, None)):
@@ -84,8 +85,8 @@ class CsvRows:
             # Surrogates stand for bytes that are not UTF-8.
             reference = row[x].encode("utf-8", "backslashreplace").decode() if self._are_paths else f"row {number}"
             default = row[x] if self._are_paths else number
-            label = None if y is None else row[y]
-            yield record_of(reference, default if identity is None else row[identity], label, *content(row[x]))
+            label, whose = (None if place is None else row[place] for place in (y, person))
+            yield record_of(reference, default if identity is None else row[identity], label, *content(row[x]), whose)
 
     def _rows(self) -> Iterator[list[str] | str]:
         """Yield the rows that are not blank, and for one that is damaged the reason why it is left out.
@@ -172,9 +173,9 @@ class CsvTexts(Source):
 
     def __post_init__(self) -> None:
         self._rows = CsvRows(self.path, self.columns)
-        self.label_type = self._rows.label_type
+        self.label_type, self.person_type = self._rows.label_type, self._rows.person_type
         self.unique_ids = self._rows.columns.id is None
-        self.parameters: dict[str, Any] = {"kind": "csv", **asdict(self._rows.columns)}
+        self.parameters: dict[str, Any] = {"kind": "csv", **self._rows.columns.parameters}
 
     def __iter__(self) -> Iterator[Record]:
         return self._rows.records(lambda text: (lambda: text, text))
@@ -194,9 +195,10 @@ class JsonTexts(Source):
     label_type = pa.string()
 
     def __post_init__(self) -> None:
-        self.columns = Columns(self.columns.x or "text", self.columns.y or "label", self.columns.id)
+        self.columns = replace(self.columns, x=self.columns.x or "text", y=self.columns.y or "label")
+        self.person_type = None if self.columns.person is None else pa.string()
         self.unique_ids = self.columns.id is None
-        self.parameters: dict[str, Any] = {"kind": "jsonl", **asdict(self.columns)}
+        self.parameters: dict[str, Any] = {"kind": "jsonl", **self.columns.parameters}
 
     def __iter__(self) -> Iterator[Record]:
         x, y, key = self.columns.x, self.columns.y, self.columns.id
@@ -207,7 +209,21 @@ class JsonTexts(Source):
                 continue
             label = entry.get(str(y))
             label = str(label) if type(label) is int else label
-            yield record_of(reference, number if key is None else entry.get(key), label, *_text_in(entry.get(str(x))))
+            try:
+                person = self._person(entry)
+            except Unusable as reason:
+                yield unusable(reference, str(reason))
+                continue
+            identity = number if key is None else entry.get(key)
+            yield record_of(reference, identity, label, *_text_in(entry.get(str(x))), person)
+
+    def _person(self, entry: dict[str, Any]) -> str | None:
+        if self.columns.person is None:
+            return None
+        # With a name that no line has, each record would else be a person of its own.
+        if self.columns.person not in entry:
+            raise Unusable("it has no field for the id of its person")
+        return _person_id(entry[self.columns.person])
 
     def _objects(self) -> Iterator[dict[str, Any] | None]:
         for line in _lines(self.path):
@@ -248,6 +264,16 @@ def _text_in(value: Any) -> tuple[Callable[[], Payload], Version]:
         return value
 
     return load, value if isinstance(value, str | bytes) else None
+
+
+def _person_id(value: Any) -> str | None:
+    if value is None or value != value:
+        return None
+    if type(value) is float and value.is_integer():  # as tables hold whole numbers beside a missing one
+        value = int(value)
+    if type(value) in (str, int):
+        return str(value)
+    raise Unusable("its person id is neither a text nor a whole number")
 
 
 def _object(line: bytes) -> dict[str, Any] | None:

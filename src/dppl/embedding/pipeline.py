@@ -27,7 +27,7 @@ from dppl.embedding.arrow import Arrays
 from dppl.embedding.cache import Cache
 from dppl.embedding.decoding import decode, described, quiet
 from dppl.embedding.left_out import LeftOut
-from dppl.embedding.records import Payload, Record, Source, Unusable, left_out
+from dppl.embedding.records import Payload, PersonId, Record, Source, Unusable, left_out
 from dppl.embedding.rows import ROWS, Rows, lattice_metadata, to_storage
 from dppl.embedding.shards import ShardedTable, SourceChanged, Window, schema_of, write_shard
 from dppl.encoders import Encoder
@@ -134,7 +134,7 @@ def embed(
     maker = table_metadata(model)
     metadata = {**maker, **lattice_metadata(model.dimension, rows)}
     parameters = {**maker, "source": source.parameters, "rows": rows, "shard_rows": shard_rows}
-    schema = schema_of(source.label_type, model.dimension, rows, metadata)
+    schema = schema_of(source.label_type, model.dimension, rows, metadata, person_type=source.person_type)
     with ExitStack() as stack:
         table = stack.enter_context(closing(ShardedTable(Path(out), schema, parameters)))
         records = stack.enter_context(closing(_Stream(source)))
@@ -409,12 +409,15 @@ class _Stream(Iterator[Record]):
         self.count = 0
         self._records = iter(source)
         self._hash = sha256()
+        self._of_persons = source.person_type is not None
         self._ids = None if source.unique_ids else _Ids()
 
     def __next__(self) -> Record:
         record = next(self._records)
         self.count += 1
         seen = repr((record.id, record.reference, record.label, record.version))
+        if self._of_persons:  # without ids the hash is that of older tables
+            seen += repr(record.person)
         self._hash.update(seen.encode("utf-8", "backslashreplace"))
         if self._ids is not None and record.id is not None and not self._ids.add(record.id):
             return left_out(record, _REPEATED)
@@ -422,7 +425,7 @@ class _Stream(Iterator[Record]):
 
     @property
     def digest(self) -> str:
-        """Hash of ids, references, labels and versions so far."""
+        """Hash of ids, references, labels, versions and ids of persons so far."""
         return self._hash.hexdigest()
 
     def close(self) -> None:
@@ -455,6 +458,7 @@ class _Item:
     id: str | None
     reference: str
     label: str | int | None
+    person: PersonId
     key: bytes | None = None
     prepared: Any = None
     x: NDArray[Any] | None = None
@@ -491,7 +495,7 @@ class _Work:
             yield waiting.popleft().result()
 
     def _prepare(self, record: Record) -> _Item:
-        item = _Item(record.id, record.reference, record.label)
+        item = _Item(record.id, record.reference, record.label, record.person)
         try:
             payload = record.load()
             if self.cache is not None:
@@ -537,6 +541,7 @@ class _Work:
                 found.ids.append(item.id)
                 found.references.append(item.reference)
                 found.labels.append(item.label)
+                found.persons.append(item.person)
                 found.rows.append(item.x)
         return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
@@ -18,9 +18,11 @@ from dppl.errors import InputError
 __all__ = [
     "IMAGES",
     "PATHS",
+    "PERSON",
     "TEXTS",
     "Columns",
     "Payload",
+    "PersonId",
     "Record",
     "Source",
     "Unusable",
@@ -35,8 +37,11 @@ __all__ = [
 Payload: TypeAlias = bytes | str | NDArray[Any]
 Version: TypeAlias = str | bytes | None
 Label: TypeAlias = str | int | None
+PersonId: TypeAlias = str | bytes | int | float | None
 
 _LARGEST_INTEGER = 2**63 - 1
+# The column of ids of persons in a table that `embed` writes, whatever the source calls it.
+PERSON = "person"
 # Usual names of columns.
 TEXTS = ("text", "sentence")
 IMAGES = ("image", "bytes")
@@ -65,6 +70,8 @@ class Record:
     version : str, bytes or None
         Tells this content from another without loading it: a text itself, `version_of` a file, or why the record is
         left out.
+    person : str, bytes, int, float or None
+        Id of the person whose record it is, which is another thing than `id`; None for a missing one.
     """
 
     id: str | None
@@ -72,12 +79,22 @@ class Record:
     label: Label
     load: Callable[[], Payload]
     version: Version
+    person: PersonId = None
 
 
-def record_of(reference: str, identity: Any, label: Any, load: Callable[[], Payload], version: Version) -> Record:
-    """Return the record with this id and label, or one that is left out where they are none."""
+def record_of(
+    reference: str,
+    identity: Any,
+    label: Any,
+    load: Callable[[], Payload],
+    version: Version,
+    person: PersonId = None,
+) -> Record:
+    """Return the record with these ids and this label, or one that is left out where they are none."""
     try:
-        return Record(_id_of(identity), reference, label_of(label), load, version)
+        if isinstance(person, str):
+            _text(person, "person id")
+        return Record(_id_of(identity), reference, label_of(label), load, version, person)
     except Unusable as reason:
         return unusable(reference, str(reason))
 
@@ -145,14 +162,23 @@ def _text(value: Any, what: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Names of the columns with the text or image, the label and the id; None takes a usual name, or no id."""
+    """Names of the columns with the text or image, the label, the id, and the id of the person whose record it is.
+
+    None takes a usual name, or no ids. Ids of records must not repeat; those of persons do.
+    """
 
     x: str | None = None
     y: str | None = None
     id: str | None = None
+    person: str | None = None
+
+    @property
+    def parameters(self) -> dict[str, str | None]:
+        """The names, as a table keeps them; that of persons where there is one, which older tables have not."""
+        return {name: value for name, value in asdict(self).items() if name != "person" or value is not None}
 
     def found_in(self, names: Sequence[str], where: Path, usual: Sequence[str], *, secret: bool = False) -> Columns:
-        """Return the names with usual ones in the place of None; `y` and `id` stay None where there is none.
+        """Return the names with usual ones in the place of None; `y` and ids stay None where there is none.
 
         With `secret`, no message lists `names`: the first line of a file may be a record and no header.
 
@@ -177,12 +203,12 @@ class Columns:
         has = "see its first line" if secret else f"it has {_listed(names)}"
         if secret and len(names) == 1:  # which is its form, and no name
             has += ", which has one column only: columns of .csv have commas between them, those of .tsv tabs"
-        for parameter, name in (("x", x), ("y", y), ("id", self.id)):
+        for parameter, name in (("x", x), ("y", y), ("id", self.id), ("person", self.person)):
             if name is None and parameter == "x":
                 raise InputError(f"must name the column of {where} with the text or image; {has}.", parameter="x")
             if name is not None and names.count(name) != 1:
                 raise InputError(f"must be one column of {where}; got {name!r}; {has}.", parameter=parameter)
-        return Columns(x, y, self.id)
+        return Columns(x, y, self.id, self.person)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -198,6 +224,8 @@ class Source(ABC):
         "image", "text" or "embedding".
     label_type : pyarrow.DataType or None
         Type of the labels, or None if there are none.
+    person_type : pyarrow.DataType or None
+        Type of the ids of persons, or None if there are none.
     unique_ids : bool
         Whether ids cannot repeat, so that nobody has to remember them.
     parameters : dict
@@ -208,6 +236,7 @@ class Source(ABC):
 
     modality: str
     label_type: pa.DataType | None
+    person_type: pa.DataType | None = None
     unique_ids: bool
     parameters: dict[str, Any]
     again: Callable[[], Source] | None = None

@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 
 from dppl._files import locked, part_of, write_atomically
 from dppl.embedding.left_out import LeftOut, Report, check_place
+from dppl.embedding.records import PERSON, PersonId
+from dppl.embedding.rows import LATTICE_ROWS
 from dppl.errors import InputError, ParameterError
 
 __all__ = [
@@ -47,7 +49,7 @@ class Window:
 
     Attributes
     ----------
-    ids, references, labels, rows : list
+    ids, references, labels, persons, rows : list
         An entry for each record that was embedded.
     left_out : list of LeftOut
         The records that cannot be used, for their owner only.
@@ -56,6 +58,7 @@ class Window:
     ids: list[str | None] = field(default_factory=list)
     references: list[str] = field(default_factory=list)
     labels: list[str | int | None] = field(default_factory=list)
+    persons: list[PersonId] = field(default_factory=list)
     rows: list[NDArray[Any]] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
 
@@ -72,6 +75,7 @@ class Window:
             "id": pa.array(self.ids, pa.string()),
             "reference": pa.array(self.references, pa.string()),
             "y": pa.array(self.labels, schema.field("y").type) if "y" in schema.names else None,
+            PERSON: pa.array(self.persons, schema.field(PERSON).type) if PERSON in schema.names else None,
             "x": pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), type=kind),
         }
         buffer = io.BytesIO()
@@ -273,15 +277,20 @@ def schema_of(
     rows: str,
     metadata: Mapping[str, str],
     texts: Sequence[str] = ("id", "reference"),
+    person_type: pa.DataType | None = None,
 ) -> pa.Schema:
-    """Return the columns of a table: `texts`, the label `y` if there are any, and the embedding `x`."""
-    element = pa.field("element", pa.from_numpy_dtype(np.dtype(rows)), nullable=False)
-    labels = [] if label_type is None else [pa.field("y", label_type)]
-    fields = [*(pa.field(name, pa.string()) for name in texts), *labels, pa.field("x", pa.list_(element, dimension))]
-    return pa.schema(fields, metadata=dict(metadata))
+    """Return the columns of a table: `texts`, the label `y` and the id `PERSON` if there are any, the embedding `x`."""
+    if rows == LATTICE_ROWS:
+        kind = pa.binary(dimension)
+    else:
+        kind = pa.list_(pa.field("element", pa.from_numpy_dtype(np.dtype(rows)), nullable=False), dimension)
+    fields = [pa.field(name, pa.string()) for name in texts]
+    fields += [pa.field(name, kind) for name, kind in (("y", label_type), (PERSON, person_type)) if kind is not None]
+    return pa.schema([*fields, pa.field("x", kind)], metadata=dict(metadata))
 
 
 def dictionary_columns(schema: pa.Schema) -> list[str]:
-    """Return the columns that repeat: labels, and int8 rows, which Parquet would else give four bytes a number."""
-    kind = schema.field("x").type.value_type
-    return [name for name in schema.names if name == "y"] + (["x.list.element"] if pa.types.is_int8(kind) else [])
+    """Return the columns that repeat: labels, persons, int8 rows, which Parquet would else give four bytes a number."""
+    kind = schema.field("x").type
+    repeats = pa.types.is_fixed_size_list(kind) and pa.types.is_int8(kind.value_type)
+    return sorted({"y", PERSON}.intersection(schema.names)) + (["x.list.element"] if repeats else [])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -31,7 +31,7 @@ from dppl.estimators.repeats import count_fit, warn_of_uncounted_fits
 from dppl.estimators.sums import HeldRecords, Part, Parted, Records, SpreadRecords, refuse_labels
 from dppl.lattice import Lattice, RowSource, iter_blocks
 from dppl.mechanisms import Randomness, randomness
-from dppl.privacy import Budget, Guarantee, Release
+from dppl.privacy import Budget, Guarantee, Release, group
 from dppl.privacy.budgets import resolved_budget
 from dppl.privacy.guarantee import A_CHANGED_RECORD, ADJACENCIES, ALWAYS_UNCOVERED, Adjacency
 
@@ -86,8 +86,14 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     _ROTATIONS: ClassVar[tuple[int | None, ...]] = (None,)
     # Whether it takes public examples of the classes.
     _STARTS_FROM_EXAMPLES: ClassVar[bool] = False
+    # Whether all that it reads of rows is what its lattice maps them to, so that lattice rows do as well.
+    _READS_LATTICE_ROWS: ClassVar[bool] = True
     # Whether it can spend a budget of pure DP.
     _PURE: ClassVar[bool] = False
+    # Whether what it releases of a class follows from the rows of that class alone, with noise of its own.
+    _CLASSES_APART: ClassVar[bool] = False
+    # Whether persons enter it with all of their records, of any number of classes, at the cost of one record.
+    _WHOLE_PERSONS: ClassVar[bool] = False
 
     def fit(
         self,
@@ -101,6 +107,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ledger: Ledger | None = None,
         partition: str | None = None,
         groups: Any = None,
+        max_classes_per_person: int | None = None,
         engine: Engine | None = None,
     ) -> Self:
         """Release a classifier of the classes of (`X`, `y`).
@@ -132,8 +139,12 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Name of the part of the data set that (`X`, `y`) is, see `Ledger.charge`.
         groups : array-like of shape (n_records,), default=None
             Private ids of the persons whose records these are. With them the guarantee is for a person with all of
-            their records (docs/persons.md): each person counts as one record, the direction of their rows of the class
-            that most of them have. Ids are matched as labels are; None, NaN and empty texts are one person each.
+            their records (docs/persons.md), which together count as much as one record. Ids are matched as labels are;
+            None, NaN and empty texts are one person each.
+        max_classes_per_person : int, default=None
+            With `groups`, in how many classes a person counts at most: those of most of their rows. None is all for
+            `SoftmaxPrototypes`, where their number costs nothing, and 1 elsewhere. More than 1 means more noise there:
+            by the square root of the number where classes are released apart (class sums), and else by the number.
         engine : Engine, default=None
             Where a table in parts is read and summed: `dppl.engines.RayEngine` does it on several machines, with equal
             bits. None is this process.
@@ -160,11 +171,15 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if ledger is None:
             warn_of_uncounted_fits()
         if isinstance(X, Parted):
-            self._fit_parts(X, y, public, plan, ledger, partition, groups, engine or InProcess())
+            if groups is not None or max_classes_per_person is not None:
+                raise ParameterError(
+                    "needs all records of a person in one place, not a table in parts.", parameter="groups"
+                )
+            self._fit_parts(X, y, public, plan, ledger, partition, engine or InProcess())
         elif engine is not None:
             raise ParameterError(_ONLY_PARTS, parameter="engine")
         else:
-            self._fit(X, y, public, plan, ledger, partition, groups)
+            self._fit(X, y, public, plan, ledger, partition, groups, max_classes_per_person)
         if ledger is None:
             count_fit(X, self.guarantee_)
         return self
@@ -178,28 +193,31 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ledger: Ledger | None,
         partition: str | None,
         groups: Any = None,
+        max_classes_per_person: int | None = None,
     ) -> Self:
         """Fit without a warning: the number of warnings would tell how many runs a search has, which is secret."""
         source = randomness(self.random_state)
         self._forget()
         rows, labels = reading.checked_inputs(X, y)
-        ids = None if groups is None else persons.checked_ids(groups, rows)
+        ids = persons.ids_of_fit(groups, rows, max_classes_per_person)
         if plan is None:
             public.refuse_private(X, y)
             classes = reading.public_classes(self.classes, labels)
-            plan = self._planned(classes, public.checked(rows.shape[1], classes), rows.shape[1])
+            data = public.checked(rows.shape[1], classes)
+            plan = self._planned_for_persons(classes, data, rows.shape[1], max_classes_per_person)
         else:
-            self._check_plan(plan, rows.shape[1], public)
+            self._check_plan(plan, rows.shape[1], public, max_classes_per_person)
             plan.public.given.refuse_private(X, y)
 
         def release(plan: Plan) -> None:
             # From here on private rows are read, and only the mechanism sees them.
-            held, codes = rows, np.empty(0, np.intp)
+            codes = np.empty(0, np.intp)
             if plan.guarantee.releases:
                 codes = reading.codes_of_records(rows, labels, plan.classes, self.unknown_labels, self.adjacency)
             if plan.guarantee.releases and ids is not None:
-                held, codes = persons.rows_of_persons(rows, codes, persons.person_codes(ids), len(plan.classes))
-            self._release(plan, held, codes, source)
+                self._release_persons(plan, rows, codes, persons.person_codes(ids), source)
+            else:
+                self._release(plan, rows, codes, source)
 
         with self._whole_or_nothing():
             validate_data(self, X, skip_check_array=True)
@@ -213,7 +231,6 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         plan: Plan | None,
         ledger: Ledger | None,
         partition: str | None,
-        groups: Any,
         engine: Engine,
     ) -> Self:
         """Fit a table in parts, of which only sums come back to this process."""
@@ -222,10 +239,6 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         refuse_labels(y)
         if not X.labelled:
             raise InputError("X has no labels in its parts; name their column or file.")
-        if groups is not None:
-            raise ParameterError(
-                "needs all records of a person in one place, not a table in parts.", parameter="groups"
-            )
         if not self._sums_alone:
             raise ParameterError(
                 f"{type(self).__name__} needs rows one after another with these parameters, and not sums over them "
@@ -236,7 +249,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             classes = self._given_classes()
             plan = self._planned(classes, public.checked(X.n_features, classes), X.n_features)
         else:
-            self._check_plan(plan, X.n_features, public)
+            self._check_plan(plan, X.n_features, public, None)
             plan.public.given.refuse_private(X, None)
         engine.check()
         guarantee = plan.guarantee_on(X)
@@ -391,7 +404,15 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         truth = reading.class_codes(reading.as_labels(y, scores), self.classes_, "ignore")
         return float(np.average(scores.argmax(axis=1) == truth, weights=sample_weight))
 
-    def plan(self, n_features: int, X_public: Any = None, *, X_examples: Any = None, y_examples: Any = None) -> Plan:
+    def plan(
+        self,
+        n_features: int,
+        X_public: Any = None,
+        *,
+        X_examples: Any = None,
+        y_examples: Any = None,
+        max_classes_per_person: int | None = None,
+    ) -> Plan:
         """Settle all of a fit that parameters and public inputs decide: nothing is fitted or charged.
 
         Parameters
@@ -402,6 +423,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Public embeddings that the fit would get.
         X_examples, y_examples
             Public examples that the fit would get.
+        max_classes_per_person : int, default=None
+            That of the fit, if it is one with `groups`.
 
         Returns
         -------
@@ -414,10 +437,12 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             As `fit`; also if `classes` is None, because the labels then decide.
         """
         _validate.positive_integer(n_features=n_features)
+        if max_classes_per_person is not None:
+            _validate.positive_integer(max_classes_per_person=max_classes_per_person)
         self.check_parameters()
         classes = self._given_classes()
         public = PublicArguments.of(X_public, X_examples, y_examples).checked(n_features, classes)
-        return self._planned(classes, public, n_features)
+        return self._planned_for_persons(classes, public, n_features, max_classes_per_person)
 
     @property
     def resolved_budget(self) -> Budget:
@@ -460,6 +485,25 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ParameterError("classes must be the public list of classes; got None.")
         return reading.public_classes(self.classes, np.empty(0, np.intp))
 
+    def _planned_for_persons(
+        self, classes: NDArray[Any], public: PublicData, n_features: int, max_classes: int | None
+    ) -> Plan:
+        """Plan a fit in which a person has at most so many rows: that of single rows, at their part of the budget."""
+        n_rows = 1 if self._WHOLE_PERSONS else min(max_classes or 1, len(classes))
+        if n_rows == 1:
+            plan = self._planned(classes, public, n_features)
+            return replace(plan, max_classes_per_person=max_classes)
+        if getattr(self, "sampling_rate", 1) < 1:
+            raise ParameterError(
+                "must be 1 where samples of the records are added, whose cost to several rows together is not known; "
+                f"or set sampling_rate to 1. Got {max_classes}.",
+                parameter="max_classes_per_person",
+            )
+        budget = group.budget_of_one(self.resolved_budget, n_rows, apart=self._CLASSES_APART, selects=self._PURE)
+        of_one: Self = clone(self).set_params(budget=budget, epsilon=None, delta=None)
+        plan = of_one._planned(classes, public, n_features)
+        return replace(plan.of_several_rows(self, n_rows), max_classes_per_person=max_classes)
+
     def _planned(self, classes: NDArray[Any], public: PublicData, n_features: int) -> Plan:
         if public.examples is not None and not self._STARTS_FROM_EXAMPLES:
             raise ParameterError(
@@ -467,6 +511,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "use SoftmaxPrototypes."
             )
         lattice = self.public_lattice(n_features, public.rows)
+        reading.check_lattice(public.given.X_public, lattice if self._READS_LATTICE_ROWS else None, "X_public")
         mechanism = self._mechanism(lattice, public)
         guarantee = Guarantee(
             budget=self.resolved_budget,
@@ -479,13 +524,18 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         return Plan(type(self), deepcopy(self.get_params(deep=False)), classes, lattice, mechanism, public, guarantee)
 
-    def _check_plan(self, plan: Plan, n_features: int, public: PublicArguments) -> None:
+    def _check_plan(self, plan: Plan, n_features: int, public: PublicArguments, max_classes: int | None) -> None:
         """Refuse a plan that is not one for this fit."""
         if not isinstance(plan, Plan):
             raise ParameterError(f"plan must be what the plan method returned; got {type(plan).__name__}.")
         if not public.empty:
             raise ParameterError("a plan holds the public data; leave X_public and X_examples out, or the plan.")
         plan.check(type(self), self.get_params(deep=False))
+        if max_classes != plan.max_classes_per_person:
+            raise ParameterError(
+                f"must be that of the plan, {plan.max_classes_per_person}; got {max_classes}.",
+                parameter="max_classes_per_person",
+            )
         if n_features != plan.lattice.n_features:
             raise InputError(f"the plan is for rows of {plan.lattice.n_features} features; X has {n_features}.")
 
@@ -522,6 +572,11 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _release_sums(self, plan: Plan, records: Records, source: Randomness) -> None:
         """Do what `_release` does, wherever the records lie (`dppl.estimators.sums`)."""
         raise NotImplementedError
+
+    def _release_persons(self, plan: Plan, rows: RowSource, codes: Codes, numbers: Codes, source: Randomness) -> None:
+        """Do the same for persons, of these numbers: each becomes one row of a class."""
+        most = plan.max_classes_per_person or 1
+        self._release(plan, *persons.rows_of_persons(rows, codes, numbers, len(plan.classes), most), source)
 
     @abstractmethod
     def _tensors(self) -> dict[str, NDArray[Any]]:
@@ -610,6 +665,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rotation = self.rotation
         if isinstance(rotation, str):
             _validate.one_of(("auto",), rotation=rotation)
+            if reading.lattice_of(public) is not None:
+                raise InputError("must be None or a seed where X_public holds lattice rows.", parameter="rotation")
             plain = Lattice(n_features, center=center, pool=self.pool)
             rotation = _AUTO_ROTATION if public is not None and plain.loses_much(public) else None
         return Lattice(n_features, center=center, pool=self.pool, rotation=rotation)

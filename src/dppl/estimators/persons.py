@@ -14,20 +14,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dppl import _validate
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import reading
 from dppl.estimators.reading import Codes
-from dppl.lattice import Lattice, RowSource
+from dppl.lattice import Lattice, RowSource, iter_blocks
 from dppl.lattice.lattice import LARGEST, Int8
 from dppl.privacy import Guarantee
 from dppl.privacy.guarantee import A_CHANGED_RECORD, OTHER_RELEASES, SEVERAL_RECORDS
 from dppl.privacy.words import PERSON, RECORD
 
 _NEIGHBOURS = (
-    "two data sets are neighbours when one person, with all of their records, is added or removed; a person counts as "
-    "one record, of one class"
+    "two data sets are neighbours when one person, with all of their records, is added or removed; a person counts "
 )
-_PUBLIC = "the number of classes that a person counts in (1)"
+_PUBLIC = "the number of classes that a person counts in"
 _NOT_COVERED = (
     "wrong person ids, a person with several ids, and missing ids, each of which counts as a person of its own",
     "a changed record of a person, which counts as one person removed and one added",
@@ -36,16 +36,21 @@ _NOT_COVERED = (
 )
 _NO_IDS = "groups must be ids that can be compared by value: texts, whole numbers or the like."
 _READ_ROWS = 8192
-_ADD_ROWS = 4096  # in a block, whose sums fit into 32 bits
 Int64 = NDArray[np.int64]
+Integers = NDArray[np.signedinteger[Any]]
 
 
-def of_persons(guarantee: Guarantee) -> Guarantee:
-    """Return what a guarantee for single records says where each row is a person.
+def of_persons(guarantee: Guarantee, max_classes: int | None = None, *, whole: bool = False) -> Guarantee:
+    """Return what a guarantee for single records says where rows are those of persons.
 
     Parameters
     ----------
     guarantee : Guarantee
+        Whose costs are those of so many rows.
+    max_classes : int, default=None
+        In how many classes a person counts at most. None is 1, or all where persons are whole.
+    whole : bool, default=False
+        Whether a person's records enter one by one, and weigh as much as one together.
 
     Raises
     ------
@@ -62,15 +67,43 @@ def of_persons(guarantee: Guarantee) -> Guarantee:
         raise ParameterError(
             f"is for fits that protect {RECORD}; this one protects {guarantee.unit}. Leave it out.", parameter="groups"
         )
+    if whole:
+        classes = "all" if max_classes is None else str(max_classes)
+        rows = "as much as one record, whatever their number"
+    else:
+        classes = str(max_classes or 1)
+        rows = "as one record, of one class"
+        if classes != "1":
+            rows = f"as at most {classes} records, each of another class"
     of_records = (SEVERAL_RECORDS, A_CHANGED_RECORD, OTHER_RELEASES)
     others = [item for item in guarantee.not_covered if not item.startswith(of_records)]
     return replace(
         guarantee,
         unit=PERSON,
-        neighbours=_NEIGHBOURS,
-        public_inputs=(*guarantee.public_inputs, _PUBLIC),
+        neighbours=_NEIGHBOURS + rows,
+        public_inputs=(*guarantee.public_inputs, f"{_PUBLIC} ({classes})"),
         not_covered=(*others, *_NOT_COVERED),
     )
+
+
+def ids_of_fit(groups: Any, rows: RowSource, max_classes: int | None) -> NDArray[Any] | None:
+    """Return the `checked_ids` of a fit, if it has any.
+
+    Raises
+    ------
+    InputError
+        As `checked_ids`.
+    ParameterError
+        If `max_classes` is not an integer of at least 1, or given without ids.
+    """
+    if max_classes is not None:
+        _validate.positive_integer(max_classes_per_person=max_classes)
+    if groups is None and max_classes is not None:
+        raise ParameterError(
+            f"is for fits with ids of persons; pass them as groups, or leave it out. Got {max_classes}.",
+            parameter="max_classes_per_person",
+        )
+    return None if groups is None else checked_ids(groups, rows)
 
 
 def checked_ids(groups: Any, rows: RowSource) -> NDArray[Any]:
@@ -147,7 +180,9 @@ def person_codes(ids: NDArray[Any]) -> Codes:
     numbers: dict[Hashable, int] = {}
     codes = None
     with suppress(Exception):  # raised below, without one that could quote an id
-        codes = np.array([numbers.setdefault(_key(one), len(numbers)) for one in ids.tolist()], np.intp)
+        # Not all as Python objects at once, which take many times the room.
+        keys = (_key(one) for block in iter_blocks(ids, _READ_ROWS) for one in block.tolist())
+        codes = np.fromiter((numbers.setdefault(key, len(numbers)) for key in keys), np.intp, len(ids))
     if codes is None:
         raise InputError(_NO_IDS)
     return codes
@@ -161,6 +196,8 @@ def _without(ids: NDArray[Any], missing: NDArray[np.bool_]) -> NDArray[Any]:
 
 def _key(one: Any) -> Hashable:
     """Return what an id is matched by; of a missing one something that equals nothing else."""
+    if type(one) is str and one.strip():
+        return one  # what the rest would return, sooner
     one = _plain(one)
     if one is None or (isinstance(one, str | bytes) and not one.strip()):
         return object()
@@ -192,93 +229,143 @@ def _plain(one: Any) -> Any:
     return next((value(one) for kind, value in values if isinstance(one, kind)), one)
 
 
-def rows_of_persons(source: RowSource, codes: Codes, persons: Codes, n_classes: int) -> tuple[Int8, Codes]:
-    """Reduce each person to one lattice row: the sum of their rows of one class, shrunk to the norm of one.
+def rows_of_persons(
+    source: RowSource, codes: Codes, persons: Codes, n_classes: int, max_classes: int = 1
+) -> tuple[Int8, Codes]:
+    """Reduce each person to one lattice row a class: the sum of their rows of it, shrunk to the norm of one.
 
-    The class is that of most of the person's rows, and the first of several; rows that cannot be used, and those
-    without a class, do not count. A sum that is a lattice row itself stays as it is, such as that of one record;
-    another one becomes the lattice row of its direction.
+    The classes are those of most of the person's rows, and the first of several. A sum that is a lattice row itself
+    stays as it is, such as that of one record; another one becomes the lattice row of its direction.
 
     Parameters
     ----------
     source : array, memory map, tensor or table of shape (n_records, n_features)
-        A byte for each of its numbers is held in memory.
+        Read once, in blocks.
     codes : ndarray of shape (n_records,), intp
-        Class of each row; -1 for none.
+        Class of each row; -1 for none, and where the row cannot be used (`codes_of_records`).
     persons : ndarray of shape (n_records,), intp
         Person of each row.
     n_classes : int
+    max_classes : int, default=1
+        In how many classes a person counts at most.
 
     Returns
     -------
-    rows : ndarray of shape (n_persons, n_features), int8
+    rows : ndarray of shape (n_rows, n_features), int8
         Lattice rows, which other lattices take as they do rows of floats. Persons without a row that counts have none.
-    codes : ndarray of shape (n_persons,), intp
+    codes : ndarray of shape (n_rows,), intp
         Their classes.
+
+    Notes
+    -----
+    Memory holds the result, and a sum of small integers for each row of it that has begun and not ended: one or a few
+    where the rows of a person are adjacent, and else nearly as many as there are persons of several records.
     """
-    lattice = Lattice(source.shape[1])
-    rows = np.empty((len(codes), lattice.dim), np.int8)
-    start = 0
-    for block in lattice.blocks(source, _READ_ROWS):
-        rows[start : start + len(block)] = block
-        start += len(block)
-    counted = np.flatnonzero((codes >= 0) & rows.any(axis=1))
-    classes, counts, order = classes_of_persons(codes[counted], persons[counted], n_classes)
-    return _added(lattice, rows, counted[order], counts), classes
+    counted = np.flatnonzero(codes >= 0)
+    classes, counts, order = classes_of_persons(codes[counted], persons[counted], n_classes, max_classes)
+    return _added(Lattice(source.shape[1]), source, counted[order], counts), classes
 
 
-def classes_of_persons(codes: Codes, persons: Codes, n_classes: int) -> tuple[Codes, Int64, Int64]:
-    """Return the class in which each person counts, the number of their records in it, and which records these are.
+def classes_of_persons(
+    codes: Codes, persons: Codes, n_classes: int, max_classes: int = 1
+) -> tuple[Codes, Int64, Int64]:
+    """Return the classes in which each person counts, the numbers of their records, and which records these are.
 
     Parameters
     ----------
     codes, persons : ndarray of shape (n_records,), intp
         Class and person of each record that can be used.
     n_classes : int
+    max_classes : int, default=1
 
     Returns
     -------
-    classes : ndarray of shape (n_persons,), intp
-    counts : ndarray of shape (n_persons,), int64
+    classes : ndarray of shape (n_rows,), intp
+    counts : ndarray of shape (n_rows,), int64
     order : ndarray of shape (n_kept,), intp
-        Records of the first person, then those of the next one, and so on.
+        Records of the first row, then those of the next one, and so on.
     """
     pair = persons * n_classes + codes
     pairs, counts = np.unique(pair, return_counts=True)
-    chosen = _most_frequent(*np.divmod(pairs, n_classes), counts)
+    chosen = _most_frequent(*np.divmod(pairs, n_classes), counts, max_classes)
     order = np.argsort(pair, kind="stable")[np.repeat(chosen, counts)]
     return pairs[chosen] % n_classes, counts[chosen], order
 
 
-def _most_frequent(persons: Codes, codes: Codes, counts: Int64) -> NDArray[np.bool_]:
-    """Mark one class of each person, that with most rows and the first of several; persons are sorted."""
+def _most_frequent(persons: Codes, codes: Codes, counts: Int64, max_classes: int) -> NDArray[np.bool_]:
+    """Mark classes of each person, those with most rows and the first of several; persons are sorted."""
     ranked = np.lexsort((codes, -counts, persons))
+    first = np.flatnonzero(np.diff(persons, prepend=-1))
+    rank = np.arange(len(persons)) - np.repeat(first, np.diff(first, append=len(persons)))
     chosen = np.zeros(len(persons), bool)
-    chosen[ranked[np.flatnonzero(np.diff(persons, prepend=-1))]] = True
+    chosen[ranked[rank < max_classes]] = True
     return chosen
 
 
-def _added(lattice: Lattice, rows: Int8, order: Int64, counts: Int64) -> Int8:
-    """Add so many rows each, in this order, and shrink the sums."""
+def _added(lattice: Lattice, source: RowSource, order: Int64, counts: Int64) -> Int8:
+    """Add so many rows each, in this order, as they are read, and shrink a sum as soon as its last row was."""
     out = np.empty((len(counts), lattice.dim), np.int8)
-    places = np.repeat(np.arange(len(counts)), counts)
-    alone = counts[places] == 1
-    out[places[alone]] = rows[order[alone]]
-    order, places = order[~alone], places[~alone]
-    last, unfinished = -1, np.zeros(lattice.dim, np.int64)
-    for start in range(0, len(order), _ADD_ROWS):
-        place = places[start : start + _ADD_ROWS]
-        first = np.flatnonzero(np.diff(place, prepend=-1))
-        wide = rows[order[start : start + _ADD_ROWS]].astype(np.int32)
-        sums = np.add.reduceat(wide, first, axis=0).astype(np.int64)
-        if place[0] == last:
-            sums[0] += unfinished
-        out[place[first]] = _shrunk(lattice, sums)  # the last one again with the next block, if it goes on there
-        last, unfinished = place[-1], sums[-1]
+    places = np.full(source.shape[0], -1, np.intp)
+    places[order] = np.repeat(np.arange(len(counts)), counts)
+    ends = np.cumsum(counts)
+    first, last = order[ends - counts], order[ends - 1]
+    held = _Held(_most_open(first, last), lattice.dim, counts)
+    start = 0
+    for rows in lattice.blocks(source, _READ_ROWS):
+        stop = start + len(rows)
+        here, sums = _sums(rows, places[start:stop], held.dtype)
+        begun, unfinished = first[here] < start, last[here] >= stop
+        sums[begun] += held.taken(here[begun])
+        held.keep(here[unfinished], sums[unfinished])
+        alone = counts[here] == 1
+        out[here[alone]] = sums[alone]
+        done = ~(unfinished | alone)
+        out[here[done]] = _shrunk(lattice, sums[done])
+        start = stop
     return out
 
 
-def _shrunk(lattice: Lattice, sums: Int64) -> Int8:
+def _most_open(first: Int64, last: Int64) -> int:
+    """Return the largest number of sums that have begun and not ended at a time, from their first and last records."""
+    several = first < last
+    begun, ended = np.sort(first[several]), np.sort(last[several])
+    still = np.arange(1, len(begun) + 1) - np.searchsorted(ended, begun)
+    return int(still.max(initial=0))
+
+
+def _sums(rows: Int8, places: Codes, dtype: np.dtype[Any]) -> tuple[Codes, Integers]:
+    """Return the places that occur among these rows, and the sum of the rows of each."""
+    counted = np.flatnonzero(places >= 0)
+    order = counted[np.argsort(places[counted], kind="stable")]
+    first = np.flatnonzero(np.diff(places[order], prepend=-1))
+    return places[order[first]], np.add.reduceat(rows[order], first, axis=0, dtype=dtype)
+
+
+class _Held:
+    """Sums that have begun and not ended, in the smallest integers that hold the longest."""
+
+    def __init__(self, most: int, dim: int, counts: Int64) -> None:
+        self._sums = np.empty((most, dim), np.min_scalar_type(-LARGEST * int(counts.max(initial=1))))
+        self.dtype = np.promote_types(self._sums.dtype, np.int32)  # also holds the sum of a block
+        self._slots = np.empty(len(counts), np.intp)
+        self._free, self._n_free = np.arange(most), most
+
+    def taken(self, places: Codes) -> Integers:
+        """Return sums, whose room is free then."""
+        slots = self._slots[places]
+        self._free[self._n_free : self._n_free + len(slots)] = slots
+        self._n_free += len(slots)
+        return self._sums[slots]
+
+    def keep(self, places: Codes, sums: Integers) -> None:
+        """Keep sums of other places."""
+        self._n_free -= len(places)
+        slots = self._free[self._n_free : self._n_free + len(places)]
+        self._slots[places] = slots
+        self._sums[slots] = sums
+
+
+def _shrunk(lattice: Lattice, sums: Integers) -> Int8:
     """Return sums that are lattice rows as they are, and the lattice rows of the directions of all others."""
     out = np.clip(sums, -LARGEST, LARGEST).astype(np.int8)
     long = (lattice.transform(out) != sums).any(axis=1)

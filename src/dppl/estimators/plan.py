@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +13,13 @@ from numpy.typing import NDArray
 from dppl.errors import ParameterError
 from dppl.estimators.persons import of_persons
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import columns_of, depends_on_company
+from dppl.estimators.reading import check_lattice, columns_of, depends_on_company
 from dppl.lattice import Lattice
 from dppl.privacy import Guarantee
+from dppl.privacy.group import release_of_several
+
+if TYPE_CHECKING:
+    from dppl.estimators.base import EmbeddingClassifier
 
 _COLUMNS = "the names of columns that the model keeps, as they were typed"
 _ROWS_MIX = "rounding by which an embedding may depend on the records embedded beside it"
@@ -43,22 +48,41 @@ class Plan:
         The public rows, and the public examples of the classes.
     guarantee : Guarantee
         What `fit` will guarantee, and what it costs; without what a table of private embeddings says of itself.
+    max_classes_per_person : int, default=None
+        In how many classes a person counts; None as `EmbeddingClassifier.fit` says. With more than one, the guarantee
+        holds only with ids of persons.
     """
 
-    estimator: type
+    estimator: type[EmbeddingClassifier]
     parameters: Mapping[str, Any]
     classes: NDArray[Any]
     lattice: Lattice
     mechanism: Any
     public: PublicData
     guarantee: Guarantee
+    max_classes_per_person: int | None = None
+
+    def of_several_rows(self, model: EmbeddingClassifier, n_rows: int) -> Plan:
+        """Return the plan of a model for persons of so many rows, each of another class, from that for single rows."""
+        apart = model._CLASSES_APART
+        releases = tuple(release_of_several(one, n_rows, apart=apart) for one in self.guarantee.releases)
+        guarantee = replace(self.guarantee, budget=model.resolved_budget, releases=releases)
+        return replace(self, parameters=deepcopy(model.get_params(deep=False)), guarantee=guarantee)
 
     def guarantee_on(self, X: Any, groups: Any = None) -> Guarantee:
         """Return the guarantee for such private rows: with what a table says of how its rows were made.
 
         With ids of persons (`groups`), which are not looked into, it is for a person and not for a record.
+
+        Raises
+        ------
+        InputError
+            If they are rows of another lattice than the fit maps rows to.
         """
-        guarantee = self.guarantee if groups is None else of_persons(self.guarantee)
+        check_lattice(X, self.lattice if self.estimator._READS_LATTICE_ROWS else None, "X")
+        guarantee = self.guarantee
+        if groups is not None:
+            guarantee = of_persons(guarantee, self.max_classes_per_person, whole=self.estimator._WHOLE_PERSONS)
         if columns_of(X):
             guarantee = replace(guarantee, public_inputs=(*guarantee.public_inputs, _COLUMNS))
         if depends_on_company(X):

@@ -17,6 +17,7 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.utils.validation import check_is_fitted
 
 from dppl import _validate
+from dppl._progress import shown_by
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.estimators import persons, reading
 from dppl.estimators.base import EmbeddingClassifier, as_json, charged
@@ -140,8 +141,8 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X, y, X_public, X_examples, y_examples, ledger, partition, groups
-            As in the estimator's own `fit`. With `groups` a person is in one part of the data as a whole, and scores
-            count persons. The ledger needs an account in approximate DP with ``accounting="renyi"``.
+            As in the estimator's own `fit`. With `groups` a person counts in one class and is in one part of the data,
+            and scores count persons. The ledger needs an account in approximate DP with ``accounting="renyi"``.
 
         Returns
         -------
@@ -175,9 +176,12 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         data = public.checked(rows.shape[1], classes)
         models = (self._candidate(candidate, rho, source) for candidate in candidates)
         plans = [model._planned(classes, data, rows.shape[1]) for model in models]
-        guarantee = self._guarantee([plan.guarantee_on(X, groups) for plan in plans], budget, rho, scores, source)
+        # With ids, a person is reduced to a record before anything else.
+        inner = [replace(plan, max_classes_per_person=1).guarantee_on(X, groups) for plan in plans]
+        guarantee = self._guarantee(inner, budget, rho, scores, source)
         charge = self._charge(guarantee, ledger, partition, candidates)
-        with charged(charge):
+        # The number of runs is secret, so nobody is told when one of them ends.
+        with charged(charge), shown_by(None):
             # From here on private rows are read.
             unknown, adjacency = self.estimator.unknown_labels, self.estimator.adjacency
             codes = reading.codes_of_records(rows, labels, classes, unknown, adjacency)

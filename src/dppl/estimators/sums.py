@@ -43,7 +43,17 @@ from dppl.engines import Engine
 from dppl.errors import InputError
 from dppl.estimators import reading
 from dppl.estimators.reading import Codes
-from dppl.lattice import Lattice, RowSource, SoftmaxGradient, class_sums, gradient_blocks, sum_blocks, sums_and_grams
+from dppl.estimators.whole_persons import WholePersons
+from dppl.lattice import (
+    Lattice,
+    RowSource,
+    SoftmaxGradient,
+    class_sums,
+    gradient_blocks,
+    sum_blocks,
+    sums_and_grams,
+    weighted_sum,
+)
 
 __all__ = [
     "HeldRecords",
@@ -56,6 +66,7 @@ __all__ = [
     "first_ranks",
     "gradients",
     "totals_and_grams",
+    "weighted_total",
 ]
 
 Float = NDArray[np.float64]
@@ -111,11 +122,15 @@ class HeldRecords:
     rows : array, memory map, tensor or table of shape (n, d)
     codes : ndarray of shape (n,), intp
         Class of each record; -1 leaves it out.
+    persons : WholePersons, default=None
+        Whose they are, where persons enter with all of their records.
     """
 
     rows: RowSource
     codes: Codes
+    persons: WholePersons | None = None
     _blocks: list[tuple[Lattice, Iterable[Any]]] = field(default_factory=list, init=False, repr=False)
+    _weights: list[Int64 | None] = field(default_factory=list, init=False, repr=False)
 
     def total(
         self, function: Callable[Concatenate[HeldRecords, P], Sums], /, *args: P.args, **kwargs: P.kwargs
@@ -132,7 +147,15 @@ class HeldRecords:
         """Return lattice rows in blocks that can be gone through again and again; those of one lattice are kept."""
         if not self._blocks or not _same_map(self._blocks[0][0], lattice):
             self._blocks[:] = [(lattice, gradient_blocks(lattice, self.rows))]
+            self._weights.clear()
         return self._blocks[0][1]
+
+    def weights(self, lattice: Lattice) -> Int64 | None:
+        """Return what each record weighs in gradients, None for all alike; kept as the rows of `again` are."""
+        blocks = self.again(lattice)
+        if not self._weights:
+            self._weights.append(None if self.persons is None else self.persons.gradient_weights(blocks, lattice))
+        return self._weights[0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -217,14 +240,14 @@ def _read(part: Part, *, classes: NDArray[Any], unknown_labels: str, adjacency: 
 
 
 def class_sizes(records: HeldRecords, n_classes: int) -> tuple[Int64]:
-    """Return the number of records of each class, shape (n_classes,).
+    """Return the number of records, or persons, of each class, shape (n_classes,).
 
     Parameters
     ----------
     records : HeldRecords
     n_classes : int
     """
-    codes = records.codes
+    codes = records.codes if records.persons is None else records.persons.classes()
     return (np.bincount(codes[codes >= 0], minlength=n_classes).astype(np.int64),)
 
 
@@ -238,6 +261,21 @@ def class_totals(records: HeldRecords, lattice: Lattice, n_classes: int) -> tupl
     n_classes : int
     """
     return (class_sums(sum_blocks(lattice, records.rows), records.codes, n_classes, lattice.dim),)
+
+
+def weighted_total(records: HeldRecords, lattice: Lattice, weights: Int64) -> tuple[Int64]:
+    """Return the sum of lattice rows times the weight of their class, shape (dim,); a person weighs what one row does.
+
+    Parameters
+    ----------
+    records : HeldRecords
+    lattice : Lattice
+    weights : ndarray of shape (n_classes,), int64
+        From 0 to 2³³.
+    """
+    if records.persons is None:
+        return (weights @ class_totals(records, lattice, len(weights))[0],)
+    return (weighted_sum(sum_blocks(lattice, records.rows), records.persons.shares(weights), lattice.dim),)
 
 
 def totals_and_grams(
@@ -269,11 +307,12 @@ def gradients(
     offsets : ndarray of shape (n_classes,), default=None
     clip : float, default=1.0
     """
-    return (gradient.sum(records.again(gradient.lattice), records.codes, weights, offsets, clip=clip),)
+    blocks, of_records = records.again(gradient.lattice), records.weights(gradient.lattice)
+    return (gradient.sum(blocks, records.codes, weights, offsets, clip=clip, of_records=of_records),)
 
 
 def first_ranks(records: HeldRecords, gradient: SoftmaxGradient, weights: Float, offsets: Float) -> tuple[Int64]:
-    """Return the number of records whose own class has the largest logit, shape (1,).
+    """Return the number of records, or persons, whose own class has the largest logit, shape (1,).
 
     Parameters
     ----------
@@ -282,7 +321,8 @@ def first_ranks(records: HeldRecords, gradient: SoftmaxGradient, weights: Float,
     weights : ndarray of shape (n_classes, dim)
     offsets : ndarray of shape (n_classes,)
     """
-    return (np.array([gradient.hits(records.again(gradient.lattice), records.codes, weights, offsets)], np.int64),)
+    right = gradient.hits(records.again(gradient.lattice), records.codes, weights, offsets)
+    return (np.array([right.sum() if records.persons is None else records.persons.right(right)], np.int64),)
 
 
 def refuse_labels(y: Any) -> None:

@@ -59,6 +59,30 @@ def class_sums(blocks: Iterable[Int8], codes: Codes, n_classes: int, dim: int) -
     return sums
 
 
+def weighted_sum(blocks: Iterable[Int8], weights: Int64, dim: int) -> Int64:
+    """Add rows times weights, exactly.
+
+    Parameters
+    ----------
+    blocks : iterable of ndarray of shape (at most 4096, dim), int8
+        Lattice rows in the order of `weights`.
+    weights : ndarray of shape (n,), int64
+        From 0 to 2³³.
+    dim : int
+
+    Returns
+    -------
+    ndarray of shape (dim,), int64
+    """
+    total = np.zeros(dim, np.int64)
+    start = 0
+    for block in blocks:
+        # Integers below 2⁵³: exact in any order.
+        total += (weights[start : start + len(block)].astype(np.float64) @ block.astype(np.float64)).astype(np.int64)
+        start += len(block)
+    return total
+
+
 def sum_blocks(lattice: Lattice, source: RowSource) -> Iterator[Int8]:
     """Yield lattice rows in blocks that `class_sums` adds exactly.
 
@@ -120,15 +144,40 @@ def utilities(
         The only memory that grows with m; callers with many classes ask for a few at a time.
     """
     out = np.zeros((len(private), n_public), np.int64)
-    rows, ends = np.concatenate(private), np.cumsum([len(part) for part in private])
-    kind = _LinearScore if clip.touches_nothing(lattice) else _ClippedScore
-    score = kind(rows, ends, lattice, clip)
+    rows, sizes = np.concatenate(private), [len(part) for part in private]
 
-    def fill(start: int, block: Int8) -> None:
-        out[:, start : start + len(block)] = score(block)
+    def keep(start: int, block: Int8, few: Int64) -> None:
+        out[:, start : start + len(block)] = few
 
-    _for_each_block(fill, public)
+    each_utilities(rows, sizes, public, lattice, clip, keep)
     return out
+
+
+def each_utilities(
+    private: Int8,
+    sizes: Sequence[int],
+    public: Iterable[Int8],
+    lattice: Lattice,
+    clip: SimilarityClip,
+    visit: Callable[[int, Int8, Int64], None],
+) -> None:
+    """Compute `utilities` without holding them: pass those of each block to `visit`.
+
+    Parameters
+    ----------
+    private : ndarray of shape (n, dim), int8
+        Lattice rows, those of one class after those of another.
+    sizes : sequence of int
+        Number of rows of each class.
+    public, lattice, clip
+        As in `utilities`.
+    visit : callable
+        Gets the position of a block's first row, the block, and its utilities, of shape (n_classes, rows) and int64.
+        Called by several threads at once, in no particular order.
+    """
+    kind = _LinearScore if clip.touches_nothing(lattice) else _ClippedScore
+    score = kind(private, np.cumsum(sizes), lattice, clip)
+    _for_each_block(lambda start, block: visit(start, block, score(block)), public)
 
 
 class _ClippedScore:

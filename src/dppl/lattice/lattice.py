@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from fractions import Fraction
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -177,6 +179,12 @@ class Lattice:
         """Return the parameters but `center`, JSON-ready."""
         return {"n_features": self.n_features, "pool": self.pool, "rotation": self.rotation}
 
+    def name(self) -> str:
+        """Return a text that two lattices share if they map every row alike; of `center` it holds the SHA-256."""
+        digest = None if self.center is None else sha256(self.center.tobytes()).hexdigest()
+        described = {**self.to_dict(), "center": digest, "dim": self.dim, "squared_norm": str(self.squared_norm)}
+        return json.dumps(described, sort_keys=True)
+
     @property
     def _step(self) -> int:
         return max(1, _BLOCK_NUMBERS // self.n_features)
@@ -191,14 +199,25 @@ class Lattice:
         return rows
 
     def _quantise(self, rows: NDArray[Any]) -> Int8:
+        if rows.dtype == np.int8 and self.is_plain:
+            return self._bounded(rows)
         # A fixed memory layout: sums over a row then add in the same order whatever array the row was cut from.
         block = _as_float64(rows)
         with np.errstate(all="ignore"):  # what underflows tells of a private row
-            steps = block
-            if rows.dtype != np.int8 or not self.is_plain:
-                steps = self._map(block)
-                steps *= self.scale
+            steps = self._map(block)
+            steps *= self.scale
             return round_within(steps, self.squared_norm, LARGEST).astype(np.int8)
+
+    def _bounded(self, rows: Int8) -> Int8:
+        """Enforce the bound on rows that are said to be of this lattice. Those that keep it stay as they are."""
+        numerator, denominator = self.squared_norm.numerator, self.squared_norm.denominator
+        squares = np.multiply(rows, rows, dtype=np.int16).sum(axis=1, dtype=np.int64)  # 16 bits hold that of -128 too
+        wrong = (denominator * squares > numerator) | (rows.min(axis=1) < -LARGEST)
+        if not wrong.any():
+            return rows
+        bounded = rows.copy()
+        bounded[wrong] = round_within(_as_float64(rows[wrong]), self.squared_norm, LARGEST).astype(np.int8)
+        return bounded
 
     def _map(self, block: Float) -> Float:
         u = _unit(block)

@@ -47,6 +47,8 @@ _KEPT_BYTES = 1 << 30
 # Steps of the residual grid per unit of the clipping norm. Coarser grids would lose the many small probabilities of
 # other classes, which together are as large as the residuals of a class's own records.
 RESOLUTION = 2**20
+# Steps of the grid of the weights of single records, per unit.
+WEIGHT_STEPS = 2**20
 # Rounding in float32 lengthens a residual by less than this share; the check in integers does not rely on it.
 _CAUTION = 2.0**-16
 # Beyond, logits could leave the range of float32.
@@ -110,7 +112,14 @@ class SoftmaxGradient:
         return RESOLUTION * self.lattice.scale
 
     def sum(
-        self, blocks: Iterable[Int8], codes: Codes, weights: Float, offsets: Float | None = None, *, clip: float = 1.0
+        self,
+        blocks: Iterable[Int8],
+        codes: Codes,
+        weights: Float,
+        offsets: Float | None = None,
+        *,
+        clip: float = 1.0,
+        of_records: Int64 | None = None,
     ) -> Int64:
         """Return the sum of all records' matrices.
 
@@ -127,6 +136,9 @@ class SoftmaxGradient:
             Added to the logits of every record. None is zeros.
         clip : float, default=1.0
             Longest residual that keeps its length in relation to others. No residual is longer than √2.
+        of_records : ndarray of shape (n,), int64, default=None
+            What each record weighs, from 0 to `WEIGHT_STEPS`, which is what it weighs without. Their clipped residuals
+            are shortened so far.
 
         Returns
         -------
@@ -138,7 +150,7 @@ class SoftmaxGradient:
         ParameterError
             If weights or offsets are not finite, or beyond 2⁹⁰, or clip is not between 2⁻²⁰ and 2²⁰.
         """
-        return self.sum_and_count(blocks, codes, weights, offsets, clip=clip)[0]
+        return self.sum_and_count(blocks, codes, weights, offsets, clip=clip, of_records=of_records)[0]
 
     def sum_and_count(
         self,
@@ -149,6 +161,7 @@ class SoftmaxGradient:
         *,
         clip: float = 1.0,
         threshold: float = math.inf,
+        of_records: Int64 | None = None,
     ) -> tuple[Int64, int]:
         r"""Return the sum, and the number of records whose residual is longer than `threshold`.
 
@@ -156,7 +169,7 @@ class SoftmaxGradient:
 
         Parameters
         ----------
-        blocks, codes, weights, offsets, clip
+        blocks, codes, weights, offsets, clip, of_records
             As in `sum`.
         threshold : float, default=inf
             A length before clipping.
@@ -174,6 +187,10 @@ class SoftmaxGradient:
             part = codes[start : start + len(block)]
             residuals, norms = _residuals(layer.logits(block), part)
             steps = _on_grid(residuals, norms, clip)
+            if of_records is not None:
+                # Products below 2⁵³ are exact, and cutting them off lengthens nothing.
+                steps *= beside(of_records[start : start + len(block)].astype(np.float64), steps) / WEIGHT_STEPS
+                steps = xp.trunc(steps)
             exact = as_numpy(steps @ xp.asarray(block, dtype=xp.float64)).astype(np.int64)
             count = int(xp.count_nonzero(norms > np.float32(threshold)))
             with lock:  # integers: which block comes first does not show
@@ -185,33 +202,33 @@ class SoftmaxGradient:
         _for_each_block(add, blocks)
         return total, longer
 
-    def hits(self, blocks: Iterable[Int8], codes: Codes, weights: Float, offsets: Float | None = None) -> int:
-        """Return the number of records whose own class has the largest logit, or shares it.
-
-        One record changes it by at most 1, because logits of a row do not depend on the rows beside it.
+    def hits(
+        self, blocks: Iterable[Int8], codes: Codes, weights: Float, offsets: Float | None = None
+    ) -> NDArray[np.bool_]:
+        """Return whose own class has the largest logit, or shares it, which no row beside a record has a part in.
 
         Parameters
         ----------
         blocks, codes, weights, offsets
             As in `sum`.
+
+        Returns
+        -------
+        ndarray of shape (n,), bool
         """
         layer = _IntegerLayer(weights, offsets, self.lattice)
-        right = 0
-        lock = Lock()
+        right = np.zeros(len(codes), bool)
 
-        def add(start: int, block: Any) -> None:
-            nonlocal right
+        def tell(start: int, block: Any) -> None:
             xp = namespace(block)
             part = codes[start : start + len(block)]
             known = np.flatnonzero(part >= 0)
             logits = layer.logits(block)
             kept = beside(known, logits)
             own = logits[beside(part[known], logits), kept]
-            count = int(xp.count_nonzero(own >= xp.amax(logits, axis=0)[kept]))
-            with lock:
-                right += count
+            right[start + known] = as_numpy(own >= xp.amax(logits, axis=0)[kept])
 
-        _for_each_block(add, blocks)
+        _for_each_block(tell, blocks)
         return right
 
 

@@ -114,6 +114,7 @@ class MeanPrototypes(EmbeddingClassifier):
 
     prototypes_: NDArray[np.float64]
     _RELEASED = "prototypes_"
+    _CLASSES_APART = True
 
     def __init__(
         self,

@@ -10,15 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dppl._progress import steps
 from dppl.errors import BudgetError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, release_size
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import UnknownLabels
-from dppl.estimators.sums import Records, class_sizes, class_totals, first_ranks, gradients
-from dppl.lattice import Lattice, SoftmaxGradient
+from dppl.estimators.reading import Codes, UnknownLabels
+from dppl.estimators.sums import HeldRecords, Records, class_sizes, first_ranks, gradients, weighted_total
+from dppl.estimators.whole_persons import WholePersons
+from dppl.lattice import Lattice, RowSource, SoftmaxGradient
 from dppl.mechanisms import Randomness, RoundedGaussian
 from dppl.privacy import Budget, PureDP, Release
 from dppl.privacy.composition import split
@@ -132,6 +134,8 @@ class SoftmaxPrototypes(EmbeddingClassifier):
     prototypes_: NDArray[np.float32]
     _RELEASED = "coef_"
     _STARTS_FROM_EXAMPLES = True
+    _READS_LATTICE_ROWS = False  # it centres and rotates
+    _WHOLE_PERSONS = True
     adjacency = "add-remove"
     pool, center, rotation = 1, None, None
 
@@ -201,6 +205,10 @@ class SoftmaxPrototypes(EmbeddingClassifier):
     def _sums_alone(self) -> bool:
         return True
 
+    def _release_persons(self, plan: Plan, rows: RowSource, codes: Codes, numbers: Codes, source: Randomness) -> None:
+        persons = WholePersons.of(codes, numbers, len(plan.classes), plan.max_classes_per_person)
+        self._release_sums(plan, HeldRecords(rows, persons.codes, persons), source)
+
     def _release_sums(self, plan: Plan, records: Records, source: Randomness) -> None:
         mechanism = plan.mechanism
         if isinstance(mechanism, Frame):
@@ -222,7 +230,7 @@ class SoftmaxPrototypes(EmbeddingClassifier):
             (exact_hits,) = records.total(first_ranks, gradient, examples.coef @ basis.T, examples.offsets)
             hits = mechanism.hits.release(exact_hits, source)
             ascent = GuidedAscent(sizes, frame.spectrum, noise_std, examples, float(hits[0]), mechanism.hits.noise_std)
-        for _ in range(STEPS):
+        for _ in steps(STEPS):
             (exact,) = records.total(gradients, gradient, ascent.weights @ basis.T, offsets, CLIP)
             ascent.move(mechanism.gradients.release(exact, source) / unit @ basis)
         self._set_model(ascent.weights @ frame.axes.T, frame.axes @ center)
@@ -240,8 +248,7 @@ class SoftmaxPrototypes(EmbeddingClassifier):
         unit = _WEIGHT_STEPS * lattice.scale
         noise_std = mechanism.mean.noise_std / unit
         weights = integer_weights(sizes.mean_weights(noise_std * math.sqrt(lattice.dim)))
-        (totals,) = records.total(class_totals, lattice, len(weights))
-        exact = weights @ totals
+        (exact,) = records.total(weighted_total, lattice, weights)
         noisy = mechanism.mean.release(exact, source) / unit @ frame.basis
         weight = sizes.total * float(sizes.shares @ weights) / _WEIGHT_STEPS
         return shrunken_mean(noisy, weight, frame.center, noise_std)

@@ -22,7 +22,7 @@ from dppl.encoders.fixed import for_prediction
 from dppl.encoders.load import Device, Precision, refuse_code
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
-from dppl.estimators.persons import checked_ids
+from dppl.estimators.persons import ids_of_fit
 from dppl.estimators.public_data import refuse_private_as_public
 from dppl.estimators.reading import UNUSABLE, Unusable, as_labels, refuse_unusable
 from dppl.estimators.registry import BY_METHOD, Method, method_for
@@ -141,6 +141,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ledger: Ledger | None = None,
         partition: str | None = None,
         groups: Any = None,
+        max_classes_per_person: int | None = None,
     ) -> Self:
         """Embed the items and release a classifier of their classes.
 
@@ -153,7 +154,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X_public : sequence of items, default=None
             Public items of the same kind. One that cannot be used stays as a zero row, so that `public_indices_` of a
             model that selects rows counts along these items.
-        ledger, partition, groups
+        ledger, partition, groups, max_classes_per_person
             As in `SoftmaxPrototypes.fit`.
 
         Returns
@@ -178,8 +179,7 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             examples = names_by_default(model, encoder)
         check_items(encoder.modality, X, "X")
         labels = as_labels(y, np.empty((len(X), 0)))
-        if groups is not None:
-            groups = checked_ids(groups, np.empty((len(X), 0)))
+        groups = ids_of_fit(groups, np.empty((len(X), 0)), max_classes_per_person)
         X_public = whole_public_rows(X_public)
         refuse_private_as_public(X, X_public)
         refuse_private_as_public(X, self.descriptions, "descriptions")
@@ -190,8 +190,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         def example_rows() -> EmbeddingTable | None:
             return None if examples is None else embed_examples(examples, encoder, rows=workflow.ROWS)
 
-        def private_rows() -> tuple[EmbeddingTable, Any]:
-            return embed_items(encoder, X, "X", rows=workflow.ROWS), labels
+        def private_rows() -> tuple[EmbeddingTable, Any, Any]:
+            return embed_items(encoder, X, "X", rows=workflow.ROWS), labels, groups
 
         workflow.fit(
             model,
@@ -201,7 +201,8 @@ class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             examples=example_rows,
             ledger=ledger,
             partition=partition,
-            groups=groups,
+            of_persons=groups is not None,
+            max_classes_per_person=max_classes_per_person,
         )
         self.model_ = model
         if ledger is None and not inside_splitter():  # where the estimator has counted

@@ -9,18 +9,19 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
 from dppl._files import write_atomically
-from dppl.data import EmbeddingTable, read_table
-from dppl.embedding import Columns, OtherOptions, Source, SourceChanged, embed
+from dppl.data import EmbeddingTable, read_ids, read_table
+from dppl.embedding import PERSON, Columns, OtherOptions, Source, SourceChanged, embed
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, PublicRows
+from dppl.estimators.persons import ids_of_fit
 from dppl.estimators.reading import COLUMNS
 from dppl.training.descriptions import embed_examples
 
@@ -46,12 +47,13 @@ def fit(
     estimator: EmbeddingClassifier,
     dimension: int,
     public: Callable[[], Any],
-    private: Callable[[], tuple[EmbeddingTable, Any]],
+    private: Callable[[], tuple[EmbeddingTable, Any, Any]],
     *,
     examples: Callable[[], EmbeddingTable | None] = lambda: None,
     ledger: Ledger | None = None,
     partition: str | None = None,
-    groups: Any = None,
+    of_persons: bool = False,
+    max_classes_per_person: int | None = None,
     watch: Watch = _unwatched,
 ) -> None:
     """Fit an estimator on embeddings that are made when their turn comes.
@@ -65,11 +67,13 @@ def fit(
     dimension : int
         Width of the embeddings.
     public, private : callable
-        Return the public rows or None, and the private rows with their labels.
+        Return the public rows or None, and the private rows with their labels and, `of_persons`, ids of persons.
     examples : callable
         Returns the embeddings of public examples of the classes with their labels, or None.
-    ledger, partition, groups
+    ledger, partition, max_classes_per_person
         As in `EmbeddingClassifier.fit`.
+    of_persons : bool, default=False
+        Whether persons are protected with all of their records.
     watch : callable
         Opened with None while the estimator is fitted.
     """
@@ -81,17 +85,26 @@ def fit(
     given = {name: PublicRows(value) for name, value in given.items() if value is not None}
     plan = None
     if estimator.classes is not None:
-        plan, given = estimator.plan(dimension, **given), {}
-        promised = plan.guarantee_on(None, groups)
+        plan, given = estimator.plan(dimension, **given, max_classes_per_person=max_classes_per_person), {}
+        promised = plan.guarantee_on(None, () if of_persons else None)
         if ledger is not None and promised.releases:
             ledger.check(promised, partition=partition)
     if described is not None and plan is not None and not plan.guarantee.releases:
         rows, labels = EmbeddingTable.of(np.empty((0, dimension)), metadata=described.metadata), np.empty(0, np.int64)
-        groups = None if groups is None else np.empty(0, np.int64)
+        groups = np.empty(0, np.int64) if of_persons else None
     else:
-        rows, labels = private()
+        rows, labels, groups = private()
     with watch(None):
-        estimator.fit(rows, labels, **given, plan=plan, ledger=ledger, partition=partition, groups=groups)
+        estimator.fit(
+            rows,
+            labels,
+            **given,
+            plan=plan,
+            ledger=ledger,
+            partition=partition,
+            groups=groups,
+            max_classes_per_person=max_classes_per_person,
+        )
 
 
 def train(
@@ -109,6 +122,7 @@ def train(
     columns: Columns | None = None,
     ledger: Ledger | None = None,
     partition: str | None = None,
+    max_classes_per_person: int | None = None,
     watch: Watch = _unwatched,
 ) -> None:
     """Embed a labelled source, fit an estimator on it, and write the model, then the report on what was left out.
@@ -120,6 +134,7 @@ def train(
     estimator : EmbeddingClassifier
         Of adjacency add-remove, because records that cannot be used are left out.
     source : Source
+        With ids of persons (`Columns.person`) the guarantee is for a person with all of their records.
     encoder : Encoder
     out : Path
         The model file.
@@ -139,7 +154,7 @@ def train(
     columns : Columns, default=None
         Names of columns that the model is to remember for predictions. They are published with it, so only those that
         were typed: what a file calls its columns is its owner's.
-    ledger, partition
+    ledger, partition, max_classes_per_person
         As in `EmbeddingClassifier.fit`.
     watch : callable
         Opened with a source while it is embedded, and with None while the estimator is fitted.
@@ -156,20 +171,22 @@ def train(
         )
     if source.label_type is None:
         raise InputError("the records have no labels.")
+    of_persons = source.person_type is not None
+    ids_of_fit([] if of_persons else None, np.empty((0, 1)), max_classes_per_person)  # before hours of embedding
     left_out = b""
-    typed = {name: value for name, value in asdict(columns or Columns()).items() if value is not None}
+    typed = {name: value for name, value in _published(columns).items() if value is not None}
     kept = {COLUMNS: json.dumps(typed)} if typed else {}
 
     def embedded(records: Source, name: str) -> Path:
         with watch(records) as progress:
             return embed(records, encoder, folder / name, rows=ROWS, workers=workers, progress=progress).table
 
-    def private_rows() -> tuple[EmbeddingTable, Any]:
+    def private_rows() -> tuple[EmbeddingTable, Any, Any]:
         nonlocal left_out
         table = read_table(embedded(source, "private"))
         left_out = (folder / "private.report.jsonl").read_bytes()
         table.metadata.update(kept)
-        return table, table.y
+        return table, table.y, read_ids(folder / "private", PERSON) if of_persons else None
 
     def public_rows() -> EmbeddingTable | None:
         return read_table(embedded(public, "public"), y=None) if isinstance(public, Source) else public
@@ -191,10 +208,17 @@ def train(
             examples=example_rows,
             ledger=ledger,
             partition=partition,
+            of_persons=of_persons,
+            max_classes_per_person=max_classes_per_person,
             watch=watch,
         )
         save(estimator, out, overwrite=overwrite)
         write_atomically(report_of(out), left_out, overwrite=True, private=True)
+
+
+def _published(columns: Columns | None) -> dict[str, str | None]:
+    """Return the names of columns that predictions need: not that of persons, who have no place in a model."""
+    return asdict(replace(columns or Columns(), person=None))
 
 
 def report_of(model: Path) -> Path:

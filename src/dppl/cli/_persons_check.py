@@ -1,0 +1,105 @@
+"""What `dppl check --person` says of persons; for the owner's eyes only."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from dppl.estimators.persons import classes_of_persons, person_codes
+from dppl.estimators.reading import class_codes
+
+_MOST_CLASSES = 3
+
+
+def persons_report(
+    ids: NDArray[Any], labels: NDArray[Any] | None, usable: NDArray[np.bool_], classes: NDArray[Any]
+) -> dict[str, Any]:
+    """Say how many records persons have, and what a fit with ids keeps of them.
+
+    Parameters
+    ----------
+    ids, labels, usable : ndarray of shape (n_records,)
+        Whose each record is, its label (None: there are none), and whether it can be used.
+    classes : ndarray of shape (n_classes,)
+
+    Returns
+    -------
+    dict
+    """
+    persons = person_codes(ids)
+    ordered, places = np.unique(classes, return_inverse=True)  # as a fit has them, for persons of several classes
+    codes = class_codes(np.empty(len(persons), object) if labels is None else labels, ordered, "ignore")
+    counted = usable & (codes >= 0)
+    records = codes[counted], persons[counted]
+    found, kept, _ = classes_of_persons(*records, len(classes))
+    pairs = np.unique(np.stack(records), axis=1)
+    return {
+        "n": int(persons.max(initial=-1)) + 1,
+        "records_each": _distribution(np.bincount(persons)) if len(persons) else None,
+        "in_several_classes": int((np.bincount(pairs[1]) > 1).sum()),
+        "that_count": len(found),
+        "records_that_count": int(kept.sum()),
+        "records_in_classes": int(counted.sum()),
+        "class_sizes": np.bincount(found, minlength=len(classes))[places].tolist(),
+        "kept": [_kept(*records, len(classes), k) for k in range(1, min(_MOST_CLASSES, len(classes)) + 1)],
+    }
+
+
+def _distribution(records: NDArray[np.intp]) -> dict[str, float]:
+    """Return the median, the number that at most a tenth of the persons exceed, and the largest."""
+    ninety = np.quantile(records, 0.9, method="inverted_cdf")
+    return {"median": float(np.median(records)), "percentile_90": int(ninety), "largest": int(records.max())}
+
+
+def _kept(codes: NDArray[np.intp], persons: NDArray[np.intp], n_classes: int, k: int) -> dict[str, Any]:
+    """Say what up to k classes of a person keep, and what they cost: docs/guarantees.md, one row a person."""
+    _, records, _ = classes_of_persons(codes, persons, n_classes, k)
+    return {
+        "max_classes_per_person": k,
+        "records": int(records.sum()),
+        "rows": len(records),
+        "noise": {"softmax": 1.0, "class_sums": sqrt(k), "gradients_and_others": float(k)},
+    }
+
+
+def print_persons(report: dict[str, Any], screen: Console) -> None:
+    """Print a report."""
+    screen.print(f"{'persons':<15} {report['n']}; each missing id is one", soft_wrap=True)
+    each = report["records_each"]
+    if each is not None:
+        screen.print(
+            f"{'records each':<15} {each['median']:g} in the median, at most {each['percentile_90']} for 90 % of the "
+            f"persons, and {each['largest']} at most",
+            soft_wrap=True,
+        )
+    screen.print(
+        f"{'':<15} {report['in_several_classes']} have records in several classes",
+        soft_wrap=True,
+    )
+    screen.print(
+        f"{'':<15} {report['that_count']} have records that count: with --method softmax all "
+        f"{report['records_in_classes']} in classes, with others those of the commonest class, "
+        f"{report['records_that_count']}",
+        soft_wrap=True,
+    )
+    screen.print(
+        f"{'':<15} with --classes-per-person k this is kept, and the noise is so much larger:",
+        soft_wrap=True,
+    )
+    table = Table()
+    for name in ("k", "records kept", "rows", "softmax", "class sums", "others"):
+        table.add_column(name, justify="right")
+    for row in report["kept"]:
+        share = f" ({row['records'] / report['records_in_classes']:.0%})" if report["records_in_classes"] else ""
+        table.add_row(
+            str(row["max_classes_per_person"]),
+            f"{row['records']}{share}",
+            str(row["rows"]),
+            *(f"x {factor:.2f}" for factor in row["noise"].values()),
+        )
+    screen.print(table)

@@ -1,0 +1,80 @@
+"""Group privacy: what several rows of one person cost together, whatever mechanism reads them.
+
+Rows that enter releases which follow from one class each cost as releases on disjoint data that one person's rows are
+in, sqrt(k) times mu for k rows. In general they cost what k neighbour steps do, k times mu.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+from dppl.errors import BudgetError
+from dppl.privacy.accounting import cost_of_gaussian, float_below, mu_below, rho_of_bounded_range, round_up
+from dppl.privacy.budgets import ZCDP, ApproxDP, Budget, GaussianDP, PureDP, as_typed
+from dppl.privacy.guarantee import Release
+from dppl.privacy.tradeoff import selection_mu
+
+
+def budget_of_one(budget: Budget, n_rows: int, *, apart: bool, selects: bool = False) -> Budget:
+    """Return what a fit on single rows may spend, so that so many rows together cost no more than `budget`.
+
+    Parameters
+    ----------
+    budget : Budget
+        Of a person, in any notion.
+    n_rows : int
+        Rows of one person, in different classes.
+    apart : bool
+        Whether what is released of a class follows from the rows of that class alone, with noise of its own.
+    selects : bool, default=False
+        Whether all that is released are selections, whose costs add up in pure DP.
+
+    Returns
+    -------
+    Budget
+        In the notion of `budget`; of approximate DP, what it allows in Gaussian DP, or in pure DP to selections.
+
+    References
+    ----------
+    .. [1] Dong, Roth, Su (2022), arXiv:1905.02383v3, Theorem 2.14 (groups) and Corollary 3.3 (composition).
+    .. [2] Bun and Steinke (2016), arXiv:1605.02065v1, Proposition 1.9 (groups) and Lemma 1.7 (composition).
+    """
+    if budget.is_zero:
+        return budget
+    if isinstance(budget, PureDP) or (selects and isinstance(budget, ApproxDP)):
+        return PureDP(float_below(Fraction(as_typed(budget.epsilon)) / n_rows))
+    squared = n_rows if apart else n_rows**2
+    if isinstance(budget, ZCDP):
+        return ZCDP(float_below(Fraction(as_typed(budget.rho)) / squared))
+    return GaussianDP(mu_below(Fraction(budget.gaussian_allowance().mu) ** 2 / squared))
+
+
+def release_of_several(release: Release, n_rows: int, *, apart: bool) -> Release:
+    """Return the entry of a release for a person of so many rows, from that for single rows.
+
+    Parameters
+    ----------
+    release : Release
+        What it costs for single rows.
+    n_rows, apart
+        As in `budget_of_one`.
+
+    Raises
+    ------
+    BudgetError
+        If it is of anything else than Gaussian noise or selections, as sums over samples are.
+    """
+    names = set(release.cost)
+    if names == {"mu", "rho"}:
+        squared = n_rows if apart else n_rows**2
+        cost = cost_of_gaussian(squared * Fraction(release.cost["mu"]) ** 2)
+        return replace(release, sensitivity=math.sqrt(squared) * release.sensitivity, cost=cost)
+    if names != {"epsilon", "mu", "rho"}:
+        raise BudgetError(f"costs of {release.mechanism} to several rows together are not known.")
+    # Selections for several classes, or several steps of one selection: the ranges add up.
+    whole = n_rows * Fraction(release.cost["epsilon"])
+    epsilon = round_up(float(whole), lambda value: value >= whole)
+    cost = {"epsilon": epsilon, "mu": selection_mu(epsilon), "rho": rho_of_bounded_range(epsilon)}
+    return replace(release, cost=cost)

@@ -1,0 +1,153 @@
+"""Weights by which all records of a person move a sum no further than one record does."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dppl.estimators import whole_persons
+from dppl.estimators.whole_persons import WholePersons
+from dppl.lattice import Lattice, SoftmaxGradient
+from dppl.lattice.residuals import RESOLUTION, WEIGHT_STEPS
+
+DIM = 8
+LATTICE = Lattice(DIM)
+
+
+@st.composite
+def records(draw):
+    """Lattice rows, classes and persons; the rows of a person are alike, opposite, or in any direction."""
+    n, n_persons = draw(st.integers(1, 40)), draw(st.integers(1, 6))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    numbers = rng.integers(n_persons, size=n)
+    X = draw(st.sampled_from([0.0, 0.3, 3.0])) * rng.normal(size=(n, DIM)) + rng.normal(size=(n_persons, DIM))[numbers]
+    X *= rng.choice([-1, 1], size=(n, 1))
+    return LATTICE.transform(X), rng.integers(-1, 3, size=n), numbers, rng
+
+
+def weights_of(rows, codes, numbers, size=7):
+    blocks = [rows[start : start + size] for start in range(0, len(rows), size)]
+    return WholePersons(codes, numbers, 3).gradient_weights(blocks, LATTICE)
+
+
+@given(records())
+@settings(max_examples=200)
+def test_no_residuals_make_a_person_longer_than_a_record(case):
+    """The worst residuals of these weights are along the first singular vector; and any others are shorter."""
+    rows, codes, numbers, rng = case
+    weights = weights_of(rows, codes, numbers)
+    assert (weights[codes < 0] == 0).all()
+    for person in np.unique(numbers[codes >= 0]):
+        own = (numbers == person) & (codes >= 0)
+        Q, share = rows[own].astype(float), weights[own] / WEIGHT_STEPS
+        assert (share == share[0]).all()
+        longest = float(LATTICE.squared_norm) ** 0.5
+        worst = share[0] * np.sqrt(len(Q)) * np.linalg.norm(Q, 2)
+        assert worst <= longest * (1 + 1e-12)  # rounding of the singular value
+        one = rng.normal(size=(3, own.sum()))
+        one /= np.linalg.norm(one, axis=0)
+        assert np.linalg.norm((one * share) @ Q) <= longest * (1 + 1e-12)
+        assert weights[own][0] >= WEIGHT_STEPS // len(Q)
+        # No more caution than the trace of the fourth power takes: at most the fourth root of the number of records.
+        assert worst * len(Q) ** 0.25 >= min(longest, share[0] * len(Q) ** 0.75 * np.linalg.norm(Q, 2)) * 0.999
+
+
+@given(records())
+@settings(max_examples=100)
+def test_a_weight_depends_on_the_records_of_one_person_in_any_order(case):
+    rows, codes, numbers, rng = case
+    whole = weights_of(rows, codes, numbers)
+    order = rng.permutation(len(rows))
+    assert (weights_of(rows[order], codes[order], numbers[order], size=3) == whole[order]).all()
+    for person in np.unique(numbers):
+        own = numbers == person
+        alone = weights_of(rows[own], codes[own], np.zeros(own.sum(), np.intp), size=5)
+        assert (alone == whole[own]).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("alike", 1 / 4), ("orthogonal", 1 / np.sqrt(8)), ("one", 1), ("zero", 1)]
+)
+def test_known_weights(kind, expected):
+    Q = {
+        "alike": np.tile(np.eye(DIM)[:1], (4, 1)),
+        "orthogonal": np.eye(DIM)[:4],
+        "one": np.eye(DIM)[:1],
+        "zero": np.zeros((4, DIM)),
+    }[kind]
+    rows, none = LATTICE.transform(Q), np.zeros(len(Q), np.intp)
+    # In sums of the squares of four orthogonal rows' products there are four; rows are a little shorter than s.
+    shorter = min(np.linalg.norm(rows[0].astype(float)) / float(LATTICE.squared_norm) ** 0.5 or 1, 1)
+    assert weights_of(rows, none, none) / WEIGHT_STEPS == pytest.approx(min(expected / shorter, 1), abs=2e-6)
+
+
+def test_persons_of_very_many_records_have_equal_shares(monkeypatch):
+    rows = LATTICE.transform(np.random.default_rng(0).normal(size=(50, DIM)))
+    zeros = np.zeros(50, np.intp)
+    several = weights_of(rows, zeros, zeros)
+    monkeypatch.setattr(whole_persons, "_LARGEST_TRACE", 49 * float(LATTICE.squared_norm))
+    assert (weights_of(rows, zeros, zeros) == WEIGHT_STEPS // 50).all()
+    assert (several > WEIGHT_STEPS // 50).all()
+
+
+@given(records(), st.integers(0, 3 * 2**16))
+@settings(max_examples=100)
+def test_shares_of_a_person_add_up_to_the_weight_of_a_class_at_most(case, largest):
+    _, codes, numbers, rng = case
+    of_classes = rng.integers(0, largest + 1, size=3)
+    shares = WholePersons(codes, numbers, 3).shares(of_classes)
+    assert (shares >= 0).all()
+    assert np.bincount(numbers, shares).max() <= of_classes.max()
+    alone = np.bincount(numbers, codes >= 0)[numbers] == 1
+    assert (shares == of_classes[codes])[alone & (codes >= 0)].all()
+
+
+@given(records(), st.integers(0, 2**32 - 1))
+@settings(max_examples=100)
+def test_persons_are_right_by_at_least_half_of_their_records(case, seed):
+    _, codes, numbers, _ = case
+    records_right = np.random.default_rng(seed).random(len(codes)) < 0.5
+    expected = 0
+    for person in np.unique(numbers):
+        own = (numbers == person) & (codes >= 0)
+        expected += bool(own.any() and records_right[own].mean() >= 0.5)
+    assert WholePersons(codes, numbers, 3).right(records_right) == expected
+
+
+@given(records(), st.integers(1, 3))
+@settings(max_examples=100)
+def test_the_classes_of_most_records_are_kept(case, k):
+    _, codes, numbers, _ = case
+    kept = WholePersons.of(codes, numbers, 3, k).codes
+    assert ((kept == codes) | (kept == -1)).all()
+    for person in np.unique(numbers):
+        own = numbers == person
+        sizes = np.bincount(codes[own & (codes >= 0)], minlength=3)
+        best = sorted(np.flatnonzero(sizes).tolist(), key=lambda code: (-sizes[code], code))[:k]
+        assert sorted(set(kept[own]) - {-1}) == sorted(best)
+        assert (kept[own] >= 0).sum() == sizes[best].sum()
+
+
+@given(records(), st.sampled_from([2.0**-3, 0.5, 1.0]))
+@settings(max_examples=100)
+def test_weighted_gradients_are_what_single_records_add(case, clip):
+    """A slow sum over records, each alone, with its steps cut off towards zero by its weight."""
+    rows, codes, _, rng = case
+    gradient, W = SoftmaxGradient(LATTICE), rng.normal(size=(3, DIM))
+    weights = rng.integers(0, WEIGHT_STEPS + 1, size=len(rows))
+    expected = np.zeros((3, DIM), np.int64)
+    for row, code, weight in zip(rows, codes, weights, strict=True):
+        if code < 0 or not row.any():
+            continue
+        place = np.flatnonzero(row)[0]
+        alone = gradient.sum([row[None]], np.array([code]), W, clip=clip)
+        steps = alone[:, place] // int(row[place])
+        assert (np.outer(steps, row) == alone).all()
+        cut = np.array([int(abs(int(s)) * int(weight) // WEIGHT_STEPS) * (1 if s > 0 else -1) for s in steps])
+        assert (cut.astype(float) ** 2).sum() <= RESOLUTION**2 * (weight / WEIGHT_STEPS) ** 2
+        expected += np.outer(cut, row)
+    assert (gradient.sum([rows[:5], rows[5:]], codes, W, clip=clip, of_records=weights) == expected).all()
+    assert (
+        gradient.sum([rows], codes, W, clip=clip)
+        == gradient.sum([rows], codes, W, clip=clip, of_records=np.full(len(rows), WEIGHT_STEPS))
+    ).all()
