@@ -407,3 +407,42 @@ def test_a_table_that_cannot_be_sorted_shows_no_id(table, options, words, person
     assert words in error_line(result)
     assert "Jane" not in result.stdout + result.stderr
     assert sorted(path.name for path in task.folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "npz"])
+def test_evaluate_counts_every_person_once(suffix, task, cli):
+    model, table = task.folder / "m.safetensors", task.folder / f"test.{suffix}"
+    dppl.MeanPrototypes(dppl.GaussianDP(100), sorted(set(task.y))).fit(task.X, task.y).save(model)
+    y = np.where(np.arange(37) % 3 == 0, "okapi", task.y)  # which the model gets wrong
+    X = task.X.copy()
+    X[5] = np.nan
+    ids = [name or "" for name in IDS]
+    if suffix == "npz":
+        np.savez(table, x=X, y=y, patient=np.array(ids))
+    else:
+        columns = {"x": pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), 8), "y": y, "patient": ids}
+        pq.write_table(pa.table(columns), table)
+    plain = json.loads(cli("evaluate", model, table, "--json").stdout)
+    report = json.loads(cli("evaluate", model, table, "--person", "patient", "--json").stdout)
+    right = (dppl.load(model).predict(task.X) == y)[np.arange(37) != 5]
+    shares: dict[object, list[bool]] = {}
+    for place, (name, is_right) in enumerate(zip(np.delete(ids, 5), right.tolist(), strict=True)):
+        shares.setdefault(name or place, []).append(is_right)
+    assert report["person_accuracy"] == pytest.approx(np.mean([np.mean(share) for share in shares.values()]))
+    assert report["n_persons"] == len(shares) == 13
+    assert report["person_accuracy"] != pytest.approx(report["accuracy"])
+    assert {key: value for key, value in report.items() if key in plain} == plain
+    assert set(report) - set(plain) == {"person_accuracy", "n_persons"}
+    shown = cli("evaluate", model, table, "--person", "patient")
+    assert f"person accuracy    {report['person_accuracy']:.4f}, mean over 13 persons" in shown.stdout
+    assert "Jane" not in shown.output
+
+
+def test_evaluate_names_a_wrong_column_and_takes_tables_alone(persons, task, cli, error_line):
+    dppl.MeanPrototypes(dppl.GaussianDP(1), ["cat"]).fit(task.X[:3], ["cat"] * 3).save(task.folder / "m.safetensors")
+    result = cli("evaluate", task.folder / "m.safetensors", persons, "--person", "nobody")
+    assert error_line(result).startswith("--person must name ")
+    texts = task.folder / "texts.csv"
+    texts.write_text("text,label\nhello,cat\n")
+    result = cli("evaluate", task.folder / "m.safetensors", texts, "--person", "text")
+    assert "--person goes with a table of embeddings" in error_line(result)

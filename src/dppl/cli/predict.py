@@ -27,7 +27,7 @@ from dppl.cli._paths import check_inputs, check_output, opened, read_rows_for, r
 from dppl.cli._predictions import SUFFIXES, Predictions
 from dppl.cli._progress import embedding_bar, working
 from dppl.cli.embed import how_to_label
-from dppl.data import EmbeddingTable, PartedTable, read_parts
+from dppl.data import EmbeddingTable, PartedTable, read_ids, read_parts
 from dppl.embedding import Columns, Source, Window, embed_windows, has_columns, holds_embeddings, open_source
 from dppl.encoders import Encoder
 from dppl.encoders.fixed import for_prediction
@@ -364,6 +364,9 @@ def evaluate(
     labels: options.Labels = None,
     x: _XOption = None,
     y: Annotated[str | None, option("NAME", "Column of labels. Default: y, or label or labels.", DATA, "--y")] = None,
+    person: Annotated[
+        str | None, option("NAME", "Array or column of person ids: say, too, how a person fares on average.", DATA)
+    ] = None,
     kind: options.Kind = "auto",
     split: options.Split = None,
     encoder: _EncoderOption = None,
@@ -386,9 +389,14 @@ def evaluate(
     classes leave it out. Records that cannot be used are left out of these
     figures; n_unusable says how many there are.
 
+    With --person, the accuracy per person is the mean over persons of the share
+    of their records that is right: each person counts once. A missing id is a
+    person of its own.
+
     For example:
 
       dppl evaluate my.safetensors test.npz
+      dppl evaluate my.safetensors scans.parquet --person patient
       dppl evaluate my.safetensors test.npy --labels y.npy --json
       dppl evaluate my.safetensors scans/
     """
@@ -396,6 +404,7 @@ def evaluate(
     check_inputs(table, labels)
     truth: Any
     predicted: Any
+    groups: NDArray[Any] | None = None
     if _is_table(fitted, table, x, kind, encoder=encoder, split=split):
         rows = read_rows_for(fitted, table, x=x or "x", y=y or "y", labels=labels)
         found = _of_table(fitted, rows, wanted=False)
@@ -403,6 +412,10 @@ def evaluate(
         used = [(label, name) for label, name in pairs if name is not None]
         truth, predicted = [label for label, _ in used], [name for _, name in used]
         unusable = len(found.labels) - len(used)
+        if person is not None:
+            groups = _ids_of_rows(table, person, len(rows))[[name is not None for name in found.labels]]
+    elif person is not None:
+        raise ParameterError("goes with a table of embeddings; run dppl embed first.", parameter="groups")
     else:
         source = _opened_for(fitted, table, Columns(x=x, y=y), kind=kind, split=split, labels=labels, with_labels=True)
         if source.label_type is None:
@@ -414,7 +427,10 @@ def evaluate(
             unusable += len(window.left_out)
     if not len(truth):
         raise InputError(f"{table} has no rows{' that can be used' * bool(unusable)}, so there is nothing to evaluate.")
-    report = _report(_codes(truth, fitted), _codes(predicted, fitted), fitted.classes_, unusable)
+    codes = _codes(truth, fitted), _codes(predicted, fitted)
+    report = _report(*codes, fitted.classes_, unusable)
+    if groups is not None:
+        report |= _of_persons(metrics.person_accuracies(*codes, groups))
     note("figures computed on private records are not covered by the model's guarantee.")
     if report["balanced_accuracy"] is None:
         note("no label of these records is a class of the model; see --y and --labels.")
@@ -422,6 +438,17 @@ def evaluate(
         print_json(report)
     else:
         _print_report(report)
+
+
+def _ids_of_rows(table: Path, name: str, n_rows: int) -> NDArray[Any]:
+    ids: NDArray[Any] = read_ids(table, name)
+    if len(ids) != n_rows:
+        raise InputError(f"must name one id for each row of {table}; their numbers differ.", parameter="groups")
+    return ids
+
+
+def _of_persons(accuracies: NDArray[np.float64]) -> dict[str, Any]:
+    return {"person_accuracy": float(accuracies.mean()), "n_persons": len(accuracies)}
 
 
 def _codes(labels: Any, model: EmbeddingClassifier | Finetuned) -> NDArray[np.intp]:
@@ -462,6 +489,11 @@ def _print_report(report: dict[str, Any]) -> None:
     for key in ("balanced_accuracy", "accuracy", "minority_accuracy"):
         if key != "minority_accuracy" or report[key] is not None:
             typer.echo(f"{key.replace('_', ' '):<18} {_shown(report[key])}")
+    if "n_persons" in report:
+        each = (
+            f"{_shown(report['person_accuracy'])}, mean over {report['n_persons']} persons of the share that is right"
+        )
+        typer.echo(f"{'person accuracy':<18} {each}")
     typer.echo(f"{'records':<18} {report['n']}, {report['n_unknown_labels']} with a label that the model does not know")
     if report["n_unusable"]:
         typer.echo(f"{report['n_unusable']} records could not be used and are not counted.")

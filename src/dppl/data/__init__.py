@@ -5,6 +5,7 @@ from dppl.data.longtail import long_tailed, long_tailed_sizes
 from dppl.data.messages import load_messages
 from dppl.data.parts import PartedTable, TablePart, read_parts
 from dppl.data.person_ids import read_ids
+from dppl.data.persons import simulated_persons
 from dppl.data.sample import Sample, load_sample
 from dppl.data.tables import EmbeddingTable, Fragment, read_table
 from dppl.data.writing import write_table
@@ -24,5 +25,6 @@ __all__ = [
     "read_ids",
     "read_parts",
     "read_table",
+    "simulated_persons",
     "write_table",
 ]

@@ -109,6 +109,15 @@ def ids_of_fit(groups: Any, rows: RowSource, max_classes: int | None) -> NDArray
 def checked_ids(groups: Any, rows: RowSource) -> NDArray[Any]:
     """Return person ids as a vector with one id per row; those that a mask leaves out are None.
 
+    Parameters
+    ----------
+    groups : array-like of shape (n_records,)
+    rows : array, memory map, tensor or table of shape (n_records, n_features)
+
+    Returns
+    -------
+    ndarray of shape (n_records,)
+
     Raises
     ------
     InputError

@@ -127,9 +127,12 @@ class Lattice:
         """
         rows = self._checked(np.asarray(X))
         out = np.empty((len(rows), self.dim), np.int8)
-        step = self._step
-        for start in range(0, len(rows), step):
-            out[start : start + step] = self._quantise(rows[start : start + step])
+        step = min(self._step, len(rows))
+        # Memory that every block uses again: new pages cost more than the arithmetic.
+        spare = np.empty((3, step, self.n_features))
+        for start in range(0, len(rows), max(step, 1)):
+            part = rows[start : start + step]
+            out[start : start + step] = self._quantise(part, spare[:, : len(part)])
         return out
 
     def blocks(self, source: RowSource, size: int) -> Iterator[Int8]:
@@ -198,15 +201,16 @@ class Lattice:
             raise InputError(f"rows must be real numbers; got dtype {rows.dtype}.")
         return rows
 
-    def _quantise(self, rows: NDArray[Any]) -> Int8:
+    def _quantise(self, rows: NDArray[Any], spare: Float) -> NDArray[Any]:
         if rows.dtype == np.int8 and self.is_plain:
             return self._bounded(rows)
         # A fixed memory layout: sums over a row then add in the same order whatever array the row was cut from.
-        block = _as_float64(rows)
-        with np.errstate(all="ignore"):  # what underflows tells of a private row
-            steps = self._map(block)
+        steps = spare[0]
+        with np.errstate(all="ignore"):  # what underflows tells of a private row, as do signalling NaN
+            np.copyto(steps, rows, casting="unsafe")
+            steps = self._map(steps, spare[1:])
             steps *= self.scale
-            return round_within(steps, self.squared_norm, LARGEST).astype(np.int8)
+            return round_within(steps, self.squared_norm, LARGEST, out=spare[2, :, : self.dim])
 
     def _bounded(self, rows: Int8) -> Int8:
         """Enforce the bound on rows that are said to be of this lattice. Those that keep it stay as they are."""
@@ -219,8 +223,8 @@ class Lattice:
         bounded[wrong] = round_within(_as_float64(rows[wrong]), self.squared_norm, LARGEST).astype(np.int8)
         return bounded
 
-    def _map(self, block: Float) -> Float:
-        u = _unit(block)
+    def _map(self, block: Float, spare: Float | None = None) -> Float:
+        u = _unit(block, spare)
         if self.is_plain:
             return u
         empty = ~u.any(axis=1)
@@ -264,14 +268,19 @@ def _as_float64(rows: NDArray[Any]) -> Float:
         return np.ascontiguousarray(rows, np.float64)
 
 
-def _unit(rows: Float) -> Float:
-    """Scale rows to norm 1; rows with NaN, infinity or only zeros become zero, without a warning."""
+def _unit(rows: Float, spare: Float | None = None) -> Float:
+    """Scale rows to norm 1; rows with NaN, infinity or only zeros become zero, without a warning.
+
+    Two arrays `spare` of their shape are overwritten; the first is returned.
+    """
+    scratch: Float = np.empty((2, *rows.shape)) if spare is None else spare
+    u: Float = scratch[0]
     with np.errstate(all="ignore"):
         largest = _largest(rows)
         usable = _has_direction(largest)
         # Dividing by the largest entry first keeps squares of huge and tiny rows in range.
-        u = rows / np.where(usable, largest, 1.0)[:, None]
-        u /= np.sqrt(np.square(u).sum(axis=1, keepdims=True))
+        np.divide(rows, np.where(usable, largest, 1.0)[:, None], out=u)
+        u /= np.sqrt(np.square(u, out=scratch[1]).sum(axis=1, keepdims=True))
     u[~usable] = 0.0
     return u
 

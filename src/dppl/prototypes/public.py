@@ -292,9 +292,10 @@ class _PublicPool:
                 parts[part] = Tally.merged([parts[part], tally])
                 advance(len(block))
 
-        private, blocks = self._private, (block for _, block in self._blocks(range(self._n_parts)))
-        with progress("selecting", self._public.shape[0]) as advance:
-            each_utilities(private.rows, private.sizes, blocks, self._lattice, self._clip, count)
+        private, n_public = self._private, self._public.shape[0]
+        blocks = (block for _, block in self._blocks(range(self._n_parts)))
+        with progress("selecting", n_public) as advance:
+            each_utilities(private.rows, private.sizes, blocks, n_public, self._lattice, self._clip, count)
         return parts
 
     def look(self, wanted: dict[int, list[int]]) -> Iterator[tuple[int, int, NDArray[np.int64], NDArray[np.int64]]]:
