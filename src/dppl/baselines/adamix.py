@@ -217,7 +217,8 @@ class AdaMix(GradientClassifier):
         gradient = mechanism.gradient
         descent = self._descent(gradient)
         descent.coef = start
-        weight = release_size(mechanism.size, codes, n_classes, source) + self.public_weight * len(features)
+        size = release_size(mechanism.size, int(np.count_nonzero(codes >= 0)), n_classes, source)
+        weight = size + self.public_weight * len(features)
         blocks = gradient_blocks(self.lattice_, rows)
         residuals = _residuals(features, examples.codes, descent.coef)
         step = self._step_size(weight, mechanism.noise.noise_std * self._clip(residuals) / gradient.unit)

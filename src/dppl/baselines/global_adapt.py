@@ -213,7 +213,7 @@ class GlobalAdapt(GradientClassifier):
     def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
         mechanism: _Mechanisms = plan.mechanism
         gradient, n_classes = mechanism.gradient, len(self.classes_)
-        size = release_size(mechanism.size, codes, n_classes, source)
+        size = release_size(mechanism.size, int(np.count_nonzero(codes >= 0)), n_classes, source)
         scale = self.clip / gradient.unit
         step = self._step_size(size, mechanism.noise.noise_std * scale)
         bound = _BOUNDS[1] if self.upper_bound is None else float(self.upper_bound)

@@ -222,7 +222,7 @@ class LinearProbe(GradientClassifier):
         gradient, noise, n_classes = mechanism.gradient, mechanism.noise, len(self.classes_)
         size = self.batch_size
         if mechanism.size is not None:
-            size = release_size(mechanism.size, codes, n_classes, source)
+            size = release_size(mechanism.size, int(np.count_nonzero(codes >= 0)), n_classes, source)
         assert size is not None  # _check_parameters saw to that
         scale = self.clip / gradient.unit
         step = self._step_size(size, noise.noise_std * scale)

@@ -20,9 +20,11 @@ _Command = TypeVar("_Command", bound=Callable[..., None])
 
 # Panels of the help.
 DATA, ENCODER, BUDGET, METHOD, ACCOUNT = "Data", "Encoder", "Budget (exactly one)", "Method", "Ledger"
+ENGINE = "Engine"
 # What the library calls a parameter, and what users of the command line type for it.
 FLAGS = {
     "accounting": "--accounting",
+    "address": "--address",
     "adjacency": "--adjacency",
     "batch_size": "--batch-size",
     "block": "--block",
@@ -37,6 +39,7 @@ FLAGS = {
     "descriptions": "--describe",
     "device": "--device",
     "encoder": "--encoder",
+    "engine": "--engine",
     "epochs": "--epochs",
     "epsilon": "--epsilon",
     "head_learning_rate": "--head-learning-rate",
@@ -172,6 +175,16 @@ Workers = Annotated[
 Device = Annotated[str, option("auto|cpu|cuda", "Where the encoder runs. Default auto.", ENCODER)]
 Precision = Annotated[
     str, option("auto|float32|float16", "Precision of the encoder's arithmetic. Default auto.", ENCODER)
+]
+
+# Where the work is done.
+EngineOption = Annotated[
+    str,
+    option("local|ray", "ray: read and compute in tasks of Ray (docs/scale.md). Default local.", ENGINE, "--engine"),
+]
+Address = Annotated[
+    str | None,
+    option("ADDRESS", "ray: the cluster, such as auto or ray://HOST:10001. Default: this machine alone.", ENGINE),
 ]
 
 # A budget; what epsilon and delta mean beside the others, commands say themselves.

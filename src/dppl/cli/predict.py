@@ -27,11 +27,12 @@ from dppl.cli._paths import check_inputs, check_output, opened, read_rows_for, r
 from dppl.cli._predictions import SUFFIXES, Predictions
 from dppl.cli._progress import embedding_bar, working
 from dppl.cli.embed import how_to_label
-from dppl.data import EmbeddingTable, read_ids
+from dppl.data import EmbeddingTable, PartedTable, read_ids, read_parts
 from dppl.embedding import Columns, Source, Window, embed_windows, has_columns, holds_embeddings, open_source
 from dppl.encoders import Encoder
 from dppl.encoders.fixed import for_prediction
 from dppl.encoders.load import Device
+from dppl.engines import Engine, engine_of
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.reading import as_labels, class_codes
@@ -98,6 +99,8 @@ def predict(
     encoder: _EncoderOption = None,
     workers: options.Workers = None,
     device: options.Device = "auto",
+    engine: options.EngineOption = "local",
+    address: options.Address = None,
     force: options.Force = False,
 ) -> None:
     """Label every row of a table, or every image or text of a source.
@@ -119,6 +122,7 @@ def predict(
       dppl predict my.safetensors scans/ --min-confidence 0.8
       cut -f 2 mails.tsv | dppl predict my.safetensors -
     """
+    spread = None if engine == "local" and address is None else engine_of(engine, address)
     to_stdout = str(out) == "-"
     if (table is None) == (text is None):
         raise ParameterError("name either DATA or --text TEXT.")
@@ -128,6 +132,9 @@ def predict(
         if out.suffix.lower() == ".npy" and (proba or top):
             raise ParameterError("--out must not end in .npy with --proba or --top; .npz holds several arrays.")
         check_output(out, (model, table), force=force)
+    if spread is not None and (table in (None, _STDIN) or to_stdout):
+        # Ray may write to standard output itself, when a worker dies.
+        raise ParameterError("reads a table of embeddings and writes --out FILE.", parameter="engine")
     fitted = opened(model)
     if to_stdout and not all(is_one_line(str(name)) for name in fitted.classes_):
         raise InputError(
@@ -148,9 +155,13 @@ def predict(
         assert table is not None
         check_inputs(table)
         if _is_table(fitted, table, x, kind, encoder=encoder, id=identity, split=split):
-            found = _of_table(fitted, read_rows_for(fitted, table, x=x or "x"), wanted)
+            rows = read_rows_for(fitted, table, x=x or "x")
+            parts = None if spread is None else read_parts(table, x=x or "x", y=None)
+            found = _of_table(fitted, rows, wanted, parts, spread)
             found = replace(found, ids=None) if to_stdout and not proba and not top else found
         else:
+            if spread is not None:
+                raise ParameterError("reads embeddings; use dppl embed --engine ray first.", parameter="engine")
             source = _opened_for(fitted, table, columns, kind=kind, split=split)
             found = _of_source(fitted, source, encoder, device, workers, wanted)
     found = replace(found, proba=proba, top=top or 0)
@@ -210,11 +221,19 @@ def _opened_for(
     return open_source(path, kind=kind, columns=given, labels=labels, split=split)
 
 
-def _of_table(model: EmbeddingClassifier, table: EmbeddingTable, wanted: bool) -> Predictions:
-    """Predict the rows of a table, and say which cannot be used."""
+def _of_table(
+    model: EmbeddingClassifier,
+    table: EmbeddingTable,
+    wanted: bool,
+    parts: PartedTable | None = None,
+    engine: Engine | None = None,
+) -> Predictions:
+    """Predict the rows of a table, which an engine reads in parts if there is one, and say which cannot be used."""
     with working("predicting"):
-        parts = [_classified(model, block, wanted) for block in table.blocks(_ROWS)]
-    found = _together(model.classes_, parts)
+        if parts is None:
+            found = _together(model.classes_, [_classified(model, block, wanted) for block in table.blocks(_ROWS)])
+        else:
+            found = _classified(model, parts, wanted, engine=engine)
     _tell_unusable([f"row {place}" for place, label in enumerate(found.labels) if label is None])
     return replace(found, ids=table.ids)
 
@@ -272,10 +291,10 @@ def _together(classes: NDArray[Any], parts: list[Predictions]) -> Predictions:
     )
 
 
-def _classified(model: EmbeddingClassifier, rows: Any, wanted: bool) -> Predictions:
+def _classified(model: EmbeddingClassifier, rows: Any, wanted: bool, **where: Engine | None) -> Predictions:
     """Predict rows, those that cannot be used as None, with probabilities if they are wanted."""
-    probabilities = model.predict_proba(rows, unusable="empty").astype(np.float32) if wanted else None
-    labels = model.predict(rows, unusable="empty").tolist()
+    probabilities = model.predict_proba(rows, unusable="empty", **where).astype(np.float32) if wanted else None
+    labels = model.predict(rows, unusable="empty", **where).tolist()
     return Predictions(labels=labels, ids=None, classes=model.classes_, probabilities=probabilities)
 
 

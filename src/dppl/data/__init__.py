@@ -3,6 +3,7 @@
 from dppl.data.labels import align_labels, read_classes
 from dppl.data.longtail import long_tailed, long_tailed_sizes
 from dppl.data.messages import load_messages
+from dppl.data.parts import PartedTable, TablePart, read_parts
 from dppl.data.person_ids import read_ids
 from dppl.data.persons import simulated_persons
 from dppl.data.sample import Sample, load_sample
@@ -12,7 +13,9 @@ from dppl.data.writing import write_table
 __all__ = [
     "EmbeddingTable",
     "Fragment",
+    "PartedTable",
     "Sample",
+    "TablePart",
     "align_labels",
     "load_messages",
     "load_sample",
@@ -20,6 +23,7 @@ __all__ = [
     "long_tailed_sizes",
     "read_classes",
     "read_ids",
+    "read_parts",
     "read_table",
     "simulated_persons",
     "write_table",

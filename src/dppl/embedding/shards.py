@@ -22,13 +22,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from dppl._files import locked, write_atomically
+from dppl._files import locked, part_of, write_atomically
 from dppl.embedding.left_out import LeftOut, Report, check_place
 from dppl.embedding.records import PERSON, PersonId
 from dppl.embedding.rows import LATTICE_ROWS
 from dppl.errors import InputError, ParameterError
 
-__all__ = ["Done", "OtherOptions", "ShardedTable", "SourceChanged", "Window", "dictionary_columns", "schema_of"]
+__all__ = [
+    "Done",
+    "OtherOptions",
+    "ShardedTable",
+    "SourceChanged",
+    "Window",
+    "dictionary_columns",
+    "schema_of",
+    "write_shard",
+]
 
 _MANIFEST = "_manifest.json"  # readers of Parquet folders pass over names that start with an underscore
 _VERSION = 2
@@ -156,12 +165,14 @@ class ShardedTable:
 
     def append(self, shard: Window, records: int, source: str) -> None:
         """Write the next shard, which holds so many records of the source, less those left out."""
-        content = shard.to_bytes(self._schema)
-        name = f"part-{len(self.done):06}.parquet"
-        write_atomically(self.folder / name, content, overwrite=True, private=True)
-        reasons = Counter(record.reason for record in shard.left_out)
-        size = self._report.add(shard.left_out)
-        self.done.append(Done(name, len(content), len(shard.rows), records, dict(reasons), source, size))
+        size = write_shard(self.folder, len(self.done), shard, self._schema)
+        self.count(size, len(shard.rows), shard.left_out, records, source)
+
+    def count(self, size: int, rows: int, left_out: Sequence[LeftOut], records: int, source: str) -> None:
+        """Take the next shard, which was written, into the table."""
+        reasons = Counter(record.reason for record in left_out)
+        reported = self._report.add(left_out)
+        self.done.append(Done(_name(len(self.done)), size, rows, records, dict(reasons), source, reported))
         self._write_manifest()
 
     def refuse(self, left_out: Sequence[LeftOut]) -> NoReturn:
@@ -233,6 +244,27 @@ class ShardedTable:
             "shards": [asdict(shard) for shard in self.done],
         }
         write_atomically(self.folder / _MANIFEST, json.dumps(content, indent=1).encode(), overwrite=True, private=True)
+
+
+def write_shard(folder: Path, number: int, shard: Window, schema: pa.Schema) -> int:
+    """Write the file of a shard, and return its size.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the table.
+    number : int
+    shard : Window
+    schema : pyarrow.Schema
+    """
+    content, path = shard.to_bytes(schema), folder / _name(number)
+    part_of(path).unlink(missing_ok=True)  # of a task that was killed
+    write_atomically(path, content, overwrite=True, private=True)
+    return len(content)
+
+
+def _name(number: int) -> str:
+    return f"part-{number:06}.parquet"
 
 
 def _has(path: Path, size: int) -> bool:
