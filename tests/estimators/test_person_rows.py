@@ -157,5 +157,5 @@ def test_memory_holds_persons_and_not_their_records(monkeypatch):
     many, everything = peak(1000, 20, lambda numbers: numbers, monkeypatch)
     anywhere, _ = peak(1000, 5, np.random.default_rng(0).permutation, monkeypatch)
     assert many - few < everything / 10  # labels and ids are vectors in memory
-    # Two bytes for each number of a person whose rows are anywhere, and a few rows of the block at hand; not four bytes.
+    # Two bytes, not four, for each number of a person whose rows are anywhere, and a few rows of the block at hand.
     assert 2 * 1000 * 1024 < anywhere - few < 4 * 1000 * 1024
