@@ -438,11 +438,22 @@ def test_evaluate_counts_every_person_once(suffix, task, cli):
     assert "Jane" not in shown.output
 
 
-def test_evaluate_names_a_wrong_column_and_takes_tables_alone(persons, task, cli, error_line):
+def test_evaluate_names_a_wrong_column(persons, task, cli, error_line):
     dppl.MeanPrototypes(dppl.GaussianDP(1), ["cat"]).fit(task.X[:3], ["cat"] * 3).save(task.folder / "m.safetensors")
     result = cli("evaluate", task.folder / "m.safetensors", persons, "--person", "nobody")
     assert error_line(result).startswith("--person must name ")
-    texts = task.folder / "texts.csv"
-    texts.write_text("text,label\nhello,cat\n")
-    result = cli("evaluate", task.folder / "m.safetensors", texts, "--person", "text")
-    assert "--person goes with a table of embeddings" in error_line(result)
+
+
+@pytest.mark.parametrize("source", ["mails.csv", "mails.jsonl", "mails.parquet"])
+def test_evaluate_of_texts_counts_persons_as_that_of_their_table(source, mails, cli, error_line):
+    assert cli("train", source, *TRAIN, "--seed", 3).exit_code == 0
+    assert cli("embed", source, "--encoder", "letters", "--person", "patient", "--out", "table").exit_code == 0
+    raw = cli("evaluate", "m.safetensors", source, "--encoder", "letters", "--person", "patient", "--json")
+    table = cli("evaluate", "m.safetensors", "table", "--person", "person", "--json")
+    expected = json.loads(table.stdout) | {"n_unusable": 1}  # the table has no row for it
+    assert json.loads(raw.stdout) == expected
+    assert expected["n_persons"] > 1
+    assert "Jane" not in raw.output
+    result = cli("evaluate", "m.safetensors", source, "--encoder", "letters", "--person", "nobody")
+    nowhere = f"{source} has no rows that can be used" if source == "mails.jsonl" else "--person must be one column of "
+    assert error_line(result).startswith(nowhere)

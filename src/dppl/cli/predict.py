@@ -365,7 +365,7 @@ def evaluate(
     x: _XOption = None,
     y: Annotated[str | None, option("NAME", "Column of labels. Default: y, or label or labels.", DATA, "--y")] = None,
     person: Annotated[
-        str | None, option("NAME", "Array or column of person ids: say, too, how a person fares on average.", DATA)
+        str | None, option("NAME", "Array or column of person ids: also say how a person fares on average.", DATA)
     ] = None,
     kind: options.Kind = "auto",
     split: options.Split = None,
@@ -414,17 +414,20 @@ def evaluate(
         unusable = len(found.labels) - len(used)
         if person is not None:
             groups = _ids_of_rows(table, person, len(rows))[[name is not None for name in found.labels]]
-    elif person is not None:
-        raise ParameterError("goes with a table of embeddings; run dppl embed first.", parameter="groups")
     else:
-        source = _opened_for(fitted, table, Columns(x=x, y=y), kind=kind, split=split, labels=labels, with_labels=True)
+        columns = Columns(x=x, y=y, person=person)
+        source = _opened_for(fitted, table, columns, kind=kind, split=split, labels=labels, with_labels=True)
         if source.label_type is None:
             raise InputError(f"{table} has no labels; {how_to_label(source)}.")
-        truth, predicted, unusable = [], [], 0
+        truth, predicted, persons, unusable = [], [], [], 0
         for window, found in _predicted_windows(fitted, source, encoder, device, workers):
             truth += window.labels
             predicted += found.labels
+            persons += window.persons
             unusable += len(window.left_out)
+        if person is not None:
+            groups = np.empty(len(persons), object)
+            groups[:] = persons
     if not len(truth):
         raise InputError(f"{table} has no rows{' that can be used' * bool(unusable)}, so there is nothing to evaluate.")
     codes = _codes(truth, fitted), _codes(predicted, fitted)
