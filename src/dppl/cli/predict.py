@@ -23,11 +23,11 @@ from dppl._files import write_atomically
 from dppl.cli import _options as options
 from dppl.cli._options import DATA, ENCODER, option
 from dppl.cli._output import console, is_one_line, note, print_json, print_lines, printable
-from dppl.cli._paths import check_inputs, check_output, opened, read_rows_for, require_labels
+from dppl.cli._paths import check_inputs, check_output, ids_of_persons, opened, read_rows_for, require_labels
 from dppl.cli._predictions import SUFFIXES, Predictions
 from dppl.cli._progress import embedding_bar, working
 from dppl.cli.embed import how_to_label
-from dppl.data import EmbeddingTable, PartedTable, read_ids, read_parts
+from dppl.data import EmbeddingTable, PartedTable, read_parts
 from dppl.embedding import Columns, Source, Window, embed_windows, has_columns, holds_embeddings, open_source
 from dppl.encoders import Encoder
 from dppl.encoders.fixed import for_prediction
@@ -365,7 +365,12 @@ def evaluate(
     x: _XOption = None,
     y: Annotated[str | None, option("NAME", "Column of labels. Default: y, or label or labels.", DATA, "--y")] = None,
     person: Annotated[
-        str | None, option("NAME", "Array or column of person ids: also say how a person fares on average.", DATA)
+        str | None,
+        option(
+            "NAME|FILE",
+            "Array or column of person ids (for .npy a second .npy file): also report the mean accuracy per person.",
+            DATA,
+        ),
     ] = None,
     kind: options.Kind = "auto",
     split: options.Split = None,
@@ -413,7 +418,8 @@ def evaluate(
         truth, predicted = [label for label, _ in used], [name for _, name in used]
         unusable = len(found.labels) - len(used)
         if person is not None:
-            groups = _ids_of_rows(table, person, len(rows))[[name is not None for name in found.labels]]
+            ids = _ids_of_rows(table, person, len(rows), y=y or "y", labels=labels)
+            groups = ids[[name is not None for name in found.labels]]
     else:
         columns = Columns(x=x, y=y, person=person)
         source = _opened_for(fitted, table, columns, kind=kind, split=split, labels=labels, with_labels=True)
@@ -443,8 +449,8 @@ def evaluate(
         _print_report(report)
 
 
-def _ids_of_rows(table: Path, name: str, n_rows: int) -> NDArray[Any]:
-    ids: NDArray[Any] = read_ids(table, name)
+def _ids_of_rows(table: Path, name: str, n_rows: int, *, y: str, labels: Path | None) -> NDArray[Any]:
+    ids = ids_of_persons(table, name, y=y, labels=labels)
     if len(ids) != n_rows:
         raise InputError(f"must name one id for each row of {table}; their numbers differ.", parameter="groups")
     return ids
@@ -494,7 +500,8 @@ def _print_report(report: dict[str, Any]) -> None:
             typer.echo(f"{key.replace('_', ' '):<18} {_shown(report[key])}")
     if "n_persons" in report:
         each = (
-            f"{_shown(report['person_accuracy'])}, mean over {report['n_persons']} persons of the share that is right"
+            f"{_shown(report['person_accuracy'])}, mean over {report['n_persons']} persons of the share of their "
+            "records that is right"
         )
         typer.echo(f"{'person accuracy':<18} {each}")
     typer.echo(f"{'records':<18} {report['n']}, {report['n_unknown_labels']} with a label that the model does not know")
