@@ -1050,8 +1050,8 @@ MUTANTS = (
     Mutant(
         name="persons-of-several-classes-add-up-as-if-apart",
         file="privacy/group.py",
-        old="squared = n_rows if apart else n_rows**2\n    if isinstance(budget, ZCDP)",
-        new="squared = n_rows\n    if isinstance(budget, ZCDP)",
+        old="squared = _HEAD_ROOM * (n_rows if apart else n_rows**2)",
+        new="squared = _HEAD_ROOM * n_rows",
         tests=("tests/laws/test_persons.py",),
         keyword="several_classes_moves",
     ),
