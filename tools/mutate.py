@@ -1056,6 +1056,21 @@ MUTANTS = (
         keyword="several_classes_moves",
     ),
     Mutant(
+        name="persons-of-several-classes-cost-more-than-the-budget-by-rounding",
+        file="privacy/group.py",
+        old="_HEAD_ROOM = 1 + Fraction(1, 2**48)",
+        new="_HEAD_ROOM = Fraction(1)",
+        tests=("tests/privacy/test_group.py",),
+    ),
+    Mutant(
+        name="weights-of-persons-take-memory-for-every-pair-of-records",
+        file="estimators/whole_persons.py",
+        old="products = wide.T @ wide if m > len(wide.T) else wide @ wide.T",
+        new="products = wide @ wide.T",
+        tests=("tests/estimators/test_whole_persons.py",),
+        keyword="every_pair",
+    ),
+    Mutant(
         name="persons-of-several-classes-state-the-cost-of-one",
         file="privacy/group.py",
         old="        return replace(release, sensitivity=math.sqrt(squared) * release.sensitivity, cost=cost)",
