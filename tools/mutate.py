@@ -1050,10 +1050,25 @@ MUTANTS = (
     Mutant(
         name="persons-of-several-classes-add-up-as-if-apart",
         file="privacy/group.py",
-        old="squared = n_rows if apart else n_rows**2\n    if isinstance(budget, ZCDP)",
-        new="squared = n_rows\n    if isinstance(budget, ZCDP)",
+        old="squared = _HEAD_ROOM * (n_rows if apart else n_rows**2)",
+        new="squared = _HEAD_ROOM * n_rows",
         tests=("tests/laws/test_persons.py",),
         keyword="several_classes_moves",
+    ),
+    Mutant(
+        name="persons-of-several-classes-cost-more-than-the-budget-by-rounding",
+        file="privacy/group.py",
+        old="_HEAD_ROOM = 1 + Fraction(1, 2**48)",
+        new="_HEAD_ROOM = Fraction(1)",
+        tests=("tests/privacy/test_group.py",),
+    ),
+    Mutant(
+        name="weights-of-persons-take-memory-for-every-pair-of-records",
+        file="estimators/whole_persons.py",
+        old="products = wide.T @ wide if m > len(wide.T) else wide @ wide.T",
+        new="products = wide @ wide.T",
+        tests=("tests/estimators/test_whole_persons.py",),
+        keyword="every_pair",
     ),
     Mutant(
         name="persons-of-several-classes-state-the-cost-of-one",
