@@ -106,7 +106,7 @@ KERNELS = {
     "LinearProbe.fit, 3 steps": (probe_fit, ALIKE, {"n": 1, "d": 1, "C": 1}),
     "PublicPrototypes.fit": (
         public_fit,
-        {"n": 2_000, "m": 2_000, "d": 128, "C": 20},
+        {"n": 4_000, "m": 8_000, "d": 128, "C": 20},
         {"n": 1, "m": 1, "d": 1, "C": 0},
     ),
 }
