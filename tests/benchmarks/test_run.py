@@ -88,6 +88,17 @@ def test_packages_that_are_missing_or_broken_are_told_apart(script, monkeypatch,
     assert missing(("json",)) == ""
 
 
+def test_the_committed_results_are_whole_and_their_page_is_theirs(script):
+    run = script("run")
+    results = json.loads((FOLDER / "results.json").read_text(encoding="utf-8"))
+    assert not results["quick"]
+    assert not results["skipped"]
+    assert not results["failed"]
+    assert {entry["part"] for entry in results["entries"]} == set(run.PARTS)
+    assert len({entry["name"] for entry in results["entries"]}) == len(results["entries"])
+    assert (FOLDER / "RESULTS.md").read_text(encoding="utf-8") == run.page(results)
+
+
 @pytest.mark.slow
 def test_a_quick_run_measures_and_equals_itself(tmp_path):
     words = [sys.executable, str(FOLDER / "run.py"), "--quick", "--only", "passes", "numpy", "--folder", str(tmp_path)]
