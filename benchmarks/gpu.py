@@ -131,7 +131,7 @@ def measure(n, m, d, n_classes, device, part=2000, rounds=3):
     codes = np.repeat(np.arange(n_classes), sizes)
     on_device, weights = torch.asarray(codes, device=device), np.random.default_rng(0).normal(size=(n_classes, d))
     blocks, gradient = gradient_blocks(lattice, TensorRows(private)), SoftmaxGradient(lattice)
-    scores, seconds = None, {}
+    seconds = {}
 
     def fit():
         return select(device_utilities(private, sizes, public, clip), mechanism)
