@@ -33,9 +33,9 @@ audit-table *ARGS:
 check:
     .ci/run
 
-# Speed of the kernels against this machine's peak, in one run
-bench:
-    python benchmarks/kernels.py
+# Speed, memory and growth of the kernels beside peaks and peers, into benchmarks/RESULTS.md
+bench *ARGS:
+    python benchmarks/run.py {{ARGS}}
 
 # The results of docs/results.md again, from the embeddings in FOLDER
 results FOLDER:
