@@ -29,7 +29,7 @@ def page() -> str:
     """Return the page."""
     group = typer.main.get_command(app)
     parts = [part for name in group.commands for part in sections(group.commands[name], f"dppl {name}")]
-    return "\n".join([HEAD, *parts, "## Exit codes", "", as_text(group.epilog), ""])
+    return "\n".join([HEAD, *parts, "## Exit codes", "", as_text(group.epilog).removeprefix("Exit codes: "), ""])
 
 
 def sections(command: Any, name: str, level: int = 2) -> Iterator[str]:

@@ -8,8 +8,10 @@ A block that cannot be run here is marked in one way, a comment on the line befo
 import importlib.util
 import json
 import re
+import shutil
 import subprocess
 import sys
+import zlib
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -93,6 +95,12 @@ def test_a_mark_leaves_one_block_out_and_nothing_else_does():
     page = "<!-- not run: needs photos -->\n```console\nfalse\n```\n\n```python\nraise ValueError\n```\n"
     assert program(page) == "raise ValueError\n"
     assert "'false\\n'" in program(page.replace("<!--", "<!- "))
+
+
+def test_no_block_hides_in_a_list_or_under_another_name():
+    for page in DOCS.rglob("*.md"):
+        fences = set(re.findall(r"^( *)```(.*)$", page.read_text(encoding="utf-8"), re.MULTILINE))
+        assert fences <= {("", name) for name in ("", "python", "console", "text", "csv", "yaml")}, page
 
 
 def test_pages_that_run_elsewhere_are_named_there():
@@ -195,6 +203,26 @@ def test_a_page_outside_the_navigation_is_found(tmp_path):
         f"mkdocs.yml: {PAGES}/other.md is not in the navigation",
         f"mkdocs.yml: {PAGES}/page.md is named 2 times",
     ]
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning(tmp_path):
+    pytest.importorskip("zensical", reason="needs the extra docs")
+    for name in ("docs", "src"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("CONTRIBUTING.md", "mkdocs.yml"):
+        shutil.copy(ROOT / name, tmp_path)
+    ran = subprocess.run([sys.executable, "-m", "zensical", "build", "--strict"], cwd=tmp_path, capture_output=True)
+    output = (ran.stdout + ran.stderr).decode()
+    assert ran.returncode == 0, output
+    # A page that names what a docstring says and the code does not would add a line.
+    assert [line for line in output.splitlines() if not re.match("Build (started|finished)|No issues found", line)] == []
+    site = tmp_path / "build" / "site"
+    inventory = zlib.decompress((site / "objects.inv").read_bytes().split(b"zlib.\n", 1)[1]).decode()
+    assert {f"dppl.{name}" for name in dppl.__all__} - {"dppl.__version__"} <= {
+        line.split(" ")[0] for line in inventory.splitlines()
+    }
+    assert "[From texts](" in (site / "llms.txt").read_text(encoding="utf-8")
 
 
 def test_every_public_package_has_a_place_in_the_reference():
