@@ -215,8 +215,9 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     ran = subprocess.run([sys.executable, "-m", "zensical", "build", "--strict"], cwd=tmp_path, capture_output=True)
     output = (ran.stdout + ran.stderr).decode()
     assert ran.returncode == 0, output
-    # A page that names what a docstring says and the code does not would add a line.
-    assert [line for line in output.splitlines() if not re.match("Build (started|finished)|No issues found", line)] == []
+    # What mkdocstrings has to say of a docstring is a line of its own, and stops no build.
+    said = [line for line in output.splitlines() if not line.startswith(("Build started", "Build finished"))]
+    assert said == ["No issues found"]
     site = tmp_path / "build" / "site"
     inventory = zlib.decompress((site / "objects.inv").read_bytes().split(b"zlib.\n", 1)[1]).decode()
     assert {f"dppl.{name}" for name in dppl.__all__} - {"dppl.__version__"} <= {
