@@ -29,6 +29,13 @@ mutate *ARGS:
 audit-table *ARGS:
     python tools/audit_table.py {{ARGS}}
 
+# Write what is made from sources (page of the commands, notebooks), check the links, build the site in build/site
+site:
+    python tools/cli_page.py
+    python tools/notebooks.py
+    python tools/check_links.py
+    zensical build --clean --strict
+
 # What CI does
 check:
     .ci/run
