@@ -17,9 +17,7 @@ from dppl.export.statement import statement
 __all__ = ["to_hub"]
 
 
-def to_hub(
-    model: Any, folder: str | os.PathLike[str], *, license: str = "unknown", overwrite: bool = False
-) -> None:
+def to_hub(model: Any, folder: str | os.PathLike[str], *, license: str = "unknown", overwrite: bool = False) -> None:
     """Write a folder to upload to a model hub such as Hugging Face's.
 
     It holds ``model.safetensors``, which is the model file that `dppl.load` reads; ``config.json`` with the classes as

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from zipfile import ZIP_DEFLATED
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +68,8 @@ def to_bytes(model: Any) -> bytes:
     model : EmbeddingClassifier, PrivateClassifier or PrivateSearch
         Fitted.
     """
-    content: bytes = optional("skops.io", "skops", "export").dumps(to_sklearn(model))
+    skops = optional("skops.io", "skops", "export")
+    content: bytes = skops.dumps(to_sklearn(model), compression=ZIP_DEFLATED)
     return content
 
 

@@ -1,8 +1,9 @@
 """A model as plain arithmetic, which every format writes in its own words.
 
-A row becomes φ, a unit vector: x/‖x‖, perhaps minus a public centre, added up over neighbouring coordinates, and scaled
-to length 1 again. A head scores φ by weights and offsets; some heads move φ by a centre or a projection first, and scale
-it once more. Several heads are put together, and a factor turns scores into logits, whose softmax are probabilities.
+A row becomes φ, a unit vector: x/‖x‖, perhaps minus a public centre, added up over neighbouring coordinates, and brought
+to length 1 again. A head scores φ by weights and offsets; some heads move φ by a centre or a projection first, and bring
+it to length 1 once more. Several heads are put together, and a factor turns scores into logits, whose softmax are
+probabilities.
 
 The public rotation of a lattice is no step of its own: the heads are turned back instead.
 """
@@ -62,7 +63,7 @@ class Head:
         return self.center is not None or self.projection is not None
 
     def turned_back(self, turn: Float) -> Head:
-        """Return the head for rows before a rotation `turn`, of shape (dim, dim): rows times it are what they become."""
+        """Return the head for rows before a rotation, which multiplies them by `turn` of shape (dim, dim)."""
         center = None if self.center is None else turn @ self.center
         if self.projection is not None:
             return replace(self, center=center, projection=self.projection @ turn.T)
@@ -151,8 +152,8 @@ def fitted(model: Any) -> EmbeddingClassifier:
             model = getattr(model, attribute)
     if not isinstance(model, EmbeddingClassifier):
         raise InputError(
-            f"only classifiers of embeddings can be exported; a {type(model).__name__} is not one. A fine-tuned network "
-            "is exported by the library that it is written in."
+            f"only classifiers of embeddings can be exported; a {type(model).__name__} is not one. A network is exported by "
+            "the library that it is written in."
         )
     check_is_fitted(model, model._RELEASED)
     return model
