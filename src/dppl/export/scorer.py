@@ -1,9 +1,9 @@
 """A model as plain arithmetic, which every format writes in its own words.
 
-A row becomes φ, a unit vector: x/‖x‖, perhaps minus a public centre, added up over neighbouring coordinates, and brought
-to length 1 again. A head scores φ by weights and offsets; some heads move φ by a centre or a projection first, and bring
-it to length 1 once more. Several heads are put together, and a factor turns scores into logits, whose softmax are
-probabilities.
+A row becomes φ, a unit vector: x/‖x‖, perhaps minus a public centre, added up over neighbouring coordinates, and
+brought to length 1 again. A head scores φ by weights and offsets; some heads move φ by a centre or a projection first,
+and bring it to length 1 once more. Several heads are put together, and a factor turns scores into logits, whose softmax
+are probabilities.
 
 The public rotation of a lattice is no step of its own: the heads are turned back instead.
 """
@@ -152,7 +152,7 @@ def fitted(model: Any) -> EmbeddingClassifier:
             model = getattr(model, attribute)
     if not isinstance(model, EmbeddingClassifier):
         raise InputError(
-            f"only classifiers of embeddings can be exported; a {type(model).__name__} is not one. A network is exported by "
+            f"only classifiers of embeddings can be exported; a {type(model).__name__} is not one. Export a network with "
             "the library that it is written in."
         )
     check_is_fitted(model, model._RELEASED)
