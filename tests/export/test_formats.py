@@ -90,7 +90,7 @@ def test_several_tasks(scores, reader):
             reader(model)
         return
     found = agree(reader, model, rng.normal(size=(50, 6)).astype(np.float32))
-    assert (found.probabilities[:, 3] == 0).all()  # "d" was in no task
+    assert (found.probabilities[:, 3] < 1e-300).all()  # "d" was in no task; some exponentials end before 0
 
 
 @pytest.mark.parametrize("by", [by_onnx, by_torch])

@@ -152,8 +152,8 @@ def fitted(model: Any) -> EmbeddingClassifier:
             model = getattr(model, attribute)
     if not isinstance(model, EmbeddingClassifier):
         raise InputError(
-            f"only classifiers of embeddings can be exported; a {type(model).__name__} is not one. A network is exported "
-            "with the library that it is written in."
+            f"only classifiers of embeddings can be exported; a {type(model).__name__} is not one. A network is "
+            "exported with the library that it is written in."
         )
     check_is_fitted(model, model._RELEASED)
     return model
