@@ -90,7 +90,7 @@ MUTANTS = (
         old="weights=self.weights @ turn.T",
         new="weights=self.weights @ turn",
         tests=("tests/export/test_scorer.py",),
-        keyword="mapped",
+        keyword="scores_are_those",
     ),
     Mutant(
         name="a-hub-folder-overwritten-unasked",

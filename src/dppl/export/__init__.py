@@ -1,4 +1,7 @@
-"""Released models in the formats of others: ONNX, PyTorch, scikit-learn, and a folder for a model hub."""
+"""Released models in the formats of others: ONNX, PyTorch, scikit-learn, and a folder for a model hub.
+
+An export is computed from what was released, and so costs nothing. It holds the guarantee of the model.
+"""
 
 from dppl.export.files import TARGETS, save
 from dppl.export.hub import to_hub
