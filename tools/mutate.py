@@ -69,6 +69,38 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
+        name="a-seeded-model-exported-as-fit-for-release",
+        file="export/statement.py",
+        old='"fit_for_release": guarantee.fit_for_release,',
+        new='"fit_for_release": True,',
+        tests=("tests/export/test_scorer.py",),
+        keyword="statement",
+    ),
+    Mutant(
+        name="an-export-that-nobody-compares",
+        file="export/scorer.py",
+        old="    _compare(scorer, model)\n",
+        new="",
+        tests=("tests/export/test_scorer.py",),
+        keyword="noticed",
+    ),
+    Mutant(
+        name="an-export-turned-the-wrong-way",
+        file="export/scorer.py",
+        old="weights=self.weights @ turn.T",
+        new="weights=self.weights @ turn",
+        tests=("tests/export/test_scorer.py",),
+        keyword="scores_are_those",
+    ),
+    Mutant(
+        name="a-hub-folder-overwritten-unasked",
+        file="export/hub.py",
+        old="if taken is not None and not overwrite:",
+        new="if False:",
+        tests=("tests/export/test_formats.py",),
+        keyword="hub_folder",
+    ),
+    Mutant(
         name="a-rehearsal-of-more-records-than-guessed",
         file="planning/rehearsal.py",
         old="own[held_out[c] :][:n]",

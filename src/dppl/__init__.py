@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # what `__getattr__` does, for type checkers
     from dppl import errors as errors
     from dppl import estimators as estimators
     from dppl import experiments as experiments
+    from dppl import export as export
     from dppl import finetune as finetune
     from dppl import lattice as lattice
     from dppl import mechanisms as mechanisms
@@ -59,6 +60,7 @@ _PACKAGES = (
     "errors",
     "estimators",
     "experiments",
+    "export",
     "finetune",
     "lattice",
     "mechanisms",

@@ -32,6 +32,7 @@ LAYERS = [
     {"audit"},
     {"experiments"},
     {"cards"},
+    {"export"},
     {"cli"},
     {"__main__"},
 ]
@@ -129,6 +130,7 @@ NAMES = (
     "finetune",
     "audit",
     "cards",
+    "export",
     "errors",
 )
 PACKAGES = ["dppl", *(f"dppl.{name}" for name in NAMES)]
