@@ -16,6 +16,7 @@ SOURCE = Path(dppl.__file__).parent
 LAYERS = [
     {"_version", "errors"},
     {"_validate", "_files", "_fingerprint", "_html", "_optional"},
+    {"pages"},
     {"privacy"},
     {"lattice"},
     {"mechanisms"},
@@ -32,6 +33,7 @@ LAYERS = [
     {"audit"},
     {"experiments"},
     {"cards"},
+    {"report"},
     {"cli"},
     {"__main__"},
 ]
@@ -128,6 +130,8 @@ NAMES = (
     "finetune",
     "audit",
     "cards",
+    "pages",
+    "report",
     "errors",
 )
 PACKAGES = ["dppl", *(f"dppl.{name}" for name in NAMES)]

@@ -25,6 +25,7 @@ COMMANDS = {
     "predict": ("predict", "Label every row of a table, or every image or text of a source."),
     "evaluate": ("predict", "Compare a model's predictions with the labels of a table or source."),
     "show": ("show", "Show a model: its classes, its guarantee in words and numbers, and every release behind it."),
+    "report": ("report", "Write a page about a model for people: what it does and promises, and how to check it."),
     "check": ("check", "Report on private records: bad ones, duplicates, unknown labels, class sizes."),
     "audit": ("audit", "Measure what a method leaks, and compare with its promise."),
     "ledger": ("ledger", "Keep an account of everything released from a private data set."),

@@ -367,6 +367,9 @@ def evaluate(
     classes leave it out. Records that cannot be used are left out of these
     figures; n_unusable says how many there are.
 
+    --json also has all confusions, the most frequent first; `dppl report
+    --results` shows them.
+
     For example:
 
       dppl evaluate my.safetensors test.npz
@@ -417,6 +420,7 @@ def _report(
     balanced = metrics.balanced_accuracy(truth, predicted, codes)
     sizes = metrics.class_sizes(truth, codes).tolist()
     each = metrics.class_accuracies(truth, predicted, codes).tolist()
+    names = classes.tolist()
     return {
         "balanced_accuracy": _or_none(balanced),
         "accuracy": metrics.accuracy(truth, predicted),
@@ -431,6 +435,10 @@ def _report(
         "per_class": [
             {"class": name, "n": size, "accuracy": _or_none(value)}
             for name, size, value in zip(classes.tolist(), sizes, each, strict=True)
+        ],
+        "confusions": [
+            {"class": names[one], "predicted": names[other], "n": n}
+            for one, other, n in metrics.confusions(truth, predicted, codes)
         ],
     }
 

@@ -1,0 +1,272 @@
+"""What of a report's content a page shows at once, and its charts: nothing here computes a number anew."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dppl.experiments.series import AT_DELTA
+from dppl.pages import Axis, Line, bar, chart, swatch
+
+__all__ = ["view"]
+
+# Rows that stand open; the next ones are folded, and all are in the JSON form.
+_OPEN_CLASSES, _FOLDED_CLASSES = 20, 1000
+_OPEN_CONFUSIONS, _FOLDED_CONFUSIONS = 15, 200
+_OPEN_PANELS, _PANELS, _LINES = 4, 12, 6
+_MATRIX = 20
+_NAMED = 1000
+_LETTERS = 60
+_SHARES = [(place / 4, f"{25 * place} %") for place in range(5)]
+_RARE = [(1e-4, "0.01 %"), (1e-3, "0.1 %"), (1e-2, "1 %"), (1e-1, "10 %"), (1.0, "100 %")]
+_GUESSING = [10 ** (place / 10) for place in range(-40, 1)]
+
+
+def view(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the templates show beside the content.
+
+    Parameters
+    ----------
+    content : dict
+        Of a report.
+    """
+    classes = content["model"]["classes"]
+    return {
+        "short": short,
+        "percent": percent,
+        "at_most": at_most,
+        "classes": {"named": classes[:_NAMED], "rest": max(len(classes) - _NAMED, 0)},
+        "curves": _curves(content["guarantee"]),
+        "spent": None if content["ledger"] is None else bar(content["ledger"]["share"]),
+        "accuracy": _accuracy(content["accuracy"], content["guarantee"]["mu"]),
+        "evaluation": None if content["evaluation"] is None else _evaluation(content["evaluation"]),
+        **_rows(content),
+    }
+
+
+def short(name: str) -> str:
+    """Cut a long name; the JSON form has all of it."""
+    return name if len(name) <= _LETTERS else name[: _LETTERS - 1] + "…"
+
+
+def percent(share: float | None) -> str:
+    """Write a share with one digit; a dash where there is none.
+
+    Examples
+    --------
+    >>> percent(0.9876), percent(1.0), percent(None)
+    ('98.8 %', '100 %', '–')
+    """
+    return "–" if share is None else f"{100 * share:.1f}".removesuffix(".0") + " %"
+
+
+def at_most(share: float) -> str:
+    """Write a bound, rounded up to a hundredth of a per cent.
+
+    Examples
+    --------
+    >>> at_most(0.018251), at_most(0.9999999)
+    ('1.83 %', '100 %')
+    """
+    return f"{min(math.ceil(10_000 * share), 10_000) / 100:g} %"
+
+
+def _rows(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables of the Markdown form."""
+    guarantee, evaluation, gallery = content["guarantee"], content["evaluation"], content["gallery"]
+    rows: dict[str, Any] = {
+        "curve_rows": [(f"{100 * rate:.3g} %", at_most(found)) for rate, found in guarantee["curve"]],
+        "release_rows": [_release(one) for one in guarantee["releases"]],
+    }
+    if evaluation is not None:
+        shown = sorted((one for one in evaluation["per_class"] if one["n"]), key=_by_accuracy)[:_FOLDED_CLASSES]
+        rows["class_rows"] = [
+            (short(one["class"]) + " (minority)" * one["minority"], one["n"], percent(one["accuracy"])) for one in shown
+        ]
+        rows["confusion_rows"] = [
+            (short(one["class"]), short(one["predicted"]), one["n"], percent(one["share"]))
+            for one in evaluation["confusions"][:_FOLDED_CONFUSIONS]
+        ]
+    if gallery is not None:
+        rows["gallery_rows"] = [
+            (short(one["class"]), " / ".join(item.get("text", item["id"]) for item in one["items"]))
+            for one in gallery["classes"]
+        ]
+    return rows
+
+
+def _release(one: Mapping[str, Any]) -> tuple[str, str, str]:
+    several = one["times"] > 1
+    return (
+        f"{one['times']} times: " * several + f"{one['statistic']}, by the {one['drawn']}",
+        ", ".join([f"{one['norm']} sensitivity {one['sensitivity']}", *one["parameters"]]),
+        ", ".join(one["cost"]) + " each" * several,
+    )
+
+
+def _by_accuracy(one: Mapping[str, Any]) -> tuple[float, str]:
+    return one["accuracy"], one["class"]
+
+
+def _curves(guarantee: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Draw the trade-off curve twice: as a whole, and where false alarms are rare."""
+    curve = [(rate, found) for rate, found in guarantee["curve"]]
+    found = Axis("members found, at most", 0.0, 1.0, _SHARES)
+    texts = (
+        f"At a false-alarm rate of {100 * rate:g} % an attacker finds at most {at_most(power)} of the members."
+        for rate, power in _near(curve, (0.001, 0.01, 0.1))
+    )
+    said = " ".join(texts)
+    all_rates = Axis("false alarms among others", 0.0, 1.0, _SHARES)
+    rarely = Axis("false alarms among others (logarithmic)", 1e-4, 1.0, _RARE, log=True)
+    whole = [(0.0, curve[0][1]), *curve, (1.0, 1.0)]
+    return [
+        {
+            "name": "At all false-alarm rates",
+            "chart": chart(
+                [Line([(0, 0), (1, 1)], None), Line(whole, 0, strong=True)], all_rates, found, f"Trade-off curve. {said}"
+            ),
+        },
+        {
+            "name": "At rare false alarms",
+            "chart": chart(
+                [Line([(x, x) for x in _GUESSING], None), Line([*curve, (1.0, 1.0)], 0, strong=True)],
+                rarely,
+                found,
+                f"The same curve with a logarithmic scale of false alarms. {said}",
+            ),
+        },
+    ]
+
+
+def _near(curve: Sequence[tuple[float, float]], rates: Sequence[float]) -> list[tuple[float, float]]:
+    return [min(curve, key=lambda point: abs(math.log(point[0] / rate))) for rate in rates]
+
+
+def _accuracy(accuracy: Mapping[str, Any] | None, mu: float | None) -> dict[str, Any] | None:
+    if accuracy is None:
+        return None
+    panels = [_panel(one, mu) for one in accuracy["panels"][:_PANELS]]
+    return {
+        "open": panels[:_OPEN_PANELS],
+        "folded": panels[_OPEN_PANELS:],
+        "rest": max(len(accuracy["panels"]) - _PANELS, 0),
+    }
+
+
+def _panel(panel: Mapping[str, Any], mu: float | None) -> dict[str, Any]:
+    """Draw the model's own method, the best of the others, and the best reference without privacy."""
+    lines = [one for one in panel["lines"] if one["private"] and any(point["mu"] for point in one["points"])]
+    references = [one for one in panel["lines"] if not one["private"]]
+    ranked = sorted(lines, key=lambda one: (not one["own"], -_mean(one)))[:_LINES]
+    best = max(references, key=_mean, default=None)
+    places = sorted({point["mu"] for one in ranked for point in one["points"] if point["mu"]})
+    epsilons = {point["mu"]: point["epsilon"] for one in ranked for point in one["points"]}
+    said = "; ".join(f"{one['label']}: {_ends(one)}" for one in ranked)
+    drawn = None
+    if places:
+        x = _budgets(places, epsilons, mu)
+        y = Axis("balanced accuracy", 0.0, 1.0, _SHARES)
+        shapes = [_line(one, look) for look, one in reversed(list(enumerate(ranked)))]
+        if best is not None:
+            shapes.insert(0, Line([(x.low, _mean(best)), (x.high, _mean(best))], None))
+        mark = None if mu is None or not x.low <= mu <= x.high else (mu, "this model")
+        drawn = chart(shapes, x, y, f"Balanced accuracy over the budget. {said}", mark=mark)
+    legend = [{"swatch": swatch(look), "label": one["label"], "own": one["own"]} for look, one in enumerate(ranked)]
+    if best is not None:
+        legend.append({"swatch": swatch(None), "label": best["label"], "own": False})
+    shown = [*ranked, *references, *(one for one in lines if one not in ranked)]
+    return {
+        "name": panel["name"],
+        "seeds": panel["seeds"],
+        "chart": drawn,
+        "legend": legend,
+        "header": ["method", *(f"mu {place:g} (epsilon {epsilons[place]})" for place in places)],
+        "rows": [[one["label"], *(_cell(one, place) for place in places)] for one in shown],
+    }
+
+
+def _budgets(places: Sequence[float], epsilons: Mapping[float, str], mu: float | None) -> Axis:
+    """Return the scale of mu: every budget a tick with its epsilon below, but where they would run into each other."""
+    low, high = 0.85 * places[0], 1.15 * places[-1]
+    if mu is not None and places[0] / 4 <= mu <= 4 * places[-1]:
+        low, high = min(low, 0.85 * mu), max(high, 1.15 * mu)
+    ticks: list[tuple[float, str]] = []
+    last = -1.0
+    for place in places:
+        at = math.log(place / low) / math.log(high / low)
+        if at - last > 0.15:
+            ticks.append((place, f"{place:g}\n({epsilons[place]})"))
+            last = at
+    return Axis(f"mu ({AT_DELTA})", low, high, ticks, log=True)
+
+
+def _line(one: Mapping[str, Any], look: int) -> Line:
+    points = [point for point in one["points"] if point["mu"]]
+    return Line(
+        [(point["mu"], point["median"]) for point in points],
+        look,
+        [(point["mu"], point["low"], point["high"]) for point in points] if len(points) > 1 else (),
+        markers=True,
+        strong=one["own"],
+    )
+
+
+def _mean(one: Mapping[str, Any]) -> float:
+    return sum(point["median"] for point in one["points"]) / len(one["points"])
+
+
+def _ends(one: Mapping[str, Any]) -> str:
+    points = [point for point in one["points"] if point["mu"]]
+    return f"{percent(points[0]['median'])} at mu {points[0]['mu']:g}, {percent(points[-1]['median'])} at mu {points[-1]['mu']:g}"
+
+
+def _cell(one: Mapping[str, Any], place: float) -> str:
+    for point in one["points"]:
+        if point["mu"] == place or not one["private"]:
+            spread = f" ({percent(point['low'])} to {percent(point['high'])})" if point["n"] > 1 else ""
+            return percent(point["median"]) + spread
+    return "–"
+
+
+def _evaluation(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    measured = [one for one in evaluation["per_class"] if one["n"]]
+    rows = [{**one, "bar": bar(one["accuracy"])} for one in sorted(measured, key=_by_accuracy)]
+    confusions = evaluation["confusions"]
+    return {
+        "open": rows[:_OPEN_CLASSES],
+        "folded": rows[_OPEN_CLASSES:_FOLDED_CLASSES],
+        "rest": max(len(rows) - _FOLDED_CLASSES, 0),
+        "unmeasured": len(evaluation["per_class"]) - len(measured),
+        "n_minority": sum(one["minority"] for one in measured),
+        "confusions": confusions[:_OPEN_CONFUSIONS],
+        "more_confusions": confusions[_OPEN_CONFUSIONS:_FOLDED_CONFUSIONS],
+        "confusions_left_out": max(len(confusions) - _FOLDED_CONFUSIONS, 0),
+        "matrix": _matrix(measured, confusions),
+    }
+
+
+def _matrix(measured: Sequence[Mapping[str, Any]], confusions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the confusion matrix of the classes in the largest confusions, in that order."""
+    order = dict.fromkeys(name for one in confusions for name in (one["class"], one["predicted"]))
+    order |= dict.fromkeys(one["class"] for one in measured)
+    names = list(order)[:_MATRIX]
+    sizes = {one["class"]: one["n"] for one in measured}
+    counts = {(one["class"], one["predicted"]): one["n"] for one in confusions}
+    counts |= {(one["class"], one["class"]): round(one["n"] * one["accuracy"]) for one in measured}
+    rows = [
+        {
+            "class": name,
+            "cells": [_shade(counts.get((name, other), 0), sizes.get(name, 0), name == other) for other in names],
+        }
+        for name in names
+    ]
+    return {"names": names, "rows": rows, "whole": len(order) <= _MATRIX}
+
+
+def _shade(n: int, size: int, right: bool) -> dict[str, Any]:
+    """Return a cell with its shade, by the share of the class: none, up to 10, 30, 60 and 100 %."""
+    share = n / size if size else 0.0
+    level = sum(share > bound for bound in (0.0, 0.1, 0.3, 0.6))
+    return {"n": n, "style": f"h{level}" + (" right" if right else "")}
