@@ -14,8 +14,8 @@ from markupsafe import Markup
 __all__ = ["Axis", "Line", "bar", "chart", "swatch"]
 
 # In units of the view box, which on a telephone are about pixels.
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 400.0, 300.0, 54.0, 12.0, 12.0, 62.0
-_LINE_HEIGHT = 14.0
+_WIDTH, _LEFT, _RIGHT, _TOP, _FOOT = 400.0, 54.0, 26.0, 10.0, 236.0  # the foot is where the x-axis is
+_LINE_HEIGHT = 15.0
 _EMPTY = Markup("")
 _MARKERS = ("circle", "square", "diamond")
 # So many looks differ in colour; further ones repeat them with other dashes.
@@ -85,8 +85,9 @@ def chart(
     mark : (float, str), default=None
         A place on the x-axis with a vertical line, and its name.
     """
+    height = _FOOT + _LINE_HEIGHT * (_tick_lines(x) + 1) + 12
     head = Markup('<svg class="chart" role="img" viewBox="0 0 {} {}" aria-label="{}">').format(
-        _short(_WIDTH), _short(_HEIGHT), description
+        _short(_WIDTH), _short(height), description
     )
     parts = [*_x_axis(x), *_y_axis(y), *_marked(mark, x)]
     parts += [_band(line, x, y) for line in lines if line.band]
@@ -110,27 +111,29 @@ def swatch(look: int | None) -> Markup:
     ).format(_class(look), middle)
 
 
+def _tick_lines(axis: Axis) -> int:
+    return max((text.count("\n") + 1 for _, text in axis.ticks), default=0)
+
+
 def _x(axis: Axis, value: float) -> float:
     return _LEFT + axis.place(value) * (_WIDTH - _LEFT - _RIGHT)
 
 
 def _y(axis: Axis, value: float) -> float:
-    return _HEIGHT - _BOTTOM - axis.place(value) * (_HEIGHT - _TOP - _BOTTOM)
+    return _FOOT - axis.place(value) * (_FOOT - _TOP)
 
 
 def _x_axis(axis: Axis) -> list[Markup]:
     parts = []
-    bottom = _HEIGHT - _BOTTOM
     for value, text in axis.ticks:
         place = _short(_x(axis, value))
-        parts.append(Markup('<path class="grid" d="M{} {}V{}"/>').format(place, _short(_TOP), _short(bottom)))
+        parts.append(Markup('<path class="grid" d="M{} {}V{}"/>').format(place, _short(_TOP), _short(_FOOT)))
         for number, line in enumerate(text.split("\n")):
-            at = _short(bottom + 16 + number * _LINE_HEIGHT)
+            at = _short(_FOOT + (number + 1) * _LINE_HEIGHT)
             parts.append(Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(place, at, line))
-    middle = _short((_LEFT + _WIDTH - _RIGHT) / 2)
-    parts.append(
-        Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(middle, _short(_HEIGHT - 8), axis.label)
-    )
+    middle, below = (_LEFT + _WIDTH - _RIGHT) / 2, _FOOT + (_tick_lines(axis) + 1) * _LINE_HEIGHT + 4
+    label = Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>')
+    parts.append(label.format(_short(middle), _short(below), axis.label))
     return parts
 
 
@@ -142,7 +145,7 @@ def _y_axis(axis: Axis) -> list[Markup]:
         parts.append(Markup('<path class="grid" d="M{} {}H{}"/>').format(*ends))
         at = _short(_LEFT - 6), _short(place + 4)
         parts.append(Markup('<text x="{}" y="{}" text-anchor="end">{}</text>').format(*at, text))
-    middle = _short((_TOP + _HEIGHT - _BOTTOM) / 2)
+    middle = _short((_TOP + _FOOT) / 2)
     parts.append(
         Markup('<text transform="translate(12 {}) rotate(-90)" text-anchor="middle">{}</text>').format(
             middle, axis.label
@@ -158,9 +161,9 @@ def _marked(mark: tuple[float, str] | None, axis: Axis) -> list[Markup]:
     place = _x(axis, value)
     right = place > _WIDTH / 2
     return [
-        Markup('<path class="mark" d="M{} {}V{}"/>').format(_short(place), _short(_TOP), _short(_HEIGHT - _BOTTOM)),
+        Markup('<path class="mark" d="M{} {}V{}"/>').format(_short(place), _short(_TOP), _short(_FOOT)),
         Markup('<text class="mark" x="{}" y="{}" text-anchor="{}">{}</text>').format(
-            _short(place - 4 if right else place + 4), _short(_HEIGHT - _BOTTOM - 6), "end" if right else "start", text
+            _short(place - 4 if right else place + 4), _short(_FOOT - 6), "end" if right else "start", text
         ),
     ]
 

@@ -21,8 +21,9 @@ __all__ = ["FORMAT", "content"]
 
 FORMAT = 1
 # False-positive rates of the trade-off curve: evenly, and for rare false alarms on a logarithmic scale.
-_EVENLY = [place / 25 for place in range(1, 25)]
-_RARELY = [10 ** (place / 5) for place in range(-20, -6)]
+_EVENLY = [place / 50 for place in range(1, 50)]
+_RARELY = [10 ** (place / 5) for place in range(-20, -8)]
+_LETTERS = 300  # of a parameter
 _TASKS = {
     "text-classification": ("A private classifier of texts", "a text"),
     "image-classification": ("A private classifier of images", "an image"),
@@ -108,7 +109,7 @@ def _does(description: Mapping[str, Any], item: str) -> str:
         )
     width = description["lattice"]["n_features"]
     if item == "an embedding":
-        return f"It gives an embedding of {width} numbers, by {named}, one of {n_classes} classes. Method: {method}."
+        return f"It takes embeddings of {width} numbers, by {named}, and gives each one of {n_classes} classes. Method: {method}."
     return (
         f"It gives {item} one of {n_classes} classes. The frozen public encoder {named} turns {item} into {width} "
         f"numbers; what is told from these was learned from private records. Method: {method}."
@@ -124,7 +125,7 @@ def _facts(description: Mapping[str, Any], guarantee: Guarantee) -> list[list[st
         ("software", ", ".join(f"{name} {version}" for name, version in sorted(guarantee.software.items()))),
         *((name.replace("_", " "), str(value)) for name, value in sorted(description["parameters"].items())),
     ]
-    return [[name, str(value)] for name, value in rows]
+    return [[name, str(value)[:_LETTERS]] for name, value in rows]
 
 
 def _selected(description: Mapping[str, Any]) -> list[list[str]] | None:
@@ -161,13 +162,14 @@ def _checks(description: Mapping[str, Any], guarantee: Guarantee, file: str, pai
     if paid:
         checks.append(("What the account of its data set has paid for", "dppl ledger show LEDGER"))
     entry = BY_NAME.get(description["estimator"])
-    if entry is not None and entry.method in BY_METHOD:
-        cost = _audited(guarantee)
-        checks += [("What the method leaks on worst-case data", f"dppl audit {entry.method} {cost}")] if cost else []
+    cost = _audited(guarantee)
+    if entry is not None and entry.method in BY_METHOD and cost:
+        checks.append(("What the method leaks on worst-case data", f"dppl audit {entry.method} {cost}"))
     return [{"what": what, "command": command} for what, command in checks]
 
 
 def _audited(guarantee: Guarantee) -> str:
-    """Return the budget of the guarantee as options of `dppl audit`."""
+    """Return the budget of the guarantee, and its relation, as options of `dppl audit`; nothing for a budget of zero."""
     budget = guarantee.budget.to_dict()
-    return " ".join(f"--{name} {value:g}" for name, value in budget.items() if value)
+    relation = "" if guarantee.adjacency == "add-remove" else f" --adjacency {guarantee.adjacency}"
+    return " ".join(f"--{name} {value:g}".replace("e-0", "e-") for name, value in budget.items() if value) + relation * any(budget.values())

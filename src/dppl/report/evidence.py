@@ -13,17 +13,10 @@ from typing import Any
 import numpy as np
 
 from dppl.errors import InputError
+from dppl.experiments.methods import ALL_METHODS
 from dppl.experiments.metrics import minority_classes
 from dppl.experiments.results import DONE, Result, read_results
-from dppl.experiments.series import (
-    Series,
-    by_task,
-    default_settings,
-    epsilon_name,
-    ratio_name,
-    ratios,
-    series,
-)
+from dppl.experiments.series import Series, by_task, default_settings, epsilon_name, ratio_name, ratios, series
 
 __all__ = ["accuracy_over_budget", "evaluation_of", "read_evidence"]
 
@@ -110,16 +103,14 @@ def accuracy_over_budget(done: list[Result], estimator: str, file: str) -> dict[
     file : str
         Name of the results file.
     """
-    from dppl.experiments.methods import ALL_METHODS
-
     own = {name for name, method in ALL_METHODS.items() if method.estimator == estimator}
     panels = []
     for (dataset, encoder), results in by_task(done).items():
         for ratio, group in ratios(default_settings(results)).items():
-            lines = [_line(one, own) for one in series(group)]
+            lines = [_line(one, own) for one in series(group) if one.method in ALL_METHODS]
             if lines:
                 name = f"{dataset}, {encoder}, {ratio_name(ratio)}"
-                panels.append({"name": name, "seeds": _most_seeds(group), "lines": lines})
+                panels.append({"name": name, "seeds": len({result["cell"]["seed"] for result in group}), "lines": lines})
     return {"file": file, "panels": panels}
 
 
@@ -137,6 +128,3 @@ def _point(mu: float, values: list[float]) -> dict[str, Any]:
     low, median, high = (float(np.quantile(values, share)) for share in _BAND)
     return {"mu": mu, "epsilon": epsilon_name(mu), "low": low, "median": median, "high": high, "n": len(values)}
 
-
-def _most_seeds(group: list[Result]) -> int:
-    return len({result["cell"]["seed"] for result in group})

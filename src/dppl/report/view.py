@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dppl.experiments.series import AT_DELTA
@@ -11,12 +11,13 @@ from dppl.pages import Axis, Line, bar, chart, swatch
 
 __all__ = ["view"]
 
-# Rows that stand open; the next ones are folded, and all are in the JSON form.
-_OPEN_CLASSES, _FOLDED_CLASSES = 20, 1000
-_OPEN_CONFUSIONS, _FOLDED_CONFUSIONS = 15, 200
-_OPEN_PANELS, _PANELS, _LINES = 4, 12, 6
-_MATRIX = 20
-_NAMED = 1000
+# Rows that stand open. The next ones are folded, as many as fit into so many bytes, so that a page stays under 500 kB
+# whatever the classes are called; the JSON form has all.
+_OPEN_CLASSES, _OPEN_CONFUSIONS, _OPEN_PANELS = 20, 15, 4
+_CLASS_BYTES, _CONFUSION_BYTES, _NAME_BYTES = 150_000, 25_000, 40_000
+_PANELS, _LINES, _MATRIX, _RELEASES = 12, 6, 20, 40
+# Of a row beside the names in it.
+_ROW_BYTES = 90
 _LETTERS = 60
 _SHARES = [(place / 4, f"{25 * place} %") for place in range(5)]
 _RARE = [(1e-4, "0.01 %"), (1e-3, "0.1 %"), (1e-2, "1 %"), (1e-1, "10 %"), (1.0, "100 %")]
@@ -31,18 +32,46 @@ def view(content: Mapping[str, Any]) -> dict[str, Any]:
     content : dict
         Of a report.
     """
-    classes = content["model"]["classes"]
+    classes, selected = content["model"]["classes"], content["model"]["selected"]
+    named = fitting(classes, _NAME_BYTES, lambda name: [name])
+    releases = content["guarantee"]["releases"]
     return {
         "short": short,
         "percent": percent,
         "at_most": at_most,
-        "classes": {"named": classes[:_NAMED], "rest": max(len(classes) - _NAMED, 0)},
+        "classes": {"named": named, "rest": len(classes) - len(named)},
+        "selected": [] if selected is None else _fitting_rows(zip(classes, selected, strict=True)),
+        "releases": {"shown": releases[:_RELEASES], "rest": max(len(releases) - _RELEASES, 0)},
         "curves": _curves(content["guarantee"]),
         "spent": None if content["ledger"] is None else bar(content["ledger"]["share"]),
         "accuracy": _accuracy(content["accuracy"], content["guarantee"]["mu"]),
         "evaluation": None if content["evaluation"] is None else _evaluation(content["evaluation"]),
         **_rows(content),
     }
+
+
+def fitting(rows: Sequence[Any], n_bytes: int, names: Callable[[Any], Iterable[str]]) -> list[Any]:
+    """Return the first rows, as many as fit.
+
+    Parameters
+    ----------
+    rows : sequence
+    n_bytes : int
+    names : callable
+        Returns the names in a row.
+    """
+    kept = []
+    for row in rows:
+        n_bytes -= _ROW_BYTES + sum(len(short(name).encode("utf-8")) for name in names(row))
+        if n_bytes < 0:
+            break
+        kept.append(row)
+    return kept
+
+
+def _fitting_rows(rows: Iterable[tuple[str, Sequence[str]]]) -> list[tuple[str, str]]:
+    joined = [(name, ", ".join(short(one) for one in several[:10])) for name, several in rows]
+    return fitting(joined, _NAME_BYTES, lambda row: [row[0], row[1] * (len(row[1]) // _LETTERS + 1)])
 
 
 def short(name: str) -> str:
@@ -80,13 +109,13 @@ def _rows(content: Mapping[str, Any]) -> dict[str, Any]:
         "release_rows": [_release(one) for one in guarantee["releases"]],
     }
     if evaluation is not None:
-        shown = sorted((one for one in evaluation["per_class"] if one["n"]), key=_by_accuracy)[:_FOLDED_CLASSES]
+        shown = sorted((one for one in evaluation["per_class"] if one["n"]), key=_by_accuracy)
         rows["class_rows"] = [
             (short(one["class"]) + " (minority)" * one["minority"], one["n"], percent(one["accuracy"])) for one in shown
         ]
         rows["confusion_rows"] = [
             (short(one["class"]), short(one["predicted"]), one["n"], percent(one["share"]))
-            for one in evaluation["confusions"][:_FOLDED_CONFUSIONS]
+            for one in evaluation["confusions"][:_OPEN_CONFUSIONS]
         ]
     if gallery is not None:
         rows["gallery_rows"] = [
@@ -147,7 +176,8 @@ def _near(curve: Sequence[tuple[float, float]], rates: Sequence[float]) -> list[
 def _accuracy(accuracy: Mapping[str, Any] | None, mu: float | None) -> dict[str, Any] | None:
     if accuracy is None:
         return None
-    panels = [_panel(one, mu) for one in accuracy["panels"][:_PANELS]]
+    looks: dict[str, int] = {}
+    panels = [_panel(one, mu, looks) for one in accuracy["panels"][:_PANELS]]
     return {
         "open": panels[:_OPEN_PANELS],
         "folded": panels[_OPEN_PANELS:],
@@ -155,36 +185,57 @@ def _accuracy(accuracy: Mapping[str, Any] | None, mu: float | None) -> dict[str,
     }
 
 
-def _panel(panel: Mapping[str, Any], mu: float | None) -> dict[str, Any]:
-    """Draw the model's own method, the best of the others, and the best reference without privacy."""
+def _panel(panel: Mapping[str, Any], mu: float | None, looks: dict[str, int]) -> dict[str, Any]:
+    """Draw the model's own method, the best of the others, and the best reference without privacy.
+
+    A line keeps its look in all panels; `looks` grows by those that are new.
+    """
     lines = [one for one in panel["lines"] if one["private"] and any(point["mu"] for point in one["points"])]
     references = [one for one in panel["lines"] if not one["private"]]
-    ranked = sorted(lines, key=lambda one: (not one["own"], -_mean(one)))[:_LINES]
+    places = sorted({point["mu"] for one in lines for point in one["points"] if point["mu"]})
+    epsilons = {point["mu"]: point["epsilon"] for one in lines for point in one["points"]}
+    drawn = _drawn(lines, places, mu)
+    for one in drawn:
+        looks.setdefault(one["label"], len(looks))
     best = max(references, key=_mean, default=None)
-    places = sorted({point["mu"] for one in ranked for point in one["points"] if point["mu"]})
-    epsilons = {point["mu"]: point["epsilon"] for one in ranked for point in one["points"]}
-    said = "; ".join(f"{one['label']}: {_ends(one)}" for one in ranked)
-    drawn = None
-    if places:
-        x = _budgets(places, epsilons, mu)
-        y = Axis("balanced accuracy", 0.0, 1.0, _SHARES)
-        shapes = [_line(one, look) for look, one in reversed(list(enumerate(ranked)))]
-        if best is not None:
-            shapes.insert(0, Line([(x.low, _mean(best)), (x.high, _mean(best))], None))
-        mark = None if mu is None or not x.low <= mu <= x.high else (mu, "this model")
-        drawn = chart(shapes, x, y, f"Balanced accuracy over the budget. {said}", mark=mark)
-    legend = [{"swatch": swatch(look), "label": one["label"], "own": one["own"]} for look, one in enumerate(ranked)]
+    legend = [{"swatch": swatch(looks[one["label"]]), "label": one["label"], "own": one["own"]} for one in drawn]
     if best is not None:
         legend.append({"swatch": swatch(None), "label": best["label"], "own": False})
-    shown = [*ranked, *references, *(one for one in lines if one not in ranked)]
+    shown = [*drawn, *references, *(one for one in lines if one not in drawn)]
     return {
         "name": panel["name"],
         "seeds": panel["seeds"],
-        "chart": drawn,
+        "chart": _over_budget(drawn, best, _budgets(places, epsilons, mu), mu, looks) if drawn else None,
         "legend": legend,
         "header": ["method", *(f"mu {place:g} (epsilon {epsilons[place]})" for place in places)],
         "rows": [[one["label"], *(_cell(one, place) for place in places)] for one in shown],
     }
+
+
+def _drawn(lines: Sequence[Mapping[str, Any]], places: Sequence[float], mu: float | None) -> list[Mapping[str, Any]]:
+    """Return the lines for a chart, those of the model's method first and then the best at its budget.
+
+    What was tuned on private records is for the table, which says so, and so is what has few budgets.
+    """
+    near = min(places, key=lambda place: abs(math.log(place / (mu or 1.0))), default=0.0)
+    able = [one for one in lines if not one["tuned"] and (one["own"] or 2 * len(one["points"]) >= len(places))]
+    return sorted(able, key=lambda one: (not one["own"], -_at(one, near)))[:_LINES]
+
+
+def _over_budget(
+    lines: Sequence[Mapping[str, Any]],
+    reference: Mapping[str, Any] | None,
+    x: Axis,
+    mu: float | None,
+    looks: Mapping[str, int],
+) -> str:
+    shapes = [_line(one, looks[one["label"]]) for one in reversed(lines)]
+    if reference is not None:
+        shapes.insert(0, Line([(x.low, _mean(reference)), (x.high, _mean(reference))], None))
+    said = "; ".join(f"{one['label']}: {_ends(one)}" for one in lines)
+    mark = None if mu is None or not x.low <= mu <= x.high else (mu, "this model")
+    y = Axis("balanced accuracy", 0.0, 1.0, _SHARES)
+    return chart(shapes, x, y, f"Balanced accuracy over the budget. {said}", mark=mark)
 
 
 def _budgets(places: Sequence[float], epsilons: Mapping[float, str], mu: float | None) -> Axis:
@@ -213,13 +264,18 @@ def _line(one: Mapping[str, Any], look: int) -> Line:
     )
 
 
+def _at(one: Mapping[str, Any], mu: float) -> float:
+    return next((float(point["median"]) for point in one["points"] if point["mu"] == mu), 0.0)
+
+
 def _mean(one: Mapping[str, Any]) -> float:
     return sum(point["median"] for point in one["points"]) / len(one["points"])
 
 
 def _ends(one: Mapping[str, Any]) -> str:
     points = [point for point in one["points"] if point["mu"]]
-    return f"{percent(points[0]['median'])} at mu {points[0]['mu']:g}, {percent(points[-1]['median'])} at mu {points[-1]['mu']:g}"
+    first, last = (f"{percent(point['median'])} at mu {point['mu']:g}" for point in (points[0], points[-1]))
+    return f"{first}, {last}"
 
 
 def _cell(one: Mapping[str, Any], place: float) -> str:
@@ -232,17 +288,19 @@ def _cell(one: Mapping[str, Any], place: float) -> str:
 
 def _evaluation(evaluation: Mapping[str, Any]) -> dict[str, Any]:
     measured = [one for one in evaluation["per_class"] if one["n"]]
-    rows = [{**one, "bar": bar(one["accuracy"])} for one in sorted(measured, key=_by_accuracy)]
+    rows = sorted(measured, key=_by_accuracy)
+    folded = fitting(rows[_OPEN_CLASSES:], _CLASS_BYTES, lambda one: [one["class"]])
     confusions = evaluation["confusions"]
+    more = fitting(confusions[_OPEN_CONFUSIONS:], _CONFUSION_BYTES, lambda one: [one["class"], one["predicted"]])
     return {
-        "open": rows[:_OPEN_CLASSES],
-        "folded": rows[_OPEN_CLASSES:_FOLDED_CLASSES],
-        "rest": max(len(rows) - _FOLDED_CLASSES, 0),
+        "open": [{**one, "bar": bar(one["accuracy"])} for one in rows[:_OPEN_CLASSES]],
+        "folded": [{**one, "bar": ""} for one in folded],
+        "rest": max(len(rows) - _OPEN_CLASSES, 0) - len(folded),
         "unmeasured": len(evaluation["per_class"]) - len(measured),
         "n_minority": sum(one["minority"] for one in measured),
         "confusions": confusions[:_OPEN_CONFUSIONS],
-        "more_confusions": confusions[_OPEN_CONFUSIONS:_FOLDED_CONFUSIONS],
-        "confusions_left_out": max(len(confusions) - _FOLDED_CONFUSIONS, 0),
+        "more_confusions": more,
+        "confusions_left_out": max(len(confusions) - _OPEN_CONFUSIONS, 0) - len(more),
         "matrix": _matrix(measured, confusions),
     }
 
@@ -262,7 +320,8 @@ def _matrix(measured: Sequence[Mapping[str, Any]], confusions: Sequence[Mapping[
         }
         for name in names
     ]
-    return {"names": names, "rows": rows, "whole": len(order) <= _MATRIX}
+    turned = any(len(name) > 3 for name in names)  # long names need columns of their own direction
+    return {"names": names, "rows": rows, "whole": len(order) <= _MATRIX, "turned": turned}
 
 
 def _shade(n: int, size: int, right: bool) -> dict[str, Any]:
