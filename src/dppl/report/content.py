@@ -97,7 +97,7 @@ def content(
 
 def _does(description: Mapping[str, Any], item: str) -> str:
     """Say in two sentences what the model does, and how."""
-    n_classes = len(description["classes"])
+    n_classes = f"{len(description['classes']):,}"
     entry = BY_NAME.get(description["estimator"])
     method = description["estimator"] if entry is None or entry.label is None else entry.label
     encoder = description["encoder"]
@@ -109,7 +109,10 @@ def _does(description: Mapping[str, Any], item: str) -> str:
         )
     width = description["lattice"]["n_features"]
     if item == "an embedding":
-        return f"It takes embeddings of {width} numbers, by {named}, and gives each one of {n_classes} classes. Method: {method}."
+        return (
+            f"It takes embeddings of {width} numbers, by {named}, and gives each one of {n_classes} classes. "
+            f"Method: {method}."
+        )
     return (
         f"It gives {item} one of {n_classes} classes. The frozen public encoder {named} turns {item} into {width} "
         f"numbers; what is told from these was learned from private records. Method: {method}."

@@ -19,7 +19,7 @@ from dppl.errors import InputError
 __all__ = ["gallery_of", "selected_items"]
 
 # Bytes of all items together, so that the page stays under 500 kB.
-_MOST_BYTES = 120_000
+_MOST_BYTES = 100_000
 _LETTERS = 400
 
 

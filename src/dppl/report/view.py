@@ -14,10 +14,12 @@ __all__ = ["view"]
 # Rows that stand open. The next ones are folded, as many as fit into so many bytes, so that a page stays under 500 kB
 # whatever the classes are called; the JSON form has all.
 _OPEN_CLASSES, _OPEN_CONFUSIONS, _OPEN_PANELS = 20, 15, 4
-_CLASS_BYTES, _CONFUSION_BYTES, _NAME_BYTES = 150_000, 25_000, 40_000
-_PANELS, _LINES, _MATRIX, _RELEASES = 12, 6, 20, 40
-# Of a row beside the names in it.
-_ROW_BYTES = 90
+_CLASS_BYTES, _CONFUSION_BYTES, _SELECTED_BYTES = 165_000, 25_000, 60_000
+# The list of classes is short where a table has most of them.
+_NAME_BYTES, _NAME_BYTES_BESIDE_A_TABLE = 100_000, 25_000
+_PANELS, _LINES, _MATRIX, _RELEASES, _CHARGES = 12, 6, 20, 40, 30
+# Of a row beside the names in it, and of an entry of a list.
+_ROW_BYTES, _ENTRY_BYTES = 130, 40
 _LETTERS = 60
 _SHARES = [(place / 4, f"{25 * place} %") for place in range(5)]
 _RARE = [(1e-4, "0.01 %"), (1e-3, "0.1 %"), (1e-2, "1 %"), (1e-1, "10 %"), (1.0, "100 %")]
@@ -33,7 +35,8 @@ def view(content: Mapping[str, Any]) -> dict[str, Any]:
         Of a report.
     """
     classes, selected = content["model"]["classes"], content["model"]["selected"]
-    named = fitting(classes, _NAME_BYTES, lambda name: [name])
+    most = _NAME_BYTES if content["evaluation"] is None else _NAME_BYTES_BESIDE_A_TABLE
+    named = fitting(classes, most, lambda name: [name], _ENTRY_BYTES)
     releases = content["guarantee"]["releases"]
     return {
         "short": short,
@@ -43,14 +46,16 @@ def view(content: Mapping[str, Any]) -> dict[str, Any]:
         "selected": [] if selected is None else _fitting_rows(zip(classes, selected, strict=True)),
         "releases": {"shown": releases[:_RELEASES], "rest": max(len(releases) - _RELEASES, 0)},
         "curves": _curves(content["guarantee"]),
-        "spent": None if content["ledger"] is None else bar(content["ledger"]["share"]),
+        "ledger": None if content["ledger"] is None else _ledger(content["ledger"]),
         "accuracy": _accuracy(content["accuracy"], content["guarantee"]["mu"]),
         "evaluation": None if content["evaluation"] is None else _evaluation(content["evaluation"]),
         **_rows(content),
     }
 
 
-def fitting(rows: Sequence[Any], n_bytes: int, names: Callable[[Any], Iterable[str]]) -> list[Any]:
+def fitting(
+    rows: Sequence[Any], n_bytes: int, names: Callable[[Any], Iterable[str]], row_bytes: int = _ROW_BYTES
+) -> list[Any]:
     """Return the first rows, as many as fit.
 
     Parameters
@@ -59,10 +64,12 @@ def fitting(rows: Sequence[Any], n_bytes: int, names: Callable[[Any], Iterable[s
     n_bytes : int
     names : callable
         Returns the names in a row.
+    row_bytes : int
+        Of a row beside its names.
     """
     kept = []
     for row in rows:
-        n_bytes -= _ROW_BYTES + sum(len(short(name).encode("utf-8")) for name in names(row))
+        n_bytes -= row_bytes + sum(len(short(name).encode("utf-8")) for name in names(row))
         if n_bytes < 0:
             break
         kept.append(row)
@@ -71,7 +78,7 @@ def fitting(rows: Sequence[Any], n_bytes: int, names: Callable[[Any], Iterable[s
 
 def _fitting_rows(rows: Iterable[tuple[str, Sequence[str]]]) -> list[tuple[str, str]]:
     joined = [(name, ", ".join(short(one) for one in several[:10])) for name, several in rows]
-    return fitting(joined, _NAME_BYTES, lambda row: [row[0], row[1] * (len(row[1]) // _LETTERS + 1)])
+    return fitting(joined, _SELECTED_BYTES, lambda row: [row[0], *row[1].split(", ")])
 
 
 def short(name: str) -> str:
@@ -171,6 +178,14 @@ def _curves(guarantee: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _near(curve: Sequence[tuple[float, float]], rates: Sequence[float]) -> list[tuple[float, float]]:
     return [min(curve, key=lambda point: abs(math.log(point[0] / rate))) for rate in rates]
+
+
+def _ledger(ledger: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the charge that paid, and the latest others."""
+    own = [one for one in ledger["releases"] if one["number"] == ledger["number"]]
+    others = [one for one in ledger["releases"] if one["number"] != ledger["number"]][-_CHARGES:]
+    shown = sorted([*own, *others], key=lambda one: int(one["number"]))
+    return {"bar": bar(ledger["share"]), "shown": shown, "rest": len(ledger["releases"]) - len(shown)}
 
 
 def _accuracy(accuracy: Mapping[str, Any] | None, mu: float | None) -> dict[str, Any] | None:
