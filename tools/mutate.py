@@ -69,6 +69,38 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
+        name="a-report-with-the-account-of-another-data-set",
+        file="report/account.py",
+        old="if names_it or (entry is None and",
+        new="if book or (entry is None and",
+        tests=("tests/report/test_report.py",),
+        keyword="account",
+    ),
+    Mutant(
+        name="a-report-with-the-evaluation-of-another-model",
+        file="report/evidence.py",
+        old="if [name for name, _, _ in each] !=",
+        new="if each and [name for name, _, _ in each] ==",
+        tests=("tests/report/test_report.py",),
+        keyword="evaluation",
+    ),
+    Mutant(
+        name="a-report-with-bounds-rounded-down",
+        file="report/view.py",
+        old="math.ceil(10_000 * share)",
+        new="math.floor(10_000 * share)",
+        tests=("tests/report/test_report.py",),
+        keyword="bounds",
+    ),
+    Mutant(
+        name="a-report-with-markup-of-others",
+        file="pages/templates.py",
+        old='select_autoescape(["html"])',
+        new="False",
+        tests=("tests/report/test_report.py",),
+        keyword="markup",
+    ),
+    Mutant(
         name="a-rehearsal-of-more-records-than-guessed",
         file="planning/rehearsal.py",
         old="own[held_out[c] :][:n]",

@@ -7,6 +7,7 @@ import shutil
 import time
 
 import pytest
+
 from report.contents import NAMES, everything
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra test-browser")

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
-from report.contents import NAMES, account, evaluated, everything, fitted, gallery, panels
 
 import dppl
 from dppl import baselines
@@ -23,6 +22,7 @@ from dppl.report.evidence import accuracy_over_budget, evaluation_of, read_evide
 from dppl.report.gallery import gallery_of
 from dppl.report.making import _of_model
 from dppl.report.view import at_most, view
+from report.contents import NAMES, account, evaluated, everything, fitted, gallery, panels
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="utf-8"))
@@ -53,8 +53,7 @@ def test_the_schema_is_one_and_describes_every_field():
 
     def fields(node):
         if isinstance(node, dict):
-            for name, field in node.get("properties", {}).items():
-                yield name, field
+            yield from node.get("properties", {}).items()
             for value in node.values():
                 yield from fields(value)
         elif isinstance(node, list):

@@ -25,9 +25,7 @@ _POOL = "Public pool"
 @options.first("out", "results", "ledger", "public", "force")
 def report(
     model: options.Model,
-    out: Annotated[
-        Path, option("FILE", "Page to write, or - for stdout. Default report.html.")
-    ] = Path("report.html"),
+    out: Annotated[Path, option("FILE", "Page to write, or - for stdout. Default report.html.")] = Path("report.html"),
     results: Annotated[
         list[Path] | None,
         option("FILE", "What `dppl evaluate --json` printed, or `dppl bench run` wrote. May be given once for each."),

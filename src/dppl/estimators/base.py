@@ -384,9 +384,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, self._RELEASED)
         model_file.save(self, path, overwrite=overwrite)
 
-    def report(
-        self, *, results: Any = (), ledger: Any = None, public: Any = None, by: str | None = None
-    ) -> Any:
+    def report(self, *, results: Any = (), ledger: Any = None, public: Any = None, by: str | None = None) -> Any:
         """Return the report of the released model, which notebooks show: what it does and promises, how to check it.
 
         Parameters

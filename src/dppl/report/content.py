@@ -1,4 +1,4 @@
-"""What a report says, as one JSON-ready dictionary: a pure function of what was read. docs/report.schema.json is its form.
+"""What a report says, as one JSON-ready dictionary in the form of docs/report.schema.json: a pure function.
 
 A model file holds nothing private. Whatever else is shown was measured on records that somebody names, and is no part
 of the guarantee; the dictionary keeps it apart.
@@ -172,7 +172,9 @@ def _checks(description: Mapping[str, Any], guarantee: Guarantee, file: str, pai
 
 
 def _audited(guarantee: Guarantee) -> str:
-    """Return the budget of the guarantee, and its relation, as options of `dppl audit`; nothing for a budget of zero."""
+    """Return the budget of the guarantee, and its relation, as options of `dppl audit`; nothing where it is zero."""
     budget = guarantee.budget.to_dict()
     relation = "" if guarantee.adjacency == "add-remove" else f" --adjacency {guarantee.adjacency}"
-    return " ".join(f"--{name} {value:g}".replace("e-0", "e-") for name, value in budget.items() if value) + relation * any(budget.values())
+    return " ".join(
+        f"--{name} {value:g}".replace("e-0", "e-") for name, value in budget.items() if value
+    ) + relation * any(budget.values())

@@ -85,9 +85,7 @@ def evaluation_of(found: Mapping[str, Any], classes: Sequence[Any]) -> dict[str,
         "per_class": [
             {"class": name, "n": n, "accuracy": accuracy, "minority": name in smallest} for name, n, accuracy in each
         ],
-        "confusions": [
-            {"class": one, "predicted": other, "n": n, "share": n / sizes[one]} for one, other, n in pairs
-        ],
+        "confusions": [{"class": one, "predicted": other, "n": n, "share": n / sizes[one]} for one, other, n in pairs],
     }
 
 
@@ -110,7 +108,9 @@ def accuracy_over_budget(done: list[Result], estimator: str, file: str) -> dict[
             lines = [_line(one, own) for one in series(group) if one.method in ALL_METHODS]
             if lines:
                 name = f"{dataset}, {encoder}, {ratio_name(ratio)}"
-                panels.append({"name": name, "seeds": len({result["cell"]["seed"] for result in group}), "lines": lines})
+                panels.append(
+                    {"name": name, "seeds": len({result["cell"]["seed"] for result in group}), "lines": lines}
+                )
     return {"file": file, "panels": panels}
 
 
@@ -127,4 +127,3 @@ def _line(one: Series, own: set[str]) -> dict[str, Any]:
 def _point(mu: float, values: list[float]) -> dict[str, Any]:
     low, median, high = (float(np.quantile(values, share)) for share in _BAND)
     return {"mu": mu, "epsilon": epsilon_name(mu), "low": low, "median": median, "high": high, "n": len(values)}
-

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from dppl.experiments.series import AT_DELTA
@@ -161,7 +162,10 @@ def _curves(guarantee: Mapping[str, Any]) -> list[dict[str, Any]]:
         {
             "name": "At all false-alarm rates",
             "chart": chart(
-                [Line([(0, 0), (1, 1)], None), Line(whole, 0, strong=True)], all_rates, found, f"Trade-off curve. {said}"
+                [Line([(0, 0), (1, 1)], None), Line(whole, 0, strong=True)],
+                all_rates,
+                found,
+                f"Trade-off curve. {said}",
             ),
         },
         {
@@ -284,7 +288,7 @@ def _at(one: Mapping[str, Any], mu: float) -> float:
 
 
 def _mean(one: Mapping[str, Any]) -> float:
-    return sum(point["median"] for point in one["points"]) / len(one["points"])
+    return fmean(point["median"] for point in one["points"])
 
 
 def _ends(one: Mapping[str, Any]) -> str:
