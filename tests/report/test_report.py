@@ -355,8 +355,8 @@ def test_other_files_are_no_results(text, message, tmp_path):
 
 
 def test_only_the_account_that_paid_is_shown(tmp_path):
-    ledger = dppl.Ledger(tmp_path / "ledger.db", "wards", dppl.GaussianDP(2.0))
     secret = dppl.Ledger(tmp_path / "ledger.db", "another data set", dppl.GaussianDP(2.0))
+    ledger = dppl.Ledger(tmp_path / "ledger.db", "wards", dppl.GaussianDP(2.0))
     fitted(["x", "y"], ledger=secret)
     model = fitted(["a", "b"], ledger=ledger)
     reports = [model.report(ledger=one) for one in (tmp_path / "ledger.db", str(tmp_path / "ledger.db"), ledger)]
