@@ -103,9 +103,10 @@ def _does(description: Mapping[str, Any], item: str) -> str:
     encoder = description["encoder"]
     named = "a public encoder that the file does not name" if encoder is None else in_short(encoder)
     if "lattice" not in description:
+        network = "which the file does not name" if encoder is None else named
         return (
             f"It gives {item} one of {n_classes} classes. {description['n_trained']:,} weights of a public network "
-            f"({named}) were trained on private records; all others are as they were published."
+            f"({network}) were trained on private records; all others are as they were published."
         )
     width = description["lattice"]["n_features"]
     if item == "an embedding":
