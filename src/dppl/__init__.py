@@ -20,9 +20,11 @@ if TYPE_CHECKING:  # what `__getattr__` does, for type checkers
     from dppl import finetune as finetune
     from dppl import lattice as lattice
     from dppl import mechanisms as mechanisms
+    from dppl import pages as pages
     from dppl import planning as planning
     from dppl import privacy as privacy
     from dppl import prototypes as prototypes
+    from dppl import report as report
     from dppl import training as training
     from dppl.estimators import PrivateSearch, PublicRows, load
     from dppl.planning import plan_budget
@@ -64,9 +66,11 @@ _PACKAGES = (
     "finetune",
     "lattice",
     "mechanisms",
+    "pages",
     "planning",
     "privacy",
     "prototypes",
+    "report",
     "training",
 )
 _HOMES = {

@@ -16,6 +16,7 @@ SOURCE = Path(dppl.__file__).parent
 LAYERS = [
     {"_version", "errors"},
     {"_validate", "_files", "_fingerprint", "_html", "_optional", "_progress", "engines"},
+    {"pages"},
     {"privacy"},
     {"lattice"},
     {"mechanisms"},
@@ -33,6 +34,7 @@ LAYERS = [
     {"experiments"},
     {"cards"},
     {"export"},
+    {"report"},
     {"cli"},
     {"__main__"},
 ]
@@ -131,6 +133,8 @@ NAMES = (
     "audit",
     "cards",
     "export",
+    "pages",
+    "report",
     "errors",
 )
 PACKAGES = ["dppl", *(f"dppl.{name}" for name in NAMES)]

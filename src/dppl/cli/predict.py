@@ -398,6 +398,9 @@ def evaluate(
     of their records that is right: each person counts once. A missing id is a
     person of its own.
 
+    --json also has all confusions, the most frequent first; `dppl report
+    --results` shows them.
+
     For example:
 
       dppl evaluate my.safetensors test.npz
@@ -472,6 +475,7 @@ def _report(
     balanced = metrics.balanced_accuracy(truth, predicted, codes)
     sizes = metrics.class_sizes(truth, codes).tolist()
     each = metrics.class_accuracies(truth, predicted, codes).tolist()
+    names = classes.tolist()
     return {
         "balanced_accuracy": _or_none(balanced),
         "accuracy": metrics.accuracy(truth, predicted),
@@ -486,6 +490,10 @@ def _report(
         "per_class": [
             {"class": name, "n": size, "accuracy": _or_none(value)}
             for name, size, value in zip(classes.tolist(), sizes, each, strict=True)
+        ],
+        "confusions": [
+            {"class": names[one], "predicted": names[other], "n": n}
+            for one, other, n in metrics.confusions(truth, predicted, codes)
         ],
     }
 
