@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # what `__getattr__` does, for type checkers
     from dppl import planning as planning
     from dppl import privacy as privacy
     from dppl import prototypes as prototypes
+    from dppl import serve as serve
     from dppl import training as training
     from dppl.estimators import PrivateSearch, PublicRows, load
     from dppl.planning import plan_budget
@@ -65,6 +66,7 @@ _PACKAGES = (
     "planning",
     "privacy",
     "prototypes",
+    "serve",
     "training",
 )
 _HOMES = {

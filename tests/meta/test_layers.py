@@ -32,6 +32,7 @@ LAYERS = [
     {"audit"},
     {"experiments"},
     {"cards"},
+    {"serve"},
     {"cli"},
     {"__main__"},
 ]
@@ -67,7 +68,7 @@ def test_every_layer_is_ranked():
 
 
 def test_the_core_imports_neither_torch_nor_a_web_framework():
-    heavy = {"torch", "fastapi", "flask", "ray", "transformers"}
+    heavy = {"torch", "fastapi", "flask", "ray", "starlette", "transformers", "uvicorn"}
     assert not {name.split(".")[0] for path in MODULES for name in imports(path)} & heavy
 
 
@@ -128,6 +129,7 @@ NAMES = (
     "finetune",
     "audit",
     "cards",
+    "serve",
     "errors",
 )
 PACKAGES = ["dppl", *(f"dppl.{name}" for name in NAMES)]
