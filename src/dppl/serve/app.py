@@ -121,7 +121,8 @@ class _Service:
     async def _wanted(self, request: Any, body: bytes) -> Wanted:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "application/json":
-            return await self._in_thread(wanted_of_json, body, self.limits)
+            wanted: Wanted = await self._in_thread(wanted_of_json, body, self.limits)
+            return wanted
         if kind == "multipart/form-data":
             return await wanted_of_form(request.headers, body, self.limits)
         raise Refused(415, "other_type", "Send application/json, or multipart/form-data with images.")
@@ -132,8 +133,9 @@ class _Service:
         request.scope["dppl"].update(model=name, kind=wanted.kind, items=len(wanted.items))
         if wanted.kind not in served.about.takes:
             raise Refused(422, "other_kind", f"This model takes {' or '.join(served.about.takes)}.")
+        reasons: dict[int, str] = {}
         if wanted.kind == "embeddings":
-            rows, reasons = list(wanted.rows(served.about.features)), {}
+            rows = list(wanted.rows(served.about.features))
         else:
             rows, reasons = await self._embedded(served, wanted.items)
         found = await self._in_thread(_predicted, served, rows, reasons, wanted)

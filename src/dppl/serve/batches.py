@@ -75,7 +75,7 @@ class Batches:
             self._work = None
 
     def _next(self) -> list[tuple[Any, asyncio.Future[_Row]]]:
-        batch = []
+        batch: list[tuple[Any, asyncio.Future[_Row]]] = []
         while self._waiting and len(batch) < self._most:
             item, found = self._waiting.popleft()
             if not found.done():

@@ -55,7 +55,7 @@ def prototypes_of(model: EmbeddingClassifier) -> Prototypes | None:
     place = _map_of(model)
     if place is None:
         return None
-    released = np.asarray(model.prototypes_, np.float64)  # type: ignore[attr-defined]
+    released = np.asarray(model.prototypes_, np.float64)
     wide = released.reshape(len(model.classes_), -1, released.shape[-1])  # of each class one or several
     rows, ids = getattr(model, "public_indices_", None), getattr(model, "public_ids_", None)
     names, directions = [], []
