@@ -58,6 +58,8 @@ def test_a_signal_lets_running_requests_finish(process, sample, number):
         while True:  # until nobody listens any more
             try:
                 socket.create_connection(("127.0.0.1", port), timeout=60).close()
+            except ConnectionResetError:  # while it closes
+                continue
             except ConnectionRefusedError:
                 break
         connection.sendall(body[10:])

@@ -189,6 +189,7 @@ def test_other_types_are_refused(client, kind):
         ("; boundary=X", b"--X\r\n\r\nno disposition\r\n--X--\r\n"),
         ("; boundary=X", b'--X\r\nContent-Disposition: form-data; name="images"; filename="a"\r\n\r\nno end'),
         ("; boundary=X", b'--X\r\nContent-Disposition: form-data; name="top"\r\n\r\n' + b"1" * 2000 + b"\r\n--X--\r\n"),
+        ("; boundary=X", b'--X\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nx\r\n--X--\r\n'),
     ],
 )
 def test_forms_that_are_none(client, boundary, body):
@@ -229,7 +230,7 @@ def test_large_images(pictures):
 def test_uploads_stay_off_the_disk(pictures, monkeypatch):
     """Of several megabytes, which would be spooled to a file by default."""
     noise = np.random.default_rng(0).integers(0, 256, (1200, 1000, 3), np.uint8)
-    monkeypatch.setattr("tempfile.SpooledTemporaryFile.rollover", None)
+    monkeypatch.setattr("tempfile._get_candidate_names", None)
     image = b"P6 1000 1200 255\n" + noise.tobytes()
     with served([opened(pictures)]) as client:
         assert client.upload([("a.ppm", image)]).status == 200

@@ -159,7 +159,7 @@ def test_mean_prototypes_are_compared_where_the_model_compares(sample):
 
 
 def test_a_class_that_has_not_come_yet_has_no_prototype(sample):
-    model = ContinualPrototypes(dppl.GaussianDP(4.0), classes=sample.classes, tasks=1, random_state=0)
+    model = ContinualPrototypes(dppl.GaussianDP(4.0), classes=sample.classes, random_state=0)
     seen = np.isin(sample.y, sample.classes[:4])
     model.partial_fit(sample.X[seen], sample.y[seen], task_classes=sample.classes[:4])
     assert len(prototypes_of(model).nearest(sample.X_test[0], 10)) == 4

@@ -119,13 +119,13 @@ class _Service:
         return b"".join(parts)
 
     async def _wanted(self, request: Any, body: bytes) -> Wanted:
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind == "application/json":
-            wanted: Wanted = await self._in_thread(wanted_of_json, body, self.limits)
-            return wanted
-        if kind == "multipart/form-data":
-            return await wanted_of_form(request.headers, body, self.limits)
-        raise Refused(415, "other_type", "Send application/json, or multipart/form-data with images.")
+        header = request.headers.get("content-type", "")
+        kind = header.partition(";")[0].strip().lower()
+        if kind not in ("application/json", "multipart/form-data"):
+            raise Refused(415, "other_type", "Send application/json, or multipart/form-data with images.")
+        read = wanted_of_json if kind == "application/json" else partial(wanted_of_form, header)
+        wanted: Wanted = await self._in_thread(read, body, self.limits)
+        return wanted
 
     async def _predictions(self, request: Any, wanted: Wanted) -> Predictions:
         served = self.named(wanted.model)

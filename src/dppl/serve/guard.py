@@ -70,14 +70,22 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        start, status = perf_counter(), 0
+        start, status, noted = perf_counter(), 0, False
         scope["dppl"] = {}  # what a route adds to the log
+
+        def note() -> None:
+            nonlocal noted
+            if not noted:
+                self._note(scope, status, perf_counter() - start)
+            noted = True
 
         async def answer(message: MutableMapping[str, Any]) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message = {**message, "headers": _with_defaults(message["headers"])}
+            elif not message.get("more_body"):
+                note()  # before whoever asked can ask for the numbers
             await send(message)
 
         try:
@@ -93,7 +101,7 @@ class Guard:
                 if not status:
                     await _send(answer, *problem(Refused(500, "failed", "The service failed.")))
         finally:
-            self._note(scope, status, perf_counter() - start)
+            note()
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         method = scope["method"] if scope["method"] in _METHODS else "other"

@@ -12,9 +12,10 @@ from typing import TextIO
 __all__ = ["LOG", "json_lines", "tell"]
 
 LOG = logging.getLogger("dppl.serve")
-# Of a library nothing is shown but the text that its programmers wrote: arguments and tracebacks may quote a request.
-_OURS = (LOG.name, "uvicorn", "uvicorn.error")
-_SILENT = ("asyncio", "uvicorn.access", "uvicorn.asgi")  # they write what a request holds
+# Of the server the text that its programmers wrote is shown, and of other libraries only that they said something:
+# arguments and tracebacks may quote a request, and so may texts that were put together.
+_SERVER = "uvicorn.error"
+_SILENT = ("asyncio", "python_multipart", "uvicorn.access", "uvicorn.asgi")
 
 
 class _JsonLines(logging.Formatter):
@@ -22,7 +23,8 @@ class _JsonLines(logging.Formatter):
         said = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
-            "event": str(record.msg).split("\n", 1)[0],
+            "event": str(record.msg).split("\n", 1)[0] if record.name in (LOG.name, _SERVER) else "library",
+            **({} if record.name == LOG.name else {"logger": record.name}),
             **getattr(record, "fields", {}),
         }
         return json.dumps(said)
@@ -46,13 +48,13 @@ def json_lines(stream: TextIO) -> Iterator[None]:
     """Write the logs of the service, and what its server says, to a stream while the block runs."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_JsonLines())
-    loggers = [logging.getLogger(name) for name in (*_OURS, *_SILENT)]
+    loggers = [logging.getLogger(name) for name in (None, LOG.name, _SERVER, *_SILENT)]
     before = [(log, log.handlers, log.propagate, log.level) for log in loggers]
     try:
         for log in loggers:
-            shown = log.name in _OURS
-            log.handlers, log.propagate = [handler] if shown else [logging.NullHandler()], False
-            log.setLevel(logging.INFO if log is LOG else logging.WARNING if shown else logging.CRITICAL + 1)
+            log.handlers, log.propagate = [handler], False
+            log.setLevel(logging.CRITICAL + 1 if log.name in _SILENT else logging.WARNING)
+        LOG.setLevel(logging.INFO)
         yield
     finally:
         for log, handlers, propagate, level in before:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,7 +107,7 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-async def wanted_of_form(headers: Any, body: bytes, limits: Limits) -> Wanted:
+def wanted_of_form(content_type: str, body: bytes, limits: Limits) -> Wanted:
     """Read a form of several parts, whose `images` are files; no part of it touches the disk.
 
     Raises
@@ -116,33 +115,33 @@ async def wanted_of_form(headers: Any, body: bytes, limits: Limits) -> Wanted:
     Refused
         If it is not one, or not one that asks for a prediction.
     """
-    parsers = optional("starlette.formparsers", "starlette", "serve")
-    optional("python_multipart", "python-multipart", "serve")
+    multipart = optional("python_multipart", "python-multipart", "serve")
+    images: list[bytes] = []
+    fields: dict[str, str] = {}
 
-    async def once() -> AsyncIterator[bytes]:
-        yield body
-        yield b""
+    def on_file(file: Any) -> None:
+        if file.field_name != b"images":
+            raise _invalid("Give files as images.")
+        if len(images) == limits.items:
+            raise _too_many(limits)
+        file.file_object.seek(0)
+        images.append(file.file_object.read())
 
-    parser = parsers.MultiPartParser(
-        headers, once(), max_files=limits.items, max_fields=len(_OPTIONS), max_part_size=_LONGEST
-    )
-    parser.spool_max_size = len(body) + 1
+    def on_field(field: Any) -> None:
+        name, value = ((part or b"").decode("utf-8", "replace") for part in (field.field_name, field.value))
+        if name not in _OPTIONS or name in fields or len(value) > _LONGEST:
+            raise _invalid(f"Give files as images, and besides only {', '.join(_OPTIONS)}, each once and short.")
+        fields[name] = value
+
+    config = {"MAX_MEMORY_FILE_SIZE": len(body) + 1, "MAX_BODY_SIZE": len(body) + 1}
     try:
-        form = await parser.parse()
-    except parsers.MultiPartException as error:
-        if "Too many files" in error.message:
-            raise _too_many(limits) from None
-        raise Refused(400, "not_a_form", "The body is not a form of several parts, or has too many.") from None
-    except (ValueError, KeyError, LookupError):  # odd encodings of names
+        parser = multipart.create_form_parser({"Content-Type": content_type}, on_field, on_file, config=config)
+        parser.write(body)
+        parser.finalize()
+    except ValueError:  # of which its own errors are
         raise Refused(400, "not_a_form", "The body is not a form of several parts.") from None
-    images = form.getlist("images")
-    fields = {name: value for name, value in form.multi_items() if name != "images"}
-    if not set(fields) <= set(_OPTIONS) or not all(isinstance(value, str) for value in fields.values()):
-        raise _invalid(f"Give files as images, and besides only {', '.join(_OPTIONS)}, as texts.")
-    if any(isinstance(image, str) for image in images):
-        raise _invalid("images must be files.")
     _check_number(len(images), limits)
-    return Wanted("images", [await image.read() for image in images], **_options(_parsed(fields)))
+    return Wanted("images", images, **_options(_parsed(fields)))
 
 
 def _parsed(fields: dict[str, str]) -> dict[str, Any]:
