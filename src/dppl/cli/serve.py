@@ -49,9 +49,7 @@ def serve(
     max_seconds: Annotated[
         float, option("S", "Seconds until a prediction is given up. Default 30.", _LIMITS, min=0.1)
     ] = _DEFAULT.seconds,
-    max_requests: Annotated[
-        int, option("N", "Predictions at a time. Default 64.", _LIMITS, min=1)
-    ] = _DEFAULT.requests,
+    max_requests: Annotated[int, option("N", "Predictions at a time. Default 64.", _LIMITS, min=1)] = _DEFAULT.requests,
 ) -> None:
     """Answer predictions over HTTP, and show a page to try them on.
 

@@ -35,7 +35,7 @@ _PROBLEMS = {
     403: "A page of another site asks.",
     404: "There is no such model.",
     408: "The body took too long.",
-    413: "The body, the number of items or an image is too large.",
+    413: "The body or an image is too large.",
     415: "The body is of another type.",
     421: "The name of the host is not one of this machine.",
     422: "The body asks for something else than predictions of a model that is served.",
@@ -174,7 +174,7 @@ def _predicted(served: Served, rows: list[Any], reasons: dict[int, str], wanted:
 
 
 def _busy(message: str) -> Refused:
-    return Refused(503, "busy", message, {"Retry-After": "1"})
+    return Refused(503, "busy", message, [("Retry-After", "1")])
 
 
 def application(models: Sequence[Served], limits: Limits | None = None, token: str | None = None) -> App:
@@ -250,17 +250,23 @@ def application(models: Sequence[Served], limits: Limits | None = None, token: s
     app.add_api_route("/health", health, response_model=Health, summary="Tell that the service runs")
     text = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
     app.add_api_route(
-        "/metrics", metrics, response_class=responses.PlainTextResponse, summary="Numbers for Prometheus", responses=text
+        "/metrics",
+        metrics,
+        response_class=responses.PlainTextResponse,
+        summary="Numbers for Prometheus",
+        responses=text,
     )
     app.add_api_route("/", index, response_class=responses.HTMLResponse, summary="A page to try the models")
 
     async def refused(_: Any, error: Any) -> Any:
         status, headers, body = problem(error)
-        return responses.Response(body, status, headers)
+        return responses.Response(body, status, dict(headers))
 
     async def otherwise(_: Any, error: Any) -> Any:
         status = getattr(error, "status_code", 422)
-        return await refused(_, Refused(status, *_OTHERWISE[status], getattr(error, "headers", None)))
+        return await refused(
+            _, Refused(status, *_OTHERWISE[status], tuple((getattr(error, "headers", None) or {}).items()))
+        )
 
     async def failed(_: Any, __: Any) -> Any:
         return await refused(_, Refused(500, "failed", "The service failed."))

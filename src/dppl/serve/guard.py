@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any
 from urllib.parse import urlsplit
 
-from dppl.serve.limits import Refused
+from dppl.serve.limits import Headers, Refused
 from dppl.serve.logs import tell
 from dppl.serve.metrics import Metrics
 
@@ -38,13 +38,13 @@ _HEADERS = {
     "X-Frame-Options": "DENY",
 }
 # A browser asks for a name, which may be anything, and for the token as the password.
-_CHALLENGE = {"WWW-Authenticate": 'Bearer, Basic realm="dppl", charset="UTF-8"'}
+_CHALLENGES = (("WWW-Authenticate", "Bearer"), ("WWW-Authenticate", 'Basic realm="dppl", charset="UTF-8"'))
 
 
-def problem(refused: Refused) -> tuple[int, dict[str, str], bytes]:
+def problem(refused: Refused) -> tuple[int, Headers, bytes]:
     """Return the answer to a request that is refused: status, headers and body."""
     body = json.dumps({"error": refused.code, "message": refused.message}).encode()
-    return refused.status, {"Content-Type": "application/json", **refused.headers}, body
+    return refused.status, [("Content-Type", "application/json"), *refused.headers], body
 
 
 class Guard:
@@ -116,7 +116,7 @@ class Guard:
             if _hostname(host) not in _LOOPBACK:
                 raise Refused(421, "wrong_host", "Without a token only requests to localhost are answered.")
         elif not any(hmac.compare_digest(self._token, _digest(one)) for one in _given(headers.get("authorization"))):
-            raise Refused(401, "no_token", "Send the token: Authorization: Bearer TOKEN.", _CHALLENGE)
+            raise Refused(401, "no_token", "Send the token: Authorization: Bearer TOKEN.", _CHALLENGES)
         origin = headers.get("origin")
         if origin is not None and _place(origin) != host.lower():
             raise Refused(403, "other_origin", "Pages of other sites may not ask.")
@@ -161,8 +161,8 @@ def _with_defaults(headers: Any) -> list[tuple[bytes, bytes]]:
     return [*headers, *((name, value) for name, value in added if name not in there)]
 
 
-async def _send(send: Send, status: int, headers: dict[str, str], body: bytes) -> None:
-    raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+async def _send(send: Send, status: int, headers: Headers, body: bytes) -> None:
+    raw = [(name.lower().encode(), value.encode()) for name, value in headers]
     raw.append((b"content-length", str(len(body)).encode()))
     await send({"type": "http.response.start", "status": status, "headers": raw})
     await send({"type": "http.response.body", "body": body})

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dppl import _validate
 from dppl.embedding.decoding import MOST_PIXELS
 from dppl.errors import ParameterError
 
-__all__ = ["Limits", "Refused"]
+__all__ = ["Headers", "Limits", "Refused"]
+
+Headers = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +62,10 @@ class Refused(Exception):
         The same for programs, in words that do not change.
     message : str
         For people. Never a part of the request.
-    headers : dict of str to str, default=None
+    headers : sequence of (str, str), default=()
         Sent with the answer.
     """
 
-    def __init__(self, status: int, code: str, message: str, headers: dict[str, str] | None = None) -> None:
+    def __init__(self, status: int, code: str, message: str, headers: Headers = ()) -> None:
         super().__init__(message)
-        self.status, self.code, self.message, self.headers = status, code, message, headers or {}
+        self.status, self.code, self.message, self.headers = status, code, message, headers

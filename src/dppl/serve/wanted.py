@@ -179,7 +179,7 @@ def _check_number(count: int, limits: Limits) -> None:
 
 
 def _too_many(limits: Limits) -> Refused:
-    return Refused(413, "too_many_items", f"A request may have {limits.items} items at most.")
+    return Refused(422, "too_many_items", f"A request may have {limits.items} items at most.")
 
 
 def _invalid(message: str) -> Refused:
