@@ -200,7 +200,7 @@ def test_forms_that_are_none(client, boundary, body):
 
 def test_fields_of_forms(client):
     image = ("a.png", png())
-    refused(client.upload([]), 422, "invalid")
+    refused(client.upload([], top=1), 422, "invalid")
     refused(client.upload([image], other=SECRET), 422, "invalid")
     refused(client.upload([image], top=SECRET), 422, "invalid")
     refused(client.upload([image], probabilities="1"), 422, "invalid")
