@@ -35,6 +35,7 @@ FLAGS = {
     "delta": "--delta",
     "descriptions": "--describe",
     "device": "--device",
+    "embeddings_only": "--embeddings-only",
     "encoder": "--encoder",
     "epochs": "--epochs",
     "epsilon": "--epsilon",

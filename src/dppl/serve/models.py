@@ -18,7 +18,7 @@ from dppl.embedding.records import Unusable
 from dppl.encoders import Encoder
 from dppl.encoders.fixed import for_prediction
 from dppl.encoders.load import Device
-from dppl.errors import DpplError
+from dppl.errors import DpplError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
 from dppl.estimators.model_file import describe
 from dppl.finetune.model_file import is_finetuned
@@ -128,8 +128,15 @@ def opened(path: Path, encoder: str | None = None, *, device: Device = "auto", e
         As `dppl.load`.
     InputError, MissingExtra
         If the encoder cannot be loaded, or is another one.
+    ParameterError
+        If a model of `dppl finetune` is opened for embeddings.
     """
     if is_finetuned(path):
+        if embeddings_only:
+            raise ParameterError(
+                f"is not for a model of `dppl finetune`, which takes images; {path} is one.",
+                parameter="embeddings_only",
+            )
         return _network(path, encoder, device)
     model = load(path)
     found = None
