@@ -81,12 +81,12 @@ def test_there_are_no_pages_that_load_programs_from_elsewhere(description):
     assert [client.get(path).status for path in ("/docs", "/redoc")] == [404, 404]
 
 
-def fuzzed(client):
-    """Return the exit code and the report of a run of schemathesis against a service."""
+def fuzzed(client, folder):
+    """Return the exit code and the report of a run of schemathesis, which keeps notes where it runs."""
     command = [sys.executable, "-W", "ignore", "-m", "schemathesis.cli", "run"]
     command += [f"http://127.0.0.1:{client.port}/openapi.json", "--max-examples", str(EXAMPLES), "--seed", "1"]
     command += ["--exclude-checks", EXCLUDED, "--header", f"Authorization: Bearer {client.token}", "--no-color"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=folder)
     report = "".join(done.stdout.partition("= FAILURES =")[1:])  # it quotes whole requests
     return done.returncode, "\n".join(line[:200] for line in report.splitlines()) or done.stdout[-2000:] + done.stderr[
         -2000:
@@ -95,9 +95,9 @@ def fuzzed(client):
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("schemathesis") is None, reason="schemathesis is not installed")
-def test_no_request_made_from_the_description_breaks_the_service(animals, pictures):
+def test_no_request_made_from_the_description_breaks_the_service(animals, pictures, tmp_path):
     with served([opened(animals), opened(pictures)], token=TOKEN) as client:
-        code, report = fuzzed(client)
+        code, report = fuzzed(client, tmp_path)
         page = client.get("/metrics").body.decode()
     assert code == 0, report
     statuses = {line.split('status="')[1][:3] for line in page.splitlines() if line.startswith("dppl_requests_total")}
@@ -107,8 +107,8 @@ def test_no_request_made_from_the_description_breaks_the_service(animals, pictur
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("schemathesis") is None, reason="schemathesis is not installed")
-def test_a_service_that_breaks_would_be_noticed(animals, monkeypatch):
+def test_a_service_that_breaks_would_be_noticed(animals, monkeypatch, tmp_path):
     monkeypatch.setattr("dppl.serve.wanted._is_text", None)
     with served([opened(animals)], token=TOKEN) as client:
-        code, report = fuzzed(client)
+        code, report = fuzzed(client, tmp_path)
     assert (code, "Server error" in report) == (1, True), report
