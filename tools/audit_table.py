@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -85,17 +86,17 @@ class Configuration:
         return self.method, self.adjacency, f"`{self.claim!r}`"
 
 
-def fitted(estimator: EmbeddingClassifier, *, examples: bool = False) -> Configuration:
-    """Audit an estimator by many fits on its worst case, perhaps from examples."""
+def fitted(estimator: EmbeddingClassifier, named: str = "", **case: Any) -> Configuration:
+    """Audit an estimator by many fits on its worst case, perhaps from examples or for a person, which `named` says."""
 
     def run(runs: int) -> AuditResult:
-        data, canary = worst_case(estimator, runs=runs, confidence=CONFIDENCE, examples=examples)
+        data, canary = worst_case(estimator, runs=runs, confidence=CONFIDENCE, **case)
         delta = getattr(estimator.resolved_budget, "delta", None)
         return audit(estimator, data, canary, runs=runs, confidence=CONFIDENCE, delta=delta)
 
     fast = isinstance(estimator, MeanPrototypes | PublicPrototypes)
     configuration = _of_estimator(estimator, _FIT_RUNS if fast else _SLOW_FIT_RUNS, run)
-    return replace(configuration, method=f"{configuration.method} from examples") if examples else configuration
+    return replace(configuration, method=configuration.method + named)
 
 
 def in_one_run(estimator: MeanPrototypes) -> Configuration:
@@ -183,6 +184,7 @@ def _of_estimator(estimator: EmbeddingClassifier, runs: int, run: Callable[[int]
 _ONE, _TWO, _MANY = ["a"], ["a", "b"], list(range(64))
 # Few steps, so short that the canary's gradient is as long as the clipping norm in all of them.
 _STEPS = {"steps": 2, "learning_rate": 1e-6}
+_PERSON = {"person_records": 50}
 CONFIGURATIONS = (
     gaussian(GaussianDP(2.0)),
     selection(PureDP(3.0), 1, 36),
@@ -193,6 +195,7 @@ CONFIGURATIONS = (
     fitted(MeanPrototypes(GaussianDP(2.0), _ONE, adjacency=_REPLACE_ONE)),
     fitted(MeanPrototypes(ApproxDP(4.0, 1e-5), _ONE, adjacency=_REPLACE_ONE)),
     fitted(MeanPrototypes(GaussianDP(2.0), _ONE, adjacency=_REPLACE_ONE, mechanism="coinpress")),
+    fitted(MeanPrototypes(GaussianDP(2.0), _ONE), ", a person of 50 records", **_PERSON),
     in_one_run(MeanPrototypes(ApproxDP(4.0, 1e-5), _MANY)),
     in_one_run(MeanPrototypes(ApproxDP(4.0, 1e-5), _MANY, adjacency=_REPLACE_ONE)),
     fitted(PublicPrototypes(PureDP(3.0), _ONE)),
@@ -205,7 +208,11 @@ CONFIGURATIONS = (
     fitted(PublicPrototypes(ZCDP(2.0), _ONE, adjacency=_REPLACE_ONE)),
     fitted(PublicPrototypes(ZCDP(2.0), _ONE, 3, adjacency=_REPLACE_ONE)),
     fitted(SoftmaxPrototypes(GaussianDP(2.0), _TWO)),
-    fitted(SoftmaxPrototypes(GaussianDP(2.0), _TWO), examples=True),
+    fitted(SoftmaxPrototypes(GaussianDP(2.0), _TWO), " from examples", examples=True),
+    fitted(SoftmaxPrototypes(GaussianDP(2.0), _TWO), ", a person of 50 records", **_PERSON),
+    fitted(
+        SoftmaxPrototypes(GaussianDP(2.0), _TWO), ", a person of 50 records in both classes", **_PERSON, spread=True
+    ),
     fitted(ContinualPrototypes(GaussianDP(2.0), _TWO)),
     fitted(ContinualDiscriminant(GaussianDP(2.0), _TWO)),
     fitted(ProjectedPrototypes(GaussianDP(2.0), _TWO, clip=0.5, **_STEPS)),

@@ -10,6 +10,7 @@
     ├── InputError      (ValueError)    a table, array or file that cannot be used
     │   ├── UnknownLabelError           a label outside the public class list
     │   └── ModelFileError              a model file that is damaged or foreign
+    ├── EngineError     (RuntimeError)  work that was spread over processes or machines, and did not end
     └── MissingExtra    (ImportError)   an optional dependency is not installed
     LabelSetWarning     (UserWarning)   the class list was read from private labels
     SplitterWarning     (UserWarning)   a tool of scikit-learn that fits several times, without a ledger
@@ -24,6 +25,7 @@ __all__ = [
     "BudgetError",
     "BudgetExceeded",
     "DpplError",
+    "EngineError",
     "InputError",
     "LabelSetWarning",
     "LedgerError",
@@ -71,6 +73,10 @@ class BudgetExceeded(BudgetError):
 
 class LedgerError(DpplError, RuntimeError):
     """A ledger that cannot be read or written, or that a later version of dppl wrote."""
+
+
+class EngineError(DpplError, RuntimeError):
+    """Work that was spread over processes or machines and did not end; what a worker met is not quoted."""
 
 
 class InputError(DpplError, ValueError):

@@ -230,9 +230,9 @@ def test_results_speak_for_themselves():
     assert json.loads(json.dumps(content)) == content
     assert set(content) == {
         *("method", "notion", "parameter", "claimed", "lower_bound", "delta", "bound"),
-        *("confidence", "runs", "seconds", "violation"),
+        *("confidence", "runs", "seconds", "unit", "violation"),
     }
-    assert str(result).startswith("PublicPrototypes: claims epsilon = 3 (pure DP); measured at least ")
+    assert str(result).startswith("PublicPrototypes: claims epsilon = 3 for one record (pure DP); measured at least ")
     assert str(result).endswith(": no violation.")
 
 

@@ -1,44 +1,143 @@
-"""A person of 50 records shows no more than was promised for a person, and without ids far more.
+"""Audits of the promise to a person: fifty records show as much as one does, and without ids far more.
 
 False alarms as in test_audit: a claim that holds is refuted with probability at most 1e-6.
 """
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
-from dppl import GaussianDP, MeanPrototypes
-from dppl.audit import audit_release, bounds, worst_case
+from dppl import GaussianDP, MeanPrototypes, PublicPrototypes, PureDP, SoftmaxPrototypes
+from dppl.audit import Canary, Records, audit, audit_release, bounds, worst_case
+from dppl.audit.canaries import Projection
+from dppl.baselines import LinearProbe
+from dppl.errors import ParameterError
+from dppl.estimators import persons
+from dppl.mechanisms import RoundedGaussian, randomness
+from dppl.privacy.words import PERSON, RECORD
 
 pytestmark = pytest.mark.audit
 
 CONFIDENCE = 1 - 1e-6
 CLAIM = GaussianDP(2.0)
+CLASSES = list(range(8))
+CASES = {
+    "one class": {"person_records": 50},
+    "several classes": {"person_records": 50, "spread": True},
+    "all classes count": {"person_records": 50, "spread": True, "max_classes_per_person": 8},
+}
 
 
-def release_of(own, ids):
-    """Return a release with or without a person of so many records, to whom ids may say that they belong."""
-    estimator = MeanPrototypes(CLAIM, ["a"])
-    data, canary = worst_case(estimator, runs=100)
-    others = [f"other {i}" for i in range(len(data.y))]
-
-    def release(include):
-        n = own * include
-        rows = np.concatenate([data.X, np.tile(canary.row, (n, 1))])
-        groups = [*others, *["patient"] * n] if ids else None
-        model = MeanPrototypes(CLAIM, ["a"]).fit(rows, [*data.y, *[canary.label] * n], groups=groups)
-        return float(canary.statistic(model))
-
-    return release
+def run(estimator, runs, **case):
+    data, canary = worst_case(estimator, runs=runs, confidence=CONFIDENCE, **case)
+    return audit(estimator, data, canary, runs=runs, confidence=CONFIDENCE)
 
 
-def test_a_person_of_fifty_records_is_worth_one():
-    result = audit_release(release_of(50, True), CLAIM, runs=2500, confidence=CONFIDENCE)
+@pytest.mark.parametrize("case", CASES)
+def test_a_person_of_fifty_records_is_worth_what_was_promised(case):
+    result = run(MeanPrototypes(CLAIM, CLASSES), 2500, **CASES[case])
+    assert (result.claimed, result.unit) == (pytest.approx(CLAIM.mu, rel=1e-9), PERSON)
     assert result.lower_bound <= result.claimed
     assert not result.violation
     # Of the bound at a confidence of 80 %, below the share with probability 4e-7, as that of a record in test_audit.
     assert bounds.gdp_lower_bound(*result.samples, confidence=0.8) >= 0.77 * CLAIM.mu
 
 
+@pytest.mark.parametrize("case", list(CASES)[1:])
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        SoftmaxPrototypes(CLAIM, [0, 1, 2]),
+        LinearProbe(CLAIM, [0, 1, 2], clip=0.5, steps=2, learning_rate=1e-6),
+        PublicPrototypes(PureDP(3.0), [0, 1]),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_other_estimators_keep_their_promise_to_a_person(estimator, case):
+    result = run(estimator, 150, **CASES[case])
+    assert result.unit == PERSON
+    assert not result.violation
+
+
+def test_a_person_has_as_many_records_as_told_and_most_in_the_class_of_the_canary():
+    data, canary = worst_case(MeanPrototypes(CLAIM, CLASSES), person_records=50, spread=True)
+    assert np.bincount(canary.records.y)[0] == 26
+    assert set(canary.records.y) == set(CLASSES)
+    assert len(data.groups) == len(data.y)
+    assert canary.label == 0
+    assert (np.abs(canary.records.X) == canary.row).all()
+    assert worst_case(MeanPrototypes(CLAIM, CLASSES))[0].groups is None
+    assert run(MeanPrototypes(CLAIM, ["a"]), 2).unit == RECORD
+    for given in ({"person_records": 0}, {"person_records": 2, "spread": True}):
+        with pytest.raises(ParameterError, match=r"must be an integer|at least 3 records"):
+            worst_case(MeanPrototypes(CLAIM, CLASSES), **given)
+    with pytest.raises(ParameterError, match="two classes"):
+        worst_case(MeanPrototypes(CLAIM, ["a"]), person_records=5, spread=True)
+    with pytest.raises(ParameterError, match="adjacency add-remove"):
+        worst_case(MeanPrototypes(CLAIM, ["a"], adjacency="replace-one"), person_records=5)
+
+
+def each_record_counts(patch):
+    patch.setattr(persons, "rows_of_persons", lambda rows, codes, numbers, *others: (np.asarray(rows), codes))
+
+
+def every_class_counts(patch):
+    patch.setattr(persons, "_most_frequent", lambda numbers, codes, counts, most: np.ones(len(codes), bool))
+
+
+def classes_cost_nothing(patch):
+    patch.setattr("dppl.privacy.group.budget_of_one", lambda budget, *others, **more: budget)
+    patch.setattr("dppl.estimators.plan.release_of_several", lambda release, *others, **more: release)
+
+
+@pytest.mark.parametrize(
+    ("fault", "case"),
+    [
+        (each_record_counts, "one class"),
+        (each_record_counts, "several classes"),
+        (every_class_counts, "several classes"),
+        (classes_cost_nothing, "all classes count"),
+    ],
+)
+def test_planted_faults_break_the_promise(fault, case, monkeypatch):
+    """Missed with probability below 1e-6: the sides lie mu = 5.6 apart or more, and 400 runs can show 2.9."""
+    fault(monkeypatch)
+    assert run(MeanPrototypes(CLAIM, CLASSES), 400, **CASES[case]).violation
+
+
+def test_a_fault_that_needs_several_classes_does_not_show_in_one(monkeypatch):
+    every_class_counts(monkeypatch)
+    assert not run(MeanPrototypes(CLAIM, CLASSES), 400, **CASES["one class"]).violation
+
+
+@pytest.mark.parametrize("after", [True, False])
+def test_a_cap_after_the_sum_of_all_persons_breaks_the_promise(after):
+    """The norm of all records' sum is cut to what the persons may have together, and not the sum of each person."""
+    steps, n_others = 127, 20
+    mechanism, source = RoundedGaussian.within(CLAIM, Fraction(steps**2)), randomness(None)
+    persons_rows = [np.array([[0, steps]])] * n_others
+
+    def capped(total, norm):
+        length = np.linalg.norm(total)
+        return np.floor(total * min(1.0, norm / length)) if length else total
+
+    def release(include):
+        everyone = persons_rows + [np.tile([steps, 0], (50, 1))] * include
+        sums = [rows.sum(axis=0) for rows in everyone]
+        total = capped(sum(sums), steps * len(sums)) if after else sum(capped(one, steps) for one in sums)
+        return float(mechanism.release(total.astype(np.int64), source)[0])
+
+    result = audit_release(release, CLAIM, runs=400, confidence=CONFIDENCE)
+    assert result.violation == after
+    assert result.unit is None
+
+
 def test_without_ids_the_same_records_break_the_promise():
     """Missed with probability below 1e-6: five records move the sum by 10 standard deviations of the noise."""
-    assert audit_release(release_of(5, False), CLAIM, runs=300, confidence=CONFIDENCE).violation
+    row, others = np.eye(16)[0], Records(np.eye(16)[1:2], ["a"])
+    canary = Canary(row, "a", Projection(row, "a"), records=Records(np.tile(row, (5, 1)), ["a"] * 5))
+    estimator = MeanPrototypes(CLAIM, ["a"])
+    assert audit(estimator, others, canary, runs=300, confidence=CONFIDENCE).violation
+    with_ids = Records(others.X, others.y, groups=["other"])
+    assert not audit(estimator, with_ids, canary, runs=300, confidence=CONFIDENCE).violation

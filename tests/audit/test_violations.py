@@ -15,6 +15,7 @@ import pytest
 from dppl import ZCDP, ApproxDP, GaussianDP, MeanPrototypes, PublicPrototypes, PureDP
 from dppl.audit import Canary, Records, audit, audit_in_one_run, audit_release, orthogonal_canaries, worst_case
 from dppl.baselines import LinearProbe
+from dppl.estimators.sums import HeldRecords
 from dppl.lattice import Lattice, class_sums, sum_blocks
 from dppl.mechanisms import ExponentialMechanism, RoundedGaussian
 from dppl.mechanisms.randomness import SystemRandomness
@@ -174,7 +175,7 @@ class CountScaledNoise(MeanPrototypes):
 
     def _release(self, plan, rows, codes, source):
         super()._release(plan, rows, codes, source)
-        self.prototypes_ /= self._public_sizes(codes)[:, None]
+        self.prototypes_ /= self._public_sizes(HeldRecords(rows, codes))[:, None]
 
 
 def test_class_counts_as_scale_of_the_noise():

@@ -77,3 +77,21 @@ def test_wrong_usage_is_one_line(cli, arguments, code):
 )
 def test_messages_name_what_was_typed(cli, error_line, arguments, words):
     assert words in error_line(cli("audit", *arguments))
+
+
+def test_the_promise_to_a_person_is_audited_and_named(cli, error_line):
+    options = ["--mu", 2, "--runs", 40, "--confidence", 1 - 1e-9]
+    content = json.loads(cli("audit", "mean", *options, "--person-records", 50, "--spread", "--json").stdout)
+    assert (content["unit"], content["violation"]) == ("one person with all of their records", False)
+    assert json.loads(cli("audit", "mean", *options, "--json").stdout)["unit"] == "one record"
+    shown = cli("audit", "mean", *options, "--person-records", 3).stdout
+    assert "one person with all of their records" in shown
+    for more, told in (
+        (("--spread",), "--spread and --classes-per-person go with --person-records"),
+        (("--classes-per-person", 2), "--spread and --classes-per-person go with --person-records"),
+        (("--person-records", 2, "--spread"), "--spread needs a person of at least 3 records"),
+        (("--person-records", 5, "--adjacency", "replace-one"), "--person-records is for the adjacency add-remove"),
+    ):
+        assert error_line(cli("audit", "mean", "--mu", 0.5, *more)).startswith(told)
+    refused = cli("audit", "mean", "--mu", 0.5, "--one-run", "--person-records", 5)
+    assert "--person-records does not go with --one-run" in error_line(refused)

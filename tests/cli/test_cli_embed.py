@@ -232,7 +232,7 @@ def test_columns_of_other_names(cli, error_line, tmp_path):
     assert read_table(tmp_path / "u.parquet").ids == ["p", "q"]
 
 
-@pytest.mark.parametrize("command", ["info", "head", "convert"])
+@pytest.mark.parametrize("command", ["info", "head", "convert", "sort"])
 def test_the_table_commands_say_whom_they_are_for(command, cli):
     assert "For the owner of the records only" in " ".join(cli("table", command, "--help").stdout.split())
 

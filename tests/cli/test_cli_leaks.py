@@ -123,6 +123,7 @@ OWNERS = {
     "table convert": "For the owner of the records only",
     "table head": "For the owner of the records only",
     "table info": "For the owner of the records only",
+    "table sort": "For the owner of the records only",
     "evaluate": "do not publish them",
 }
 # Commands that read no records but built-in or public ones.

@@ -368,3 +368,92 @@ def test_check_of_raw_records_is_that_of_their_table(source, mails, cli):
     assert found["labels"] == json.loads(table.stdout)["labels"]
     assert found["persons"]["records_in_classes"] == 36
     assert "Jane" not in raw.stdout + table.stdout
+
+
+def test_a_sorted_table_gives_the_same_model(persons, task, cli):
+    table = task.folder / "sorted.parquet"
+    result = cli("table", "sort", persons, "--by", "patient", "--out", table)
+    assert (result.exit_code, result.stdout) == (0, f"Saved to {table}.\n")
+    names = [one for one in read_ids(table, "patient") if one is not None]
+    assert names == sorted(one for one in IDS if one is not None)
+    assert table.stat().st_mode & 0o777 == 0o600
+    models = []
+    for one in (persons, table):
+        assert cli(*arguments(one, task, "--seed", 3, "--force")).exit_code == 0
+        models.append(task.out.read_bytes())
+    assert models[0] == models[1]
+    again = cli("table", "sort", persons, "--by", "patient", "--out", table)
+    assert (again.exit_code, "add --force" in again.stderr) == (2, True)
+    assert cli("table", "sort", persons, "--by", "patient", "--out", table, "--force").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "words"),
+    [
+        ("train.parquet", {"--by": "nobody"}, "--by must name one column of "),
+        ("train.parquet", {"--by": "day"}, "--by must name a column of "),
+        ("train.parquet", {"--out": "out.npz"}, "must end in .parquet"),
+        ("train.parquet", {"--x": "nothing"}, "--x must name "),
+        ("train.npz", {}, "must be a .parquet file or a folder of them"),
+        (".", {}, "--out must lie outside the table"),
+    ],
+)
+def test_a_table_that_cannot_be_sorted_shows_no_id(table, options, words, persons, task, cli, error_line):
+    np.savez(task.folder / "train.npz", x=task.X, patient=[str(one) for one in IDS])
+    before = sorted(path.name for path in task.folder.iterdir())
+    given = {"--by": "patient", "--out": "out.parquet"} | options
+    given["--out"] = task.folder / given["--out"]
+    result = cli("table", "sort", task.folder / table, *(text for pair in given.items() for text in pair))
+    assert words in error_line(result)
+    assert "Jane" not in result.stdout + result.stderr
+    assert sorted(path.name for path in task.folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "npz"])
+def test_evaluate_counts_every_person_once(suffix, task, cli):
+    model, table = task.folder / "m.safetensors", task.folder / f"test.{suffix}"
+    dppl.MeanPrototypes(dppl.GaussianDP(100), sorted(set(task.y))).fit(task.X, task.y).save(model)
+    y = np.where(np.arange(37) % 3 == 0, "okapi", task.y)  # which the model gets wrong
+    X = task.X.copy()
+    X[5] = np.nan
+    ids = [name or "" for name in IDS]
+    if suffix == "npz":
+        np.savez(table, x=X, y=y, patient=np.array(ids))
+    else:
+        columns = {"x": pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), 8), "y": y, "patient": ids}
+        pq.write_table(pa.table(columns), table)
+    plain = json.loads(cli("evaluate", model, table, "--json").stdout)
+    report = json.loads(cli("evaluate", model, table, "--person", "patient", "--json").stdout)
+    right = (dppl.load(model).predict(task.X) == y)[np.arange(37) != 5]
+    shares: dict[object, list[bool]] = {}
+    for place, (name, is_right) in enumerate(zip(np.delete(ids, 5), right.tolist(), strict=True)):
+        shares.setdefault(name or place, []).append(is_right)
+    assert report["person_accuracy"] == pytest.approx(np.mean([np.mean(share) for share in shares.values()]))
+    assert report["n_persons"] == len(shares) == 13
+    assert report["person_accuracy"] != pytest.approx(report["accuracy"])
+    assert {key: value for key, value in report.items() if key in plain} == plain
+    assert set(report) - set(plain) == {"person_accuracy", "n_persons"}
+    shown = cli("evaluate", model, table, "--person", "patient")
+    assert f"person accuracy    {report['person_accuracy']:.4f}, mean over 13 persons" in shown.stdout
+    assert "Jane" not in shown.output
+
+
+def test_evaluate_names_a_wrong_column(persons, task, cli, error_line):
+    dppl.MeanPrototypes(dppl.GaussianDP(1), ["cat"]).fit(task.X[:3], ["cat"] * 3).save(task.folder / "m.safetensors")
+    result = cli("evaluate", task.folder / "m.safetensors", persons, "--person", "nobody")
+    assert error_line(result).startswith("--person must name ")
+
+
+@pytest.mark.parametrize("source", ["mails.csv", "mails.jsonl", "mails.parquet"])
+def test_evaluate_of_texts_counts_persons_as_that_of_their_table(source, mails, cli, error_line):
+    assert cli("train", source, *TRAIN, "--seed", 3).exit_code == 0
+    assert cli("embed", source, "--encoder", "letters", "--person", "patient", "--out", "table").exit_code == 0
+    raw = cli("evaluate", "m.safetensors", source, "--encoder", "letters", "--person", "patient", "--json")
+    table = cli("evaluate", "m.safetensors", "table", "--person", "person", "--json")
+    expected = json.loads(table.stdout) | {"n_unusable": 1}  # the table has no row for it
+    assert json.loads(raw.stdout) == expected
+    assert expected["n_persons"] > 1
+    assert "Jane" not in raw.output
+    result = cli("evaluate", "m.safetensors", source, "--encoder", "letters", "--person", "nobody")
+    nowhere = f"{source} has no rows that can be used" if source == "mails.jsonl" else "--person must be one column of "
+    assert error_line(result).startswith(nowhere)

@@ -81,7 +81,7 @@ def photos(tmp_path, monkeypatch):
 TRAIN = ["train", "mails.csv", "--encoder", "letters", "--classes", "classes.txt", "--out", "m.safetensors"]
 EXACT = ["--rho", "1e4", "--seed", "3"]  # hardly any noise
 WEAK = f"dppl: note: {ZCDP(1e4).weakness}\n"  # what stderr says first of such a budget
-SELECT = ["--epsilon", "500", "--seed", "3", "--prototypes", "2"]
+SELECT = ["--epsilon", "500", "--seed", "1", "--prototypes", "2"]
 
 
 @pytest.fixture

@@ -175,3 +175,39 @@ def test_long_tailed_refuses_what_it_cannot_use(y, classes, error, text):
     with pytest.raises(error, match=text) as caught:
         long_tailed(y, 2, 0, classes=classes)
     assert "secret" not in str(caught.value)
+
+
+def persons_of(y, rng):
+    """Whole persons of 1 to 9 records, nearly all in one class each, in any order."""
+    groups = rng.integers(len(y) // 5, size=len(y))
+    return np.where(rng.random(len(y)) < 0.9, groups % len(np.unique(y)), y), groups
+
+
+def test_a_person_is_kept_as_a_whole_and_counts_in_one_class():
+    y, groups = persons_of(np.repeat(np.arange(4), 250), np.random.default_rng(1))
+    ids = np.array([f"patient {number}" for number in groups])
+    for seed in range(20):
+        rows = long_tailed(y, 5, seed, groups=ids)
+        assert np.array_equal(rows, np.flatnonzero(np.isin(groups, groups[rows])))  # all records of who is there
+        homes = [np.bincount(y[groups == one]).argmax() for one in np.unique(groups[rows])]
+        assert (
+            sorted(np.bincount(homes).tolist(), reverse=True)
+            == long_tailed_sizes(max(np.bincount(homes)), 4, 5).tolist()
+        )
+        assert np.array_equal(rows, long_tailed(y, 5, seed, groups=groups))
+        alone = long_tailed(y, 5, seed)
+        # The planted fault that the first line must notice: rows that are drawn without a look at persons.
+        assert not np.array_equal(alone, np.flatnonzero(np.isin(groups, groups[alone])))
+
+
+def test_a_missing_id_is_a_person_and_others_are_needed_for_every_class():
+    y = np.repeat(["a", "b"], 8)
+    assert np.array_equal(long_tailed(y, 2, 3, groups=[None] * 16), long_tailed(y, 2, 3))
+    assert np.array_equal(
+        long_tailed(y, 2, 3, groups=np.full(16, np.nan), classes=["b", "a"]), long_tailed(y, 2, 3, classes=["b", "a"])
+    )
+    with pytest.raises(InputError, match="y must have a row of every class"):
+        long_tailed(["a", "a", "b"], 2, 0, groups=["secret"] * 3)
+    with pytest.raises(InputError, match="number of rows") as caught:
+        long_tailed(["a", "b"], 2, 0, groups=["secret"] * 3)
+    assert "secret" not in str(caught.value)

@@ -341,3 +341,15 @@ def test_validation_splits_leave_a_row_to_fit_on():
         assert len(fit) >= 1
         assert len(held_out) >= 1
         assert sorted([*fit, *held_out]) == list(range(n))
+
+
+def test_a_validation_split_keeps_a_person_on_one_side():
+    groups = np.random.default_rng(4).integers(30, size=200)
+    for seed in range(10):
+        fit, held_out = validation_split(200, 0.2, seed, groups)
+        assert sorted([*fit, *held_out]) == list(range(200))
+        assert not set(groups[fit]) & set(groups[held_out])
+        assert len(set(groups[held_out])) == 6
+        # The planted fault that this notices: a split that does not look at persons.
+        fit, held_out = validation_split(200, 0.2, seed)
+        assert set(groups[fit]) & set(groups[held_out])

@@ -114,3 +114,13 @@ def test_labels_that_do_not_fit_together_are_refused(truth, predicted):
 def test_a_share_is_a_share(share):
     with pytest.raises(ParameterError, match="share"):
         metrics.minority_classes([1, 2], share=share)
+
+
+def test_every_person_counts_once():
+    right = metrics.person_accuracies([1, 1, 1, 2, 2], [1, 1, 1, 1, 1], ["u", "u", "u", "v", "v"])
+    assert right.tolist() == [1.0, 0.0]
+    assert metrics.accuracy([1, 1, 1, 2, 2], [1, 1, 1, 1, 1]) == 0.6
+    assert metrics.person_accuracies([1, 1], [1, 2], [None, None]).tolist() == [1.0, 0.0]
+    with pytest.raises(InputError, match="number of rows") as caught:
+        metrics.person_accuracies([1, 1], [1, 2], ["secret"])
+    assert "secret" not in str(caught.value)

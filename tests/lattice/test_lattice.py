@@ -112,6 +112,10 @@ def test_int8_rows_pass_unless_they_are_too_long():
     long = np.full((1, 32), -128, np.int8)
     shrunk = lattice.transform(long).astype(int)
     assert 0 < (shrunk**2).sum() <= lattice.squared_norm
+    # -128 is no number of the lattice, whatever the norm; the rows beside stay what they are.
+    one = -128 * np.eye(1, 32, dtype=np.int8)
+    mapped = lattice.transform(np.concatenate([q, one, long]))
+    assert (mapped == np.concatenate([q, -127 * np.eye(1, 32, dtype=np.int8), shrunk])).all()
 
 
 def test_int8_rows_are_directions_where_the_map_does_more_than_normalise():

@@ -19,12 +19,6 @@ from dppl.privacy.accounting import cost_of_gaussian
 from dppl.privacy.composition import covers
 from laws.recipes import CLASSES, neighbours
 
-WATCHED = {
-    RoundedGaussian: RoundedGaussian.release,
-    SymmetricRoundedGaussian: SymmetricRoundedGaussian.release,
-    ExponentialMechanism: ExponentialMechanism.select,
-}
-
 
 @contextlib.contextmanager
 def watched(script=()):
@@ -40,10 +34,22 @@ def watched(script=()):
 
         return use
 
+    def watch_selections(whole):
+        def use(self, parts, look, source):
+            answers = whole(self, parts, look, source)
+            every = {part: list(range(len(answers))) for part in range(len(parts))}
+            seen = [[] for _ in answers]
+            for code, _, utilities, _ in look(every):
+                seen[code].append(utilities)
+            uses.extend((self, np.concatenate(each), answer) for each, answer in zip(seen, answers, strict=True))
+            return np.stack([next(replies, answer) for answer in answers])
+
+        return use
+
     with pytest.MonkeyPatch.context() as patch:
-        for mechanism in WATCHED:
-            name = "select" if mechanism is ExponentialMechanism else "release"
-            patch.setattr(mechanism, name, watch(getattr(mechanism, name)))
+        for mechanism in (RoundedGaussian, SymmetricRoundedGaussian):
+            patch.setattr(mechanism, "release", watch(mechanism.release))
+        patch.setattr(ExponentialMechanism, "select_each", watch_selections(ExponentialMechanism.select_each))
         yield uses
 
 

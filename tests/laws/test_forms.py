@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 
+from dppl import SoftmaxPrototypes
 from dppl.data import EmbeddingTable
+from dppl.errors import InputError
+from dppl.estimators.reading import LATTICE
 from dppl.lattice import Lattice
-from laws.recipes import FIRST, KINDS, Table, each
+from laws.recipes import BY_NAME, FIRST, KINDS, Table, each
 
 pytestmark = pytest.mark.slow
 
@@ -82,3 +85,38 @@ def test_one_row_of_another_type_does_not_change_how_lists_are_read(kind):
     bits = kind.fit(np.array(rows, np.float64), y).to_bytes()
     assert kind.fit(rows, y).to_bytes() == bits
     assert kind.fit([*rows[:-1], rows[-1].astype(np.float32)], y).to_bytes() == bits
+
+
+def lattice_table(rows):
+    """Return rows as `dppl table convert --lattice` writes them."""
+    lattice = Lattice(rows.shape[1])
+    return EmbeddingTable.of(lattice.transform(rows), metadata={LATTICE: lattice.name()})
+
+
+def check_lattice_rows(kind):
+    """Fit on lattice rows, private, public or both; return how many of these fits were refused."""
+    X, y = kind.records(23)
+    X[4], X[5] = np.nan, 0
+    bits, refused = kind.fit(X, y).to_bytes(), 0
+    both = {"X_public": lattice_table(kind.public)} if kind.recipe.public else {}
+    for rows, given in ((lattice_table(X), {}), *([(X, both), (lattice_table(X), both)] if both else ())):
+        try:
+            model = kind.fit(rows, y, given=given)
+        except InputError:
+            refused += 1
+        else:
+            assert model.to_bytes() == bits
+    return refused
+
+
+@each()
+def test_lattice_rows_give_the_same_bits_or_are_refused(kind):
+    refused = check_lattice_rows(kind)
+    mapped = kind.recipe.options.keys() & {"center", "pool", "rotation"}
+    assert (refused > 0) == (not kind.cls._READS_LATTICE_ROWS or bool(mapped))
+
+
+def test_a_fit_that_reads_more_than_the_lattice_rows_is_noticed(monkeypatch):
+    monkeypatch.setattr(SoftmaxPrototypes, "_READS_LATTICE_ROWS", True)
+    with pytest.raises(AssertionError):
+        check_lattice_rows(BY_NAME["SoftmaxPrototypes with public rows add-remove"])

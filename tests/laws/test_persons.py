@@ -21,7 +21,7 @@ from dppl.errors import InputError, ParameterError, SplitterWarning
 from dppl.estimators import persons, search
 from dppl.estimators import whole_persons as whole
 from dppl.estimators.whole_persons import WholePersons
-from dppl.lattice import Lattice
+from dppl.lattice import Lattice, usable_rows
 from dppl.lattice.residuals import WEIGHT_STEPS
 from dppl.privacy import group
 from dppl.privacy.words import PERSON
@@ -181,11 +181,13 @@ def test_a_person_is_reduced_by_their_own_records_in_any_order(data):
     codes_of = {name: code for code, name in enumerate(CLASSES)}
     codes = np.array([codes_of.get(label, -1) for label in [*y, *labels]], np.intp)
     ids = [*others, *["patient"] * len(labels)]
+    most = data.draw(st.integers(1, 3))
 
     def reduced(which):
         everyone = np.concatenate([X, own])[which]
         numbers = persons.person_codes(persons.checked_ids([ids[i] for i in which], everyone))
-        found, classes = persons.rows_of_persons(everyone, codes[which], numbers, 3)
+        usable = np.where(usable_rows(everyone), codes[which], -1)
+        found, classes = persons.rows_of_persons(everyone, usable, numbers, 3, most)
         return sorted((code, row.tobytes()) for code, row in zip(classes.tolist(), found, strict=True))
 
     together = reduced(order)
@@ -199,7 +201,8 @@ def test_a_person_is_reduced_by_their_own_records_in_any_order(data):
 
 def reduce(X, y, ids, n_classes=3):
     numbers = persons.person_codes(persons.checked_ids(list(ids), np.asarray(X)))
-    found, codes = persons.rows_of_persons(np.asarray(X, float), np.asarray(y, np.intp), numbers, n_classes)
+    codes = np.where(usable_rows(np.asarray(X, float)), y, -1)  # as `codes_of_records` has them
+    found, codes = persons.rows_of_persons(np.asarray(X, float), codes, numbers, n_classes)
     return found.tolist(), codes.tolist()
 
 

@@ -77,21 +77,23 @@ def select_for_one(patch):
 
 
 def divide_by_counts(patch):
-    whole = MeanPrototypes._prototypes
+    whole = MeanPrototypes._release_sums
 
-    def prototypes(self, mechanism, rows, codes, source):
-        return whole(self, mechanism, rows, codes, source) / self._public_sizes(codes)[:, None]
+    def release_sums(self, plan, records, source):
+        whole(self, plan, records, source)
+        self.prototypes_ = self.prototypes_ / self._public_sizes(records)[:, None]
 
-    patch.setattr(MeanPrototypes, "_prototypes", prototypes)
+    patch.setattr(MeanPrototypes, "_release_sums", release_sums)
 
 
 def scale_the_noise_by_the_count(patch):
-    whole = MeanPrototypes._prototypes
+    whole = MeanPrototypes._release_sums
 
-    def prototypes(self, mechanism, rows, codes, source):
-        return whole(self, replace(mechanism, noise_std=mechanism.noise_std * len(codes)), rows, codes, source)
+    def release_sums(self, plan, records, source):
+        wider = replace(plan.mechanism, noise_std=plan.mechanism.noise_std * len(records.codes))
+        whole(self, replace(plan, mechanism=wider), records, source)
 
-    patch.setattr(MeanPrototypes, "_prototypes", prototypes)
+    patch.setattr(MeanPrototypes, "_release_sums", release_sums)
 
 
 def add_the_exact_sum(patch):

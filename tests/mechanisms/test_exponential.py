@@ -1,5 +1,7 @@
 import itertools
 import math
+from dataclasses import replace
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -14,6 +16,7 @@ from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.errors import InputError
 from dppl.mechanisms import ExponentialMechanism, exponential
 from dppl.mechanisms.randomness import Randomness, SeededRandomness, SystemRandomness
+from dppl.mechanisms.tally import Places, Tally, strata
 from dppl.privacy.tradeoff import gaussian_power, selection_power
 
 # Each statistical test here raises a false alarm with at most this probability.
@@ -177,16 +180,208 @@ def test_a_set_has_the_exact_law(utilities, size):
         assert not chi_square_holds(counts, np.array(list(wrong.values())))
 
 
+def parts_of(mechanism, utilities, cuts):
+    """Return tallies of the pieces between cuts, and a second look at them, two candidates at a time."""
+    edges = [0, *cuts, utilities.shape[1]]
+    parts = [mechanism.tally(utilities[:, start:stop]) for start, stop in itertools.pairwise(edges)]
+
+    def look(wanted):
+        for part, codes in wanted.items():
+            for code, start in itertools.product(codes, range(edges[part], edges[part + 1], 2)):
+                stop = min(start + 2, edges[part + 1])
+                yield code, part, utilities[code, start:stop], np.arange(start, stop)
+
+    return parts, look
+
+
+pools = st.integers(1, 4).flatmap(
+    lambda size: st.integers(size, 14).flatmap(
+        lambda m: st.tuples(
+            st.just(size),
+            st.sampled_from([3, 40, 10**6, 10**15]).flatmap(
+                lambda most: st.lists(
+                    st.lists(st.integers(-most, most), min_size=m, max_size=m), min_size=2, max_size=2
+                )
+            ),
+            st.lists(st.integers(0, m), max_size=5).map(sorted),
+            st.sampled_from([0.01, 1.0, 30.0, 1e12]),
+            st.integers(0, 2**32),
+        )
+    )
+)
+
+
+@given(pools)
+@settings(max_examples=300)
+def test_parts_do_not_change_a_draw(case):
+    size, utilities, cuts, epsilon, seed = case
+    utilities = np.array(utilities)
+    mechanism = ExponentialMechanism(epsilon=epsilon, sensitivity=5, size=size)
+    once, twice = (
+        mechanism.select_each(*parts_of(mechanism, utilities, at), SeededRandomness(seed)) for at in ([], cuts)
+    )
+    assert once.tolist() == twice.tolist()
+
+
+class Branches(Randomness):
+    """Takes every branch of the draws of `below` in turn; `weight` is the probability of the present one."""
+
+    fit_for_release = False
+
+    def __init__(self):
+        self.path, self.place, self.weight = [], 0, Fraction(1)
+
+    def each(self):
+        while True:
+            self.place, self.weight = 0, Fraction(1)
+            yield self.weight
+            while self.path and self.path[-1][0] + 1 == self.path[-1][1]:
+                self.path.pop()
+            if not self.path:
+                return
+            self.path[-1][0] += 1
+
+    def below(self, bound):
+        if self.place == len(self.path):
+            self.path.append([0, bound])
+        self.place, self.weight = self.place + 1, self.weight / bound
+        return self.path[self.place - 1][0]
+
+    def bits(self, count):
+        return 2**count - 1  # sure of nothing
+
+    def rounded_gaussian(self, noise_std, shape):
+        raise NotImplementedError
+
+
+class Asked:
+    """Stands for a uniform number, and remembers what it is compared with."""
+
+    def is_below(self, factor, exponent):
+        self.factor, self.exponent = factor, exponent
+
+
+def enumerated_law(mechanism, utilities, cuts):
+    """Return the probability of every set, from all proposals and the chance of each to be accepted."""
+    parts, look = parts_of(mechanism, utilities[None], cuts)
+    law = dict.fromkeys(itertools.combinations(range(len(utilities)), mechanism.size), mpmath.mpf(0))
+    source = Branches()
+    envelope = exponential._Envelope.of(strata(Tally.merged(parts), 0), mechanism.size, mechanism._scale)
+    places = Places(parts, 0)
+    for _ in source.each():
+        proposal = envelope.propose(places, source)
+        for pick in proposal.picks:
+            assert pick.part < len(parts)
+            for _, _, few, positions in look({pick.part: [0]}):
+                pick.look(few >> mechanism._scale.shift, few, positions)
+        assert all(pick.position is not None for pick in proposal.picks)
+        asked = Asked()
+        replace(proposal, uniform=asked).is_accepted()
+        chance = mpmath.mpf(asked.factor.numerator) / asked.factor.denominator
+        chance *= mpmath.exp(-mpmath.mpf(asked.exponent.numerator) / asked.exponent.denominator)
+        assert 0 <= chance <= 1
+        weight = mpmath.mpf(source.weight.numerator) / source.weight.denominator
+        law[tuple(sorted(pick.position for pick in proposal.picks))] += weight * chance
+    return {chosen: mass / sum(law.values()) for chosen, mass in law.items()}
+
+
+def assert_exact_law(mechanism, utilities, cuts):
+    with mpmath.workdps(40):
+        law = enumerated_law(mechanism, utilities, cuts)
+        worst = {chosen: min(int(utilities[place]) for place in chosen) for chosen in law}
+        rate = mpmath.mpf(mechanism.epsilon) / mechanism.sensitivity
+        weights = {chosen: mpmath.exp(rate * utility) for chosen, utility in worst.items()}
+        total = sum(weights.values())
+        assert all(abs(law[chosen] * total / weights[chosen] - 1) < mpmath.mpf(10) ** -35 for chosen in law)
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """Few bits, and a window of little more than one unit of log-weight, so that there are candidates below it."""
+
+    def shrink(size):
+        exponential._scale.cache_clear()
+        monkeypatch.setattr(exponential, "_ENVELOPE_BITS", 3)
+        monkeypatch.setattr(exponential, "_SPARE", 1 - math.ceil(math.log(math.comb(exponential._MANY, size))))
+
+    yield shrink
+    exponential._scale.cache_clear()
+
+
+EXACT_CASES = [
+    (1, [5, 1, 3, 3, 2, 5, 0]),
+    (1, [0, 30, 31, 30, 4]),
+    (2, [5, 1, 3, 3, 2]),
+    (2, [4, 4, 4, 4]),
+    (2, [40, 0, 1, 3, 3]),
+    (3, [9, 2, 7, 7, 0]),
+    (3, [1, 2, 3]),
+]
+CUTS = [[], [2], [1, 2, 3], [0, 0, 3]]
+
+
+@pytest.mark.parametrize("cuts", CUTS, ids=str)
+@pytest.mark.parametrize(("size", "utilities"), EXACT_CASES, ids=str)
+@pytest.mark.parametrize("sensitivity", [2, 9])
+def test_the_law_is_exact_by_enumeration_of_all_draws(tiny, size, utilities, cuts, sensitivity):
+    """No sample: every proposal with its probability, and its chance to be accepted, in 35 digits."""
+    tiny(size)
+    assert_exact_law(ExponentialMechanism(epsilon=1.0, sensitivity=sensitivity, size=size), np.array(utilities), cuts)
+
+
+def test_the_enumeration_meets_candidates_below_the_window_and_bins_of_several_utilities(tiny):
+    tiny(1)
+    mechanism = ExponentialMechanism(epsilon=1.0, sensitivity=9)
+    assert mechanism._scale.shift > 0
+    assert mechanism.tally(np.array([[0, 30, 31, 30, 4]])).counts[0, -1] == 2
+
+
+def forget_the_fall(tally, best, width):
+    """Add counts of parts as if their best candidates were equally good."""
+    return tally.counts.astype(np.int64)
+
+
+def forget_the_best_of_parts(tally, best, width):
+    """Leave out candidates that were above the window of a part and are not above that of the whole."""
+    counts = np.zeros(tally.counts.shape, np.int64)
+    fall = best[:, -1] - tally.best[:, -1]
+    for code, row in enumerate(tally.counts):
+        np.add.at(counts[code], np.minimum(np.arange(width + 1) + min(fall[code], width), width), row)
+    return counts
+
+
+@pytest.mark.parametrize("merge", [forget_the_fall, forget_the_best_of_parts])
+def test_wrong_merges_are_caught(tiny, monkeypatch, merge):
+    def assert_all():
+        for (size, utilities), cuts in itertools.product(EXACT_CASES, CUTS):
+            tiny(size)
+            assert_exact_law(ExponentialMechanism(epsilon=1.0, sensitivity=2, size=size), np.array(utilities), cuts)
+
+    assert_all()
+    monkeypatch.setattr(Tally, "_below", merge)
+    with pytest.raises(AssertionError):
+        assert_all()
+
+
 @pytest.mark.parametrize("size", [1, 3])
-def test_chunks_do_not_change_the_law(monkeypatch, size):
-    monkeypatch.setattr(exponential, "_CHUNK", 2)
+def test_parts_do_not_change_the_law(size):
     utilities = np.array([5, 1, 3, 3, 2, 5, 0])
     exact = set_probabilities(utilities, size, 1.0, 2)
     mechanism = ExponentialMechanism(epsilon=1.0, sensitivity=2, size=size)
-    drawn = [tuple(mechanism.select(utilities, SYSTEM).tolist()) for _ in range(3000)]
+    parts = parts_of(mechanism, utilities[None], [2, 3, 6])
+    drawn = [tuple(mechanism.select_each(*parts, SYSTEM)[0].tolist()) for _ in range(3000)]
     counts = np.array([drawn.count(chosen) for chosen in exact])
     assert chi_square_holds(counts, np.array(list(exact.values())))
     assert not chi_square_holds(counts, np.array(list(set_probabilities(utilities, size, 1.5, 2).values())))
+
+
+def test_another_pool_in_the_second_look_is_refused():
+    mechanism = ExponentialMechanism(epsilon=1.0, sensitivity=2)
+    utilities = np.arange(6)
+    with pytest.raises(InputError, match="changed while they were read"):
+        mechanism.select_each(
+            [mechanism.tally(utilities[None])], lambda _: [(0, 0, utilities - 100, utilities)], SeededRandomness(0)
+        )
 
 
 def test_equal_utilities_give_a_uniform_draw_and_huge_gaps_the_best():
@@ -214,19 +409,31 @@ class Scripted(Randomness):
         raise NotImplementedError
 
 
+def uniform(*bits):
+    return exponential._Uniform(Scripted(None, bits))
+
+
 def test_acceptance_looks_at_more_bits_only_where_they_decide():
-    third = exponential.Fraction(1, 3)
+    third, zero = Fraction(1, 3), Fraction(0)
     first = (2**64) // 3  # the 64 bits of 1/3: undecided
-    assert exponential._bernoulli(third, exponential.Fraction(0), Scripted(None, [first, 0]))
-    assert not exponential._bernoulli(third, exponential.Fraction(0), Scripted(None, [first, 2**64 - 1]))
-    assert exponential._bernoulli(third, exponential.Fraction(0), Scripted(None, [first - 1]))
-    assert not exponential._bernoulli(third, exponential.Fraction(0), Scripted(None, [first + 1]))
+    assert uniform(first, 0).is_below(third, zero)
+    assert not uniform(first, 2**64 - 1).is_below(third, zero)
+    assert uniform(first - 1).is_below(third, zero)
+    assert not uniform(first + 1).is_below(third, zero)
+
+
+@given(st.integers(0, 2**64 - 1), st.lists(st.fractions(0, 1, max_denominator=100), min_size=2, max_size=4))
+def test_a_uniform_number_is_the_same_in_all_comparisons(bits, bounds):
+    number = uniform(bits, *[2**63] * 20)
+    for bound in bounds:
+        if (exact := Fraction(bits, 2**64)) + Fraction(1, 2**64) < bound or exact > bound:
+            assert number.is_below(bound, Fraction(0)) == (exact < bound)
 
 
 @given(st.integers(0, 10**15), st.fractions(0, 1, max_denominator=10**9), st.integers(25, 60))
 @settings(max_examples=200)
 def test_probability_bounds_enclose_the_truth(gap, factor, digits):
-    exponent = exponential.Fraction(gap, 7 * 10**9)
+    exponent = Fraction(gap, 7 * 10**9)
     low, high = exponential._probability_bounds(factor, exponent, digits)
     with mpmath.workdps(120):
         exact = mpmath.mpf(factor.numerator) / factor.denominator * mpmath.exp(-mpmath.mpf(gap) / (7 * 10**9))
@@ -236,7 +443,7 @@ def test_probability_bounds_enclose_the_truth(gap, factor, digits):
 
 def test_an_envelope_below_a_weight_stops_the_run():
     with pytest.raises(AssertionError, match="envelope"):
-        exponential._bernoulli(exponential.Fraction(3, 2), exponential.Fraction(0), SYSTEM)
+        exponential._Uniform(SYSTEM).is_below(Fraction(3, 2), Fraction(0))
 
 
 def test_budgets_buy_their_epsilon():
@@ -273,14 +480,14 @@ class Proposing(Scripted):
     """Makes the given proposals in turn."""
 
     def below(self, bound):
-        return next(self.proposal)
+        return next(self.proposal) % bound
 
 
 def test_a_proposal_is_turned_down_by_its_true_weight():
     """The integer envelope lifts a weight of exp(-10¹²) to 2⁻⁴⁰, which no sample of draws would show."""
     mechanism = ExponentialMechanism(epsilon=1.0, sensitivity=1)
-    # The first proposal meets the largest uniform number, the second, of the best candidate, meets 0.
-    source = Proposing(iter([0, 1]), [2**64 - 1, 0])
+    # The first proposal, the last ticket, meets the largest uniform number, the second, of the best candidate, 0.
+    source = Proposing(iter([-1, 0, 0, 0]), [2**64 - 1, 0, 2**64 - 1])
     assert mechanism.select(np.array([0, 10**12]), source).tolist() == [1]
 
 

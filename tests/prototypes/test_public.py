@@ -102,14 +102,28 @@ def test_damaged_public_rows_are_no_candidates(data):
         PublicPrototypes(PureDP(0.01), [0, 1, 2], n_prototypes=6).fit(X, y, X_public=public)
 
 
+class OddTable(Table):
+    """Yields fewer rows at a time than it is asked for."""
+
+    def blocks(self, size):
+        yield from iter_blocks(self._rows, 7)
+
+
 def test_streams_memory_limits_and_arrays_give_the_same_model(data, monkeypatch):
     X, y, public = data
     array = fitted(data, n_prototypes=2)
-    stream = fitted((Table(X), y, Table(public)), n_prototypes=2)
-    assert (array.public_indices_ == stream.public_indices_).all()
-    assert (array.prototypes_ == stream.prototypes_).all()
-    monkeypatch.setattr(public_module, "_UTILITY_BYTES", 1)
-    assert (fitted(data, n_prototypes=2).public_indices_ == array.public_indices_).all()
+
+    def assert_same():
+        for rows in (public, Table(public), OddTable(public)):
+            model = fitted((Table(X), y, rows), n_prototypes=2)
+            assert (array.public_indices_ == model.public_indices_).all()
+            assert (array.prototypes_ == model.prototypes_).all()
+
+    assert_same()
+    # Parts of one block, which are looked at one by one.
+    for name, value in (("PUBLIC_ROWS", 16), ("_TALLY_BYTES", 1 << 20), ("_LOOK_BYTES", 999)):
+        monkeypatch.setattr(public_module, name, value)
+        assert_same()
 
 
 def test_ids_of_a_public_table_name_the_selected_rows(data):

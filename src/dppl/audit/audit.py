@@ -14,7 +14,7 @@ from sklearn.base import clone
 
 from dppl import _validate
 from dppl.audit import bounds
-from dppl.audit.canaries import Canary, Likelihood, Records, Released
+from dppl.audit.canaries import Canary, Likelihood, Records, Released, neighbour
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.mechanisms import overheard, randomness
@@ -54,6 +54,9 @@ class AuditResult:
     seconds : float
     samples : tuple of ndarray of shape (runs,)
         The statistic with and without the canary (in one run: of the canaries in and out).
+    unit : str or None
+        Whom the claim protects: one record, or one person with all of their records. None where a release was audited
+        that does not say so.
     """
 
     method: str
@@ -67,6 +70,7 @@ class AuditResult:
     runs: int
     seconds: float
     samples: tuple[Float, Float] = field(repr=False, compare=False)
+    unit: str | None = None
 
     @property
     def violation(self) -> bool:
@@ -80,9 +84,10 @@ class AuditResult:
 
     def __str__(self) -> str:
         at = f" at delta = {self.delta:.3g}" if self.delta else ""
+        unit = f" for {self.unit}" if self.unit else ""
         verdict = "VIOLATION: the claim is refuted" if self.violation else "no violation"
         return (
-            f"{self.method}: claims {self.parameter} = {self.claimed:.4g}{at} ({self.notion}); measured at least "
+            f"{self.method}: claims {self.parameter} = {self.claimed:.4g}{at}{unit} ({self.notion}); measured at least "
             f"{self.lower_bound:.4g} with confidence {self.confidence:.10g} ({self.bound} bound, runs: {self.runs}, "
             f"{self.seconds:.1f} s): {verdict}."
         )
@@ -106,6 +111,7 @@ def audit(
         Its parameters; it is not fitted itself. Every fit draws fresh noise of the operating system, whatever its
         `random_state`.
     data : Records
+        With `groups` to audit the promise to a person.
     canary : Canary
         With `other` if and only if the estimator's adjacency is replace-one.
     runs : int
@@ -143,25 +149,27 @@ def audit(
     """
     template = _fresh(estimator)
     _check_canary(estimator, canary)
-    models = {include: _neighbour(data, [canary], [include]) for include in (True, False)}
-    claims: list[Budget] = []
+    sides = {include: neighbour(data, [canary], [include]) for include in (True, False)}
+    claims: list[tuple[Budget, str]] = []
 
     def release(include: bool) -> float:
         # A copy of the unfitted template: no run sees what another left behind.
         with overheard() as released:
-            rows, labels = models[include]
+            rows, labels, groups = sides[include]
             # A view, since many fits on one array would be taken for many releases.
-            model = copy(template).fit(rows.view(), labels, **data.public)
-        claims[:] = [_claim(model.guarantee_, delta)]
+            model = copy(template).fit(rows.view(), labels, **data.public, **groups)
+        claims[:] = [(_claim(model.guarantee_, delta), model.guarantee_.unit)]
         return _statistic(canary, model, released)
 
     started = time.perf_counter()
     samples = _samples(release, runs, progress)
+    ((claim, unit),) = claims
     return _compared(
         samples,
-        claims[0],
+        claim,
         method=type(estimator).__name__,
-        delta=delta if isinstance(claims[0], GaussianDP) else None,
+        unit=unit,
+        delta=delta if isinstance(claim, GaussianDP) else None,
         confidence=confidence,
         seconds=time.perf_counter() - started,
     )
@@ -241,9 +249,9 @@ def audit_in_one_run(
         )
     started = time.perf_counter()
     included = _coins(len(canaries))
-    X, y = _neighbour(data, canaries, included)
+    X, y, groups = neighbour(data, canaries, included)
     with overheard() as released:
-        model = template.fit(X, y, **data.public)
+        model = template.fit(X, y, **data.public, **groups)
     scores = np.array([_statistic(canary, model, released) for canary in canaries])
     order = np.argsort(scores, kind="stable")
     right = int(included[order[-each_side:]].sum() + (~included[order[:each_side]]).sum())
@@ -261,6 +269,7 @@ def audit_in_one_run(
         bound="one-run",
         confidence=confidence,
         runs=1,
+        unit=model.guarantee_.unit,
         seconds=time.perf_counter() - started,
         samples=(scores[included], scores[~included]),
     )
@@ -287,6 +296,7 @@ def _compared(
     delta: float | None,
     confidence: float,
     seconds: float,
+    unit: str | None = None,
 ) -> AuditResult:
     gaussian = isinstance(claim, GaussianDP)
     if delta is not None:
@@ -302,6 +312,7 @@ def _compared(
         bound="gaussian" if gaussian else "event",
         confidence=confidence,
         runs=len(samples[0]),
+        unit=unit,
         seconds=seconds,
         samples=samples,
     )
@@ -355,23 +366,6 @@ def _check_canary(estimator: EmbeddingClassifier, canary: Canary) -> None:
             "a canary names its replacement (other) under adjacency='replace-one', and only there; got "
             f"adjacency={estimator.adjacency!r}."
         )
-
-
-def _neighbour(
-    data: Records, canaries: Sequence[Canary], included: Sequence[bool] | NDArray[np.bool_]
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the shared records and, for each canary, its row, what replaces it, or nothing."""
-    X, y = np.asarray(data.X), np.asarray(data.y)
-    rows, labels = [], []
-    for canary, is_in in zip(canaries, included, strict=True):
-        row = canary.row if is_in else canary.other
-        if row is not None:
-            rows.append(np.asarray(row))
-            labels.append(canary.label)
-    if not rows:
-        return X, y
-    added = np.asarray(labels, dtype=None if len(y) else np.asarray(labels).dtype)
-    return np.concatenate([X, rows]), np.concatenate([y, added]) if len(y) else added
 
 
 def _coins(count: int) -> NDArray[np.bool_]:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
+from dppl import _validate
 from dppl.audit.bounds import CAUTION, clopper_pearson, event_epsilon, event_rho
 from dppl.baselines import AdaMix
 from dppl.errors import ParameterError
@@ -49,6 +50,10 @@ class Records:
     X_public : array-like of shape (m, n_features), default=None
     X_examples : array-like of shape (k, n_features), default=None
     y_examples : array-like of shape (k,), default=None
+    groups : array-like of shape (n,), default=None
+        Ids of persons. With them fits protect persons, and a canary is one more person, with all of its records.
+    max_classes_per_person : int, default=None
+        With `groups`, in how many classes a person counts at most; None as in `fit`.
     """
 
     X: ArrayLike
@@ -56,6 +61,8 @@ class Records:
     X_public: ArrayLike | None = None
     X_examples: ArrayLike | None = None
     y_examples: ArrayLike | None = None
+    groups: ArrayLike | None = None
+    max_classes_per_person: int | None = None
 
     @property
     def public(self) -> dict[str, Any]:
@@ -77,12 +84,23 @@ class Canary:
     other : array-like of shape (n_features,), default=None
         The record of the same label that stands in its place in the other data set (replace-one). None leaves the
         place empty (add-remove).
+    records : Records, default=None
+        All records of the canary, which is a person then: `row` of class `label` is what becomes of them. None is that
+        one record.
     """
 
     row: ArrayLike
     label: Any
     statistic: Statistic | Likelihood
     other: ArrayLike | None = None
+    records: Records | None = None
+
+    def neighbour(self, is_in: bool) -> tuple[NDArray[Any], list[Any]]:
+        """Return its rows and labels, or those of what stands in its place."""
+        if is_in and self.records is not None:
+            return np.asarray(self.records.X), list(np.asarray(self.records.y))
+        row = self.row if is_in else self.other
+        return (np.empty((0, np.size(self.row))), []) if row is None else (np.asarray(row)[None], [self.label])
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +171,14 @@ class Likelihood:
 
 
 def worst_case(
-    estimator: EmbeddingClassifier, *, runs: int = 1000, confidence: float = 0.95, examples: bool = False
+    estimator: EmbeddingClassifier,
+    *,
+    runs: int = 1000,
+    confidence: float = 0.95,
+    examples: bool = False,
+    person_records: int | None = None,
+    spread: bool = False,
+    max_classes_per_person: int | None = None,
 ) -> tuple[Records, Canary]:
     """Return data on which an estimator's privacy loss shows best.
 
@@ -169,6 +194,14 @@ def worst_case(
     confidence : float, default=0.95
     examples : bool, default=False
         Whether `SoftmaxPrototypes` starts from public examples of the classes, which rank the canary's class first.
+    person_records : int, default=None
+        Records of the canary, which is then a person: fits get ids, and promise to protect persons. None audits the
+        promise to a record.
+    spread : bool, default=False
+        Whether this person has barely more than half of their records in the canary's class, and the rest in all
+        others.
+    max_classes_per_person : int, default=None
+        That of the fits, for a person.
 
     Returns
     -------
@@ -178,7 +211,8 @@ def worst_case(
         the others by nothing (replace-one: its negative does the opposite). The target set has a small probability a
         before, so that its log-probability grows by epsilon - ln(1 - a + a·e^epsilon), nearly epsilon. For all others:
         the longest lattice row, seen through the likelihood ratio of all releases; under replace-one its negative or an
-        orthogonal row takes its place.
+        orthogonal row takes its place. A person has that row in all of their records, and its negative
+        in those of other classes; the likelihood ratio sees whatever comes through of them, also for means.
 
     Raises
     ------
@@ -186,6 +220,17 @@ def worst_case(
         If the estimator has parameters that these data cannot serve.
     """
     classes = _checked_classes(estimator)
+    data, canary = _record_case(estimator, classes, runs=runs, confidence=confidence, examples=examples)
+    if person_records is None:
+        return data, canary
+    data = replace(data, max_classes_per_person=max_classes_per_person)
+    return _of_a_person(estimator, data, canary, person_records, spread)
+
+
+def _record_case(
+    estimator: EmbeddingClassifier, classes: NDArray[Any], *, runs: int, confidence: float, examples: bool
+) -> tuple[Records, Canary]:
+    """Return the worst case of a promise to a record."""
     if not isinstance(estimator, MeanPrototypes | PublicPrototypes):
         return _heard_case(estimator, classes, examples)
     label, row = classes[0], _coordinate(0)
@@ -220,6 +265,64 @@ def orthogonal_canaries(estimator: MeanPrototypes) -> list[Canary]:
     ]
 
 
+def _of_a_person(
+    estimator: EmbeddingClassifier, data: Records, canary: Canary, n_records: int, spread: bool
+) -> tuple[Records, Canary]:
+    """Make the canary a person of many records, and each other record a person."""
+    _validate.positive_integer(person_records=n_records)
+    others = [name for name in np.asarray(estimator.classes).tolist() if name != canary.label]
+    if canary.other is not None:
+        raise ParameterError(
+            "is for the adjacency add-remove: nobody can stand in a person's place.", parameter="person_records"
+        )
+    if spread and not (others and n_records > 2):
+        raise ParameterError("needs a person of at least 3 records, and two classes.", parameter="spread")
+    n_home = n_records // 2 + 1 if spread else n_records
+    labels = [canary.label] * n_home + [others[place % len(others)] for place in range(n_records - n_home)]
+    # Opposite rows in other classes: the gradients of a softmax model then add up, and do not cancel.
+    signs = np.where(np.arange(n_records) < n_home, 1.0, -1.0)
+    records = Records(np.outer(signs, np.asarray(canary.row)), labels)
+    data = replace(data, groups=np.arange(len(np.asarray(data.y))))
+    if not isinstance(estimator, PublicPrototypes):
+        statistic, _ = _likelihood(estimator, data, canary.row, canary.label, None, records)
+        canary = replace(canary, statistic=statistic)
+    return data, replace(canary, records=records)
+
+
+def neighbour(
+    data: Records, canaries: Sequence[Canary], included: Sequence[bool] | NDArray[np.bool_]
+) -> tuple[NDArray[Any], NDArray[Any], dict[str, Any]]:
+    """Return the shared records with those of the canaries that are in, and what replaces others, as a fit takes them.
+
+    Parameters
+    ----------
+    data : Records
+    canaries : sequence of Canary
+    included : sequence of bool
+        Which of them are in.
+
+    Returns
+    -------
+    X : ndarray of shape (n, n_features)
+    y : ndarray of shape (n,)
+    groups : dict
+        Ids of the persons under ``groups``, if the data have any, and in how many classes they count; each canary is a
+        person.
+    """
+    X, y = np.asarray(data.X), np.asarray(data.y)
+    added = [canary.neighbour(bool(is_in)) for canary, is_in in zip(canaries, included, strict=True)]
+    groups: dict[str, Any] = {}
+    if data.groups is not None:
+        ids = [("canary", place) for place, (_, labels) in enumerate(added) for _ in labels]
+        groups["groups"] = [*np.asarray(data.groups).tolist(), *ids]
+        groups["max_classes_per_person"] = data.max_classes_per_person
+    labels = [label for _, some in added for label in some]
+    if not labels:
+        return X, y, groups
+    more = np.asarray(labels)
+    return np.concatenate([X, *(rows for rows, _ in added)]), np.concatenate([y, more]) if len(y) else more, groups
+
+
 def _heard_case(estimator: EmbeddingClassifier, classes: NDArray[Any], examples: bool) -> tuple[Records, Canary]:
     """Return the longest row, and what replaces it where the releases together change most."""
     if getattr(estimator, "sampling_rate", 1) != 1:
@@ -241,16 +344,21 @@ def _heard_case(estimator: EmbeddingClassifier, classes: NDArray[Any], examples:
 
 
 def _likelihood(
-    estimator: EmbeddingClassifier, data: Records, row: Row, label: Any, other: Row | None
+    estimator: EmbeddingClassifier,
+    data: Records,
+    row: ArrayLike,
+    label: Any,
+    other: Row | None,
+    records: Records | None = None,
 ) -> tuple[Likelihood, float]:
     """Learn what a canary adds to each release, and how strongly it shows, from fits with hardly any noise."""
     sides = []
-    for added in (row, other):
-        rows = [*np.asarray(data.X), *([] if added is None else [added])]
-        labels = np.asarray([*np.asarray(data.y), label][: len(rows)])
+    canary = Canary(row, label, Likelihood((), ()), other, records)
+    for is_in in (True, False):
+        rows, labels, groups = neighbour(data, [canary], [is_in])
         quiet = clone(estimator).set_params(budget=_HARDLY_ANY_NOISE, random_state=0)
         with overheard() as released:
-            quiet.fit(rows, labels, **data.public)
+            quiet.fit(rows, labels, **data.public, **groups)
         sides.append(released)
     with_it, without = ([noisy for _, noisy in side] for side in sides)
     differences = tuple(first - second for first, second in zip(with_it, without, strict=True))

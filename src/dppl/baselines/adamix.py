@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
 from dppl import _validate
+from dppl._progress import steps
 from dppl.baselines._descent import GradientClassifier
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, release_size
@@ -216,11 +217,12 @@ class AdaMix(GradientClassifier):
         gradient = mechanism.gradient
         descent = self._descent(gradient)
         descent.coef = start
-        weight = release_size(mechanism.size, codes, n_classes, source) + self.public_weight * len(features)
+        size = release_size(mechanism.size, int(np.count_nonzero(codes >= 0)), n_classes, source)
+        weight = size + self.public_weight * len(features)
         blocks = gradient_blocks(self.lattice_, rows)
         residuals = _residuals(features, examples.codes, descent.coef)
         step = self._step_size(weight, mechanism.noise.noise_std * self._clip(residuals) / gradient.unit)
-        for _ in range(self.steps):
+        for _ in steps(self.steps):
             # Examples and released weights settle the clipping norm and the subspace, before records are looked at.
             residuals = _residuals(features, examples.codes, descent.coef)
             clip = self._clip(residuals)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
+from dppl._progress import steps
 from dppl.baselines._linear import LinearClassifier
 from dppl.baselines.least_squares import noise_radius, solve_ridge
 from dppl.estimators.descent import RepeatedGaussian
@@ -186,7 +187,7 @@ class FeatureCovariance(LinearClassifier):
         preconditioner = self._preconditioner(mechanism, sums_and_grams(blocks, codes, n_classes, dim)[1], source)
         gradient = SoftmaxGradient(self.lattice_)
         coef = np.zeros((n_classes, dim))
-        for _ in range(self.steps):
+        for _ in steps(self.steps):
             exact = gradient.sum(blocks, codes, coef, clip=self.clip)
             direction = mechanism.gradients.release(exact, source) * (self.clip / gradient.unit)
             coef += self.learning_rate * (direction @ preconditioner)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dppl import _validate
+from dppl._progress import steps
 from dppl.baselines._descent import GradientClassifier
 from dppl.errors import ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, release_size
@@ -212,13 +213,13 @@ class GlobalAdapt(GradientClassifier):
     def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
         mechanism: _Mechanisms = plan.mechanism
         gradient, n_classes = mechanism.gradient, len(self.classes_)
-        size = release_size(mechanism.size, codes, n_classes, source)
+        size = release_size(mechanism.size, int(np.count_nonzero(codes >= 0)), n_classes, source)
         scale = self.clip / gradient.unit
         step = self._step_size(size, mechanism.noise.noise_std * scale)
         bound = _BOUNDS[1] if self.upper_bound is None else float(self.upper_bound)
         descent = self._descent(gradient)
         blocks = gradient_blocks(self.lattice_, rows)
-        for _ in range(self.steps):
+        for _ in steps(self.steps):
             exact, exact_longer = gradient.sum_and_count(
                 blocks, codes, descent.coef, descent.intercept, clip=bound, threshold=self.threshold * bound
             )

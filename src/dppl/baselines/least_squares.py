@@ -15,8 +15,9 @@ from dppl.baselines._linear import LinearClassifier
 from dppl.errors import ParameterError
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import Codes, UnknownLabels
-from dppl.lattice import Lattice, RowSource, sum_blocks, sums_and_grams
+from dppl.estimators.reading import UnknownLabels
+from dppl.estimators.sums import Records, totals_and_grams
+from dppl.lattice import Lattice
 from dppl.mechanisms import Randomness, RoundedGaussian, SymmetricRoundedGaussian
 from dppl.privacy import Budget, Release, composition
 from dppl.privacy.guarantee import Adjacency
@@ -189,14 +190,14 @@ class LeastSquares(LinearClassifier):
             )
         return tuple(releases)
 
-    def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+    @property
+    def _sums_alone(self) -> bool:
+        return True
+
+    def _release_sums(self, plan: Plan, records: Records, source: Randomness) -> None:
         mechanism: _Mechanisms = plan.mechanism
-        exact_sums, exact_grams = sums_and_grams(
-            sum_blocks(self.lattice_, rows),
-            codes,
-            len(self.classes_),
-            self.lattice_.dim,
-            per_class=mechanism.class_grams is not None,
+        exact_sums, exact_grams = records.total(
+            totals_and_grams, self.lattice_, len(self.classes_), mechanism.class_grams is not None
         )
         sums = mechanism.sums.release(exact_sums, source) / self.lattice_.scale
         unit = float(self.lattice_.squared_norm)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dppl import _validate
+from dppl._progress import steps
 from dppl.baselines._linear import LinearClassifier
 from dppl.baselines.least_squares import noise_radius, solve_ridge
 from dppl.estimators.descent import RepeatedGaussian
@@ -190,7 +191,7 @@ class Newton(LinearClassifier):
         if ridge is None:
             ridge = 1 + noise_radius(mechanism.hessians.noise_std / curvature.unit, self.lattice_.dim) / 2
         coef = np.zeros((len(self.classes_), self.lattice_.dim))
-        for _ in range(self.steps):
+        for _ in steps(self.steps):
             hessians = mechanism.hessians.release(curvature.sum(blocks, codes, coef), source)
             exact = gradient.sum(blocks, codes, coef, clip=self.clip)
             directions = mechanism.gradients.release(exact, source) * (self.clip / gradient.unit)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
+from dppl._progress import steps
 from dppl.baselines._descent import GradientClassifier
 from dppl.errors import ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, SampledGaussian, release_size
@@ -221,13 +222,13 @@ class LinearProbe(GradientClassifier):
         gradient, noise, n_classes = mechanism.gradient, mechanism.noise, len(self.classes_)
         size = self.batch_size
         if mechanism.size is not None:
-            size = release_size(mechanism.size, codes, n_classes, source)
+            size = release_size(mechanism.size, int(np.count_nonzero(codes >= 0)), n_classes, source)
         assert size is not None  # _check_parameters saw to that
         scale = self.clip / gradient.unit
         step = self._step_size(size, noise.noise_std * scale)
         descent = self._descent(gradient)
         blocks = gradient_blocks(self.lattice_, rows)
-        for _ in range(self.steps):
+        for _ in steps(self.steps):
             part, part_codes = _taking_part(noise, blocks, codes, source)
             exact = gradient.sum(part, part_codes, descent.coef, descent.intercept, clip=self.clip)
             descent.move(noise.release(exact, source) * (scale / size), step)

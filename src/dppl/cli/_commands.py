@@ -29,7 +29,7 @@ COMMANDS = {
     "check": ("check", "Report on private records: bad ones, duplicates, unknown labels, class sizes."),
     "audit": ("audit", "Measure what a method leaks, and compare with its promise."),
     "ledger": ("ledger", "Keep an account of everything released from a private data set."),
-    "table": ("table", "Look at a table of embeddings, or convert it; for the owner of the records only."),
+    "table": ("table", "Look at a table of embeddings, convert or sort it; for the owner of the records only."),
     "bench": (
         "bench",
         "Compare methods over budgets, data sets and class sizes; for research, on data that needs no protection.",

@@ -20,12 +20,15 @@ _Command = TypeVar("_Command", bound=Callable[..., None])
 
 # Panels of the help.
 DATA, ENCODER, BUDGET, METHOD, ACCOUNT = "Data", "Encoder", "Budget (exactly one)", "Method", "Ledger"
+ENGINE = "Engine"
 # What the library calls a parameter, and what users of the command line type for it.
 FLAGS = {
     "accounting": "--accounting",
+    "address": "--address",
     "adjacency": "--adjacency",
     "batch_size": "--batch-size",
     "block": "--block",
+    "by": "--by",
     "ceiling": "--ceiling",
     "center": "--center-public",
     "clip": "--clip",
@@ -37,6 +40,7 @@ FLAGS = {
     "device": "--device",
     "embeddings_only": "--embeddings-only",
     "encoder": "--encoder",
+    "engine": "--engine",
     "epochs": "--epochs",
     "epsilon": "--epsilon",
     "head_learning_rate": "--head-learning-rate",
@@ -46,6 +50,7 @@ FLAGS = {
     "jobs": "--jobs",
     "kind": "--format",
     "labels": "--labels",
+    "lattice": "--lattice",
     "learning_rate": "--learning-rate",
     "max_classes_per_person": "--classes-per-person",
     "max_records": "--max-records",
@@ -61,6 +66,7 @@ FLAGS = {
     "n_records": "--records",
     "partition": "--partition",
     "person": "--person",
+    "person_records": "--person-records",
     "pool": "--pool",
     "precision": "--precision",
     "public_x": "--public-x",
@@ -74,6 +80,7 @@ FLAGS = {
     "smallest": "--smallest",
     "sparsity": "--sparsity",
     "split": "--split",
+    "spread": "--spread",
     "strict": "--strict",
     "token": "--token",
     "train": "--train",
@@ -128,7 +135,10 @@ WholeJson = Annotated[bool, typer.Option("--json", help="Print the whole guarant
 
 # A table of embeddings.
 Table = Annotated[
-    Path, typer.Argument(metavar="TABLE", help="Embeddings: .npy, .npz, .parquet, or a folder of .parquet files.")
+    Path,
+    typer.Argument(
+        metavar="TABLE", help="Embeddings: .npy, .npz, .parquet, a folder of .parquet or .npy shards, or a URL of one."
+    ),
 ]
 Labels = Annotated[
     Path | None,
@@ -168,6 +178,16 @@ Workers = Annotated[
 Device = Annotated[str, option("auto|cpu|cuda", "Where the encoder runs. Default auto.", ENCODER)]
 Precision = Annotated[
     str, option("auto|float32|float16", "Precision of the encoder's arithmetic. Default auto.", ENCODER)
+]
+
+# Where the work is done.
+EngineOption = Annotated[
+    str,
+    option("local|ray", "ray: read and compute in tasks of Ray (docs/scale.md). Default local.", ENGINE, "--engine"),
+]
+Address = Annotated[
+    str | None,
+    option("ADDRESS", "ray: the cluster, such as auto or ray://HOST:10001. Default: this machine alone.", ENGINE),
 ]
 
 # A budget; what epsilon and delta mean beside the others, commands say themselves.

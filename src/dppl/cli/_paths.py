@@ -9,7 +9,8 @@ from typing import Any
 
 from dppl._fingerprint import in_short, same_encoder
 from dppl.cli._output import note
-from dppl.data import EmbeddingTable, read_table
+from dppl.data import EmbeddingTable, PartedTable, read_table
+from dppl.data._places import is_url, shown_as
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
 from dppl.estimators.reading import check_encoder, encoder_of
@@ -45,14 +46,14 @@ def check_output(path: Path, inputs: Sequence[Path | None], *, force: bool, opti
 
 
 def check_inputs(*paths: Path | None) -> None:
-    """Refuse a path that does not exist.
+    """Refuse a path that does not exist; whoever reads a URL says that of it.
 
     Raises
     ------
     FileNotFoundError
     """
     for path in paths:
-        if path is not None and not path.exists():
+        if path is not None and not is_url(path) and not path.exists():
             raise FileNotFoundError(f"there is no file or folder {path}.")
 
 
@@ -74,9 +75,9 @@ def check_table(path: Path) -> None:
 
 
 def overlaps(path: Path, others: Sequence[Path | None]) -> bool:
-    """Tell whether a path is, holds or lies in another."""
-    one = path.resolve()
-    rest = [other.resolve() for other in others if other is not None]
+    """Tell whether a path or URL is, holds or lies in another."""
+    one = Path(shown_as(path)).resolve()
+    rest = [Path(shown_as(other)).resolve() for other in others if other is not None]
     return any(one == other or one in other.parents or other in one.parents or _same(one, other) for other in rest)
 
 
@@ -99,17 +100,18 @@ def _same(one: Path, other: Path) -> bool:
     return one.exists() and other.exists() and one.samefile(other)
 
 
-def require_labels(table: EmbeddingTable, path: Path) -> Any:
-    """Return the labels of a table.
+def require_labels(table: EmbeddingTable | PartedTable, path: Path) -> Any:
+    """Return the labels of a table; None of one in parts, where they stay.
 
     Raises
     ------
     InputError
         If it has none.
     """
-    if table.y is None:
+    labels = None if isinstance(table, PartedTable) else table.y
+    if labels is None and not (isinstance(table, PartedTable) and table.labelled):
         raise InputError(f"{path} has no labels; name their array or column with --y, or their file with --labels.")
-    return table.y
+    return labels
 
 
 def opened(path: Path) -> EmbeddingClassifier | Finetuned:
@@ -146,7 +148,7 @@ def read_rows_for(
     return table
 
 
-def check_same_encoder(public: EmbeddingTable, path: Path, private: EmbeddingTable, table: Path) -> None:
+def check_same_encoder(public: EmbeddingTable, path: Path, private: EmbeddingTable | PartedTable, table: Path) -> None:
     """Refuse public embeddings of another encoder than the private ones; names and widths of both are public.
 
     Raises
@@ -157,12 +159,16 @@ def check_same_encoder(public: EmbeddingTable, path: Path, private: EmbeddingTab
     made_by = {where: encoder_of(rows) for where, rows in ((path, public), (table, private))}
     ours, theirs = made_by[table], made_by[path]
     differ = ours is not None and theirs is not None and not same_encoder(ours, theirs)
-    if differ or public.shape[1] != private.shape[1]:
+    if differ or _width(public) != _width(private):
         described = [
-            f"{where} has {rows.shape[1]} features{_by(made_by[where])}"
+            f"{where} has {_width(rows)} features{_by(made_by[where])}"
             for where, rows in ((path, public), (table, private))
         ]
         raise InputError(f"{', but '.join(described)}; embed both with the same encoder.")
+
+
+def _width(table: EmbeddingTable | PartedTable) -> int:
+    return table.n_features if isinstance(table, PartedTable) else table.shape[1]
 
 
 def _by(encoder: str | None) -> str:

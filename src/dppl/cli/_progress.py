@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from dppl._progress import shown_by
 from dppl.embedding import Source
 from dppl.privacy.budgets import rounded_up
 
@@ -90,9 +91,12 @@ class _Lines:
 
 @contextmanager
 def working(message: str) -> Iterator[None]:
-    """Show that work is going on, if a person is watching. The message must say nothing about private data."""
+    """Show that work is going on, if a person is watching. The message must say nothing about private data.
+
+    A fit that takes long says in its place how far it is.
+    """
     if sys.stderr.isatty():
-        with Console(stderr=True).status(message):
+        with Console(stderr=True).status(message) as status, shown_by(lambda text: status.update(text or message)):
             yield
     else:
         yield

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -42,6 +43,14 @@ def audit(
     one_run: Annotated[
         bool, typer.Option("--one-run", help="mean: fit once, on 1,024 canaries; faster, but the bound is looser.")
     ] = False,
+    person_records: Annotated[
+        int | None,
+        option("N", "Audit the promise to a person (`dppl fit --person`): the canary has N records.", min=1),
+    ] = None,
+    spread: Annotated[
+        bool, typer.Option("--spread", help="Nearly half of this person's records are in the other class.")
+    ] = False,
+    classes_per_person: options.ClassesPerPerson = None,
     adjacency: options.Adjacency = "add-remove",
     prototypes: options.Prototypes = None,
     mechanism: options.Mechanism = None,
@@ -59,6 +68,7 @@ def audit(
 
       dppl audit softmax --mu 2
       dppl audit public --epsilon 3 --prototypes 3 --runs 5000
+      dppl audit softmax --mu 2 --person-records 50
       dppl audit mean --epsilon 4 --delta 1e-5 --one-run --json
     """
     # Beside --mu or --rho, --delta is where the audit looks, and no part of the budget.
@@ -69,9 +79,13 @@ def audit(
     given = {"adjacency": adjacency, "n_prototypes": prototypes, "mechanism": mechanism}
     check_options(method, budget, given, this=method, use="audit")
     estimator = build(method, budget, list(range(_ONE_RUN_CLASSES if one_run else 2)), given)
+    if person_records is None and (spread or classes_per_person is not None):
+        raise ParameterError("--spread and --classes-per-person go with --person-records.")
     if one_run:
         if runs is not None:
             raise ParameterError("--runs has no effect with --one-run; leave one of them out.")
+        if person_records is not None:
+            raise ParameterError("--person-records does not go with --one-run; leave one of them out.")
         result = audit_in_one_run(
             estimator,
             Records([[0.0] * 16], [0]),
@@ -80,7 +94,8 @@ def audit(
             delta=at,
         )
     else:
-        result = _audit_with_bar(estimator, _RUNS if runs is None else runs, confidence, at)
+        case = {"person_records": person_records, "spread": spread, "max_classes_per_person": classes_per_person}
+        result = _audit_with_bar(estimator, _RUNS if runs is None else runs, confidence, at, case)
     if as_json:
         print_json(result.to_dict())
     else:
@@ -89,9 +104,11 @@ def audit(
         raise typer.Exit(_VIOLATION)
 
 
-def _audit_with_bar(estimator: EmbeddingClassifier, runs: int, confidence: float, delta: float | None) -> AuditResult:
+def _audit_with_bar(
+    estimator: EmbeddingClassifier, runs: int, confidence: float, delta: float | None, case: Mapping[str, Any]
+) -> AuditResult:
     _validate.open_unit(confidence=confidence)
-    data, canary = worst_case(estimator, runs=runs, confidence=confidence)
+    data, canary = worst_case(estimator, runs=runs, confidence=confidence, **case)
     with progress_bar("fitting", 2 * runs, public=True) as advance:
         return run_audit(estimator, data, canary, runs=runs, confidence=confidence, delta=delta, progress=advance)
 
@@ -109,6 +126,7 @@ def _print(result: AuditResult, estimator: EmbeddingClassifier) -> None:
     at = f" at delta = {result.delta:.3g}" if result.delta else ""
     table = Table(show_header=False)
     table.add_row("method", f"{result.method}, {estimator.adjacency}")
+    table.add_row("protects", result.unit)
     table.add_row("claimed", f"{result.parameter} = {result.claimed:.6g}{at}, {result.notion}")
     table.add_row(
         "measured", f"{result.parameter} >= {result.lower_bound:.6g}, with confidence {result.confidence:.10g}"

@@ -98,6 +98,12 @@ def run(
     of the classes. left_out: N takes the same rows out and does not use them.
     mu: 0 reads no private record, which leaves the examples alone.
 
+    groups: NAME says whose records a data set holds: train_NAME.npy and
+    test_NAME.npy are ids of persons, and cells protect persons. persons:
+    {number: N, largest: 50, share: 1, offset: 0.3} makes persons up instead.
+    unit: \[person, record] has cells of both promises, which the report keeps
+    apart.
+
     tune: N adds a cell beside the untuned one, with hyper-parameters searched
     in N trials on private records. No guarantee covers that choice, and all
     tables and figures say so.

@@ -20,6 +20,7 @@ from dppl.embedding import embed as embed_source
 from dppl.embedding.rows import Rows
 from dppl.encoders import Encoder, load_encoder
 from dppl.encoders.load import Device, Precision
+from dppl.engines import engine_of
 from dppl.errors import ParameterError
 
 _TABLE = "Table"
@@ -89,6 +90,8 @@ def embed(
     ] = None,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
+    engine: options.EngineOption = "local",
+    address: options.Address = None,
 ) -> None:
     r"""Embed raw images or texts with a frozen public encoder.
 
@@ -109,6 +112,7 @@ def embed(
       dppl embed scans/ --labels scans.csv --encoder vit-b-16 --rows int8 \
         --workers 8 --out train
     """
+    spread = engine_of(engine, address)
     check_inputs(source, labels)
     _check_out(out, source)
     _validate.one_of(ROWS, rows=rows)
@@ -125,6 +129,7 @@ def embed(
             shard_rows=shard_rows,
             cache=cache,
             progress=progress,
+            engine=None if engine == "local" else spread,
         )
     typer.echo(f"Table: {printable(out)}" + ("" if done.is_new else ", finished before; nothing to do"))
     tell_report(done.report)

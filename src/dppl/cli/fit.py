@@ -24,13 +24,17 @@ from dppl.cli._paths import (
 from dppl.cli._progress import working
 from dppl.cli.ledger import open_account
 from dppl.cli.show import whole
-from dppl.data import read_classes, read_ids, read_table
+from dppl.data import read_classes, read_ids, read_parts, read_table
+from dppl.engines import engine_of
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.privacy.guarantee import ADJACENCIES
 from dppl.training import workflow
 
-_Public = Annotated[Path | None, option("TABLE", "Public embeddings by the same encoder.", DATA)]
+_Public = Annotated[
+    Path | None, option("TABLE", "Public embeddings by the same encoder: a file, a folder of shards, or a URL.", DATA)
+]
+_PublicId = Annotated[str, option("NAME", "Column of --public that names its rows. Default id.", DATA)]
 _Examples = Annotated[
     Path | None,
     option(
@@ -77,6 +81,7 @@ def fit(
     classes: options.Classes = None,
     labels: options.Labels = None,
     public: _Public = None,
+    public_id: _PublicId = "id",
     examples: _Examples = None,
     x: options.X = "x",
     y: options.Y = "y",
@@ -100,6 +105,8 @@ def fit(
     ledger: options.Ledger = None,
     dataset: options.Dataset = None,
     partition: options.Partition = None,
+    engine: options.EngineOption = "local",
+    address: options.Address = None,
     seed: options.Seed = None,
     force: options.Force = False,
     as_json: options.WholeJson = False,
@@ -126,7 +133,11 @@ def fit(
 
       dppl fit scans.parquet --person patient --classes classes.txt \
         --epsilon 1 --delta 1e-6 --out my.safetensors
+
+      dppl fit shards/ --engine ray --address auto --classes classes.txt \
+        --epsilon 1 --delta 1e-6 --out my.safetensors
     """
+    spread = engine_of(engine, address)
     check_output(out, (table, classes, public, labels, examples), force=force)
     given = {
         "adjacency": adjacency,
@@ -154,8 +165,12 @@ def fit(
     refuse_private(examples, (table, labels), "--examples")
     class_list = read_classes(classes)
     account = open_account(ledger, dataset, partition)
-    private = read_table(table, x=x, y=y, labels=labels)
-    public_rows = None if public is None else read_table(public, x=x, y=None)
+    in_parts = engine != "local"
+    if in_parts and person is not None:
+        raise ParameterError("needs all records of a person in one place; leave out --engine.", parameter="groups")
+    read = read_parts if in_parts else read_table
+    private = read(table, x=x, y=y, labels=labels)
+    public_rows = None if public is None else read_table(public, x=x, y=None, ids=public_id)
     example_rows = None if examples is None else read_table(examples, x=x, y=y)
     for rows, path in ((public_rows, public), (example_rows, examples)):
         if rows is not None and path is not None:
@@ -165,6 +180,7 @@ def fit(
         model.fit(
             private,
             require_labels(private, table),
+            engine=spread if in_parts else None,
             X_public=public_rows,
             X_examples=example_rows,
             y_examples=None if examples is None or example_rows is None else require_labels(example_rows, examples),

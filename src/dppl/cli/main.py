@@ -31,6 +31,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from dppl._progress import shown_by
 from dppl._version import __version__
 from dppl.cli._commands import SETTINGS, Commands
 from dppl.cli._output import STDOUT, printable
@@ -79,7 +80,8 @@ class _Commands(Commands):
 
     def _exit_code(self, arguments: list[str]) -> int:
         try:
-            with self.make_context("dppl", arguments) as context:
+            # Commands say themselves who sees how far a fit is; several have the screen already.
+            with self.make_context("dppl", arguments) as context, shown_by(None):
                 self.invoke(context)
             sys.stdout.flush()  # here, so that a full disk or a closed pipe shows now and not after the last line
         except typer.Exit as stop:

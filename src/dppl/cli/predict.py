@@ -27,11 +27,12 @@ from dppl.cli._paths import check_inputs, check_output, opened, read_rows_for, r
 from dppl.cli._predictions import SUFFIXES, Predictions
 from dppl.cli._progress import embedding_bar, working
 from dppl.cli.embed import how_to_label
-from dppl.data import EmbeddingTable
+from dppl.data import EmbeddingTable, PartedTable, read_ids, read_parts
 from dppl.embedding import Columns, Source, Window, embed_windows, has_columns, holds_embeddings, open_source
 from dppl.encoders import Encoder
 from dppl.encoders.fixed import for_prediction
 from dppl.encoders.load import Device
+from dppl.engines import Engine, engine_of
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.reading import as_labels, class_codes
@@ -98,6 +99,8 @@ def predict(
     encoder: _EncoderOption = None,
     workers: options.Workers = None,
     device: options.Device = "auto",
+    engine: options.EngineOption = "local",
+    address: options.Address = None,
     force: options.Force = False,
 ) -> None:
     """Label every row of a table, or every image or text of a source.
@@ -119,6 +122,7 @@ def predict(
       dppl predict my.safetensors scans/ --min-confidence 0.8
       cut -f 2 mails.tsv | dppl predict my.safetensors -
     """
+    spread = None if engine == "local" and address is None else engine_of(engine, address)
     to_stdout = str(out) == "-"
     if (table is None) == (text is None):
         raise ParameterError("name either DATA or --text TEXT.")
@@ -128,6 +132,9 @@ def predict(
         if out.suffix.lower() == ".npy" and (proba or top):
             raise ParameterError("--out must not end in .npy with --proba or --top; .npz holds several arrays.")
         check_output(out, (model, table), force=force)
+    if spread is not None and (table in (None, _STDIN) or to_stdout):
+        # Ray may write to standard output itself, when a worker dies.
+        raise ParameterError("reads a table of embeddings and writes --out FILE.", parameter="engine")
     fitted = opened(model)
     if to_stdout and not all(is_one_line(str(name)) for name in fitted.classes_):
         raise InputError(
@@ -148,9 +155,13 @@ def predict(
         assert table is not None
         check_inputs(table)
         if _is_table(fitted, table, x, kind, encoder=encoder, id=identity, split=split):
-            found = _of_table(fitted, read_rows_for(fitted, table, x=x or "x"), wanted)
+            rows = read_rows_for(fitted, table, x=x or "x")
+            parts = None if spread is None else read_parts(table, x=x or "x", y=None)
+            found = _of_table(fitted, rows, wanted, parts, spread)
             found = replace(found, ids=None) if to_stdout and not proba and not top else found
         else:
+            if spread is not None:
+                raise ParameterError("reads embeddings; use dppl embed --engine ray first.", parameter="engine")
             source = _opened_for(fitted, table, columns, kind=kind, split=split)
             found = _of_source(fitted, source, encoder, device, workers, wanted)
     found = replace(found, proba=proba, top=top or 0)
@@ -210,11 +221,19 @@ def _opened_for(
     return open_source(path, kind=kind, columns=given, labels=labels, split=split)
 
 
-def _of_table(model: EmbeddingClassifier, table: EmbeddingTable, wanted: bool) -> Predictions:
-    """Predict the rows of a table, and say which cannot be used."""
+def _of_table(
+    model: EmbeddingClassifier,
+    table: EmbeddingTable,
+    wanted: bool,
+    parts: PartedTable | None = None,
+    engine: Engine | None = None,
+) -> Predictions:
+    """Predict the rows of a table, which an engine reads in parts if there is one, and say which cannot be used."""
     with working("predicting"):
-        parts = [_classified(model, block, wanted) for block in table.blocks(_ROWS)]
-    found = _together(model.classes_, parts)
+        if parts is None:
+            found = _together(model.classes_, [_classified(model, block, wanted) for block in table.blocks(_ROWS)])
+        else:
+            found = _classified(model, parts, wanted, engine=engine)
     _tell_unusable([f"row {place}" for place, label in enumerate(found.labels) if label is None])
     return replace(found, ids=table.ids)
 
@@ -272,10 +291,10 @@ def _together(classes: NDArray[Any], parts: list[Predictions]) -> Predictions:
     )
 
 
-def _classified(model: EmbeddingClassifier, rows: Any, wanted: bool) -> Predictions:
+def _classified(model: EmbeddingClassifier, rows: Any, wanted: bool, **where: Engine | None) -> Predictions:
     """Predict rows, those that cannot be used as None, with probabilities if they are wanted."""
-    probabilities = model.predict_proba(rows, unusable="empty").astype(np.float32) if wanted else None
-    labels = model.predict(rows, unusable="empty").tolist()
+    probabilities = model.predict_proba(rows, unusable="empty", **where).astype(np.float32) if wanted else None
+    labels = model.predict(rows, unusable="empty", **where).tolist()
     return Predictions(labels=labels, ids=None, classes=model.classes_, probabilities=probabilities)
 
 
@@ -345,6 +364,9 @@ def evaluate(
     labels: options.Labels = None,
     x: _XOption = None,
     y: Annotated[str | None, option("NAME", "Column of labels. Default: y, or label or labels.", DATA, "--y")] = None,
+    person: Annotated[
+        str | None, option("NAME", "Array or column of person ids: also say how a person fares on average.", DATA)
+    ] = None,
     kind: options.Kind = "auto",
     split: options.Split = None,
     encoder: _EncoderOption = None,
@@ -367,9 +389,14 @@ def evaluate(
     classes leave it out. Records that cannot be used are left out of these
     figures; n_unusable says how many there are.
 
+    With --person, the accuracy per person is the mean over persons of the share
+    of their records that is right: each person counts once. A missing id is a
+    person of its own.
+
     For example:
 
       dppl evaluate my.safetensors test.npz
+      dppl evaluate my.safetensors scans.parquet --person patient
       dppl evaluate my.safetensors test.npy --labels y.npy --json
       dppl evaluate my.safetensors scans/
     """
@@ -377,6 +404,7 @@ def evaluate(
     check_inputs(table, labels)
     truth: Any
     predicted: Any
+    groups: NDArray[Any] | None = None
     if _is_table(fitted, table, x, kind, encoder=encoder, split=split):
         rows = read_rows_for(fitted, table, x=x or "x", y=y or "y", labels=labels)
         found = _of_table(fitted, rows, wanted=False)
@@ -384,18 +412,28 @@ def evaluate(
         used = [(label, name) for label, name in pairs if name is not None]
         truth, predicted = [label for label, _ in used], [name for _, name in used]
         unusable = len(found.labels) - len(used)
+        if person is not None:
+            groups = _ids_of_rows(table, person, len(rows))[[name is not None for name in found.labels]]
     else:
-        source = _opened_for(fitted, table, Columns(x=x, y=y), kind=kind, split=split, labels=labels, with_labels=True)
+        columns = Columns(x=x, y=y, person=person)
+        source = _opened_for(fitted, table, columns, kind=kind, split=split, labels=labels, with_labels=True)
         if source.label_type is None:
             raise InputError(f"{table} has no labels; {how_to_label(source)}.")
-        truth, predicted, unusable = [], [], 0
+        truth, predicted, persons, unusable = [], [], [], 0
         for window, found in _predicted_windows(fitted, source, encoder, device, workers):
             truth += window.labels
             predicted += found.labels
+            persons += window.persons
             unusable += len(window.left_out)
+        if person is not None:
+            groups = np.empty(len(persons), object)
+            groups[:] = persons
     if not len(truth):
         raise InputError(f"{table} has no rows{' that can be used' * bool(unusable)}, so there is nothing to evaluate.")
-    report = _report(_codes(truth, fitted), _codes(predicted, fitted), fitted.classes_, unusable)
+    codes = _codes(truth, fitted), _codes(predicted, fitted)
+    report = _report(*codes, fitted.classes_, unusable)
+    if groups is not None:
+        report |= _of_persons(metrics.person_accuracies(*codes, groups))
     note("figures computed on private records are not covered by the model's guarantee.")
     if report["balanced_accuracy"] is None:
         note("no label of these records is a class of the model; see --y and --labels.")
@@ -403,6 +441,17 @@ def evaluate(
         print_json(report)
     else:
         _print_report(report)
+
+
+def _ids_of_rows(table: Path, name: str, n_rows: int) -> NDArray[Any]:
+    ids: NDArray[Any] = read_ids(table, name)
+    if len(ids) != n_rows:
+        raise InputError(f"must name one id for each row of {table}; their numbers differ.", parameter="groups")
+    return ids
+
+
+def _of_persons(accuracies: NDArray[np.float64]) -> dict[str, Any]:
+    return {"person_accuracy": float(accuracies.mean()), "n_persons": len(accuracies)}
 
 
 def _codes(labels: Any, model: EmbeddingClassifier | Finetuned) -> NDArray[np.intp]:
@@ -443,6 +492,11 @@ def _print_report(report: dict[str, Any]) -> None:
     for key in ("balanced_accuracy", "accuracy", "minority_accuracy"):
         if key != "minority_accuracy" or report[key] is not None:
             typer.echo(f"{key.replace('_', ' '):<18} {_shown(report[key])}")
+    if "n_persons" in report:
+        each = (
+            f"{_shown(report['person_accuracy'])}, mean over {report['n_persons']} persons of the share that is right"
+        )
+        typer.echo(f"{'person accuracy':<18} {each}")
     typer.echo(f"{'records':<18} {report['n']}, {report['n_unknown_labels']} with a label that the model does not know")
     if report["n_unusable"]:
         typer.echo(f"{report['n_unusable']} records could not be used and are not counted.")

@@ -1,13 +1,11 @@
-"""`dppl table`: look at a table of embeddings, and write it in another form."""
+"""`dppl table`: look at a table of embeddings, and write it in another form or order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
-import pyarrow.parquet as pq
 import typer
 from rich.table import Table
 
@@ -15,9 +13,10 @@ from dppl._fingerprint import in_short
 from dppl.cli import _options as options
 from dppl.cli._options import option
 from dppl.cli._output import console, print_json, printable
-from dppl.cli._paths import check_inputs, check_output
+from dppl.cli._paths import check_inputs, check_output, overlaps
+from dppl.cli._progress import progress_bar
 from dppl.data import read_table
-from dppl.embedding import ROWS, convert_table, parquet_files
+from dppl.embedding import ROWS, convert_table, sort_table
 from dppl.embedding.convert import SUFFIXES
 from dppl.embedding.rows import Rows
 from dppl.errors import ParameterError
@@ -25,9 +24,12 @@ from dppl.errors import ParameterError
 OWNER = "For the owner of the records only: what this prints of a private table is not covered by any guarantee."
 _NUMBERS = 4
 
+_Lattice = Annotated[bool, typer.Option("--lattice", help="Write lattice rows as bytes, for fits of that lattice.")]
+_Id = Annotated[str, option("NAME", "Column of ids, which becomes id. Default id.", None, "--id")]
+
 table = typer.Typer(
     name="table",
-    help="Look at a table of embeddings, or convert it; for the owner of the records only.",
+    help="Look at a table of embeddings, convert or sort it; for the owner of the records only.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -51,7 +53,7 @@ def info(path: options.Table, x: options.X = "x", y: options.Y = "y", as_json: o
         "dimension": rows.shape[1],
         "dtype": rows.dtype.name,
         "classes": None if rows.y is None else len(set(rows.y.tolist())),
-        "files": len(parquet_files(path)) or 1,
+        "files": len(rows.fragments()),
         "metadata": rows.metadata,
     }
     if as_json:
@@ -85,7 +87,7 @@ def head(
     rows = read_table(path, x=x, y=y)
     typer.echo(OWNER)
     view = Table("row", "id", "label", "embedding")
-    ids, start = _ids(path), 0
+    ids, start = (one for part in rows.fragments() for one in part.ids or [""] * part.rows), 0
     for block in islice(rows.blocks(n), 1):
         for row in block:
             label = "" if rows.y is None else rows.y[start]
@@ -95,38 +97,69 @@ def head(
     console().print(view)
 
 
-def _ids(path: Path) -> Iterator[Any]:
-    for file in parquet_files(path):
-        with pq.ParquetFile(file) as opened:
-            if "id" in opened.schema_arrow.names:
-                for batch in opened.iter_batches(batch_size=64, columns=["id"]):
-                    yield from batch.column("id").to_pylist()
-
-
 @table.command()
 def convert(
     path: options.Table,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="File to write: .parquet, .npz or .npy (rows only).")],
     rows: Annotated[str | None, option("|".join(ROWS), "How embeddings are stored. Default: as they are.")] = None,
+    lattice: _Lattice = False,
     x: options.X = "x",
     y: options.Y = "y",
+    ids: _Id = "id",
     force: options.Force = False,
 ) -> None:
     """Write a table as another file, or with embeddings in another form.
 
     For the owner of the records only: the new file is as private as the table.
     int8 rows are those of the lattice, a quarter of the size of float32; only
-    their directions can be recovered. .npz and .npy keep neither ids nor the
-    encoder's name, which is compared with that of a model.
+    their directions can be recovered. --lattice writes them as bytes, which
+    are read as fast as memory is copied: for public pools and tables of fits
+    without centre, pool or rotation, which release the same bits from them.
+    .npz and .npy keep neither ids nor the encoder's name, which is compared
+    with that of a model.
 
     For example:
 
       dppl table convert train train.parquet --rows int8
       dppl table convert train train.npz --rows float32
+      dppl table convert s3://bucket/laion pool.parquet --lattice --id url
     """
     if out.suffix.lower() not in SUFFIXES:
         raise ParameterError(f"OUT must end in {', '.join(SUFFIXES)}; got {out}.")
     check_output(out, (path,), force=force, option="OUT")
     check_inputs(path)
-    convert_table(path, out, rows=cast(Rows | None, rows), x=x, y=y)
+    convert_table(path, out, rows=cast(Rows | None, rows), lattice=lattice, x=x, y=y, ids=ids)
+    typer.echo(f"Saved to {printable(out)}.")
+
+
+@table.command()
+def sort(
+    path: Annotated[Path, typer.Argument(metavar="TABLE", help="Embeddings: .parquet, or a folder of such files.")],
+    by: Annotated[
+        str, option("NAME", "Column to sort by, such as that of person ids: texts, integers, bytes, floats.")
+    ],
+    out: Annotated[Path, option("FILE", "File to write, .parquet.")],
+    x: options.X = "x",
+    force: options.Force = False,
+) -> None:
+    """Write a Parquet table in the order of a column, such as that of person ids.
+
+    For the owner of the records only: the new file is as private as the table.
+    Fits with --person bring the rows of each person together. Where these are
+    not adjacent in the table, memory holds sums or rows of most persons at a
+    time, so this is for millions of records. What fits release does not change.
+    The table may be larger than memory; its rows lie on the disk of FILE once
+    more while they are sorted. Rows of equal values stay in their order, those
+    without one come last, and all columns and the encoder's name are kept.
+
+    For example:
+
+      dppl table sort scans --by patient --out sorted.parquet
+    """
+    check_output(out, (path,), force=force)
+    check_inputs(path)
+    if overlaps(out, (path,)):
+        raise ParameterError(f"--out must lie outside the table, whose files are read; {out} does not.")
+    with progress_bar("sorting", lambda: 2 * len(read_table(path, x=x, y=None))) as told:
+        sort_table(path, out, by=by, x=x, progress=told)
     typer.echo(f"Saved to {printable(out)}.")

@@ -3,13 +3,19 @@
 from dppl.data.labels import align_labels, read_classes
 from dppl.data.longtail import long_tailed, long_tailed_sizes
 from dppl.data.messages import load_messages
+from dppl.data.parts import PartedTable, TablePart, read_parts
+from dppl.data.person_ids import read_ids
+from dppl.data.persons import simulated_persons
 from dppl.data.sample import Sample, load_sample
-from dppl.data.tables import EmbeddingTable, read_ids, read_table
+from dppl.data.tables import EmbeddingTable, Fragment, read_table
 from dppl.data.writing import write_table
 
 __all__ = [
     "EmbeddingTable",
+    "Fragment",
+    "PartedTable",
     "Sample",
+    "TablePart",
     "align_labels",
     "load_messages",
     "load_sample",
@@ -17,6 +23,8 @@ __all__ = [
     "long_tailed_sizes",
     "read_classes",
     "read_ids",
+    "read_parts",
     "read_table",
+    "simulated_persons",
     "write_table",
 ]

@@ -43,12 +43,6 @@ def _reason(error: Exception) -> str:
     return f"got {type(error).__name__}"
 
 
-def check_not_empty(path: Path) -> None:
-    """Refuse a file without a byte, which is no table of any size: what came before it has failed."""
-    if path.stat().st_size == 0:
-        raise InputError(f"{path} must hold a table; it is empty; write it again.")
-
-
 def load_npy(path: Path) -> Array:
     """Map an npy file read-only; never runs the code of pickled objects."""
     hint = "write it again with numpy.save, as numbers and not as Python objects"

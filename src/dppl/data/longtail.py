@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from dppl.data.labels import align_labels, as_labels
 from dppl.errors import InputError, ParameterError, UnknownLabelError
+from dppl.estimators.persons import checked_ids, classes_of_persons, person_codes
 
 __all__ = ["long_tailed", "long_tailed_sizes"]
 
@@ -58,6 +59,7 @@ def long_tailed(
     random_state: int | np.random.Generator,
     *,
     classes: npt.ArrayLike | None = None,
+    groups: npt.ArrayLike | None = None,
 ) -> npt.NDArray[np.int64]:
     """Choose rows so that the class sizes have a long tail.
 
@@ -74,6 +76,10 @@ def long_tailed(
         The same integer gives the same rows. A generator moves on.
     classes : array-like of shape (n_classes,), default=None
         The classes. None takes those that occur in `y`.
+    groups : array-like of shape (n,), default=None
+        Ids of the persons whose records these are. Then persons are chosen, each with all of their records, and sizes
+        are numbers of persons, who count in the class of most of their records, as in `fit` with `groups`. Each
+        missing id is one person.
 
     Returns
     -------
@@ -83,7 +89,8 @@ def long_tailed(
     Raises
     ------
     InputError
-        If `y` is not one-dimensional, holds something else than integers or strings, or lacks a class.
+        If `y` is not one-dimensional, holds something else than integers or strings, or lacks a class; or if `groups`
+        are not one id a label.
     UnknownLabelError
         If `y` has a label that is not in `classes`.
     ParameterError
@@ -99,10 +106,51 @@ def long_tailed(
     .. [1] DPPL-v1, arXiv:2406.08039, section 5 and appendix B.2.
     """
     _check_ratio(imbalance_ratio)
-    generator = _generator(random_state)
+    generator = generator_of(random_state)
     labels = as_labels(y)
     labels, public = align_labels(labels, np.unique(labels) if classes is None else classes)
-    members = _members(labels, public)
+    _check_labels(labels, public)
+    if groups is None:
+        return _drawn(labels, public, imbalance_ratio, generator)
+    persons = person_numbers(groups, len(labels))
+    chosen = _drawn(_homes(labels, public, persons), public, imbalance_ratio, generator)
+    return np.flatnonzero(np.isin(persons, chosen)).astype(np.int64)
+
+
+def person_numbers(groups: npt.ArrayLike, n_records: int) -> npt.NDArray[np.intp]:
+    """Return the number of each record's person, in the order in which ids first occur.
+
+    Parameters
+    ----------
+    groups : array-like of shape (n_records,)
+        Ids, matched as `fit` does; each missing one is a person of its own.
+    n_records : int
+
+    Raises
+    ------
+    InputError
+        If there is not one id a record, or ids cannot be compared by value. The message shows none.
+    """
+    return person_codes(checked_ids(groups, np.empty((n_records, 1), np.int8)))
+
+
+def _homes(
+    labels: npt.NDArray[np.generic], classes: npt.NDArray[np.generic], persons: npt.NDArray[np.intp]
+) -> npt.NDArray[np.generic]:
+    """Return the class in which each person counts."""
+    order = np.argsort(classes)
+    codes = np.searchsorted(classes, labels, sorter=order)
+    return classes[order][classes_of_persons(codes, persons, len(classes))[0]]
+
+
+def _drawn(
+    labels: npt.NDArray[np.generic],
+    classes: npt.NDArray[np.generic],
+    imbalance_ratio: float,
+    generator: np.random.Generator,
+) -> npt.NDArray[np.int64]:
+    """Draw places of labels, with a long tail of class sizes."""
+    members = _members(labels, classes)
     sizes = long_tailed_sizes(min(map(len, members)), len(members), imbalance_ratio)
     order = generator.permutation(len(members))
     chosen = [
@@ -111,19 +159,29 @@ def long_tailed(
     return np.sort(np.concatenate(chosen))
 
 
-def _members(labels: npt.NDArray[np.generic], classes: npt.NDArray[np.generic]) -> list[npt.NDArray[np.int64]]:
-    """Row numbers of each class."""
+def _check_labels(labels: npt.NDArray[np.generic], classes: npt.NDArray[np.generic]) -> None:
     if len(np.unique(classes)) != len(classes):
         raise ParameterError("classes must name each class once; one occurs again; remove the repetition")
-    members = [np.flatnonzero(labels == name).astype(np.int64) for name in classes]
-    if sum(map(len, members)) != len(labels):
+    if not np.isin(labels, classes).all():
         raise UnknownLabelError("every label in y must be in classes; another one occurs; complete classes")
+
+
+def _members(labels: npt.NDArray[np.generic], classes: npt.NDArray[np.generic]) -> list[npt.NDArray[np.int64]]:
+    """Row numbers of each class."""
+    members = [np.flatnonzero(labels == name).astype(np.int64) for name in classes]
     if not members or min(map(len, members)) == 0:
         raise InputError("y must have a row of every class; at least one class has none; leave it out of classes")
     return members
 
 
-def _generator(random_state: object) -> np.random.Generator:
+def generator_of(random_state: object) -> np.random.Generator:
+    """Return a generator as it is, and a new one of an integer.
+
+    Raises
+    ------
+    ParameterError
+        If it is neither, or the integer is negative.
+    """
     if isinstance(random_state, np.random.Generator):
         return random_state
     if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:

@@ -1,10 +1,11 @@
 """From raw images and texts to tables of embeddings: sources of records, decoding, and shards that survive a crash."""
 
-from dppl.embedding.convert import convert_table, holds_embeddings, parquet_files
+from dppl.embedding.convert import convert_table, holds_embeddings
 from dppl.embedding.pipeline import Embedded, Window, embed, embed_windows
 from dppl.embedding.records import PERSON, Columns, Record, Source
 from dppl.embedding.rows import ROWS
 from dppl.embedding.shards import OtherOptions, SourceChanged
+from dppl.embedding.sorting import sort_table
 from dppl.embedding.sources import KINDS, has_columns, open_source
 
 __all__ = [
@@ -24,5 +25,5 @@ __all__ = [
     "has_columns",
     "holds_embeddings",
     "open_source",
-    "parquet_files",
+    "sort_table",
 ]

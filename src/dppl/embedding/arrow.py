@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from dppl._optional import optional
 from dppl.data import EmbeddingTable, read_table
 from dppl.data._reading import converting
-from dppl.data.tables import id_type, ids_of
+from dppl.data.person_ids import id_type, ids_of
 from dppl.embedding.records import (
     IMAGES,
     TEXTS,

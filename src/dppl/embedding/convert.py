@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,18 +14,21 @@ from numpy.typing import NDArray
 
 from dppl import _validate
 from dppl._files import atomic_file
-from dppl.data import EmbeddingTable, read_table
+from dppl.data import EmbeddingTable, Fragment, read_table
+from dppl.data._layouts import is_npy_pool
+from dppl.data._places import Place, is_url
 from dppl.data._reading import converting
 from dppl.data.writing import write_npz
 from dppl.embedding.records import PERSON
-from dppl.embedding.rows import ROWS, Rows, lattice_metadata, to_storage
+from dppl.embedding.rows import LATTICE_ROWS, ROWS, Rows, lattice_metadata, to_storage
 from dppl.embedding.shards import dictionary_columns, schema_of
 from dppl.errors import ParameterError
+from dppl.estimators.reading import LATTICE, lattice_of
 
-__all__ = ["SUFFIXES", "convert_table", "holds_embeddings", "parquet_files"]
+__all__ = ["SUFFIXES", "convert_table", "holds_embeddings", "is_list"]
 
 _BLOCK_ROWS = 4096
-_TEXTS = ("id", "reference")
+_ID = "id"
 _EMBEDDINGS = ("X", "embedding", "embeddings")
 
 
@@ -35,8 +37,10 @@ def convert_table(
     out: str | os.PathLike[str],
     *,
     rows: Rows | None = None,
+    lattice: bool = False,
     x: str = "x",
     y: str = "y",
+    ids: str = _ID,
 ) -> None:
     """Write a table as another file, whole or not at all.
 
@@ -49,13 +53,17 @@ def convert_table(
         rows only. An existing file is replaced.
     rows : {"float16", "int8", "float32"}, default=None
         None keeps the form. Of int8 rows only the directions can be recovered.
-    x, y : str
-        Names of the columns of embeddings and labels; in the new file they are x and y.
+    lattice : bool, default=False
+        Write the rows that a fit without centre, pool or rotation maps embeddings to, byte by byte and uncompressed,
+        with the name of that lattice. Such a fit on the new file releases the same bits; other fits refuse it. For
+        ``.parquet``, without `rows`.
+    x, y, ids : str
+        Names of the columns of embeddings, labels and ids; in the new file they are x, y and id.
 
     Raises
     ------
     ParameterError
-        If `rows` or the suffix is another one.
+        If `rows` or the suffix is another one, or `lattice` goes with neither.
     InputError
         If the table cannot be read.
     """
@@ -63,29 +71,26 @@ def convert_table(
     _validate.one_of(SUFFIXES, suffix=target.suffix.lower())
     if rows is not None:
         _validate.one_of(ROWS, rows=rows)
-    read = partial(read_table, x=x, y=y)
-    table = read(source)
-    if "not_covered" in table.metadata and target.suffix.lower() != ".parquet":
+    is_parquet = target.suffix.lower() == ".parquet"
+    if lattice and (rows is not None or not is_parquet):
+        raise ParameterError("must be without rows, and OUT a .parquet file.", parameter="lattice")
+    table = read_table(source, x=x, y=y, ids=ids)
+    if "not_covered" in table.metadata and not is_parquet:
         raise ParameterError(
             f"{source} says what its embeddings do not cover, which only .parquet can keep; name such a file."
         )
-    kind = table.dtype.name if rows is None else rows
+    # Lattice rows stay what they are, unless another form is asked for.
+    kept = rows is None and lattice_of(table) is not None
+    kind = LATTICE_ROWS if lattice or (kept and is_parquet) else rows or table.dtype.name
     with atomic_file(target, overwrite=True, private=True) as file:
-        if target.suffix.lower() == ".parquet":
-            _write_parquet(table, parquet_files(Path(source)) or [Path(source)], read, file, kind)
+        if is_parquet:
+            _write_parquet(table, file, kind, ids)
         else:
             _WRITERS[target.suffix.lower()](table, file, kind)
 
 
-def parquet_files(source: Path) -> list[Path]:
-    """Return the Parquet files that a table consists of; none if it is of another kind."""
-    if source.is_dir():
-        return sorted(file for file in source.glob("*.parquet") if file.name[0] not in "._")
-    return [source] if source.suffix.lower() == ".parquet" else []
-
-
 def holds_embeddings(path: Path, *, x: str = "x") -> bool:
-    """Tell whether a file or folder is a table of embeddings; else it may be a source of raw records.
+    """Tell whether a file or folder is a table of embeddings, as every URL is; else it may hold raw records.
 
     Parameters
     ----------
@@ -98,22 +103,26 @@ def holds_embeddings(path: Path, *, x: str = "x") -> bool:
     InputError
         If a Parquet file cannot be read.
     """
-    if path.suffix.lower() in (".npy", ".npz"):
+    if is_url(path) or path.suffix.lower() in (".npy", ".npz") or (path.is_dir() and is_npy_pool(Place.of(path))):
         return True
-    files = parquet_files(path)
+    place = Place.of(path)
+    files = place.files(".parquet") if place.local is not None and path.is_dir() else []
+    if path.suffix.lower() == ".parquet" and not files:
+        files = [place]
     if not files:
         return False
     with converting(f"{files[0]} must be a Parquet file that Arrow can read", "write it again"):
-        schema = pq.read_schema(files[0])
+        schema = pq.read_schema(files[0].path)
     names = [name for name in (x, *_EMBEDDINGS) if name in schema.names]
-    return any(_is_list(schema.field(name).type) for name in names)
+    return any(is_list(schema.field(name).type) for name in names)
 
 
-def _is_list(kind: Any) -> bool:
+def is_list(kind: Any) -> bool:
+    """Tell whether a type of Arrow is one of lists."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _converted(table: EmbeddingTable, rows: str) -> Iterator[NDArray[Any]]:
+def _converted(table: EmbeddingTable | Fragment, rows: str) -> Iterator[NDArray[Any]]:
     for block in table.blocks(_BLOCK_ROWS):
         yield block if rows == table.dtype.name else to_storage(block, rows)
 
@@ -130,34 +139,43 @@ def _write_npz(table: EmbeddingTable, file: IO[bytes], rows: str) -> None:
     write_npz(file, np.concatenate([np.empty((0, table.shape[1]), rows), *_converted(table, rows)]), table.y)
 
 
-def _write_parquet(
-    table: EmbeddingTable, parts: list[Path], read: Callable[[Path], EmbeddingTable], file: IO[bytes], rows: str
-) -> None:
-    present = pq.read_schema(parts[0]).names if parts[0].suffix.lower() == ".parquet" else []
-    kept = [name for name in (*_TEXTS, PERSON) if name in present]
+def _write_parquet(table: EmbeddingTable, file: IO[bytes], rows: str, ids: str) -> None:
+    names = {ids: "id", "reference": "reference", PERSON: PERSON}
+    first = table.fragments()[0].columns(list(names))
+    present = {} if first is None else {name: names[name] for name in names if name in first.column_names}
     labels = None if table.y is None else pa.int64() if table.y.dtype.kind == "i" else pa.string()
-    metadata = {key: text for key, text in table.metadata.items() if key != "lattice"}
+    metadata = {key: text for key, text in table.metadata.items() if key not in ("lattice", LATTICE)}
     metadata |= lattice_metadata(table.shape[1], rows)
-    texts = [name for name in _TEXTS if name in kept]
-    persons = pq.read_schema(parts[0]).field(PERSON).type if PERSON in kept else None
+    texts = [name for name in present.values() if name != PERSON]
+    persons = None if first is None or PERSON not in present else first.schema.field(PERSON).type
     schema = schema_of(labels, table.shape[1], rows, metadata, texts, persons)
-    with pq.ParquetWriter(file, schema, use_dictionary=dictionary_columns(schema)) as writer:
-        for part in parts:
-            _write_part(writer, read(part), pq.read_table(part, columns=kept) if kept else None, rows, schema)
+    # Lattice rows look random: neither compression nor statistics of them are worth their time.
+    plain = {"compression": "none", "write_statistics": ["id"]} if rows == LATTICE_ROWS else {}
+    with pq.ParquetWriter(file, schema, use_dictionary=dictionary_columns(schema), **plain) as writer:
+        for part in table.fragments():
+            _write_part(writer, table.y, part, present, rows, schema)
 
 
-def _write_part(writer: Any, table: EmbeddingTable, kept: Any, rows: str, schema: pa.Schema) -> None:
+def _write_part(
+    writer: Any, labels: Any, part: Fragment, present: dict[str, str], rows: str, schema: pa.Schema
+) -> None:
     """Write one file of the table; of its other columns the memory holds no more than that."""
+    beside = part.columns(list(present))
     start = 0
-    for block in _converted(table, rows):
-        stop = start + len(block)
-        here = None if kept is None else kept.slice(start, len(block))
-        columns = {} if here is None else dict(zip(here.column_names, here.columns, strict=True))
-        if table.y is not None:
-            columns["y"] = pa.array(table.y[start:stop].tolist(), schema.field("y").type)
-        columns["x"] = pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), type=schema.field("x").type)
-        writer.write_table(pa.table([columns[name] for name in schema.names], schema=schema))
-        start = stop
+    for block in _converted(part, rows):
+        some = None if beside is None else beside.slice(start, len(block))
+        columns = {} if some is None else {new: some.column(name) for name, new in present.items()}
+        if labels is not None:
+            columns["y"] = pa.array(labels[part.first + start :][: len(block)].tolist(), schema.field("y").type)
+        columns["x"] = _column(block, schema.field("x").type)
+        writer.write_table(pa.table([columns[one.name].cast(one.type) for one in schema], schema=schema))
+        start += len(block)
+
+
+def _column(block: NDArray[Any], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_fixed_size_binary(kind):
+        return pa.FixedSizeBinaryArray.from_buffers(kind, len(block), [None, pa.py_buffer(np.ascontiguousarray(block))])
+    return pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), type=kind)
 
 
 _WRITERS: dict[str, Callable[[EmbeddingTable, IO[bytes], str], None]] = {".npz": _write_npz, ".npy": _write_npy}

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pickle
 import sqlite3
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dppl import _validate
@@ -24,8 +29,9 @@ from dppl.embedding.decoding import decode, described, quiet
 from dppl.embedding.left_out import LeftOut
 from dppl.embedding.records import Payload, PersonId, Record, Source, Unusable, left_out
 from dppl.embedding.rows import ROWS, Rows, lattice_metadata, to_storage
-from dppl.embedding.shards import ShardedTable, SourceChanged, Window, schema_of
+from dppl.embedding.shards import ShardedTable, SourceChanged, Window, schema_of, write_shard
 from dppl.encoders import Encoder
+from dppl.engines import Engine
 from dppl.errors import DpplError, ParameterError
 
 __all__ = ["Embedded", "Window", "embed", "embed_windows"]
@@ -68,6 +74,7 @@ def embed(
     shard_rows: int | None = None,
     cache: str | os.PathLike[str] | None = None,
     progress: Callable[[int], object] | None = None,
+    engine: Engine | None = None,
 ) -> Embedded:
     """Embed the records of a source and write them as a folder of Parquet shards.
 
@@ -96,6 +103,9 @@ def embed(
         the table does, and outlives it.
     progress : callable, default=None
         Called with the number of records done since the last call.
+    engine : Engine, default=None
+        Where shards are embedded: `dppl.engines.RayEngine` does it on several machines, which see the source and `out`
+        under the same paths. A task reads its records and writes its shard; neither travels. None is this process.
 
     Returns
     -------
@@ -133,6 +143,11 @@ def embed(
         if strict and any(shard.left_out for shard in table.done):
             table.refuse([])
         if not was_finished:
+            if engine is not None:
+                job = _job_for(source, model, table, schema, rows, workers, cache)
+                engine.check()
+                _spread_shards(records, table, engine, job, shard_rows, strict, progress or _nothing)
+                return Embedded(table.folder, table.report, True)
             store = None
             if cache is not None and model.fingerprint is not None:
                 store = stack.enter_context(closing(Cache(Path(cache), repr(sorted(maker.items())), model.dimension)))
@@ -257,6 +272,133 @@ def _write_shards(
         taken = records.count - before
         if taken or not table.done:
             table.append(shard, taken, records.digest)
+    table.finish()
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """The records that one shard stands for; `digest` is the state of the source behind them."""
+
+    number: int
+    first: int
+    records: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What a task knows beside its stretch: paths, names and the encoder, which is public."""
+
+    source: Callable[[], Source]
+    encoder: Encoder | _Given
+    folder: Path
+    schema: bytes  # a pickle of Arrow's own drops what lists call their elements
+    rows: str
+    workers: int
+    begun: int
+
+    def __reduce__(self) -> Any:
+        # One encoder and one pass over the source for all tasks of a process.
+        return _job_of, (pickle.dumps([getattr(self, name) for name in self.__slots__]),)
+
+    def __call__(self, stretch: _Stretch) -> tuple[str, int, int]:
+        """Embed a stretch and write its shard and, beside it, what was left out; return digest, size and rows."""
+        records = _passed_over(self, stretch.first)
+        shard = Window()
+        with _at_work(self.encoder, self.rows, self.workers) as work:
+            for window in work.windows(islice(records, stretch.records), _nothing):
+                shard.extend(window)
+        _left_out_of(self.folder, stretch.number).unlink(missing_ok=True)
+        with open(_left_out_of(self.folder, stretch.number), "x", opener=_for_the_owner) as file:
+            json.dump(shard.left_out, file)
+        size = write_shard(self.folder, stretch.number, shard, pa.ipc.read_schema(pa.py_buffer(self.schema)))
+        return records.digest, size, len(shard.rows)
+
+
+@lru_cache(maxsize=1)
+def _job_of(pickled: bytes) -> _Job:
+    return _Job(*pickle.loads(pickled))
+
+
+# The job that this process works at, and how far it has gone through its source.
+_PASSED: list[tuple[_Job, _Stream]] = []
+
+
+def _passed_over(job: _Job, first: int) -> _Stream:
+    """Return the records of the job's source from the first of a stretch on."""
+    if not _PASSED or _PASSED[0][0] is not job or _PASSED[0][1].count > first:
+        for _, stream in _PASSED:
+            stream.close()
+        _PASSED[:] = [(job, _Stream(job.source()))]
+    stream = _PASSED[0][1]
+    deque(islice(stream, first - stream.count), maxlen=0)
+    return stream
+
+
+def _left_out_of(folder: Path, number: int) -> Path:
+    # Whoever goes on after an interruption removes such names.
+    return folder / f".left-out-{number:06}.part"
+
+
+def _for_the_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _job_for(
+    source: Source,
+    encoder: Encoder | _Given,
+    table: ShardedTable,
+    schema: pa.Schema,
+    rows: str,
+    workers: int,
+    cache: str | os.PathLike[str] | None,
+) -> _Job:
+    """Describe the work to tasks.
+
+    Raises
+    ------
+    ParameterError
+        If it needs what only this process has.
+    """
+    if source.again is None:
+        raise ParameterError("goes with a source in files, which tasks open by themselves.", parameter="engine")
+    if cache is not None:
+        raise ParameterError("goes with one process, and not with an engine.", parameter="cache")
+    packed = schema.serialize().to_pybytes()
+    return _Job(source.again, encoder, table.folder.absolute(), packed, rows, workers, time.time_ns())
+
+
+def _spread_shards(
+    records: _Stream,
+    table: ShardedTable,
+    engine: Engine,
+    job: _Job,
+    shard_rows: int,
+    strict: bool,
+    progress: Callable[[int], object],
+) -> None:
+    """Let tasks write the shards that are missing, and take them into the table in order."""
+    begun, stretches = len(table.done), list[_Stretch]()
+    taken = shard_rows
+    while taken == shard_rows:
+        before = records.count
+        deque(islice(records, shard_rows), maxlen=0)
+        taken = records.count - before
+        if taken or not (begun or stretches):
+            stretches.append(_Stretch(begun + len(stretches), before, taken, records.digest))
+    written: dict[int, tuple[int, int]] = {}
+    for place, (digest, size, rows) in engine.each(job, stretches):
+        if digest != stretches[place].digest:
+            raise SourceChanged(table.folder)
+        written[place] = size, rows
+        progress(stretches[place].records)
+        while (number := len(table.done) - begun) in written:
+            stretch, report = stretches[number], _left_out_of(table.folder, len(table.done))
+            left_out = [LeftOut(*entry) for entry in json.loads(report.read_bytes())]
+            if strict and left_out:
+                table.refuse(left_out)
+            table.count(*written.pop(number), left_out, stretch.records, stretch.digest)
+            report.unlink()
     table.finish()
 
 

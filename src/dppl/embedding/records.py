@@ -230,6 +230,8 @@ class Source(ABC):
         Whether ids cannot repeat, so that nobody has to remember them.
     parameters : dict
         What decides which records there are, but for the files themselves; JSON-ready.
+    again : callable or None
+        Opens it again, on another machine too; it holds paths and names, and no record. None where there are no files.
     """
 
     modality: str
@@ -237,6 +239,7 @@ class Source(ABC):
     person_type: pa.DataType | None = None
     unique_ids: bool
     parameters: dict[str, Any]
+    again: Callable[[], Source] | None = None
 
     @abstractmethod
     def __iter__(self) -> Iterator[Record]:

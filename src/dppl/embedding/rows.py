@@ -8,16 +8,18 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from dppl.estimators.reading import LATTICE
 from dppl.lattice import Lattice
 
-__all__ = ["ROWS", "lattice_metadata", "to_storage"]
+__all__ = ["LATTICE_ROWS", "ROWS", "lattice_metadata", "to_storage"]
 
 Rows: TypeAlias = Literal["float16", "int8", "float32"]
 ROWS: tuple[Rows, ...] = get_args(Rows)
+LATTICE_ROWS = "lattice"  # those of int8, as bytes
 
 
 def to_storage(x: NDArray[Any], rows: str) -> NDArray[Any]:
-    """Return embeddings in one of the forms `ROWS`, each row by itself.
+    """Return embeddings in one of the forms `ROWS`, or as lattice rows, each row by itself.
 
     Parameters
     ----------
@@ -30,12 +32,14 @@ def to_storage(x: NDArray[Any], rows: str) -> NDArray[Any]:
     -------
     ndarray of shape (n, d)
     """
-    if rows == "int8":
+    if rows in ("int8", LATTICE_ROWS):
         return Lattice(x.shape[1]).transform(x)
     with np.errstate(over="ignore"):
         return x.astype(rows)
 
 
 def lattice_metadata(dimension: int, rows: str) -> dict[str, str]:
-    """Return what a table says of its lattice, if it has int8 rows."""
+    """Return what a table says of its lattice, if it has rows of one."""
+    if rows == LATTICE_ROWS:
+        return {LATTICE: Lattice(dimension).name()}
     return {"lattice": json.dumps(Lattice(dimension).to_dict())} if rows == "int8" else {}

@@ -22,12 +22,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from dppl._files import locked, write_atomically
+from dppl._files import locked, part_of, write_atomically
 from dppl.embedding.left_out import LeftOut, Report, check_place
 from dppl.embedding.records import PERSON, PersonId
+from dppl.embedding.rows import LATTICE_ROWS
 from dppl.errors import InputError, ParameterError
 
-__all__ = ["Done", "OtherOptions", "ShardedTable", "SourceChanged", "Window", "dictionary_columns", "schema_of"]
+__all__ = [
+    "Done",
+    "OtherOptions",
+    "ShardedTable",
+    "SourceChanged",
+    "Window",
+    "dictionary_columns",
+    "schema_of",
+    "write_shard",
+]
 
 _MANIFEST = "_manifest.json"  # readers of Parquet folders pass over names that start with an underscore
 _VERSION = 2
@@ -155,12 +165,14 @@ class ShardedTable:
 
     def append(self, shard: Window, records: int, source: str) -> None:
         """Write the next shard, which holds so many records of the source, less those left out."""
-        content = shard.to_bytes(self._schema)
-        name = f"part-{len(self.done):06}.parquet"
-        write_atomically(self.folder / name, content, overwrite=True, private=True)
-        reasons = Counter(record.reason for record in shard.left_out)
-        size = self._report.add(shard.left_out)
-        self.done.append(Done(name, len(content), len(shard.rows), records, dict(reasons), source, size))
+        size = write_shard(self.folder, len(self.done), shard, self._schema)
+        self.count(size, len(shard.rows), shard.left_out, records, source)
+
+    def count(self, size: int, rows: int, left_out: Sequence[LeftOut], records: int, source: str) -> None:
+        """Take the next shard, which was written, into the table."""
+        reasons = Counter(record.reason for record in left_out)
+        reported = self._report.add(left_out)
+        self.done.append(Done(_name(len(self.done)), size, rows, records, dict(reasons), source, reported))
         self._write_manifest()
 
     def refuse(self, left_out: Sequence[LeftOut]) -> NoReturn:
@@ -234,6 +246,27 @@ class ShardedTable:
         write_atomically(self.folder / _MANIFEST, json.dumps(content, indent=1).encode(), overwrite=True, private=True)
 
 
+def write_shard(folder: Path, number: int, shard: Window, schema: pa.Schema) -> int:
+    """Write the file of a shard, and return its size.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the table.
+    number : int
+    shard : Window
+    schema : pyarrow.Schema
+    """
+    content, path = shard.to_bytes(schema), folder / _name(number)
+    part_of(path).unlink(missing_ok=True)  # of a task that was killed
+    write_atomically(path, content, overwrite=True, private=True)
+    return len(content)
+
+
+def _name(number: int) -> str:
+    return f"part-{number:06}.parquet"
+
+
 def _has(path: Path, size: int) -> bool:
     return path.exists() and path.stat().st_size >= size
 
@@ -247,14 +280,17 @@ def schema_of(
     person_type: pa.DataType | None = None,
 ) -> pa.Schema:
     """Return the columns of a table: `texts`, the label `y` and the id `PERSON` if there are any, the embedding `x`."""
-    element = pa.field("element", pa.from_numpy_dtype(np.dtype(rows)), nullable=False)
+    if rows == LATTICE_ROWS:
+        kind = pa.binary(dimension)
+    else:
+        kind = pa.list_(pa.field("element", pa.from_numpy_dtype(np.dtype(rows)), nullable=False), dimension)
     fields = [pa.field(name, pa.string()) for name in texts]
     fields += [pa.field(name, kind) for name, kind in (("y", label_type), (PERSON, person_type)) if kind is not None]
-    return pa.schema([*fields, pa.field("x", pa.list_(element, dimension))], metadata=dict(metadata))
+    return pa.schema([*fields, pa.field("x", kind)], metadata=dict(metadata))
 
 
 def dictionary_columns(schema: pa.Schema) -> list[str]:
     """Return the columns that repeat: labels, persons, int8 rows, which Parquet would else give four bytes a number."""
-    kind = schema.field("x").type.value_type
-    repeated = {"y", PERSON}.intersection(schema.names)
-    return sorted(repeated) + (["x.list.element"] if pa.types.is_int8(kind) else [])
+    kind = schema.field("x").type
+    repeats = pa.types.is_fixed_size_list(kind) and pa.types.is_int8(kind.value_type)
+    return sorted({"y", PERSON}.intersection(schema.names)) + (["x.list.element"] if repeats else [])

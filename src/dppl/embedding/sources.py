@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from dppl import _validate
@@ -79,6 +80,8 @@ def open_source(
     opened = _OPENERS[found](source, names, None if labels is None else Path(labels), split)
     if labels is not None and opened.label_type is None:
         raise InputError(f"must name the column of labels in {labels}, which has no label, labels or y.", parameter="y")
+    listed = None if labels is None else Path(labels).absolute()
+    opened.again = partial(open_source, source.absolute(), kind=kind, columns=columns, labels=listed, split=split)
     return opened
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -20,12 +21,14 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dppl import _validate
+from dppl.engines import Engine, InProcess
 from dppl.errors import BudgetError, InputError, ParameterError, WeakBudgetWarning
 from dppl.estimators import model_file, persons, reading
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import ExamplesKept, PublicArguments, PublicData
 from dppl.estimators.reading import Codes, UnknownLabels, Unusable
 from dppl.estimators.repeats import count_fit, warn_of_uncounted_fits
+from dppl.estimators.sums import HeldRecords, Part, Parted, Records, SpreadRecords, refuse_labels
 from dppl.lattice import Lattice, RowSource, iter_blocks
 from dppl.mechanisms import Randomness, randomness
 from dppl.privacy import Budget, Guarantee, Release, group
@@ -41,6 +44,8 @@ _EXAMPLES = (
     "the examples or descriptions of the classes (X_examples), which nobody may have written or chosen by looking at "
     "private records"
 )
+_UNUSABLE = "X has rows without a direction (NaN, infinity, only zeros)"
+_ONLY_PARTS = "goes with a table in parts (dppl.data.read_parts); X is not one."
 # Parameters of some estimators; of others they are facts, which nobody may set.
 _OF_SOME = ("adjacency", "pool", "center", "rotation", "tasks", "noise", "max_tasks", "keep_tasks", "accumulate")
 # Any fixed number does: the rotation is public.
@@ -81,6 +86,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     _ROTATIONS: ClassVar[tuple[int | None, ...]] = (None,)
     # Whether it takes public examples of the classes.
     _STARTS_FROM_EXAMPLES: ClassVar[bool] = False
+    # Whether all that it reads of rows is what its lattice maps them to, so that lattice rows do as well.
+    _READS_LATTICE_ROWS: ClassVar[bool] = True
     # Whether it can spend a budget of pure DP.
     _PURE: ClassVar[bool] = False
     # Whether what it releases of a class follows from the rows of that class alone, with noise of its own.
@@ -91,7 +98,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         X_public: Any = None,
         *,
         X_examples: Any = None,
@@ -101,6 +108,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         partition: str | None = None,
         groups: Any = None,
         max_classes_per_person: int | None = None,
+        engine: Engine | None = None,
     ) -> Self:
         """Release a classifier of the classes of (`X`, `y`).
 
@@ -109,9 +117,10 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X : array-like, torch tensor or table of shape (n_records, n_features)
             Private embeddings, one row a record. Rows of NaN, infinity or only zeros are left out with their labels,
             silently; under replace-one they are rows of zeros, which count as records. A tensor on a device stays
-            there: softmax gradients are summed on it, all else reads it a block at a time.
-        y : array-like of shape (n_records,)
-            Private labels.
+            there: softmax gradients are summed on it, all else reads it a block at a time. Or a table in parts that
+            holds its own labels (`dppl.data.PartedTable`), for methods that read records through sums alone.
+        y : array-like of shape (n_records,), default=None
+            Private labels. None is for a table in parts.
         X_public : array-like, torch tensor or table of shape (n_public, n_features), default=None
             Public embeddings of the same encoder. Inside tools of scikit-learn that cut data, such as cross-validation,
             wrapped in `PublicRows`.
@@ -136,6 +145,9 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             With `groups`, in how many classes a person counts at most: those of most of their rows. None is all for
             `SoftmaxPrototypes`, where their number costs nothing, and 1 elsewhere. More than 1 means more noise there:
             by the square root of the number where classes are released apart (class sums), and else by the number.
+        engine : Engine, default=None
+            Where a table in parts is read and summed: `dppl.engines.RayEngine` does it on several machines, with equal
+            bits. None is this process.
 
         Returns
         -------
@@ -145,6 +157,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ------
         ParameterError, BudgetError
             If a parameter breaks its rule, or the budget cannot be spent by this mechanism.
+        EngineError
+            If work that an engine spread did not end. The ledger keeps the charge.
         BudgetExceeded
             If the ledger does not cover the release. Nothing was drawn then.
         InputError, UnknownLabelError
@@ -156,7 +170,16 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         public = PublicArguments.of(X_public, X_examples, y_examples)
         if ledger is None:
             warn_of_uncounted_fits()
-        self._fit(X, y, public, plan, ledger, partition, groups, max_classes_per_person)
+        if isinstance(X, Parted):
+            if groups is not None or max_classes_per_person is not None:
+                raise ParameterError(
+                    "needs all records of a person in one place, not a table in parts.", parameter="groups"
+                )
+            self._fit_parts(X, y, public, plan, ledger, partition, engine or InProcess())
+        elif engine is not None:
+            raise ParameterError(_ONLY_PARTS, parameter="engine")
+        else:
+            self._fit(X, y, public, plan, ledger, partition, groups, max_classes_per_person)
         if ledger is None:
             count_fit(X, self.guarantee_)
         return self
@@ -185,25 +208,83 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         else:
             self._check_plan(plan, rows.shape[1], public, max_classes_per_person)
             plan.public.given.refuse_private(X, y)
+
+        def release(plan: Plan) -> None:
+            # From here on private rows are read, and only the mechanism sees them.
+            codes = np.empty(0, np.intp)
+            if plan.guarantee.releases:
+                codes = reading.codes_of_records(rows, labels, plan.classes, self.unknown_labels, self.adjacency)
+            if plan.guarantee.releases and ids is not None:
+                self._release_persons(plan, rows, codes, persons.person_codes(ids), source)
+            else:
+                self._release(plan, rows, codes, source)
+
         with self._whole_or_nothing():
             validate_data(self, X, skip_check_array=True)
-            # What the model file will say; parameters set after the fit have no part in it.
-            self._fitted_with = deepcopy(self.get_params(deep=False))
-            guarantee, charge = self._charge(plan.guarantee_on(X, groups), ledger, partition)
-            self.classes_, self.lattice_ = plan.classes, plan.lattice
-            self.encoder_, self.guarantee_ = reading.encoder_of(X), guarantee
-            self.columns_ = reading.columns_of(X)
-            examples = plan.public.examples
-            self.examples_ = None if examples is None else examples.kept(len(plan.classes))
-            with charged(charge):
-                # From here on private rows are read, and only the mechanism sees them.
-                codes = np.empty(0, np.intp)
-                if plan.guarantee.releases:
-                    codes = reading.codes_of_records(rows, labels, plan.classes, self.unknown_labels, self.adjacency)
-                if plan.guarantee.releases and ids is not None:
-                    self._release_persons(plan, rows, codes, persons.person_codes(ids), source)
-                else:
-                    self._release(plan, rows, codes, source)
+            return self._paid(plan, X, plan.guarantee_on(X, groups), ledger, partition, release)
+
+    def _fit_parts(
+        self,
+        X: Parted,
+        y: Any,
+        public: PublicArguments,
+        plan: Plan | None,
+        ledger: Ledger | None,
+        partition: str | None,
+        engine: Engine,
+    ) -> Self:
+        """Fit a table in parts, of which only sums come back to this process."""
+        source = randomness(self.random_state)
+        self._forget()
+        refuse_labels(y)
+        if not X.labelled:
+            raise InputError("X has no labels in its parts; name their column or file.")
+        if not self._sums_alone:
+            raise ParameterError(
+                f"{type(self).__name__} needs rows one after another with these parameters, and not sums over them "
+                "alone; pass X as one table, or use SoftmaxPrototypes."
+            )
+        if plan is None:
+            public.refuse_private(X, None)
+            classes = self._given_classes()
+            plan = self._planned(classes, public.checked(X.n_features, classes), X.n_features)
+        else:
+            self._check_plan(plan, X.n_features, public, None)
+            plan.public.given.refuse_private(X, None)
+        engine.check()
+        guarantee = plan.guarantee_on(X)
+        if engine.assumption is not None and guarantee.releases:
+            guarantee = replace(guarantee, assumptions=(*guarantee.assumptions, engine.assumption))
+
+        def release(plan: Plan) -> None:
+            spread = SpreadRecords(X.parts, engine, plan.classes, self.unknown_labels, self.adjacency)
+            with closing(spread):
+                self._release_sums(plan, spread, source)
+
+        with self._whole_or_nothing():
+            self.n_features_in_ = X.n_features
+            return self._paid(plan, X, guarantee, ledger, partition, release)
+
+    def _paid(
+        self,
+        plan: Plan,
+        X: Any,
+        guarantee: Guarantee,
+        ledger: Ledger | None,
+        partition: str | None,
+        release: Callable[[Plan], None],
+    ) -> Self:
+        """Charge, then release."""
+        # What the model file will say; parameters set after the fit have no part in it.
+        self._fitted_with = deepcopy(self.get_params(deep=False))
+        guarantee, charge = self._charge(guarantee, ledger, partition)
+        self.classes_, self.lattice_ = plan.classes, plan.lattice
+        self.encoder_, self.guarantee_ = reading.encoder_of(X), guarantee
+        self.columns_ = reading.columns_of(X)
+        examples = plan.public.examples
+        self.examples_ = None if examples is None else examples.kept(len(plan.classes))
+        with charged(charge):
+            release(plan)
         if ledger is not None and charge is not None:
             ledger.finish(charge, model_sha256=sha256(self.to_bytes()).hexdigest())
         return self
@@ -231,15 +312,17 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scores = self._scores(X, unusable)
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
-    def predict(self, X: Any, *, unusable: Unusable = "error") -> NDArray[Any]:
+    def predict(self, X: Any, *, unusable: Unusable = "error", engine: Engine | None = None) -> NDArray[Any]:
         """Return the class of the largest score for each row, and the first of several that share it.
 
         Parameters
         ----------
-        X : array-like, torch tensor or table of shape (n, n_features)
+        X : array-like, torch tensor or table of shape (n, n_features), or table in parts
         unusable : {"error", "empty"}, default="error"
             What to do about rows without a direction (NaN, infinity, only zeros): refuse them, or give them None in an
             array of objects.
+        engine : Engine, default=None
+            Where a table in parts is read; None is this process.
 
         Returns
         -------
@@ -251,10 +334,18 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         InputError
             As `decision_function`.
         """
+        if isinstance(X, Parted) or engine is not None:
+            codes = self._of_parts(X, engine, _codes_of_part, unusable)
+            missing = codes < 0
+            if unusable == "error":
+                reading.refuse_unusable(missing, _UNUSABLE)
+            return reading.labels_of(codes, self.classes_, missing, unusable)
         scores = self._scores(X, unusable)
         return reading.labels_of(scores.argmax(axis=1), self.classes_, np.isnan(scores[:, 0]), unusable)
 
-    def predict_proba(self, X: Any, *, unusable: Unusable = "error") -> NDArray[np.float64]:
+    def predict_proba(
+        self, X: Any, *, unusable: Unusable = "error", engine: Engine | None = None
+    ) -> NDArray[np.float64]:
         """Return the probability of each class for each row, for classes that are equally frequent.
 
         It is the softmax of the scores times a factor that follows from what was released and from how much noise that
@@ -264,10 +355,12 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array-like, torch tensor or table of shape (n, n_features)
+        X : array-like, torch tensor or table of shape (n, n_features), or table in parts
             Rows to classify; they cost nothing.
         unusable : {"error", "empty"}, default="error"
             What to do about rows without a direction (NaN, infinity, only zeros): refuse them, or give them NaN.
+        engine : Engine, default=None
+            Where a table in parts is read; None is this process.
 
         Returns
         -------
@@ -280,6 +373,11 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         InputError
             As `decision_function`.
         """
+        if isinstance(X, Parted) or engine is not None:
+            probabilities = self._of_parts(X, engine, _probabilities_of_part, unusable)
+            if unusable == "error":
+                reading.refuse_unusable(np.isnan(probabilities[:, 0]), _UNUSABLE)
+            return probabilities
         scores = self._scores(X, unusable)
         return np.asarray(softmax(self._sharpness() * scores, axis=1))
 
@@ -342,9 +440,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if max_classes_per_person is not None:
             _validate.positive_integer(max_classes_per_person=max_classes_per_person)
         self.check_parameters()
-        if self.classes is None:
-            raise ParameterError("classes must be the public list of classes; got None.")
-        classes = reading.public_classes(self.classes, np.empty(0, np.intp))
+        classes = self._given_classes()
         public = PublicArguments.of(X_public, X_examples, y_examples).checked(n_features, classes)
         return self._planned_for_persons(classes, public, n_features, max_classes_per_person)
 
@@ -383,6 +479,12 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, self._RELEASED)
         model_file.save(self, path, overwrite=overwrite)
 
+    def _given_classes(self) -> NDArray[Any]:
+        """Return the sorted public list of classes, where no labels are there to take its place."""
+        if self.classes is None:
+            raise ParameterError("classes must be the public list of classes; got None.")
+        return reading.public_classes(self.classes, np.empty(0, np.intp))
+
     def _planned_for_persons(
         self, classes: NDArray[Any], public: PublicData, n_features: int, max_classes: int | None
     ) -> Plan:
@@ -409,6 +511,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "use SoftmaxPrototypes."
             )
         lattice = self.public_lattice(n_features, public.rows)
+        reading.check_lattice(public.given.X_public, lattice if self._READS_LATTICE_ROWS else None, "X_public")
         mechanism = self._mechanism(lattice, public)
         guarantee = Guarantee(
             budget=self.resolved_budget,
@@ -457,9 +560,18 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _releases(self, mechanism: Any, n_classes: int, dim: int) -> tuple[Release, ...]:
         """Return the entries of the guarantee, one a release."""
 
-    @abstractmethod
     def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
         """Set the fitted attributes to what the plan's mechanism releases from the private rows."""
+        self._release_sums(plan, HeldRecords(rows, codes), source)
+
+    @property
+    def _sums_alone(self) -> bool:
+        """Whether private rows are read through `Records.total` alone, in `_release_sums`."""
+        return False
+
+    def _release_sums(self, plan: Plan, records: Records, source: Randomness) -> None:
+        """Do what `_release` does, wherever the records lie (`dppl.estimators.sums`)."""
+        raise NotImplementedError
 
     def _release_persons(self, plan: Plan, rows: RowSource, codes: Codes, numbers: Codes, source: Randomness) -> None:
         """Do the same for persons, of these numbers: each becomes one row of a class."""
@@ -553,6 +665,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rotation = self.rotation
         if isinstance(rotation, str):
             _validate.one_of(("auto",), rotation=rotation)
+            if reading.lattice_of(public) is not None:
+                raise InputError("must be None or a seed where X_public holds lattice rows.", parameter="rotation")
             plain = Lattice(n_features, center=center, pool=self.pool)
             rotation = _AUTO_ROTATION if public is not None and plain.loses_much(public) else None
         return Lattice(n_features, center=center, pool=self.pool, rotation=rotation)
@@ -601,9 +715,22 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             parts.append(np.where(features.any(axis=1, keepdims=True), self._class_scores(features), np.nan))
         scores = np.concatenate(parts)
         if unusable == "error":
-            what = "X has rows without a direction (NaN, infinity, only zeros)"
-            reading.refuse_unusable(np.isnan(scores[:, 0]), what)
+            reading.refuse_unusable(np.isnan(scores[:, 0]), _UNUSABLE)
         return scores
+
+    def _of_parts(
+        self, X: Any, engine: Engine | None, function: Callable[[Self, Part], NDArray[Any]], unusable: Unusable
+    ) -> NDArray[Any]:
+        """Return what `function` makes of each part of a table, one after the other."""
+        check_is_fitted(self, self._RELEASED)
+        _validate.one_of(reading.UNUSABLE, unusable=unusable)
+        if not isinstance(X, Parted):
+            raise ParameterError(_ONLY_PARTS, parameter="engine")
+        if X.n_features != self.n_features_in_:
+            raise InputError(f"X has {X.n_features} features, but the fit had {self.n_features_in_}.")
+        reading.check_encoder(X, getattr(self, "encoder_", None), "X")
+        found = dict((engine or InProcess()).each(partial(function, self), X.parts))
+        return np.concatenate([found[place] for place in range(len(found))])
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -622,6 +749,16 @@ def charged(charge: LedgerEntry | None) -> Iterator[None]:
         if charge is not None:
             error.add_note(f"The ledger keeps the charge: {charge.dataset}, release {charge.number}.")
         raise
+
+
+def _codes_of_part(model: EmbeddingClassifier, part: Part) -> NDArray[np.int32]:
+    """Return the position of the class of each row, -1 where it cannot be used."""
+    scores = model._scores(part.read()[0], "empty")
+    return np.where(np.isnan(scores[:, 0]), -1, scores.argmax(axis=1)).astype(np.int32)
+
+
+def _probabilities_of_part(model: EmbeddingClassifier, part: Part) -> NDArray[np.float64]:
+    return model.predict_proba(part.read()[0], unusable="empty")
 
 
 def as_json(value: Any) -> Any:

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.errors import BudgetError
-from dppl.estimators.reading import Codes
 from dppl.mechanisms import Randomness, RoundedGaussian
 from dppl.privacy import ApproxDP, Budget, Release
 from dppl.privacy.accounting import gaussian_noise_std, sampled_gaussian_multiplier
@@ -166,7 +165,7 @@ class Descent:
             self.intercept = self.intercept + step * self._constant * self.velocity[:, dim]
 
 
-def release_size(mechanism: RoundedGaussian, codes: Codes, n_classes: int, source: Randomness) -> float:
+def release_size(mechanism: RoundedGaussian, n_records: int, n_classes: int, source: Randomness) -> float:
     """Release the number of records, raised to the width of its noise and to one record a class, to divide by."""
-    exact = np.array([np.count_nonzero(codes >= 0)], np.int64)
+    exact = np.array([n_records], np.int64)
     return max(float(mechanism.release(exact, source)[0]), mechanism.noise_std, float(n_classes))

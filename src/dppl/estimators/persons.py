@@ -18,7 +18,7 @@ from dppl import _validate
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import reading
 from dppl.estimators.reading import Codes
-from dppl.lattice import Lattice, RowSource
+from dppl.lattice import Lattice, RowSource, iter_blocks
 from dppl.lattice.lattice import LARGEST, Int8
 from dppl.privacy import Guarantee
 from dppl.privacy.guarantee import A_CHANGED_RECORD, OTHER_RELEASES, SEVERAL_RECORDS
@@ -36,8 +36,8 @@ _NOT_COVERED = (
 )
 _NO_IDS = "groups must be ids that can be compared by value: texts, whole numbers or the like."
 _READ_ROWS = 8192
-_ADD_ROWS = 4096  # in a block, whose sums fit into 32 bits
 Int64 = NDArray[np.int64]
+Integers = NDArray[np.signedinteger[Any]]
 
 
 def of_persons(guarantee: Guarantee, max_classes: int | None = None, *, whole: bool = False) -> Guarantee:
@@ -108,6 +108,15 @@ def ids_of_fit(groups: Any, rows: RowSource, max_classes: int | None) -> NDArray
 
 def checked_ids(groups: Any, rows: RowSource) -> NDArray[Any]:
     """Return person ids as a vector with one id per row; those that a mask leaves out are None.
+
+    Parameters
+    ----------
+    groups : array-like of shape (n_records,)
+    rows : array, memory map, tensor or table of shape (n_records, n_features)
+
+    Returns
+    -------
+    ndarray of shape (n_records,)
 
     Raises
     ------
@@ -180,7 +189,9 @@ def person_codes(ids: NDArray[Any]) -> Codes:
     numbers: dict[Hashable, int] = {}
     codes = None
     with suppress(Exception):  # raised below, without one that could quote an id
-        codes = np.array([numbers.setdefault(_key(one), len(numbers)) for one in ids.tolist()], np.intp)
+        # Not all as Python objects at once, which take many times the room.
+        keys = (_key(one) for block in iter_blocks(ids, _READ_ROWS) for one in block.tolist())
+        codes = np.fromiter((numbers.setdefault(key, len(numbers)) for key in keys), np.intp, len(ids))
     if codes is None:
         raise InputError(_NO_IDS)
     return codes
@@ -194,6 +205,8 @@ def _without(ids: NDArray[Any], missing: NDArray[np.bool_]) -> NDArray[Any]:
 
 def _key(one: Any) -> Hashable:
     """Return what an id is matched by; of a missing one something that equals nothing else."""
+    if type(one) is str and one.strip():
+        return one  # what the rest would return, sooner
     one = _plain(one)
     if one is None or (isinstance(one, str | bytes) and not one.strip()):
         return object()
@@ -230,16 +243,15 @@ def rows_of_persons(
 ) -> tuple[Int8, Codes]:
     """Reduce each person to one lattice row a class: the sum of their rows of it, shrunk to the norm of one.
 
-    The classes are those of most of the person's rows, and the first of several; rows that cannot be used, and those
-    without a class, do not count. A sum that is a lattice row itself stays as it is, such as that of one record;
-    another one becomes the lattice row of its direction.
+    The classes are those of most of the person's rows, and the first of several. A sum that is a lattice row itself
+    stays as it is, such as that of one record; another one becomes the lattice row of its direction.
 
     Parameters
     ----------
     source : array, memory map, tensor or table of shape (n_records, n_features)
-        A byte for each of its numbers is held in memory.
+        Read once, in blocks.
     codes : ndarray of shape (n_records,), intp
-        Class of each row; -1 for none.
+        Class of each row; -1 for none, and where the row cannot be used (`codes_of_records`).
     persons : ndarray of shape (n_records,), intp
         Person of each row.
     n_classes : int
@@ -252,16 +264,15 @@ def rows_of_persons(
         Lattice rows, which other lattices take as they do rows of floats. Persons without a row that counts have none.
     codes : ndarray of shape (n_rows,), intp
         Their classes.
+
+    Notes
+    -----
+    Memory holds the result, and a sum of small integers for each row of it that has begun and not ended: one or a few
+    where the rows of a person are adjacent, and else nearly as many as there are persons of several records.
     """
-    lattice = Lattice(source.shape[1])
-    rows = np.empty((len(codes), lattice.dim), np.int8)
-    start = 0
-    for block in lattice.blocks(source, _READ_ROWS):
-        rows[start : start + len(block)] = block
-        start += len(block)
-    counted = np.flatnonzero((codes >= 0) & rows.any(axis=1))
+    counted = np.flatnonzero(codes >= 0)
     classes, counts, order = classes_of_persons(codes[counted], persons[counted], n_classes, max_classes)
-    return _added(lattice, rows, counted[order], counts), classes
+    return _added(Lattice(source.shape[1]), source, counted[order], counts), classes
 
 
 def classes_of_persons(
@@ -300,27 +311,70 @@ def _most_frequent(persons: Codes, codes: Codes, counts: Int64, max_classes: int
     return chosen
 
 
-def _added(lattice: Lattice, rows: Int8, order: Int64, counts: Int64) -> Int8:
-    """Add so many rows each, in this order, and shrink the sums."""
+def _added(lattice: Lattice, source: RowSource, order: Int64, counts: Int64) -> Int8:
+    """Add so many rows each, in this order, as they are read, and shrink a sum as soon as its last row was."""
     out = np.empty((len(counts), lattice.dim), np.int8)
-    places = np.repeat(np.arange(len(counts)), counts)
-    alone = counts[places] == 1
-    out[places[alone]] = rows[order[alone]]
-    order, places = order[~alone], places[~alone]
-    last, unfinished = -1, np.zeros(lattice.dim, np.int64)
-    for start in range(0, len(order), _ADD_ROWS):
-        place = places[start : start + _ADD_ROWS]
-        first = np.flatnonzero(np.diff(place, prepend=-1))
-        wide = rows[order[start : start + _ADD_ROWS]].astype(np.int32)
-        sums = np.add.reduceat(wide, first, axis=0).astype(np.int64)
-        if place[0] == last:
-            sums[0] += unfinished
-        out[place[first]] = _shrunk(lattice, sums)  # the last one again with the next block, if it goes on there
-        last, unfinished = place[-1], sums[-1]
+    places = np.full(source.shape[0], -1, np.intp)
+    places[order] = np.repeat(np.arange(len(counts)), counts)
+    ends = np.cumsum(counts)
+    first, last = order[ends - counts], order[ends - 1]
+    held = _Held(_most_open(first, last), lattice.dim, counts)
+    start = 0
+    for rows in lattice.blocks(source, _READ_ROWS):
+        stop = start + len(rows)
+        here, sums = _sums(rows, places[start:stop], held.dtype)
+        begun, unfinished = first[here] < start, last[here] >= stop
+        sums[begun] += held.taken(here[begun])
+        held.keep(here[unfinished], sums[unfinished])
+        alone = counts[here] == 1
+        out[here[alone]] = sums[alone]
+        done = ~(unfinished | alone)
+        out[here[done]] = _shrunk(lattice, sums[done])
+        start = stop
     return out
 
 
-def _shrunk(lattice: Lattice, sums: Int64) -> Int8:
+def _most_open(first: Int64, last: Int64) -> int:
+    """Return the largest number of sums that have begun and not ended at a time, from their first and last records."""
+    several = first < last
+    begun, ended = np.sort(first[several]), np.sort(last[several])
+    still = np.arange(1, len(begun) + 1) - np.searchsorted(ended, begun)
+    return int(still.max(initial=0))
+
+
+def _sums(rows: Int8, places: Codes, dtype: np.dtype[Any]) -> tuple[Codes, Integers]:
+    """Return the places that occur among these rows, and the sum of the rows of each."""
+    counted = np.flatnonzero(places >= 0)
+    order = counted[np.argsort(places[counted], kind="stable")]
+    first = np.flatnonzero(np.diff(places[order], prepend=-1))
+    return places[order[first]], np.add.reduceat(rows[order], first, axis=0, dtype=dtype)
+
+
+class _Held:
+    """Sums that have begun and not ended, in the smallest integers that hold the longest."""
+
+    def __init__(self, most: int, dim: int, counts: Int64) -> None:
+        self._sums = np.empty((most, dim), np.min_scalar_type(-LARGEST * int(counts.max(initial=1))))
+        self.dtype = np.promote_types(self._sums.dtype, np.int32)  # also holds the sum of a block
+        self._slots = np.empty(len(counts), np.intp)
+        self._free, self._n_free = np.arange(most), most
+
+    def taken(self, places: Codes) -> Integers:
+        """Return sums, whose room is free then."""
+        slots = self._slots[places]
+        self._free[self._n_free : self._n_free + len(slots)] = slots
+        self._n_free += len(slots)
+        return self._sums[slots]
+
+    def keep(self, places: Codes, sums: Integers) -> None:
+        """Keep sums of other places."""
+        self._n_free -= len(places)
+        slots = self._free[self._n_free : self._n_free + len(places)]
+        self._slots[places] = slots
+        self._sums[slots] = sums
+
+
+def _shrunk(lattice: Lattice, sums: Integers) -> Int8:
     """Return sums that are lattice rows as they are, and the lattice rows of the directions of all others."""
     out = np.clip(sums, -LARGEST, LARGEST).astype(np.int8)
     long = (lattice.transform(out) != sums).any(axis=1)

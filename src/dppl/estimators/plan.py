@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dppl.errors import ParameterError
 from dppl.estimators.persons import of_persons
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import columns_of, depends_on_company
+from dppl.estimators.reading import check_lattice, columns_of, depends_on_company
 from dppl.lattice import Lattice
 from dppl.privacy import Guarantee
 from dppl.privacy.group import release_of_several
@@ -73,7 +73,13 @@ class Plan:
         """Return the guarantee for such private rows: with what a table says of how its rows were made.
 
         With ids of persons (`groups`), which are not looked into, it is for a person and not for a record.
+
+        Raises
+        ------
+        InputError
+            If they are rows of another lattice than the fit maps rows to.
         """
+        check_lattice(X, self.lattice if self.estimator._READS_LATTICE_ROWS else None, "X")
         guarantee = self.guarantee
         if groups is not None:
             guarantee = of_persons(guarantee, self.max_classes_per_person, whole=self.estimator._WHOLE_PERSONS)

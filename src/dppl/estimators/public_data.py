@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.errors import InputError, ParameterError
-from dppl.estimators.reading import Codes, as_labels, as_rows, check_encoder, class_codes, encoder_of
+from dppl.estimators.reading import Codes, as_labels, as_rows, check_encoder, class_codes, encoder_of, lattice_of
 from dppl.estimators.splitters import whole_public_rows
 from dppl.lattice import RowSource, TensorRows, iter_blocks
 from dppl.lattice.tensors import is_tensor
@@ -167,6 +167,8 @@ class PublicArguments:
         if self.X_examples is None:
             return PublicData(rows, None, self)
         source = _rows(self.X_examples, n_features, "X_examples")
+        if lattice_of(self.X_examples) is not None:
+            raise InputError("X_examples must be embeddings; its table holds lattice rows.")
         labels = as_labels(self.y_examples, source, ("X_examples", "y_examples"))
         examples = np.concatenate([np.empty((0, n_features)), *iter_blocks(source, _EXAMPLE_ROWS)])
         if not len(examples):

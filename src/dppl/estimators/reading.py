@@ -23,7 +23,7 @@ from sklearn.utils.multiclass import type_of_target
 from dppl import _validate
 from dppl._fingerprint import same_encoder
 from dppl.errors import InputError, LabelSetWarning, ParameterError, UnknownLabelError
-from dppl.lattice import RowSource, RowTable, TensorRows, usable_rows
+from dppl.lattice import Lattice, RowSource, RowTable, TensorRows, usable_rows
 from dppl.lattice.tensors import as_numpy, is_tensor
 
 UnknownLabels: TypeAlias = Literal["error", "ignore"]
@@ -32,6 +32,8 @@ Unusable: TypeAlias = Literal["error", "empty"]
 UNUSABLE: tuple[Unusable, ...] = get_args(Unusable)
 # The entry of a table's metadata with names of columns.
 COLUMNS = "dppl_columns"
+# That of a table whose rows are those of a lattice already: the name of that lattice.
+LATTICE = "dppl_lattice"
 
 Codes = NDArray[np.intp]
 
@@ -169,6 +171,31 @@ def check_encoder(X: Any, expected: str | None, name: str) -> None:
         raise InputError(
             f"{name} must be embedded by the encoder that the fit names; its table names another encoder, or other "
             "weights or preprocessing. Embed these records with the same encoder."
+        )
+
+
+def lattice_of(X: Any) -> str | None:
+    """Return the name of the lattice whose rows a table holds, if they are."""
+    metadata = getattr(X, "metadata", None)
+    name = metadata.get(LATTICE) if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) else None
+
+
+def check_lattice(X: Any, lattice: Lattice | None, name: str) -> None:
+    """Refuse a table of lattice rows of another map than that of the fit; None is a fit that wants embeddings.
+
+    Raises
+    ------
+    InputError
+        If it is one.
+    """
+    found = lattice_of(X)
+    if found is not None and (lattice is None or found != lattice.name()):
+        wanted = "embeddings" if lattice is None else f"embeddings, or lattice rows of the map {lattice.name()}"
+        raise InputError(
+            f"{name} must hold {wanted}; its table holds lattice rows of the map {found[:_LONGEST_NAME]}. Use the "
+            "table that they were made from, or a method and parameters that leave rows as they are: no softmax, "
+            "center, pool or rotation."
         )
 
 

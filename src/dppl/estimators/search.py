@@ -17,6 +17,7 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.utils.validation import check_is_fitted
 
 from dppl import _validate
+from dppl._progress import shown_by
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.estimators import persons, reading
 from dppl.estimators.base import EmbeddingClassifier, as_json, charged
@@ -179,7 +180,8 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         inner = [replace(plan, max_classes_per_person=1).guarantee_on(X, groups) for plan in plans]
         guarantee = self._guarantee(inner, budget, rho, scores, source)
         charge = self._charge(guarantee, ledger, partition, candidates)
-        with charged(charge):
+        # The number of runs is secret, so nobody is told when one of them ends.
+        with charged(charge), shown_by(None):
             # From here on private rows are read.
             unknown, adjacency = self.estimator.unknown_labels, self.estimator.adjacency
             codes = reading.codes_of_records(rows, labels, classes, unknown, adjacency)

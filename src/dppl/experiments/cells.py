@@ -21,12 +21,14 @@ from threadpoolctl import threadpool_limits
 from dppl.continual.metrics import average_accuracy, forgetting
 from dppl.continual.streams import Task
 from dppl.data import long_tailed
+from dppl.data.longtail import person_numbers
 from dppl.errors import DpplError, InputError, ParameterError
 from dppl.experiments import metrics
-from dppl.experiments.config import NATURAL, SCHEMA, Cell
+from dppl.experiments.config import NATURAL, PERSON, SCHEMA, Cell
 from dppl.experiments.datasets import Dataset, DatasetSpec, load_dataset
 from dppl.experiments.methods import ALL_METHODS, Method
 from dppl.experiments.results import DONE, FAILED, Result
+from dppl.experiments.splits import made_up_persons
 from dppl.experiments.streams import tasks_of_test_rows, tasks_of_training_rows
 from dppl.experiments.tuning import tune
 from dppl.mechanisms import CoinPress
@@ -138,35 +140,37 @@ def paper_epsilon(budget: Budget) -> float:
 def _measure(cell: Cell, dataset: Dataset) -> Result:
     method = ALL_METHODS[cell.method]
     rows, examples = dataset.split(cell.examples, cell.seed)
-    rows = rows[_subset(dataset.y[rows], cell)]
-    X, y = dataset.X[rows], dataset.y[rows]
+    X, y, groups = _records(cell, dataset, rows)
     public = dataset.public(cell.pool, cell.seed)
     budget = cell.make_budget()
     parameters, searched = dict(cell.parameters), None
 
-    def fit(settings: Mapping[str, Any], X: Any, y: Any, seed: int) -> Any:
-        return method.build(budget, dataset.classes, seed, settings).fit(X, y, X_public=public, **examples)
+    def fit(settings: Mapping[str, Any], X: Any, y: Any, seed: int, groups: Any) -> Any:
+        ids = {"groups": groups} if cell.unit == PERSON and method.private else {}
+        return method.build(budget, dataset.classes, seed, settings).fit(X, y, X_public=public, **examples, **ids)
 
     seconds: dict[str, float] = {}
     with _peak_memory() as peak:
         if cell.tuned:
             with _timed(seconds, "tune"):
-                searched = tune(cell, method, fit, X, y, dataset.classes)
+                searched = tune(cell, method, fit, X, y, dataset.classes, groups)
             parameters |= searched["best"]
         with _timed(seconds, "fit"):
-            model = fit(parameters, X, y, cell.noise_seed)
+            model = fit(parameters, X, y, cell.noise_seed, groups)
         with _timed(seconds, "predict"):
             predicted = model.predict(np.asarray(dataset.X_test))
         mib = peak()
     sizes = metrics.class_sizes(y, dataset.classes)
     steps = {}
     if cell.method == "coinpress":
-        steps["coinpress"] = _coinpress(lambda more: fit(parameters | more, X, y, cell.noise_seed), model, sizes)
+        steps["coinpress"] = _coinpress(
+            lambda more: fit(parameters | more, X, y, cell.noise_seed, groups), model, sizes
+        )
     return {
         **_conditions(cell, method, model),
         "parameters": _as_json(parameters),
         "search": searched and {**searched, "best": _as_json(searched["best"])},
-        "data": _data(dataset, sizes, public),
+        "data": _data(dataset, sizes, public) | _size_of(groups),
         "metrics": {**_metrics(dataset, predicted, sizes), "calibration_error": _calibration_error(dataset, model)},
         "seconds": seconds,
         "peak_memory_mib": mib,
@@ -179,8 +183,8 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
     assert cell.stream is not None
     cell.stream.check(dataset)
     method = ALL_METHODS[cell.method]
-    rows = _subset(dataset.y, cell)
-    X, y, X_test = dataset.X[rows], dataset.y[rows], np.asarray(dataset.X_test)
+    X, y, _ = _records(cell, dataset, np.arange(len(dataset.y), dtype=np.int64))
+    X_test = np.asarray(dataset.X_test)
     public = dataset.public(cell.pool, cell.seed)
     tests = tasks_of_test_rows(cell.stream, dataset, cell.seed)
     model = _start(cell, dataset, cell.noise_seed)
@@ -292,10 +296,21 @@ def _data(dataset: Dataset, sizes: NDArray[np.int64], public: NDArray[Any] | Non
     }
 
 
-def _subset(y: NDArray[Any], cell: Cell) -> Rows:
-    if cell.ir == NATURAL:
-        return np.arange(len(y), dtype=np.int64)
-    return long_tailed(y, float(cell.ir), cell.seed)
+def _size_of(groups: NDArray[Any] | None) -> dict[str, int]:
+    return {} if groups is None else {"n_persons": len(np.unique(person_numbers(groups, len(groups))))}
+
+
+def _records(cell: Cell, dataset: Dataset, rows: Rows) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
+    """Return the private records of a cell, drawn from these rows, and the ids of their persons if there are any."""
+    groups = None if dataset.groups is None else dataset.groups[rows]
+    if cell.ir != NATURAL:
+        chosen = long_tailed(dataset.y[rows], float(cell.ir), cell.seed, groups=groups)
+        rows, groups = rows[chosen], None if groups is None else groups[chosen]
+    X, y = dataset.X[rows], dataset.y[rows]
+    if cell.persons is None or cell.persons.number is None:
+        return X, y, groups
+    given = {name: getattr(cell.persons, name) for name in ("largest", "share", "offset")}
+    return made_up_persons(X, y, cell.persons.number, cell.seed, **given)
 
 
 def _promise(model: Any) -> dict[str, Any]:
@@ -325,7 +340,13 @@ def _metrics(dataset: Dataset, predicted: NDArray[Any], sizes: NDArray[np.int64]
     each = metrics.class_accuracies(dataset.y_test, predicted, dataset.classes)
     smallest = each[metrics.minority_classes(sizes)]
     smallest = smallest[~np.isnan(smallest)]
+    persons = {}
+    if dataset.groups_test is not None:
+        persons["person_accuracy"] = float(
+            metrics.person_accuracies(dataset.y_test, predicted, dataset.groups_test).mean()
+        )
     return {
+        **persons,
         "accuracy": metrics.accuracy(dataset.y_test, predicted),
         "balanced_accuracy": metrics.balanced_accuracy(dataset.y_test, predicted, dataset.classes),
         "minority_accuracy": float(smallest.mean()) if len(smallest) else None,

@@ -19,6 +19,7 @@ from dppl.experiments.series import (
     budget_name,
     by_notion,
     by_task,
+    dataset_name,
     default_settings,
     encoder_name,
     examples_of,
@@ -76,7 +77,7 @@ def _datasets(done: list[Result]) -> Iterator[Picture]:
 
 def _encoders(done: list[Result]) -> Iterator[Picture]:
     """DPPL-v1 figure 6."""
-    for dataset, results in grouped(done, lambda result: result["cell"]["dataset"]).items():
+    for dataset, results in grouped(done, lambda result: dataset_name(result["cell"])).items():
         tasks = by_task(results)
         if len(tasks) > 1:
             for ratio in ratios(results):

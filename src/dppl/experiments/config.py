@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from importlib import resources
@@ -15,7 +15,19 @@ from typing import Any
 from dppl import _validate
 from dppl._optional import optional
 from dppl.errors import DpplError, InputError, ParameterError
-from dppl.experiments.datasets import NAMES, PARTS, SAMPLE, WHOLE, WRONG, DatasetSpec, Examples, Pool
+from dppl.experiments.datasets import (
+    IDS,
+    NAMES,
+    PARTS,
+    PARTS_IDS,
+    SAMPLE,
+    WHOLE,
+    WRONG,
+    DatasetSpec,
+    Examples,
+    Persons,
+    Pool,
+)
 from dppl.experiments.methods import ALL_METHODS, METHODS, STREAM_METHODS, checked_method
 from dppl.experiments.streams import APART, DATA_SETS, KINDS, RECIPES, Stream
 from dppl.privacy import ZCDP, Budget
@@ -34,7 +46,10 @@ NOT_NAMED = "not named"
 _KEYS = ("about", "source", "data", "datasets", "methods", "budgets", "ir", "seeds")
 _STREAM_KEYS = ("of", "kind", "tasks", "elsewhere", "told")
 _RECIPE_KEYS = ("recipe", "told")
-_DATASET_KEYS = ("name", "encoder", "folder", "files", "whole", "public", "ir")
+_DATASET_KEYS = ("name", "encoder", "folder", "files", "whole", "public", "ir", "groups", "persons", "unit")
+_PERSONS_KEYS = ("number", "largest", "share", "offset")
+# Whom a cell protects.
+RECORD, PERSON = "record", "person"
 _POOL_KEYS = ("name", "file", "lines", "without", "first", "rows")
 _BUDGET_KEYS = ("mu", "e", "rho", "epsilon", "delta")
 # Built-in configurations of streams: one of this name, and others that begin with it.
@@ -67,6 +82,10 @@ class Cell:
         Cuts the rows into tasks; None learns them at once.
     in_all : bool
         Whether all tasks of a stream together, whose costs add up, may spend the budget, and not each of them.
+    persons : Persons or None
+        Whose records these are; None where nothing is known of that.
+    unit : {"record", "person"}
+        Whom the promise is for. References without privacy have cells of both, beside what is compared with them.
     """
 
     method: str
@@ -81,6 +100,8 @@ class Cell:
     examples: Examples | None = None
     stream: Stream | None = None
     in_all: bool = False
+    persons: Persons | None = None
+    unit: str = RECORD
 
     @property
     def key(self) -> str:
@@ -108,9 +129,11 @@ class Cell:
         fields = asdict(self)
         if self.pool is not None and not self.pool.without:
             del fields["pool"]["without"]  # as in results of earlier versions, whose keys are to stay
-        for name in ("examples", "stream", "in_all"):
+        for name in ("examples", "stream", "in_all", "persons"):
             if not fields[name]:
                 del fields[name]  # likewise
+        if self.persons is None:
+            del fields["unit"]
         return fields
 
     def make_budget(self) -> Budget | None:
@@ -212,6 +235,7 @@ def _grid(content: Any, data: Path | None, streams: bool) -> tuple[str, dict[tup
     datasets: dict[tuple[str, str], DatasetSpec] = {}
     pools: dict[tuple[str, str], list[Pool]] = {}
     ratios: dict[tuple[str, str], list[float | str]] = {}
+    protected: dict[tuple[str, str], list[tuple[Persons | None, str]]] = {}
     usual = top.get("ir", [NATURAL])
     recipes = _data_of_recipes(top["streams"], top.get("datasets", [])) if streams else []
     for where, entry in [*_items(top.get("datasets", []), "datasets"), *recipes]:
@@ -221,6 +245,7 @@ def _grid(content: Any, data: Path | None, streams: bool) -> tuple[str, dict[tup
         datasets[spec.name, spec.encoder], pools[spec.name, spec.encoder] = spec, its_pools
         own = isinstance(entry, Mapping) and "ir" in entry
         ratios[spec.name, spec.encoder] = _ratios(entry["ir"], f"{where}.ir") if own else _ratios(usual, "ir")
+        protected[spec.name, spec.encoder] = list(_protected(entry, where, streams))
     tasks: list[tuple[tuple[str, str], Stream | None]] = [(key, None) for key in datasets]
     if streams:
         tasks = [
@@ -239,6 +264,11 @@ def _grid(content: Any, data: Path | None, streams: bool) -> tuple[str, dict[tup
     for choice in methods:
         if choice.from_names and not any(NAMES in spec.files for spec in datasets.values()):
             raise ParameterError(f"{choice.where}.examples are names, and no data set has files: names.")
+        if not any(choice.protects(unit) for several in protected.values() for _, unit in several):
+            raise ParameterError(
+                f"{choice.where}: {choice.name} is under replace-one, which promises nothing to a person, and no data "
+                f"set has unit: {RECORD}."
+            )
     cells = [
         cell
         for seed in dict.fromkeys(seed for choice in methods for seed in choice.seeds)
@@ -246,7 +276,9 @@ def _grid(content: Any, data: Path | None, streams: bool) -> tuple[str, dict[tup
         for ratio in ratios[key]
         for choice in methods
         if seed in choice.seeds and not (choice.from_names and NAMES not in datasets[key].files)
-        for cell in _cells(choice, datasets[key], pools[key], ratio, seed, stream)
+        for persons, unit in protected.get(key, [(None, RECORD)])
+        if choice.protects(unit)
+        for cell in _cells(choice, datasets[key], pools[key], ratio, seed, stream, persons, unit)
     ]
     for spec in datasets.values():
         spec.check()
@@ -269,6 +301,10 @@ class _MethodSpec:
     def from_names(self) -> bool:
         return self.examples is not None and self.examples.source == NAMES
 
+    def protects(self, unit: str) -> bool:
+        """Tell whether there are cells of this unit: methods under replace-one have no promise to a person."""
+        return unit == RECORD or ALL_METHODS[self.name].adjacency(self.parameters) != "replace-one"
+
 
 def _cells(
     choice: _MethodSpec,
@@ -277,6 +313,8 @@ def _cells(
     ratio: float | str,
     seed: int,
     stream: Stream | None,
+    persons: Persons | None,
+    unit: str,
 ) -> Iterator[Cell]:
     method = ALL_METHODS[choice.name]
     if method.needs_public(choice.parameters) and not pools:
@@ -299,7 +337,9 @@ def _cells(
             for trials in dict.fromkeys((0, choice.trials)):
                 parameters = choice.parameters if trials else {**method.defaults, **choice.parameters}
                 place = spec.name, spec.encoder, pool, budget, ratio, seed
-                yield Cell(choice.name, parameters, *place, trials, choice.examples, stream, choice.in_all)
+                yield Cell(
+                    choice.name, parameters, *place, trials, choice.examples, stream, choice.in_all, persons, unit
+                )
 
 
 def _data_of_recipes(streams: Any, datasets: Any) -> list[tuple[str, Any]]:
@@ -443,6 +483,10 @@ def _dataset(entry: Any, where: str, data: Path, source: str) -> tuple[DatasetSp
         fields.get("files", {}), f"{where}.files", (*parts, NAMES)
     )
     files = {part: folder / _string(file, f"{where}.files.{part}") for part, file in given.items()}
+    if "groups" in fields:
+        ids = _string(fields["groups"], f"{where}.groups")
+        own = {IDS: f"{ids}.npy"} if parts == WHOLE else {name: f"{name.replace(IDS, ids)}.npy" for name in PARTS_IDS}
+        files |= {part: folder / file for part, file in own.items()}
     pools: list[Pool] = []
     paths: dict[str, Path] = {}
     lines: dict[str, Path] = {}
@@ -460,6 +504,49 @@ def _dataset(entry: Any, where: str, data: Path, source: str) -> tuple[DatasetSp
         pools += [Pool(pool_name, first, rows, without) for rows in sizes]
     encoder = _string(fields.get("encoder", NOT_NAMED), f"{where}.encoder")
     return DatasetSpec(name, encoder, files, paths, lines, source), pools
+
+
+def _protected(entry: Any, where: str, streams: bool) -> Iterator[tuple[Persons | None, str]]:
+    """Yield whose records the cells of a data set learn from, and whom they protect."""
+    fields = entry if isinstance(entry, Mapping) else {}
+    named = [key for key in ("groups", "persons", "unit") if key in fields]
+    if streams and named:
+        raise ParameterError(f"{where}.{named[0]} is for single fits; streams protect records, so leave it out.")
+    if "groups" in fields and "persons" in fields:
+        raise ParameterError(f"{where} must not have both groups, which names ids, and persons, which makes some up.")
+    if named == ["unit"]:
+        raise ParameterError(f"{where}.unit is for data sets with groups or persons; leave it out.")
+    several: list[Persons | None] = [None]
+    if "groups" in fields:
+        several = [Persons(_string(fields["groups"], f"{where}.groups"))]
+    if "persons" in fields:
+        several = list(_made_up(fields["persons"], f"{where}.persons"))
+    units = _values(fields.get("unit", PERSON if named else RECORD))
+    for persons, unit in itertools.product(several, units):
+        if unit not in (RECORD, PERSON):
+            raise ParameterError(f"{where}.unit must be {RECORD} or {PERSON}; got {unit!r}.")
+        yield persons, unit
+
+
+def _made_up(entry: Any, where: str) -> Iterator[Persons]:
+    """Read the parameters of made-up persons; a list means each of its values."""
+    fields = _mapping(entry, where, _PERSONS_KEYS, required=("number",))
+    readers: dict[str, Callable[[Any, str], float]] = {
+        "number": _count,
+        "largest": _count,
+        "share": _number,
+        "offset": _number,
+    }
+    axes: list[list[Any]] = [
+        [readers[key](one, f"{where}.{key}") for one in _values(value)] for key, value in fields.items()
+    ]
+    for values in itertools.product(*axes):
+        persons = Persons(**dict(zip(fields, values, strict=True)))
+        if not 0 < persons.share <= 1:
+            raise ParameterError(f"{where}.share must be above 0 and at most 1; got {persons.share!r}.")
+        if persons.offset < 0:
+            raise ParameterError(f"{where}.offset must be at least 0; got {persons.offset!r}.")
+        yield persons
 
 
 def _budgets(entry: Any, where: str) -> list[dict[str, float]]:

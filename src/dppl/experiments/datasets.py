@@ -15,14 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.data import Sample, load_sample
+from dppl.data.longtail import person_numbers
 from dppl.errors import InputError
-from dppl.experiments.splits import moved_classes, random_rows, rows_of_classes
+from dppl.experiments.splits import moved_classes, random_rows, rows_of_classes, validation_split
 
-__all__ = ["Dataset", "DatasetSpec", "Examples", "Pool", "load_dataset"]
+__all__ = ["Dataset", "DatasetSpec", "Examples", "Persons", "Pool", "load_dataset"]
 
 PARTS = ("train_x", "train_y", "test_x", "test_y")
 # Of a data set in one piece.
 WHOLE = ("x", "y")
+# Ids of persons beside these, where a configuration names them.
+IDS = "ids"
+PARTS_IDS = ("train_ids", "test_ids")
 _TEST_SHARE = 0.2
 NAMES = "names"
 WRONG = ("permuted", "half")
@@ -72,6 +76,35 @@ class Examples:
 
 
 @dataclass(frozen=True, slots=True)
+class Persons:
+    """Whose records a data set holds, as a configuration says it: ids from a file, or persons that are made up.
+
+    Parameters
+    ----------
+    groups : str, default=None
+        Name of the ids, by which their files are called.
+    number : int, default=None
+        Make so many persons up, with records drawn from the training rows (`dppl.data.simulated_persons`).
+    largest, share, offset
+        Parameters of made-up persons.
+    """
+
+    groups: str | None = None
+    number: int | None = None
+    largest: int = 50
+    share: float = 1.0
+    offset: float = 0.3
+
+    @property
+    def name(self) -> str:
+        """What they are called beside the name of their data set."""
+        if self.number is None:
+            return f"persons by {self.groups}"
+        each = f"1 to {self.largest} records, {100 * self.share:g} % of one class, offset {self.offset:g}"
+        return f"{self.number:,} made-up persons, {each}"
+
+
+@dataclass(frozen=True, slots=True)
 class DatasetSpec:
     """Where a data set lies.
 
@@ -79,7 +112,7 @@ class DatasetSpec:
     ----------
     name, encoder : str
     files : mapping of str to Path
-        The four parts, and the names of the classes if there are any; empty for the built-in sample.
+        The four parts, and the names of the classes and ids of persons if there are any; empty for the built-in sample.
     pools : mapping of str to Path
         Files of public rows by the name of their pool.
     lines : mapping of str to Path
@@ -140,6 +173,8 @@ class Dataset:
         A line for each row of a pool, where a text file is named.
     names : ndarray of shape (n_classes, d) or None
         Row c says what class c is called.
+    groups, groups_test : ndarray of shape (n,) or None
+        Ids of the persons whose records these are. Nobody has records on both sides.
     n_classes_of_parts : tuple of int
         Numbers of classes of the data sets that this one joins, whose rows stand one after another.
     """
@@ -152,10 +187,14 @@ class Dataset:
     pools: dict[str, NDArray[Any]]
     lines: dict[str, list[str]] = field(default_factory=dict)
     names: NDArray[Any] | None = None
+    groups: NDArray[Any] | None = None
+    groups_test: NDArray[Any] | None = None
     n_classes_of_parts: tuple[int, ...] = ()
 
     def split(self, examples: Examples | None, seed: int) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
         """Return the places of the training rows that are private, and the examples as arguments of a fit.
+
+        Who has a row among the examples has no private one.
 
         Raises
         ------
@@ -172,7 +211,8 @@ class Dataset:
         else:
             places = np.searchsorted(self.classes, self.y)
             drawn = rows_of_classes(places, int(examples.source), seed)
-            private, X, codes = np.setdiff1d(everything, drawn), self.X[drawn], places[drawn]
+            public = drawn if self.groups is None else _records_of_same(self.groups, drawn)
+            private, X, codes = np.setdiff1d(everything, public), self.X[drawn], places[drawn]
             if len(np.unique(self.y[private])) < len(np.unique(self.y)):
                 raise InputError(f"examples: {examples.source} rows a class leave no private row of some class.")
         if not examples.used:
@@ -237,6 +277,7 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
     if set(WHOLE) <= set(parts):
         parts = _split(spec, parts)
     names = parts.pop(NAMES, None)
+    ids = [parts.pop(name, None) for name in PARTS_IDS]
     pools = {name: _array(path) for name, path in spec.pools.items()}
     width = parts["train_x"].shape[-1]
     for name, rows in {"train_x": parts["train_x"], "test_x": parts["test_x"], **pools}.items():
@@ -259,7 +300,29 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
             f"classes; got shape {names.shape}."
         )
     lines = {name: _lines(path) for name, path in spec.lines.items()}
-    return Dataset(parts["train_x"], y, parts["test_x"], y_test, classes, pools, lines, names)
+    if ids[0] is not None and ids[1] is not None:
+        _check_persons(spec, ids[0], ids[1], (len(y), len(y_test)))
+    return Dataset(parts["train_x"], y, parts["test_x"], y_test, classes, pools, lines, names, ids[0], ids[1])
+
+
+def _check_persons(spec: DatasetSpec, ids: NDArray[Any], ids_test: NDArray[Any], lengths: tuple[int, int]) -> None:
+    if (ids.shape, ids_test.shape) != ((lengths[0],), (lengths[1],)):
+        raise InputError(
+            f"data set {spec.name!r}: ids of persons must be one for each of {lengths[0]} and {lengths[1]} rows; got "
+            f"shapes {ids.shape} and {ids_test.shape}."
+        )
+    numbers = person_numbers(np.concatenate([ids.astype(object), ids_test.astype(object)]), sum(lengths))
+    if np.isin(numbers[lengths[0] :], numbers[: lengths[0]]).any():
+        raise InputError(
+            f"data set {spec.name!r}: some person has records among the training and the test rows; keep all of them "
+            "on one side, or give the data set in one piece (whole: true)."
+        )
+
+
+def _records_of_same(groups: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the places of all records of those persons who have one of these."""
+    persons = person_numbers(groups, len(groups))
+    return np.flatnonzero(np.isin(persons, persons[rows])).astype(np.int64)
 
 
 def _from_sample(sample: Sample) -> Dataset:
@@ -269,15 +332,23 @@ def _from_sample(sample: Sample) -> Dataset:
 
 
 def _split(spec: DatasetSpec, whole: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Make a random fifth of a data set its test set, always the same."""
+    """Make a random fifth of a data set its test set, always the same; with ids, a fifth of the persons."""
     x, y = (whole[name] for name in WHOLE)
     if y.shape != x.shape[:1]:
         raise InputError(
             f"data set {spec.name!r}: y must hold a label for each row of x; got shapes {y.shape} and {x.shape}."
         )
-    test = random_rows(len(y), int(_TEST_SHARE * len(y)), seed=0)
-    train = np.setdiff1d(np.arange(len(y)), test)
-    return {f"{part}_{name}": whole[name][rows] for part, rows in (("train", train), ("test", test)) for name in WHOLE}
+    names = [name for name in (*WHOLE, IDS) if name in whole]
+    if IDS in names:
+        if whole[IDS].shape != y.shape:
+            raise InputError(
+                f"data set {spec.name!r}: ids of persons must be one for each row; got {whole[IDS].shape}."
+            )
+        train, test = validation_split(len(y), _TEST_SHARE, seed=0, groups=whole[IDS])
+    else:
+        test = random_rows(len(y), int(_TEST_SHARE * len(y)), seed=0)
+        train = np.setdiff1d(np.arange(len(y)), test)
+    return {f"{part}_{name}": whole[name][rows] for part, rows in (("train", train), ("test", test)) for name in names}
 
 
 def _joined(parts: list[Dataset]) -> Dataset:

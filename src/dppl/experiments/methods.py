@@ -104,6 +104,10 @@ class Method:
         """Tell whether a fit with these parameters reads public rows where there are some."""
         return self._depends_on(_PUBLIC_ROWS if self.public else PublicData(), parameters)
 
+    def adjacency(self, parameters: Mapping[str, Any]) -> str | None:
+        """Return which data sets are neighbours with these parameters; None for references."""
+        return self.build(None, None, 0, parameters).adjacency if self.private else None
+
     def overlaps(self, parameters: Mapping[str, Any]) -> bool:
         """Tell whether tasks of a stream may share records with these parameters, so that their costs add up."""
         return bool(parameters.get("tasks", getattr(self._load(), "tasks", "disjoint")) == "overlapping")

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
+from dppl.data.longtail import person_numbers
 from dppl.errors import InputError, ParameterError
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "is_ahead",
     "minority_accuracy",
     "minority_classes",
+    "person_accuracies",
     "standard_error",
 ]
 
@@ -190,6 +192,37 @@ def minority_accuracy(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) 
     measured = sizes > 0
     smallest = minority_classes(sizes[measured])
     return float(each[measured][smallest].mean()) if len(smallest) else None
+
+
+def person_accuracies(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike) -> Float:
+    """Return the accuracy on the records of each person; its mean counts every person once, whatever their records.
+
+    A majority vote of a person's predictions is not what this is: a person may have records of several classes.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like of shape (n,)
+    groups : array-like of shape (n,)
+        Ids of persons, matched as `fit` does; each missing one is a person of its own.
+
+    Returns
+    -------
+    ndarray of shape (n_persons,)
+        In the order in which ids first occur.
+
+    Raises
+    ------
+    InputError
+        If there are no records, the lengths differ, or ids cannot be compared by value. The message shows no id.
+
+    Examples
+    --------
+    >>> person_accuracies(["a", "a", "b", "c"], ["a", "b", "b", "a"], ["u", "u", "v", None])
+    array([0.5, 1. , 0. ])
+    """
+    truth, predicted = _labels(y_true, y_pred)
+    persons = person_numbers(groups, len(truth))
+    return np.asarray(np.bincount(persons, truth == predicted) / np.bincount(persons))
 
 
 def standard_error(values: Sequence[float]) -> float | None:

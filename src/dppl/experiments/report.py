@@ -29,9 +29,13 @@ from dppl.experiments.series import (
     TUNED,
     by_task,
     default_settings,
+    encoder_name,
+    grouped,
     panels_by_ratio,
     place_of,
+    population_name,
     series_name,
+    unit_of,
 )
 from dppl.experiments.stream_report import stream_parts
 from dppl.experiments.tables import metric_tables, sizes_and_times, winners
@@ -162,6 +166,7 @@ def _single_fits(done: list[Result]) -> Iterator[Part]:
     if done:
         yield from winners(done)
         yield from _tasks(done)
+        yield from _units(done)
         yield from comparisons(done)
         yield Heading("Data and time")
         yield from class_sizes(done)
@@ -172,8 +177,28 @@ def _tasks(done: list[Result]) -> Iterator[Part]:
     for task, results in by_task(done).items():
         yield Heading(", ".join(task))
         yield from _accuracy(task, results)
+        yield from metric_tables(task, results, "person_accuracy", "Test accuracy, each person counting once")
         yield from _minority_accuracy(task, results)
         yield from _calibration(task, results)
+
+
+def _units(done: list[Result]) -> Iterator[Part]:
+    """Compare the promise to a record with that to a person, where one data set has both."""
+    private = [result for result in default_settings(done) if result["e"] is not None and "persons" in result["cell"]]
+    for task, results in grouped(private, lambda r: (population_name(r["cell"]), encoder_name(r["cell"]))).items():
+        if len({unit_of(result) for result in results}) > 1:
+            yield Heading(f"What a promise to persons costs: {', '.join(task)}")
+            yield Text(
+                "These are different promises: one to a record is far weaker where persons have several, and every row "
+                "and line says which it is."
+            )
+            yield Picture(
+                f"units-{slug(*task)}",
+                f"Records or persons protected: {', '.join(task)}.",
+                figures.BAND_NOTE,
+                figures.budget_panels(panels_by_ratio(results), figures.BALANCED_LABEL),
+            )
+            yield from metric_tables(task, results, BALANCED, "Records or persons protected", bold=False)
 
 
 def _accuracy(task: tuple[str, str], results: list[Result]) -> Iterator[Part]:

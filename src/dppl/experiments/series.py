@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dppl.errors import BudgetError
-from dppl.experiments.config import NATURAL, NO_NOISE, NON_PRIVATE, NOT_NAMED
+from dppl.experiments.config import NATURAL, NO_NOISE, NON_PRIVATE, NOT_NAMED, PERSON, RECORD
+from dppl.experiments.datasets import Persons
 from dppl.experiments.methods import ALL_METHODS, label
 from dppl.experiments.results import Result
 from dppl.experiments.streams import Stream
@@ -39,7 +40,7 @@ class Series:
     private : bool
         False for references, which have one value for all budgets.
     promise : str
-        Notion, adjacency and arithmetic.
+        Notion, adjacency, arithmetic, and persons if these are protected.
     adjacency : str or None
     n_public : set of int
         Numbers of public rows read; 0 for none.
@@ -84,17 +85,20 @@ def series(
     metric : str
         Name among the ``metrics``; cells where it is None or missing are left out.
     name : callable, default=None
-        Label of a result; None takes `method_name`. Tuned ones are marked in any case, and so is the notion where there
-        are several.
+        Label of a result; None takes `method_name`. Tuned ones are marked in any case, and so are the notion and whom
+        the promise is for where there are several.
     """
+    results = list(results)
+    units = {unit_of(result) for result in results if result["e"] is not None}
     found: dict[str, Series] = {}
     for notion, group in by_notion(results).items():
         for result in sorted(group, key=_start):
             value = result["metrics"].get(metric)
             if value is None:
                 continue
-            text = _marked((name or method_name)(result) + notion, result)
             method, private = result["cell"]["method"], result["e"] is not None
+            unit = f", protecting {unit_of(result)}s" if private and len(units) > 1 else ""
+            text = _marked((name or method_name)(result) + notion + unit, result)
             start = Series(text, method, result["tuned"], private, _promise(result), result["adjacency"])
             one = found.setdefault(text, start)
             one.n_public.add(result["data"]["n_public"] or 0)
@@ -149,8 +153,32 @@ def by_notion(results: Iterable[Result]) -> dict[str, list[Result]]:
 
 
 def by_task(results: Iterable[Result]) -> dict[tuple[str, str], list[Result]]:
-    """Group by data set and encoder."""
-    return grouped(results, lambda result: (result["cell"]["dataset"], encoder_name(result["cell"])))
+    """Group by data set, with whom the promise is for, and encoder."""
+    return grouped(results, lambda result: (dataset_name(result["cell"]), encoder_name(result["cell"])))
+
+
+def dataset_name(cell: Mapping[str, Any]) -> str:
+    """Say the data set of a cell; where it knows of persons, also how, and whom the promise is for.
+
+    So results of different units are never in one table or panel by accident.
+
+    Examples
+    --------
+    >>> dataset_name({"dataset": "scans", "persons": {"groups": "patient"}, "unit": "person"})
+    'scans (persons by patient), protecting persons'
+    """
+    protecting = f", protecting {cell['unit']}s" if "persons" in cell else ""
+    return population_name(cell) + protecting
+
+
+def population_name(cell: Mapping[str, Any]) -> str:
+    """Say the data set of a cell, and how it knows of persons if it does."""
+    return str(cell["dataset"]) + (f" ({Persons(**cell['persons']).name})" if "persons" in cell else "")
+
+
+def unit_of(result: Result) -> str:
+    """Return whom the promise of a result is for."""
+    return str(result["cell"].get("unit", RECORD))
 
 
 def encoder_name(cell: Mapping[str, Any]) -> str:
@@ -168,7 +196,7 @@ def place_of(cell: Mapping[str, Any]) -> tuple[str, ...]:
     """Return data set and encoder of a cell, its stream, and its imbalance ratio if that is not the natural one."""
     stream = (Stream(**cell["stream"]).name,) if "stream" in cell else ()
     ratio = () if cell["ir"] == NATURAL else (ratio_name(cell["ir"]),)
-    return (cell["dataset"], encoder_name(cell), *stream, *ratio)
+    return (dataset_name(cell), encoder_name(cell), *stream, *ratio)
 
 
 def ratios(results: Iterable[Result]) -> dict[float | str, list[Result]]:
@@ -351,7 +379,8 @@ def _marked(text: str, result: Result) -> str:
 def _promise(result: Result) -> str:
     if result["notion"] == "none":
         return "none"
-    return f"{result['notion']}, {result['adjacency']}, {'exact' if result['exact'] else 'floating point'}"
+    unit = ", for persons" if unit_of(result) == PERSON else ""
+    return f"{result['notion']}, {result['adjacency']}, {'exact' if result['exact'] else 'floating point'}{unit}"
 
 
 def _name_and_size(pool: dict[str, Any]) -> tuple[str, float]:

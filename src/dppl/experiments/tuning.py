@@ -21,11 +21,17 @@ __all__ = ["VALIDATION_SHARE", "tune"]
 
 VALIDATION_SHARE = 0.2
 
-Fit = Callable[[Mapping[str, Any], Any, Any, int], Any]
+Fit = Callable[[Mapping[str, Any], Any, Any, int, Any], Any]
 
 
 def tune(
-    cell: Cell, method: Method, fit: Fit, X: NDArray[Any], y: NDArray[Any], classes: NDArray[Any]
+    cell: Cell,
+    method: Method,
+    fit: Fit,
+    X: NDArray[Any],
+    y: NDArray[Any],
+    classes: NDArray[Any],
+    groups: NDArray[Any] | None = None,
 ) -> dict[str, Any]:
     """Return the settings with the best balanced accuracy on held-out private records, the defaults among them.
 
@@ -36,10 +42,12 @@ def tune(
     method : Method
         Its space is searched; parameters that the cell fixes stay as they are.
     fit : callable
-        Fits settings on records with a noise seed.
+        Fits settings on records with a noise seed, and the ids of their persons or None.
     X, y : ndarray
         Private records. A fifth is held out.
     classes : ndarray
+    groups : ndarray, default=None
+        Ids of the persons whose records these are. Then a fifth of the persons is held out.
 
     Returns
     -------
@@ -54,11 +62,12 @@ def tune(
     """
     optuna = optional("optuna", "Optuna", "bench")
     optuna.logging.set_verbosity(logging.WARNING)
-    fitting, held_out = validation_split(len(y), VALIDATION_SHARE, cell.seed)
+    fitting, held_out = validation_split(len(y), VALIDATION_SHARE, cell.seed, groups)
+    persons = None if groups is None else groups[fitting]
     free = {name: axis for name, axis in method.space.items() if name not in cell.parameters}
 
     def score(settings: Mapping[str, Any], noise_seed: int) -> float:
-        model = fit({**cell.parameters, **settings}, X[fitting], y[fitting], noise_seed)
+        model = fit({**cell.parameters, **settings}, X[fitting], y[fitting], noise_seed, persons)
         return balanced_accuracy(y[held_out], model.predict(X[held_out]), classes)
 
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=cell.noise_seed))

@@ -1,7 +1,15 @@
 """Integer embeddings and the exact kernels on them. Knows no privacy."""
 
 from dppl.lattice.gram import SoftmaxCurvature, sums_and_grams
-from dppl.lattice.kernels import PUBLIC_ROWS, SimilarityClip, class_sums, sum_blocks, utilities, weighted_sum
+from dppl.lattice.kernels import (
+    PUBLIC_ROWS,
+    SimilarityClip,
+    class_sums,
+    each_utilities,
+    sum_blocks,
+    utilities,
+    weighted_sum,
+)
 from dppl.lattice.lattice import Lattice, usable_rows
 from dppl.lattice.residuals import RESOLUTION, SoftmaxGradient, gradient_blocks
 from dppl.lattice.stream import RowSource, RowTable, iter_blocks, take_rows
@@ -18,6 +26,7 @@ __all__ = [
     "SoftmaxGradient",
     "TensorRows",
     "class_sums",
+    "each_utilities",
     "gradient_blocks",
     "iter_blocks",
     "sum_blocks",

@@ -7,22 +7,20 @@ plain BLAS product then *is* integer arithmetic, on any backend that does not ro
 
 from __future__ import annotations
 
-import os
+import math
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from threadpoolctl import ThreadpoolController
 
+from dppl.lattice import int8
 from dppl.lattice.lattice import Int8, Lattice
 from dppl.lattice.stream import RowSource
+from dppl.lattice.threads import for_each_block
 
 Int64 = NDArray[np.int64]
 Codes = NDArray[np.intp]
@@ -30,7 +28,9 @@ Codes = NDArray[np.intp]
 _SUM_ROWS = 4096  # 127·4096 < 2²⁴, so a block's class sums are exact in float32
 # A product of these numbers of rows fits into a core's cache and keeps BLAS near its peak. No result depends on them.
 PUBLIC_ROWS = 1024
-_PRIVATE_ROWS = 1024
+_PRIVATE_ROWS: dict[type[Any], int] = {np.float32: 1024, np.float64: 1024, np.int32: 256}
+# Up to here sums of integers are exact.
+_EXACT: dict[type[Any], int] = {np.float32: 2**24, np.float64: 2**53, np.int32: 2**31 - 1}
 
 
 def class_sums(blocks: Iterable[Int8], codes: Codes, n_classes: int, dim: int) -> Int64:
@@ -144,44 +144,95 @@ def utilities(
         The only memory that grows with m; callers with many classes ask for a few at a time.
     """
     out = np.zeros((len(private), n_public), np.int64)
-    rows, ends = np.concatenate(private), np.cumsum([len(part) for part in private])
-    kind = _LinearScore if clip.touches_nothing(lattice) else _ClippedScore
-    score = kind(rows, ends, lattice, clip)
+    rows, sizes = np.concatenate(private), [len(part) for part in private]
 
-    def fill(start: int, block: Int8) -> None:
-        out[:, start : start + len(block)] = score(block)
+    def keep(start: int, block: Int8, few: Int64) -> None:
+        out[:, start : start + len(block)] = few
 
-    _for_each_block(fill, public)
+    each_utilities(rows, sizes, public, n_public, lattice, clip, keep)
     return out
+
+
+def each_utilities(
+    private: Int8,
+    sizes: Sequence[int],
+    public: Iterable[Int8],
+    n_public: int,
+    lattice: Lattice,
+    clip: SimilarityClip,
+    visit: Callable[[int, Int8, Int64], None],
+) -> None:
+    """Compute `utilities` without holding them: pass those of each block to `visit`.
+
+    Parameters
+    ----------
+    private : ndarray of shape (n, dim), int8
+        Lattice rows, those of one class after those of another.
+    sizes : sequence of int
+        Number of rows of each class.
+    public, n_public, lattice, clip
+        As in `utilities`.
+    visit : callable
+        Gets the position of a block's first row, the block, and its utilities, of shape (n_classes, rows) and int64.
+        Called by several threads at once, in no particular order.
+    """
+    ends = np.cumsum(sizes)
+    score: Callable[[Int8], Int64]
+    if clip.touches_nothing(lattice):
+        score = _LinearScore(private, ends, lattice, clip)
+    else:
+        score = _ClippedScore(private, ends, clip, _accumulator(lattice, clip, private.size * n_public))
+    for_each_block(lambda start, block: visit(start, block, score(block)), public)
+
+
+def _accumulator(lattice: Lattice, clip: SimilarityClip, multiplications: int) -> type[Any]:
+    """Return a type that holds similarities and bounds exactly: int32 for products of int8, or a float for BLAS."""
+    largest = max(math.ceil(lattice.squared_norm), abs(clip.low), abs(clip.high))
+    if largest <= _EXACT[np.int32] and int8.int8_pays(multiplications):
+        return np.int32
+    return np.float32 if lattice.squared_norm < _EXACT[np.float32] else np.float64
 
 
 class _ClippedScore:
     """Utilities of a block of public rows by products, clipping and exact partial sums."""
 
-    def __init__(self, rows: Int8, ends: Int64, lattice: Lattice, clip: SimilarityClip) -> None:
-        wide = lattice.squared_norm >= 2**24
-        self.dtype = np.float64 if wide else np.float32
-        self.exact_rows = max(1, min(_PRIVATE_ROWS, 2 ** (53 if wide else 24) // max(abs(clip.low), abs(clip.high), 1)))
+    def __init__(self, rows: Int8, ends: Int64, clip: SimilarityClip, dtype: type[Any]) -> None:
+        self.dtype, self.tile = dtype, _PRIVATE_ROWS[dtype]
+        self.exact_rows = max(1, min(self.tile, _EXACT[dtype] // max(abs(clip.low), abs(clip.high), 1)))
         self.rows, self.ends, self.clip = rows, ends.tolist(), clip
 
     def __call__(self, public: Int8) -> Int64:
         out = np.zeros((len(self.ends), len(public)), np.int64)
-        columns = np.ascontiguousarray(public.T, self.dtype)
         low, high = self.dtype(self.clip.low), self.dtype(self.clip.high)
-        part = np.empty((_PRIVATE_ROWS, public.shape[1]), self.dtype)
-        product = np.empty((_PRIVATE_ROWS, len(public)), self.dtype)
-        ones = np.ones((1, self.exact_rows), self.dtype)
-        for start in range(0, len(self.rows), _PRIVATE_ROWS):
-            n = min(_PRIVATE_ROWS, len(self.rows) - start)
-            part[:n] = self.rows[start : start + n]
-            np.matmul(part[:n], columns, out=product[:n])
+        product = np.empty((self.tile, len(public)), self.dtype)
+        multiply, add = self._int8(public) if self.dtype is np.int32 else self._floats(public)
+        for start in range(0, len(self.rows), self.tile):
+            n = min(self.tile, len(self.rows) - start)
+            multiply(self.rows[start : start + n], product[:n])
             for code, first, last in self._runs(start, start + n):
                 few = product[first - start : last - start]
                 np.clip(few, low, high, out=few)
-                out[code] += (ones[:, : last - first] @ few)[0].astype(np.int64)
+                out[code] += add(few)
         sizes = np.diff(self.ends, prepend=0)
         out -= sizes[:, None] * self.clip.low
         return out
+
+    def _floats(self, public: Int8) -> tuple[Callable[[Int8, Any], object], Callable[[Any], Any]]:
+        columns = np.ascontiguousarray(public.T, self.dtype)
+        part = np.empty((self.tile, public.shape[1]), self.dtype)
+        ones = np.ones((1, self.exact_rows), self.dtype)
+
+        def multiply(rows: Int8, out: Any) -> None:
+            part[: len(rows)] = rows
+            np.matmul(part[: len(rows)], columns, out=out)
+
+        return multiply, lambda few: (ones[:, : len(few)] @ few)[0].astype(np.int64)
+
+    def _int8(self, public: Int8) -> tuple[Callable[[Int8, Any], object], Callable[[Any], Any]]:
+        return (
+            lambda rows, out: int8.multiply(rows, public.T, out),
+            lambda few: np.add.reduce(few, axis=0, dtype=np.int32),
+        )
 
     def _runs(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         """Cut rows [start, stop) into ``(class, first, last)`` runs whose similarities add up exactly."""
@@ -207,30 +258,3 @@ class _LinearScore:
     def __call__(self, public: Int8) -> Int64:
         product = self.sums.astype(self.dtype) @ public.astype(self.dtype).T
         return np.asarray(product.astype(np.int64) - self.offsets)
-
-
-def _for_each_block(fill: Callable[[int, Any], None], blocks: Iterable[Any]) -> None:
-    """Call ``fill(start, block)`` for each block, a block a core, with few blocks in memory at a time.
-
-    Tensors come one by one: their device is busy with one.
-    """
-    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with _blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
-        running: deque[Future[None]] = deque()
-        start = 0
-        for block in blocks:
-            if isinstance(block, np.ndarray):
-                if len(running) > workers:
-                    running.popleft().result()
-                running.append(pool.submit(fill, start, block))
-            else:
-                fill(start, block)
-            start += len(block)
-        while running:
-            running.popleft().result()
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    """Find the BLAS libraries of this process, once: the search takes longer than a small fit."""
-    return ThreadpoolController()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from fractions import Fraction
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -15,10 +17,13 @@ from dppl.errors import InputError, ParameterError
 from dppl.lattice.rotation import rotate
 from dppl.lattice.rounding import round_within
 from dppl.lattice.stream import RowSource, iter_blocks
+from dppl.lattice.threads import in_order
 
 LARGEST = 127
 # Rows are mapped in blocks of about this many numbers, which fit into a core's cache. No result depends on it.
 _BLOCK_NUMBERS = 1 << 16
+# Numbers from which blocks of a source are mapped on all cores: threads take a moment to start.
+_WORTH_THREADS = 1 << 21
 _READ_ROWS = 4096
 # Rotation pays off where rounding to the lattice would cut off more than this share of the public rows' energy.
 _LOST_ENERGY = 0.01
@@ -125,9 +130,12 @@ class Lattice:
         """
         rows = self._checked(np.asarray(X))
         out = np.empty((len(rows), self.dim), np.int8)
-        step = self._step
-        for start in range(0, len(rows), step):
-            out[start : start + step] = self._quantise(rows[start : start + step])
+        step = min(self._step, len(rows))
+        # Memory that every block uses again: new pages cost more than the arithmetic.
+        spare = np.empty((3, step, self.n_features))
+        for start in range(0, len(rows), max(step, 1)):
+            part = rows[start : start + step]
+            out[start : start + step] = self._quantise(part, spare[:, : len(part)])
         return out
 
     def blocks(self, source: RowSource, size: int) -> Iterator[Int8]:
@@ -140,8 +148,10 @@ class Lattice:
         size : int
             How many rows a block has, the last one excepted.
         """
-        for block in iter_blocks(source, size):
-            yield self.transform(block)
+        if source.shape[0] * self.n_features < _WORTH_THREADS:
+            yield from map(self.transform, iter_blocks(source, size))
+        else:
+            yield from in_order(self.transform, iter_blocks(source, size))
 
     def features(self, X: ArrayLike) -> NDArray[np.float32]:
         """Return φ(x) of each row without rounding, for rows that need no protection (predictions).
@@ -177,6 +187,12 @@ class Lattice:
         """Return the parameters but `center`, JSON-ready."""
         return {"n_features": self.n_features, "pool": self.pool, "rotation": self.rotation}
 
+    def name(self) -> str:
+        """Return a text that two lattices share if they map every row alike; of `center` it holds the SHA-256."""
+        digest = None if self.center is None else sha256(self.center.tobytes()).hexdigest()
+        described = {**self.to_dict(), "center": digest, "dim": self.dim, "squared_norm": str(self.squared_norm)}
+        return json.dumps(described, sort_keys=True)
+
     @property
     def _step(self) -> int:
         return max(1, _BLOCK_NUMBERS // self.n_features)
@@ -190,18 +206,30 @@ class Lattice:
             raise InputError(f"rows must be real numbers; got dtype {rows.dtype}.")
         return rows
 
-    def _quantise(self, rows: NDArray[Any]) -> Int8:
+    def _quantise(self, rows: NDArray[Any], spare: Float) -> NDArray[Any]:
+        if rows.dtype == np.int8 and self.is_plain:
+            return self._bounded(rows)
         # A fixed memory layout: sums over a row then add in the same order whatever array the row was cut from.
-        block = _as_float64(rows)
-        with np.errstate(all="ignore"):  # what underflows tells of a private row
-            steps = block
-            if rows.dtype != np.int8 or not self.is_plain:
-                steps = self._map(block)
-                steps *= self.scale
-            return round_within(steps, self.squared_norm, LARGEST).astype(np.int8)
+        steps = spare[0]
+        with np.errstate(all="ignore"):  # what underflows tells of a private row, as do signalling NaN
+            np.copyto(steps, rows, casting="unsafe")
+            steps = self._map(steps, spare[1:])
+            steps *= self.scale
+            return round_within(steps, self.squared_norm, LARGEST, out=spare[2, :, : self.dim])
 
-    def _map(self, block: Float) -> Float:
-        u = _unit(block)
+    def _bounded(self, rows: Int8) -> Int8:
+        """Enforce the bound on rows that are said to be of this lattice. Those that keep it stay as they are."""
+        numerator, denominator = self.squared_norm.numerator, self.squared_norm.denominator
+        squares = np.multiply(rows, rows, dtype=np.int16).sum(axis=1, dtype=np.int64)  # 16 bits hold that of -128 too
+        wrong = (denominator * squares > numerator) | (rows.min(axis=1) < -LARGEST)
+        if not wrong.any():
+            return rows
+        bounded = rows.copy()
+        bounded[wrong] = round_within(_as_float64(rows[wrong]), self.squared_norm, LARGEST).astype(np.int8)
+        return bounded
+
+    def _map(self, block: Float, spare: Float | None = None) -> Float:
+        u = _unit(block, spare)
         if self.is_plain:
             return u
         empty = ~u.any(axis=1)
@@ -245,14 +273,19 @@ def _as_float64(rows: NDArray[Any]) -> Float:
         return np.ascontiguousarray(rows, np.float64)
 
 
-def _unit(rows: Float) -> Float:
-    """Scale rows to norm 1; rows with NaN, infinity or only zeros become zero, without a warning."""
+def _unit(rows: Float, spare: Float | None = None) -> Float:
+    """Scale rows to norm 1; rows with NaN, infinity or only zeros become zero, without a warning.
+
+    Two arrays `spare` of their shape are overwritten; the first is returned.
+    """
+    scratch: Float = np.empty((2, *rows.shape)) if spare is None else spare
+    u: Float = scratch[0]
     with np.errstate(all="ignore"):
         largest = _largest(rows)
         usable = _has_direction(largest)
         # Dividing by the largest entry first keeps squares of huge and tiny rows in range.
-        u = rows / np.where(usable, largest, 1.0)[:, None]
-        u /= np.sqrt(np.square(u).sum(axis=1, keepdims=True))
+        np.divide(rows, np.where(usable, largest, 1.0)[:, None], out=u)
+        u /= np.sqrt(np.square(u, out=scratch[1]).sum(axis=1, keepdims=True))
     u[~usable] = 0.0
     return u
 

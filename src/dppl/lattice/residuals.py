@@ -29,10 +29,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.errors import ParameterError
-from dppl.lattice.kernels import Codes, _for_each_block
+from dppl.lattice import int8
+from dppl.lattice.kernels import Codes
 from dppl.lattice.lattice import Int8, Lattice
 from dppl.lattice.stream import RowSource, iter_blocks
 from dppl.lattice.tensors import TensorRows, as_numpy, beside, namespace
+from dppl.lattice.threads import for_each_block
 
 Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]
@@ -175,8 +177,9 @@ class SoftmaxGradient:
             A length before clipping.
         """
         check_clip(clip)
-        layer = _IntegerLayer(weights, offsets, self.lattice)
         n_classes, dim = weights.shape
+        fast = int8.int8_pays(2 * len(codes) * weights.size)
+        layer = _IntegerLayer(weights, offsets, self.lattice, fast)
         total = np.zeros((n_classes, dim + (self.bias != 0)), np.int64)
         longer = 0
         lock = Lock()
@@ -191,7 +194,10 @@ class SoftmaxGradient:
                 # Products below 2⁵³ are exact, and cutting them off lengthens nothing.
                 steps *= beside(of_records[start : start + len(block)].astype(np.float64), steps) / WEIGHT_STEPS
                 steps = xp.trunc(steps)
-            exact = as_numpy(steps @ xp.asarray(block, dtype=xp.float64)).astype(np.int64)
+            if fast and xp is np:
+                exact = int8.multiply_limbs(int8.limbs(steps, RESOLUTION), block, np.int64)
+            else:
+                exact = as_numpy(steps @ xp.asarray(block, dtype=xp.float64)).astype(np.int64)
             count = int(xp.count_nonzero(norms > np.float32(threshold)))
             with lock:  # integers: which block comes first does not show
                 total[:, :dim] += exact
@@ -199,7 +205,7 @@ class SoftmaxGradient:
                 if self.bias:
                     total[:, dim] += self.bias * as_numpy(steps.sum(axis=1)).astype(np.int64)
 
-        _for_each_block(add, blocks)
+        for_each_block(add, blocks)
         return total, longer
 
     def hits(
@@ -216,7 +222,7 @@ class SoftmaxGradient:
         -------
         ndarray of shape (n,), bool
         """
-        layer = _IntegerLayer(weights, offsets, self.lattice)
+        layer = _IntegerLayer(weights, offsets, self.lattice, int8.int8_pays(len(codes) * weights.size))
         right = np.zeros(len(codes), bool)
 
         def tell(start: int, block: Any) -> None:
@@ -228,7 +234,7 @@ class SoftmaxGradient:
             own = logits[beside(part[known], logits), kept]
             right[start + known] = as_numpy(own >= xp.amax(logits, axis=0)[kept])
 
-        _for_each_block(tell, blocks)
+        for_each_block(tell, blocks)
         return right
 
 
@@ -298,7 +304,7 @@ class _Again:
 class _IntegerLayer:
     """A linear layer whose products with lattice rows are exact in float32."""
 
-    def __init__(self, weights: Float, offsets: Float | None, lattice: Lattice) -> None:
+    def __init__(self, weights: Float, offsets: Float | None, lattice: Lattice, fast: bool = False) -> None:
         offsets = np.zeros(len(weights)) if offsets is None else offsets
         if not all((np.abs(values) <= _LARGEST_WEIGHT).all() for values in (weights, offsets)):  # NaN is not either
             raise ParameterError("weights and offsets must be finite and at most 2**90; these steps diverge.")
@@ -309,14 +315,18 @@ class _IntegerLayer:
         self.weights = np.rint(weights * steps[:, None]).astype(np.float32)
         self.scales = (1 / (steps * lattice.scale)).astype(np.float32)[:, None]
         self.offsets = offsets.astype(np.float32)[:, None]
+        self._limbs = int8.limbs(self.weights, math.ceil(longest) + 1) if fast else None
 
     def logits(self, rows: Any) -> Any:
         """Return logits of shape (n_classes, n), float32, beside the rows."""
         xp = namespace(rows)
-        # float32 would do, but torch may be told to round its factors (TF32). Nothing rounds those of float64.
-        wide = xp.float32 if xp is np else xp.float64
-        products = xp.asarray(beside(self.weights, rows), dtype=wide) @ xp.asarray(rows, dtype=wide).T
-        products = xp.asarray(products, dtype=xp.float32)
+        if self._limbs is not None and xp is np:
+            products = int8.multiply_limbs(self._limbs, rows.T, np.int32).astype(np.float32)
+        else:
+            # float32 would do, but torch may be told to round its factors (TF32). Nothing rounds those of float64.
+            wide = xp.float32 if xp is np else xp.float64
+            products = xp.asarray(beside(self.weights, rows), dtype=wide) @ xp.asarray(rows, dtype=wide).T
+            products = xp.asarray(products, dtype=xp.float32)
         products *= beside(self.scales, rows)
         products += beside(self.offsets, rows)
         return products

@@ -11,7 +11,7 @@ Float = NDArray[np.float64]
 _SHRINK = 1 - 2.0**-10
 
 
-def round_within(steps: Float, squared_norm: Fraction, largest: float = math.inf) -> Float:
+def round_within(steps: Float, squared_norm: Fraction, largest: float = math.inf, *, out: Float | None = None) -> Float:
     r"""Round rows to integers and shrink those toward zero whose squared norm would exceed `squared_norm`.
 
     Parameters
@@ -23,6 +23,8 @@ def round_within(steps: Float, squared_norm: Fraction, largest: float = math.inf
         Bound on Σq².
     largest : float, default=inf
         Bound on each \|q_j\|.
+    out : ndarray of shape (n, d), float64, default=None
+        What to overwrite and return; not `steps`.
 
     Returns
     -------
@@ -30,7 +32,7 @@ def round_within(steps: Float, squared_norm: Fraction, largest: float = math.inf
         Integers. Each row depends on its own row alone.
     """
     numerator, denominator = squared_norm.numerator, squared_norm.denominator
-    q = _round(steps, largest)
+    q = _round(steps, largest, out)
     over = np.flatnonzero(denominator * _squared_norms(q) > numerator)
     long, rounded = steps[over], q[over]
     while over.size:
@@ -43,8 +45,8 @@ def round_within(steps: Float, squared_norm: Fraction, largest: float = math.inf
     return q
 
 
-def _round(steps: Float, largest: float) -> Float:
-    q = np.rint(steps)
+def _round(steps: Float, largest: float, out: Float | None = None) -> Float:
+    q = np.rint(steps, out=out)
     return np.clip(q, -largest, largest, out=q)
 
 

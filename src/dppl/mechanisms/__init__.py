@@ -5,6 +5,7 @@ from dppl.mechanisms.exponential import ExponentialMechanism
 from dppl.mechanisms.gaussian import RoundedGaussian, overheard
 from dppl.mechanisms.randomness import Randomness, randomness
 from dppl.mechanisms.symmetric import SymmetricRoundedGaussian
+from dppl.mechanisms.tally import Tally
 
 __all__ = [
     "COINPRESS_SPLIT",
@@ -14,6 +15,7 @@ __all__ = [
     "Randomness",
     "RoundedGaussian",
     "SymmetricRoundedGaussian",
+    "Tally",
     "overheard",
     "randomness",
 ]

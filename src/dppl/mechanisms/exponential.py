@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import decimal
+import functools
 import math
 from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate
+from itertools import accumulate, pairwise
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dppl.errors import InputError
 from dppl.mechanisms.randomness import Randomness
+from dppl.mechanisms.tally import Places, Stratum, Tally, strata
 from dppl.privacy import Budget, Release
 from dppl.privacy.accounting import rho_of_bounded_range
 from dppl.privacy.tradeoff import selection_mu
@@ -23,8 +27,15 @@ Int64 = NDArray[np.int64]
 _ENVELOPE_BITS = 40
 # Relative head room of the integer envelope over float weights; float errors stay below 2⁻³⁰ of a weight.
 _HEAD_ROOM = 1 + 2.0**-20
-# Weights are computed for this many candidates at a time, which stay in a core's cache, and again for the chunk drawn.
-_CHUNK = 1 << 15
+# Weights differ within a bin by this factor at most, in logarithm; so many proposals out of e are turned down.
+_BIN_WIDTH = Fraction(1, 2)
+# Bins are told apart until all sets of this many candidates weigh less than the best set, by a logarithm to spare.
+_MANY, _SPARE = 2**32, 7
+_ANY = 2**62
+
+# Told of which classes to look at which parts of the pool. Yields, for these, the class, the part, utilities of some of
+# its candidates and their positions in the pool; those of one class and part in the order of positions.
+Look: TypeAlias = Callable[[dict[int, list[int]]], Iterable[tuple[int, int, Int64, Int64]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,22 +117,69 @@ class ExponentialMechanism:
         Returns
         -------
         ndarray of shape (size,), int64
-            For ``size > 1`` in ascending order, since the order inside a set says nothing.
+            In ascending order, since the order inside a set says nothing.
 
         Raises
         ------
         InputError
             If there are fewer candidates than `size`.
         """
-        if len(utilities) < self.size:
-            raise InputError(f"selecting {self.size} candidates needs at least as many; got {len(utilities)}.")
-        if self.size == 1:
-            return np.array([self._draw(utilities, source)], np.int64)
-        # Best first. Ties may stand in any order: all sets with the same worst utility have the same probability.
-        order = np.argsort(-utilities, kind="stable")
-        worst = self._draw(utilities[order], source)
-        better = _subset(worst, self.size - 1, source)
-        return np.sort(order[[*better, worst]])
+        pool = self.tally(utilities[None])
+        (chosen,) = self.select_each([pool], lambda _: [(0, 0, utilities, np.arange(len(utilities)))], source)
+        return np.asarray(chosen)
+
+    def tally(self, utilities: Int64) -> Tally:
+        """Return what `select_each` needs to know of some candidates.
+
+        No randomness enters it, and it is made of plain integers. So another process may compute it; noise is drawn
+        where all tallies come together. A tally is as private as the utilities.
+
+        Parameters
+        ----------
+        utilities : ndarray of shape (n_classes, n), int64
+            Below 2⁶¹ in magnitude.
+        """
+        return Tally.of(utilities >> self._scale.shift, self.size, self._scale.width)
+
+    def select_each(self, parts: Sequence[Tally], look: Look, source: Randomness) -> Int64:
+        """Return the positions of the selected candidates of each class, from tallies of a pool and a second look.
+
+        What is selected depends on the utilities in the order of positions and on `source`, not on the parts.
+
+        Parameters
+        ----------
+        parts : sequence of Tally
+            Of consecutive parts of the pool, in the order of positions. Their number says how closely the second look
+            is confined.
+        look : callable
+            Gets the classes for each part that must be looked at, as ``{part: [class, ...]}``. Yields ``(class, part,
+            utilities, positions)`` for each of them, or several such in the order of positions. It is called once.
+        source : Randomness
+
+        Returns
+        -------
+        ndarray of shape (n_classes, size), int64
+            In ascending order within a class.
+
+        Raises
+        ------
+        InputError
+            If there are fewer candidates than `size`, or those of the second look are not those of the first.
+        """
+        whole = Tally.merged(parts)
+        if whole.n < self.size:
+            raise InputError(f"selecting {self.size} candidates needs at least as many; got {whole.n}.")
+        drawn = [self._proposals(parts, whole, code, source) for code in range(len(whole.best))]
+        wanted: dict[int, list[int]] = {}
+        for code, proposals in enumerate(drawn):
+            for part in {pick.part for proposal in proposals for pick in proposal.picks}:
+                wanted.setdefault(part, []).append(code)
+        for code, part, utilities, positions in look(dict(sorted(wanted.items()))):
+            picks = [pick for proposal in drawn[code] for pick in proposal.picks if pick.part == part]
+            bins = utilities >> self._scale.shift
+            for pick in picks:
+                pick.look(bins, utilities, positions)
+        return np.array([self._first_accepted(proposals) for proposals in drawn], np.int64)
 
     def describe(self, statistic: str, *, adjacency: str) -> Release:
         """Return the entry of the guarantee, with the cost of one selection for each of several disjoint classes.
@@ -146,50 +204,136 @@ class ExponentialMechanism:
             cost={"epsilon": epsilon, "mu": selection_mu(epsilon), "rho": rho_of_bounded_range(epsilon)},
         )
 
-    def _draw(self, utilities: Int64, source: Randomness) -> int:
-        """Draw a position with weight binom(position, size-1)·exp(epsilon·utility/sensitivity), by rejection.
+    @property
+    def _scale(self) -> _Scale:
+        return _scale(self.epsilon, self.sensitivity, self.size)
 
-        A candidate is proposed by an integer weight that is at least its true one and accepted with their exact ratio,
-        so floats decide how often a proposal is turned down, never a probability. For sets, positions are ranks and the
-        binomial counts the sets whose worst member has this rank.
-        """
-        # The best utility that a worst member can have; better ones have no sets, and far gaps would cost precision.
-        best = int(utilities.max() if self.size == 1 else utilities[self.size - 1])
-        rate = Fraction(self.epsilon) / self.sensitivity
-        starts = range(0, len(utilities), _CHUNK)
+    def _proposals(self, parts: Sequence[Tally], whole: Tally, code: int, source: Randomness) -> list[_Proposal]:
+        """Draw proposals for a class until one is sure to be accepted, wherever in its bin its worst member lies."""
+        envelope, places = _Envelope.of(strata(whole, code), self.size, self._scale), Places(parts, code)
+        proposals: list[_Proposal] = []
+        while not proposals or not proposals[-1].sure:
+            proposals.append(envelope.propose(places, source))
+        return proposals
 
-        def log_weights(start: int) -> NDArray[np.float64]:
-            weights = np.multiply(best - utilities[start : start + _CHUNK], -float(rate), dtype=np.float64)
-            if self.size > 1:
-                weights += _log_binomials(start, len(weights), self.size - 1)
-            return weights
-
-        top = 0.0 if self.size == 1 else max(float(log_weights(start).max()) for start in starts)
-        bits = min(_ENVELOPE_BITS, 61 - len(utilities).bit_length())
-
-        def envelope(start: int) -> Int64:
-            # Plus one: never below the true weight, however small.
-            return (np.exp(log_weights(start) - top) * (2.0**bits * _HEAD_ROOM)).astype(np.int64) + 1
-
-        totals = list(accumulate(int(envelope(start).sum()) for start in starts))
-        while True:
-            ticket = source.below(totals[-1])
-            chunk = bisect_right(totals, ticket)
-            proposed = envelope(starts[chunk])
-            inside = ticket - (totals[chunk - 1] if chunk else 0)
-            offset = int(np.searchsorted(np.cumsum(proposed), inside, side="right"))
-            position = starts[chunk] + offset
-            factor = Fraction(math.comb(position, self.size - 1) << bits, int(proposed[offset]))
-            exponent = rate * (best - int(utilities[position])) + Fraction(top)
-            if _bernoulli(factor, exponent, source):
-                return position
+    def _first_accepted(self, proposals: list[_Proposal]) -> list[int]:
+        for proposal in proposals:
+            if any(pick.position is None for pick in proposal.picks):
+                raise InputError("the public rows changed while they were read.")
+        accepted = next(proposal for proposal in proposals if proposal.sure or proposal.is_accepted())
+        return sorted(pick.position for pick in accepted.picks if pick.position is not None)
 
 
-def _log_binomials(start: int, n: int, k: int) -> NDArray[np.float64]:
-    """Return log binom(r, k) for n values of r from `start`; minus infinity where it is zero."""
-    ranks = np.arange(start, start + n, dtype=np.float64)
-    with np.errstate(divide="ignore"):
-        return sum((np.log(np.maximum(ranks - i, 0)) - math.log(i + 1) for i in range(k)), np.zeros(n))
+class _Scale(NamedTuple):
+    """Units of a selection: weights are exp(rate·utility), and `width` bins of 2**shift utilities are told apart."""
+
+    rate: Fraction
+    shift: int
+    width: int
+
+
+@functools.cache
+def _scale(epsilon: float, sensitivity: int, size: int) -> _Scale:
+    rate = Fraction(epsilon) / sensitivity
+    shift = min(max(math.floor(_BIN_WIDTH / rate).bit_length() - 1, 0), 61)
+    needed = math.ceil(math.log(math.comb(_MANY, size))) + _SPARE
+    return _Scale(rate, shift, max(1, math.ceil(needed / (rate * 2**shift))))
+
+
+@dataclass(slots=True, eq=False)
+class _Pick:
+    """A candidate of which the bins are known, its part, and how many of these bins stand before it in that part."""
+
+    lowest: int
+    highest: int
+    part: int
+    before: int
+    utility: int = 0
+    position: int | None = None
+
+    def look(self, bins: Int64, utilities: Int64, positions: Int64) -> None:
+        """Find it among candidates of its part, or go on to the next ones."""
+        if self.position is not None:
+            return
+        inside = np.flatnonzero((bins >= self.lowest) & (bins <= self.highest))
+        if self.before < len(inside):
+            place = inside[self.before]
+            self.utility, self.position = int(utilities[place]), int(positions[place])
+        self.before -= len(inside)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Proposal:
+    """A set, the worst members first, and what decides whether it is taken."""
+
+    picks: list[_Pick]
+    n_worst: int
+    envelope: _Envelope
+    factor: Fraction
+    uniform: _Uniform
+    sure: bool
+
+    def is_accepted(self) -> bool:
+        """Accept with the exact ratio of the set's weight to the one that it was proposed with."""
+        worst = min(pick.utility for pick in self.picks[: self.n_worst])
+        return self.uniform.is_below(self.factor, self.envelope.exponent(worst))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Envelope:
+    """Integer weights of strata that are at least those of the sets with their worst member there.
+
+    With `before` candidates in better strata, binom(before + count, size) - binom(before, size) sets have their worst
+    member in a stratum. None of them weighs more than if that were the best utility of the stratum.
+    """
+
+    size: int
+    scale: _Scale
+    strata: list[Stratum]
+    before: list[int]
+    sets: list[int]
+    best: int
+    top: float
+    totals: list[int]
+
+    @classmethod
+    def of(cls, strata: list[Stratum], size: int, scale: _Scale) -> _Envelope:
+        ends = list(accumulate(stratum.count for stratum in strata))
+        combinations = [math.comb(end, size) for end in ends]
+        sets = [last - first for first, last in pairwise([0, *combinations])]
+        # Strata of which all candidates are among the best size - 1 are worst members of no set.
+        first = next(place for place, number in enumerate(sets) if number)
+        strata, sets, before = strata[first:], sets[first:], [0, *ends][first:-1]
+        highest = [((stratum.highest + 1) << scale.shift) - 1 for stratum in strata]
+        rate = float(scale.rate)
+        logs = [math.log(number) - rate * (highest[0] - each) for number, each in zip(sets, highest, strict=True)]
+        top = max(logs)
+        # Plus one: never below the true weight, however small.
+        weights = [int(math.exp(log - top) * 2.0**_ENVELOPE_BITS * _HEAD_ROOM) + 1 for log in logs]
+        return cls(size, scale, strata, before, sets, highest[0], top, list(accumulate(weights)))
+
+    def exponent(self, worst: int) -> Fraction:
+        """Return by how much the weight of a set falls short of that of all sets of the heaviest stratum, as a log."""
+        return self.scale.rate * (self.best - worst) + Fraction(self.top)
+
+    def propose(self, places: Places, source: Randomness) -> _Proposal:
+        """Draw a stratum by its integer weight, and a uniform set among those with their worst member in it."""
+        place = bisect_right(self.totals, source.below(self.totals[-1]))
+        stratum, before, size = self.strata[place], self.before[place], self.size
+        ways = [math.comb(stratum.count, n) * math.comb(before, size - n) for n in range(1, size + 1)]
+        n_worst = 1 + (bisect_right(list(accumulate(ways)), source.below(self.sets[place])) if size > 1 else 0)
+        picks = [
+            _Pick(lowest, highest, *places.find(lowest, highest, ordinal))
+            for lowest, highest, count, chosen in (
+                (stratum.lowest, stratum.highest, stratum.count, n_worst),
+                (stratum.highest + 1, _ANY, before, size - n_worst),
+            )
+            for ordinal in _subset(count, chosen, source)
+        ]
+        weight = self.totals[place] - (self.totals[place - 1] if place else 0)
+        factor, uniform = Fraction(self.sets[place] << _ENVELOPE_BITS, weight), _Uniform(source)
+        sure = uniform.is_below(factor, self.exponent(stratum.lowest << self.scale.shift))
+        return _Proposal(picks, n_worst, self, factor, uniform, sure)
 
 
 def _subset(n: int, k: int, source: Randomness) -> list[int]:
@@ -201,25 +345,26 @@ def _subset(n: int, k: int, source: Randomness) -> list[int]:
     return sorted(chosen)
 
 
-def _bernoulli(factor: Fraction, exponent: Fraction, source: Randomness) -> bool:
-    """Return True with probability factor·exp(-exponent), exactly.
+class _Uniform:
+    """A uniform number between 0 and 1, of which as many bits are drawn as comparisons with it need."""
 
-    Bits of a uniform number are drawn until it lies on one side of an interval around the probability; both shrink from
-    round to round.
-    """
-    if factor == 0:
-        return False
-    digits, count, uniform = 25, 0, 0
-    while True:
-        low, high = _probability_bounds(factor, exponent, digits)
-        if low > 1:
-            raise AssertionError("the sampling envelope lies below a weight; please report this.")
-        uniform, count = (uniform << 64) | source.bits(64), count + 64
-        if _dyadic(uniform + 1, count) <= low:
-            return True
-        if _dyadic(uniform, count) >= high:
-            return False
-        digits += 20
+    def __init__(self, source: Randomness) -> None:
+        self._source, self._bits, self._count = source, 0, 0
+
+    def is_below(self, factor: Fraction, exponent: Fraction) -> bool:
+        """Tell whether it is below factor·exp(-exponent), exactly: so with this probability.
+
+        Bits are drawn until it lies on one side of an interval around the bound; both shrink from round to round.
+        """
+        while True:
+            self._bits, self._count = (self._bits << 64) | self._source.bits(64), self._count + 64
+            low, high = _probability_bounds(factor, exponent, 5 + 20 * self._count // 64)
+            if low > 1:
+                raise AssertionError("the sampling envelope lies below a weight; please report this.")
+            if _dyadic(self._bits + 1, self._count) <= low:
+                return True
+            if _dyadic(self._bits, self._count) >= high:
+                return False
 
 
 def _probability_bounds(factor: Fraction, exponent: Fraction, digits: int) -> tuple[decimal.Decimal, decimal.Decimal]:

@@ -15,7 +15,8 @@ from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
 from dppl.estimators.reading import Codes, UnknownLabels
-from dppl.lattice import Lattice, RowSource, class_sums, sum_blocks
+from dppl.estimators.sums import Records, class_sizes, class_totals
+from dppl.lattice import Lattice, RowSource, sum_blocks
 from dppl.mechanisms import COINPRESS_SPLIT, DPPL_SPLIT, CoinPress, Randomness, RoundedGaussian
 from dppl.privacy import Budget, Release
 from dppl.privacy.guarantee import Adjacency
@@ -189,23 +190,28 @@ class MeanPrototypes(EmbeddingClassifier):
         labels = ("a changed label, since class sizes are public",) if self.adjacency == "replace-one" else ()
         return super()._not_covered() + labels
 
-    def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
-        self.prototypes_ = self._prototypes(plan.mechanism, rows, codes, source)
+    @property
+    def _sums_alone(self) -> bool:
+        return self.mechanism == "gaussian"
 
-    def _prototypes(
-        self, mechanism: RoundedGaussian | CoinPress, rows: RowSource, codes: Codes, source: Randomness
-    ) -> NDArray[np.float64]:
+    def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+        mechanism = plan.mechanism
         if isinstance(mechanism, CoinPress):
             private = np.concatenate([np.empty((0, self.lattice_.dim), np.int8), *sum_blocks(self.lattice_, rows)])
             parts = [private[codes == code] for code in range(len(self.classes_))]
-            return np.stack([mechanism.release(part, self.lattice_, source) for part in parts])
-        exact = class_sums(sum_blocks(self.lattice_, rows), codes, len(self.classes_), self.lattice_.dim)
-        sums = mechanism.release(exact, source) / self.lattice_.scale
-        return sums / self._public_sizes(codes)[:, None] if self.adjacency == "replace-one" else sums
+            self.prototypes_ = np.stack([mechanism.release(part, self.lattice_, source) for part in parts])
+        else:
+            super()._release(plan, rows, codes, source)
 
-    def _public_sizes(self, codes: Codes) -> NDArray[np.int64]:
+    def _release_sums(self, plan: Plan, records: Records, source: Randomness) -> None:
+        (exact,) = records.total(class_totals, self.lattice_, len(self.classes_))
+        sums = plan.mechanism.release(exact, source) / self.lattice_.scale
+        self.prototypes_ = sums / self._public_sizes(records)[:, None] if self.adjacency == "replace-one" else sums
+
+    def _public_sizes(self, records: Records) -> NDArray[np.int64]:
         """Count records per class, which replace-one takes as public; an empty class counts one, to divide by."""
-        return np.maximum(np.bincount(codes[codes >= 0], minlength=len(self.classes_)), 1)
+        (exact,) = records.total(class_sizes, len(self.classes_))
+        return np.maximum(exact, 1)
 
     def _split(self) -> tuple[float, ...]:
         if isinstance(self.coinpress_split, str):

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
+from dppl._progress import steps
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.descent import RepeatedGaussian
@@ -303,7 +304,7 @@ class ProjectedPrototypes(EmbeddingClassifier):
         prototypes = Lattice(lattice.dim).transform(first.release(exact_sums, source))
         blocks = gradient_blocks(lattice, rows)
         weights = self._start(lattice)
-        for step in range(self.steps):
+        for step in steps(self.steps):
             loss = PrototypicalLoss(lattice, IntegerProjection.of(weights), prototypes)
             exact = loss.gradient.sum(blocks, codes, loss.weights, loss.offsets, clip=self.clip)
             direction, _ = loss.chained(mechanism.gradients.release(exact, source))
@@ -314,7 +315,7 @@ class ProjectedPrototypes(EmbeddingClassifier):
         """Train the projection with the prototypes of episodes, episode by episode."""
         episodes = Episodes(self.lattice_, rows, codes, len(self.classes_), self.n_episodes)
         weights = self._start(self.lattice_)
-        for step in range(self.steps):
+        for step in steps(self.steps):
             exact = episodes.sum(step, IntegerProjection.of(weights), self.clip)
             weights = self._moved(weights, mechanism.gradients.release(exact, source).astype(np.float64), step)
         return weights

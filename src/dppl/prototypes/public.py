@@ -3,28 +3,42 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from threading import Lock
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
+from dppl._progress import progress
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
 from dppl.estimators.reading import Codes, UnknownLabels
-from dppl.lattice import PUBLIC_ROWS, Lattice, RowSource, SimilarityClip, take_rows, utilities
-from dppl.mechanisms import ExponentialMechanism, Randomness
+from dppl.lattice import (
+    PUBLIC_ROWS,
+    Lattice,
+    RowSource,
+    SimilarityClip,
+    each_utilities,
+    iter_blocks,
+    take_rows,
+    utilities,
+)
+from dppl.mechanisms import ExponentialMechanism, Randomness, Tally
 from dppl.privacy import Budget, Release
 from dppl.privacy.guarantee import Adjacency
 from dppl.prototypes._shared import cosine_sharpness, unit_directions
 
-# Utilities of this many bytes are held at a time, by taking few classes at once.
-_UTILITY_BYTES = 1 << 28
+# Tallies of parts of the public rows may take so many bytes together; the more parts, the less is looked at again.
+_TALLY_BYTES = 1 << 25
+# The second look holds about so many bytes of rows and utilities at a time.
+_LOOK_BYTES = 1 << 23
 _PRIVATE_ROWS = 4096
 # clip="auto": similarities among this many public rows, and their quantiles that become the bounds.
 _CLIP_ROWS = 2000
@@ -186,16 +200,9 @@ class PublicPrototypes(EmbeddingClassifier):
         public, mechanism = plan.public.rows, plan.mechanism.of_rows
         assert public is not None  # _mechanism refused that
         self.clip_ = plan.mechanism.bounds
-        private = _rows_by_class(self.lattice_, rows, codes, len(self.classes_))
-        pool = _PublicPool(public, self.lattice_)
-        clip = _similarity_clip(self.clip_, self.lattice_)
-        at_once = max(1, _UTILITY_BYTES // (8 * max(pool.size, 1)))
-        chosen = []
-        for first in range(0, len(private), at_once):
-            few = utilities(private[first : first + at_once], pool.blocks(), pool.size, self.lattice_, clip)
-            candidates = np.flatnonzero(pool.usable)
-            chosen += [candidates[mechanism.select(scores[candidates], source)] for scores in few]
-        self.public_indices_ = np.stack(chosen)
+        private = _PrivateRows.of(self.lattice_, rows, codes, len(self.classes_))
+        pool = _PublicPool(public, self.lattice_, private, _similarity_clip(self.clip_, self.lattice_), mechanism)
+        self.public_indices_ = mechanism.select_each(pool.tallies(), pool.look, source)
         ids = getattr(public, "ids", None)
         self.public_ids_ = None if ids is None else np.array(ids, object)[self.public_indices_]
         selected = self.lattice_.transform(take_rows(public, self.public_indices_.ravel()))
@@ -229,26 +236,104 @@ class PublicPrototypes(EmbeddingClassifier):
         return cosine_sharpness(unit_directions(self.prototypes_).mean(axis=1))
 
 
-class _PublicPool:
-    """Lattice rows of the public data in blocks, noting which rows are usable on the way."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _PrivateRows:
+    """Lattice rows, those of one class after those of another, and the number of each."""
 
-    def __init__(self, public: RowSource, lattice: Lattice) -> None:
-        self.size = public.shape[0]
-        self.usable = np.zeros(self.size, bool)
-        self._public, self._lattice = public, lattice
+    rows: NDArray[np.int8]
+    sizes: list[int]
 
-    def blocks(self) -> Iterator[NDArray[np.int8]]:
+    @classmethod
+    def of(cls, lattice: Lattice, source: RowSource, codes: Codes, n_classes: int) -> _PrivateRows:
+        kept = codes >= 0
+        places = np.empty(len(codes), np.intp)
+        places[np.argsort(codes, kind="stable")] = np.arange(len(codes)) - np.count_nonzero(~kept)
+        rows = np.empty((np.count_nonzero(kept), lattice.dim), np.int8)
         start = 0
-        for block in self._lattice.blocks(self._public, PUBLIC_ROWS):
-            # A damaged public row maps to zero; it represents nothing, so it is no candidate.
-            self.usable[start : start + len(block)] = block.any(axis=1)
+        for block in lattice.blocks(source, _PRIVATE_ROWS):
+            inside = slice(start, start + len(block))
+            rows[places[inside][kept[inside]]] = block[kept[inside]]
             start += len(block)
-            yield block
+        return cls(rows, np.bincount(codes[kept], minlength=n_classes).tolist())
+
+    def of_classes(self, codes: list[int]) -> list[NDArray[np.int8]]:
+        ends = np.cumsum(self.sizes)
+        return [self.rows[ends[code] - self.sizes[code] : ends[code]] for code in codes]
 
 
-def _rows_by_class(lattice: Lattice, rows: RowSource, codes: Codes, n_classes: int) -> list[NDArray[np.int8]]:
-    private = np.concatenate([np.empty((0, lattice.dim), np.int8), *lattice.blocks(rows, _PRIVATE_ROWS)])
-    return [private[codes == code] for code in range(n_classes)]
+class _PublicPool:
+    """The candidates, in parts that are tallied at first; a few of them are looked at again."""
+
+    def __init__(
+        self,
+        public: RowSource,
+        lattice: Lattice,
+        private: _PrivateRows,
+        clip: SimilarityClip,
+        mechanism: ExponentialMechanism,
+    ) -> None:
+        self._public, self._lattice, self._private = public, lattice, private
+        self._clip, self._mechanism = clip, mechanism
+        self._empty = mechanism.tally(np.empty((len(private.sizes), 0), np.int64))
+        # A tally takes the same memory for few rows as for many.
+        n_parts = max(1, _TALLY_BYTES // (4 * self._empty.counts.size + self._empty.best.nbytes))
+        self._part_rows = PUBLIC_ROWS * math.ceil(public.shape[0] / (PUBLIC_ROWS * n_parts))
+        self._n_parts = math.ceil(public.shape[0] / self._part_rows)
+
+    def tallies(self) -> list[Tally]:
+        """Return one for each part."""
+        parts, lock = [self._empty] * self._n_parts, Lock()
+
+        def count(start: int, block: NDArray[np.int8], few: NDArray[np.int64]) -> None:
+            usable = _usable(block)
+            tally = self._mechanism.tally(few if usable.all() else few[:, usable])
+            part = start // self._part_rows
+            with lock:  # in any order, the same integers
+                parts[part] = Tally.merged([parts[part], tally])
+                advance(len(block))
+
+        private, n_public = self._private, self._public.shape[0]
+        blocks = (block for _, block in self._blocks(range(self._n_parts)))
+        with progress("selecting", n_public) as advance:
+            each_utilities(private.rows, private.sizes, blocks, n_public, self._lattice, self._clip, count)
+        return parts
+
+    def look(self, wanted: dict[int, list[int]]) -> Iterator[tuple[int, int, NDArray[np.int64], NDArray[np.int64]]]:
+        """Yield what `ExponentialMechanism.select_each` wants to see again, in one pass."""
+
+        def piece(block: tuple[int, NDArray[np.int8]]) -> tuple[int, int]:
+            part, offset = divmod(block[0], self._part_rows)
+            return part, offset * (self._lattice.dim + 8 * len(wanted[part])) // _LOOK_BYTES
+
+        for (part, _), group in groupby(self._blocks(wanted), piece):
+            starts, blocks = zip(*group, strict=True)
+            usable = np.flatnonzero(np.concatenate([_usable(block) for block in blocks]))
+            private, size = self._private.of_classes(wanted[part]), sum(map(len, blocks))
+            few = utilities(private, blocks, size, self._lattice, self._clip)
+            for code, scores in zip(wanted[part], few, strict=True):
+                yield code, part, scores[usable], starts[0] + usable
+
+    def _blocks(self, parts: Collection[int]) -> Iterator[tuple[int, NDArray[np.int8]]]:
+        """Yield positions and lattice rows of blocks, none of which lies in two parts."""
+        if isinstance(self._public, np.ndarray):
+            for part in parts:
+                inside = self._public[part * self._part_rows : (part + 1) * self._part_rows]
+                for offset in range(0, len(inside), PUBLIC_ROWS):
+                    rows = inside[offset : offset + PUBLIC_ROWS]
+                    yield part * self._part_rows + offset, self._lattice.transform(rows)
+            return
+        start = 0
+        for block in iter_blocks(self._public, PUBLIC_ROWS):
+            edge = -start % PUBLIC_ROWS  # a table may yield blocks of any size
+            for rows in (block[:edge], block[edge:]):
+                if len(rows) and start // self._part_rows in parts:
+                    yield start, self._lattice.transform(rows)
+                start += len(rows)
+
+
+def _usable(block: NDArray[np.int8]) -> NDArray[np.bool_]:
+    """Tell which rows are candidates: a damaged public row maps to zero, and represents nothing."""
+    return np.asarray(block.any(axis=1))
 
 
 def _similarity_clip(bounds: tuple[float, float], lattice: Lattice) -> SimilarityClip:
@@ -263,7 +348,9 @@ def _auto_clip(public: RowSource, lattice: Lattice) -> tuple[float, float]:
     them a record can say the most per unit of sensitivity.
     """
     n = public.shape[0]
-    features = lattice.features(take_rows(public, np.linspace(0, n - 1, min(n, _CLIP_ROWS)).astype(np.int64)))
+    looked_at = np.linspace(0, n - 1, min(n, _CLIP_ROWS)).astype(np.int64)
+    # Of the lattice rows: these are the same whether a table holds embeddings or their lattice rows.
+    features = Lattice(lattice.dim).features(lattice.transform(take_rows(public, looked_at)))
     features = features[features.any(axis=1)]
     similarities = (features @ features.T)[np.triu_indices(len(features), 1)]
     if similarities.size:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dppl._progress import steps
 from dppl.errors import BudgetError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, release_size
@@ -17,9 +18,9 @@ from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
 from dppl.estimators.reading import Codes, UnknownLabels
+from dppl.estimators.sums import HeldRecords, Records, class_sizes, first_ranks, gradients, weighted_total
 from dppl.estimators.whole_persons import WholePersons
-from dppl.lattice import Lattice, RowSource, class_sums, sum_blocks, weighted_sum
-from dppl.lattice.residuals import SoftmaxGradient, gradient_blocks
+from dppl.lattice import Lattice, RowSource, SoftmaxGradient
 from dppl.mechanisms import Randomness, RoundedGaussian
 from dppl.privacy import Budget, PureDP, Release
 from dppl.privacy.composition import split
@@ -133,6 +134,7 @@ class SoftmaxPrototypes(EmbeddingClassifier):
     prototypes_: NDArray[np.float32]
     _RELEASED = "coef_"
     _STARTS_FROM_EXAMPLES = True
+    _READS_LATTICE_ROWS = False  # it centres and rotates
     _WHOLE_PERSONS = True
     adjacency = "add-remove"
     pool, center, rotation = 1, None, None
@@ -199,43 +201,37 @@ class SoftmaxPrototypes(EmbeddingClassifier):
             releases.append(mechanism.hits.describe("number of records whose own class the examples rank first"))
         return (*releases, mechanism.gradients.describe(f"sum of clipped gradients ({n_classes} x {dim})"))
 
-    def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
-        self._release_units(plan, rows, codes, None, source)
+    @property
+    def _sums_alone(self) -> bool:
+        return True
 
     def _release_persons(self, plan: Plan, rows: RowSource, codes: Codes, numbers: Codes, source: Randomness) -> None:
         persons = WholePersons.of(codes, numbers, len(plan.classes), plan.max_classes_per_person)
-        self._release_units(plan, rows, persons.codes, persons, source)
+        self._release_sums(plan, HeldRecords(rows, persons.codes, persons), source)
 
-    def _release_units(
-        self, plan: Plan, rows: RowSource, codes: Codes, persons: WholePersons | None, source: Randomness
-    ) -> None:
-        """Release what records add, or persons with all of their records."""
+    def _release_sums(self, plan: Plan, records: Records, source: Randomness) -> None:
         mechanism = plan.mechanism
         if isinstance(mechanism, Frame):
             alone = self._classifier_of_examples(plan, mechanism.lattice(mechanism.center), mechanism)
             self._set_model(alone.coef @ mechanism.axes.T, mechanism.axes @ mechanism.center)
             return
         frame, n_classes = mechanism.frame, len(plan.classes)
-        counted = codes if persons is None else persons.classes()
-        size = release_size(mechanism.size, counted, n_classes, source)
-        exact_counts = np.bincount(counted[counted >= 0], minlength=n_classes)
+        (exact_counts,) = records.total(class_sizes, n_classes)
+        size = release_size(mechanism.size, int(exact_counts.sum()), n_classes, source)
         counts = mechanism.counts.release(exact_counts, source)
         sizes = ClassSizes.of(size, counts, mechanism.counts.noise_std)
-        center = self._released_mean(mechanism, sizes, rows, codes, persons, source)
+        center = self._released_mean(mechanism, sizes, records, source)
         gradient = SoftmaxGradient(frame.lattice(center))
         unit, basis, offsets = gradient.unit / CLIP, frame.basis, np.log(sizes.shares)
-        blocks = gradient_blocks(gradient.lattice, rows)
         noise_std = mechanism.gradients.noise_std / unit
         ascent = Ascent(sizes, frame.spectrum, noise_std)
         if mechanism.hits is not None:
             examples = self._classifier_of_examples(plan, gradient.lattice, frame)
-            right = gradient.hits(blocks, codes, examples.coef @ basis.T, examples.offsets)
-            exact_hits = np.count_nonzero(right) if persons is None else persons.right(right)
-            hits = mechanism.hits.release(np.array([exact_hits]), source)
+            (exact_hits,) = records.total(first_ranks, gradient, examples.coef @ basis.T, examples.offsets)
+            hits = mechanism.hits.release(exact_hits, source)
             ascent = GuidedAscent(sizes, frame.spectrum, noise_std, examples, float(hits[0]), mechanism.hits.noise_std)
-        of_records = None if persons is None else persons.gradient_weights(blocks, gradient.lattice)
-        for _ in range(STEPS):
-            exact = gradient.sum(blocks, codes, ascent.weights @ basis.T, offsets, clip=CLIP, of_records=of_records)
+        for _ in steps(STEPS):
+            (exact,) = records.total(gradients, gradient, ascent.weights @ basis.T, offsets, CLIP)
             ascent.move(mechanism.gradients.release(exact, source) / unit @ basis)
         self._set_model(ascent.weights @ frame.axes.T, frame.axes @ center)
 
@@ -246,25 +242,13 @@ class SoftmaxPrototypes(EmbeddingClassifier):
         features = lattice.features(examples.rows) @ frame.basis
         return ExampleClassifier.fit(features, examples.codes, len(plan.classes))
 
-    def _released_mean(
-        self,
-        mechanism: _Mechanisms,
-        sizes: ClassSizes,
-        rows: RowSource,
-        codes: Codes,
-        persons: WholePersons | None,
-        source: Randomness,
-    ) -> Float:
+    def _released_mean(self, mechanism: _Mechanisms, sizes: ClassSizes, records: Records, source: Randomness) -> Float:
         """Release the weighted sum of rows and return their mean, along the public axes."""
         frame, lattice = mechanism.frame, mechanism.frame.lattice()
         unit = _WEIGHT_STEPS * lattice.scale
         noise_std = mechanism.mean.noise_std / unit
         weights = integer_weights(sizes.mean_weights(noise_std * math.sqrt(lattice.dim)))
-        blocks = sum_blocks(lattice, rows)
-        if persons is None:
-            exact = weights @ class_sums(blocks, codes, len(weights), lattice.dim)
-        else:
-            exact = weighted_sum(blocks, persons.shares(weights), lattice.dim)
+        (exact,) = records.total(weighted_total, lattice, weights)
         noisy = mechanism.mean.release(exact, source) / unit @ frame.basis
         weight = sizes.total * float(sizes.shares @ weights) / _WEIGHT_STEPS
         return shrunken_mean(noisy, weight, frame.center, noise_std)

@@ -1,0 +1,261 @@
+"""Where work on files is done: in this process, or by tasks of Ray on several machines.
+
+An engine applies one pure function to each of many small descriptions of files. It promises two things: every item
+yields exactly one value, whatever died on the way, and values come with the place of their item, so that whoever adds
+them adds each once. Functions and items that are handed to `RayEngine` travel over the network and may come to lie on
+the disks of the cluster. So they hold paths, parameters and what was released, and never a private row or label; a
+task reads those itself. What comes back is as secret as what it is made of: sums without noise, or predictions.
+
+Nothing that a task meets leaves its machine but by these values. An exception becomes a few words, without the
+traceback and the text of any library, and warnings are silent there.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, get_args
+
+from dppl import _validate
+from dppl._optional import optional
+from dppl._version import __version__
+from dppl.errors import DpplError, EngineError, InputError, ParameterError
+
+__all__ = ["ENGINES", "Engine", "EngineName", "InProcess", "RayEngine", "engine_of"]
+
+Item = TypeVar("Item")
+Value = TypeVar("Value")
+EngineName: TypeAlias = Literal["local", "ray"]
+ENGINES: tuple[EngineName, ...] = get_args(EngineName)
+
+# Tasks that wait or run for each core: enough to keep it busy while the driver adds.
+_TASKS_PER_CORE = 2
+# How often a task is begun anew after its process or machine died.
+_RETRIES = 5
+_SEES_SUMS = (
+    "the machines of the cluster, which read the private records and saw their sums before noise was added, keep both "
+    "to themselves"
+)
+
+
+class Engine(Protocol):
+    """What applies a function to items."""
+
+    @property
+    def assumption(self) -> str | None:
+        """What a guarantee rests on if private records were read there."""
+
+    def check(self) -> None:
+        """Raise what would stop all work, while nothing is charged or written."""
+
+    def each(self, function: Callable[[Item], Value], items: Sequence[Item]) -> Iterator[tuple[int, Value]]:
+        """Yield the place and the value of each item once, in any order.
+
+        Parameters
+        ----------
+        function : callable
+            Pure: a task may run again, and on another machine.
+        items : sequence
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class InProcess:
+    """In this process, one item after the other."""
+
+    @property
+    def assumption(self) -> None:
+        """Nothing: no other process reads a record."""
+
+    def check(self) -> None:
+        """Do nothing."""
+
+    def each(self, function: Callable[[Item], Value], items: Sequence[Item]) -> Iterator[tuple[int, Value]]:
+        """Yield the place and the value of each item once, in order.
+
+        Parameters
+        ----------
+        function : callable
+        items : sequence
+        """
+        yield from ((place, function(item)) for place, item in enumerate(items))
+
+
+@dataclass(frozen=True, slots=True)
+class RayEngine:
+    """Tasks of Ray (extra ``ray``), on this machine or on a cluster.
+
+    Every machine needs the same version of dppl, and the files under the same paths. If a process or machine dies, its
+    tasks run again elsewhere; they are pure, so no bit depends on it.
+
+    Parameters
+    ----------
+    address : str, default=None
+        Of the cluster: ``"auto"`` on one of its machines, or ``"ray://HOST:10001"``. None takes the Ray that this
+        process is connected to, or starts one on this machine alone.
+    cores : int, default=1
+        Processor cores that a task reserves. As many as a machine has let one process do all of a fit there, with as
+        many threads, and keep its rows from pass to pass.
+    gpus : float, default=0.0
+        GPUs that a task reserves, for encoders on one; half a GPU lets two tasks share it.
+
+    Raises
+    ------
+    MissingExtra
+        When it is first used, if Ray is not installed; nothing is charged then.
+    EngineError
+        When it is used, if there is no such cluster, its machines have another version of dppl, or tasks keep dying.
+
+    Notes
+    -----
+    **Privacy.** Unit: as in the fit. Nothing is released here. Ray's object store holds what functions and items hold
+    (paths, parameters, released weights) and what tasks return, and may write both to the disks of the cluster: for a
+    fit these are sums of private records without noise. The statement of the model says that the cluster is trusted
+    with them. Not covered: who else can read the memory, the disks or the network of the cluster.
+    """
+
+    address: str | None = None
+    cores: int = 1
+    gpus: float = 0.0
+
+    def __post_init__(self) -> None:
+        _validate.positive_integer(cores=self.cores)
+        _validate.not_negative(gpus=self.gpus)
+
+    @property
+    def assumption(self) -> str:
+        """That the cluster is trusted."""
+        return _SEES_SUMS
+
+    def check(self) -> None:
+        """Run a task that does nothing.
+
+        Raises
+        ------
+        MissingExtra, EngineError
+            As the class says.
+        """
+        for _ in self.each(bool, (0,)):
+            pass
+
+    def each(self, function: Callable[[Item], Value], items: Sequence[Item]) -> Iterator[tuple[int, Value]]:
+        """Yield the place and the value of each item once, in the order in which tasks end.
+
+        Parameters
+        ----------
+        function : callable
+        items : sequence
+        """
+        ray = self._connected()
+        with _in_our_words(ray):
+            near = _near(ray)
+            task = ray.remote(max_retries=_RETRIES, num_cpus=self.cores, num_gpus=self.gpus)(_outcome)
+            shared = ray.put(function)
+            at_once = _TASKS_PER_CORE * max(1, int(ray.cluster_resources().get("CPU", 1)) // self.cores)
+        waiting = iter(enumerate(items))
+        running: dict[Any, int] = {}
+        try:
+            while True:
+                with _in_our_words(ray):
+                    for place, item in islice(waiting, at_once - len(running)):
+                        running[task.options(**near(place)).remote(__version__, shared, item)] = place
+                    if not running:
+                        return
+                    (done, *_), _ = ray.wait(list(running), num_returns=1)
+                    outcome = ray.get(done)
+                if isinstance(outcome, _Failure):
+                    raise outcome.error()
+                yield running.pop(done), outcome
+                del done, outcome  # lets the store forget it
+        finally:
+            for reference in running:
+                ray.cancel(reference, force=True)
+
+    def _connected(self) -> Any:
+        """Return the module of Ray, connected."""
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        ray = optional("ray", "ray", "ray")
+        if not ray.is_initialized():
+            # No output of workers on this terminal, and no page that shows tasks.
+            own = {"include_dashboard": False} if self.address is None else {"address": self.address}
+            with _in_our_words(ray, ConnectionError, ValueError):
+                ray.init(log_to_driver=False, logging_level="ERROR", **own)
+        return ray
+
+
+def _near(ray: Any) -> Callable[[int], dict[str, Any]]:
+    """Return what sends the item of a place to the same machine in every pass, as long as that lives."""
+    machines = sorted(node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU"))
+    if len(machines) < 2:
+        return lambda place: {}
+    strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+    return lambda place: {"scheduling_strategy": strategy(machines[place % len(machines)], soft=True)}
+
+
+def engine_of(name: str, address: str | None = None) -> Engine:
+    """Return the engine of this name.
+
+    Parameters
+    ----------
+    name : {"local", "ray"}
+    address : str, default=None
+        Of a cluster, for "ray".
+
+    Raises
+    ------
+    ParameterError
+        If there is no such engine, or this one has no address.
+    """
+    _validate.one_of(ENGINES, engine=name)
+    if name == "ray":
+        return RayEngine(address)
+    if address is not None:
+        raise ParameterError("is that of a cluster; it goes with the engine ray.", parameter="address")
+    return InProcess()
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """An exception of dppl on its way to the driver: its own words, which quote no record, and nothing else."""
+
+    kind: type[DpplError]
+    text: str
+    parameter: str | None = None
+    suggestion: str | None = None
+
+    def error(self) -> DpplError:
+        return self.kind(self.text, parameter=self.parameter, suggestion=self.suggestion)
+
+
+def _outcome(version: str, function: Callable[[Any], Any], item: Any) -> Any:
+    """Run in a task: return the value, or the failure; whatever else is raised may quote a record, and stays here."""
+    if version != __version__:
+        return _Failure(EngineError, "the machines of a cluster must all have one version of dppl; they differ.")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return function(item)
+    except DpplError as error:
+        kind = next(kind for kind in type(error).__mro__ if kind.__module__ == DpplError.__module__)
+        return _Failure(kind, error.text, error.parameter, error.suggestion)
+    except OSError as error:
+        why = type(error).__name__
+        return _Failure(InputError, f"a task cannot read its files ({why}); all machines need them at the same paths.")
+    except Exception as error:
+        return _Failure(EngineError, f"a task stopped with {type(error).__name__}.")
+
+
+@contextmanager
+def _in_our_words(ray: Any, *others: type[Exception]) -> Iterator[None]:
+    """Turn what Ray raises into one line: its own text may hold the traceback of a task."""
+    try:
+        yield
+    except (ray.exceptions.RayError, *others) as error:
+        raise EngineError(
+            f"Ray gave up ({type(error).__name__}); see that the cluster runs, that its machines have memory for a "
+            "part and one version of dppl, and try again."
+        ) from None

@@ -1,0 +1,336 @@
+"""Private records as integers that add: the seam between what is released and where the records lie.
+
+Before its noise, most of what dppl releases is a sum over records of integers that each record decides by itself: class
+sizes, class sums, Gram matrices, gradients at given weights, hits. So it is one pure function, `f(records)`, with
+
+    f(all records) = f(first part) + f(second part) + ...
+
+exactly and in any order, because integers add so. The functions are below. Each takes `HeldRecords`, which are rows and
+codes in this process, then public parameters or released values, and returns an array of int64. An estimator whose
+`_release_sums` reads its records through ``records.total(f, ...)`` alone, and draws noise on what that returns, need
+not know where they lie:
+
+* `HeldRecords.total` calls f on the records at hand.
+* `SpreadRecords.total` lets an engine call f on each part, which is read there, and adds what comes back by the place
+  of the part. A part that was computed twice, because a worker died, is added once.
+
+The noise is drawn where `total` was called, once, and the bits are those of one process for any parts and workers. The
+codes of a part's records are made where it is read, from its own labels and the public list of classes: each record's
+code depends on that record alone.
+
+What needs rows one after another does not fit: means by CoinPress, Poisson samples (their coins are noise, and would be
+tossed elsewhere), persons whose records lie in several parts, and selections among public rows, whose scores are as
+many numbers as there are public rows. These fits refuse tables in parts before anything is charged. Scores add too:
+that of a public row is a sum over private records, so a two-level selection can put its totals, a block of public rows
+at a time, through `total`.
+
+A fit that stops after its charge leaves the charge, as any other does: sums without noise are kept nowhere, so there is
+nothing to go on from, and a second fit is a second release.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl.engines import Engine
+from dppl.errors import InputError
+from dppl.estimators import reading
+from dppl.estimators.reading import Codes
+from dppl.estimators.whole_persons import WholePersons
+from dppl.lattice import (
+    Lattice,
+    RowSource,
+    SoftmaxGradient,
+    class_sums,
+    gradient_blocks,
+    sum_blocks,
+    sums_and_grams,
+    weighted_sum,
+)
+
+__all__ = [
+    "HeldRecords",
+    "Part",
+    "Parted",
+    "Records",
+    "SpreadRecords",
+    "class_sizes",
+    "class_totals",
+    "first_ranks",
+    "gradients",
+    "totals_and_grams",
+    "weighted_total",
+]
+
+Float = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+P = ParamSpec("P")
+Sums: TypeAlias = tuple[Int64, ...]
+
+
+@runtime_checkable
+class Part(Protocol):
+    """A part of a table, described by paths and positions: it travels, and its records do not."""
+
+    def read(self) -> tuple[Any, Any]:
+        """Return its rows, as an array or table, and their labels."""
+
+
+@runtime_checkable
+class Parted(Protocol):
+    """A labelled table in parts (`dppl.data.PartedTable` is one)."""
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """What the table says of itself."""
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """The parts, at least one; each record is in one of them."""
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the parts hold labels."""
+
+    @property
+    def n_features(self) -> int:
+        """Width of the rows."""
+
+
+class Records(Protocol):
+    """Private records, seen through sums over them."""
+
+    def total(
+        self, function: Callable[Concatenate[HeldRecords, P], Sums], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Sums:
+        """Return what `function` returns of all records."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldRecords:
+    """Records in this process.
+
+    Parameters
+    ----------
+    rows : array, memory map, tensor or table of shape (n, d)
+    codes : ndarray of shape (n,), intp
+        Class of each record; -1 leaves it out.
+    persons : WholePersons, default=None
+        Whose they are, where persons enter with all of their records.
+    """
+
+    rows: RowSource
+    codes: Codes
+    persons: WholePersons | None = None
+    _blocks: list[tuple[Lattice, Iterable[Any]]] = field(default_factory=list, init=False, repr=False)
+    _weights: list[Int64 | None] = field(default_factory=list, init=False, repr=False)
+
+    def total(
+        self, function: Callable[Concatenate[HeldRecords, P], Sums], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Sums:
+        """Return what `function` returns of these records."""
+        return function(self, *args, **kwargs)
+
+    @property
+    def size(self) -> int:
+        """Bytes of their lattice rows."""
+        return len(self.codes) * int(self.rows.shape[1])
+
+    def again(self, lattice: Lattice) -> Iterable[Any]:
+        """Return lattice rows in blocks that can be gone through again and again; those of one lattice are kept."""
+        if not self._blocks or not _same_map(self._blocks[0][0], lattice):
+            self._blocks[:] = [(lattice, gradient_blocks(lattice, self.rows))]
+            self._weights.clear()
+        return self._blocks[0][1]
+
+    def weights(self, lattice: Lattice) -> Int64 | None:
+        """Return what each record weighs in gradients, None for all alike; kept as the rows of `again` are."""
+        blocks = self.again(lattice)
+        if not self._weights:
+            self._weights.append(None if self.persons is None else self.persons.gradient_weights(blocks, lattice))
+        return self._weights[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpreadRecords:
+    """Records in parts that an engine reads.
+
+    Parameters
+    ----------
+    parts : sequence of Part
+    engine : Engine
+    classes : ndarray of shape (n_classes,)
+        The sorted public list of classes.
+    unknown_labels, adjacency : str
+        As in the estimator.
+
+    Notes
+    -----
+    A process that reads parts keeps the lattice rows of the first, up to a gibibyte, for the passes of one fit.
+    """
+
+    parts: Sequence[Part]
+    engine: Engine
+    classes: NDArray[Any]
+    unknown_labels: str
+    adjacency: str
+    _begun: int = field(default_factory=time.time_ns, init=False, repr=False)
+
+    def close(self) -> None:
+        """Forget what this process kept of the parts."""
+        _KEPT.clear()
+
+    def total(
+        self, function: Callable[Concatenate[HeldRecords, P], Sums], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Sums:
+        """Return the sum of what `function` returns of each part."""
+        read = partial(_read, classes=self.classes, unknown_labels=self.unknown_labels, adjacency=self.adjacency)
+        of_one = partial(_of_part, self._begun, read, partial(_called, function, args, kwargs))
+        total: Sums | None = None
+        for _, of_part in self.engine.each(of_one, self.parts):
+            total = of_part if total is None else tuple(a + b for a, b in zip(total, of_part, strict=True))
+        assert total is not None  # there is at least one part
+        return total
+
+
+def _called(function: Callable[..., Sums], args: Sequence[Any], kwargs: Mapping[str, Any], held: HeldRecords) -> Sums:
+    return function(held, *args, **kwargs)
+
+
+def _of_part(
+    fit: int, read: Callable[[Part], HeldRecords], function: Callable[[HeldRecords], Sums], part: Part
+) -> Sums:
+    with np.errstate(all="ignore"):  # numbers that leave the range of floats belong to single rows
+        return function(_kept(fit, part, read))
+
+
+# What this process keeps of the parts of one fit, by the time at which that began: files may change before the next.
+_KEPT: dict[tuple[int, Part], HeldRecords] = {}
+_KEPT_BYTES = 1 << 30
+
+
+def _kept(fit: int, part: Part, read: Callable[[Part], HeldRecords]) -> HeldRecords:
+    """Read a part, or return it if it is kept; the first parts are, as all come again in the same order."""
+    if any(other != fit for other, _ in _KEPT):
+        _KEPT.clear()
+    held = _KEPT.get((fit, part))
+    if held is None:
+        held = read(part)
+        if sum(one.size for one in _KEPT.values()) + held.size <= _KEPT_BYTES:
+            _KEPT[fit, part] = held
+    return held
+
+
+def _same_map(one: Lattice, other: Lattice) -> bool:
+    mine, theirs = (np.zeros(0) if each.center is None else each.center for each in (one, other))
+    return one is other or (one.to_dict() == other.to_dict() and np.array_equal(mine, theirs))
+
+
+def _read(part: Part, *, classes: NDArray[Any], unknown_labels: str, adjacency: str) -> HeldRecords:
+    """Read a part and code its labels, as a fit does with all records."""
+    rows, labels = reading.checked_inputs(*part.read())
+    return HeldRecords(rows, reading.codes_of_records(rows, labels, classes, unknown_labels, adjacency))
+
+
+def class_sizes(records: HeldRecords, n_classes: int) -> tuple[Int64]:
+    """Return the number of records, or persons, of each class, shape (n_classes,).
+
+    Parameters
+    ----------
+    records : HeldRecords
+    n_classes : int
+    """
+    codes = records.codes if records.persons is None else records.persons.classes()
+    return (np.bincount(codes[codes >= 0], minlength=n_classes).astype(np.int64),)
+
+
+def class_totals(records: HeldRecords, lattice: Lattice, n_classes: int) -> tuple[Int64]:
+    """Return the sum of lattice rows of each class, shape (n_classes, dim).
+
+    Parameters
+    ----------
+    records : HeldRecords
+    lattice : Lattice
+    n_classes : int
+    """
+    return (class_sums(sum_blocks(lattice, records.rows), records.codes, n_classes, lattice.dim),)
+
+
+def weighted_total(records: HeldRecords, lattice: Lattice, weights: Int64) -> tuple[Int64]:
+    """Return the sum of lattice rows times the weight of their class, shape (dim,); a person weighs what one row does.
+
+    Parameters
+    ----------
+    records : HeldRecords
+    lattice : Lattice
+    weights : ndarray of shape (n_classes,), int64
+        From 0 to 2³³.
+    """
+    if records.persons is None:
+        return (weights @ class_totals(records, lattice, len(weights))[0],)
+    return (weighted_sum(sum_blocks(lattice, records.rows), records.persons.shares(weights), lattice.dim),)
+
+
+def totals_and_grams(
+    records: HeldRecords, lattice: Lattice, n_classes: int, per_class: bool = False
+) -> tuple[Int64, Int64]:
+    """Return the sums of lattice rows of each class, and Gram matrices, as `sums_and_grams` does.
+
+    Parameters
+    ----------
+    records : HeldRecords
+    lattice : Lattice
+    n_classes : int
+    per_class : bool, default=False
+    """
+    blocks = sum_blocks(lattice, records.rows)
+    return sums_and_grams(blocks, records.codes, n_classes, lattice.dim, per_class=per_class)
+
+
+def gradients(
+    records: HeldRecords, gradient: SoftmaxGradient, weights: Float, offsets: Float | None = None, clip: float = 1.0
+) -> tuple[Int64]:
+    """Return the sum of clipped gradients at released weights, as `SoftmaxGradient.sum` does.
+
+    Parameters
+    ----------
+    records : HeldRecords
+    gradient : SoftmaxGradient
+    weights : ndarray of shape (n_classes, dim)
+    offsets : ndarray of shape (n_classes,), default=None
+    clip : float, default=1.0
+    """
+    blocks, of_records = records.again(gradient.lattice), records.weights(gradient.lattice)
+    return (gradient.sum(blocks, records.codes, weights, offsets, clip=clip, of_records=of_records),)
+
+
+def first_ranks(records: HeldRecords, gradient: SoftmaxGradient, weights: Float, offsets: Float) -> tuple[Int64]:
+    """Return the number of records, or persons, whose own class has the largest logit, shape (1,).
+
+    Parameters
+    ----------
+    records : HeldRecords
+    gradient : SoftmaxGradient
+    weights : ndarray of shape (n_classes, dim)
+    offsets : ndarray of shape (n_classes,)
+    """
+    right = gradient.hits(records.again(gradient.lattice), records.codes, weights, offsets)
+    return (np.array([right.sum() if records.persons is None else records.persons.right(right)], np.int64),)
+
+
+def refuse_labels(y: Any) -> None:
+    """Refuse labels beside a table that has its own.
+
+    Raises
+    ------
+    InputError
+    """
+    if y is not None:
+        raise InputError("y must be left out: the parts of X hold their own labels.")

@@ -1,0 +1,144 @@
+"""Work on blocks of rows, a block a core. How many cores never shows in a result.
+
+There are as many workers as BLAS may have threads: `threadpoolctl.threadpool_limits` and the environment (such as
+`OMP_NUM_THREADS`) set both, as they do for scikit-learn.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
+from functools import cache
+from threading import Lock
+from typing import Any, TypeVar
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """Find the BLAS libraries of this process, once: the search takes longer than a small fit."""
+    return ThreadpoolController().select(user_api="blas")
+
+
+class _OneThreadEach:
+    """Keeps BLAS to one thread while anybody works on blocks: overlapping fits must not undo each other's limit."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside = Lock(), 0
+
+    def n_threads(self) -> int:
+        """Return how many threads BLAS may have outside."""
+        with self._lock:
+            return self._outside if self._inside else _threads_of_blas()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._outside = _threads_of_blas()
+                self._limit = _blas().limit(limits=1)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._limit.restore_original_limits()
+
+
+one_thread_each = _OneThreadEach()
+
+
+def _threads_of_blas() -> int:
+    found = [int(library.num_threads) for library in _blas().lib_controllers if library.num_threads]
+    if found:
+        return max(found)
+    # A BLAS that threadpoolctl does not know, such as Apple's.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def workers(n_threads: int) -> Iterator[Executor]:
+    """Run what is submitted on `n_threads` threads, on each of which BLAS and torch have one.
+
+    Parameters
+    ----------
+    n_threads : int
+
+    Yields
+    ------
+    concurrent.futures.Executor
+    """
+    torch = sys.modules.get("torch")
+    # What a new thread sets holds for later ones, so what this thread sees is put back.
+    threads = {} if torch is None else {"initializer": torch.set_num_threads, "initargs": (1,)}
+    before = None if torch is None else torch.get_num_threads()
+    try:
+        with one_thread_each, ThreadPoolExecutor(n_threads, **threads) as pool:
+            yield pool
+    finally:
+        if torch is not None:
+            torch.set_num_threads(before)
+
+
+def in_order(compute: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """Yield what `compute` makes of each item, in their order, with a few computed ahead on other cores.
+
+    Parameters
+    ----------
+    compute : callable
+    items : iterable
+
+    Yields
+    ------
+    object
+    """
+    n_threads = one_thread_each.n_threads()
+    if n_threads == 1:
+        yield from map(compute, items)
+        return
+    with workers(n_threads) as pool:
+        running: deque[Future[Result]] = deque()
+        for item in items:
+            if len(running) > n_threads:
+                yield running.popleft().result()
+            # In a context like that of this thread, in which NumPy keeps what it may warn of.
+            running.append(pool.submit(copy_context().run, compute, item))
+        while running:
+            yield running.popleft().result()
+
+
+def for_each_block(fill: Callable[[int, Any], None], blocks: Iterable[Any]) -> None:
+    """Call ``fill(start, block)`` for each block, a block a core, with few blocks in memory at a time.
+
+    Tensors come one by one: their device is busy with one.
+
+    Parameters
+    ----------
+    fill : callable
+        Told where a block starts, and the block.
+    blocks : iterable of ndarray or torch.Tensor
+    """
+    n_threads = one_thread_each.n_threads()
+    with workers(n_threads) as pool:
+        running: deque[Future[None]] = deque()
+        start = 0
+        for block in blocks:
+            if isinstance(block, np.ndarray):
+                if len(running) > n_threads:
+                    running.popleft().result()
+                running.append(pool.submit(fill, start, block))
+            else:
+                fill(start, block)
+            start += len(block)
+        while running:
+            running.popleft().result()

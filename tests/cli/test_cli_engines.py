@@ -1,0 +1,104 @@
+"""`--engine ray`: the same bytes as without it, but for the sentence that says who is trusted."""
+
+import os
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import dppl
+from dppl.data import write_table
+
+
+@pytest.fixture(scope="module")
+def two_cores():
+    """Start Ray on this machine with two cores; commands in this process use it."""
+    ray = pytest.importorskip("ray", reason="needs Ray: pip install -e '.[ray]'")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture
+def shards(task):
+    """Write the records of the task as two shards in a folder."""
+    folder = task.folder / "shards"
+    folder.mkdir()
+    for name, part in (("a", slice(0, 15)), ("b", slice(15, None))):
+        write_table(folder / f"{name}.parquet", task.X[part], task.y[part])
+    return folder
+
+
+def fit(task, table, *options):
+    return ["fit", table, "--classes", task.classes, "--mu", "1", "--seed", "3", "--force", "--out", task.out, *options]
+
+
+@pytest.mark.parametrize("method", ["mean", "softmax"])
+def test_a_fit_on_ray_releases_what_a_fit_here_does(method, task, shards, cli, two_cores):
+    alone = cli(*fit(task, task.table, "--method", method))
+    assert alone.exit_code == 0
+    first = dppl.load(task.out)
+    spread = cli(*fit(task, shards, "--method", method, "--engine", "ray"))
+    assert (spread.exit_code, spread.stderr) == (0, alone.stderr)
+    second = dppl.load(task.out)
+    assert all((second._tensors()[name] == array).all() for name, array in first._tensors().items())
+    assert "machines of the cluster" in cli("show", task.out).stdout
+    assert "machines of the cluster" not in str(first.guarantee_)
+
+
+def test_predictions_on_ray_are_those_of_one_process(task, shards, cli, two_cores):
+    assert cli(*fit(task, task.table, "--method", "mean")).exit_code == 0
+    for options in ([], ["--proba"], ["--top", "2"]):
+        outs = [task.folder / f"{name}.csv" for name in ("here", "there")]
+        assert cli("predict", task.out, shards, "--out", outs[0], "--force", *options).exit_code == 0
+        spread = cli("predict", task.out, shards, "--out", outs[1], "--force", "--engine", "ray", *options)
+        assert spread.exit_code == 0
+        assert outs[0].read_bytes() == outs[1].read_bytes()
+        assert len(outs[0].read_text().splitlines()) == len(task.y) + 1
+
+
+def test_predictions_on_ray_go_to_a_file_and_are_of_embeddings(task, shards, cli):
+    assert cli(*fit(task, task.table, "--method", "mean")).exit_code == 0
+    (task.folder / "new.csv").write_text("text\nhello\n")
+    for data, out in ((shards, "-"), ("-", "a.csv"), (task.folder / "new.csv", "a.csv")):
+        where = out if out == "-" else task.folder / out
+        result = cli("predict", task.out, data, "--out", where, "--engine", "ray")
+        assert result.exit_code == 2
+        assert "--engine reads" in result.stderr
+
+
+def test_images_are_embedded_on_ray(tmp_path, cli, two_cores):
+    for number in range(9):
+        (tmp_path / "images").mkdir(exist_ok=True)
+        pixels = np.random.default_rng(number).integers(0, 256, (20, 30, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "images" / f"{number}.png")
+    command = ["embed", tmp_path / "images", "--encoder", "pixels", "--shard-rows", 2, "--out"]
+    here, there = cli(*command, tmp_path / "here"), cli(*command, tmp_path / "there", "--engine", "ray")
+    assert (here.exit_code, there.exit_code) == (0, 0)
+    names = sorted(path.name for path in (tmp_path / "here").glob("*.parquet"))
+    assert len(names) == 5
+    assert all((tmp_path / "here" / name).read_bytes() == (tmp_path / "there" / name).read_bytes() for name in names)
+
+
+def test_an_address_is_for_ray(task, cli):
+    result = cli(*fit(task, task.table, "--address", "auto"))
+    assert result.exit_code == 2
+    assert "--address is that of a cluster" in result.stderr
+    assert not task.out.exists()
+
+
+def test_persons_and_selections_are_refused(task, shards, cli):
+    for options in (["--method", "public", "--public", task.public], ["--person", "y"]):
+        result = cli(*fit(task, shards, "--engine", "ray", *options))
+        assert result.exit_code == 2
+        assert not task.out.exists()
+
+
+def test_ray_is_named_where_it_is_missing(task, shards, cli, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    result = cli(*fit(task, shards, "--engine", "ray"))
+    assert result.exit_code == 4
+    assert "pip install -e '.[ray]'" in result.stderr
+    assert not task.out.exists()

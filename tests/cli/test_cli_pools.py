@@ -1,0 +1,157 @@
+"""Public pools as people keep them, on the command line: what is fitted, what is shown, what is refused unpaid."""
+
+import json
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dppl
+from dppl.data import read_table, write_table
+from dppl.lattice import Lattice
+
+PUBLIC = ["--method", "public", "--epsilon", "2", "--seed", "1"]
+
+
+@pytest.fixture
+def pool(task):
+    """The public rows of the task, as clip-retrieval lays them out: ten shards and more."""
+    folder = task.folder / "pool"
+    (folder / "img_emb").mkdir(parents=True)
+    (folder / "metadata").mkdir()
+    for number, rows in enumerate(np.split(np.arange(50), range(4, 50, 4))):
+        np.save(folder / "img_emb" / f"img_emb_{number}.npy", task.X_public[rows])
+        urls = pa.table({"url": [f"https://example.org/{row}" for row in rows]})
+        pq.write_table(urls, folder / "metadata" / f"metadata_{number}.parquet")
+    return folder
+
+
+@pytest.fixture
+def memory(pool):
+    fsspec = pytest.importorskip("fsspec")
+    system = fsspec.filesystem("memory")
+    system.put(str(pool), "/pool", recursive=True)
+    yield "memory://pool"
+    system.rm("/pool", recursive=True)
+
+
+def fit(cli, task, public, *options):
+    return cli("fit", task.table, "--classes", task.classes, "--out", task.out, "--public", public, *PUBLIC, *options)
+
+
+def check_model(task):
+    """Hold the model to that of the same rows in memory; rows are named by the pool's column."""
+    model = dppl.PublicPrototypes(dppl.PureDP(2.0), classes=sorted(set(task.y)), random_state=1)
+    model.fit(task.X, task.y, X_public=task.X_public)
+    found = dppl.load(task.out)
+    assert found.prototypes_.tobytes() == model.prototypes_.tobytes()
+    assert found.clip_ == model.clip_
+    assert found.public_indices_.tolist() == model.public_indices_.tolist()
+    wanted = [f"https://example.org/{row}" for row in model.public_indices_.ravel()]
+    assert found.public_ids_.ravel().tolist() == wanted
+
+
+def test_a_folder_of_shards_is_a_pool(cli, task, pool):
+    assert fit(cli, task, pool, "--public-id", "url").exit_code == 0
+    check_model(task)
+
+
+def test_a_pool_behind_a_url(cli, task, memory):
+    assert fit(cli, task, memory, "--public-id", "url").exit_code == 0
+    check_model(task)
+
+
+def test_lattice_rows_of_pool_and_records_give_the_same_model(cli, task, pool):
+    rows, private = task.folder / "rows.parquet", task.folder / "private.parquet"
+    assert cli("table", "convert", pool, rows, "--lattice", "--id", "url").exit_code == 0
+    assert cli("table", "convert", task.table, private, "--lattice").exit_code == 0
+    assert np.array_equal(read_table(rows).to_array(), Lattice(8).transform(task.X_public))
+    assert fit(cli, task, rows).exit_code == 0
+    check_model(task)
+    task.table = private
+    assert fit(cli, task, rows, "--force").exit_code == 0
+    check_model(task)
+
+
+def test_info_of_a_pool_and_of_lattice_rows(cli, task, pool, memory):
+    rows = task.folder / "rows.parquet"
+    cli("table", "convert", memory, rows, "--lattice")
+    for path, files, dtype in ((pool, 13, "float32"), (memory, 13, "float32"), (rows, 1, "int8")):
+        facts = json.loads(cli("table", "info", path, "--json").stdout)
+        assert (facts["rows"], facts["dimension"], facts["files"], facts["dtype"]) == (50, 8, files, dtype)
+    assert '"squared_norm": "16129/2"' in cli("table", "info", rows).stdout
+    shown = cli("table", "head", pool, "-n", "2").stdout
+    assert f"{task.X_public[1, 0]:.4g} {task.X_public[1, 1]:.4g}" in shown
+
+
+def spoil_numbers(pool):
+    (pool / "img_emb" / "img_emb_5.npy").unlink()
+
+
+def spoil_rows(pool):
+    shutil.copy(pool / "metadata" / "metadata_12.parquet", pool / "metadata" / "metadata_3.parquet")
+
+
+def spoil_width(pool):
+    np.save(pool / "img_emb" / "img_emb_7.npy", np.zeros((4, 9), np.float32))
+
+
+def cut_short(pool):
+    path = pool / "img_emb" / "img_emb_7.npy"
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize("spoil", [spoil_numbers, spoil_rows, spoil_width, cut_short])
+def test_a_damaged_pool_is_refused_before_anything_is_charged(spoil, cli, task, pool):
+    ledger = task.folder / "ledger.db"
+    account = dppl.Ledger(ledger, "cats", dppl.PureDP(4.0))
+    options = ("--ledger", ledger, "--dataset", "cats", "--public-id", "url")
+    spoil(pool)
+    result = fit(cli, task, pool, *options)
+    assert (result.exit_code, result.stdout, len(account.releases())) == (4, "", 0)
+    assert str(pool) in " ".join(result.stderr.split())
+    assert not task.out.exists()
+
+
+def test_a_fit_of_another_map_is_refused_before_anything_is_charged(cli, task, pool):
+    ledger, rows = task.folder / "ledger.db", task.folder / "rows.parquet"
+    account = dppl.Ledger(ledger, "cats", dppl.PureDP(4.0))
+    cli("table", "convert", pool, rows, "--lattice")
+    options = ("--ledger", ledger, "--dataset", "cats")
+    for other in (["--center-public"], ["--rotation", "3"], ["--rotation", "auto"], ["--pool", "2"]):
+        result = fit(cli, task, rows, *options, *other)
+        assert (result.exit_code, len(account.releases())) == (4, 0)
+        assert "lattice rows" in result.stderr
+    assert fit(cli, task, rows, *options).exit_code == 0
+    assert len(account.releases()) == 1
+
+
+def test_private_records_are_not_public_by_a_url(cli, task):
+    result = fit(cli, task, f"file://{task.table}")
+    assert result.exit_code == 2
+    assert "--public must be public data" in result.stderr
+    task.table, public = "memory://records", "memory://user@records?x=1"
+    result = fit(cli, task, public)
+    assert result.exit_code == 2
+    assert "--public must be public data" in result.stderr
+
+
+def test_a_url_that_leads_nowhere_is_an_input_error(cli, task, memory):
+    result = fit(cli, task, "memory://nothing")
+    assert result.exit_code == 4
+    assert "memory://nothing must be an existing file or folder" in result.stderr
+
+
+def test_lattice_rows_go_into_parquet_alone(cli, task):
+    result = cli("table", "convert", task.table, task.folder / "rows.npy", "--lattice")
+    assert result.exit_code == 2
+    assert "--lattice must be without rows, and OUT a .parquet file" in result.stderr
+
+
+def test_a_column_of_ids_that_is_not_there_is_named(cli, task, pool):
+    write_table(task.folder / "p.parquet", task.X_public)
+    result = fit(cli, task, task.folder / "p.parquet", "--public-id", "url")
+    assert result.exit_code == 4
+    assert "must have one column 'url' of texts or integers" in result.stderr

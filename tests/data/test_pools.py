@@ -1,0 +1,498 @@
+"""Folders of shards, on this machine and behind URLs: one order, one table, and what does not fit together refused."""
+
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dppl
+from data.stores import running_store
+from dppl import Ledger
+from dppl.data import _places, read_ids, read_table, write_table
+from dppl.data._places import natural
+from dppl.embedding import convert_table
+from dppl.errors import InputError, MissingExtra, ParameterError
+from dppl.estimators.reading import LATTICE
+from dppl.lattice import Lattice
+
+SECRET = "topsecret"
+COUNTS = [4, 3, 5, 1, 2, 4, 4, 4, 4, 4, 6, 2]  # twelve shards: names as texts would put 10 and 11 before 2
+N = sum(COUNTS)
+FIRSTS = np.cumsum([0, *COUNTS[:-1]])
+ROWS = np.random.default_rng(0).normal(size=(N, 6)).astype(np.float16)
+URLS = [f"https://example.org/{number}" for number in range(N)]
+LABELS = np.arange(N) % 3
+PARTS = [slice(first, first + count) for first, count in zip(FIRSTS, COUNTS, strict=True)]
+
+
+def beside(part):
+    return pa.table({"url": URLS[part], "key": pa.array(range(N))[part], "label": LABELS[part]})
+
+
+def flat(folder, name="metadata_{}.parquet"):
+    """Npy shards beside their metadata."""
+    for number, part in enumerate(PARTS):
+        np.save(folder / f"emb_{number}.npy", ROWS[part])
+        pq.write_table(beside(part), folder / name.format(number))
+    return folder
+
+
+def retrieval(folder):
+    """As clip-retrieval writes them, with numbers of one width in one folder only."""
+    (folder / "img_emb").mkdir()
+    (folder / "metadata").mkdir()
+    for number, part in enumerate(PARTS):
+        np.save(folder / "img_emb" / f"img_emb_{number}.npy", ROWS[part])
+        pq.write_table(beside(part), folder / "metadata" / f"metadata_{number:04}.parquet")
+    return folder
+
+
+def inner(folder):
+    return retrieval(folder) / "img_emb"
+
+
+def lists(folder, kind=None):
+    """Parquet shards with lists, of fixed size or not."""
+    kind = kind or pa.list_(pa.float16())
+    for number, part in enumerate(PARTS):
+        rows = pa.array(list(ROWS[part]), kind)
+        pq.write_table(beside(part).append_column("x", rows), folder / f"shard_{number}.parquet", row_group_size=2)
+    return folder
+
+
+def fixed(folder):
+    return lists(folder, pa.list_(pa.float16(), 6))
+
+
+LAYOUTS = [flat, retrieval, inner, lists, fixed]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "pool"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture(scope="module")
+def store():
+    with running_store() as found:
+        yield found
+
+
+@pytest.fixture
+def places(folder, store):
+    """Return what puts the folder where a test wants it: here, in fsspec's memory, or in a store that speaks S3."""
+    systems = []
+
+    def put(path, where):
+        rest = path.relative_to(folder).as_posix().strip(".")
+        if where == "s3":
+            store.objects.clear()
+            store.put(folder, "pool")
+            return store.url(f"pool/{rest}")
+        if where == "memory":
+            systems.append(pytest.importorskip("fsspec").filesystem("memory"))
+            systems[-1].put(str(folder), "/pool", recursive=True)
+            return f"memory://pool/{rest}"
+        return path
+
+    yield put
+    for system in systems:
+        system.rm("/pool", recursive=True)
+
+
+WHERE = ["here", "memory", "s3"]
+
+
+# --- order and layouts ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_is_one_table_wherever_it_lies(layout, where, folder, places):
+    table = read_table(places(layout(folder), where), ids="url")
+    assert (table.shape, table.dtype) == ((N, 6), np.float16)
+    np.testing.assert_array_equal(table.to_array(), ROWS)
+    np.testing.assert_array_equal(np.concatenate(list(table.blocks(5))), ROWS)
+    assert {len(block) for block in table.blocks(5)} == {5, N % 5}
+    assert table.ids == URLS
+    assert table.y.tolist() == LABELS.tolist()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_order_does_not_depend_on_that_of_the_folder(layout, folder, monkeypatch):
+    path = layout(folder)
+    names = os.listdir
+    for order in (sorted, lambda found: sorted(found)[::-1], lambda found: sorted(found, key=lambda name: name[::-1])):
+        monkeypatch.setattr(_places.os, "listdir", lambda path, order=order: order(names(path)))
+        table = read_table(path, ids="url")
+        np.testing.assert_array_equal(table.to_array(), ROWS)
+        assert table.ids == URLS
+
+
+def test_numbers_in_names_count_as_numbers():
+    names = ["b_1", "a_10", "a_2", "a_02", "a", "a_2_1", "a_1b", "a_1"]
+    assert sorted(names, key=natural) == ["a", "a_1", "a_1b", "a_02", "a_2", "a_2_1", "a_10", "b_1"]
+    assert sorted(reversed(names), key=natural) == sorted(names, key=natural)
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.parquet", "l.parquet"])
+def test_single_files_of_every_form(name, where, folder, places):
+    np.save(folder / "a.npy", ROWS)
+    write_table(folder / "a.npz", ROWS)
+    write_table(folder / "a.parquet", ROWS)
+    convert_table(folder / "a.parquet", folder / "l.parquet", lattice=True)
+    table = read_table(places(folder / name, where))
+    np.testing.assert_array_equal(table.to_array(), Lattice(6).transform(ROWS) if name == "l.parquet" else ROWS)
+
+
+def test_ids_may_be_whole_numbers_of_a_named_column(folder):
+    table = read_table(retrieval(folder), ids="key")
+    assert table.ids == [str(number) for number in range(N)]
+    assert read_table(folder).ids is None  # no column id
+
+
+def test_persons_of_npy_shards_are_read_from_their_metadata(folder):
+    assert read_ids(retrieval(folder), "url").tolist() == URLS
+    assert read_ids(folder / "img_emb", "key").tolist() == list(range(N))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_fragments_are_the_files_in_order_and_are_read_elsewhere(layout, folder):
+    table = read_table(layout(folder), ids="url")
+    fragments = pickle.loads(pickle.dumps(table.fragments()))
+    assert [(fragment.first, fragment.rows) for fragment in fragments] == list(zip(FIRSTS, COUNTS, strict=True))
+    assert [Path(fragment.path).stem.rpartition("_")[2] for fragment in fragments] == [str(n) for n in range(12)]
+    for fragment, part in zip(fragments, PARTS, strict=True):
+        assert (fragment.shape, fragment.dtype) == (ROWS[part].shape, np.float16)
+        np.testing.assert_array_equal(np.concatenate(list(fragment.blocks(2))), ROWS[part])
+        assert fragment.ids == URLS[part]
+        assert len(pickle.dumps(fragment)) < 1000  # paths and no rows
+    with pytest.raises(ParameterError):
+        fragments[0].blocks(0)
+
+
+def test_rows_in_memory_are_one_fragment(folder):
+    np.savez(folder / "a.npz", x=ROWS)
+    (fragment,) = read_table(folder / "a.npz").fragments()
+    assert (fragment.path, fragment.first, fragment.rows, fragment.ids) == (None, 0, N, None)
+    np.testing.assert_array_equal(next(fragment.blocks(N)), ROWS)
+
+
+@pytest.mark.parametrize("turned", [np.asfortranarray, lambda rows: rows.astype(">f2")])
+def test_npy_shards_of_another_order_in_memory_read_the_same(turned, folder):
+    for number, part in enumerate(PARTS):
+        np.save(folder / f"emb_{number}.npy", turned(ROWS[part]))
+    blocks = list(read_table(folder).blocks(7))
+    np.testing.assert_array_equal(np.concatenate(blocks), ROWS)
+    assert all(block.flags.c_contiguous and block.dtype == np.dtype("f2") for block in blocks)
+
+
+def test_of_a_url_only_the_bytes_that_are_needed_are_fetched(store, folder, monkeypatch):
+    monkeypatch.setattr("dppl.data._npy._FETCHED", 100_000)
+    np.save(folder / "emb_0.npy", np.zeros((100_000, 16), np.float32))
+    store.objects.clear()
+    store.put(folder, "pool")
+    before = store.sent
+    table = read_table(store.url("pool"))
+    assert store.sent - before < 10_000  # the header
+    next(table.blocks(10))
+    assert 100_000 <= store.sent - before < 200_000  # of 6.4 million
+    for _ in table.blocks(1000):
+        pass
+    assert store.sent - before > 6_400_000
+
+
+# --- what is refused, before anything is charged -------------------------------------------------------------------
+
+
+def cut(path, keep):
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * keep)])
+
+
+def fewer(folder):
+    pq.write_table(beside(slice(0, 2)), folder / "metadata_3.parquet")
+
+
+def wide(folder):
+    np.save(folder / "emb_7.npy", np.zeros((4, 7), np.float16))
+
+
+def other_type(folder):
+    np.save(folder / "emb_7.npy", np.zeros((4, 6), np.float32))
+
+
+def other_labels(folder):
+    texts = pa.array([SECRET] * COUNTS[2])
+    pq.write_table(beside(PARTS[2]).set_column(2, "label", texts), folder / "metadata_2.parquet")
+
+
+def other_encoders(folder):
+    for number, name in ((1, "a"), (2, "b")):
+        table = beside(PARTS[number]).replace_schema_metadata({"encoder": name})
+        pq.write_table(table, folder / f"metadata_{number}.parquet")
+
+
+SPOILT = {
+    "a shard is missing": (lambda folder: (folder / "emb_5.npy").unlink(), "one is missing"),
+    "the first shard is missing": (lambda folder: (folder / "emb_0.npy").unlink(), "metadata_0.parquet is alone"),
+    "metadata are missing": (lambda folder: (folder / "metadata_5.parquet").unlink(), "emb_5.npy is alone"),
+    "a shard is cut": (lambda folder: cut(folder / "emb_4.npy", 0.95), "emb_4.npy must be a npy file"),
+    "a shard is empty": (lambda folder: cut(folder / "emb_4.npy", 0), "emb_4.npy must be a npy file"),
+    "metadata are cut": (lambda folder: cut(folder / "metadata_4.parquet", 0.9), "metadata_4.parquet must be a Parq"),
+    "numbers of rows differ": (fewer, "metadata_3.parquet must have one row a record"),
+    "widths differ": (wide, "all shards must have the same columns and types"),
+    "types differ": (other_type, "all shards must have the same columns and types"),
+    "labels differ in kind": (other_labels, "all shards must have the same columns and types"),
+    "encoders differ": (other_encoders, "must name the same encoder"),
+    "a number twice": (lambda folder: shutil.copy(folder / "emb_5.npy", folder / "emb_05.npy"), "each number once"),
+    "another name": (lambda folder: shutil.copy(folder / "emb_5.npy", folder / "txt_5.npy"), "each number once"),
+    "no number": (lambda folder: shutil.copy(folder / "emb_5.npy", folder / "all.npy"), "each number once"),
+}
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("spoilt", SPOILT)
+def test_shards_that_do_not_fit_together_are_refused_by_name(spoilt, where, folder, places):
+    spoil, message = SPOILT[spoilt]
+    spoil(flat(folder))
+    with pytest.raises(InputError) as caught:
+        read_table(places(folder, where))
+    line = str(caught.value)
+    assert message in line
+    assert SECRET not in line
+    assert not any(f" {count} " in line for count in (N, *COUNTS))  # the same reader serves private tables
+    assert caught.value.__cause__ is None
+
+
+def test_a_named_column_of_ids_must_be_in_every_file(folder):
+    flat(folder)
+    pq.write_table(beside(PARTS[3]).drop(["url"]), folder / "metadata_3.parquet")
+    with pytest.raises(InputError, match=r"metadata_3\.parquet must have one column 'url'"):
+        read_table(folder, ids="url")
+    np.save(folder.parent / "a.npy", ROWS)
+    with pytest.raises(InputError, match="must have a column 'url' of ids"):
+        read_table(folder.parent / "a.npy", ids="url")
+    pq.write_table(pa.table({"x": list(ROWS), "url": [1.5] * N}), folder.parent / "a.parquet")
+    with pytest.raises(InputError, match="of texts or integers"):
+        read_table(folder.parent / "a.parquet", ids="url")
+
+
+def test_two_folders_of_embeddings_are_not_chosen_between(folder):
+    retrieval(folder)
+    shutil.copytree(folder / "img_emb", folder / "text_emb")
+    with pytest.raises(InputError, match="there are img_emb, text_emb; name one of them"):
+        read_table(folder)
+    assert len(read_table(folder / "img_emb", ids="url").ids) == N
+
+
+def test_a_shard_that_the_manifest_lists_must_be_there(folder):
+    write_table(folder / "part-000000.parquet", ROWS)
+    manifest = folder / "_manifest.json"
+    manifest.write_text('{"finished": true, "shards": [{"file": "part-000000.parquet"}]}')
+    assert read_table(folder).shape == ROWS.shape
+    manifest.write_text('{"finished": true, "shards": [{"file": "part-000000.parquet"}, {"file": "part-1.parquet"}]}')
+    with pytest.raises(InputError, match="every shard of its manifest; one is missing"):
+        read_table(folder)
+
+
+@pytest.mark.parametrize("rows", [ROWS[:3], np.zeros((4, 7), np.float16), ROWS[:4].astype(np.float32)])
+def test_a_shard_that_changes_later_is_noticed(rows, folder):
+    table = read_table(flat(folder))
+    np.save(folder / "emb_0.npy", rows)
+    with pytest.raises(InputError, match=r"emb_0\.npy must not change while it is read"):
+        list(table.blocks(3))
+
+
+# --- URLs ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_url_may_have_gone_through_a_path(folder, places):
+    url = places(flat(folder), "memory")
+    assert "//" not in str(Path(url))
+    np.testing.assert_array_equal(read_table(Path(url)).to_array(), ROWS)
+
+
+def test_messages_show_neither_passwords_nor_queries(folder, places, store):
+    url = places(folder, "s3")
+    assert SECRET in url
+    with pytest.raises(InputError) as caught:
+        read_table(url)
+    assert str(caught.value).startswith("s3://bucket/pool must be an existing file or folder")
+    assert SECRET not in str(caught.value)
+    flat(folder)
+    (first, *_) = read_table(places(folder, "s3")).fragments()
+    assert first.path == "s3://bucket/pool/emb_0.npy"
+
+
+def test_a_fragment_of_a_url_is_read_elsewhere(folder, places):
+    url = places(flat(folder), "s3")
+    fragment = pickle.loads(pickle.dumps(read_table(url).fragments()[10]))
+    np.testing.assert_array_equal(next(fragment.blocks(100)), ROWS[PARTS[10]])
+
+
+def test_a_missing_package_is_named_with_the_command(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(MissingExtra, match=r"this needs fsspec; install it .*pip install -e '\.\[remote\]'"):
+        read_table("memory://pool")
+
+
+def test_a_package_that_fsspec_misses_is_named_with_the_command(monkeypatch):
+    pytest.importorskip("fsspec")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(MissingExtra, match=r"hf:// needs .*huggingface-hub .*pip install -e '\.\[remote\]'"):
+        read_table("hf://datasets/someone/pool")
+
+
+def test_an_unknown_scheme_is_refused():
+    pytest.importorskip("fsspec")
+    with pytest.raises(ParameterError, match="nope is not"):
+        read_table("nope://pool")
+
+
+def test_without_a_url_fsspec_is_not_imported(folder):
+    flat(folder)
+    program = (
+        f"import sys; from dppl.data import read_table; read_table({str(folder)!r}); assert 'fsspec' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+# --- lattice rows --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pair(folder):
+    """A table of embeddings, two of which have no direction, and its lattice rows."""
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(60, 6)).astype(np.float32)
+    rows[4], rows[5] = np.nan, 0
+    columns = {"id": [f"r{n}" for n in range(60)], "x": list(rows), "y": rng.integers(0, 3, 60)}
+    table = pa.table(
+        columns, schema=pa.schema([("id", pa.string()), ("x", pa.list_(pa.float32(), 6)), ("y", pa.int64())])
+    )
+    pq.write_table(table.replace_schema_metadata({"encoder": "e"}), folder / "x.parquet")
+    convert_table(folder / "x.parquet", folder / "l.parquet", lattice=True)
+    return folder / "x.parquet", folder / "l.parquet"
+
+
+def test_lattice_rows_are_those_of_a_fit_and_keep_what_is_beside_them(pair):
+    table, rows = map(read_table, pair)
+    np.testing.assert_array_equal(rows.to_array(), Lattice(6).transform(table.to_array()))
+    assert (rows.dtype, rows.ids, rows.y.tolist()) == (np.int8, table.ids, table.y.tolist())
+    assert rows.metadata == {"encoder": "e", LATTICE: Lattice(6).name()}
+    assert pq.read_schema(pair[1]).field("x").type == pa.binary(6)
+    again = pair[1].with_name("again.parquet")
+    convert_table(pair[1], again)
+    assert again.read_bytes() == pair[1].read_bytes()
+
+
+def test_the_name_of_a_lattice_tells_every_map_apart():
+    center = np.full(6, 0.1)
+    others = [
+        Lattice(6),
+        Lattice(7),
+        Lattice(6, pool=2),
+        Lattice(6, rotation=0),
+        Lattice(6, rotation=1),
+        Lattice(6, center=center),
+        Lattice(6, center=np.nextafter(center, 1)),
+    ]
+    assert len({lattice.name() for lattice in others}) == len(others)
+    assert Lattice(6, center=center).name() == Lattice(6, center=center.tolist()).name()
+
+
+OTHERS = {
+    "rotated": {"rotation": 3},
+    "centred": {"center": np.full(6, 0.1)},
+    "centred by public rows": {"center": "public"},
+    "pooled": {"pool": 2},
+}
+
+
+@pytest.mark.parametrize("role", ["X", "X_public"])
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_fit_of_another_map_refuses_lattice_rows_and_pays_nothing(other, role, pair, folder):
+    table, rows = map(read_table, pair)
+    ledger = Ledger(folder / "l.db", "wards", dppl.ZCDP(1.0))
+    model = dppl.MeanPrototypes(dppl.ZCDP(0.5), classes=[0, 1, 2], **OTHERS[other])
+    given = {"X": rows, "X_public": table} if role == "X" else {"X": table, "X_public": rows}
+    with pytest.raises(InputError, match="lattice rows"):
+        model.fit(y=rows.y, ledger=ledger, **given)
+    assert len(ledger.releases()) == 0
+    model.fit(table, rows.y, read_table(pair[0]), ledger=ledger)
+    assert len(ledger.releases()) == 1
+
+
+def test_rotation_is_not_chosen_by_public_rows_that_were_cut_off_already(pair):
+    table, rows = map(read_table, pair)
+    model = dppl.MeanPrototypes(dppl.ZCDP(0.5), classes=[0, 1, 2], rotation="auto")
+    with pytest.raises(InputError, match="rotation must be None or a seed where X_public holds lattice rows"):
+        model.fit(table, table.y, rows)
+    assert model.fit(rows, rows.y, table).lattice_.is_plain  # these embeddings need no rotation
+
+
+def test_lattice_rows_are_no_examples(pair):
+    table, rows = map(read_table, pair)
+    model = dppl.SoftmaxPrototypes(dppl.ZCDP(0.5), classes=[0, 1, 2])
+    with pytest.raises(InputError, match="X_examples must be embeddings"):
+        model.fit(table, table.y, X_examples=rows, y_examples=rows.y)
+
+
+def test_bytes_that_were_changed_keep_the_bound_on_norms(folder, pair):
+    """The sensitivity rests on it, so a file is not believed."""
+    table = pq.read_table(pair[1])
+    wrong = pa.array([b"\x80" * 6, b"\x7f" * 6, None] * 20, pa.binary(6))
+    pq.write_table(table.set_column(table.schema.get_field_index("x"), "x", wrong), folder / "w.parquet")
+    rows = read_table(folder / "w.parquet")
+    assert rows.metadata[LATTICE] == Lattice(6).name()
+    (mapped,) = Lattice(6).blocks(rows, 100)
+    squares = np.square(mapped.astype(int)).sum(axis=1)
+    assert (squares <= Lattice(6).squared_norm).all()
+    assert (squares > 0).tolist() == [True, True, False] * 20
+    stored = np.square(np.asarray(rows).astype(int)).sum(axis=1)
+    assert (stored > Lattice(6).squared_norm).any()  # of the file itself the bound does not hold
+
+
+def test_bytes_without_the_name_of_a_lattice_are_no_rows(folder, pair):
+    table = pq.read_table(pair[1]).replace_schema_metadata(None)
+    pq.write_table(table, folder / "w.parquet")
+    with pytest.raises(InputError, match="lists of floats or integers"):
+        read_table(folder / "w.parquet")
+
+
+def test_shards_of_two_lattices_are_no_table(folder, pair):
+    table = pq.read_table(pair[1])
+    both = folder / "both"
+    both.mkdir()
+    pq.write_table(table, both / "s_0.parquet")
+    metadata = {LATTICE: Lattice(6, rotation=1).name(), "encoder": "e"}
+    pq.write_table(table.replace_schema_metadata(metadata), both / "s_1.parquet")
+    with pytest.raises(InputError, match="all shards must have the same columns and types"):
+        read_table(both)
+
+
+@pytest.mark.parametrize("options", [{"out": "o.npy"}, {"out": "o.parquet", "rows": "int8"}])
+def test_lattice_rows_go_into_parquet_only(options, pair):
+    out = pair[0].with_name(options.pop("out"))
+    with pytest.raises(ParameterError, match="lattice must be without rows"):
+        convert_table(pair[0], out, lattice=True, **options)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_pool_is_converted_with_its_ids_and_labels(layout, folder):
+    out = folder.parent / "pool.parquet"
+    convert_table(layout(folder), out, lattice=True, ids="url")
+    pool = read_table(out)
+    np.testing.assert_array_equal(pool.to_array(), Lattice(6).transform(ROWS))
+    assert (pool.ids, pool.y.tolist()) == (URLS, LABELS.tolist())

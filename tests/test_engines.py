@@ -1,0 +1,461 @@
+"""Fits of tables in parts: the bits of one process, whoever reads the parts, and nothing private on the way."""
+
+import os
+import pickle
+import signal
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dppl
+from dppl import GaussianDP, MeanPrototypes, PublicPrototypes, PureDP, SoftmaxPrototypes
+from dppl.baselines import LeastSquares, LinearProbe
+from dppl.data import PartedTable, TablePart, read_parts, read_table
+from dppl.engines import InProcess, RayEngine, _outcome, engine_of
+from dppl.errors import EngineError, InputError, MissingExtra, ParameterError, UnknownLabelError
+from dppl.estimators import sums
+from dppl.estimators.sums import HeldRecords, SpreadRecords, class_totals
+from dppl.lattice import Lattice
+
+CLASSES = ["Aal", "Barsch", "Zander"]
+DIM, N = 8, 400
+BUDGET = GaussianDP(1.0)
+FITS = {
+    "mean": lambda: MeanPrototypes(BUDGET, CLASSES, random_state=7),
+    "mean, replace-one": lambda: MeanPrototypes(BUDGET, CLASSES, adjacency="replace-one", random_state=7),
+    "softmax": lambda: SoftmaxPrototypes(BUDGET, CLASSES, random_state=7),
+    "least squares": lambda: LeastSquares(BUDGET, CLASSES, random_state=7),
+    "least squares of each class": lambda: LeastSquares(BUDGET, CLASSES, class_grams=True, random_state=7),
+}
+
+
+def records():
+    rng = np.random.default_rng(3)
+    codes = rng.integers(0, 3, N)
+    rows = (rng.normal(size=(N, DIM)) + 2 * np.eye(3, DIM)[codes]).astype(np.float32)
+    rows[5], rows[6] = np.nan, 0  # neither has a direction
+    return rows, np.array(CLASSES)[codes]
+
+
+def write(path, rows, labels):
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), rows.shape[1])
+    pq.write_table(pa.table({"x": lists, "y": pa.array(labels.tolist(), pa.string())}), path)
+
+
+def sharded(folder, cuts, rows=None, labels=None):
+    """Write the records as shards that end at these places; two equal ones make an empty shard."""
+    if rows is None:
+        rows, labels = records()
+    folder.mkdir()
+    for number, (first, last) in enumerate(zip([0, *cuts], [*cuts, len(rows)], strict=True)):
+        write(folder / f"part-{number:03}.parquet", rows[first:last], labels[first:last])
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return sharded(tmp_path / "shards", [100, 250, 250, 301])
+
+
+@pytest.fixture(scope="module")
+def ray_engine():
+    """Start Ray on this machine with two cores, one process each."""
+    ray = pytest.importorskip("ray", reason="needs Ray: pip install -e '.[ray]'")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
+    yield RayEngine()
+    ray.shutdown()
+
+
+def tensors(model):
+    return {name: array.tobytes() for name, array in model._tensors().items()}
+
+
+def whole(fit, **further):
+    rows, labels = records()
+    return FITS[fit]().fit(rows, labels, **further)
+
+
+@pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize("cuts", [[], [1], [100, 250, 250, 301], list(range(40, N, 40))], ids=len)
+def test_no_bit_depends_on_the_parts(fit, cuts, tmp_path):
+    table = read_parts(sharded(tmp_path / "shards", cuts))
+    assert len(table.parts) == len(cuts) + 1
+    assert tensors(FITS[fit]().fit(table)) == tensors(whole(fit))
+
+
+def test_public_rows_and_examples_go_with_parts(folder):
+    given = {"X_public": np.eye(DIM) + 0.1, "X_examples": np.eye(3, DIM), "y_examples": CLASSES}
+    assert tensors(FITS["softmax"]().fit(read_parts(folder), **given)) == tensors(whole("softmax", **given))
+
+
+@pytest.mark.parametrize("rows_each", [7, 100, 1000])
+def test_a_npy_file_is_cut_into_rows(rows_each, tmp_path):
+    rows, labels = records()
+    np.save(tmp_path / "x.npy", rows)
+    np.save(tmp_path / "y.npy", labels)
+    table = read_parts(tmp_path / "x.npy", labels=tmp_path / "y.npy", rows=rows_each)
+    assert len(table.parts) == -(-N // rows_each)
+    assert tensors(FITS["softmax"]().fit(table)) == tensors(whole("softmax"))
+
+
+def test_a_plan_of_another_fit_goes_with_parts(folder):
+    model = FITS["mean"]()
+    assert tensors(FITS["mean"]().fit(read_parts(folder), plan=model.plan(DIM))) == tensors(whole("mean"))
+
+
+@pytest.mark.parametrize("fit", FITS)
+def test_no_bit_depends_on_ray(fit, folder, ray_engine):
+    model = FITS[fit]().fit(read_parts(folder), engine=ray_engine)
+    assert tensors(model) == tensors(whole(fit))
+
+
+class Twice:
+    """An engine that breaks its promise: the first part counts twice, as where a worker died after it had answered."""
+
+    assumption = None
+    check = InProcess.check
+
+    def each(self, function, items):
+        yield 0, function(items[0])
+        yield from InProcess().each(function, items)
+
+
+def test_a_part_that_counts_twice_would_be_noticed(folder):
+    """The control of the tests of equal bits."""
+    table = read_parts(folder)
+    assert tensors(FITS["mean"]().fit(table, engine=Twice())) != tensors(whole("mean"))
+
+
+@dataclass(frozen=True)
+class Dying:
+    """A part that kills the process that reads it, as often as the folder lacks marks."""
+
+    part: object
+    folder: str
+    times: int
+    parent: int
+
+    def read(self):
+        assert os.getpid() != self.parent
+        for number in range(self.times):
+            with suppress(FileExistsError):
+                (Path(self.folder) / f"killed {number}").touch(exist_ok=False)
+                os.kill(os.getpid(), signal.SIGKILL)
+        return self.part.read()
+
+
+@pytest.fixture
+def by_value(ray_engine):
+    """Let Ray take classes of this file along, which workers cannot import."""
+    from ray import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+def dying(folder, marks, times):
+    table = read_parts(folder)
+    parts = list(table.parts)
+    parts[2] = Dying(parts[2], str(marks), times, os.getpid())
+    return PartedTable(parts=tuple(parts), n_features=DIM, labelled=True)
+
+
+def test_a_worker_killed_in_the_middle_of_a_fit_changes_no_bit(folder, tmp_path, ray_engine, by_value):
+    (tmp_path / "marks").mkdir()
+    model = FITS["softmax"]().fit(dying(folder, tmp_path / "marks", 3), engine=ray_engine)
+    assert len(list((tmp_path / "marks").iterdir())) == 3
+    assert tensors(model) == tensors(whole("softmax"))
+
+
+def test_a_part_that_kills_every_worker_ends_the_fit_and_the_charge_stays(folder, tmp_path, ray_engine, by_value):
+    (tmp_path / "marks").mkdir()
+    ledger = dppl.Ledger(tmp_path / "ledger.db", dataset="fish", budget=GaussianDP(2.0))
+    model = FITS["mean"]()
+    with pytest.raises(EngineError, match="Ray gave up") as failure:
+        model.fit(dying(folder, tmp_path / "marks", 50), engine=ray_engine, ledger=ledger)
+    assert failure.value.__cause__ is None
+    assert failure.value.__suppress_context__
+    assert "The ledger keeps the charge" in failure.value.__notes__[0]
+    assert not hasattr(model, "prototypes_")
+    assert len(ledger.releases()) == 1
+
+
+def quoting(_):
+    raise ValueError("Aal 0.123456")
+
+
+def test_a_task_hands_out_no_word_of_another_library():
+    failure = _outcome(dppl.__version__, quoting, None)
+    assert str(failure.error()) == "a task stopped with ValueError."
+    assert _outcome(dppl.__version__, abs, -3) == 3
+
+
+def test_a_task_without_its_files_says_where_they_must_be():
+    failure = _outcome(dppl.__version__, os.stat, "/nowhere/Aal")
+    assert isinstance(failure.error(), InputError)
+    assert "all machines need them at the same paths" in str(failure.error())
+    assert "Aal" not in str(failure.error())
+
+
+@dataclass(frozen=True)
+class Raising:
+    """A part whose reader quotes a record."""
+
+    def read(self):
+        raise RuntimeError("Aal 0.123456")
+
+
+def test_what_a_task_raises_quotes_nothing(ray_engine, by_value):
+    table = PartedTable(parts=(Raising(),), n_features=DIM, labelled=True)
+    with pytest.raises(EngineError) as failure:
+        FITS["mean"]().fit(table, engine=ray_engine)
+    assert str(failure.value) == "a task stopped with RuntimeError."
+    assert "0.123456" not in "".join(map(str, (failure.value.__cause__, failure.value.__context__)))
+
+
+def test_ray_keeps_no_word_of_the_records(tmp_path, ray_engine):
+    """Neither an unknown label, which stops tasks, nor labels that are known stand in any log of the session."""
+    import ray
+
+    rows, labels = records()
+    labels = labels.astype("<U40")
+    labels[17] = "Quastenflosser-4711"
+    folder = sharded(tmp_path / "unknown", [200], rows, labels)
+    with pytest.raises(UnknownLabelError) as failure:
+        FITS["mean"]().fit(read_parts(folder), engine=ray_engine)
+    assert "Quastenflosser" not in str(failure.value)
+    logs = Path(ray._private.worker._global_node.get_logs_dir_path())
+    texts = [file.read_bytes() for file in logs.rglob("*") if file.is_file()]
+    assert sum(map(len, texts)) > 1000
+    assert not any(b"Quastenflosser" in text or b"Zander" in text for text in texts)
+
+
+def test_labels_outside_the_list_are_left_out_in_every_part(tmp_path, ray_engine):
+    rows, labels = records()
+    labels[::3] = "Aa"
+    folder = sharded(tmp_path / "unknown", [130, 131], rows, labels)
+    model = FITS["softmax"]().set_params(unknown_labels="ignore")
+    alone = FITS["softmax"]().set_params(unknown_labels="ignore").fit(rows, labels)
+    assert tensors(model.fit(read_parts(folder), engine=ray_engine)) == tensors(alone)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """An engine that keeps what travels, as Ray would see it."""
+
+    sent: list
+    returned: list
+    assumption: None = None
+    check = InProcess.check
+
+    def each(self, function, items):
+        for place, item in enumerate(items):
+            self.sent.append(pickle.dumps((function, item)))
+            work, one = pickle.loads(self.sent[-1])
+            value = work(one)
+            self.returned.append(value)
+            yield place, value
+
+
+def test_neither_rows_nor_labels_travel(tmp_path):
+    """Rows and labels that nothing else holds are sought in what goes to tasks; back come integers of public shapes."""
+    rows, labels = records()
+    labels = np.where(np.arange(N) % 2, "Quastenflosser", labels)
+    folder = sharded(tmp_path / "secret", [50, 300], rows, labels)
+    watched = Watched([], [])
+    model = FITS["softmax"]().set_params(unknown_labels="ignore")
+    model.fit(read_parts(folder), engine=watched)
+    secrets = [b"Quastenflosser", rows[1].tobytes(), Lattice(DIM).transform(rows[1:2]).tobytes()]
+    assert not any(secret in sent for secret in secrets for sent in watched.sent)
+    held = HeldRecords(rows, np.zeros(N, np.intp))
+    control = pickle.dumps((held.rows, labels.tolist(), Lattice(DIM).transform(rows)))
+    assert all(secret in control for secret in secrets)
+    shapes = {array.shape for value in watched.returned for array in value}
+    assert shapes == {(3,), (DIM,), (3, DIM)}
+    assert all(array.dtype == np.int64 for value in watched.returned for array in value)
+
+
+class Trusted(Twice):
+    """This process, which says of itself what Ray says."""
+
+    assumption = RayEngine().assumption
+    each = InProcess.each
+
+
+def test_the_statement_says_who_saw_sums_without_noise(folder, tmp_path):
+    model = FITS["mean"]().fit(read_parts(folder), engine=Trusted())
+    said = [one for one in model.guarantee_.assumptions if "machines of the cluster" in one]
+    assert len(said) == 1
+    assert "before noise" in said[0]
+    assert said[0] in str(model.guarantee_)
+    model.save(tmp_path / "model.safetensors")
+    assert dppl.load(tmp_path / "model.safetensors").guarantee_.to_dict() == model.guarantee_.to_dict()
+    alone = FITS["mean"]().fit(read_parts(folder))
+    assert alone.guarantee_.assumptions == whole("mean").guarantee_.assumptions
+
+
+@pytest.mark.parametrize("engine", ["local", "ray"])
+def test_a_damaged_part_stops_the_fit_and_is_named(engine, folder, tmp_path, request):
+    engine = InProcess() if engine == "local" else request.getfixturevalue("ray_engine")
+    table = read_parts(folder)
+    damaged = folder / "part-001.parquet"
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:40] + bytes(len(content) - 80) + content[-40:])
+    ledger = dppl.Ledger(tmp_path / "ledger.db", dataset="fish", budget=GaussianDP(2.0))
+    with pytest.raises(InputError, match=r"part-001\.parquet") as failure:
+        FITS["mean"]().fit(table, engine=engine, ledger=ledger)
+    assert not any(name in str(failure.value) for name in CLASSES)
+    assert len(ledger.releases()) == 1
+
+
+REFUSED = {
+    "a selection": (PublicPrototypes(PureDP(1.0), CLASSES), {"X_public": np.eye(DIM)}, "sums over them"),
+    "coinpress": (
+        MeanPrototypes(BUDGET, CLASSES, mechanism="coinpress", adjacency="replace-one"),
+        {},
+        "sums over them",
+    ),
+    "a probe": (LinearProbe(BUDGET, CLASSES), {}, "sums over them"),
+    "persons": (FITS["mean"](), {"groups": np.arange(N)}, "records of a person in one place"),
+    "labels": (FITS["mean"](), {"y": records()[1]}, "hold their own labels"),
+    "no classes": (MeanPrototypes(BUDGET), {}, "public list of classes"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_spread_is_refused_before_anything_is_charged(case, folder, tmp_path):
+    model, given, message = REFUSED[case]
+    ledger = dppl.Ledger(tmp_path / "ledger.db", dataset="fish", budget=GaussianDP(2.0))
+    with pytest.raises((ParameterError, InputError), match=message):
+        model.fit(read_parts(folder), ledger=ledger, **given)
+    assert not ledger.releases()
+
+
+@pytest.mark.parametrize("engine", [None, "ray"])
+def test_predictions_do_not_depend_on_the_parts(engine, folder, request):
+    engine = engine and request.getfixturevalue("ray_engine")
+    model, rows = whole("softmax"), records()[0]
+    table = read_parts(folder)
+    assert (model.predict(table, unusable="empty", engine=engine) == model.predict(rows, unusable="empty")).all()
+    found = model.predict_proba(table, unusable="empty", engine=engine)
+    # Products of floats may round in another way where a block ends elsewhere.
+    np.testing.assert_allclose(found, model.predict_proba(rows, unusable="empty"), rtol=1e-12)
+    for method in (model.predict, model.predict_proba):
+        with pytest.raises(InputError, match="at 5, 6, counted from 0"):
+            method(table, engine=engine)
+
+
+def test_labels_in_parts_have_the_type_of_the_classes(tmp_path):
+    rows, labels = np.delete(records()[0], [5, 6], axis=0), np.delete(records()[1], [5, 6])
+    found = whole("mean").predict(read_parts(sharded(tmp_path / "usable", [9], rows, labels)))
+    assert found.dtype == whole("mean").predict(rows).dtype
+
+
+def test_rows_of_another_width_are_refused(folder):
+    model = MeanPrototypes(BUDGET, CLASSES).fit(np.eye(3), CLASSES)
+    with pytest.raises(InputError, match="X has 8 features"):
+        model.predict(read_parts(folder))
+
+
+def test_an_engine_wants_a_table_in_parts(folder):
+    table = read_table(folder)
+    with pytest.raises(ParameterError, match="engine goes with a table in parts"):
+        FITS["mean"]().fit(table, table.y, engine=InProcess())
+    with pytest.raises(ParameterError, match="engine goes with a table in parts"):
+        whole("mean").predict(table, engine=InProcess())
+
+
+def test_parts_without_labels_are_refused_before_anything_is_charged(tmp_path):
+    np.save(tmp_path / "x.npy", records()[0])
+    with pytest.raises(InputError, match="has no labels"):
+        FITS["mean"]().fit(read_parts(tmp_path / "x.npy"))
+
+
+def test_lists_of_any_length_are_no_parts(tmp_path):
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"x": records()[0].tolist(), "y": records()[1].tolist()}), path)
+    with pytest.raises(InputError, match="one fixed size"):
+        read_parts(path)
+
+
+def test_values_come_once_each_with_their_places(ray_engine):
+    found = list(ray_engine.each(abs, list(range(0, -50, -1))))
+    assert sorted(found) == [(place, place) for place in range(50)]
+
+
+def test_other_versions_on_the_cluster_are_refused_before_anything_is_charged(
+    ray_engine, folder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("dppl.engines.__version__", "0.0.0")
+    ledger = dppl.Ledger(tmp_path / "ledger.db", dataset="fish", budget=GaussianDP(2.0))
+    with pytest.raises(EngineError, match="one version of dppl"):
+        FITS["mean"]().fit(read_parts(folder), engine=ray_engine, ledger=ledger)
+    assert not ledger.releases()
+
+
+def test_a_missing_ray_is_said_before_anything_is_charged(folder, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    ledger = dppl.Ledger(tmp_path / "ledger.db", dataset="fish", budget=GaussianDP(2.0))
+    with pytest.raises(MissingExtra, match=r"pip install -e '\.\[ray\]'"):
+        FITS["mean"]().fit(read_parts(folder), engine=RayEngine(), ledger=ledger)
+    assert not ledger.releases()
+
+
+def test_rows_are_kept_from_pass_to_pass_and_of_no_other_fit(folder, monkeypatch):
+    """As in a worker, which hears of the end of a fit by the beginning of the next one."""
+    monkeypatch.setattr(SpreadRecords, "close", lambda _: None)
+    reads = []
+    whole_table = TablePart.table
+    monkeypatch.setattr(TablePart, "table", lambda part: reads.append(part) or whole_table(part))
+    first = FITS["softmax"]().fit(read_parts(folder))
+    assert len(reads) == 5  # and not once a pass
+    rows, labels = records()
+    write(folder / "part-001.parquet", -rows[100:250], labels[100:250])
+    second = FITS["softmax"]().fit(read_parts(folder))
+    assert len(reads) == 10
+    assert len(sums._KEPT) == 5
+    assert tensors(first) == tensors(whole("softmax")) != tensors(second)
+    rows[100:250] *= -1
+    assert tensors(second) == tensors(FITS["softmax"]().fit(rows, labels))
+
+
+def test_what_does_not_fit_is_read_again(folder, monkeypatch):
+    monkeypatch.setattr(sums, "_KEPT_BYTES", 250 * DIM)
+    held = []
+    read = sums._read
+    monkeypatch.setattr(
+        sums, "_read", lambda *a, **k: held.append(sum(one.size for one in sums._KEPT.values())) or read(*a, **k)
+    )
+    assert tensors(FITS["softmax"]().fit(read_parts(folder))) == tensors(whole("softmax"))
+    assert max(held) == 250 * DIM
+    assert len(held) > 20
+
+
+def test_this_process_keeps_nothing_after_a_fit(folder):
+    FITS["softmax"]().fit(read_parts(folder))
+    assert not sums._KEPT
+
+
+def test_engines_have_names(monkeypatch):
+    assert engine_of("local") == InProcess()
+    assert engine_of("ray", "auto") == RayEngine("auto")
+    with pytest.raises(ParameterError, match="engine must be one of 'local', 'ray'"):
+        engine_of("dask")
+    with pytest.raises(ParameterError, match="address"):
+        engine_of("local", "auto")
+
+
+def test_sums_are_those_of_one_process(folder):
+    rows, labels = records()
+    spread = SpreadRecords(read_parts(folder).parts, InProcess(), np.array(CLASSES), "error", "add-remove")
+    held = HeldRecords(rows, np.where(np.isnan(rows).any(axis=1), -1, np.searchsorted(CLASSES, labels)))
+    (one,), (other,) = (some.total(class_totals, Lattice(DIM), 3) for some in (spread, held))
+    assert (one == other).all()
