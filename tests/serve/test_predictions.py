@@ -141,13 +141,16 @@ def test_nearest_prototypes(kind, options, number, sample):
     assert agree > 0.7  # a wrong map agrees in about a tenth
 
 
-def test_a_prototype_that_is_a_public_row_is_its_own_nearest(sample):
+def test_a_prototype_that_is_a_public_row_is_told_as_that_row(sample):
     model = fitted(dppl.PublicPrototypes, sample, n_prototypes=2)
     found = prototypes_of(model)
-    for row in model.public_indices_.ravel().tolist():
-        (near,) = found.nearest(sample.X_public[row], 1)
-        assert near.public_row == row
-        assert near.similarity > 0.99  # but for the rounding of the lattice
+    for label, rows in zip(model.classes_.tolist(), model.public_indices_.tolist(), strict=True):
+        for row in rows:
+            told = [near for near in found.nearest(sample.X_public[row], 20) if near.public_row == row]
+            assert label in [near.label for near in told]
+            assert told[0].similarity > 0.999  # one but for the rounding of the lattice
+            other = found.nearest(sample.X_public[row], 20)[-1]
+            assert other.similarity < 0.9  # the control
 
 
 def test_mean_prototypes_are_compared_where_the_model_compares(sample):
