@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # what `__getattr__` does, for type checkers
     from dppl import privacy as privacy
     from dppl import prototypes as prototypes
     from dppl import report as report
+    from dppl import serve as serve
     from dppl import training as training
     from dppl.estimators import PrivateSearch, PublicRows, load
     from dppl.planning import plan_budget
@@ -71,6 +72,7 @@ _PACKAGES = (
     "privacy",
     "prototypes",
     "report",
+    "serve",
     "training",
 )
 _HOMES = {

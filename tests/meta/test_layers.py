@@ -35,6 +35,7 @@ LAYERS = [
     {"cards"},
     {"export"},
     {"report"},
+    {"serve"},
     {"cli"},
     {"__main__"},
 ]
@@ -70,7 +71,7 @@ def test_every_layer_is_ranked():
 
 
 def test_the_core_imports_neither_torch_nor_a_web_framework():
-    heavy = {"torch", "fastapi", "flask", "ray", "transformers"}
+    heavy = {"torch", "fastapi", "flask", "ray", "starlette", "transformers", "uvicorn"}
     assert not {name.split(".")[0] for path in MODULES for name in imports(path)} & heavy
 
 
@@ -135,6 +136,7 @@ NAMES = (
     "export",
     "pages",
     "report",
+    "serve",
     "errors",
 )
 PACKAGES = ["dppl", *(f"dppl.{name}" for name in NAMES)]

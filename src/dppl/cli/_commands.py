@@ -24,6 +24,7 @@ COMMANDS = {
     "fit": ("fit", "Train a private classifier and save it as one file that may be published."),
     "predict": ("predict", "Label every row of a table, or every image or text of a source."),
     "evaluate": ("predict", "Compare a model's predictions with the labels of a table or source."),
+    "serve": ("serve", "Answer predictions over HTTP, and show a page to try them on."),
     "show": ("show", "Show a model: its classes, its guarantee in words and numbers, and every release behind it."),
     "export": ("export", "Write a model for ONNX, PyTorch or scikit-learn, or as a folder for a model hub."),
     "report": ("report", "Write a page about a model for people: what it does and promises, and how to check it."),
