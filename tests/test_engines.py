@@ -6,6 +6,7 @@ import signal
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from dppl.errors import EngineError, InputError, MissingExtra, ParameterError, U
 from dppl.estimators import sums
 from dppl.estimators.sums import HeldRecords, SpreadRecords, class_totals
 from dppl.lattice import Lattice
+from dppl.prototypes import public
 
 CLASSES = ["Aal", "Barsch", "Zander"]
 DIM, N = 8, 400
@@ -317,7 +319,7 @@ def test_a_damaged_part_stops_the_fit_and_is_named(engine, folder, tmp_path, req
 
 
 REFUSED = {
-    "a selection": (PublicPrototypes(PureDP(1.0), CLASSES), {"X_public": np.eye(DIM)}, "sums over them"),
+    "a selection without public rows": (PublicPrototypes(PureDP(1.0), CLASSES), {}, "pass them to fit as X_public"),
     "coinpress": (
         MeanPrototypes(BUDGET, CLASSES, mechanism="coinpress", adjacency="replace-one"),
         {},
@@ -459,3 +461,100 @@ def test_sums_are_those_of_one_process(folder):
     held = HeldRecords(rows, np.where(np.isnan(rows).any(axis=1), -1, np.searchsorted(CLASSES, labels)))
     (one,), (other,) = (some.total(class_totals, Lattice(DIM), 3) for some in (spread, held))
     assert (one == other).all()
+
+
+def public_rows():
+    rng = np.random.default_rng(4)
+    rows = rng.normal(size=(3000, DIM)).astype(np.float32)
+    rows[::7] += 2 * np.eye(3, DIM, dtype=np.float32)[rng.integers(0, 3, len(rows[::7]))]
+    rows[11], rows[12] = np.nan, 0
+    return rows
+
+
+@pytest.fixture
+def pool(tmp_path, monkeypatch):
+    """Public rows in files, one of which is empty, scored in pieces of one or two files and small parts."""
+    monkeypatch.setattr(sums, "_PIECE_ROWS", 1000)
+    monkeypatch.setattr(public, "PUBLIC_ROWS", 64)
+    rows = public_rows()
+    return read_table(sharded(tmp_path / "pool", [100, 700, 700, 2200], rows, np.full(len(rows), "")), y=None)
+
+
+SELECTIONS = {
+    "one row": {},
+    "several rows": {"n_prototypes": 5},
+    "without a clip": {"clip": (0, 2)},
+    "replace-one": {"adjacency": "replace-one", "n_prototypes": 2},
+}
+
+
+def selected(X, y=None, *, X_public=None, case="one row", **further):
+    model = PublicPrototypes(PureDP(1.0), CLASSES, random_state=7, **SELECTIONS[case])
+    return model.fit(X, y, public_rows() if X_public is None else X_public, **further)
+
+
+@pytest.mark.parametrize("case", SELECTIONS)
+@pytest.mark.parametrize("tally_bytes", [1, 1 << 25], ids=["a part a piece", "small parts"])
+def test_no_selection_depends_on_the_parts(case, tally_bytes, folder, pool, monkeypatch):
+    monkeypatch.setattr(public, "_TALLY_BYTES", tally_bytes)
+    watched = Watched([], [])
+    model = selected(read_parts(folder), X_public=pool, case=case, engine=watched)
+    assert tensors(model) == tensors(selected(*records(), case=case))
+    assert len(watched.sent) > 3  # three pieces, and those that were looked at again
+
+
+@pytest.mark.parametrize("case", SELECTIONS)
+def test_no_selection_depends_on_ray(case, folder, pool, ray_engine):
+    model = selected(read_parts(folder), X_public=pool, case=case, engine=ray_engine)
+    assert tensors(model) == tensors(selected(*records(), case=case))
+    assert any("scores" in one for one in model.guarantee_.assumptions)
+
+
+def test_public_rows_in_memory_are_one_piece(folder, ray_engine):
+    model = selected(read_parts(folder), X_public=public_rows(), engine=ray_engine)
+    assert tensors(model) == tensors(selected(*records()))
+
+
+class OfOnePart(InProcess):
+    """An engine whose tasks have read the first part of the private records alone."""
+
+    def each(self, function, items):
+        fit, read, parts, *rest = function.args
+        yield from InProcess().each(partial(function.func, fit, read, parts[:1], *rest), items)
+
+
+def test_scores_of_some_private_records_would_be_noticed(folder, pool):
+    """The control of the tests of equal selections."""
+    model = selected(read_parts(folder), X_public=pool, engine=OfOnePart())
+    assert tensors(model) != tensors(selected(*records()))
+
+
+def test_a_worker_killed_in_the_middle_of_a_selection_changes_no_bit(folder, pool, tmp_path, ray_engine, by_value):
+    (tmp_path / "marks").mkdir()
+    model = selected(dying(folder, tmp_path / "marks", 3), X_public=pool, engine=ray_engine)
+    assert len(list((tmp_path / "marks").iterdir())) == 3
+    assert tensors(model) == tensors(selected(*records()))
+
+
+def test_selections_that_travel_hold_neither_rows_nor_labels(tmp_path, pool):
+    """Only what is sought of public rows comes back; of private ones, counts."""
+    rows, labels = records()
+    labels = np.where(np.arange(N) % 2, "Quastenflosser", labels)
+    folder = sharded(tmp_path / "secret", [50, 300], rows, labels)
+    watched = Watched([], [])
+    model = PublicPrototypes(PureDP(1.0), CLASSES, unknown_labels="ignore", random_state=7)
+    model.fit(read_parts(folder), X_public=pool, engine=watched)
+    secrets = [b"Quastenflosser", rows[1].tobytes(), Lattice(DIM).transform(rows[1:2]).tobytes()]
+    answers = [pickle.dumps(value) for value in watched.returned]
+    assert not any(secret in each for secret in secrets for each in watched.sent + answers)
+    looks = [found for value in watched.returned for found in value if isinstance(found, tuple)]
+    assert 3 <= sum(len(positions) for *_, positions in looks) < 100  # of 3,000
+
+
+def test_private_rows_are_read_once_a_process(folder, pool, monkeypatch):
+    reads = []
+    whole_table = TablePart.table
+    monkeypatch.setattr(TablePart, "table", lambda part: reads.append(part) or whole_table(part))
+    selected(read_parts(folder), X_public=pool)
+    assert len(reads) == 5
+    assert not sums._KEPT

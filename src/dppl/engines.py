@@ -37,8 +37,8 @@ _TASKS_PER_CORE = 2
 # How often a task is begun anew after its process or machine died.
 _RETRIES = 5
 _SEES_SUMS = (
-    "the machines of the cluster, which read the private records and saw their sums before noise was added, keep both "
-    "to themselves"
+    "the machines of the cluster, which read the private records and saw sums and scores of them before noise was "
+    "added, keep these to themselves"
 )
 
 
