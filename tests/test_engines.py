@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import dppl
-from dppl import GaussianDP, MeanPrototypes, PublicPrototypes, PureDP, SoftmaxPrototypes
-from dppl.baselines import LeastSquares, LinearProbe
+from dppl import ApproxDP, GaussianDP, MeanPrototypes, PublicPrototypes, PureDP, SoftmaxPrototypes
+from dppl.baselines import AdaMix, FeatureCovariance, GlobalAdapt, LeastSquares, LinearProbe, Newton
+from dppl.continual import NaiveContinual
 from dppl.data import PartedTable, TablePart, read_parts, read_table
 from dppl.engines import InProcess, RayEngine, _outcome, engine_of
 from dppl.errors import EngineError, InputError, MissingExtra, ParameterError, UnknownLabelError
@@ -28,12 +29,19 @@ from dppl.prototypes import public
 CLASSES = ["Aal", "Barsch", "Zander"]
 DIM, N = 8, 400
 BUDGET = GaussianDP(1.0)
+EXAMPLES = {"X_examples": np.eye(3, 8) + 0.1, "y_examples": CLASSES}
 FITS = {
     "mean": lambda: MeanPrototypes(BUDGET, CLASSES, random_state=7),
     "mean, replace-one": lambda: MeanPrototypes(BUDGET, CLASSES, adjacency="replace-one", random_state=7),
     "softmax": lambda: SoftmaxPrototypes(BUDGET, CLASSES, random_state=7),
     "least squares": lambda: LeastSquares(BUDGET, CLASSES, random_state=7),
     "least squares of each class": lambda: LeastSquares(BUDGET, CLASSES, class_grams=True, random_state=7),
+    "probe": lambda: LinearProbe(BUDGET, CLASSES, steps=4, random_state=7),
+    "probe of a batch size": lambda: LinearProbe(BUDGET, CLASSES, steps=4, batch_size=N, random_state=7),
+    "feature covariance": lambda: FeatureCovariance(BUDGET, CLASSES, steps=4, random_state=7),
+    "newton": lambda: Newton(BUDGET, CLASSES, steps=4, random_state=7),
+    "global adapt": lambda: GlobalAdapt(BUDGET, CLASSES, steps=4, random_state=7),
+    "adamix": lambda: AdaMix(BUDGET, CLASSES, steps=4, random_state=7),
 }
 
 
@@ -79,9 +87,13 @@ def tensors(model):
     return {name: array.tobytes() for name, array in model._tensors().items()}
 
 
+def given(fit):
+    return EXAMPLES if fit == "adamix" else {}
+
+
 def whole(fit, **further):
     rows, labels = records()
-    return FITS[fit]().fit(rows, labels, **further)
+    return FITS[fit]().fit(rows, labels, **given(fit), **further)
 
 
 @pytest.mark.parametrize("fit", FITS)
@@ -89,12 +101,12 @@ def whole(fit, **further):
 def test_no_bit_depends_on_the_parts(fit, cuts, tmp_path):
     table = read_parts(sharded(tmp_path / "shards", cuts))
     assert len(table.parts) == len(cuts) + 1
-    assert tensors(FITS[fit]().fit(table)) == tensors(whole(fit))
+    assert tensors(FITS[fit]().fit(table, **given(fit))) == tensors(whole(fit))
 
 
 def test_public_rows_and_examples_go_with_parts(folder):
-    given = {"X_public": np.eye(DIM) + 0.1, "X_examples": np.eye(3, DIM), "y_examples": CLASSES}
-    assert tensors(FITS["softmax"]().fit(read_parts(folder), **given)) == tensors(whole("softmax", **given))
+    further = {"X_public": np.eye(DIM) + 0.1, **EXAMPLES}
+    assert tensors(FITS["softmax"]().fit(read_parts(folder), **further)) == tensors(whole("softmax", **further))
 
 
 @pytest.mark.parametrize("rows_each", [7, 100, 1000])
@@ -114,7 +126,7 @@ def test_a_plan_of_another_fit_goes_with_parts(folder):
 
 @pytest.mark.parametrize("fit", FITS)
 def test_no_bit_depends_on_ray(fit, folder, ray_engine):
-    model = FITS[fit]().fit(read_parts(folder), engine=ray_engine)
+    model = FITS[fit]().fit(read_parts(folder), engine=ray_engine, **given(fit))
     assert tensors(model) == tensors(whole(fit))
 
 
@@ -325,7 +337,12 @@ REFUSED = {
         {},
         "sums over them",
     ),
-    "a probe": (LinearProbe(BUDGET, CLASSES), {}, "sums over them"),
+    "samples": (
+        LinearProbe(ApproxDP(1.0, 1e-6), CLASSES, sampling_rate=0.1, batch_size=40),
+        {},
+        "sums over them",
+    ),
+    "a stream": (NaiveContinual(BUDGET, CLASSES), {}, "sums over them"),
     "persons": (FITS["mean"](), {"groups": np.arange(N)}, "records of a person in one place"),
     "labels": (FITS["mean"](), {"y": records()[1]}, "hold their own labels"),
     "no classes": (MeanPrototypes(BUDGET), {}, "public list of classes"),

@@ -50,6 +50,7 @@ from dppl.estimators.whole_persons import WholePersons
 from dppl.lattice import (
     Lattice,
     RowSource,
+    SoftmaxCurvature,
     SoftmaxGradient,
     class_sums,
     gradient_blocks,
@@ -68,8 +69,10 @@ __all__ = [
     "SpreadRecords",
     "class_sizes",
     "class_totals",
+    "curvatures",
     "first_ranks",
     "gradients",
+    "gradients_and_count",
     "totals_and_grams",
     "weighted_total",
 ]
@@ -440,6 +443,34 @@ def gradients(
     """
     blocks, of_records = records.again(gradient.lattice), records.weights(gradient.lattice)
     return (gradient.sum(blocks, records.codes, weights, offsets, clip=clip, of_records=of_records),)
+
+
+def gradients_and_count(
+    records: HeldRecords, gradient: SoftmaxGradient, weights: Float, offsets: Float, *, clip: float, threshold: float
+) -> tuple[Int64, Int64]:
+    """Return what `gradients` does, and the number of longer residuals, shape (1,): `SoftmaxGradient.sum_and_count`.
+
+    Parameters
+    ----------
+    records, gradient, weights, offsets, clip
+        As in `gradients`.
+    threshold : float
+    """
+    blocks = records.again(gradient.lattice)
+    total, longer = gradient.sum_and_count(blocks, records.codes, weights, offsets, clip=clip, threshold=threshold)
+    return total, np.array([longer], np.int64)
+
+
+def curvatures(records: HeldRecords, curvature: SoftmaxCurvature, weights: Float) -> tuple[Int64]:
+    """Return the Hessians of the classes at released weights, as `SoftmaxCurvature.sum` does.
+
+    Parameters
+    ----------
+    records : HeldRecords
+    curvature : SoftmaxCurvature
+    weights : ndarray of shape (n_classes, dim)
+    """
+    return (curvature.sum(records.again(curvature.lattice), records.codes, weights),)
 
 
 def first_ranks(records: HeldRecords, gradient: SoftmaxGradient, weights: Float, offsets: Float) -> tuple[Int64]:
