@@ -398,11 +398,87 @@ def test_parts_without_labels_are_refused_before_anything_is_charged(tmp_path):
         FITS["mean"]().fit(read_parts(tmp_path / "x.npy"))
 
 
-def test_lists_of_any_length_are_no_parts(tmp_path):
-    path = tmp_path / "x.parquet"
-    pq.write_table(pa.table({"x": records()[0].tolist(), "y": records()[1].tolist()}), path)
-    with pytest.raises(InputError, match="one fixed size"):
-        read_parts(path)
+def test_lists_without_a_fixed_size_have_the_width_of_the_table(tmp_path):
+    """A part whose rows are all missing has no width of its own, and stops nothing."""
+    rows, labels = records()
+    (tmp_path / "lists").mkdir()
+    lists = [*rows[:300].tolist(), *[None] * 50, *rows[300:].tolist()]
+    texts = [*labels[:300], *["Aal"] * 50, *labels[300:]]
+    for number, (first, last) in enumerate([(0, 300), (300, 350), (350, 450)]):
+        part = {"x": pa.array(lists[first:last], pa.list_(pa.float32())), "y": texts[first:last]}
+        pq.write_table(pa.table(part), tmp_path / "lists" / f"{number}.parquet")
+    table = read_parts(tmp_path / "lists")
+    assert len(table.parts) == 3
+    assert tensors(FITS["mean"]().fit(table)) == tensors(whole("mean"))
+
+
+def npy_pool(folder):
+    """Write the records as npy shards with what else is known of them beside, two of 150 rows and one of 100."""
+    rows, labels = records()
+    folder.mkdir()
+    for number, first in enumerate(range(0, N, 150)):
+        inside = slice(first, first + 150)
+        np.save(folder / f"emb_{number}.npy", rows[inside])
+        pq.write_table(pa.table({"label": labels[inside].tolist()}), folder / f"metadata_{number}.parquet")
+    return folder
+
+
+def test_npy_shards_with_labels_beside_them_are_cut(tmp_path):
+    table = read_parts(npy_pool(tmp_path / "pool"), rows=60)
+    assert [part.fragment.rows for part in table.parts] == [60, 60, 30, 60, 60, 30, 60, 40]
+    assert tensors(FITS["softmax"]().fit(table)) == tensors(whole("softmax"))
+
+
+def test_labels_of_a_folder_may_lie_in_one_file(tmp_path):
+    folder = npy_pool(tmp_path / "pool")
+    for beside in folder.glob("*.parquet"):
+        beside.unlink()
+    np.save(tmp_path / "y.npy", records()[1])
+    table = read_parts(folder, labels=tmp_path / "y.npy", rows=60)
+    assert tensors(FITS["mean"]().fit(table)) == tensors(whole("mean"))
+    np.save(tmp_path / "y.npy", records()[1][:-1])
+    with pytest.raises(InputError, match="must not change") as failure:
+        FITS["mean"]().fit(table)
+    assert not any(name in str(failure.value) for name in CLASSES)
+
+
+def test_a_npz_file_is_one_part_that_travels_as_a_path(tmp_path):
+    rows, labels = records()
+    np.savez(tmp_path / "t.npz", X=rows, label=labels)
+    watched = Watched([], [])
+    model = FITS["mean"]().fit(read_parts(tmp_path / "t.npz"), engine=watched)
+    assert tensors(model) == tensors(whole("mean"))
+    assert not any(rows[1].tobytes() in sent for sent in watched.sent)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "npy"])
+def test_parts_of_a_url(kind, tmp_path):
+    fsspec = pytest.importorskip("fsspec")
+    local = npy_pool(tmp_path / "pool") if kind == "npy" else sharded(tmp_path / "pool", [100, 250])
+    store = fsspec.filesystem("memory")
+    for file in local.iterdir():
+        store.pipe_file(f"/engines-{kind}/{file.name}", file.read_bytes())
+    table = read_parts(f"memory://engines-{kind}", rows=60)
+    assert len(table.parts) == (8 if kind == "npy" else 3)
+    assert tensors(FITS["mean"]().fit(table, engine=Watched([], []))) == tensors(whole("mean"))
+
+
+def test_parts_are_found_from_any_working_folder(folder, pool, tmp_path, monkeypatch):
+    """As processes of Ray work in folders of their own."""
+    monkeypatch.chdir(tmp_path)
+    table, public_table = read_parts("shards"), read_table("pool", y=None)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert tensors(selected(table, X_public=public_table)) == tensors(selected(*records()))
+
+
+def test_a_npy_pool_is_cut_for_tasks(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(sums, "_PIECE_ROWS", 700)
+    np.save(tmp_path / "pool.npy", public_rows())
+    watched = Watched([], [])
+    model = selected(read_parts(folder), X_public=read_table(tmp_path / "pool.npy"), engine=watched)
+    assert tensors(model) == tensors(selected(*records()))
+    assert 5 < len(watched.sent) <= 10  # five pieces, and those that were looked at again
 
 
 def test_values_come_once_each_with_their_places(ray_engine):

@@ -287,7 +287,7 @@ class SpreadRecords:
         """
         runs: list[list[RowSource]] = []
         room = 0
-        for fragment in public.fragments() if hasattr(public, "fragments") else (public,):
+        for fragment in public.fragments(_PIECE_ROWS) if hasattr(public, "fragments") else (public,):
             if not runs or fragment.shape[0] > room:
                 runs.append([])
                 room = _PIECE_ROWS
