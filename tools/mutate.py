@@ -1457,6 +1457,22 @@ MUTANTS = (
         keyword="no_selection_depends_on_the_parts",
     ),
     Mutant(
+        name="labels-of-a-cut-are-the-first-of-its-file",
+        file="data/_npy.py",
+        old="found[self.start : self.start + self.rows]",
+        new="found[: self.rows]",
+        tests=("tests/test_engines.py",),
+        keyword="labels_beside_them_are_cut",
+    ),
+    Mutant(
+        name="the-rows-of-an-archive-travel",
+        file="data/parts.py",
+        old='_by_path(outline, place, x) if place.suffix == ".npz" else outline.fragments(rows)',
+        new="outline.fragments(rows)",
+        tests=("tests/test_engines.py",),
+        keyword="travels_as_a_path",
+    ),
+    Mutant(
         name="rows-one-after-another-are-spread",
         file="estimators/base.py",
         old="if not self._sums_alone:",
