@@ -29,13 +29,20 @@ mutate *ARGS:
 audit-table *ARGS:
     python tools/audit_table.py {{ARGS}}
 
+# Write what is made from sources (page of the commands, notebooks), check the links, build the site in build/site
+site:
+    python tools/cli_page.py
+    python tools/notebooks.py
+    python tools/check_links.py
+    zensical build --clean --strict
+
 # What CI does
 check:
     .ci/run
 
-# Speed of the kernels against this machine's peak, in one run
-bench:
-    python benchmarks/kernels.py
+# Speed, memory and growth of the kernels beside peaks and peers, into benchmarks/RESULTS.md
+bench *ARGS:
+    python benchmarks/run.py {{ARGS}}
 
 # The results of docs/results.md again, from the embeddings in FOLDER
 results FOLDER:

@@ -151,7 +151,8 @@ def drawn(results, file):
     from matplotlib import pyplot
 
     panels = sorted({(result["data"], -result["share"], result["persons"]) for result in results})
-    names = {"records": "record (a weaker promise)", "person": "person, groups=", "k = 2": "person, two classes"}
+    names = {"records": "record (a weaker promise)", "person": "person, groups=", "k = 1": "person, one class"}
+    names |= {"k = 2": "person, two classes"}
     figure, axes = pyplot.subplots(
         1, len(panels), figsize=(2.5 * len(panels) + 2, 3), sharey=True, layout="constrained"
     )
@@ -159,13 +160,13 @@ def drawn(results, file):
         here = [result for result in results if (result["data"], -result["share"]) == (data, share)]
         for way in dict.fromkeys(result["way"] for result in here):
             lines = [result for result in here if result["way"] == way]
-            style = (
-                {"ls": ":", "lw": 1, "ms": 3} if way.startswith("cap") else {"ls": "--" if way == "records" else "-"}
-            )
+            style = {"ls": "-"} if way.startswith(("person", "k")) else {"ls": ":", "lw": 1, "ms": 3}
+            style |= {"ls": "--"} if way == "records" else {}
             label = names.get(way, f"person, by hand: {way}")
             axis.plot([r["mu"] for r in lines], [r["accuracy"] for r in lines], marker="o", label=label, **style)
         whose = f"{persons.replace('_', ' ')} persons"
-        axis.set(title=f"{data}, {whose}\n{-100 * share:.0f} % of one class", xlabel="mu", xscale="log")
+        axis.set_title(f"{data}\n{whose}, {-100 * share:.0f} % of one class", fontsize=8)
+        axis.set(xlabel="mu", xscale="log")
         axis.set_xticks(MUS, [f"{mu:g}" for mu in MUS], minor=False)
         axis.minorticks_off()
     np.atleast_1d(axes)[0].set_ylabel("test accuracy")

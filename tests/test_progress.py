@@ -1,5 +1,6 @@
 """How far work is: told to who watches, in public units, and to nothing that keeps it."""
 
+import io
 import itertools
 import sys
 from types import SimpleNamespace
@@ -56,6 +57,28 @@ def test_a_terminal_is_told_and_a_pipe_is_not(every_second, monkeypatch, capsys)
         "",
         "\r\x1b[Kfitting: 83 %, about 0:00:01 left\r\x1b[Kfitting: 100 %, about 0:00:00 left\r\x1b[K",
     )
+
+
+class Gone:
+    """A terminal that somebody has closed meanwhile."""
+
+    def isatty(self):
+        return True
+
+    def write(self, text):
+        raise OSError(5, "Input/output error")
+
+
+def closed():
+    file = io.StringIO()
+    file.close()
+    return file
+
+
+@pytest.mark.parametrize("stderr", [None, object(), closed(), Gone()], ids=["none", "no file", "closed", "gone"])
+def test_work_that_is_paid_for_does_not_end_because_nobody_can_be_told(every_second, monkeypatch, stderr):
+    monkeypatch.setattr(sys, "stderr", stderr)
+    assert list(steps(9)) == list(range(9))
 
 
 class Handle:

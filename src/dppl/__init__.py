@@ -16,12 +16,16 @@ if TYPE_CHECKING:  # what `__getattr__` does, for type checkers
     from dppl import errors as errors
     from dppl import estimators as estimators
     from dppl import experiments as experiments
+    from dppl import export as export
     from dppl import finetune as finetune
     from dppl import lattice as lattice
     from dppl import mechanisms as mechanisms
+    from dppl import pages as pages
     from dppl import planning as planning
     from dppl import privacy as privacy
     from dppl import prototypes as prototypes
+    from dppl import report as report
+    from dppl import serve as serve
     from dppl import training as training
     from dppl.estimators import PrivateSearch, PublicRows, load
     from dppl.planning import plan_budget
@@ -59,12 +63,16 @@ _PACKAGES = (
     "errors",
     "estimators",
     "experiments",
+    "export",
     "finetune",
     "lattice",
     "mechanisms",
+    "pages",
     "planning",
     "privacy",
     "prototypes",
+    "report",
+    "serve",
     "training",
 )
 _HOMES = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import timedelta
 from importlib import import_module
@@ -25,10 +25,12 @@ _EVERY = 0.5  # seconds between two texts
 
 
 def _find_watcher() -> Show | None:
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    if hasattr(shell, "kernel"):
-        return _Notebook(import_module("IPython.display"))
-    return _on_terminal if sys.stderr.isatty() else None
+    with suppress(Exception):  # stderr may be None, closed, or something that only writes
+        shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+        if hasattr(shell, "kernel"):
+            return _Notebook(import_module("IPython.display"))
+        return _on_terminal if sys.stderr.isatty() else None
+    return None
 
 
 _find: ContextVar[Callable[[], Show | None]] = ContextVar("find", default=_find_watcher)
@@ -97,12 +99,16 @@ class _Told:
             return
         self._last = now
         left = timedelta(seconds=round((now - self._start) * (self._total - self._done) / max(self._done, 1)))
-        self._show(f"{self._what}: {100 * self._done // self._total} %, about {left} left")
+        self._say(f"{self._what}: {100 * self._done // self._total} %, about {left} left")
 
     def end(self) -> None:
         """Take the text away."""
         if self._last > -math.inf:
-            self._show(None)
+            self._say(None)
+
+    def _say(self, text: str | None) -> None:
+        with suppress(Exception):  # a terminal that is gone must not end work that is paid for
+            self._show(text)
 
 
 def _on_terminal(text: str | None) -> None:

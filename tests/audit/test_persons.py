@@ -69,8 +69,8 @@ def test_a_person_has_as_many_records_as_told_and_most_in_the_class_of_the_canar
     assert (np.abs(canary.records.X) == canary.row).all()
     assert worst_case(MeanPrototypes(CLAIM, CLASSES))[0].groups is None
     assert run(MeanPrototypes(CLAIM, ["a"]), 2).unit == RECORD
-    for given in ({"person_records": 0}, {"person_records": 2, "spread": True}):
-        with pytest.raises(ParameterError, match=r"must be an integer|at least 3 records"):
+    for given in ({"person_records": 0}, {"person_records": 2, "spread": True}, {"spread": True}):
+        with pytest.raises(ParameterError, match=r"must be an integer|at least 3 records|go with person_records"):
             worst_case(MeanPrototypes(CLAIM, CLASSES), **given)
     with pytest.raises(ParameterError, match="two classes"):
         worst_case(MeanPrototypes(CLAIM, ["a"]), person_records=5, spread=True)

@@ -17,11 +17,12 @@ from rich.progress import Task
 from dppl import GaussianDP, Ledger, load
 from dppl.cli import _progress
 from dppl.embedding import pipeline
-from dppl.errors import InputError, ModelFileError
+from dppl.errors import InputError, ModelFileError, ParameterError
 from dppl.finetune import DPTrainer, SparseFinetuner
 from dppl.finetune.checkpoint import Checkpoint
 from dppl.finetune.networks import load_network
 from dppl.mechanisms import overheard
+from dppl.serve import opened
 from dppl.training import PrivateClassifier
 
 CLASSES = ("blue", "green", "red")
@@ -100,6 +101,23 @@ def test_it_trains_and_leaves_the_model_and_the_owners_list(photos, cli):
     report = photos / "m.safetensors.private.jsonl"
     assert stat.S_IMODE(report.stat().st_mode) == 0o600
     assert "red/odd.png" in report.read_text()
+
+
+def test_its_model_is_served(trained, cli):
+    served = opened(Path("m.safetensors"), NETWORK)
+    assert (served.about.takes, served.about.features) == (["images"], None)
+    labels = dict(
+        line.split(",") for line in run(cli, "predict", "m.safetensors", "new", "--encoder", NETWORK).stdout.split()
+    )
+    del labels["id"]
+    for name, label in labels.items():
+        prepared, reason = served.prepared(Path("new", name).read_bytes(), 100)
+        (row,) = served.encoder.encode_prepared([prepared])
+        found = served.prediction(row, 1, 3, True)
+        assert (reason, found.label, found.nearest) == (None, label, [])
+        assert sum(found.probabilities) == pytest.approx(1)
+    with pytest.raises(ParameterError, match="embeddings_only is not for a model of `dppl finetune`"):
+        opened(Path("m.safetensors"), NETWORK, embeddings_only=True)
 
 
 def test_its_model_predicts_and_evaluates(trained, cli):

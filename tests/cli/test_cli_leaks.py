@@ -112,6 +112,8 @@ AFTER = [
     ("ledger show", ["ledger.db"], r"\b[0-9a-f]{12}\b"),
     ("ledger show", ["ledger.db", "--json"], HASH),
     ("ledger export", ["ledger.db"], HASH),
+    # Its other forms are functions of this one.
+    ("report", ["out.safetensors", "--out", "-", "--format", "json"], rf'(?<="selected": )\[[\d\s,\[\]"]*\]|{HASH}'),
 ]
 # Reports to the owner of private records, which differ by design, and the words in which their help forbids to publish
 # them. So do the labels of private rows, for which `predict` is no command of its own.

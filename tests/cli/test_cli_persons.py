@@ -46,6 +46,21 @@ def test_a_person_may_count_in_several_classes(persons, task, cli, error_line):
     assert not task.out.exists()
 
 
+@pytest.mark.parametrize("command", ["fit", "check", "evaluate"])
+def test_labels_are_not_ids_of_persons(command, persons, task, cli, error_line):
+    """With them all records of a class would be one person, and nothing would say so."""
+    np.save("y.npy", task.y)
+    np.save("x.npy", task.X)
+    assert cli(*arguments(persons, task)).exit_code == 0
+    before = {"fit": [], "check": [], "evaluate": [task.out]}[command]
+    after = {"fit": ["--out", "other.safetensors", "--mu", 1], "check": [], "evaluate": []}[command]
+    classes = [] if command == "evaluate" else ["--classes", task.classes]
+    for table, *options in ([persons, "--person", "y"], ["x.npy", "--labels", "y.npy", "--person", "y.npy"]):
+        result = cli(command, *before, table, *options, *classes, *after)
+        assert f"--person must name ids of persons; {options[-1]!r} holds the labels" in error_line(result)
+        assert result.exit_code == 4
+
+
 def test_no_id_is_printed_or_kept(persons, task, cli):
     ledger = task.folder / "ledger.db"
     made = cli("ledger", "create", ledger, "--dataset", "wards", "--mu", 2, "--unit", "person")
@@ -158,6 +173,7 @@ def test_check_tells_the_owner_how_many_records_persons_have(persons, task, cli)
     report = json.loads(result.stdout)["persons"]
     # Four ids are missing; the others are those of nine persons.
     assert report["n"] == report["that_count"] == 13
+    assert report["missing_ids"] == 4
     assert report["records_each"] == {"median": 3.0, "percentile_90": 4, "largest": 4}
     assert sum(report["class_sizes"]) == 13
     reduced, codes = dppl.estimators.persons.rows_of_persons(
@@ -170,10 +186,10 @@ def test_check_tells_the_owner_how_many_records_persons_have(persons, task, cli)
     # The classes of a file are in its order, and those of the codes are sorted: here they are the same.
     assert report["class_sizes"] == np.bincount(codes, minlength=3).tolist()
     text = cli("check", persons, "--classes", task.classes, "--person", "patient").stdout
-    assert "persons         13; each missing id is one" in text
-    assert "records each    3 in the median, at most 4 for 90 % of the persons, and 4 at most" in text
-    assert "13 have records that count: with --method softmax all 37 in classes" in text
-    assert f"those of the commonest class, {report['records_that_count']}" in text
+    assert "persons         13, of which 4 are records without an id" in text
+    assert "records each    median 3, 90 % of the persons have at most 4, none more than 4" in text
+    assert "13 persons: with --method softmax, the default, all of their 37 records" in text
+    assert f"with other methods the {report['records_that_count']} in each person's commonest class" in text
     assert "Jane" not in text
 
 
@@ -438,11 +454,22 @@ def test_evaluate_counts_every_person_once(suffix, task, cli):
     assert "Jane" not in shown.output
 
 
-def test_evaluate_names_a_wrong_column_and_takes_tables_alone(persons, task, cli, error_line):
+def test_evaluate_names_a_wrong_column(persons, task, cli, error_line):
     dppl.MeanPrototypes(dppl.GaussianDP(1), ["cat"]).fit(task.X[:3], ["cat"] * 3).save(task.folder / "m.safetensors")
     result = cli("evaluate", task.folder / "m.safetensors", persons, "--person", "nobody")
     assert error_line(result).startswith("--person must name ")
-    texts = task.folder / "texts.csv"
-    texts.write_text("text,label\nhello,cat\n")
-    result = cli("evaluate", task.folder / "m.safetensors", texts, "--person", "text")
-    assert "--person goes with a table of embeddings" in error_line(result)
+
+
+@pytest.mark.parametrize("source", ["mails.csv", "mails.jsonl", "mails.parquet"])
+def test_evaluate_of_texts_counts_persons_as_that_of_their_table(source, mails, cli, error_line):
+    assert cli("train", source, *TRAIN, "--seed", 3).exit_code == 0
+    assert cli("embed", source, "--encoder", "letters", "--person", "patient", "--out", "table").exit_code == 0
+    raw = cli("evaluate", "m.safetensors", source, "--encoder", "letters", "--person", "patient", "--json")
+    table = cli("evaluate", "m.safetensors", "table", "--person", "person", "--json")
+    expected = json.loads(table.stdout) | {"n_unusable": 1}  # the table has no row for it
+    assert json.loads(raw.stdout) == expected
+    assert expected["n_persons"] > 1
+    assert "Jane" not in raw.output
+    result = cli("evaluate", "m.safetensors", source, "--encoder", "letters", "--person", "nobody")
+    nowhere = f"{source} has no rows that can be used" if source == "mails.jsonl" else "--person must be one column of "
+    assert error_line(result).startswith(nowhere)

@@ -184,8 +184,17 @@ def test_ids_in_parquet_keep_their_type(ids, kept, source, run, texts):
 @pytest.mark.parametrize("kind", [pa.date32(), pa.list_(pa.int64()), pa.decimal128(3)])
 def test_a_column_of_another_type_is_refused_before_a_record_is_read(kind, source):
     pq.write_table(pa.table({"text": ["one"], "who": pa.array([None], kind)}), source / "t.parquet")
-    with pytest.raises(InputError, match=r"^person must name a column of whole numbers or texts") as refused:
+    with pytest.raises(InputError, match=r"^person must name a column of integers, texts, bytes or floats") as refused:
         open_source(source / "t.parquet", columns=Columns(person="who"))
+    assert refused.value.parameter == "person"
+
+
+@pytest.mark.parametrize(("name", "y"), [("t.csv", None), ("t.csv", "label"), ("t.jsonl", None), ("t.jsonl", "label")])
+def test_labels_are_not_ids_of_persons(name, y, source):
+    lines = {"t.csv": "text,label\none,a\n", "t.jsonl": '{"text": "one", "label": "a"}\n'}
+    (source / name).write_text(lines[name])
+    with pytest.raises(InputError, match="holds the labels; name another") as refused:
+        open_source(source / name, columns=Columns(y=y, person="label"))
     assert refused.value.parameter == "person"
 
 

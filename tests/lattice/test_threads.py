@@ -6,14 +6,15 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from dppl.lattice import Lattice, SimilarityClip, SoftmaxGradient, iter_blocks, sums_and_grams, utilities
-from dppl.lattice.threads import for_each_block, one_thread_each, workers
+from dppl.lattice import lattice as lattice_module
+from dppl.lattice.threads import for_each_block, in_order, one_thread_each, workers
 
 
 def everything():
     """Bytes of what every kernel computes."""
     rng = np.random.default_rng(0)
     lattice, X = Lattice(100, rotation=1), rng.normal(size=(3000, 100)).astype(np.float32)
-    rows = lattice.transform(X)
+    rows = np.concatenate(list(lattice.blocks(X, 250)))
     codes, weights = rng.integers(-1, 5, len(rows)), rng.normal(size=(5, 100))
     clip = SimilarityClip(-1000, 40_000)
     gradient = SoftmaxGradient(lattice, bias=3)
@@ -24,7 +25,8 @@ def everything():
     return [*(array.tobytes() for array in (rows, total, found, sums, grams)), count, hits]
 
 
-def test_no_bit_depends_on_the_number_of_threads():
+def test_no_bit_depends_on_the_number_of_threads(monkeypatch):
+    monkeypatch.setattr(lattice_module, "_WORTH_THREADS", 0)
     results = []
     for n in (1, 2, 3):
         with threadpool_limits(n):
@@ -44,6 +46,42 @@ def test_as_many_threads_work_as_are_allowed(n):
     with threadpool_limits(n):
         for_each_block(fill, iter_blocks(np.zeros((2 * n, 1)), 1))
     assert len(seen) == n
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_results_come_in_order_and_few_are_computed_ahead(n):
+    begun = []
+
+    def items():
+        for item in range(20):
+            begun.append(item)
+            yield item
+
+    with threadpool_limits(n):
+        found = in_order(lambda item: (item, threading.get_ident()), items())
+        first = next(found)
+        assert len(begun) == (1 if n == 1 else n + 2)
+        rest = list(found)
+    assert [item for item, _ in [first, *rest]] == list(range(20))
+    assert (threading.get_ident() in {thread for _, thread in rest}) == (n == 1)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_workers_warn_of_numbers_as_their_caller_does(n):
+    with threadpool_limits(n), np.errstate(all="ignore"):
+        (found,) = in_order(np.exp, [np.array([1e4])])
+        assert np.isinf(found).all()
+    with threadpool_limits(n), np.errstate(all="raise"), pytest.raises(FloatingPointError):
+        list(in_order(np.exp, [np.array([1e4])]))
+
+
+def test_blas_is_as_before_when_results_are_left():
+    with threadpool_limits(3):
+        found = in_order(abs, iter(range(100)))
+        assert next(found) == 0
+        assert threads_of_blas() == 1
+        found.close()
+        assert threads_of_blas() == 3
 
 
 def threads_of_blas():

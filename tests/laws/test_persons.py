@@ -7,6 +7,7 @@ import math
 import uuid
 import warnings
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -109,7 +110,12 @@ def test_the_statement_is_for_persons_and_costs_the_same(kind):
     X, y = kind.records()
     alone = kind.fit(X, y).guarantee_
     guarantee = kind.fit(X, y, given={"groups": ["p", "q"] * 6}).guarantee_
-    assert (guarantee.releases, guarantee.budget) == (alone.releases, alone.budget)
+    counted = [one.statistic.replace("number of records", "number of persons") for one in alone.releases]
+    assert [one.statistic for one in guarantee.releases] == counted
+    as_alone = [
+        replace(one, statistic=of.statistic) for one, of in zip(guarantee.releases, alone.releases, strict=True)
+    ]
+    assert (as_alone, guarantee.budget) == ([*alone.releases], alone.budget)
     assert guarantee.unit == PERSON
     assert "one person, with all of their records, is added or removed" in str(guarantee)
     assert "several records of one person" not in str(guarantee)
@@ -597,15 +603,33 @@ def test_a_number_of_classes_is_an_integer_of_at_least_one(number):
         MEAN.fit(X, y, given={"groups": ["p", "q"] * 6, "max_classes_per_person": number})
 
 
+@pytest.mark.parametrize("ids", [set(range(12)), dict.fromkeys(range(12), "p")])
+def test_ids_without_an_order_are_refused(ids):
+    """A set of them may hold as many as there are rows, and name any person for any row."""
+    X, y = MEAN.records()
+    assert len(ids) == len(y)
+    with pytest.raises(InputError, match="groups must be one id per row, in the order of the rows"):
+        MEAN.fit(X, y, given={"groups": ids})
+
+
+def test_the_statement_of_several_classes_counts_rows_and_not_persons():
+    """Their number has the sensitivity 2; that of persons would have 1."""
+    (kind,) = [kind for kind in OF_PERSONS if str(kind) == "LinearProbe add-remove"]
+    X, y = kind.records()
+    given = {"groups": ["p", "q"] * 6, "max_classes_per_person": 2}
+    last = kind.fit(X, y, given=given).guarantee_.releases[-1]
+    assert (last.statistic, last.sensitivity) == ("number of rows of persons", 2)
+
+
 def test_several_classes_a_person_need_persons_and_their_own_plan():
     X, y = MEAN.records()
-    with pytest.raises(ParameterError, match="pass them as groups"):
+    with pytest.raises(ParameterError, match="is for fits with ids of persons"):
         MEAN.fit(X, y, given={"max_classes_per_person": 2})
     model = MEAN.make(GaussianDP(1.0))
     plan = model.plan(X.shape[1], max_classes_per_person=2)
     with pytest.raises(ParameterError, match="must be that of the plan, 2; got None"):
         model.fit(X, y, plan=plan, groups=["p", "q"] * 6)
-    with pytest.raises(ParameterError, match="pass them as groups"):
+    with pytest.raises(ParameterError, match="is for fits with ids of persons"):
         model.fit(X, y, plan=plan, max_classes_per_person=2)
     planned = model.fit(X, y, plan=plan, groups=["p", "q"] * 6, max_classes_per_person=2)
     direct = MEAN.make(GaussianDP(1.0)).fit(X, y, groups=["p", "q"] * 6, max_classes_per_person=2)

@@ -16,7 +16,15 @@ from dppl.estimators.registry import ENTRIES
 
 PACKAGES = ("dppl", *(f"dppl.{name}" for name in ("baselines", "embedding", "encoders", "estimators", "prototypes")))
 PACKAGES += ("dppl.continual", "dppl.continual.metrics", "dppl.continual.streams")
-PACKAGES += ("dppl.errors", "dppl.experiments", "dppl.cards", "dppl.training", "dppl.finetune", "dppl.planning")
+PACKAGES += (
+    "dppl.errors",
+    "dppl.experiments",
+    "dppl.cards",
+    "dppl.training",
+    "dppl.finetune",
+    "dppl.planning",
+    "dppl.export",
+)
 MODULES = ("audit", "data", "lattice", "mechanisms", "privacy")
 
 

@@ -16,6 +16,7 @@ SOURCE = Path(dppl.__file__).parent
 LAYERS = [
     {"_version", "errors"},
     {"_validate", "_files", "_fingerprint", "_html", "_optional", "_progress", "engines"},
+    {"pages"},
     {"privacy"},
     {"lattice"},
     {"mechanisms"},
@@ -32,6 +33,9 @@ LAYERS = [
     {"audit"},
     {"experiments"},
     {"cards"},
+    {"export"},
+    {"report"},
+    {"serve"},
     {"cli"},
     {"__main__"},
 ]
@@ -67,7 +71,7 @@ def test_every_layer_is_ranked():
 
 
 def test_the_core_imports_neither_torch_nor_a_web_framework():
-    heavy = {"torch", "fastapi", "flask", "ray", "transformers"}
+    heavy = {"torch", "fastapi", "flask", "ray", "starlette", "transformers", "uvicorn"}
     assert not {name.split(".")[0] for path in MODULES for name in imports(path)} & heavy
 
 
@@ -129,6 +133,10 @@ NAMES = (
     "finetune",
     "audit",
     "cards",
+    "export",
+    "pages",
+    "report",
+    "serve",
     "errors",
 )
 PACKAGES = ["dppl", *(f"dppl.{name}" for name in NAMES)]

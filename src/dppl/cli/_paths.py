@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+
 from dppl._fingerprint import in_short, same_encoder
 from dppl.cli._output import note
-from dppl.data import EmbeddingTable, PartedTable, read_table
+from dppl.data import EmbeddingTable, PartedTable, read_ids, read_table
 from dppl.data._places import is_url, shown_as
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
@@ -55,6 +57,19 @@ def check_inputs(*paths: Path | None) -> None:
     for path in paths:
         if path is not None and not is_url(path) and not path.exists():
             raise FileNotFoundError(f"there is no file or folder {path}.")
+
+
+def ids_of_persons(table: Path, person: str, *, y: str, labels: Path | None) -> NDArray[Any]:
+    """Read whose each record of a table is.
+
+    Raises
+    ------
+    InputError
+        If they are the labels, with which all records of a class would be one person; or as `read_ids`.
+    """
+    if person == (y if labels is None else str(labels)):
+        raise InputError(f"must name ids of persons; {person!r} holds the labels; name another.", parameter="groups")
+    return read_ids(table, person)
 
 
 def check_table(path: Path) -> None:

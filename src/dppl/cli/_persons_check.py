@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from dppl.estimators.persons import classes_of_persons, person_codes
+from dppl.estimators.persons import are_missing, classes_of_persons, person_codes
 from dppl.estimators.reading import class_codes
 
 _MOST_CLASSES = 3
@@ -40,6 +40,7 @@ def persons_report(
     pairs = np.unique(np.stack(records), axis=1)
     return {
         "n": int(persons.max(initial=-1)) + 1,
+        "missing_ids": int(are_missing(ids).sum()),
         "records_each": _distribution(np.bincount(persons)) if len(persons) else None,
         "in_several_classes": int((np.bincount(pairs[1]) > 1).sum()),
         "that_count": len(found),
@@ -69,30 +70,24 @@ def _kept(codes: NDArray[np.intp], persons: NDArray[np.intp], n_classes: int, k:
 
 def print_persons(report: dict[str, Any], screen: Console) -> None:
     """Print a report."""
-    screen.print(f"{'persons':<15} {report['n']}; each missing id is one", soft_wrap=True)
+    lines = {"persons": f"{report['n']}, of which {report['missing_ids']} are records without an id"}
     each = report["records_each"]
     if each is not None:
-        screen.print(
-            f"{'records each':<15} {each['median']:g} in the median, at most {each['percentile_90']} for 90 % of the "
-            f"persons, and {each['largest']} at most",
-            soft_wrap=True,
+        lines["records each"] = (
+            f"median {each['median']:g}, 90 % of the persons have at most {each['percentile_90']}, none more than "
+            f"{each['largest']}"
         )
-    screen.print(
-        f"{'':<15} {report['in_several_classes']} have records in several classes",
-        soft_wrap=True,
+    lines["several classes"] = f"{report['in_several_classes']} persons have records in more than one"
+    lines["a fit uses"] = (
+        f"{report['that_count']} persons: with --method softmax, the default, all of their "
+        f"{report['records_in_classes']} records in classes of the list; with other methods the "
+        f"{report['records_that_count']} in each person's commonest class, as one row a person"
     )
-    screen.print(
-        f"{'':<15} {report['that_count']} have records that count: with --method softmax all "
-        f"{report['records_in_classes']} in classes, with others those of the commonest class, "
-        f"{report['records_that_count']}",
-        soft_wrap=True,
-    )
-    screen.print(
-        f"{'':<15} with --classes-per-person k this is kept, and the noise is so much larger:",
-        soft_wrap=True,
-    )
+    for name, line in lines.items():
+        screen.print(f"{name:<15} {line}", soft_wrap=True)
+    screen.print("With --classes-per-person k a fit uses so many records, and needs so many times the noise:")
     table = Table()
-    for name in ("k", "records kept", "rows", "softmax", "class sums", "others"):
+    for name in ("k", "records used", "rows", "softmax", "mean", "others"):
         table.add_column(name, justify="right")
     for row in report["kept"]:
         share = f" ({row['records'] / report['records_in_classes']:.0%})" if report["records_in_classes"] else ""

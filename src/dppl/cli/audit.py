@@ -50,7 +50,10 @@ def audit(
     spread: Annotated[
         bool, typer.Option("--spread", help="Nearly half of this person's records are in the other class.")
     ] = False,
-    classes_per_person: options.ClassesPerPerson = None,
+    classes_per_person: Annotated[
+        int | None,
+        option("N", "With --person-records: `--classes-per-person` of the fits that are audited.", min=1),
+    ] = None,
     adjacency: options.Adjacency = "add-remove",
     prototypes: options.Prototypes = None,
     mechanism: options.Mechanism = None,

@@ -15,11 +15,11 @@ from rich.table import Table
 from dppl.cli import _options as options
 from dppl.cli._options import DATA, budget_from_options, option
 from dppl.cli._output import console, print_json, printable
-from dppl.cli._paths import check_inputs
+from dppl.cli._paths import check_inputs, ids_of_persons
 from dppl.cli._persons_check import persons_report, print_persons
 from dppl.cli._progress import working
 from dppl.cli._raw_check import source_lines, source_report
-from dppl.data import EmbeddingTable, read_classes, read_ids, read_table
+from dppl.data import EmbeddingTable, read_classes, read_table
 from dppl.embedding import Columns, holds_embeddings, open_source
 from dppl.errors import ParameterError
 from dppl.estimators.persons import checked_ids
@@ -68,10 +68,10 @@ def check(
     it, and counts the labels of the other rows. Rows are counted from 0. Of
     images and texts it reads every record, and needs no encoder. The exit code
     is 0 whatever is found. With --person it also tells how many records
-    persons have, and what of them a fit keeps. With a budget it also says which classes of a table
-    a fit of the default method without public rows is expected to find;
-    `dppl plan` says that from guesses. A budget chosen with this report in
-    view is a choice made by looking at private records.
+    persons have, and what of them a fit keeps. With a budget it also says
+    which classes of a table a fit of the default method without public rows
+    is expected to find; `dppl plan` says that from guesses. A budget chosen
+    with this report in view is a choice made by looking at private records.
 
     For example:
 
@@ -92,7 +92,7 @@ def check(
             report, usable = _rows_report(private), usable_rows(private)
             found = None if private.y is None else private.y[usable]
             if person is not None:
-                ids = checked_ids(read_ids(table, person), private)
+                ids = checked_ids(ids_of_persons(table, person, y=y or "y", labels=labels), private)
                 report["persons"] = persons_report(ids, private.y, usable, class_list)
     elif budget is not None:
         raise ParameterError("a budget goes with a table of embeddings: run dppl embed first, or dppl plan.")

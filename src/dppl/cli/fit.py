@@ -17,6 +17,7 @@ from dppl.cli._paths import (
     check_output,
     check_same_encoder,
     check_table,
+    ids_of_persons,
     refuse_private,
     require_labels,
     required_classes,
@@ -24,7 +25,7 @@ from dppl.cli._paths import (
 from dppl.cli._progress import working
 from dppl.cli.ledger import open_account
 from dppl.cli.show import whole
-from dppl.data import read_classes, read_ids, read_parts, read_table
+from dppl.data import read_classes, read_parts, read_table
 from dppl.engines import engine_of
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
@@ -186,7 +187,7 @@ def fit(
             y_examples=None if examples is None or example_rows is None else require_labels(example_rows, examples),
             ledger=account,
             partition=partition,
-            groups=None if person is None else read_ids(table, person),
+            groups=None if person is None else ids_of_persons(table, person, y=y, labels=labels),
             max_classes_per_person=classes_per_person,
         )
     workflow.save(model, out, overwrite=force)

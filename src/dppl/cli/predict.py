@@ -23,11 +23,11 @@ from dppl._files import write_atomically
 from dppl.cli import _options as options
 from dppl.cli._options import DATA, ENCODER, option
 from dppl.cli._output import console, is_one_line, note, print_json, print_lines, printable
-from dppl.cli._paths import check_inputs, check_output, opened, read_rows_for, require_labels
+from dppl.cli._paths import check_inputs, check_output, ids_of_persons, opened, read_rows_for, require_labels
 from dppl.cli._predictions import SUFFIXES, Predictions
 from dppl.cli._progress import embedding_bar, working
 from dppl.cli.embed import how_to_label
-from dppl.data import EmbeddingTable, PartedTable, read_ids, read_parts
+from dppl.data import EmbeddingTable, PartedTable, read_parts
 from dppl.embedding import Columns, Source, Window, embed_windows, has_columns, holds_embeddings, open_source
 from dppl.encoders import Encoder
 from dppl.encoders.fixed import for_prediction
@@ -365,7 +365,12 @@ def evaluate(
     x: _XOption = None,
     y: Annotated[str | None, option("NAME", "Column of labels. Default: y, or label or labels.", DATA, "--y")] = None,
     person: Annotated[
-        str | None, option("NAME", "Array or column of person ids: say, too, how a person fares on average.", DATA)
+        str | None,
+        option(
+            "NAME|FILE",
+            "Array or column of person ids (for .npy a second .npy file): also report the mean accuracy per person.",
+            DATA,
+        ),
     ] = None,
     kind: options.Kind = "auto",
     split: options.Split = None,
@@ -393,6 +398,9 @@ def evaluate(
     of their records that is right: each person counts once. A missing id is a
     person of its own.
 
+    --json also has all confusions, the most frequent first; `dppl report
+    --results` shows them.
+
     For example:
 
       dppl evaluate my.safetensors test.npz
@@ -413,18 +421,22 @@ def evaluate(
         truth, predicted = [label for label, _ in used], [name for _, name in used]
         unusable = len(found.labels) - len(used)
         if person is not None:
-            groups = _ids_of_rows(table, person, len(rows))[[name is not None for name in found.labels]]
-    elif person is not None:
-        raise ParameterError("goes with a table of embeddings; run dppl embed first.", parameter="groups")
+            ids = _ids_of_rows(table, person, len(rows), y=y or "y", labels=labels)
+            groups = ids[[name is not None for name in found.labels]]
     else:
-        source = _opened_for(fitted, table, Columns(x=x, y=y), kind=kind, split=split, labels=labels, with_labels=True)
+        columns = Columns(x=x, y=y, person=person)
+        source = _opened_for(fitted, table, columns, kind=kind, split=split, labels=labels, with_labels=True)
         if source.label_type is None:
             raise InputError(f"{table} has no labels; {how_to_label(source)}.")
-        truth, predicted, unusable = [], [], 0
+        truth, predicted, persons, unusable = [], [], [], 0
         for window, found in _predicted_windows(fitted, source, encoder, device, workers):
             truth += window.labels
             predicted += found.labels
+            persons += window.persons
             unusable += len(window.left_out)
+        if person is not None:
+            groups = np.empty(len(persons), object)
+            groups[:] = persons
     if not len(truth):
         raise InputError(f"{table} has no rows{' that can be used' * bool(unusable)}, so there is nothing to evaluate.")
     codes = _codes(truth, fitted), _codes(predicted, fitted)
@@ -440,8 +452,8 @@ def evaluate(
         _print_report(report)
 
 
-def _ids_of_rows(table: Path, name: str, n_rows: int) -> NDArray[Any]:
-    ids: NDArray[Any] = read_ids(table, name)
+def _ids_of_rows(table: Path, name: str, n_rows: int, *, y: str, labels: Path | None) -> NDArray[Any]:
+    ids = ids_of_persons(table, name, y=y, labels=labels)
     if len(ids) != n_rows:
         raise InputError(f"must name one id for each row of {table}; their numbers differ.", parameter="groups")
     return ids
@@ -463,6 +475,7 @@ def _report(
     balanced = metrics.balanced_accuracy(truth, predicted, codes)
     sizes = metrics.class_sizes(truth, codes).tolist()
     each = metrics.class_accuracies(truth, predicted, codes).tolist()
+    names = classes.tolist()
     return {
         "balanced_accuracy": _or_none(balanced),
         "accuracy": metrics.accuracy(truth, predicted),
@@ -478,6 +491,10 @@ def _report(
             {"class": name, "n": size, "accuracy": _or_none(value)}
             for name, size, value in zip(classes.tolist(), sizes, each, strict=True)
         ],
+        "confusions": [
+            {"class": names[one], "predicted": names[other], "n": n}
+            for one, other, n in metrics.confusions(truth, predicted, codes)
+        ],
     }
 
 
@@ -491,7 +508,8 @@ def _print_report(report: dict[str, Any]) -> None:
             typer.echo(f"{key.replace('_', ' '):<18} {_shown(report[key])}")
     if "n_persons" in report:
         each = (
-            f"{_shown(report['person_accuracy'])}, mean over {report['n_persons']} persons of the share that is right"
+            f"{_shown(report['person_accuracy'])}, mean over {report['n_persons']} persons of the share of their "
+            "records that is right"
         )
         typer.echo(f"{'person accuracy':<18} {each}")
     typer.echo(f"{'records':<18} {report['n']}, {report['n_unknown_labels']} with a label that the model does not know")

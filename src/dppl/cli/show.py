@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,15 +15,12 @@ from dppl import _validate
 from dppl._files import write_atomically
 from dppl._fingerprint import in_short
 from dppl.cards import contact_sheet, model_card
-from dppl.cards.contact_sheet import TILE
 from dppl.cli import _options as options
 from dppl.cli._options import option
 from dppl.cli._output import console, numbers, print_json, printable
 from dppl.cli._paths import check_inputs, check_output, opened
 from dppl.embedding import KINDS, Columns, Source, holds_embeddings, open_source
-from dppl.embedding.decoding import decode, quiet
-from dppl.embedding.records import Unusable
-from dppl.errors import InputError, ParameterError
+from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import describe
 from dppl.finetune.workflow import Finetuned
@@ -32,6 +28,7 @@ from dppl.privacy import Guarantee, Release
 from dppl.privacy.budgets import rounded_up
 from dppl.privacy.words import in_a_row
 from dppl.prototypes import PublicPrototypes
+from dppl.report.gallery import selected_items
 
 _NAMES = 20
 _POOL = "Selected public rows"
@@ -172,7 +169,7 @@ def _show_selected(file: Path, source: Source, public: Path, sheet: Path | None,
         )
     if sheet is not None:
         check_output(sheet, (file, public), force=force, option="--sheet")
-    content = _selected(source, set(model.public_ids_.ravel().tolist()), public)
+    content = selected_items(source, set(model.public_ids_.ravel().tolist()), public)
     rows = [
         (str(name), [content[one] for one in ids]) for name, ids in zip(model.classes_, model.public_ids_, strict=True)
     ]
@@ -184,29 +181,6 @@ def _show_selected(file: Path, source: Source, public: Path, sheet: Path | None,
     for name, texts in rows:
         table.add_row(printable(name), "\n".join(printable(text) for text in texts))
     console().print(table)
-
-
-def _selected(source: Source, wanted: set[str], path: Path) -> dict[str, Any]:
-    """Return the images or texts with these ids.
-
-    Raises
-    ------
-    InputError
-        If one is not there.
-    """
-    found: dict[str, Any] = {}
-    with quiet():
-        for record in source:
-            if record.id in wanted:
-                with suppress(Unusable):
-                    found[record.id] = decode(record.load(), source.modality)
-                    if source.modality == "image":
-                        found[record.id].thumbnail((TILE, TILE))  # whole photographs of all classes may be too many
-    if len(found) < len(wanted):
-        raise InputError(
-            f"{path} must hold the public records that the model selected; some are missing or cannot be read."
-        )
-    return found
 
 
 def _hash(path: Path) -> str:

@@ -21,7 +21,7 @@ __all__ = ["Task", "blurry", "class_incremental", "data_sets", "shuffled"]
 class Task(NamedTuple):
     """One task of a stream.
 
-    Parameters
+    Attributes
     ----------
     rows : ndarray of shape (n,), int64
         Its rows, in increasing order.

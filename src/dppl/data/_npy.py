@@ -158,7 +158,7 @@ def outline_of(place: Place, beside: Place | None = None) -> NpyShard:
     if place.local is not None:
         rows = load_npy(place.local)
     else:
-        with converting(f"{place} must be a npy file that NumPy can read", _HINT), place.opened() as file:
+        with converting(f"{place} must be an npy file that NumPy can read", _HINT), place.opened() as file:
             shape, dtype = _header(file)
             length = file.tell() + int(np.prod(shape, dtype=object)) * dtype.itemsize
             if dtype.hasobject or length > file.size():
@@ -172,7 +172,7 @@ def outline_of(place: Place, beside: Place | None = None) -> NpyShard:
 def read_npz(place: Place, x: str, y: str | None) -> tuple[ArrayShard, Array | None]:
     """Read two arrays of an npz file: rows and labels."""
     hint = "write it again with numpy.savez, as numbers and strings and not as Python objects"
-    promise = f"{place} must be a npz file that NumPy can read"
+    promise = f"{place} must be an npz file that NumPy can read"
     with converting(promise, hint), place.opened() as file, np.load(file, allow_pickle=False) as archive:
         x_name, y_name = pick(list(archive.files), x, y, place)
         rows = np.asarray(archive[x_name])

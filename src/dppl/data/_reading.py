@@ -46,7 +46,7 @@ def _reason(error: Exception) -> str:
 def load_npy(path: Path) -> Array:
     """Map an npy file read-only; never runs the code of pickled objects."""
     hint = "write it again with numpy.save, as numbers and not as Python objects"
-    with converting(f"{path} must be a npy file that NumPy can map", hint):
+    with converting(f"{path} must be an npy file that NumPy can map", hint):
         # Not np.load: that reads a zip or a pickle too, whatever the suffix says.
         return np.lib.format.open_memmap(path, mode="r")
 

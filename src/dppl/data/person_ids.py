@@ -21,7 +21,8 @@ from dppl.estimators.persons import texts_apart
 __all__ = ["read_ids"]
 
 _ID, _REFERENCE = "id", "reference"  # of records, in tables that dppl embed writes
-_ID_KINDS = (
+ID_KINDS = "integers, texts, bytes or floats"  # in messages; truth values are integers
+_ID_TYPES = (
     pa.types.is_integer,
     pa.types.is_floating,
     pa.types.is_boolean,
@@ -78,7 +79,7 @@ def _files(folder: Place) -> list[Place]:
 
 def _array_ids(place: Place, name: str) -> list[Any]:
     """Return the items of an array of an npz file."""
-    promise = f"{place} must be a npz file that NumPy can read"
+    promise = f"{place} must be an npz file that NumPy can read"
     hint = "write it again with numpy.savez, as numbers and strings and not as Python objects"
     with converting(promise, hint), place.opened() as file, np.load(file, allow_pickle=False) as archive:
         names = list(archive.files)
@@ -89,7 +90,7 @@ def _array_ids(place: Place, name: str) -> list[Any]:
 
 
 def _file_ids(place: Place, name: str) -> list[Any]:
-    """Return the items of a npy file beside a table that is one."""
+    """Return the items of an npy file beside a table that is one."""
     own = Path(name)
     if own.suffix.lower() != ".npy" or not own.is_file():
         raise InputError(
@@ -107,8 +108,8 @@ def _file_ids(place: Place, name: str) -> list[Any]:
 def _items(ids: Array, what: str, name: str) -> list[Any]:
     if ids.ndim != 1 or ids.dtype.kind not in "iubfUS":
         raise InputError(
-            f"must name {what} with one id a record, whole numbers or texts; {name} holds {ids.ndim} dimensions of "
-            f"{type_name(ids)}; name another.",
+            f"must name {what} with one id a record ({ID_KINDS}); {name} holds {type_name(ids)}, ndim = {ids.ndim}; "
+            "name another.",
             parameter="groups",
         )
     return list(texts_apart(np.asarray(ids)))
@@ -129,10 +130,10 @@ def _column_ids(place: Place, name: str) -> list[Any]:
         kind = file.schema_arrow.field(name).type
         if id_type(kind) is None:
             raise InputError(
-                f"must name a column of {place} with whole numbers or texts; {name!r} holds {kind}; name another.",
+                f"must name a column of {place} with {ID_KINDS}; {name!r} holds {kind}; name another.",
                 parameter="groups",
             )
-        with converting(f"{place}: column {name!r} must hold integers or strings", "write it again"):
+        with converting(f"{place}: column {name!r} must hold {ID_KINDS}", "write it again"):
             return ids_of(file.read(columns=[name]).column(name))
 
 
@@ -144,11 +145,11 @@ def id_type(kind: Any) -> Any:
     kind : pyarrow.DataType
     """
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return kind if any(of_kind(kind) for of_kind in _ID_KINDS) or is_text(kind) else None
+    return kind if any(of_kind(kind) for of_kind in _ID_TYPES) or is_text(kind) else None
 
 
 def ids_of(column: Any) -> list[Any]:
-    """Return the ids in an Arrow column; texts that are no UTF-8 stay apart from each other.
+    """Return the ids in an Arrow column; texts that are not UTF-8 stay apart from each other.
 
     Parameters
     ----------
@@ -157,7 +158,7 @@ def ids_of(column: Any) -> list[Any]:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     texts = is_text(column.type)
-    # Arrow's own decoding stops at the first that is no UTF-8.
+    # Arrow's own decoding stops at the first that is not UTF-8.
     column = column.cast(pa.large_binary()) if texts else column
     # Equal ids are one object, because a person may have many records.
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]

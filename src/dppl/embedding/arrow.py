@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from dppl._optional import optional
 from dppl.data import EmbeddingTable, read_table
 from dppl.data._reading import converting
-from dppl.data.person_ids import id_type, ids_of
+from dppl.data.person_ids import ID_KINDS, id_type, ids_of
 from dppl.embedding.records import (
     IMAGES,
     TEXTS,
@@ -77,7 +77,7 @@ class _ArrowRecords(Source):
         found = id_type(kind)
         if found is None:
             raise InputError(
-                f"must name a column of whole numbers or texts; {self.columns.person!r} of {self.path} holds {kind}.",
+                f"must name a column of {ID_KINDS}; {self.columns.person!r} of {self.path} holds {kind}; name another.",
                 parameter="person",
             )
         return found

@@ -18,7 +18,16 @@ import numpy as np
 from dppl._optional import optional
 from dppl.embedding.records import Payload, Unusable
 
-__all__ = ["MOST_BYTES", "MOST_PIXELS", "MOST_TEXT_BYTES", "decode", "described", "quiet", "upright_rgb"]
+__all__ = [
+    "MOST_BYTES",
+    "MOST_PIXELS",
+    "MOST_TEXT_BYTES",
+    "TooManyPixels",
+    "decode",
+    "described",
+    "quiet",
+    "upright_rgb",
+]
 
 MOST_BYTES = 1 << 28  # of an image file
 MOST_TEXT_BYTES = 1 << 24
@@ -27,8 +36,14 @@ MOST_PIXELS = 89_478_485  # 256 MiB as RGB
 _FORMATS = ("AVIF", "BMP", "GIF", "ICO", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
 
 
-def decode(payload: Payload, modality: str) -> Any:
+class TooManyPixels(Unusable):
+    """An image that its header says to be too large to be decoded."""
+
+
+def decode(payload: Payload, modality: str, most_pixels: int = MOST_PIXELS) -> Any:
     """Return the upright RGB image, the text or the embedding that a record holds, as bytes or as it is.
+
+    An image in the bytes of a file may have `most_pixels`, at most `MOST_PIXELS`.
 
     Raises
     ------
@@ -36,7 +51,9 @@ def decode(payload: Payload, modality: str) -> Any:
         If it holds none.
     """
     if modality == "image":
-        return payload if hasattr(payload, "convert") else _image(payload if isinstance(payload, bytes) else b"")
+        if hasattr(payload, "convert"):
+            return payload
+        return _image(payload if isinstance(payload, bytes) else b"", most_pixels)
     return _text(payload) if isinstance(payload, bytes | str) else payload
 
 
@@ -128,7 +145,7 @@ def _text(payload: bytes | str) -> str:
     return text
 
 
-def _image(content: bytes) -> Any:
+def _image(content: bytes, most_pixels: int) -> Any:
     if not content:
         raise Unusable("it is empty")
     if len(content) > MOST_BYTES:
@@ -136,12 +153,12 @@ def _image(content: bytes) -> Any:
     pillow = _pillow("PIL.Image")
     try:
         with pillow.open(io.BytesIO(content), formats=_formats()) as image:
-            if image.width * image.height > MOST_PIXELS:
+            if image.width * image.height > most_pixels:
                 raise pillow.DecompressionBombError
             image.load()
             return upright_rgb(image)
     except (pillow.DecompressionBombError, pillow.DecompressionBombWarning):
-        raise Unusable(f"it has more than {MOST_PIXELS} pixels") from None
+        raise TooManyPixels(f"it has more than {most_pixels} pixels") from None
     except _pillow("PIL").UnidentifiedImageError:
         raise Unusable("it is not an image of a known format") from None
     except MemoryError:  # says nothing of the image

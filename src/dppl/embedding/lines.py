@@ -195,7 +195,8 @@ class JsonTexts(Source):
     label_type = pa.string()
 
     def __post_init__(self) -> None:
-        self.columns = replace(self.columns, x=self.columns.x or "text", y=self.columns.y or "label")
+        named = replace(self.columns, x=self.columns.x or "text", y=self.columns.y or "label")
+        self.columns = named.with_ids_apart(self.path)
         self.person_type = None if self.columns.person is None else pa.string()
         self.unique_ids = self.columns.id is None
         self.parameters: dict[str, Any] = {"kind": "jsonl", **self.columns.parameters}

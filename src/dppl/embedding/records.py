@@ -208,7 +208,22 @@ class Columns:
                 raise InputError(f"must name the column of {where} with the text or image; {has}.", parameter="x")
             if name is not None and names.count(name) != 1:
                 raise InputError(f"must be one column of {where}; got {name!r}; {has}.", parameter=parameter)
-        return Columns(x, y, self.id, self.person)
+        return Columns(x, y, self.id, self.person).with_ids_apart(where)
+
+    def with_ids_apart(self, where: Path) -> Columns:
+        """Return these names; the labels are not ids of persons, or all records of a class would be one person.
+
+        Raises
+        ------
+        InputError
+            If they are.
+        """
+        if self.person is not None and self.person == self.y:
+            raise InputError(
+                f"must name ids of persons; {self.person!r} of {where} holds the labels; name another.",
+                parameter="person",
+            )
+        return self
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -21,7 +21,7 @@ from dppl.data._layouts import is_npy_pool, parquet_shards
 from dppl.data._parquet import open_parquet
 from dppl.data._places import Place
 from dppl.data._reading import converting
-from dppl.data.person_ids import id_type
+from dppl.data.person_ids import ID_KINDS, id_type
 from dppl.embedding.convert import is_list
 from dppl.errors import InputError, ParameterError
 
@@ -124,7 +124,7 @@ def _column(path: Place, by: str) -> Any:
         if names.count(by) != 1:
             there = ", ".join(map(repr, names))
             raise InputError(f"must name one column of {path}; {by!r} does not; there are {there}.", parameter="by")
-        with converting(f"{path}: column {by!r} must hold integers or strings", _HINT):
+        with converting(f"{path}: column {by!r} must hold {ID_KINDS}", _HINT):
             column = file.read(columns=[by]).column(by)
             if pa.types.is_dictionary(column.type):
                 column = column.cast(column.type.value_type)
@@ -134,7 +134,7 @@ def _column(path: Place, by: str) -> Any:
             if id_type(kind) is not None:
                 return column
     raise InputError(
-        f"must name a column of {path} with whole numbers or texts; {by!r} holds {kind}; name another.", parameter="by"
+        f"must name a column of {path} with {ID_KINDS}; {by!r} holds {kind}; name another.", parameter="by"
     )
 
 

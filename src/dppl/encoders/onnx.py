@@ -39,7 +39,7 @@ from dppl.encoders.load import Source
 from dppl.encoders.tokens import TextNetwork, Tokens
 from dppl.errors import InputError, ParameterError
 
-__all__ = ["load"]
+__all__ = ["load", "output_of"]
 
 # Fields of a statement beside modality, output and pooling: required ones, and others.
 _FIELDS = {"image": (("size",), OPTIONS), "text": (("tokenizer", "max_tokens"), ("pad_id",))}
@@ -86,6 +86,20 @@ def load(source: Source, device: str, precision: str) -> Network:
         return _texts(path, **stated, shared=shared)
     preprocessing = Preprocessing.of(stated)
     return ImageNetwork(**shared, preprocessing=str(preprocessing), prepare=preprocessing, batch_rows=8)
+
+
+def output_of(path: Path) -> tuple[str, str]:
+    """Return the name of the output that a file's embeddings are made of, and how it is pooled.
+
+    Raises
+    ------
+    InputError
+        If the file or what states its preprocessing is missing or wrong.
+    """
+    session = _session(optional("onnxruntime", "onnxruntime", "onnx"), path, "cpu")
+    stated = _stated(session, path)
+    model = _Model(session, stated.get("output"), stated.get("pooling", "none"))
+    return model.output, model._pooling
 
 
 def _only_rows(path: Path, rows: int | None) -> int | None:

@@ -34,7 +34,8 @@ _NOT_COVERED = (
     "other releases from records of the same persons, here or in other data sets, whose costs add up",
     "whether the fit stopped at an id that cannot be compared by value",
 )
-_NO_IDS = "groups must be ids that can be compared by value: texts, whole numbers or the like."
+_NO_IDS = "groups must be ids that can be compared by value, such as texts or integers; write them as one of these."
+_RECORDS = "number of records"
 _READ_ROWS = 8192
 Int64 = NDArray[np.int64]
 Integers = NDArray[np.signedinteger[Any]]
@@ -77,13 +78,24 @@ def of_persons(guarantee: Guarantee, max_classes: int | None = None, *, whole: b
             rows = f"as at most {classes} records, each of another class"
     of_records = (SEVERAL_RECORDS, A_CHANGED_RECORD, OTHER_RELEASES)
     others = [item for item in guarantee.not_covered if not item.startswith(of_records)]
+    rows_of_several = not whole and classes != "1"
     return replace(
         guarantee,
         unit=PERSON,
+        releases=tuple(
+            replace(one, statistic=_counted_in_persons(one.statistic, rows_of_several)) for one in guarantee.releases
+        ),
         neighbours=_NEIGHBOURS + rows,
         public_inputs=(*guarantee.public_inputs, f"{_PUBLIC} ({classes})"),
         not_covered=(*others, *_NOT_COVERED),
     )
+
+
+def _counted_in_persons(statistic: str, several: bool) -> str:
+    """Say what is counted where each person is one row, or one row in each of several classes."""
+    if several and statistic == _RECORDS:
+        return "number of rows of persons"
+    return statistic.replace(_RECORDS, "number of persons", 1)
 
 
 def ids_of_fit(groups: Any, rows: RowSource, max_classes: int | None) -> NDArray[Any] | None:
@@ -100,7 +112,7 @@ def ids_of_fit(groups: Any, rows: RowSource, max_classes: int | None) -> NDArray
         _validate.positive_integer(max_classes_per_person=max_classes)
     if groups is None and max_classes is not None:
         raise ParameterError(
-            f"is for fits with ids of persons; pass them as groups, or leave it out. Got {max_classes}.",
+            f"is for fits with ids of persons (groups); give them, or leave it out. Got {max_classes}.",
             parameter="max_classes_per_person",
         )
     return None if groups is None else checked_ids(groups, rows)
@@ -195,6 +207,23 @@ def person_codes(ids: NDArray[Any]) -> Codes:
     if codes is None:
         raise InputError(_NO_IDS)
     return codes
+
+
+def are_missing(ids: NDArray[Any]) -> NDArray[np.bool_]:
+    """Mark ids that name nobody, each of which is a person of its own.
+
+    Parameters
+    ----------
+    ids : ndarray of shape (n_records,)
+        For which `person_codes` has numbers.
+
+    Returns
+    -------
+    ndarray of shape (n_records,), bool
+    """
+    if ids.dtype.kind in "mM":
+        ids = _without(ids.astype(np.int64).astype(object), np.isnat(ids))
+    return np.fromiter((type(_key(one)) is object for one in ids.tolist()), bool, len(ids))
 
 
 def _without(ids: NDArray[Any], missing: NDArray[np.bool_]) -> NDArray[Any]:

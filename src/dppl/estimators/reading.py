@@ -12,6 +12,7 @@ import json
 import sys
 import warnings
 from collections import Counter
+from collections.abc import Mapping, Set
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -241,13 +242,15 @@ def as_labels(y: Any, rows: RowSource, names: tuple[str, str] = ("X", "y")) -> N
         labels = characters_only(labels)
     if labels.ndim == 2 and labels.shape[1] == 1:
         warnings.warn(
-            "A column-vector y was passed when a 1d array was expected; its only column is used.",
+            f"A column-vector {names[1]} was passed when a 1d array was expected; its only column is used.",
             DataConversionWarning,
             stacklevel=5,
         )
         labels = labels[:, 0]
     if labels.ndim != 1:
-        raise InputError(f"{names[1]} must be one label per row, shape (n_records,); got {labels.ndim} dimensions.")
+        raise InputError(
+            f"{names[1]} must be {_one(names[1])} per row, shape (n_records,); got {labels.ndim} dimensions."
+        )
     if len(labels) != rows.shape[0]:
         raise InputError(f"{names[0]} and {names[1]} must have the same number of rows; their numbers differ.")
     return labels
@@ -272,10 +275,18 @@ def characters_only(labels: NDArray[Any]) -> NDArray[Any]:
     return np.where(wrong, np.uint32(0xFFFD), codes).view(labels.dtype) if wrong.any() else labels
 
 
+def _one(name: str) -> str:
+    return "one id" if name == "groups" else "one label"
+
+
 def _as_objects(y: Any, name: str) -> NDArray[Any]:
     items = list(y) if hasattr(y, "__iter__") and not isinstance(y, str | bytes) else None
     if items is None:
-        raise InputError(f"{name} must be one label per row, shape (n_records,); got a single value.")
+        raise InputError(f"{name} must be {_one(name)} per row, shape (n_records,); got a single value.")
+    if isinstance(y, Set | Mapping):
+        raise InputError(
+            f"{name} must be {_one(name)} per row, in the order of the rows; a {type(y).__name__} has none."
+        )
     labels = np.empty(len(items), object)
     for place, item in enumerate(items):  # item by item: NumPy would look into labels that are sequences
         labels[place] = item

@@ -119,7 +119,9 @@ def _weight(rows: Int8, squared_norm: float) -> int:
     if m * squared_norm >= _LARGEST_TRACE:
         return least
     wide = rows.astype(np.float64)
-    products = (wide @ wide.T).astype(np.int64)  # integers below 2⁵³: exact in any order
+    # QᵀQ has the singular values of Q·Qᵀ, so the same sum of squares, and does not grow with the number of records.
+    products = wide.T @ wide if m > len(wide.T) else wide @ wide.T
+    products = products.astype(np.int64)  # integers below 2⁵³: exact in any order
     fourth = int(np.square(products).sum())
     if not fourth:
         return WEIGHT_STEPS

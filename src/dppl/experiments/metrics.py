@@ -5,6 +5,7 @@ These are plain numbers without protection: computed on private records, they ar
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import Any
@@ -22,6 +23,7 @@ __all__ = [
     "calibration_error",
     "class_accuracies",
     "class_sizes",
+    "confusions",
     "difference_error",
     "is_ahead",
     "minority_accuracy",
@@ -90,6 +92,33 @@ def class_accuracies(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) -
     sizes = class_sizes(truth, classes)
     correct = class_sizes(truth[truth == predicted], classes)
     return np.asarray(np.divide(correct, sizes, out=np.full(len(sizes), np.nan), where=sizes > 0))
+
+
+def confusions(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) -> list[tuple[Any, Any, int]]:
+    """Return which classes are taken for which others, and how many records that happens to, the most first.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like of shape (n,)
+    classes : array-like of shape (n_classes,)
+        Records of other classes are left out.
+
+    Returns
+    -------
+    list of (true class, predicted class, int)
+        Those that occur; of equally frequent ones, the first in the order of `classes` comes first.
+
+    Examples
+    --------
+    >>> confusions(["a", "b", "b", "b"], ["a", "a", "c", "c"], ["a", "b", "c"])
+    [('b', 'c', 2), ('b', 'a', 1)]
+    """
+    truth, predicted = _labels(y_true, y_pred)
+    names = np.asarray(classes).tolist()
+    places = {name: place for place, name in enumerate(names)}
+    pairs = Counter(zip(truth.tolist(), predicted.tolist(), strict=True))
+    found = [(places[a], places[b], n) for (a, b), n in pairs.items() if a != b and a in places and b in places]
+    return [(names[a], names[b], n) for a, b, n in sorted(found, key=lambda one: (-one[2], *one[:2]))]
 
 
 def balanced_accuracy(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) -> float:

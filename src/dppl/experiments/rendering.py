@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
-import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
+
+from markupsafe import Markup, escape
+
+from dppl.pages import rendered
 
 __all__ = ["Heading", "Part", "Picture", "Table", "Text", "slug", "to_html", "to_markdown"]
 
@@ -112,52 +115,46 @@ def _pipes(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 2em auto; padding: 0 1em; color: #222; }
-img { max-width: 100%; } figure { margin: 1.5em 0; } figcaption { text-align: left; color: #444; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: 13px; margin: 1em 0; }
-th, td { padding: 3px 9px; border-bottom: 1px solid #ddd; text-align: left; white-space: nowrap; }
-code { background: #f3f3f3; } nav .table { margin-left: 1.5em; list-style: circle; }
-"""
-
-
 def to_html(parts: Sequence[Part], folder: Path) -> str:
     """Return the report as one HTML page, with the figures' PNG files in `folder` inside."""
     contents = _contents(parts)
-    links = [
-        f'<li class="{type(parts[place]).__name__.lower()}"><a href="#part-{place}">{_inline(title)}</a></li>'
-        for place, title in contents.items()
-    ]
-    blocks = []
-    for place, part in enumerate(parts):
-        if place in contents:
-            if place == min(contents):
-                blocks.append("<nav><ul>" + "\n".join(links) + "</ul></nav>")
-            blocks.append(f'<a id="part-{place}"></a>')
-        match part:
-            case Heading(text, level):
-                blocks.append(f"<h{level}>{_inline(text)}</h{level}>")
-            case Text(text):
-                blocks.append(f"<p>{_inline(text)}</p>")
-            case Table(title, note, header, rows):
-                header, rows, same = _without_constants(header, rows)
-                head = "".join(f'<th scope="col">{_inline(cell)}</th>' for cell in header)
-                body = "\n".join(
-                    "<tr>" + "".join(f"<td>{_inline(cell)}</td>" for cell in row) + "</tr>" for row in rows
-                )
-                caption = f"<figcaption><b>{_inline(title)}</b> {_inline(note)} {_inline(same)}</figcaption>"
-                table = f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
-                # The caption stays where it is when a wide table is scrolled.
-                blocks.append(f'<figure>{caption}<div class="wide">{table}</div></figure>')
-            case Picture(stem, title, note, _):
-                image = base64.b64encode((folder / f"{stem}.png").read_bytes()).decode("ascii")
-                caption = f"<figcaption><b>{_inline(title)}</b> {_inline(note)}</figcaption>"
-                blocks.append(
-                    f'<figure><img alt="{html.escape(title)}" src="data:image/png;base64,{image}">{caption}</figure>'
-                )
     title = next((part.text for part in parts if isinstance(part, Heading)), "")
-    head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{_STYLE}</style>'
-    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n' + "\n".join(blocks) + "\n</body></html>\n"
+    return rendered(
+        "dppl.experiments",
+        "parts_of_a_report.html",
+        title=title,
+        links=[(f"part-{place}", type(parts[place]).__name__.lower(), _inline(contents[place])) for place in contents],
+        blocks=[
+            {"anchor": f"part-{place}" if place in contents else None, "place": place, **_block(part, folder)}
+            for place, part in enumerate(parts)
+        ],
+        first=min(contents, default=None),
+    )
+
+
+def _block(part: Part, folder: Path) -> dict[str, Any]:
+    """Return what the template shows of a part."""
+    match part:
+        case Heading(text, level):
+            return {"kind": "heading", "text": _inline(text), "level": level}
+        case Text(text):
+            return {"kind": "text", "text": _inline(text)}
+        case Table(title, note, header, rows):
+            header, rows, same = _without_constants(header, rows)
+            return {
+                "kind": "table",
+                "name": title,
+                "caption": _caption(title, note, same),
+                "header": list(map(_inline, header)),
+                "rows": [list(map(_inline, row)) for row in rows],
+            }
+        case Picture(stem, title, note, _):
+            image = base64.b64encode((folder / f"{stem}.png").read_bytes()).decode("ascii")
+            return {"kind": "picture", "name": title, "caption": _caption(title, note), "image": image}
+
+
+def _caption(title: str, *notes: str) -> Markup:
+    return Markup(" ").join([Markup("<b>{}</b>").format(_inline(title)), *map(_inline, notes)])
 
 
 def _without_constants(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]], str]:
@@ -180,10 +177,10 @@ def _without_constants(header: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     )
 
 
-def _inline(text: str) -> str:
+def _inline(text: str) -> Markup:
     """Turn the little Markdown that the report uses, bold and code, into HTML."""
-    escaped = html.escape(text)
+    escaped = str(escape(text))
     for mark, tag in (("**", "b"), ("`", "code")):
         pieces = escaped.split(mark)
         escaped = "".join(piece if place % 2 == 0 else f"<{tag}>{piece}</{tag}>" for place, piece in enumerate(pieces))
-    return escaped
+    return Markup(escaped)

@@ -17,10 +17,13 @@ from dppl.errors import InputError, ParameterError
 from dppl.lattice.rotation import rotate
 from dppl.lattice.rounding import round_within
 from dppl.lattice.stream import RowSource, iter_blocks
+from dppl.lattice.threads import in_order
 
 LARGEST = 127
 # Rows are mapped in blocks of about this many numbers, which fit into a core's cache. No result depends on it.
 _BLOCK_NUMBERS = 1 << 16
+# Numbers from which blocks of a source are mapped on all cores: threads take a moment to start.
+_WORTH_THREADS = 1 << 21
 _READ_ROWS = 4096
 # Rotation pays off where rounding to the lattice would cut off more than this share of the public rows' energy.
 _LOST_ENERGY = 0.01
@@ -145,8 +148,10 @@ class Lattice:
         size : int
             How many rows a block has, the last one excepted.
         """
-        for block in iter_blocks(source, size):
-            yield self.transform(block)
+        if source.shape[0] * self.n_features < _WORTH_THREADS:
+            yield from map(self.transform, iter_blocks(source, size))
+        else:
+            yield from in_order(self.transform, iter_blocks(source, size))
 
     def features(self, X: ArrayLike) -> NDArray[np.float32]:
         """Return φ(x) of each row without rounding, for rows that need no protection (predictions).

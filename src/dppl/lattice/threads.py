@@ -12,12 +12,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import cache
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @cache
@@ -84,6 +88,33 @@ def workers(n_threads: int) -> Iterator[Executor]:
     finally:
         if torch is not None:
             torch.set_num_threads(before)
+
+
+def in_order(compute: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """Yield what `compute` makes of each item, in their order, with a few computed ahead on other cores.
+
+    Parameters
+    ----------
+    compute : callable
+    items : iterable
+
+    Yields
+    ------
+    object
+    """
+    n_threads = one_thread_each.n_threads()
+    if n_threads == 1:
+        yield from map(compute, items)
+        return
+    with workers(n_threads) as pool:
+        running: deque[Future[Result]] = deque()
+        for item in items:
+            if len(running) > n_threads:
+                yield running.popleft().result()
+            # In a context like that of this thread, in which NumPy keeps what it may warn of.
+            running.append(pool.submit(copy_context().run, compute, item))
+        while running:
+            yield running.popleft().result()
 
 
 def for_each_block(fill: Callable[[int, Any], None], blocks: Iterable[Any]) -> None:

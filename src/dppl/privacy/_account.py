@@ -65,7 +65,8 @@ class Account:
         if unit != self.unit:
             raise ParameterError(
                 f"data set {self.dataset!r} is accounted by the {self.unit}, but this release protects a {unit}; what "
-                "either costs the other is not known."
+                f"either costs the other is not known. Fit {'without' if unit == 'person' else 'with'} ids of persons "
+                f"(groups), or keep all releases of this data set in an account for {unit}s."
             )
         return _cost_of(guarantee)
 

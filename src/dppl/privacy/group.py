@@ -16,6 +16,10 @@ from dppl.privacy.budgets import ZCDP, ApproxDP, Budget, GaussianDP, PureDP, as_
 from dppl.privacy.guarantee import Release
 from dppl.privacy.tradeoff import selection_mu
 
+# Costs of single rows are rounded up, and once more those of several that follow from them: their squares add up to
+# less than this share above what they are.
+_HEAD_ROOM = 1 + Fraction(1, 2**48)
+
 
 def budget_of_one(budget: Budget, n_rows: int, *, apart: bool, selects: bool = False) -> Budget:
     """Return what a fit on single rows may spend, so that so many rows together cost no more than `budget`.
@@ -45,7 +49,7 @@ def budget_of_one(budget: Budget, n_rows: int, *, apart: bool, selects: bool = F
         return budget
     if isinstance(budget, PureDP) or (selects and isinstance(budget, ApproxDP)):
         return PureDP(float_below(Fraction(as_typed(budget.epsilon)) / n_rows))
-    squared = n_rows if apart else n_rows**2
+    squared = _HEAD_ROOM * (n_rows if apart else n_rows**2)
     if isinstance(budget, ZCDP):
         return ZCDP(float_below(Fraction(as_typed(budget.rho)) / squared))
     return GaussianDP(mu_below(Fraction(budget.gaussian_allowance().mu) ** 2 / squared))

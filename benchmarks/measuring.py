@@ -1,0 +1,60 @@
+"""How the benchmarks measure: in turns with a yardstick, since shared machines drift; and what they write down."""
+
+import ctypes
+import time
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+
+from dppl.lattice import int8
+
+
+def timed(function):
+    """Return wall and CPU seconds of one call."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    function()
+    return np.array([time.perf_counter() - wall, time.process_time() - cpu])
+
+
+def measure(kernels, yardstick, rounds):
+    """Return median seconds of each kernel, and its time over that of the yardstick just before and after it."""
+    seconds, ratios = {name: [] for name in kernels}, {name: [] for name in kernels}
+    timed(yardstick)
+    for _ in range(rounds):
+        before = timed(yardstick)
+        for name, run in kernels.items():
+            own, after = timed(run), timed(yardstick)
+            seconds[name].append(own)
+            ratios[name].append(2 * own / (before + after))
+            before = after
+    return {name: (np.median(seconds[name], axis=0), np.median(ratios[name], axis=0)) for name in kernels}
+
+
+def on_path(run, path):
+    """Return a call whose products are forced onto ``"float32"`` or ``"int8"``."""
+
+    def forced():
+        with mock.patch.object(int8, "int8_pays", return_value=path == "int8"):
+            return run()
+
+    return forced
+
+
+def extra_memory(run):
+    """Return by how many bytes a call raised the largest memory of this process; Linux with glibc only."""
+    ctypes.CDLL(None).malloc_trim(0)  # what earlier calls left free would hide what this one takes
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak so far becomes what is held now
+    before = _memory("VmHWM")
+    run()
+    return _memory("VmHWM") - before
+
+
+def _memory(field):
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(status.split(f"{field}:")[1].split()[0]) * 1024
+
+
+def entry(name, value, unit, better, note=""):
+    """Return one line of the results: a positive ratio, and whether ``"lower"`` or ``"higher"`` is better."""
+    return {"name": name, "value": float(value), "unit": unit, "better": better, "note": note}

@@ -1,0 +1,79 @@
+"""`dppl export`: a model in the format of another library, or as a folder for a model hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+from dppl import _validate
+from dppl.cli import _options as options
+from dppl.cli._options import option
+from dppl.cli._output import note, printable
+from dppl.cli._paths import check_inputs, check_output, opened
+from dppl.errors import ParameterError
+from dppl.export import TARGETS, save
+from dppl.export.files import Target
+from dppl.finetune.workflow import Finetuned
+
+_NEXT = {
+    "onnx": "onnxruntime.InferenceSession({path!r}).run(None, ...) gives label, scores and probabilities",
+    "torch": "torch.export.load({path!r}).module() maps float32 rows to logits",
+    "skops": "skops.io.load({path!r}) is a pipeline of scikit-learn",
+    "hf": "hf upload OWNER/NAME {path}",
+}
+
+
+def export(
+    model: options.Model,
+    to: Annotated[str, option("|".join(TARGETS), "The format: see below.")],
+    out: Annotated[Path, option("PATH", "File to write, or with --to hf the folder.")],
+    encoder: Annotated[
+        Path | None,
+        option("FILE", "With --to onnx: the model's encoder as an ONNX file, to be put before the classifier."),
+    ] = None,
+    license: Annotated[
+        str | None, option("ID", "With --to hf: licence of the model, such as apache-2.0. Default unknown.")
+    ] = None,
+    force: options.Force = False,
+) -> None:
+    """Write a model for ONNX, PyTorch or scikit-learn, or as a folder for a model hub.
+
+    onnx is a graph from rows to labels, scores and probabilities; torch a .pt2 file of torch.export; skops a pipeline
+    of scikit-learn; hf a folder with the model file and its card. Each holds the guarantee, and the first three are
+    read without dppl. They compute what dppl predict does, up to rounding (docs/export.md).
+
+    For example:
+
+      dppl export my.safetensors --to onnx --out my.onnx
+      dppl export my.safetensors --to onnx --encoder encoder.onnx --out whole.onnx
+      dppl export my.safetensors --to torch --out my.pt2
+      dppl export my.safetensors --to skops --out my.skops
+      dppl export my.safetensors --to hf --out my-model --license apache-2.0
+    """
+    _validate.one_of(TARGETS, to=to)
+    check_inputs(model, encoder)
+    if to == "hf":
+        _check_folder(out, model)
+    else:
+        check_output(out, (model, encoder), force=force)
+    fitted = opened(model)
+    if isinstance(fitted, Finetuned):
+        raise ParameterError(
+            f"{model} holds weights of a network, which dppl does not export; dppl show --card writes its card."
+        )
+    save(fitted, out, to=cast(Target, to), encoder=encoder, license=license, overwrite=force)
+    if fitted.guarantee_.releases and not fitted.guarantee_.fit_for_release:
+        note("this model is NOT FOR RELEASE, since its noise came from a seed; the export says so, too.")
+    typer.echo(f"Saved to {printable(out)}. Next: {printable(_NEXT[to].format(path=str(out)))}")
+
+
+def _check_folder(out: Path, model: Path) -> None:
+    """Refuse a folder that cannot be one, or that holds the model that is read."""
+    if not out.parent.is_dir():
+        raise ParameterError(f"--out must lie in an existing folder; {out.parent} is not one; create it first.")
+    if out.exists() and not out.is_dir():
+        raise ParameterError(f"--out must name a folder with --to hf; {out} is a file.")
+    if out.exists() and out.resolve() == model.resolve().parent:
+        raise ParameterError("--out must not be the folder of the model that is read; choose another.")

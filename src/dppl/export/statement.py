@@ -1,0 +1,37 @@
+"""What an exported file says of the model: the guarantee in words and as JSON, and where it comes from."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+from dppl._version import __version__
+from dppl.estimators import EmbeddingClassifier
+
+
+def statement(model: EmbeddingClassifier) -> dict[str, Any]:
+    """Return what is known of a fitted model, JSON-ready. All of it stands in the model file, too.
+
+    Parameters
+    ----------
+    model : EmbeddingClassifier
+
+    Returns
+    -------
+    dict
+        ``written_by``, ``estimator``, ``encoder``, ``classes``, ``sharpness`` (what turns scores into logits),
+        ``guarantee`` in words, ``fit_for_release``, the whole ``statement`` (docs/statement.schema.json), and
+        ``model_sha256`` of the model file, which a ledger keeps as well.
+    """
+    guarantee = model.guarantee_
+    return {
+        "written_by": f"dppl {__version__}",
+        "estimator": type(model).__name__,
+        "encoder": model.encoder_,
+        "classes": model.classes_.tolist(),
+        "sharpness": float(model._sharpness()),
+        "guarantee": guarantee.summary(),
+        "fit_for_release": guarantee.fit_for_release,
+        "statement": guarantee.to_dict(),
+        "model_sha256": sha256(model.to_bytes()).hexdigest(),
+    }

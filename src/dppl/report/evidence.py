@@ -1,0 +1,129 @@
+"""What was measured of a model or its method, from the files of `dppl evaluate --json` and `dppl bench run`.
+
+No guarantee covers these numbers: they say how good a model is, and depend on the records that somebody measured on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dppl.errors import InputError
+from dppl.experiments.methods import ALL_METHODS
+from dppl.experiments.metrics import minority_classes
+from dppl.experiments.results import DONE, Result, read_results
+from dppl.experiments.series import Series, by_task, default_settings, epsilon_name, ratio_name, ratios, series
+
+__all__ = ["accuracy_over_budget", "evaluation_of", "read_evidence"]
+
+_BAND = (0.25, 0.5, 0.75)
+_NUMBERS = ("accuracy", "balanced_accuracy", "minority_accuracy", "chance")
+_COUNTS = ("n", "n_unknown_labels", "n_unusable")
+
+
+def read_evidence(path: Path) -> dict[str, Any] | list[Result]:
+    """Return what a results file holds: an evaluation, or the finished cells of an experiment with single fits.
+
+    Parameters
+    ----------
+    path : Path
+
+    Raises
+    ------
+    InputError
+        If it is neither, or no such cell is done.
+    """
+    if not path.is_file():
+        raise InputError(f"there is no results file {path}; `dppl evaluate --json` and `dppl bench run` write one.")
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError:
+        found = None
+    if isinstance(found, dict) and "per_class" in found:
+        return found
+    if found is not None and not (isinstance(found, dict) and "cell" in found):
+        raise InputError(f"{path} holds JSON, but not what `dppl evaluate --json` or `dppl bench run` writes.")
+    done = [one for one in read_results(path) if one["status"] == DONE and "stream" not in one["cell"]]
+    if not done:
+        raise InputError(f"{path} holds no finished cell of `dppl bench run`; run the experiment first.")
+    return done
+
+
+def evaluation_of(found: Mapping[str, Any], classes: Sequence[Any]) -> dict[str, Any]:
+    """Return accuracies by class and confusions from what `dppl evaluate --json` printed.
+
+    Parameters
+    ----------
+    found : dict
+    classes : sequence
+        Those of the model.
+
+    Raises
+    ------
+    InputError
+        If it lacks a part, or is of a model with other classes.
+    """
+    try:
+        each = [(str(one["class"]), one["n"], one["accuracy"]) for one in found["per_class"]]
+        numbers = {name: found[name] for name in (*_COUNTS, *_NUMBERS)}
+        pairs = [(str(one["class"]), str(one["predicted"]), one["n"]) for one in found["confusions"]]
+    except (KeyError, TypeError):
+        raise InputError(
+            "the evaluation lacks a part; make it again with this version of dppl: dppl evaluate MODEL DATA --json."
+        ) from None
+    if [name for name, _, _ in each] != [str(name) for name in classes]:
+        raise InputError("the evaluation is of a model with other classes; evaluate this model.")
+    sizes = {name: n for name, n, _ in each}
+    measured = [name for name, n, _ in each if n]
+    smallest = {measured[place] for place in minority_classes([sizes[name] for name in measured])}
+    return {
+        **numbers,
+        "per_class": [
+            {"class": name, "n": n, "accuracy": accuracy, "minority": name in smallest} for name, n, accuracy in each
+        ],
+        "confusions": [{"class": one, "predicted": other, "n": n, "share": n / sizes[one]} for one, other, n in pairs],
+    }
+
+
+def accuracy_over_budget(done: list[Result], estimator: str, file: str) -> dict[str, Any]:
+    """Return balanced test accuracies over the budget: for each data set and imbalance a panel with lines.
+
+    Parameters
+    ----------
+    done : list of dict
+        Finished cells of an experiment.
+    estimator : str
+        Class of the model, whose method's lines are marked.
+    file : str
+        Name of the results file.
+    """
+    own = {name for name, method in ALL_METHODS.items() if method.estimator == estimator}
+    panels = []
+    for (dataset, encoder), results in by_task(done).items():
+        for ratio, group in ratios(default_settings(results)).items():
+            lines = [_line(one, own) for one in series(group) if one.method in ALL_METHODS]
+            if lines:
+                name = f"{dataset}, {encoder}, {ratio_name(ratio)}"
+                panels.append(
+                    {"name": name, "seeds": len({result["cell"]["seed"] for result in group}), "lines": lines}
+                )
+    return {"file": file, "panels": panels}
+
+
+def _line(one: Series, own: set[str]) -> dict[str, Any]:
+    return {
+        "label": one.label,
+        "private": one.private,
+        "tuned": one.tuned,
+        "own": one.method in own,
+        "points": [_point(mu, values) for mu, values in sorted(one.values.items())],
+    }
+
+
+def _point(mu: float, values: list[float]) -> dict[str, Any]:
+    low, median, high = (float(np.quantile(values, share)) for share in _BAND)
+    return {"mu": mu, "epsilon": epsilon_name(mu), "low": low, "median": median, "high": high, "n": len(values)}

@@ -1,0 +1,71 @@
+"""What a request may ask for, and how one that asks for more is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dppl import _validate
+from dppl.embedding.decoding import MOST_PIXELS
+from dppl.errors import ParameterError
+
+__all__ = ["Headers", "Limits", "Refused"]
+
+Headers = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one request may ask for, and how many may run at a time.
+
+    Parameters
+    ----------
+    body_bytes : int, default=16777216
+        Of the body of a request.
+    items : int, default=256
+        Embeddings, texts or images in a request, and items that the encoder is given at a time.
+    pixels : int, default=40000000
+        Of an image, told from its header before it is decoded.
+    seconds : float, default=30
+        From the first byte of the body that is read to the answer.
+    requests : int, default=64
+        Predictions that may run or wait at a time.
+
+    Raises
+    ------
+    ParameterError
+        If one is not positive.
+    """
+
+    body_bytes: int = 1 << 24
+    items: int = 256
+    pixels: int = 40_000_000
+    seconds: float = 30.0
+    requests: int = 64
+
+    def __post_init__(self) -> None:
+        for name in ("body_bytes", "items", "pixels", "requests"):
+            _validate.positive_integer(**{name: getattr(self, name)})
+        _validate.positive(seconds=self.seconds)
+        if self.pixels > MOST_PIXELS:
+            raise ParameterError(f"must be at most {MOST_PIXELS}; got {self.pixels}.", parameter="pixels")
+
+
+class Refused(Exception):
+    """A request that gets an answer other than 200.
+
+    Parameters
+    ----------
+    status : int
+        Of HTTP.
+    code : str
+        The same for programs, in words that do not change.
+    message : str
+        For people. Never a part of the request.
+    headers : sequence of (str, str), default=()
+        Sent with the answer.
+    """
+
+    def __init__(self, status: int, code: str, message: str, headers: Headers = ()) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message, self.headers = status, code, message, headers

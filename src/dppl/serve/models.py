@@ -1,0 +1,193 @@
+"""One model that is served: from a payload to what its encoder takes, and from a row to a prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl.cards import model_card
+from dppl.embedding.decoding import TooManyPixels, decode
+from dppl.embedding.records import Unusable
+from dppl.encoders import Encoder
+from dppl.encoders.fixed import for_prediction
+from dppl.encoders.load import Device
+from dppl.errors import DpplError, ParameterError
+from dppl.estimators import EmbeddingClassifier, load
+from dppl.estimators.model_file import describe
+from dppl.finetune.model_file import is_finetuned
+from dppl.finetune.workflow import Finetuned
+from dppl.privacy import Guarantee
+from dppl.serve.answers import ModelAnswer, Nearest, Prediction, Probability
+from dppl.serve.limits import Refused
+from dppl.serve.nearest import prototypes_of
+from dppl.training import encoder_of_model
+
+__all__ = ["Served", "opened"]
+
+_Rows = NDArray[Any]
+_NO_DIRECTION = "it has no direction (NaN, infinity, only zeros)"
+_NOT_PREPARED = "the encoder cannot prepare it"
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A model, ready to predict.
+
+    Parameters
+    ----------
+    about : ModelAnswer
+    encoder : Encoder or None
+        None of a model that is given embeddings alone.
+    classify : callable
+        From a row of shape (1, n_features) to its label, None if it cannot be used, and its probabilities.
+    nearest : callable
+        From a row and a number to so many prototypes.
+    """
+
+    about: ModelAnswer
+    encoder: Encoder | None
+    classify: Callable[[_Rows], tuple[Any, NDArray[np.float64]]]
+    nearest: Callable[[_Rows, int], list[Nearest]]
+
+    def prepared(self, payload: bytes | str, most_pixels: int) -> tuple[Any, str | None]:
+        """Decode and prepare an item; return what the encoder takes, or None and why there is nothing.
+
+        Raises
+        ------
+        Refused
+            If it is an image of too many pixels.
+        """
+        assert self.encoder is not None
+        try:
+            content = decode(payload, self.encoder.modality, most_pixels)
+        except TooManyPixels:
+            raise Refused(413, "too_many_pixels", f"An image may have {most_pixels} pixels at most.") from None
+        except Unusable as reason:
+            return None, str(reason)
+        try:
+            return self.encoder.prepare(content), None
+        except (DpplError, MemoryError):
+            raise
+        except Exception:  # whatever an encoder says of an odd item may quote it
+            return None, _NOT_PREPARED
+
+    def prediction(self, row: _Rows, top: int, nearest: int, probabilities: bool) -> Prediction:
+        """Predict one row by itself, so that it gets the same bits whatever comes with it.
+
+        Parameters
+        ----------
+        row : ndarray of shape (n_features,)
+        top, nearest : int
+            How many classes and prototypes to tell.
+        probabilities : bool
+            Whether to tell those of all classes, in the order of the model's.
+        """
+        with np.errstate(all="ignore"):
+            label, values = self.classify(row[None])
+        if label is None:
+            return unusable(_NO_DIRECTION)
+        classes = self.about.classes
+        # The label first, also where several classes share its probability.
+        order = np.lexsort(([name != label for name in classes], -values))[:top].tolist()
+        return Prediction(
+            label,
+            [Probability(classes[place], float(values[place])) for place in order],
+            self.nearest(row, nearest) if nearest else [],
+            values.tolist() if probabilities else None,
+        )
+
+
+def unusable(reason: str) -> Prediction:
+    """Return what is predicted of an item that cannot be used."""
+    return Prediction(None, [], [], reason=reason)
+
+
+def opened(path: Path, encoder: str | None = None, *, device: Device = "auto", embeddings_only: bool = False) -> Served:
+    """Read a model file, and load the encoder that it names.
+
+    Parameters
+    ----------
+    path : Path
+        Its name without the suffix is the model's.
+    encoder : str, default=None
+        Where the encoder is, or the network of `dppl finetune`. None takes what the model names.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+    embeddings_only : bool, default=False
+        Whether to load no encoder.
+
+    Raises
+    ------
+    FileNotFoundError, ModelFileError
+        As `dppl.load`.
+    InputError, MissingExtra
+        If the encoder cannot be loaded, or is another one.
+    ParameterError
+        If a model of `dppl finetune` is opened for embeddings.
+    """
+    if is_finetuned(path):
+        if embeddings_only:
+            raise ParameterError(
+                f"is not for a model of `dppl finetune`, which takes images; {path} is one.",
+                parameter="embeddings_only",
+            )
+        return _network(path, encoder, device)
+    model = load(path)
+    found = None
+    if not embeddings_only and (encoder is not None or model.encoder_ is not None):
+        found = for_prediction(encoder_of_model(model, encoder, device=device, predicting=True))
+    prototypes = prototypes_of(model)
+    takes = ["embeddings", *([] if found is None else [f"{found.modality}s"])]
+    about = _about(path, describe(path), model.guarantee_, takes, prototypes=prototypes is not None)
+    nearest = _none if prototypes is None else prototypes.nearest
+    return Served(about, found, partial(_classified, model), nearest)
+
+
+def _network(path: Path, network: str | None, device: Device) -> Served:
+    model = Finetuned(path)
+    found, probabilities = model.predictor(network, device=device)
+    names = model.classes_.tolist()
+
+    def classify(row: _Rows) -> tuple[Any, NDArray[np.float64]]:
+        values = np.asarray(probabilities(row)[0], np.float64)
+        return (names[int(values.argmax())] if np.isfinite(values).all() else None), values
+
+    takes = [f"{found.modality}s"]
+    return Served(_about(path, model.description, model.guarantee_, takes, prototypes=False), found, classify, _none)
+
+
+def _classified(model: EmbeddingClassifier, row: _Rows) -> tuple[Any, NDArray[np.float64]]:
+    (label,) = model.predict(row, unusable="empty").tolist()
+    return label, model.predict_proba(row, unusable="empty")[0]
+
+
+def _none(_: _Rows, __: int) -> list[Nearest]:
+    return []
+
+
+def _about(
+    path: Path, description: dict[str, Any], guarantee: Guarantee, takes: list[str], *, prototypes: bool
+) -> ModelAnswer:
+    digest = sha256(path.read_bytes()).hexdigest()
+    return ModelAnswer(
+        name=path.stem,
+        estimator=description["estimator"],
+        takes=takes,
+        features=description["lattice"]["n_features"] if "lattice" in description else None,
+        encoder=description["encoder"],
+        classes=cast(list[Any], description["classes"]),
+        prototypes=prototypes,
+        descriptions=description.get("examples", {}).get("texts"),
+        summary=guarantee.summary(),
+        in_short=[list(line) for line in guarantee.in_short()],
+        numbers=[list(row) for row in guarantee.table()],
+        statement=str(guarantee),
+        card=model_card(description, sha256=digest),
+        sha256=digest,
+    )

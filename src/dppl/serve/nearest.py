@@ -1,0 +1,85 @@
+"""The prototypes that a row is close to, of models that have some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl.continual import ContinualPrototypes
+from dppl.estimators import EmbeddingClassifier
+from dppl.lattice import Lattice
+from dppl.prototypes import MeanPrototypes, ProjectedPrototypes, PublicPrototypes, SoftmaxPrototypes
+from dppl.serve.answers import Nearest
+
+__all__ = ["Prototypes", "prototypes_of"]
+
+_Rows = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Prototypes:
+    """Directions of released prototypes, and the map that takes a row to where they lie.
+
+    Parameters
+    ----------
+    directions : ndarray of shape (n_prototypes, dim)
+        Unit vectors.
+    names : list of Nearest
+        What is told of each, but for the similarity.
+    place : callable
+        From a row of shape (1, n_features) to one of shape (1, dim).
+    """
+
+    directions: NDArray[np.float64]
+    names: list[Nearest]
+    place: Callable[[_Rows], _Rows]
+
+    def nearest(self, row: NDArray[Any], count: int) -> list[Nearest]:
+        """Return the prototypes of the largest cosines with a row of shape (n_features,), the closest first."""
+        with np.errstate(all="ignore"):
+            (direction,) = _unit(self.place(row[None]))
+        cosines = self.directions @ direction
+        places = np.argsort(-cosines, kind="stable")[:count].tolist()
+        return [
+            Nearest(named.label, float(cosines[place]), named.public_row, named.public_id)
+            for place, named in ((place, self.names[place]) for place in places)
+        ]
+
+
+def prototypes_of(model: EmbeddingClassifier) -> Prototypes | None:
+    """Return the prototypes of a model; None where it has none."""
+    place = _map_of(model)
+    if place is None:
+        return None
+    released = np.asarray(model.prototypes_, np.float64)
+    wide = released.reshape(len(model.classes_), -1, released.shape[-1])  # of each class one or several
+    rows, ids = getattr(model, "public_indices_", None), getattr(model, "public_ids_", None)
+    names, directions = [], []
+    for code, label in enumerate(model.classes_.tolist()):
+        for number, prototype in enumerate(wide[code]):
+            if prototype.any():  # a class of a task that has not come yet has none
+                row = None if rows is None else int(rows[code, number])
+                names.append(Nearest(label, 0.0, row, None if ids is None else str(ids[code, number])))
+                directions.append(prototype)
+    return Prototypes(_unit(np.array(directions)), names, place) if names else None
+
+
+def _map_of(model: EmbeddingClassifier) -> Callable[[_Rows], _Rows] | None:
+    if isinstance(model, SoftmaxPrototypes):
+        return _unit  # its prototypes lie among unit rows as they come
+    if isinstance(model, ProjectedPrototypes):
+        projection, within = model.projection_.T.astype(np.float64), Lattice(len(model.projection_))
+        return lambda row: within.features(model.lattice_.features(row).astype(np.float64) @ projection)
+    if isinstance(model, MeanPrototypes | PublicPrototypes | ContinualPrototypes):
+        return model.lattice_.features
+    return None
+
+
+def _unit(rows: _Rows) -> NDArray[np.float64]:
+    wide = np.asarray(rows, np.float64)
+    norms = np.linalg.norm(wide, axis=1, keepdims=True)
+    return np.asarray(wide / np.where(norms > 0, norms, 1.0))

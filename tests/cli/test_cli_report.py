@@ -1,0 +1,153 @@
+"""`dppl report`."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import dppl
+from dppl.report import Report
+
+
+@pytest.fixture
+def evaluation(task, model, cli):
+    """Write what `dppl evaluate --json` prints into a file."""
+    path = task.folder / "test.json"
+    path.write_text(cli("evaluate", model, task.table, "--json").stdout)
+    return path
+
+
+def test_a_page_is_written_once_and_replaced_on_request(task, model, cli, error_line, monkeypatch):
+    monkeypatch.chdir(task.folder)
+    result = cli("report", model)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "Report: report.html\n", "")
+    page = (task.folder / "report.html").read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>")
+    assert "gnu" in page
+    again = cli("report", model)
+    assert again.exit_code == 2
+    assert error_line(again) == "--out must name a new file; report.html exists; choose another name, or add --force."
+    assert cli("report", model, "--force", "--by", "Ward 7").exit_code == 0
+    assert "Made by Ward 7." in (task.folder / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("options", "beginning"),
+    [
+        (["--out", "r.html"], "<!DOCTYPE html>"),
+        (["--out", "r.md"], "# A private classifier"),
+        (["--out", "r.json"], '{\n  "format": 1'),
+        (["--out", "r.txt", "--format", "markdown"], "# A private classifier"),
+    ],
+)
+def test_the_form_is_as_the_file_ends_unless_it_is_named(options, beginning, task, model, cli, monkeypatch):
+    monkeypatch.chdir(task.folder)
+    assert cli("report", model, *options).exit_code == 0
+    assert (task.folder / options[1]).read_text(encoding="utf-8").startswith(beginning)
+    name, form = options[1], options[3:] or [{"html": "html", "md": "markdown", "json": "json"}[options[1][2:]]]
+    piped = cli("report", model, "--out", "-", "--format", *form)
+    assert piped.stdout == (task.folder / name).read_text(encoding="utf-8")
+
+
+def test_the_json_makes_the_page_again(task, model, evaluation, cli):
+    for name in ("r.html", "r.json"):
+        assert cli("report", model, "--results", evaluation, "--out", task.folder / name).exit_code == 0
+    again = Report(json.loads((task.folder / "r.json").read_text()))
+    assert again.html() == (task.folder / "r.html").read_text(encoding="utf-8")
+
+
+def test_results_are_marked_and_noted(task, model, evaluation, cli):
+    result = cli("report", model, "--results", evaluation, "--out", task.folder / "r.html")
+    assert (
+        result.stderr == "dppl: note: figures computed on private records are not covered by the model's guarantee.\n"
+    )
+    page = (task.folder / "r.html").read_text(encoding="utf-8")
+    assert "measured on 37 labelled records" in page
+    assert "Accuracy by class" in page
+
+
+def test_confusions_are_those_of_the_predictions(task, model, cli):
+    wrong = np.where(np.arange(37) % 5 == 0, "gnu", task.y)
+    (task.folder / "y.txt").write_text("".join(f"{name}\n" for name in wrong))
+    found = json.loads(cli("evaluate", model, task.table, "--labels", task.folder / "y.txt", "--json").stdout)
+    predicted = dppl.load(model).predict(task.X)
+    pairs = {(one["class"], one["predicted"]): one["n"] for one in found["confusions"]}
+    assert pairs
+    assert pairs == {
+        (one, other): n
+        for one in ["cat", "dog", "gnu"]
+        for other in ["cat", "dog", "gnu"]
+        if one != other and (n := int(((wrong == one) & (predicted == other)).sum()))
+    }
+    counts = [one["n"] for one in found["confusions"]]
+    assert counts == sorted(counts, reverse=True)
+    assert found["accuracy"] == pytest.approx(1 - sum(counts) / 37)
+
+
+def test_the_ledger_that_paid_is_shown(task, cli, error_line):
+    folder = task.folder
+    cli("ledger", "create", folder / "ledger.db", "--dataset", "wards", "--mu", 2)
+    common = ("--classes", task.classes, "--mu", 1, "--method", "mean")
+    account = ("--ledger", folder / "ledger.db", "--dataset", "wards")
+    assert cli("fit", task.table, *common, "--out", folder / "paid.safetensors", *account).exit_code == 0
+    result = cli("report", folder / "paid.safetensors", "--ledger", folder / "ledger.db", "--out", folder / "r.md")
+    assert result.exit_code == 0
+    text = (folder / "r.md").read_text(encoding="utf-8")
+    assert "The account of wards" in text
+    assert "mu 1.73205 is left" in text
+    assert cli("fit", task.table, *common, "--out", folder / "free.safetensors").exit_code == 0
+    refused = cli("report", folder / "free.safetensors", "--ledger", folder / "ledger.db", "--out", folder / "f.md")
+    assert refused.exit_code == 4
+    assert "no account of the ledger paid for this model" in error_line(refused)
+    assert not (folder / "f.md").exists()
+
+
+def test_selected_texts_are_shown(tmp_path, letters, cli, error_line, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pool.txt").write_text("aaa first\nbbb second\nccc <third>\n")
+    assert cli("embed", "pool.txt", "--encoder", "letters", "--out", "pool").exit_code == 0
+    public = dppl.data.read_table(tmp_path / "pool")
+    X = np.asarray(public)[[0, 0, 1, 1]]
+    model = dppl.PublicPrototypes(dppl.PureDP(50.0), ["a", "b"], random_state=0)
+    model.fit(X, ["a", "a", "b", "b"], X_public=public).save("m.safetensors")
+    assert cli("report", "m.safetensors", "--public", "pool.txt", "--out", "r.json").exit_code == 0
+    shown = json.loads((tmp_path / "r.json").read_text())["gallery"]
+    lines = (tmp_path / "pool.txt").read_text().splitlines()
+    assert shown["kind"] == "text"
+    assert [[item["text"] for item in one["items"]] for one in shown["classes"]] == [
+        [lines[row] for row in rows] for rows in model.public_indices_
+    ]
+    refused = cli("report", "m.safetensors", "--public", "pool", "--out", "again.html")
+    assert refused.exit_code == 2
+    assert "holds embeddings" in error_line(refused)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--out", "r.pdf"], 2, "--out must be - or end in .html"),
+        (["--format", "pdf"], 2, "--format must be one of html, markdown, json"),
+        (["--x", "text"], 2, "go with --public"),
+        (["--public", "nowhere"], 4, "nowhere"),
+        (["--results", "nowhere.json"], 4, "nowhere.json"),
+        (["--ledger", "nowhere.db"], 4, "nowhere.db"),
+        (["--results", "{table}"], 4, "is no result"),
+        (["--out", "{model}"], 2, "--out must not be a file that is read"),
+        (["--out", "nowhere/r.html"], 2, "existing folder"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line(options, code, message, task, model, cli, error_line, monkeypatch):
+    monkeypatch.chdir(task.folder)
+    filled = [option.format(table=task.table, model=model) for option in options]
+    if "--out" in filled and filled[-1] == str(model):
+        filled += ["--format", "html"]
+    result = cli("report", model, *filled)
+    assert result.exit_code == code
+    assert message in error_line(result)
+    assert not (task.folder / "report.html").exists()
+
+
+def test_a_page_says_nothing_of_where_it_was_made(task, model, cli):
+    cli("report", model, "--out", task.folder / "r.html")
+    assert not re.search(re.escape(str(task.folder)), (task.folder / "r.html").read_text(encoding="utf-8"))

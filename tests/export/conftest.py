@@ -1,0 +1,26 @@
+"""A model of real embeddings, and each format in turn."""
+
+import pytest
+
+import dppl
+from dppl.data import load_sample
+from export.readers import READERS
+
+
+@pytest.fixture(scope="session")
+def sample():
+    """Return embeddings of real images."""
+    return load_sample()
+
+
+@pytest.fixture(scope="session")
+def model(sample):
+    """Return a model of them."""
+    made = dppl.SoftmaxPrototypes(dppl.GaussianDP(1.0), classes=sample.classes)
+    return made.fit(sample.X, sample.y, X_public=sample.X_public)
+
+
+@pytest.fixture(params=READERS)
+def reader(request):
+    """Return what makes a predictor of a model, of one format after the other."""
+    return READERS[request.param]

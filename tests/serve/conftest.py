@@ -1,0 +1,144 @@
+"""A service in a thread, on a free port, and what asks it."""
+
+import base64
+import http.client
+import io
+import json
+import threading
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import dppl
+from dppl.data import EmbeddingTable
+from dppl.serve import Limits, listen, opened
+from dppl.serve.logs import json_lines
+from dppl.serve.server import server_of
+
+ALPHABETS = {"cat": "abcde", "dog": "fghij", "gnu": "klmno"}
+TOKEN = "correct-horse-battery-staple"
+
+
+def texts_of(names, seed):
+    rng = np.random.default_rng(seed)
+    return ["".join(rng.choice(list(ALPHABETS[name]), rng.integers(3, 30))) for name in names]
+
+
+Y = np.repeat(list(ALPHABETS), (20, 12, 5)).tolist()
+
+
+class Client:
+    """Sends a request on a connection of its own."""
+
+    def __init__(self, port, token=None, logs=None):
+        self.port, self.token, self.logs = port, token, logs
+
+    def ask(self, method, path, body=None, headers=None):
+        """Return status, headers and body."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        bearer = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
+        connection.request(method, path, body, {**bearer, **(headers or {})})
+        answer = connection.getresponse()
+        content = answer.read()
+        connection.close()
+        return SimpleNamespace(
+            status=answer.status, headers=answer.headers, body=content, json=lambda: json.loads(content)
+        )
+
+    def get(self, path, **headers):
+        return self.ask("GET", path, headers=headers)
+
+    def post(self, **content):
+        return self.ask("POST", "/predict", json.dumps(content), {"Content-Type": "application/json"})
+
+    def upload(self, images, **fields):
+        parts = [(f'name="{name}"', str(value).encode()) for name, value in fields.items()]
+        parts += [(f'name="images"; filename="{name}"', content) for name, content in images]
+        body = b"".join(b"--X\r\nContent-Disposition: form-data; %s\r\n\r\n%s\r\n" % (h.encode(), c) for h, c in parts)
+        return self.ask("POST", "/predict", body + b"--X--\r\n", {"Content-Type": "multipart/form-data; boundary=X"})
+
+
+@contextmanager
+def served(models, *, token=None, limits=None):
+    """Serve models in a thread; yield a client that has the token, and the logs."""
+    logs = io.StringIO()
+    with listen("127.0.0.1", 0, has_token=token is not None) as listening, json_lines(logs):
+        server = server_of(models, token, limits or Limits())
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()  # the socket listens already, so requests wait for it
+        try:
+            yield Client(listening.getsockname()[1], token, logs)
+        finally:
+            server.should_exit = True
+            thread.join(60)
+    assert not thread.is_alive()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _extra():
+    for module in ("fastapi", "uvicorn", "python_multipart", "prometheus_client"):
+        pytest.importorskip(module, reason="the extra serve is not installed")
+
+
+@pytest.fixture(scope="session")
+def sample():
+    return dppl.data.load_sample()
+
+
+@pytest.fixture(scope="session")
+def digits(sample, tmp_path_factory):
+    """Return the path of a model of the sample's embeddings."""
+    path = tmp_path_factory.mktemp("models") / "digits.safetensors"
+    budget = dppl.GaussianDP(2.0)
+    model = dppl.SoftmaxPrototypes(budget, classes=sample.classes, random_state=0)
+    model.fit(sample.X, sample.y, X_public=sample.X_public).save(path)
+    return path
+
+
+@pytest.fixture
+def animals(letters, tmp_path):
+    """Return the path of a model of texts."""
+    path = tmp_path / "animals.safetensors"
+    model = dppl.PrivateClassifier("letters", dppl.ZCDP(1e4), list(ALPHABETS), random_state=3)
+    model.fit(texts_of(Y, 0), Y).save(path)
+    return path
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """Return the path of a model of images."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(["dark above", "dark below"], 40)
+    images = rng.integers(0, 40, (80, 12, 10, 3), np.uint8)
+    images[:40, 6:] += 200
+    images[40:, :6] += 200
+    path = tmp_path / "pictures.safetensors"
+    model = dppl.PrivateClassifier("pixels", dppl.ZCDP(10.0), sorted(set(y)), method="mean", random_state=0)
+    model.fit(images, y).save(path)
+    return path
+
+
+def png(bright="below", shape=(12, 10)):
+    pixels = np.zeros((*shape, 3), np.uint8)
+    half = shape[0] // 2
+    pixels[half:] += 200 if bright == "below" else 0
+    pixels[:half] += 200 if bright == "above" else 0
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def basic(password):
+    return "Basic " + base64.b64encode(f"any:{password}".encode()).decode()
+
+
+def as_table(encoder, texts):
+    return EmbeddingTable.of(encoder.encode(texts), metadata={"encoder": encoder.fingerprint.text()})
+
+
+@pytest.fixture
+def text_model(animals):
+    return opened(animals)

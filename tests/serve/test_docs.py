@@ -1,0 +1,66 @@
+"""What docs/serve.md shows works when it is pasted, and its numbers are those of the code."""
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dppl.serve import Limits, opened
+from serve.conftest import png, served
+
+PAGE = (Path(__file__).parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
+
+
+def blocks(language):
+    return "".join(re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL))
+
+
+def test_the_program(animals, capsys):
+    with served([opened(animals)]) as client:
+        program = blocks("python").replace(":8000", f":{client.port}")
+        names = {}
+        exec(compile(program, "serve.md", "exec"), names)
+        (label, probability), nothing = names["predict"](["abc", " "])
+    assert (label, nothing) == ("cat", None)
+    assert 0.5 < probability <= 1
+    assert capsys.readouterr().out.startswith("[('")
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_commands_of_curl(animals, pictures, tmp_path):
+    for number in (1, 2):
+        (tmp_path / f"scan-{number}.png").write_bytes(png())
+    commands = re.findall(r"^curl .*$", blocks("console"), re.MULTILINE)
+    assert len(commands) == 3
+    found = []
+    for command, model in zip(commands, (animals, pictures, animals), strict=True):
+        with served([opened(model)]) as client:
+            words = shlex.split(command.replace(":8000", f":{client.port}"))
+            done = subprocess.run([*words, "-s", "--fail"], cwd=tmp_path, capture_output=True, text=True, check=True)
+            found.append(done.stdout)
+    assert found[0].count('"label"') == 1 + 2 + 3
+    assert found[1].count('"reason": null') == 2
+    assert '"statement": "' in found[2]
+
+
+def test_defaults_of_limits():
+    stated = dict(re.findall(r"^\| `--max-(\w+)`[^|]*\| ([^|]+) \|", PAGE, re.MULTILINE))
+    limits = Limits()
+    assert stated == {
+        "bytes": f"{limits.body_bytes >> 20} MiB",
+        "items": str(limits.items),
+        "pixels": f"{limits.pixels // 10**6} million",
+        "seconds": f"{limits.seconds:g}",
+        "requests": str(limits.requests),
+    }
+
+
+def test_the_routes_are_those_of_the_service(animals):
+    with served([opened(animals)]) as client:
+        described = client.get("/openapi.json").json()["paths"]
+    routes = dict(reversed(found.split()) for found in re.findall(r"^\| `((?:GET|POST) /\S*)`", PAGE, re.MULTILINE))
+    assert routes.pop("/openapi.json") == "GET"
+    assert routes == {path: next(iter(operations)).upper() for path, operations in described.items()}

@@ -1,0 +1,108 @@
+"""Logs and numbers hold nothing of what was asked or answered, whatever goes wrong."""
+
+import json
+import logging
+from dataclasses import replace
+
+import pytest
+
+from dppl.serve import opened
+from serve.conftest import TOKEN, basic, png, served
+
+SECRET = "Jane Doe 4711"
+
+
+def lines(client):
+    """Return the log, which is JSON line by line."""
+    return [json.loads(line) for line in client.logs.getvalue().splitlines()]
+
+
+def numbers(client):
+    return client.get("/metrics").body.decode()
+
+
+def holds(text, *secrets):
+    return [secret for secret in secrets if str(secret) in text]
+
+
+def ask_all(client):
+    """Ask for all that holds a secret somewhere."""
+    client.post(texts=[SECRET, "abcde"])
+    client.post(texts=[f"odd {SECRET}"])
+    client.post(embeddings=[0.47114711] * 27)
+    client.post(embeddings=[0.47114711] * 26)
+    client.post(texts=[SECRET], model=SECRET)
+    client.upload([(f"{SECRET}.png", png())])
+    client.upload([(f"{SECRET}.png", b"no image " + SECRET.encode())])
+    client.get(f"/{SECRET.replace(' ', '+')}?name={SECRET.replace(' ', '+')}", Referer=SECRET)
+    client.get("/model?model=Jane+Doe", Cookie=SECRET, Authorization=basic(SECRET))
+    client.ask("JANE", "/health")
+
+
+@pytest.mark.parametrize("token", [None, TOKEN])
+def test_nothing_of_a_request_is_logged(animals, pictures, token):
+    with served([opened(animals), opened(pictures)], token=token) as client:
+        ask_all(client)
+        text = numbers(client)
+    text, said = text + client.logs.getvalue(), lines(client)
+    assert not holds(text, SECRET, "Jane", "JANE", "4711", TOKEN, "abcde", "cat", "dark above", ".png", "127.0.0.1")
+    assert len(said) == 11
+    assert {one["event"] for one in said} == {"answered"}
+
+
+def test_what_is_logged(animals):
+    with served([opened(animals)]) as client:
+        client.post(texts=["abcde", "fghij"])
+        client.get("/else")
+        page = numbers(client)
+    predicted, other, _ = lines(client)
+    assert set(predicted) == {"time", "level", "event", "method", "route", "status", "ms", "model", "kind", "items"}
+    assert (predicted["route"], predicted["status"], predicted["kind"], predicted["items"]) == (
+        "/predict",
+        200,
+        "texts",
+        2,
+    )
+    assert (other["route"], other["status"]) == ("other", 404)
+    assert 'dppl_requests_total{method="POST",route="/predict",status="200"} 1.0' in page
+    assert 'dppl_items_total{kind="texts",model="animals"} 2.0' in page
+    assert 'dppl_batch_items_sum{model="animals"} 2.0' in page
+
+
+def test_a_bug_is_logged_by_its_type_and_place(animals):
+    def classify(row):
+        raise RuntimeError(SECRET)
+
+    with served([replace(opened(animals), classify=classify)]) as client:
+        answer = client.post(texts=SECRET)
+    text = client.logs.getvalue()
+    answered, failed = lines(client)
+    assert (answer.status, answer.json()["error"]) == (500, "failed")
+    assert not holds(text + answer.body.decode(), "Jane", "4711")
+    assert (failed["event"], failed["error"], failed["level"]) == ("failed", "RuntimeError", "error")
+    assert failed["where"].startswith("test_logs.py:")
+    assert answered["status"] == 500
+
+
+def test_a_log_that_quotes_would_be_noticed(animals):
+    """The control: arguments of libraries stay out, and what we would write ourselves is found."""
+    with served([opened(animals)]) as client:
+        logging.getLogger("uvicorn.error").warning("Odd request: %s", SECRET)
+        logging.getLogger("asyncio").error(SECRET)
+        logging.getLogger("python_multipart.multipart").warning(SECRET)
+        logging.getLogger("of.an.encoder").warning(SECRET)
+        assert not holds(client.logs.getvalue(), SECRET)
+        assert [(one["event"], one["logger"]) for one in lines(client)] == [
+            ("Odd request: %s", "uvicorn.error"),
+            ("library", "of.an.encoder"),
+        ]
+        logging.getLogger("dppl.serve").info(SECRET)
+        assert holds(client.logs.getvalue(), SECRET)
+
+
+def test_loggers_are_as_they_were(animals):
+    log = logging.getLogger("uvicorn.error")
+    before = log.handlers, log.propagate, log.level
+    with served([opened(animals)]):
+        assert (log.handlers, log.propagate, log.level) != before
+    assert (log.handlers, log.propagate, log.level) == before

@@ -1,0 +1,114 @@
+"""The description of the service is true: answers fit it, and requests made from it never break the service."""
+
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import jsonschema
+import pytest
+
+from dppl.serve import opened
+from serve.conftest import TOKEN, png, served
+
+EXAMPLES = 60
+# What a body may be, a schema cannot say whole: widths differ between models, and few bytes are an image.
+EXCLUDED = "positive_data_acceptance"
+
+
+@pytest.fixture
+def description(animals):
+    with served([opened(animals)]) as client:
+        yield client, client.get("/openapi.json").json()
+
+
+def schema_of(description, path, status=200):
+    (operation,) = description["paths"][path].values()
+    found = operation["responses"][str(status)]["content"]["application/json"]["schema"]
+    return {**found, "components": description["components"]}
+
+
+def test_answers_are_as_described(description):
+    client, content = description
+    answers = [
+        ("/predict", client.post(texts=["abc", " "])),
+        ("/predict", client.post(texts=["abc", " "], probabilities=True, nearest=0)),
+        ("/predict", client.post(embeddings=[0.0])),
+        ("/predict", client.post(texts="a", model="none")),
+        ("/predict", client.upload([("a", png())])),
+        ("/predict", client.ask("POST", "/predict", b"{", {"Content-Type": "application/json"})),
+        ("/predict", client.ask("POST", "/predict", b"{}", {"Content-Type": "text/plain"})),
+        ("/model", client.get("/model")),
+        ("/model", client.get("/model?model=none")),
+        ("/health", client.get("/health")),
+        ("/health", client.get("/health", Host="example.org")),
+        ("/health", client.get("/health", Origin="null")),
+    ]
+    assert [answer.status for _, answer in answers] == [200, 200, 422, 404, 422, 400, 415, 200, 404, 200, 421, 403]
+    for path, answer in answers:
+        jsonschema.validate(answer.json(), schema_of(content, path, answer.status))
+    with pytest.raises(jsonschema.ValidationError):  # the control
+        jsonschema.validate({"model": "animals"}, schema_of(content, "/predict"))
+
+
+def test_requests_as_described_are_taken(description):
+    client, content = description
+    schemas = content["paths"]["/predict"]["post"]["requestBody"]["content"]
+    validator = jsonschema.Draft202012Validator(schemas["application/json"]["schema"])
+    row = [1.0] * 27
+    for body in (
+        {"texts": "abc"},
+        {"texts": ["abc"], "top": 1},
+        {"embeddings": row},
+        {"embeddings": [row], "top": 2.0},
+    ):
+        assert validator.is_valid(body)
+        assert client.post(**body).status == 200
+    for body in ({}, {"texts": []}, {"texts": ["a"], "x": 1}, {"embeddings": [1.0]}, {"texts": "a", "nearest": -1}):
+        assert not validator.is_valid(body)
+        assert client.post(**body).status == 422
+
+
+def test_a_service_with_a_token_says_so(animals):
+    with served([opened(animals)], token=TOKEN) as client:
+        content = client.get("/openapi.json").json()
+    assert content["security"] == [{"token": []}]
+    assert content["components"]["securitySchemes"]["token"] == {"type": "http", "scheme": "bearer"}
+    assert all("401" in operation["responses"] for path in content["paths"].values() for operation in path.values())
+
+
+def test_there_are_no_pages_that_load_programs_from_elsewhere(description):
+    client, _ = description
+    assert [client.get(path).status for path in ("/docs", "/redoc")] == [404, 404]
+
+
+def fuzzed(client, folder):
+    """Return the exit code and the report of a run of schemathesis, which keeps notes where it runs."""
+    command = [sys.executable, "-W", "ignore", "-m", "schemathesis.cli", "run"]
+    command += [f"http://127.0.0.1:{client.port}/openapi.json", "--max-examples", str(EXAMPLES), "--seed", "1"]
+    command += ["--exclude-checks", EXCLUDED, "--header", f"Authorization: Bearer {client.token}", "--no-color"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=folder)
+    report = "".join(done.stdout.partition("= FAILURES =")[1:])  # it quotes whole requests
+    return done.returncode, "\n".join(line[:200] for line in report.splitlines()) or done.stdout[-2000:] + done.stderr[
+        -2000:
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("schemathesis") is None, reason="schemathesis is not installed")
+def test_no_request_made_from_the_description_breaks_the_service(animals, pictures, tmp_path):
+    with served([opened(animals), opened(pictures)], token=TOKEN) as client:
+        code, report = fuzzed(client, tmp_path)
+        page = client.get("/metrics").body.decode()
+    assert code == 0, report
+    statuses = {line.split('status="')[1][:3] for line in page.splitlines() if line.startswith("dppl_requests_total")}
+    assert {"200", "405", "422"} <= statuses
+    assert not [status for status in statuses if status.startswith("5")]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("schemathesis") is None, reason="schemathesis is not installed")
+def test_a_service_that_breaks_would_be_noticed(animals, monkeypatch, tmp_path):
+    monkeypatch.setattr("dppl.serve.wanted._is_text", None)
+    with served([opened(animals)], token=TOKEN) as client:
+        code, report = fuzzed(client, tmp_path)
+    assert (code, "Server error" in report) == (1, True), report

@@ -1,0 +1,265 @@
+"""Answers are those of the model, bit for bit, whoever asks at the same time."""
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import dppl
+from dppl.baselines import LeastSquares
+from dppl.continual import ContinualPrototypes
+from dppl.prototypes import ProjectedPrototypes
+from dppl.serve import Limits, opened
+from dppl.serve.nearest import prototypes_of
+from serve.conftest import Y, as_table, png, served, texts_of
+
+
+def exactly(model, rows):
+    """Return what a model says of each row by itself."""
+    return [(model.predict(row[None]).tolist()[0], model.predict_proba(row[None])[0].tolist()) for row in rows]
+
+
+def told(answer):
+    assert answer.status == 200, answer.body
+    return [(one["label"], one["probabilities"]) for one in answer.json()["predictions"]]
+
+
+def test_embeddings_one_and_many(digits, sample):
+    model, rows = dppl.load(digits), np.asarray(sample.X_test[:20], np.float64)
+    with served([opened(digits)]) as client:
+        many = client.post(embeddings=rows.tolist(), probabilities=True)
+        one = client.post(embeddings=rows[3].tolist(), probabilities=True)
+    assert many.json()["model"] == "digits"
+    assert told(many) == exactly(model, rows)
+    assert told(one) == exactly(model, rows[3:4])
+
+
+def test_the_likeliest_classes_come_first(digits, sample):
+    row = np.asarray(sample.X_test[0], np.float64)
+    (probabilities,) = dppl.load(digits).predict_proba(row[None])
+    with served([opened(digits)]) as client:
+        (found,) = client.post(embeddings=[row.tolist()], top=4, nearest=0).json()["predictions"]
+        (none,) = client.post(embeddings=[row.tolist()], top=0).json()["predictions"]
+    assert [one["label"] for one in found["top"]] == np.argsort(-probabilities)[:4].tolist()
+    assert [one["probability"] for one in found["top"]] == sorted(probabilities.tolist())[::-1][:4]
+    assert found["label"] == found["top"][0]["label"]
+    assert (found["nearest"], found["probabilities"], none["top"]) == ([], None, [])
+
+
+def test_the_label_comes_first_among_classes_of_the_same_probability(digits):
+    tied = replace(opened(digits), classify=lambda row: (7, np.full(10, 0.1)), nearest=lambda row, count: [])
+    assert [one.label for one in tied.prediction(np.ones(32), 3, 0, False).top] == [7, 0, 1]
+
+
+def test_texts(animals):
+    texts = texts_of(Y, 1)
+    model = dppl.PrivateClassifier.load(animals)
+    rows = model.encoder.encode(texts)
+    with served([opened(animals)]) as client:
+        answer = client.post(texts=texts, probabilities=True)
+        alone = client.post(texts=texts[0])
+    assert told(answer) == exactly(dppl.load(animals), rows)
+    assert [label for label, _ in told(answer)] == model.predict(texts).tolist() == Y
+    assert alone.json()["predictions"][0]["label"] == "cat"
+
+
+def test_an_item_that_cannot_be_used_has_no_label_and_harms_no_other(animals):
+    with served([opened(animals)]) as client:
+        answer = client.post(texts=["abcde", " ", "odd one", "fghij", "a\0b", "\ud800"])
+        zero = client.post(embeddings=[[0.0] * 27, [1.0] + [0.0] * 26])
+    found = answer.json()["predictions"]
+    assert [one["label"] for one in found] == ["cat", None, None, "dog", None, None]
+    assert [one["reason"] for one in found] == [
+        None,
+        "it is empty",
+        "the encoder cannot prepare it",
+        None,
+        "it is not a text: it holds NUL characters",
+        "it is not UTF-8",
+    ]
+    first, second = zero.json()["predictions"]
+    assert first["reason"] == "it has no direction (NaN, infinity, only zeros)"
+    assert second["label"] is not None
+
+
+def test_images(pictures):
+    images = [("a.png", png("below")), ("b.png", png("above")), ("c.png", b"no image"), ("d.png", b"")]
+    with served([opened(pictures)]) as client:
+        found = client.upload(images, model="pictures", top=1, nearest=1).json()["predictions"]
+    assert [one["label"] for one in found] == ["dark above", "dark below", None, None]
+    assert [len(one["top"]) for one in found] == [1, 1, 0, 0]
+    assert [one["reason"] for one in found[2:]] == ["it is not an image of a known format", "it is empty"]
+
+
+def test_several_models_by_name(digits, animals, sample):
+    row = sample.X_test[0].tolist()
+    with served([opened(digits), opened(animals)]) as client:
+        assert client.get("/health").json() == {"status": "ok", "models": ["digits", "animals"]}
+        assert client.post(embeddings=row, model="digits").json()["model"] == "digits"
+        assert client.post(texts="abc", model="animals").json()["model"] == "animals"
+        assert client.post(embeddings=row).status == 404
+        assert client.post(embeddings=row, model="other").status == 404
+        assert client.post(texts="abc", model="digits").json()["error"] == "other_kind"
+        assert client.get("/model").status == 404
+        about = client.get("/model?model=animals").json()
+    model = dppl.load(animals)
+    assert (about["takes"], about["features"], about["classes"]) == (["embeddings", "texts"], 27, ["cat", "dog", "gnu"])
+    assert about["statement"] == str(model.guarantee_)
+    assert about["summary"] == model.guarantee_.summary()
+    assert about["descriptions"] == [["cat"], ["dog"], ["gnu"]]
+    assert about["sha256"] in about["card"]
+
+
+# Prototypes
+
+
+def fitted(kind, sample, **options):
+    model = kind(dppl.GaussianDP(4.0), classes=sample.classes, random_state=0, **options)
+    return model.fit(sample.X, sample.y, X_public=sample.X_public)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "number"),
+    [
+        (dppl.SoftmaxPrototypes, {}, 10),
+        (dppl.MeanPrototypes, {"center": "public"}, 10),
+        (dppl.PublicPrototypes, {"n_prototypes": 3}, 30),
+        (ProjectedPrototypes, {"n_components": 8}, 10),
+    ],
+)
+def test_nearest_prototypes(kind, options, number, sample):
+    model = fitted(kind, sample, **options)
+    found = prototypes_of(model)
+    everything = [found.nearest(row, 99) for row in sample.X_test[:50]]
+    assert {len(one) for one in everything} == {number}
+    for one in everything:
+        similarities = [near.similarity for near in one]
+        assert similarities == sorted(similarities, reverse=True)
+        assert -1 <= similarities[-1] <= similarities[0] <= 1 + 1e-12
+    agree = np.mean([one[0].label for one in everything] == model.predict(sample.X_test[:50]))
+    assert agree > 0.7  # a wrong map agrees in about a tenth
+
+
+def test_a_prototype_that_is_a_public_row_is_told_as_that_row(sample):
+    model = fitted(dppl.PublicPrototypes, sample, n_prototypes=2)
+    found = prototypes_of(model)
+    for label, rows in zip(model.classes_.tolist(), model.public_indices_.tolist(), strict=True):
+        for row in rows:
+            told = [near for near in found.nearest(sample.X_public[row], 20) if near.public_row == row]
+            assert label in [near.label for near in told]
+            assert told[0].similarity > 0.99  # one but for the rounding of the lattice
+            other = found.nearest(sample.X_public[row], 20)[-1]
+            assert other.similarity < 0.9  # the control
+
+
+def test_mean_prototypes_are_compared_where_the_model_compares(sample):
+    model = fitted(dppl.MeanPrototypes, sample)
+    scores = model.decision_function(sample.X_test[:1])[0]
+    near = prototypes_of(model).nearest(sample.X_test[0], 10)
+    by_label = {one.label: one.similarity for one in near}
+    np.testing.assert_allclose([by_label[label] for label in model.classes_.tolist()], scores, atol=1e-5)
+
+
+def test_a_class_that_has_not_come_yet_has_no_prototype(sample):
+    model = ContinualPrototypes(dppl.GaussianDP(4.0), classes=sample.classes, random_state=0)
+    seen = np.isin(sample.y, sample.classes[:4])
+    model.partial_fit(sample.X[seen], sample.y[seen], task_classes=sample.classes[:4])
+    assert len(prototypes_of(model).nearest(sample.X_test[0], 10)) == 4
+
+
+def test_a_model_without_prototypes_tells_none(sample, tmp_path):
+    fitted(LeastSquares, sample).save(tmp_path / "ls.safetensors")
+    model = opened(tmp_path / "ls.safetensors")
+    assert not model.about.prototypes
+    assert model.prediction(np.asarray(sample.X_test[0]), 1, 3, False).nearest == []
+
+
+# Company
+
+
+def in_company(client, requests):
+    """Send all requests at once, each by a thread of its own; return the bodies of the answers."""
+    together, bodies = threading.Barrier(len(requests)), [b""] * len(requests)
+
+    def send(place):
+        together.wait()
+        bodies[place] = client.post(**requests[place]).body
+
+    threads = [threading.Thread(target=send, args=(place,)) for place in range(len(requests))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return bodies
+
+
+class Holding:
+    """An encoder that holds its first batch back until all items of a round are prepared, and so in the queue.
+
+    With `mixing` it says that it keeps rows apart, and does not.
+    """
+
+    def __init__(self, encoder, mixing):
+        self._encoder, self._mixing = encoder, mixing
+        self.modality, self.fingerprint, self.window = encoder.modality, encoder.fingerprint, encoder.window
+        self._changed, self._prepared, self._wanted = threading.Condition(), 0, 0
+
+    def wait_for(self, items):
+        self._wanted = self._prepared + items
+
+    def prepare(self, item):
+        with self._changed:
+            self._prepared += 1
+            self._changed.notify_all()
+        return self._encoder.prepare(item)
+
+    def encode_prepared(self, batch):
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._prepared >= self._wanted, 60)
+        rows = self._encoder.encode_prepared(batch)
+        return rows + 0.01 * rows.mean(axis=0) if self._mixing else rows
+
+
+def batches(client):
+    page = client.get("/metrics").body.decode()
+    return float(page.split('dppl_batch_items_count{model="animals"} ')[1].split()[0])
+
+
+def differing(model, *, mixing):
+    """Return how many answers differ in three rounds of concurrent requests from those of the same requests alone."""
+    encoder = Holding(model.encoder, mixing)
+    texts = texts_of(Y[:30], 4)
+    requests = [{"texts": [text], "probabilities": True} for text in texts]
+    requests[5] = {"texts": texts[:9], "probabilities": True}
+    rounds = []
+    with served([replace(model, encoder=encoder)]) as client:
+        alone = [client.post(**request).body for request in requests]
+        before = batches(client)
+        for _ in range(3):
+            encoder.wait_for(38)
+            rounds.append(in_company(client, requests))
+        assert before == 30
+        assert batches(client) - before < 3 * 30  # or nothing was embedded together
+    return sum(one != other for bodies in rounds for one, other in zip(alone, bodies, strict=True))
+
+
+def test_the_answer_to_an_item_does_not_depend_on_its_company(text_model):
+    assert differing(text_model, mixing=False) == 0
+
+
+def test_an_encoder_that_mixes_rows_would_be_noticed(text_model):
+    assert differing(text_model, mixing=True) > 0
+
+
+def test_rows_of_embeddings_do_not_depend_on_their_company(digits, sample):
+    """Matrix products of other shapes round otherwise, so rows are classified one at a time."""
+    rows = np.asarray(sample.X_test, np.float64)
+    with served([opened(digits)], limits=Limits(items=len(rows))) as client:
+        assert told(client.post(embeddings=rows.tolist(), probabilities=True)) == exactly(dppl.load(digits), rows)
+
+
+def test_the_encoder_of_the_model_is_the_one_of_the_service(text_model, letters):
+    rows = as_table(letters, ["abc"])
+    assert text_model.encoder.fingerprint == letters.fingerprint
+    assert np.asarray(rows).tolist() == text_model.encoder.encode(["abc"]).tolist()
