@@ -6,6 +6,7 @@ import signal
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,24 +15,33 @@ import pyarrow.parquet as pq
 import pytest
 
 import dppl
-from dppl import GaussianDP, MeanPrototypes, PublicPrototypes, PureDP, SoftmaxPrototypes
-from dppl.baselines import LeastSquares, LinearProbe
+from dppl import ApproxDP, GaussianDP, MeanPrototypes, PublicPrototypes, PureDP, SoftmaxPrototypes
+from dppl.baselines import AdaMix, FeatureCovariance, GlobalAdapt, LeastSquares, LinearProbe, Newton
+from dppl.continual import NaiveContinual
 from dppl.data import PartedTable, TablePart, read_parts, read_table
 from dppl.engines import InProcess, RayEngine, _outcome, engine_of
 from dppl.errors import EngineError, InputError, MissingExtra, ParameterError, UnknownLabelError
 from dppl.estimators import sums
 from dppl.estimators.sums import HeldRecords, SpreadRecords, class_totals
 from dppl.lattice import Lattice
+from dppl.prototypes import public
 
 CLASSES = ["Aal", "Barsch", "Zander"]
 DIM, N = 8, 400
 BUDGET = GaussianDP(1.0)
+EXAMPLES = {"X_examples": np.eye(3, 8) + 0.1, "y_examples": CLASSES}
 FITS = {
     "mean": lambda: MeanPrototypes(BUDGET, CLASSES, random_state=7),
     "mean, replace-one": lambda: MeanPrototypes(BUDGET, CLASSES, adjacency="replace-one", random_state=7),
     "softmax": lambda: SoftmaxPrototypes(BUDGET, CLASSES, random_state=7),
     "least squares": lambda: LeastSquares(BUDGET, CLASSES, random_state=7),
     "least squares of each class": lambda: LeastSquares(BUDGET, CLASSES, class_grams=True, random_state=7),
+    "probe": lambda: LinearProbe(BUDGET, CLASSES, steps=4, random_state=7),
+    "probe of a batch size": lambda: LinearProbe(BUDGET, CLASSES, steps=4, batch_size=N, random_state=7),
+    "feature covariance": lambda: FeatureCovariance(BUDGET, CLASSES, steps=4, random_state=7),
+    "newton": lambda: Newton(BUDGET, CLASSES, steps=4, random_state=7),
+    "global adapt": lambda: GlobalAdapt(BUDGET, CLASSES, steps=4, random_state=7),
+    "adamix": lambda: AdaMix(BUDGET, CLASSES, steps=4, random_state=7),
 }
 
 
@@ -77,9 +87,13 @@ def tensors(model):
     return {name: array.tobytes() for name, array in model._tensors().items()}
 
 
+def given(fit):
+    return EXAMPLES if fit == "adamix" else {}
+
+
 def whole(fit, **further):
     rows, labels = records()
-    return FITS[fit]().fit(rows, labels, **further)
+    return FITS[fit]().fit(rows, labels, **given(fit), **further)
 
 
 @pytest.mark.parametrize("fit", FITS)
@@ -87,12 +101,12 @@ def whole(fit, **further):
 def test_no_bit_depends_on_the_parts(fit, cuts, tmp_path):
     table = read_parts(sharded(tmp_path / "shards", cuts))
     assert len(table.parts) == len(cuts) + 1
-    assert tensors(FITS[fit]().fit(table)) == tensors(whole(fit))
+    assert tensors(FITS[fit]().fit(table, **given(fit))) == tensors(whole(fit))
 
 
 def test_public_rows_and_examples_go_with_parts(folder):
-    given = {"X_public": np.eye(DIM) + 0.1, "X_examples": np.eye(3, DIM), "y_examples": CLASSES}
-    assert tensors(FITS["softmax"]().fit(read_parts(folder), **given)) == tensors(whole("softmax", **given))
+    further = {"X_public": np.eye(DIM) + 0.1, **EXAMPLES}
+    assert tensors(FITS["softmax"]().fit(read_parts(folder), **further)) == tensors(whole("softmax", **further))
 
 
 @pytest.mark.parametrize("rows_each", [7, 100, 1000])
@@ -112,7 +126,7 @@ def test_a_plan_of_another_fit_goes_with_parts(folder):
 
 @pytest.mark.parametrize("fit", FITS)
 def test_no_bit_depends_on_ray(fit, folder, ray_engine):
-    model = FITS[fit]().fit(read_parts(folder), engine=ray_engine)
+    model = FITS[fit]().fit(read_parts(folder), engine=ray_engine, **given(fit))
     assert tensors(model) == tensors(whole(fit))
 
 
@@ -317,13 +331,18 @@ def test_a_damaged_part_stops_the_fit_and_is_named(engine, folder, tmp_path, req
 
 
 REFUSED = {
-    "a selection": (PublicPrototypes(PureDP(1.0), CLASSES), {"X_public": np.eye(DIM)}, "sums over them"),
+    "a selection without public rows": (PublicPrototypes(PureDP(1.0), CLASSES), {}, "pass them to fit as X_public"),
     "coinpress": (
         MeanPrototypes(BUDGET, CLASSES, mechanism="coinpress", adjacency="replace-one"),
         {},
         "sums over them",
     ),
-    "a probe": (LinearProbe(BUDGET, CLASSES), {}, "sums over them"),
+    "samples": (
+        LinearProbe(ApproxDP(1.0, 1e-6), CLASSES, sampling_rate=0.1, batch_size=40),
+        {},
+        "sums over them",
+    ),
+    "a stream": (NaiveContinual(BUDGET, CLASSES), {}, "sums over them"),
     "persons": (FITS["mean"](), {"groups": np.arange(N)}, "records of a person in one place"),
     "labels": (FITS["mean"](), {"y": records()[1]}, "hold their own labels"),
     "no classes": (MeanPrototypes(BUDGET), {}, "public list of classes"),
@@ -379,11 +398,87 @@ def test_parts_without_labels_are_refused_before_anything_is_charged(tmp_path):
         FITS["mean"]().fit(read_parts(tmp_path / "x.npy"))
 
 
-def test_lists_of_any_length_are_no_parts(tmp_path):
-    path = tmp_path / "x.parquet"
-    pq.write_table(pa.table({"x": records()[0].tolist(), "y": records()[1].tolist()}), path)
-    with pytest.raises(InputError, match="one fixed size"):
-        read_parts(path)
+def test_lists_without_a_fixed_size_have_the_width_of_the_table(tmp_path):
+    """A part whose rows are all missing has no width of its own, and stops nothing."""
+    rows, labels = records()
+    (tmp_path / "lists").mkdir()
+    lists = [*rows[:300].tolist(), *[None] * 50, *rows[300:].tolist()]
+    texts = [*labels[:300], *["Aal"] * 50, *labels[300:]]
+    for number, (first, last) in enumerate([(0, 300), (300, 350), (350, 450)]):
+        part = {"x": pa.array(lists[first:last], pa.list_(pa.float32())), "y": texts[first:last]}
+        pq.write_table(pa.table(part), tmp_path / "lists" / f"{number}.parquet")
+    table = read_parts(tmp_path / "lists")
+    assert len(table.parts) == 3
+    assert tensors(FITS["mean"]().fit(table)) == tensors(whole("mean"))
+
+
+def npy_pool(folder):
+    """Write the records as npy shards with what else is known of them beside, two of 150 rows and one of 100."""
+    rows, labels = records()
+    folder.mkdir()
+    for number, first in enumerate(range(0, N, 150)):
+        inside = slice(first, first + 150)
+        np.save(folder / f"emb_{number}.npy", rows[inside])
+        pq.write_table(pa.table({"label": labels[inside].tolist()}), folder / f"metadata_{number}.parquet")
+    return folder
+
+
+def test_npy_shards_with_labels_beside_them_are_cut(tmp_path):
+    table = read_parts(npy_pool(tmp_path / "pool"), rows=60)
+    assert [part.fragment.rows for part in table.parts] == [60, 60, 30, 60, 60, 30, 60, 40]
+    assert tensors(FITS["softmax"]().fit(table)) == tensors(whole("softmax"))
+
+
+def test_labels_of_a_folder_may_lie_in_one_file(tmp_path):
+    folder = npy_pool(tmp_path / "pool")
+    for beside in folder.glob("*.parquet"):
+        beside.unlink()
+    np.save(tmp_path / "y.npy", records()[1])
+    table = read_parts(folder, labels=tmp_path / "y.npy", rows=60)
+    assert tensors(FITS["mean"]().fit(table)) == tensors(whole("mean"))
+    np.save(tmp_path / "y.npy", records()[1][:-1])
+    with pytest.raises(InputError, match="must not change") as failure:
+        FITS["mean"]().fit(table)
+    assert not any(name in str(failure.value) for name in CLASSES)
+
+
+def test_a_npz_file_is_one_part_that_travels_as_a_path(tmp_path):
+    rows, labels = records()
+    np.savez(tmp_path / "t.npz", X=rows, label=labels)
+    watched = Watched([], [])
+    model = FITS["mean"]().fit(read_parts(tmp_path / "t.npz"), engine=watched)
+    assert tensors(model) == tensors(whole("mean"))
+    assert not any(rows[1].tobytes() in sent for sent in watched.sent)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "npy"])
+def test_parts_of_a_url(kind, tmp_path):
+    fsspec = pytest.importorskip("fsspec")
+    local = npy_pool(tmp_path / "pool") if kind == "npy" else sharded(tmp_path / "pool", [100, 250])
+    store = fsspec.filesystem("memory")
+    for file in local.iterdir():
+        store.pipe_file(f"/engines-{kind}/{file.name}", file.read_bytes())
+    table = read_parts(f"memory://engines-{kind}", rows=60)
+    assert len(table.parts) == (8 if kind == "npy" else 3)
+    assert tensors(FITS["mean"]().fit(table, engine=Watched([], []))) == tensors(whole("mean"))
+
+
+def test_parts_are_found_from_any_working_folder(folder, pool, tmp_path, monkeypatch):
+    """As processes of Ray work in folders of their own."""
+    monkeypatch.chdir(tmp_path)
+    table, public_table = read_parts("shards"), read_table("pool", y=None)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert tensors(selected(table, X_public=public_table)) == tensors(selected(*records()))
+
+
+def test_a_npy_pool_is_cut_for_tasks(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(sums, "_PIECE_ROWS", 700)
+    np.save(tmp_path / "pool.npy", public_rows())
+    watched = Watched([], [])
+    model = selected(read_parts(folder), X_public=read_table(tmp_path / "pool.npy"), engine=watched)
+    assert tensors(model) == tensors(selected(*records()))
+    assert 5 < len(watched.sent) <= 10  # five pieces, and those that were looked at again
 
 
 def test_values_come_once_each_with_their_places(ray_engine):
@@ -459,3 +554,100 @@ def test_sums_are_those_of_one_process(folder):
     held = HeldRecords(rows, np.where(np.isnan(rows).any(axis=1), -1, np.searchsorted(CLASSES, labels)))
     (one,), (other,) = (some.total(class_totals, Lattice(DIM), 3) for some in (spread, held))
     assert (one == other).all()
+
+
+def public_rows():
+    rng = np.random.default_rng(4)
+    rows = rng.normal(size=(3000, DIM)).astype(np.float32)
+    rows[::7] += 2 * np.eye(3, DIM, dtype=np.float32)[rng.integers(0, 3, len(rows[::7]))]
+    rows[11], rows[12] = np.nan, 0
+    return rows
+
+
+@pytest.fixture
+def pool(tmp_path, monkeypatch):
+    """Public rows in files, one of which is empty, scored in pieces of one or two files and small parts."""
+    monkeypatch.setattr(sums, "_PIECE_ROWS", 1000)
+    monkeypatch.setattr(public, "PUBLIC_ROWS", 64)
+    rows = public_rows()
+    return read_table(sharded(tmp_path / "pool", [100, 700, 700, 2200], rows, np.full(len(rows), "")), y=None)
+
+
+SELECTIONS = {
+    "one row": {},
+    "several rows": {"n_prototypes": 5},
+    "without a clip": {"clip": (0, 2)},
+    "replace-one": {"adjacency": "replace-one", "n_prototypes": 2},
+}
+
+
+def selected(X, y=None, *, X_public=None, case="one row", **further):
+    model = PublicPrototypes(PureDP(1.0), CLASSES, random_state=7, **SELECTIONS[case])
+    return model.fit(X, y, public_rows() if X_public is None else X_public, **further)
+
+
+@pytest.mark.parametrize("case", SELECTIONS)
+@pytest.mark.parametrize("tally_bytes", [1, 1 << 25], ids=["a part a piece", "small parts"])
+def test_no_selection_depends_on_the_parts(case, tally_bytes, folder, pool, monkeypatch):
+    monkeypatch.setattr(public, "_TALLY_BYTES", tally_bytes)
+    watched = Watched([], [])
+    model = selected(read_parts(folder), X_public=pool, case=case, engine=watched)
+    assert tensors(model) == tensors(selected(*records(), case=case))
+    assert len(watched.sent) > 3  # three pieces, and those that were looked at again
+
+
+@pytest.mark.parametrize("case", SELECTIONS)
+def test_no_selection_depends_on_ray(case, folder, pool, ray_engine):
+    model = selected(read_parts(folder), X_public=pool, case=case, engine=ray_engine)
+    assert tensors(model) == tensors(selected(*records(), case=case))
+    assert any("scores" in one for one in model.guarantee_.assumptions)
+
+
+def test_public_rows_in_memory_are_one_piece(folder, ray_engine):
+    model = selected(read_parts(folder), X_public=public_rows(), engine=ray_engine)
+    assert tensors(model) == tensors(selected(*records()))
+
+
+class OfOnePart(InProcess):
+    """An engine whose tasks have read the first part of the private records alone."""
+
+    def each(self, function, items):
+        fit, read, parts, *rest = function.args
+        yield from InProcess().each(partial(function.func, fit, read, parts[:1], *rest), items)
+
+
+def test_scores_of_some_private_records_would_be_noticed(folder, pool):
+    """The control of the tests of equal selections."""
+    model = selected(read_parts(folder), X_public=pool, engine=OfOnePart())
+    assert tensors(model) != tensors(selected(*records()))
+
+
+def test_a_worker_killed_in_the_middle_of_a_selection_changes_no_bit(folder, pool, tmp_path, ray_engine, by_value):
+    (tmp_path / "marks").mkdir()
+    model = selected(dying(folder, tmp_path / "marks", 3), X_public=pool, engine=ray_engine)
+    assert len(list((tmp_path / "marks").iterdir())) == 3
+    assert tensors(model) == tensors(selected(*records()))
+
+
+def test_selections_that_travel_hold_neither_rows_nor_labels(tmp_path, pool):
+    """Only what is sought of public rows comes back; of private ones, counts."""
+    rows, labels = records()
+    labels = np.where(np.arange(N) % 2, "Quastenflosser", labels)
+    folder = sharded(tmp_path / "secret", [50, 300], rows, labels)
+    watched = Watched([], [])
+    model = PublicPrototypes(PureDP(1.0), CLASSES, unknown_labels="ignore", random_state=7)
+    model.fit(read_parts(folder), X_public=pool, engine=watched)
+    secrets = [b"Quastenflosser", rows[1].tobytes(), Lattice(DIM).transform(rows[1:2]).tobytes()]
+    answers = [pickle.dumps(value) for value in watched.returned]
+    assert not any(secret in each for secret in secrets for each in watched.sent + answers)
+    looks = [found for value in watched.returned for found in value if isinstance(found, tuple)]
+    assert 3 <= sum(len(positions) for *_, positions in looks) < 100  # of 3,000
+
+
+def test_private_rows_are_read_once_a_process(folder, pool, monkeypatch):
+    reads = []
+    whole_table = TablePart.table
+    monkeypatch.setattr(TablePart, "table", lambda part: reads.append(part) or whole_table(part))
+    selected(read_parts(folder), X_public=pool)
+    assert len(reads) == 5
+    assert not sums._KEPT

@@ -4,7 +4,8 @@ An engine applies one pure function to each of many small descriptions of files.
 yields exactly one value, whatever died on the way, and values come with the place of their item, so that whoever adds
 them adds each once. Functions and items that are handed to `RayEngine` travel over the network and may come to lie on
 the disks of the cluster. So they hold paths, parameters and what was released, and never a private row or label; a
-task reads those itself. What comes back is as secret as what it is made of: sums without noise, or predictions.
+task reads those itself. What comes back is as secret as what it is made of: sums and scores without noise, or
+predictions; and so are the bins in which a selection has tasks look again.
 
 Nothing that a task meets leaves its machine but by these values. An exception becomes a few words, without the
 traceback and the text of any library, and warnings are silent there.
@@ -37,8 +38,8 @@ _TASKS_PER_CORE = 2
 # How often a task is begun anew after its process or machine died.
 _RETRIES = 5
 _SEES_SUMS = (
-    "the machines of the cluster, which read the private records and saw their sums before noise was added, keep both "
-    "to themselves"
+    "the machines of the cluster, which read the private records and saw sums and scores of them before noise was "
+    "added, keep these to themselves"
 )
 
 

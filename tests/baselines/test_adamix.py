@@ -53,7 +53,7 @@ def recorded_calls(monkeypatch):
     calls = []
     original = SoftmaxGradient.sum
 
-    def spy(self, blocks, codes, weights, offsets, *, clip):
+    def spy(self, blocks, codes, weights, offsets, *, clip, of_records):
         calls.append((weights, clip))
         return original(self, blocks, codes, weights, offsets, clip=clip)
 
@@ -263,7 +263,7 @@ def test_the_replay_notices_a_clip_that_reads_private_gradients(monkeypatch):
     replay(KIND, MANY, given=EXAMPLES)
     original = SoftmaxGradient.sum
 
-    def following(self, blocks, codes, weights, offsets, *, clip):
+    def following(self, blocks, codes, weights, offsets, *, clip, of_records):
         for longest in np.arange(1.4, 0.02, -0.02):
             if self.sum_and_count(blocks, codes, weights, offsets, threshold=longest)[1]:
                 break

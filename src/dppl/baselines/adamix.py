@@ -18,7 +18,8 @@ from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, release_size
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
 from dppl.estimators.reading import Codes, UnknownLabels
-from dppl.lattice import Lattice, RowSource, SoftmaxGradient, gradient_blocks
+from dppl.estimators.sums import Records, class_sizes, gradients
+from dppl.lattice import Lattice, SoftmaxGradient
 from dppl.mechanisms import Randomness, RoundedGaussian
 from dppl.privacy import Budget, Release, composition
 from dppl.privacy.guarantee import Adjacency
@@ -205,7 +206,11 @@ class AdaMix(GradientClassifier):
             mechanism.size.describe("number of records"),
         )
 
-    def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+    @property
+    def _sums_alone(self) -> bool:
+        return True
+
+    def _release_sums(self, plan: Plan, records: Records, source: Randomness) -> None:
         mechanism: _Mechanisms | None = plan.mechanism
         examples, n_classes = plan.public.examples, len(self.classes_)
         assert examples is not None  # _mechanism saw to that
@@ -217,9 +222,9 @@ class AdaMix(GradientClassifier):
         gradient = mechanism.gradient
         descent = self._descent(gradient)
         descent.coef = start
-        size = release_size(mechanism.size, int(np.count_nonzero(codes >= 0)), n_classes, source)
+        (sizes,) = records.total(class_sizes, n_classes)
+        size = release_size(mechanism.size, int(sizes.sum()), n_classes, source)
         weight = size + self.public_weight * len(features)
-        blocks = gradient_blocks(self.lattice_, rows)
         residuals = _residuals(features, examples.codes, descent.coef)
         step = self._step_size(weight, mechanism.noise.noise_std * self._clip(residuals) / gradient.unit)
         for _ in steps(self.steps):
@@ -227,7 +232,7 @@ class AdaMix(GradientClassifier):
             residuals = _residuals(features, examples.codes, descent.coef)
             clip = self._clip(residuals)
             scale = clip / gradient.unit
-            exact = gradient.sum(blocks, codes, descent.coef, descent.intercept, clip=clip)
+            (exact,) = records.total(gradients, gradient, descent.coef, descent.intercept, clip)
             noisy = np.asarray(mechanism.noise.release(exact, source) * scale, np.float64)
             direction = self._projected(noisy, residuals, features) + self.public_weight * residuals.T @ features
             descent.move(direction / weight, step)

@@ -15,8 +15,9 @@ from dppl.baselines.least_squares import noise_radius, solve_ridge
 from dppl.estimators.descent import RepeatedGaussian
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import Codes, UnknownLabels
-from dppl.lattice import Lattice, RowSource, SoftmaxGradient, gradient_blocks, sums_and_grams
+from dppl.estimators.reading import UnknownLabels
+from dppl.estimators.sums import Records, gradients, totals_and_grams
+from dppl.lattice import Lattice, SoftmaxGradient
 from dppl.lattice.residuals import check_clip
 from dppl.mechanisms import Randomness, SymmetricRoundedGaussian
 from dppl.privacy import Budget, Release
@@ -180,15 +181,20 @@ class FeatureCovariance(LinearClassifier):
             mechanism.gradients.describe(f"sums of clipped gradients ({n_classes} x {dim})"),
         )
 
-    def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+    @property
+    def _sums_alone(self) -> bool:
+        return True
+
+    def _release_sums(self, plan: Plan, records: Records, source: Randomness) -> None:
         mechanism: _Mechanisms = plan.mechanism
-        blocks = gradient_blocks(self.lattice_, rows)
         n_classes, dim = len(self.classes_), self.lattice_.dim
-        preconditioner = self._preconditioner(mechanism, sums_and_grams(blocks, codes, n_classes, dim)[1], source)
+        preconditioner = self._preconditioner(
+            mechanism, records.total(totals_and_grams, self.lattice_, n_classes)[1], source
+        )
         gradient = SoftmaxGradient(self.lattice_)
         coef = np.zeros((n_classes, dim))
         for _ in steps(self.steps):
-            exact = gradient.sum(blocks, codes, coef, clip=self.clip)
+            (exact,) = records.total(gradients, gradient, coef, clip=self.clip)
             direction = mechanism.gradients.release(exact, source) * (self.clip / gradient.unit)
             coef += self.learning_rate * (direction @ preconditioner)
         self.coef_, self.intercept_ = coef, np.zeros(n_classes)

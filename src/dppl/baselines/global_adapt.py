@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from dppl import _validate
@@ -17,8 +16,9 @@ from dppl.errors import ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, release_size
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import Codes, UnknownLabels
-from dppl.lattice import Lattice, RowSource, SoftmaxGradient, gradient_blocks
+from dppl.estimators.reading import UnknownLabels
+from dppl.estimators.sums import Records, class_sizes, gradients_and_count
+from dppl.lattice import Lattice, SoftmaxGradient
 from dppl.mechanisms import Randomness, RoundedGaussian
 from dppl.privacy import Budget, Release, composition
 from dppl.privacy.guarantee import Adjacency
@@ -210,22 +210,27 @@ class GlobalAdapt(GradientClassifier):
             mechanism.size.describe("number of records"),
         )
 
-    def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+    @property
+    def _sums_alone(self) -> bool:
+        return True
+
+    def _release_sums(self, plan: Plan, records: Records, source: Randomness) -> None:
         mechanism: _Mechanisms = plan.mechanism
         gradient, n_classes = mechanism.gradient, len(self.classes_)
-        size = release_size(mechanism.size, int(np.count_nonzero(codes >= 0)), n_classes, source)
+        (sizes,) = records.total(class_sizes, n_classes)
+        size = release_size(mechanism.size, int(sizes.sum()), n_classes, source)
         scale = self.clip / gradient.unit
         step = self._step_size(size, mechanism.noise.noise_std * scale)
         bound = _BOUNDS[1] if self.upper_bound is None else float(self.upper_bound)
         descent = self._descent(gradient)
-        blocks = gradient_blocks(self.lattice_, rows)
         for _ in steps(self.steps):
-            exact, exact_longer = gradient.sum_and_count(
-                blocks, codes, descent.coef, descent.intercept, clip=bound, threshold=self.threshold * bound
+            weights = descent.coef, descent.intercept
+            exact, exact_longer = records.total(
+                gradients_and_count, gradient, *weights, clip=bound, threshold=self.threshold * bound
             )
             # The kernel divides residuals by max(bound, norm): C/Z for those up to Z = bound, a clip to C for the rest.
             descent.move(mechanism.noise.release(exact, source) * (scale / size), step)
-            longer = float(mechanism.longer.release(np.array([exact_longer], np.int64), source)[0])
+            longer = float(mechanism.longer.release(exact_longer, source)[0])
             bound = self._next_bound(bound, longer / size)
         self.coef_, self.intercept_ = descent.coef, descent.intercept
 

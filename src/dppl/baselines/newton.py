@@ -15,8 +15,9 @@ from dppl.baselines.least_squares import noise_radius, solve_ridge
 from dppl.estimators.descent import RepeatedGaussian
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import Codes, UnknownLabels
-from dppl.lattice import Lattice, RowSource, SoftmaxCurvature, SoftmaxGradient, gradient_blocks
+from dppl.estimators.reading import UnknownLabels
+from dppl.estimators.sums import Records, curvatures, gradients
+from dppl.lattice import Lattice, SoftmaxCurvature, SoftmaxGradient
 from dppl.lattice.residuals import check_clip
 from dppl.mechanisms import Randomness, SymmetricRoundedGaussian
 from dppl.privacy import Budget, Release
@@ -183,17 +184,21 @@ class Newton(LinearClassifier):
             mechanism.gradients.describe(f"sums of clipped gradients ({n_classes} x {dim})"),
         )
 
-    def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+    @property
+    def _sums_alone(self) -> bool:
+        return True
+
+    def _release_sums(self, plan: Plan, records: Records, source: Randomness) -> None:
         mechanism: _Mechanisms = plan.mechanism
-        blocks = gradient_blocks(self.lattice_, rows)
         gradient, curvature = SoftmaxGradient(self.lattice_), SoftmaxCurvature(self.lattice_)
         ridge = self.ridge
         if ridge is None:
             ridge = 1 + noise_radius(mechanism.hessians.noise_std / curvature.unit, self.lattice_.dim) / 2
         coef = np.zeros((len(self.classes_), self.lattice_.dim))
         for _ in steps(self.steps):
-            hessians = mechanism.hessians.release(curvature.sum(blocks, codes, coef), source)
-            exact = gradient.sum(blocks, codes, coef, clip=self.clip)
+            (exact,) = records.total(curvatures, curvature, coef)
+            hessians = mechanism.hessians.release(exact, source)
+            (exact,) = records.total(gradients, gradient, coef, clip=self.clip)
             directions = mechanism.gradients.release(exact, source) * (self.clip / gradient.unit)
             for weights, hessian, direction in zip(coef, hessians, directions, strict=True):
                 weights += self.learning_rate * solve_ridge(hessian / curvature.unit, float(ridge), direction)

@@ -18,7 +18,8 @@ from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, SampledGauss
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
 from dppl.estimators.reading import Codes, UnknownLabels
-from dppl.lattice import Lattice, RowSource, SoftmaxGradient, gradient_blocks
+from dppl.estimators.sums import HeldRecords, Records, class_sizes, gradients
+from dppl.lattice import Lattice, SoftmaxGradient
 from dppl.lattice.residuals import check_clip
 from dppl.mechanisms import Randomness, RoundedGaussian
 from dppl.privacy import Budget, Release, composition
@@ -217,32 +218,38 @@ class LinearProbe(GradientClassifier):
             releases.append(mechanism.size.describe("number of records"))
         return tuple(releases)
 
-    def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+    @property
+    def _sums_alone(self) -> bool:
+        return self.sampling_rate == 1  # the coins of samples are noise, which is drawn in one place
+
+    def _release_sums(self, plan: Plan, records: Records, source: Randomness) -> None:
         mechanism: _Mechanisms = plan.mechanism
         gradient, noise, n_classes = mechanism.gradient, mechanism.noise, len(self.classes_)
         size = self.batch_size
         if mechanism.size is not None:
-            size = release_size(mechanism.size, int(np.count_nonzero(codes >= 0)), n_classes, source)
+            (sizes,) = records.total(class_sizes, n_classes)
+            size = release_size(mechanism.size, int(sizes.sum()), n_classes, source)
         assert size is not None  # _check_parameters saw to that
         scale = self.clip / gradient.unit
         step = self._step_size(size, noise.noise_std * scale)
         descent = self._descent(gradient)
-        blocks = gradient_blocks(self.lattice_, rows)
         for _ in steps(self.steps):
-            part, part_codes = _taking_part(noise, blocks, codes, source)
-            exact = gradient.sum(part, part_codes, descent.coef, descent.intercept, clip=self.clip)
+            if isinstance(noise, RepeatedGaussian):
+                (exact,) = records.total(gradients, gradient, descent.coef, descent.intercept, self.clip)
+            else:
+                assert isinstance(records, HeldRecords)  # _sums_alone says so
+                blocks, codes = _sample(noise, records, self.lattice_, source)
+                exact = gradient.sum(blocks, codes, descent.coef, descent.intercept, clip=self.clip)
             descent.move(noise.release(exact, source) * (scale / size), step)
         self.coef_, self.intercept_ = descent.coef, descent.intercept
 
 
-def _taking_part(
-    noise: RepeatedGaussian | SampledGaussian, blocks: Iterable[NDArray[np.int8]], codes: Codes, source: Randomness
+def _sample(
+    noise: SampledGaussian, records: HeldRecords, lattice: Lattice, source: Randomness
 ) -> tuple[Iterable[NDArray[np.int8]], Codes]:
     """Return the rows and codes of the records of one step."""
-    if isinstance(noise, RepeatedGaussian):
-        return blocks, codes
-    mask = noise.sample(len(codes), source)
-    return _masked(blocks, mask), codes[mask]
+    mask = noise.sample(len(records.codes), source)
+    return _masked(records.again(lattice), mask), records.codes[mask]
 
 
 def _masked(blocks: Iterable[NDArray[np.int8]], mask: NDArray[np.bool_]) -> Iterator[NDArray[np.int8]]:

@@ -231,6 +231,10 @@ class ContinualClassifier(EmbeddingClassifier):
     def _relation(self) -> Relation:
         return RELATIONS[self.tasks]
 
+    @property
+    def _sums_alone(self) -> bool:
+        return False  # which records a task may hold is checked one by one
+
     def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
         task = self._task or Task(None, np.arange(len(self.classes_)))
         codes = within_task(codes, task.allowed, self.unknown_labels)

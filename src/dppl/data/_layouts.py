@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from dppl._fingerprint import same_encoder
-from dppl.data._npy import ArrayShard, NpyShard, outline_of, read_npz
+from dppl.data._npy import ArrayShard, NpyShard, NpzShard, outline_of, read_npz
 from dppl.data._parquet import (
     ParquetShard,
     column_labels,
@@ -38,7 +38,7 @@ _AT_ONCE = 16  # outlines that are asked for over a network
 
 _Item = TypeVar("_Item")
 _Read = TypeVar("_Read")
-Shard: TypeAlias = ParquetShard | NpyShard | ArrayShard
+Shard: TypeAlias = ParquetShard | NpyShard | NpzShard | ArrayShard
 
 
 @dataclass(frozen=True, slots=True)

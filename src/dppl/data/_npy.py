@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from dppl.data._parquet import pick, read_columns
+from dppl.data._parquet import has_labels, pick, read_columns, read_labels
 from dppl.data._places import Place
 from dppl.data._reading import Array, check_rows, converting, load_npy
 from dppl.data.labels import as_labels
@@ -23,18 +23,28 @@ _VERSIONS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.
 
 @dataclass(frozen=True, slots=True)
 class NpyShard:
-    """The rows of one npy file, and the Parquet file with what else is known of them. Holds paths, no open file."""
+    """Rows of one npy file, and the Parquet file with what else is known of them. Holds paths, no open file."""
 
     place: Place
     rows: int
     width: int
     dtype: np.dtype[Any]
     beside: Place | None = None
+    start: int = 0
+    of_rows: int | None = None  # that the file holds, where these are some of them
+
+    def cut(self, rows: int) -> list[NpyShard]:
+        """Return shards of at most so many rows."""
+        whole = self.of_rows or self.rows
+        return [
+            replace(self, rows=min(rows, self.rows - start), start=self.start + start, of_rows=whole)
+            for start in range(0, max(self.rows, 1), rows)
+        ]
 
     def pieces(self) -> Iterator[Array]:
         """Yield rows in order: the map itself, or as they are converted or fetched."""
         found = outline_of(self.place)
-        if (found.rows, found.width, found.dtype) != (self.rows, self.width, self.dtype):
+        if (found.rows, found.width, found.dtype) != (self.of_rows or self.rows, self.width, self.dtype):
             raise InputError(f"{self.place} must not change while it is read; it did; read the table again")
         if self.place.local is None:
             yield from self._fetched()
@@ -44,20 +54,60 @@ class NpyShard:
     def mapped(self) -> Array:
         """Map the rows of a file of this machine."""
         assert self.place.local is not None
-        return load_npy(self.place.local)
+        return load_npy(self.place.local)[self.start : self.start + self.rows]
 
     def columns(self, names: Sequence[str]) -> pa.Table | None:
         """Return columns of the file beside the rows."""
-        return None if self.beside is None else read_columns(self.beside, names)
+        found = None if self.beside is None else read_columns(self.beside, names)
+        return None if found is None else found.slice(self.start, self.rows)
+
+    def labels(self, y: str) -> Array | None:
+        """Return labels of the file beside the rows."""
+        found = None if self.beside is None else read_labels(self.beside, y)
+        return None if found is None else found[self.start : self.start + self.rows]
+
+    def labelled(self, y: str) -> bool:
+        """Tell whether there are labels beside the rows."""
+        return self.beside is not None and has_labels(self.beside, y)
 
     def _fetched(self) -> Iterator[Array]:
         step = max(1, _FETCHED // (self.width * self.dtype.itemsize))
         with converting(f"{self.place} must be readable", self.place.hint), self.place.opened() as file:
             _, stored = _header(file)
+            file.seek(file.tell() + self.start * self.width * self.dtype.itemsize)
             for start in range(0, self.rows, step):
                 count = min(step, self.rows - start)
                 content = file.read(count * self.width * self.dtype.itemsize)
                 yield np.frombuffer(content, stored).astype(self.dtype, copy=False).reshape(count, self.width)
+
+
+@dataclass(frozen=True, slots=True)
+class NpzShard:
+    """The rows of one npz file, read whenever they are asked for. Holds a path and no array."""
+
+    place: Place
+    name: str
+    rows: int
+    width: int
+    dtype: np.dtype[Any]
+
+    def pieces(self) -> Iterator[Array]:
+        """Yield the rows."""
+        shard, _ = read_npz(self.place, self.name, None)
+        if (shard.rows, shard.width, shard.dtype) != (self.rows, self.width, self.dtype):
+            raise InputError(f"{self.place} must not change while it is read; it did; read the table again")
+        yield from shard.pieces()
+
+    def columns(self, names: Sequence[str]) -> None:
+        """Return nothing: the file has no columns."""
+
+    def labels(self, y: str) -> Array | None:
+        """Return the labels of the file."""
+        return read_npz(self.place, self.name, y)[1]
+
+    def labelled(self, y: str) -> bool:
+        """Tell whether the file has labels."""
+        return self.labels(y) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +138,13 @@ class ArrayShard:
 
     def columns(self, names: Sequence[str]) -> None:
         """Return nothing: an array has no other columns."""
+
+    def labels(self, y: str) -> None:
+        """Return nothing: an array has no labels."""
+
+    def labelled(self, y: str) -> bool:
+        """Tell that there are no labels."""
+        return False
 
 
 def outline_of(place: Place, beside: Place | None = None) -> NpyShard:

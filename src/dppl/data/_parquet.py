@@ -49,6 +49,14 @@ class ParquetShard:
         """Return other columns of the file."""
         return read_columns(self.place, names)
 
+    def labels(self, y: str) -> Array | None:
+        """Return the labels of the file."""
+        return read_labels(self.place, y)
+
+    def labelled(self, y: str) -> bool:
+        """Tell whether the file has labels."""
+        return has_labels(self.place, y)
+
 
 @contextmanager
 def open_parquet(place: Place) -> Iterator[Any]:
@@ -72,6 +80,33 @@ def read_columns(place: Place, names: Sequence[str]) -> pa.Table | None:
         there = [name for name in names if file.schema_arrow.names.count(name) == 1]
         with converting(f"{place}: columns {', '.join(map(repr, there))} must be readable", "write the file again"):
             return file.read(columns=there) if there else None
+
+
+def read_labels(place: Place, y: str) -> Array | None:
+    """Read the labels of one file; None if it has none."""
+    with open_parquet(place) as file:
+        name = pick_labels(file.schema_arrow.names, y, place)
+        return None if name is None else column_labels(file, place, name)
+
+
+def has_labels(place: Place, y: str) -> bool:
+    """Tell whether a file has labels, by its outline alone.
+
+    Raises
+    ------
+    InputError
+        If the column cannot hold labels.
+    """
+    with open_parquet(place) as file:
+        schema = file.schema_arrow
+    name = pick_labels(schema.names, y, place)
+    if name is None:
+        return False
+    kind = schema.field(name).type
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_integer(kind) or pa.types.is_boolean(kind) or is_text(kind)):
+        raise _no_labels(place, name, kind)
+    return True
 
 
 def shard_of(place: Place, x: str, y: str | None) -> tuple[ParquetShard, Array | None, dict[str, str]]:
@@ -183,7 +218,11 @@ def column_labels(file: Any, place: Place, name: str) -> Array:
             # Arrow's own decoding stops at the first label that is no UTF-8.
             labels = column.cast(pa.large_binary()).fill_null(b"").to_pylist()
             return np.array([label.decode("utf-8", "replace") for label in labels], dtype=object)
-    raise InputError(
+    raise _no_labels(place, name, kind)
+
+
+def _no_labels(place: Place, name: str, kind: Any) -> InputError:
+    return InputError(
         f"must name a column of {place} with integers or strings; {name!r} holds {kind}; name another.", parameter="y"
     )
 

@@ -84,7 +84,8 @@ class Place:
             return path
         found, shown = _URL.fullmatch(_text(path)), shown_as(path)
         if found is None or _URL.fullmatch(shown) is None:
-            return cls(shown, None, shown)
+            # Absolute: a process that it is sent to may work elsewhere.
+            return cls(os.path.abspath(shown) if shown else shown, None, shown)
         scheme = found["scheme"].lower()
         system, inside = _opened(scheme, f"{scheme}://{found['rest']}", shown)
         return cls(inside.rstrip("/"), system, shown)
@@ -110,8 +111,9 @@ class Place:
         return _READABLE if self.system is None else _REACHABLE
 
     def __truediv__(self, name: str) -> Place:
-        path = str(Path(self.path) / name) if self.system is None else f"{self.path}/{name}"
-        return replace(self, path=path, shown=path if self.system is None else f"{self.shown}/{name}")
+        if self.system is None:
+            return replace(self, path=str(Path(self.path) / name), shown=str(Path(self.shown) / name))
+        return replace(self, path=f"{self.path}/{name}", shown=f"{self.shown}/{name}")
 
     @property
     def parent(self) -> Place:

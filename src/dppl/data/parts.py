@@ -6,68 +6,57 @@ What travels is where a part lies: paths, names of columns and positions. Its ro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from dppl import _validate
-from dppl.data._reading import Array, converting
-from dppl.data.labels import AnyPath
-from dppl.data.tables import EmbeddingTable, read_table
+from dppl.data._npy import NpzShard
+from dppl.data._places import Place
+from dppl.data._reading import Array, by_suffix
+from dppl.data.labels import LABEL_READERS, AnyPath
+from dppl.data.tables import EmbeddingTable, Fragment, read_table
 from dppl.errors import InputError
 
 __all__ = ["PartedTable", "TablePart", "read_parts"]
 
 # Rows of a part of a npy file: 200 MB of 768 float32, and enough work to be worth a task.
 _ROWS = 1 << 16
-# Columns that `read_table` takes where none is named.
-_USUAL = {"x": ("x", "X", "embedding", "embeddings"), "y": ("y", "label", "labels")}
-_LABEL_KINDS = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_string, pa.types.is_large_string)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class TablePart:
     """Where a part of a table lies.
 
     Attributes
     ----------
-    path : str
-        The file, absolute.
-    x, y : str or None
-        Names of the columns of rows and labels.
+    fragment : Fragment
+        The file, or the rows of one.
+    y : str or None
+        Name of the labels in the file, or in the one beside it.
     labels : str or None
-        A file with the labels, for rows that are a npy file.
-    start, stop : int or None
-        Positions of the first row and behind the last; None is the whole file.
+        A file with the labels of the whole table.
+    metadata : mapping of str to str
+        What the table says of itself.
     """
 
-    path: str
-    x: str
+    fragment: Fragment
     y: str | None
     labels: str | None = None
-    start: int | None = None
-    stop: int | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
     def table(self) -> EmbeddingTable:
-        """Read its rows, as a table that streams, and its labels.
+        """Read its labels, and return them with the rows, which stream.
 
         Raises
         ------
         InputError
-            If the file is damaged or has changed.
+            If a file is damaged or has changed.
         """
-        table = read_table(self.path, x=self.x, y=self.y, labels=self.labels)
-        if self.stop is None:
-            return table
-        part = slice(self.start, self.stop)
-        rows = table.to_array()  # a memory map
-        if len(rows) < self.stop:
-            raise InputError(f"{self.path} must not change while it is read; it did; read the table again")
-        return EmbeddingTable.of(rows[part], None if table.y is None else table.y[part], metadata=table.metadata)
+        found = self._labels()
+        if found is not None and len(found) != self.fragment.rows:
+            raise InputError(f"{self.fragment.path} must not change while it is read; it did; read the table again")
+        return EmbeddingTable((self.fragment._shard,), found, dict(self.metadata))
 
     def read(self) -> tuple[EmbeddingTable, Array | None]:
         """Read its rows and labels.
@@ -79,6 +68,12 @@ class TablePart:
         """
         table = self.table()
         return table, table.y
+
+    def _labels(self) -> Array | None:
+        if self.labels is not None:
+            file, first = Path(self.labels), self.fragment.first
+            return by_suffix(file, LABEL_READERS, "labels")(file)[first : first + self.fragment.rows]
+        return None if self.y is None else self.fragment._shard.labels(self.y)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False, weakref_slot=True)
@@ -115,16 +110,15 @@ def read_parts(
     Parameters
     ----------
     path : path-like
-        A folder of ``*.parquet`` shards, each of which is a part; a ``.npy`` file, of which `rows` rows are a part; or
-        a ``.parquet`` or ``.npz`` file, which is one part. In Parquet the rows are lists of one fixed size, so that
-        each part tells its width.
+        A file or folder as in `read_table`, or the URL of one, which every machine must be able to read. A ``.parquet``
+        or ``.npz`` file is a part; of a ``.npy`` file `rows` rows are.
     x : str, default="x"
         Name of the rows, as in `read_table`.
     y : str or None, default="y"
         Name of the labels, as in `read_table`.
     labels : path-like or None, default=None
-        File with the labels of rows in one file, as in `read_table`. Each task maps it if it is ``.npy``, and else
-        reads all of it.
+        File with the labels of all rows, as in `read_table`. Each task maps it if it is ``.npy``, and else reads all of
+        it.
     rows : int, default=65536
         Rows of a part of a ``.npy`` file.
 
@@ -135,8 +129,7 @@ def read_parts(
     Raises
     ------
     InputError
-        If a file is missing or of another format, shards differ in columns, types or encoder, or lists have no fixed
-        size.
+        If a file is missing or of another format, or shards differ in columns, types or encoder.
     ParameterError
         If `rows` is not a positive integer.
 
@@ -146,61 +139,19 @@ def read_parts(
     place, and no sum depends on it.
     """
     _validate.positive_integer(rows=rows)
-    if "://" in str(path):
-        raise InputError(f"{path} must lie in a file system that all machines share, to be read in parts; copy it.")
-    source = Path(path).absolute()
-    folder, suffix = source.is_dir(), source.suffix.lower()
-    if folder and labels is not None:
-        raise InputError("must be left out: each shard of a folder holds its own.", parameter="labels")
-    in_parquet = folder or suffix == ".parquet"
-    outline = read_table(source, x=x, y=None if in_parquet else y, labels=labels)
-    part = partial(TablePart, path=str(source), x=x, y=y)
-    if labels is not None:
-        part = partial(TablePart, path=str(source), x=x, y=None, labels=str(Path(labels).absolute()))
-    parts = [part()]
-    if folder:
-        parts = [part(path=str(file.path)) for file in outline.fragments()]
-        if any(not one.path.endswith(".parquet") for one in parts):
-            raise InputError(f"{source} must hold .parquet shards, to be read in parts; convert it.")
-    elif suffix == ".npy":
-        starts = range(0, max(len(outline), 1), rows)
-        parts = [part(start=start, stop=min(start + rows, len(outline))) for start in starts]
-    labelled = outline.y is not None
-    if in_parquet:
-        labelled = all([_has_labels(one.path, x, y) for one in parts]) or labels is not None
-    return PartedTable(parts=tuple(parts), n_features=outline.shape[1], labelled=labelled, metadata=outline.metadata)
+    place = Place.of(path)
+    outline = read_table(path, x=x, y=None, labels=labels)
+    fragments = _by_path(outline, place, x) if place.suffix == ".npz" else outline.fragments(rows)
+    own = None if labels is not None else y
+    beside = None if labels is None else str(Path(labels).absolute())
+    parts = tuple(TablePart(fragment=one, y=own, labels=beside, metadata=outline.metadata) for one in fragments)
+    # Of all shards, so that a column that holds no labels is refused; pieces of one file are looked at once.
+    files = {part.fragment.path: part.fragment._shard for part in parts}
+    labelled = labels is not None or (y is not None and all([shard.labelled(y) for shard in files.values()]))
+    return PartedTable(parts=parts, n_features=outline.shape[1], labelled=labelled, metadata=outline.metadata)
 
 
-def _has_labels(path: str, x: str, y: str | None) -> bool:
-    """Tell whether a Parquet file has a column of labels, by its outline alone.
-
-    Raises
-    ------
-    InputError
-        If rows are lists of any length: a part whose rows are all missing would have no width, and stop a fit by that.
-    """
-    with converting(f"{path} must be a Parquet file that Arrow can read", "write it again"):
-        schema = pq.read_schema(path)
-    kind = schema.field(_picked(x, "x", schema.names) or x).type
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        raise InputError(
-            f"must name a column of {path} with lists of one fixed size, to be read in parts; it holds {kind}; write "
-            "the table with dppl embed, or as fixed-size lists.",
-            parameter="x",
-        )
-    label = None if y is None else _picked(y, "y", schema.names)
-    if label is None:
-        return False
-    kind = schema.field(label).type
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if not any(is_kind(kind) for is_kind in _LABEL_KINDS):
-        raise InputError(
-            f"must name a column of {path} with integers or strings; {label!r} holds {kind}; name another.",
-            parameter="y",
-        )
-    return True
-
-
-def _picked(name: str, parameter: str, names: Sequence[str]) -> str | None:
-    """Return the column that `read_table` takes; only where none is named others have the place of the default."""
-    return next((one for one in (_USUAL[parameter] if name == parameter else (name,)) if one in names), None)
+def _by_path(outline: EmbeddingTable, place: Place, x: str) -> tuple[Fragment, ...]:
+    """Return the rows of a npz file as a fragment that does not hold them."""
+    (fragment,) = outline.fragments()
+    return (Fragment(NpzShard(place, x, fragment.rows, fragment.shape[1], fragment.dtype), 0),)

@@ -187,13 +187,21 @@ class EmbeddingTable:
         """Type of every block, in native byte order."""
         return self._shards[0].dtype
 
-    def fragments(self) -> tuple[Fragment, ...]:
+    def fragments(self, rows: int | None = None) -> tuple[Fragment, ...]:
         """Return the files of the table in the order of their rows, each to be read by itself.
 
         Rows in memory are one fragment without a path.
+
+        Parameters
+        ----------
+        rows : int, default=None
+            Cut npy files into fragments of at most so many rows.
         """
-        firsts = accumulate((shard.rows for shard in self._shards), initial=0)
-        return tuple(Fragment(shard, first, self._id) for shard, first in zip(self._shards, firsts, strict=False))
+        shards = list(self._shards)
+        if rows is not None:
+            shards = [cut for one in shards for cut in (one.cut(rows) if isinstance(one, NpyShard) else (one,))]
+        firsts = accumulate((shard.rows for shard in shards), initial=0)
+        return tuple(Fragment(shard, first, self._id) for shard, first in zip(shards, firsts, strict=False))
 
     def blocks(self, size: int) -> Iterator[Array]:
         """Yield the rows in order, `size` at a time.

@@ -594,7 +594,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _sums_alone(self) -> bool:
-        """Whether private rows are read through `Records.total` alone, in `_release_sums`."""
+        """Whether private rows are read through `Records` alone, in `_release_sums`."""
         return False
 
     def _release_sums(self, plan: Plan, records: Records, source: Randomness) -> None:

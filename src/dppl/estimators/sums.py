@@ -18,11 +18,14 @@ The noise is drawn where `total` was called, once, and the bits are those of one
 codes of a part's records are made where it is read, from its own labels and the public list of classes: each record's
 code depends on that record alone.
 
+A selection among public rows is the other way round: there are many more of those, and one table of private records.
+The score of a public row is a sum over all records, so each piece of the public rows is scored by itself, and what is
+kept of it is a tally (`dppl.mechanisms.Tally`). `Records.each` applies a function to all records and each of several
+public items. Where an engine does that, each of its processes reads all parts once and keeps their lattice rows.
+
 What needs rows one after another does not fit: means by CoinPress, Poisson samples (their coins are noise, and would be
-tossed elsewhere), persons whose records lie in several parts, and selections among public rows, whose scores are as
-many numbers as there are public rows. These fits refuse tables in parts before anything is charged. Scores add too:
-that of a public row is a sum over private records, so a two-level selection can put its totals, a block of public rows
-at a time, through `total`.
+tossed elsewhere), and persons whose records lie in several parts. These fits refuse tables in parts before anything is
+charged.
 
 A fit that stops after its charge leaves the charge, as any other does: sums without noise are kept nowhere, so there is
 nothing to go on from, and a second fit is a second release.
@@ -31,10 +34,10 @@ nothing to go on from, and a second fit is a second release.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,9 +50,11 @@ from dppl.estimators.whole_persons import WholePersons
 from dppl.lattice import (
     Lattice,
     RowSource,
+    SoftmaxCurvature,
     SoftmaxGradient,
     class_sums,
     gradient_blocks,
+    iter_blocks,
     sum_blocks,
     sums_and_grams,
     weighted_sum,
@@ -60,11 +65,14 @@ __all__ = [
     "Part",
     "Parted",
     "Records",
+    "RowsByClass",
     "SpreadRecords",
     "class_sizes",
     "class_totals",
+    "curvatures",
     "first_ranks",
     "gradients",
+    "gradients_and_count",
     "totals_and_grams",
     "weighted_total",
 ]
@@ -72,7 +80,13 @@ __all__ = [
 Float = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 P = ParamSpec("P")
+Item = TypeVar("Item")
+Value = TypeVar("Value")
 Sums: TypeAlias = tuple[Int64, ...]
+
+_MAPPED_ROWS = 4096
+# Public rows of a piece, where files of fewer are put together: enough work for a task, and few tallies.
+_PIECE_ROWS = 1 << 18
 
 
 @runtime_checkable
@@ -112,6 +126,47 @@ class Records(Protocol):
     ) -> Sums:
         """Return what `function` returns of all records."""
 
+    def each(
+        self, function: Callable[[HeldRecords, Item], Iterable[Value]], items: Sequence[Item]
+    ) -> Iterator[tuple[int, Value]]:
+        """Yield what `function` yields of all records and each of the items, with the place of the item."""
+
+    def split(self, public: RowSource) -> Sequence[RowSource]:
+        """Return public rows as the consecutive pieces that `each` is to have as items."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowsByClass:
+    """Lattice rows, those of one class after those of another, and the number of each.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n, dim), int8
+    sizes : list of int
+    """
+
+    rows: NDArray[np.int8]
+    sizes: list[int]
+
+    @classmethod
+    def of(cls, lattice: Lattice, source: RowSource, codes: Codes, n_classes: int) -> RowsByClass:
+        """Map rows, leaving out those of code -1."""
+        kept = codes >= 0
+        places = np.empty(len(codes), np.intp)
+        places[np.argsort(codes, kind="stable")] = np.arange(len(codes)) - np.count_nonzero(~kept)
+        rows = np.empty((np.count_nonzero(kept), lattice.dim), np.int8)
+        start = 0
+        for block in lattice.blocks(source, _MAPPED_ROWS):
+            inside = slice(start, start + len(block))
+            rows[places[inside][kept[inside]]] = block[kept[inside]]
+            start += len(block)
+        return cls(rows, np.bincount(codes[kept], minlength=n_classes).tolist())
+
+    def of_classes(self, codes: Iterable[int]) -> list[NDArray[np.int8]]:
+        """Return the rows of each of these classes."""
+        ends = np.cumsum(self.sizes)
+        return [self.rows[ends[code] - self.sizes[code] : ends[code]] for code in codes]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldRecords:
@@ -131,12 +186,29 @@ class HeldRecords:
     persons: WholePersons | None = None
     _blocks: list[tuple[Lattice, Iterable[Any]]] = field(default_factory=list, init=False, repr=False)
     _weights: list[Int64 | None] = field(default_factory=list, init=False, repr=False)
+    _by_class: list[RowsByClass] = field(default_factory=list, init=False, repr=False)
 
     def total(
         self, function: Callable[Concatenate[HeldRecords, P], Sums], /, *args: P.args, **kwargs: P.kwargs
     ) -> Sums:
         """Return what `function` returns of these records."""
         return function(self, *args, **kwargs)
+
+    def each(
+        self, function: Callable[[HeldRecords, Item], Iterable[Value]], items: Sequence[Item]
+    ) -> Iterator[tuple[int, Value]]:
+        """Yield what `function` yields of these records and each of the items, with the place of the item."""
+        yield from ((place, value) for place, item in enumerate(items) for value in function(self, item))
+
+    def split(self, public: RowSource) -> Sequence[RowSource]:
+        """Return public rows as one piece."""
+        return (public,)
+
+    def by_class(self, lattice: Lattice, n_classes: int) -> RowsByClass:
+        """Return lattice rows by class; those of the first lattice are kept, and a fit has no other."""
+        if not self._by_class:
+            self._by_class.append(RowsByClass.of(lattice, self.rows, self.codes, n_classes))
+        return self._by_class[0]
 
     @property
     def size(self) -> int:
@@ -191,13 +263,56 @@ class SpreadRecords:
         self, function: Callable[Concatenate[HeldRecords, P], Sums], /, *args: P.args, **kwargs: P.kwargs
     ) -> Sums:
         """Return the sum of what `function` returns of each part."""
-        read = partial(_read, classes=self.classes, unknown_labels=self.unknown_labels, adjacency=self.adjacency)
-        of_one = partial(_of_part, self._begun, read, partial(_called, function, args, kwargs))
+        of_one = partial(_of_part, self._begun, self._read, partial(_called, function, args, kwargs))
         total: Sums | None = None
-        for _, of_part in self.engine.each(of_one, self.parts):
+        for _, of_part in self.engine.each(of_one, list(enumerate(self.parts))):
             total = of_part if total is None else tuple(a + b for a, b in zip(total, of_part, strict=True))
         assert total is not None  # there is at least one part
         return total
+
+    def each(
+        self, function: Callable[[HeldRecords, Item], Iterable[Value]], items: Sequence[Item]
+    ) -> Iterator[tuple[int, Value]]:
+        """Yield what `function` yields of all parts and each of the items, with the place of the item."""
+        of_one = partial(_of_all, self._begun, self._read, tuple(self.parts), function)
+        for place, values in self.engine.each(of_one, items):
+            yield from ((place, value) for value in values)
+
+    def split(self, public: RowSource) -> Sequence[RowSource]:
+        """Return public rows as runs of their files, which a task reads by itself; rows in memory are one, and travel.
+
+        Parameters
+        ----------
+        public : array or table of shape (n_public, n_features)
+        """
+        runs: list[list[RowSource]] = []
+        room = 0
+        for fragment in public.fragments(_PIECE_ROWS) if hasattr(public, "fragments") else (public,):
+            if not runs or fragment.shape[0] > room:
+                runs.append([])
+                room = _PIECE_ROWS
+            runs[-1].append(fragment)
+            room -= fragment.shape[0]
+        return [_Chain(tuple(run)) for run in runs]
+
+    @property
+    def _read(self) -> Callable[[Part], HeldRecords]:
+        return partial(_read, classes=self.classes, unknown_labels=self.unknown_labels, adjacency=self.adjacency)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Chain:
+    """Rows of several sources, one after the other."""
+
+    sources: tuple[RowSource, ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return sum(source.shape[0] for source in self.sources), self.sources[0].shape[1]
+
+    def blocks(self, size: int) -> Iterator[NDArray[Any]]:
+        for source in self.sources:
+            yield from iter_blocks(source, size)
 
 
 def _called(function: Callable[..., Sums], args: Sequence[Any], kwargs: Mapping[str, Any], held: HeldRecords) -> Sums:
@@ -205,26 +320,45 @@ def _called(function: Callable[..., Sums], args: Sequence[Any], kwargs: Mapping[
 
 
 def _of_part(
-    fit: int, read: Callable[[Part], HeldRecords], function: Callable[[HeldRecords], Sums], part: Part
+    fit: int, read: Callable[[Part], HeldRecords], function: Callable[[HeldRecords], Sums], item: tuple[int, Part]
 ) -> Sums:
+    place, part = item
     with np.errstate(all="ignore"):  # numbers that leave the range of floats belong to single rows
-        return function(_kept(fit, part, read))
+        return function(_kept(fit, place, partial(read, part)))
 
 
-# What this process keeps of the parts of one fit, by the time at which that began: files may change before the next.
-_KEPT: dict[tuple[int, Part], HeldRecords] = {}
+def _of_all(
+    fit: int,
+    read: Callable[[Part], HeldRecords],
+    parts: Sequence[Part],
+    function: Callable[[HeldRecords, Item], Iterable[Value]],
+    item: Item,
+) -> list[Value]:
+    with np.errstate(all="ignore"):
+        return list(function(_kept(fit, _ALL, partial(_joined, read, parts)), item))
+
+
+def _joined(read: Callable[[Part], HeldRecords], parts: Sequence[Part]) -> HeldRecords:
+    held = [read(part) for part in parts]
+    return HeldRecords(_Chain(tuple(one.rows for one in held)), np.concatenate([one.codes for one in held]))
+
+
+# What this process keeps of the parts of one fit, by the time at which that began (files may change before the next)
+# and their places. All of them at once are kept whatever their size, since each task needs them.
+_KEPT: dict[tuple[int, int], HeldRecords] = {}
 _KEPT_BYTES = 1 << 30
+_ALL = -1
 
 
-def _kept(fit: int, part: Part, read: Callable[[Part], HeldRecords]) -> HeldRecords:
+def _kept(fit: int, place: int, read: Callable[[], HeldRecords]) -> HeldRecords:
     """Read a part, or return it if it is kept; the first parts are, as all come again in the same order."""
     if any(other != fit for other, _ in _KEPT):
         _KEPT.clear()
-    held = _KEPT.get((fit, part))
+    held = _KEPT.get((fit, place))
     if held is None:
-        held = read(part)
-        if sum(one.size for one in _KEPT.values()) + held.size <= _KEPT_BYTES:
-            _KEPT[fit, part] = held
+        held = read()
+        if place == _ALL or sum(one.size for one in _KEPT.values()) + held.size <= _KEPT_BYTES:
+            _KEPT[fit, place] = held
     return held
 
 
@@ -309,6 +443,34 @@ def gradients(
     """
     blocks, of_records = records.again(gradient.lattice), records.weights(gradient.lattice)
     return (gradient.sum(blocks, records.codes, weights, offsets, clip=clip, of_records=of_records),)
+
+
+def gradients_and_count(
+    records: HeldRecords, gradient: SoftmaxGradient, weights: Float, offsets: Float, *, clip: float, threshold: float
+) -> tuple[Int64, Int64]:
+    """Return what `gradients` does, and the number of longer residuals, shape (1,): `SoftmaxGradient.sum_and_count`.
+
+    Parameters
+    ----------
+    records, gradient, weights, offsets, clip
+        As in `gradients`.
+    threshold : float
+    """
+    blocks = records.again(gradient.lattice)
+    total, longer = gradient.sum_and_count(blocks, records.codes, weights, offsets, clip=clip, threshold=threshold)
+    return total, np.array([longer], np.int64)
+
+
+def curvatures(records: HeldRecords, curvature: SoftmaxCurvature, weights: Float) -> tuple[Int64]:
+    """Return the Hessians of the classes at released weights, as `SoftmaxCurvature.sum` does.
+
+    Parameters
+    ----------
+    records : HeldRecords
+    curvature : SoftmaxCurvature
+    weights : ndarray of shape (n_classes, dim)
+    """
+    return (curvature.sum(records.again(curvature.lattice), records.codes, weights),)
 
 
 def first_ranks(records: HeldRecords, gradient: SoftmaxGradient, weights: Float, offsets: Float) -> tuple[Int64]:

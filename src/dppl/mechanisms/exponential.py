@@ -33,9 +33,11 @@ _BIN_WIDTH = Fraction(1, 2)
 _MANY, _SPARE = 2**32, 7
 _ANY = 2**62
 
-# Told of which classes to look at which parts of the pool. Yields, for these, the class, the part, utilities of some of
-# its candidates and their positions in the pool; those of one class and part in the order of positions.
-Look: TypeAlias = Callable[[dict[int, list[int]]], Iterable[tuple[int, int, Int64, Int64]]]
+# For each part of a pool that must be looked at again and each class that looks there, the bins of what is sought.
+Wanted: TypeAlias = dict[int, dict[int, list[tuple[int, int]]]]
+# Yields, for these, the class, the part, utilities of candidates of the part, at least of those that `is_sought` tells,
+# and their positions in the pool; those of one class and part in the order of positions.
+Look: TypeAlias = Callable[[Wanted], Iterable[tuple[int, int, Int64, Int64]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,8 +154,9 @@ class ExponentialMechanism:
             Of consecutive parts of the pool, in the order of positions. Their number says how closely the second look
             is confined.
         look : callable
-            Gets the classes for each part that must be looked at, as ``{part: [class, ...]}``. Yields ``(class, part,
-            utilities, positions)`` for each of them, or several such in the order of positions. It is called once.
+            Gets the bins that are sought, as ``{part: {class: [(lowest, highest), ...]}}``. Yields ``(class, part,
+            utilities, positions)`` for each part and class, or several such in the order of positions. It may leave
+            out what `is_sought` does not tell. It is called once.
         source : Randomness
 
         Returns
@@ -170,16 +173,31 @@ class ExponentialMechanism:
         if whole.n < self.size:
             raise InputError(f"selecting {self.size} candidates needs at least as many; got {whole.n}.")
         drawn = [self._proposals(parts, whole, code, source) for code in range(len(whole.best))]
-        wanted: dict[int, list[int]] = {}
+        wanted: Wanted = {}
         for code, proposals in enumerate(drawn):
-            for part in {pick.part for proposal in proposals for pick in proposal.picks}:
-                wanted.setdefault(part, []).append(code)
+            for pick in (pick for proposal in proposals for pick in proposal.picks):
+                wanted.setdefault(pick.part, {}).setdefault(code, []).append((pick.lowest, pick.highest))
         for code, part, utilities, positions in look(dict(sorted(wanted.items()))):
             picks = [pick for proposal in drawn[code] for pick in proposal.picks if pick.part == part]
             bins = utilities >> self._scale.shift
             for pick in picks:
                 pick.look(bins, utilities, positions)
         return np.array([self._first_accepted(proposals) for proposals in drawn], np.int64)
+
+    def is_sought(self, utilities: Int64, bins: Iterable[tuple[int, int]]) -> NDArray[np.bool_]:
+        """Tell which candidates `select_each` wants to see, so that a process that holds them sends no others.
+
+        Parameters
+        ----------
+        utilities : ndarray of shape (n,), int64
+        bins : iterable of (int, int)
+            What `select_each` seeks for the class in the part.
+        """
+        own = utilities >> self._scale.shift
+        sought = np.zeros(len(own), np.bool_)
+        for lowest, highest in set(bins):
+            sought |= (own >= lowest) & (own <= highest)
+        return sought
 
     def describe(self, statistic: str, *, adjacency: str) -> Release:
         """Return the entry of the guarantee, with the cost of one selection for each of several disjoint classes.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 from threading import Lock
 from typing import Any, Literal
 
@@ -19,7 +20,8 @@ from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import Codes, UnknownLabels
+from dppl.estimators.reading import UnknownLabels
+from dppl.estimators.sums import HeldRecords, Records
 from dppl.lattice import (
     PUBLIC_ROWS,
     Lattice,
@@ -31,15 +33,17 @@ from dppl.lattice import (
     utilities,
 )
 from dppl.mechanisms import ExponentialMechanism, Randomness, Tally
+from dppl.mechanisms.exponential import Wanted
 from dppl.privacy import Budget, Release
 from dppl.privacy.guarantee import Adjacency
 from dppl.prototypes._shared import cosine_sharpness, unit_directions
+
+Int64 = NDArray[np.int64]
 
 # Tallies of parts of the public rows may take so many bytes together; the more parts, the less is looked at again.
 _TALLY_BYTES = 1 << 25
 # The second look holds about so many bytes of rows and utilities at a time.
 _LOOK_BYTES = 1 << 23
-_PRIVATE_ROWS = 4096
 # clip="auto": similarities among this many public rows, and their quantiles that become the bounds.
 _CLIP_ROWS = 2000
 _CLIP_QUANTILES = (0.5, 0.999)
@@ -196,12 +200,17 @@ class PublicPrototypes(EmbeddingClassifier):
         statistic = f"positions of {self.n_prototypes} public rows for each of {n_classes} classes"
         return (mechanism.of_rows.describe(statistic, adjacency=self.adjacency),)
 
-    def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+    @property
+    def _sums_alone(self) -> bool:
+        return True
+
+    def _release_sums(self, plan: Plan, records: Records, source: Randomness) -> None:
         public, mechanism = plan.public.rows, plan.mechanism.of_rows
         assert public is not None  # _mechanism refused that
         self.clip_ = plan.mechanism.bounds
-        private = _PrivateRows.of(self.lattice_, rows, codes, len(self.classes_))
-        pool = _PublicPool(public, self.lattice_, private, _similarity_clip(self.clip_, self.lattice_), mechanism)
+        clip = _similarity_clip(self.clip_, self.lattice_)
+        scores = _Scores.of(public.shape[0], self.lattice_, len(self.classes_), clip, mechanism)
+        pool = _PublicPool(records, records.split(public), scores)
         self.public_indices_ = mechanism.select_each(pool.tallies(), pool.look, source)
         ids = getattr(public, "ids", None)
         self.public_ids_ = None if ids is None else np.array(ids, object)[self.public_indices_]
@@ -236,98 +245,106 @@ class PublicPrototypes(EmbeddingClassifier):
         return cosine_sharpness(unit_directions(self.prototypes_).mean(axis=1))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _PrivateRows:
-    """Lattice rows, those of one class after those of another, and the number of each."""
-
-    rows: NDArray[np.int8]
-    sizes: list[int]
-
-    @classmethod
-    def of(cls, lattice: Lattice, source: RowSource, codes: Codes, n_classes: int) -> _PrivateRows:
-        kept = codes >= 0
-        places = np.empty(len(codes), np.intp)
-        places[np.argsort(codes, kind="stable")] = np.arange(len(codes)) - np.count_nonzero(~kept)
-        rows = np.empty((np.count_nonzero(kept), lattice.dim), np.int8)
-        start = 0
-        for block in lattice.blocks(source, _PRIVATE_ROWS):
-            inside = slice(start, start + len(block))
-            rows[places[inside][kept[inside]]] = block[kept[inside]]
-            start += len(block)
-        return cls(rows, np.bincount(codes[kept], minlength=n_classes).tolist())
-
-    def of_classes(self, codes: list[int]) -> list[NDArray[np.int8]]:
-        ends = np.cumsum(self.sizes)
-        return [self.rows[ends[code] - self.sizes[code] : ends[code]] for code in codes]
-
-
 class _PublicPool:
-    """The candidates, in parts that are tallied at first; a few of them are looked at again."""
+    """The candidates, in pieces of which each is scored by itself, in parts with a tally each."""
 
-    def __init__(
-        self,
-        public: RowSource,
-        lattice: Lattice,
-        private: _PrivateRows,
-        clip: SimilarityClip,
-        mechanism: ExponentialMechanism,
-    ) -> None:
-        self._public, self._lattice, self._private = public, lattice, private
-        self._clip, self._mechanism = clip, mechanism
-        self._empty = mechanism.tally(np.empty((len(private.sizes), 0), np.int64))
-        # A tally takes the same memory for few rows as for many.
-        n_parts = max(1, _TALLY_BYTES // (4 * self._empty.counts.size + self._empty.best.nbytes))
-        self._part_rows = PUBLIC_ROWS * math.ceil(public.shape[0] / (PUBLIC_ROWS * n_parts))
-        self._n_parts = math.ceil(public.shape[0] / self._part_rows)
+    def __init__(self, records: Records, pieces: Sequence[RowSource], scores: _Scores) -> None:
+        self._records, self._pieces, self._scores = records, pieces, scores
+        rows = [piece.shape[0] for piece in pieces]
+        self._first_rows = [0, *accumulate(rows)]
+        self._first_parts = [0, *accumulate(map(scores.n_parts, rows))]
 
     def tallies(self) -> list[Tally]:
         """Return one for each part."""
-        parts, lock = [self._empty] * self._n_parts, Lock()
+        found = dict(self._records.each(self._scores.tallies, self._pieces))
+        return [tally for place in range(len(self._pieces)) for tally in found[place]]
 
-        def count(start: int, block: NDArray[np.int8], few: NDArray[np.int64]) -> None:
+    def look(self, wanted: Wanted) -> Iterator[tuple[int, int, Int64, Int64]]:
+        """Yield what `ExponentialMechanism.select_each` wants to see again, in one pass over pieces that hold it."""
+        of_pieces: dict[int, Wanted] = {}
+        for part, classes in wanted.items():
+            place = bisect_right(self._first_parts, part) - 1
+            of_pieces.setdefault(place, {})[part - self._first_parts[place]] = classes
+        places = list(of_pieces)
+        items = [(self._pieces[place], of_pieces[place]) for place in places]
+        for item, (code, part, few, positions) in self._records.each(self._scores.look, items):
+            place = places[item]
+            yield code, part + self._first_parts[place], few, positions + self._first_rows[place]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Scores:
+    """Utilities of pieces of the public rows: public parameters, which travel."""
+
+    lattice: Lattice
+    n_classes: int
+    clip: SimilarityClip
+    mechanism: ExponentialMechanism
+    part_rows: int
+
+    @classmethod
+    def of(
+        cls, n_public: int, lattice: Lattice, n_classes: int, clip: SimilarityClip, mechanism: ExponentialMechanism
+    ) -> _Scores:
+        empty = mechanism.tally(np.empty((n_classes, 0), np.int64))
+        # A tally takes the same memory for few rows as for many.
+        n_parts = max(1, _TALLY_BYTES // (4 * empty.counts.size + empty.best.nbytes))
+        return cls(lattice, n_classes, clip, mechanism, PUBLIC_ROWS * math.ceil(n_public / (PUBLIC_ROWS * n_parts)))
+
+    def n_parts(self, rows: int) -> int:
+        return math.ceil(rows / self.part_rows)
+
+    def tallies(self, records: HeldRecords, piece: RowSource) -> Iterator[list[Tally]]:
+        """Yield a list with a tally for each part of a piece."""
+        private, n_public = records.by_class(self.lattice, self.n_classes), piece.shape[0]
+        empty = self.mechanism.tally(np.empty((self.n_classes, 0), np.int64))
+        parts, lock = [empty] * self.n_parts(n_public), Lock()
+
+        def count(start: int, block: NDArray[np.int8], few: Int64) -> None:
             usable = _usable(block)
-            tally = self._mechanism.tally(few if usable.all() else few[:, usable])
-            part = start // self._part_rows
+            tally = self.mechanism.tally(few if usable.all() else few[:, usable])
+            part = start // self.part_rows
             with lock:  # in any order, the same integers
                 parts[part] = Tally.merged([parts[part], tally])
                 advance(len(block))
 
-        private, n_public = self._private, self._public.shape[0]
-        blocks = (block for _, block in self._blocks(range(self._n_parts)))
+        blocks = (block for _, block in self._blocks(piece, range(len(parts))))
         with progress("selecting", n_public) as advance:
-            each_utilities(private.rows, private.sizes, blocks, n_public, self._lattice, self._clip, count)
-        return parts
+            each_utilities(private.rows, private.sizes, blocks, n_public, self.lattice, self.clip, count)
+        yield parts
 
-    def look(self, wanted: dict[int, list[int]]) -> Iterator[tuple[int, int, NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield what `ExponentialMechanism.select_each` wants to see again, in one pass."""
+    def look(self, records: HeldRecords, item: tuple[RowSource, Wanted]) -> Iterator[tuple[int, int, Int64, Int64]]:
+        """Yield what is sought in a piece; parts and positions are those within it."""
+        (piece, wanted), private = item, records.by_class(self.lattice, self.n_classes)
 
-        def piece(block: tuple[int, NDArray[np.int8]]) -> tuple[int, int]:
-            part, offset = divmod(block[0], self._part_rows)
-            return part, offset * (self._lattice.dim + 8 * len(wanted[part])) // _LOOK_BYTES
+        def held(block: tuple[int, NDArray[np.int8]]) -> tuple[int, int]:
+            part, offset = divmod(block[0], self.part_rows)
+            return part, offset * (self.lattice.dim + 8 * len(wanted[part])) // _LOOK_BYTES
 
-        for (part, _), group in groupby(self._blocks(wanted), piece):
+        for (part, _), group in groupby(self._blocks(piece, wanted), held):
             starts, blocks = zip(*group, strict=True)
             usable = np.flatnonzero(np.concatenate([_usable(block) for block in blocks]))
-            private, size = self._private.of_classes(wanted[part]), sum(map(len, blocks))
-            few = utilities(private, blocks, size, self._lattice, self._clip)
-            for code, scores in zip(wanted[part], few, strict=True):
-                yield code, part, scores[usable], starts[0] + usable
+            size = sum(map(len, blocks))
+            few = utilities(private.of_classes(wanted[part]), blocks, size, self.lattice, self.clip)
+            for (code, bins), scores in zip(wanted[part].items(), few, strict=True):
+                sought = usable[self.mechanism.is_sought(scores[usable], bins)]
+                yield code, part, scores[sought], starts[0] + sought
 
-    def _blocks(self, parts: Collection[int]) -> Iterator[tuple[int, NDArray[np.int8]]]:
+    def _blocks(self, piece: RowSource, parts: Collection[int]) -> Iterator[tuple[int, NDArray[np.int8]]]:
         """Yield positions and lattice rows of blocks, none of which lies in two parts."""
-        if isinstance(self._public, np.ndarray):
+        if isinstance(piece, np.ndarray):
             for part in parts:
-                inside = self._public[part * self._part_rows : (part + 1) * self._part_rows]
+                inside = piece[part * self.part_rows : (part + 1) * self.part_rows]
                 for offset in range(0, len(inside), PUBLIC_ROWS):
                     rows = inside[offset : offset + PUBLIC_ROWS]
-                    yield part * self._part_rows + offset, self._lattice.transform(rows)
+                    yield part * self.part_rows + offset, self.lattice.transform(rows)
             return
         start = 0
-        for block in iter_blocks(self._public, PUBLIC_ROWS):
+        for block in iter_blocks(piece, PUBLIC_ROWS):
             edge = -start % PUBLIC_ROWS  # a table may yield blocks of any size
             for rows in (block[:edge], block[edge:]):
-                if len(rows) and start // self._part_rows in parts:
-                    yield start, self._lattice.transform(rows)
+                if len(rows) and start // self.part_rows in parts:
+                    yield start, self.lattice.transform(rows)
                 start += len(rows)
 
 
