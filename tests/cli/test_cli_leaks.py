@@ -129,7 +129,9 @@ OWNERS = {
     "evaluate": "do not publish them",
 }
 # Commands that read no records but built-in or public ones.
-WITHOUT_RECORDS = {"audit", "bench report", "continual report", "demo", "encoders", "ledger create", "plan"}
+WITHOUT_RECORDS = {
+    *("audit", "bench report", "continual report", "demo", "encoders", "export", "ledger create", "plan", "serve")
+}
 
 
 def commands(group, path=()):

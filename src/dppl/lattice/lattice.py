@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -17,13 +18,15 @@ from dppl.errors import InputError, ParameterError
 from dppl.lattice.rotation import rotate
 from dppl.lattice.rounding import round_within
 from dppl.lattice.stream import RowSource, iter_blocks
-from dppl.lattice.threads import in_order
+from dppl.lattice.threads import in_order, one_thread_each
 
 LARGEST = 127
 # Rows are mapped in blocks of about this many numbers, which fit into a core's cache. No result depends on it.
 _BLOCK_NUMBERS = 1 << 16
 # Numbers from which blocks of a source are mapped on all cores: threads take a moment to start.
 _WORTH_THREADS = 1 << 21
+# Larger blocks there: between operations threads wait for each other, for Python runs one of them at a time.
+_THREAD_NUMBERS = 1 << 18
 _READ_ROWS = 4096
 # Rotation pays off where rounding to the lattice would cut off more than this share of the public rows' energy.
 _LOST_ENERGY = 0.01
@@ -128,9 +131,12 @@ class Lattice:
         InputError
             If `X` is not numeric or has another width.
         """
+        return self._transformed(X, _BLOCK_NUMBERS)
+
+    def _transformed(self, X: ArrayLike, numbers: int) -> Int8:
         rows = self._checked(np.asarray(X))
         out = np.empty((len(rows), self.dim), np.int8)
-        step = min(self._step, len(rows))
+        step = min(max(1, numbers // self.n_features), len(rows))
         # Memory that every block uses again: new pages cost more than the arithmetic.
         spare = np.empty((3, step, self.n_features))
         for start in range(0, len(rows), max(step, 1)):
@@ -148,10 +154,10 @@ class Lattice:
         size : int
             How many rows a block has, the last one excepted.
         """
-        if source.shape[0] * self.n_features < _WORTH_THREADS:
+        if source.shape[0] * self.n_features < _WORTH_THREADS or one_thread_each.n_threads() == 1:
             yield from map(self.transform, iter_blocks(source, size))
         else:
-            yield from in_order(self.transform, iter_blocks(source, size))
+            yield from in_order(partial(self._transformed, numbers=_THREAD_NUMBERS), iter_blocks(source, size))
 
     def features(self, X: ArrayLike) -> NDArray[np.float32]:
         """Return φ(x) of each row without rounding, for rows that need no protection (predictions).
@@ -167,7 +173,7 @@ class Lattice:
         """
         rows = self._checked(np.asarray(X))
         out = np.empty((len(rows), self.dim), np.float32)
-        step = self._step
+        step = max(1, _BLOCK_NUMBERS // self.n_features)
         for start in range(0, len(rows), step):
             block = _as_float64(rows[start : start + step])
             with np.errstate(all="ignore"):
@@ -192,10 +198,6 @@ class Lattice:
         digest = None if self.center is None else sha256(self.center.tobytes()).hexdigest()
         described = {**self.to_dict(), "center": digest, "dim": self.dim, "squared_norm": str(self.squared_norm)}
         return json.dumps(described, sort_keys=True)
-
-    @property
-    def _step(self) -> int:
-        return max(1, _BLOCK_NUMBERS // self.n_features)
 
     def _checked(self, rows: NDArray[Any]) -> NDArray[Any]:
         if rows.ndim != 2 or rows.shape[1] != self.n_features:
