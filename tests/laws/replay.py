@@ -37,7 +37,7 @@ def watched(script=()):
     def watch_selections(whole):
         def use(self, parts, look, source):
             answers = whole(self, parts, look, source)
-            every = {part: list(range(len(answers))) for part in range(len(parts))}
+            every = {part: {code: [(-(2**62), 2**62)] for code in range(len(answers))} for part in range(len(parts))}
             seen = [[] for _ in answers]
             for code, _, utilities, _ in look(every):
                 seen[code].append(utilities)
