@@ -87,7 +87,7 @@ def select(scores, mechanism):
 
     def look(wanted):
         for number, codes in wanted.items():
-            for code, few in zip(codes, part(number, codes), strict=True):
+            for code, few in zip(codes, part(number, list(codes)), strict=True):
                 yield code, number, few, starts[number] + np.arange(len(few))
 
     return mechanism.select_each([mechanism.tally(part(number)) for number in range(len(starts))], look, randomness(0))
