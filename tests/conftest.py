@@ -106,3 +106,15 @@ def letters(monkeypatch):
     monkeypatch.setitem(loading._MODULES, "letters", "encoder_of_the_tests")
     monkeypatch.setattr(loading, "_NAMELESS", {*loading._NAMELESS, "letters"})
     return loading.load_encoder("letters")
+
+
+@pytest.fixture(scope="module")
+def ray_engine():
+    """Start Ray on this machine with two cores, one process each."""
+    from dppl.engines import RayEngine
+
+    ray = pytest.importorskip("ray", reason="needs Ray: pip install -e '.[ray]'")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
+    yield RayEngine()
+    ray.shutdown()

@@ -73,16 +73,6 @@ def folder(tmp_path):
     return sharded(tmp_path / "shards", [100, 250, 250, 301])
 
 
-@pytest.fixture(scope="module")
-def ray_engine():
-    """Start Ray on this machine with two cores, one process each."""
-    ray = pytest.importorskip("ray", reason="needs Ray: pip install -e '.[ray]'")
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
-    yield RayEngine()
-    ray.shutdown()
-
-
 def tensors(model):
     return {name: array.tobytes() for name, array in model._tensors().items()}
 

@@ -12,7 +12,7 @@ import pytest
 from dppl.data import read_table
 from dppl.embedding import Columns, embed, open_source
 from dppl.encoders import load_encoder
-from dppl.engines import InProcess, RayEngine
+from dppl.engines import InProcess
 from dppl.errors import InputError, ParameterError
 
 from .conftest import TinyTexts, image_bytes
@@ -41,16 +41,6 @@ def outcome(folder):
 
 def opened(lines):
     return open_source(lines, columns=Columns(id="id", person="who"))
-
-
-@pytest.fixture(scope="module")
-def ray_engine():
-    """Start Ray on this machine with two cores, one process each."""
-    ray = pytest.importorskip("ray", reason="needs Ray: pip install -e '.[ray]'")
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
-    yield RayEngine()
-    ray.shutdown()
 
 
 @pytest.fixture(scope="module")
