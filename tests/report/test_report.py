@@ -14,7 +14,8 @@ import dppl
 from dppl import baselines
 from dppl.continual import ContinualPrototypes
 from dppl.errors import InputError, ParameterError
-from dppl.experiments.config import Cell
+from dppl.experiments.config import NO_NOISE, Cell
+from dppl.experiments.streams import Stream
 from dppl.privacy.guarantee import Guarantee
 from dppl.report import Report, make_report
 from dppl.report.content import content
@@ -292,10 +293,10 @@ def test_an_evaluation_of_another_model_is_refused():
         model.report(results=[evaluated(["a", "b"]), evaluated(["a", "b"])])
 
 
-def cell(method, accuracy, mu=1.0, seed=0):
+def cell(method, accuracy, mu=1.0, seed=0, stream=None):
     private = method != "ncm"
     budget = {"mu": mu} if private else None
-    made = Cell(method, {}, "blobs", "one", None, budget, 1, seed, 0, None)
+    made = Cell(method, {}, "blobs", "one", None, budget, 1, seed, 0, None, stream=stream)
     return {
         "schema": 1,
         "key": made.key,
@@ -334,6 +335,26 @@ def test_accuracy_over_the_budget_has_the_quartiles_of_the_seeds(tmp_path):
     assert "this model" in report.html()
     assert "30 % (17.5 % to 50 %)" in report.html()
     assert "no guarantee covers these numbers" in report.html()
+
+
+def test_streams_have_a_panel_of_their_own_and_no_noise_is_a_reference(tmp_path):
+    stream = Stream("class-incremental", 2)
+    name = "ContinualPrototypes"
+    cells = [cell(name, 0.6, mu, stream=stream) for mu in (0.5, 2.0)] + [cell(name, 0.9, NO_NOISE, stream=stream)]
+    path = tmp_path / "r.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in [cell("mean", 0.3), *cells]))
+    single, streamed = accuracy_over_budget(read_evidence(path), name, path.name)["panels"]
+    assert single["name"] == "blobs, one, IR = 1"
+    assert streamed["name"] == "blobs, one, after 2 tasks, class-incremental, IR = 1"
+    assert [(one["label"], one["own"], one["private"]) for one in streamed["lines"]] == [
+        ("ContinualPrototypes", True, True),
+        ("ContinualPrototypes (not private)", True, False),
+    ]
+    assert [one["mu"] for one in streamed["lines"][0]["points"]] == [0.5, 2.0]
+    report = ContinualPrototypes(dppl.GaussianDP(1.0), ["a", "b"]).fit(np.eye(2), ["a", "b"]).report(results=path)
+    VALIDATOR.validate(report.dict())
+    assert "after 2 tasks" in report.html()
+    assert "1e+06" not in report.html()
 
 
 @pytest.mark.parametrize(

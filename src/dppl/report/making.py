@@ -46,7 +46,8 @@ def make_report(
     model : EmbeddingClassifier or path
         A fitted model, or its file.
     results : path, mapping or sequence of them, default=()
-        Files of `dppl evaluate --json` and `dppl bench run`, or what the former prints. At most one of each.
+        Files of `dppl evaluate --json` and of `dppl bench run` or `dppl continual run`, or what the first prints. At
+        most one evaluation and one experiment.
     ledger : Ledger or path or str, default=None
         That paid for the model; of a path or URL the account is found, and others stay out.
     public : Source or path, default=None
