@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
+from sklearn.exceptions import NotFittedError
 
 import dppl
 from dppl import baselines
@@ -279,6 +280,21 @@ def test_the_largest_confusions_come_first_and_make_the_matrix():
     row = matrix["rows"][0]["cells"]
     assert row[0]["n"] == round(each[first["class"]]["n"] * each[first["class"]]["accuracy"])
     assert row[1]["n"] == first["n"]
+
+
+def test_every_classifier_that_can_be_saved_has_its_report(tmp_path):
+    search = dppl.PrivateSearch(
+        dppl.MeanPrototypes(dppl.ApproxDP(2.0, 1e-5), ["a", "b"]), {"rotation": [None]}
+    )
+    texts = dppl.PrivateClassifier("python:none", dppl.ApproxDP(1.0, 1e-5), ["a", "b"])
+    texts.model_ = fitted(["a", "b"])
+    for model in (search.fit(np.eye(2), ["a", "b"]), texts):
+        model.save(tmp_path / "model.safetensors", overwrite=True)
+        assert model.report(by="us").dict() == make_report(tmp_path / "model.safetensors", by="us").dict()
+    with pytest.raises(NotFittedError):
+        dppl.PrivateClassifier("python:none", dppl.ApproxDP(1.0, 1e-5), ["a", "b"]).report()
+    with pytest.raises(ParameterError, match="fitted classifier of dppl, or its file; got int"):
+        make_report(3)
 
 
 def test_an_evaluation_of_another_model_is_refused():

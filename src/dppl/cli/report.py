@@ -28,7 +28,10 @@ def report(
     out: Annotated[Path, option("FILE", "Page to write, or - for stdout. Default report.html.")] = Path("report.html"),
     results: Annotated[
         list[Path] | None,
-        option("FILE", "What `dppl evaluate --json` printed, or `dppl bench run` or `dppl continual run` wrote; one of each kind."),
+        option(
+            "FILE",
+            "What `dppl evaluate --json` printed, or `dppl bench run` or `dppl continual run` wrote; one of each kind.",
+        ),
     ] = None,
     ledger: Annotated[
         str | None, option("FILE", "Ledger that paid for the model; only the account of its data set is shown.")

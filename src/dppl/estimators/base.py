@@ -11,7 +11,6 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -29,6 +28,7 @@ from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import ExamplesKept, PublicArguments, PublicData
 from dppl.estimators.reading import Codes, UnknownLabels, Unusable
 from dppl.estimators.repeats import count_fit, warn_of_uncounted_fits
+from dppl.estimators.reported import Reported
 from dppl.estimators.sums import HeldRecords, Part, Parted, Records, SpreadRecords, refuse_labels
 from dppl.lattice import Lattice, RowSource, iter_blocks
 from dppl.mechanisms import Randomness, randomness
@@ -53,7 +53,7 @@ _OF_SOME = ("adjacency", "pool", "center", "rotation", "tasks", "noise", "max_ta
 _AUTO_ROTATION = 0
 
 
-class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class EmbeddingClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier that is released from private records by a mechanism.
 
     Subclasses say what is released and how it scores rows. A fit runs in one direction: the plan, from parameters and
@@ -485,33 +485,6 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.classes is None:
             raise ParameterError("classes must be the public list of classes; got None.")
         return reading.public_classes(self.classes, np.empty(0, np.intp))
-
-    def report(self, *, results: Any = (), ledger: Any = None, public: Any = None, by: str | None = None) -> Any:
-        """Return the report of the released model, which notebooks show: what it does and promises, how to check it.
-
-        Parameters
-        ----------
-        results : path, mapping or sequence of them, default=()
-            Files of `dppl evaluate --json` and `dppl bench run`. What they say is not covered by the guarantee.
-        ledger : Ledger or path, default=None
-            That paid for the model.
-        public : path, default=None
-            Public images or texts among which the model selected.
-        by : str, default=None
-            Who made the model, as the report shall say.
-
-        Returns
-        -------
-        dppl.report.Report
-
-        Raises
-        ------
-        InputError, LedgerError, ParameterError
-            As `dppl.report.make_report`.
-        """
-        check_is_fitted(self, self._RELEASED)
-        # By name, because a report knows all layers above this one.
-        return import_module("dppl.report").make_report(self, results=results, ledger=ledger, public=public, by=by)
 
     def _planned_for_persons(
         self, classes: NDArray[Any], public: PublicData, n_features: int, max_classes: int | None

@@ -24,6 +24,7 @@ from dppl.estimators.base import EmbeddingClassifier, as_json, charged
 from dppl.estimators.public_data import PublicArguments
 from dppl.estimators.reading import Codes, Unusable
 from dppl.estimators.repeats import count_fit, warn_of_uncounted_fits
+from dppl.estimators.reported import Reported
 from dppl.lattice import RowSource, iter_blocks, take_rows
 from dppl.mechanisms import Randomness, RoundedGaussian, randomness
 from dppl.privacy import ZCDP, ApproxDP, Guarantee, Release
@@ -39,7 +40,7 @@ _FIXED = ("budget", "epsilon", "delta", "classes", "adjacency", "unknown_labels"
 _ROWS = 4096
 
 
-class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Fit the best of several candidates, found by a private score on held-out records.
 
     Each record goes by the toss of a coin into a training or a validation part. A run draws a candidate at random, fits

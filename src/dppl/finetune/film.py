@@ -23,6 +23,7 @@ from dppl.estimators import reading
 from dppl.estimators.base import as_json
 from dppl.estimators.reading import UnknownLabels
 from dppl.estimators.repeats import warn_of_uncounted_fits
+from dppl.estimators.reported import Reported
 from dppl.finetune import model_file
 from dppl.finetune.selection import head_of
 from dppl.finetune.sparse import SparseFinetuner
@@ -41,7 +42,7 @@ _OPTIONS = (
 _STREAM = ("module", "budget", "classes", "options", "scores", "tasks", "unknown_labels", "shape", "integral")
 
 
-class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class FilmEnsemble(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Train a new head and the normalisation layers of a public network for each task, and let all tasks vote.
 
     Each `partial_fit` is one task. It starts from the public network and a head of zeros over all classes, since a head

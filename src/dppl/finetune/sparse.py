@@ -19,6 +19,7 @@ from dppl._optional import optional
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import reading
 from dppl.estimators.reading import UnknownLabels
+from dppl.estimators.reported import Reported
 from dppl.finetune import model_file
 from dppl.finetune.gradients import logits_of
 from dppl.finetune.networks import Network, load_network
@@ -32,7 +33,7 @@ __all__ = ["SparseFinetuner", "usual_sampling_rate"]
 _RATE = 0.1  # 5,000 of 50,000 records, in section 5.8
 
 
-class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Train a new head, the normalisation layers and few weights of the convolutions of a public network.
 
     Luo, Wu, Adeli and Fei-Fei (CVPR 2021) [1]_, with the recipe of their section 5.8 as defaults. Their noise
