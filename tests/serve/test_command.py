@@ -102,12 +102,13 @@ def test_what_the_command_refuses(failed, digits, tmp_path):
     (tmp_path / "open.txt").chmod(0o644)
     for arguments, code, said in [
         ((digits, "--host", "0.0.0.0"), 2, "--host must be an address of this machine alone"),
+        ((digits, "--host", "0.0.0.0"), 2, "unless requests have to bring a token (--token)"),
         ((digits, copy), 2, "two have one name"),
         ((tmp_path / "none.safetensors",), 4, "there is no file or folder"),
         ((digits, "--token", tmp_path / "open.txt"), 2, "--token names a file that others may use"),
         ((digits, "--token", "env:NOT_THERE"), 2, "--token names an environment variable that is not set"),
         ((digits, "--encoder", "letters", "--embeddings-only"), 2, "--encoder is for a single model"),
-        ((digits, "--port", "0", "--encoder", "pixels"), 4, "does not name its encoder"),
+        ((digits, "--port", "0", "--encoder", "pixels"), 2, "names none and takes embeddings, so leave it out"),
         ((digits, "--max-items", "0"), 2, "--max-items"),
         ((), 2, "Missing argument"),
     ]:
