@@ -102,7 +102,7 @@ def test_what_the_command_refuses(failed, digits, tmp_path):
     (tmp_path / "open.txt").chmod(0o644)
     for arguments, code, said in [
         ((digits, "--host", "0.0.0.0"), 2, "--host must be an address of this machine alone"),
-        ((digits, "--host", "0.0.0.0"), 2, "unless requests have to bring a token (--token)"),
+        ((digits, "--host", "0.0.0.0"), 2, "bring a token: give --token FILE"),
         ((digits, copy), 2, "two have one name"),
         ((tmp_path / "none.safetensors",), 4, "there is no file or folder"),
         ((digits, "--token", tmp_path / "open.txt"), 2, "--token names a file that others may use"),
