@@ -283,9 +283,7 @@ def test_the_largest_confusions_come_first_and_make_the_matrix():
 
 
 def test_every_classifier_that_can_be_saved_has_its_report(tmp_path):
-    search = dppl.PrivateSearch(
-        dppl.MeanPrototypes(dppl.ApproxDP(2.0, 1e-5), ["a", "b"]), {"rotation": [None]}
-    )
+    search = dppl.PrivateSearch(dppl.MeanPrototypes(dppl.ApproxDP(2.0, 1e-5), ["a", "b"]), {"rotation": [None]})
     texts = dppl.PrivateClassifier("python:none", dppl.ApproxDP(1.0, 1e-5), ["a", "b"])
     texts.model_ = fitted(["a", "b"])
     for model in (search.fit(np.eye(2), ["a", "b"]), texts):
@@ -421,13 +419,33 @@ def test_a_ledger_that_did_not_pay_is_refused_and_one_of_another_file_is_told(tm
     assert "does not hold the hash of this file" in report.markdown()
 
 
+def test_what_a_report_says_of_itself_and_of_defaults():
+    report = fitted(["a", "b"]).report()
+    assert repr(report).startswith("<Report: A private classifier of embeddings; ")
+    assert "None" not in report.markdown()
+    for wrong in ([], None, {"format": 0}):
+        with pytest.raises(InputError, match="a report is a dict of format 1"):
+            Report(wrong)
+
+
 @pytest.mark.parametrize("shares", [(0.0, 0.0), (0.5, 0.25), (1.0, 1.0)])
 def test_squares_of_mu_add(shares):
     from dppl.report.account import _share
 
     spent, share = shares
     assert _share({"mu": 2 * spent}, {"mu": 2.0}) == share
-    assert _share({"epsilon": spent, "delta": 0.0}, {"epsilon": 1.0, "delta": 1e-6}) == spent
+    assert _share({"rho": spent}, {"rho": 1.0}) == spent
+    assert _share({"epsilon": spent}, {"epsilon": 1.0}) == spent
+
+
+def test_the_share_of_an_approximate_budget_goes_with_what_is_left(tmp_path):
+    budget = dppl.ApproxDP(2.0, 1e-6)
+    ledger = dppl.Ledger(tmp_path / "ledger.db", "wards", budget)
+    model = dppl.MeanPrototypes(dppl.ApproxDP(1.0, 1e-6), ["a", "b"]).fit(np.eye(2), ["a", "b"], ledger=ledger)
+    left, whole = (one.gaussian_allowance().mu for one in (dppl.ApproxDP(ledger.left()["epsilon"], 1e-6), budget))
+    share = model.report(ledger=ledger).dict()["ledger"]["share"]
+    assert share == pytest.approx(1 - (left / whole) ** 2, rel=1e-6)
+    assert share < 0.3  # half of the epsilon
 
 
 def test_a_gallery_is_for_models_that_select():

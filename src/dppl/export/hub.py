@@ -45,7 +45,9 @@ def to_hub(model: Any, folder: str | os.PathLike[str], *, license: str = "unknow
     place.mkdir(exist_ok=True)
     taken = next((name for name in FILES if (place / name).exists()), None)
     if taken is not None and not overwrite:
-        raise FileExistsError(f"{place} holds {taken} already; choose another folder, or replace it with overwrite=True.")
+        raise FileExistsError(
+            f"{place} holds {taken} already; choose another folder, or replace it with overwrite=True."
+        )
     content = model.to_bytes()
     write_atomically(place / "model.safetensors", content, overwrite=overwrite)
     description = describe(place / "model.safetensors")
