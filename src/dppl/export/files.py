@@ -66,4 +66,9 @@ def save(
         content = onnx.to_bytes(model, encoder=encoder)
     else:
         content = {"torch": torch, "skops": pipeline}[to].to_bytes(model)
-    write_atomically(path, content, overwrite=overwrite)
+    try:
+        write_atomically(path, content, overwrite=overwrite)
+    except FileExistsError:
+        raise FileExistsError(
+            f"{os.fspath(path)} exists; save under another name, or replace it with overwrite=True."
+        ) from None
