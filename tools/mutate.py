@@ -951,7 +951,7 @@ MUTANTS = (
     Mutant(
         name="int8-kernels-are-believed",
         file="lattice/int8.py",
-        old="all(map(_is_exact, _SHAPES)) and ",
+        old="all(map(_is_exact, SHAPES)) and ",
         new="",
         tests=("tests/lattice/test_int8.py",),
     ),
