@@ -167,6 +167,10 @@ class RowsByClass:
             start += len(block)
         return cls(rows, np.bincount(codes[kept], minlength=n_classes).tolist())
 
+    def beside(self, rows: Any) -> RowsByClass:
+        """Return them in the library and on the device of other rows."""
+        return RowsByClass(beside(self.rows, rows), self.sizes)
+
     def of_classes(self, codes: Iterable[int]) -> list[Any]:
         """Return the rows of each of these classes."""
         ends = np.cumsum(self.sizes)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dppl.lattice.int8 import SHAPES, extremes
 from dppl.lattice.lattice import LARGEST, Lattice
 from dppl.lattice.stream import RowSource
-from dppl.lattice.tensors import as_numpy, beside, namespace, on_device
+from dppl.lattice.tensors import TensorRows, as_numpy, beside, namespace, on_device
 
 if TYPE_CHECKING:
     from dppl.lattice.kernels import SimilarityClip
@@ -26,6 +26,7 @@ Int64 = NDArray[np.int64]
 
 # Rows at a time that keep a device busy. No result depends on it.
 DEVICE_ROWS = 1 << 14
+_MAPPED_ROWS = 1024
 # Up to here products of int8 add up below 2³¹.
 EXACT_TERMS = 2**17
 # What the accumulators of products hold.
@@ -59,7 +60,13 @@ def lattice_blocks(lattice: Lattice, source: RowSource, size: int) -> Iterator[A
     elif lattice.is_plain and source.tensor.dtype == namespace(source.tensor).int8:
         yield from (_bounded(lattice, rows) for rows in source.tensor.split(size))
     else:
-        yield from (beside(rows, source.tensor) for rows in lattice.blocks(source, size))
+        yield from (_mapped(lattice, rows) for rows in source.tensor.split(size) if len(rows))
+
+
+def _mapped(lattice: Lattice, rows: Any) -> Any:
+    """Map rows on the processor, which holds a few of them at a time."""
+    blocks = lattice.blocks(TensorRows(rows), _MAPPED_ROWS)
+    return namespace(rows).concatenate([beside(block, rows) for block in blocks])
 
 
 def _bounded(lattice: Lattice, rows: Any) -> Any:
@@ -177,7 +184,7 @@ class DeviceScore:
         """Return utilities of shape (n_classes, rows), int64, of public lattice rows wherever they are."""
         public, xp = beside(public, self.rows), namespace(self.rows)
         out = xp.zeros((len(self.ends), len(public)), dtype=xp.int64, device=public.device)
-        tile = max(1, _SIMILARITIES // max(1, len(public)))
+        tile = max(1, min(DEVICE_ROWS, _SIMILARITIES // max(1, len(public))))
         for start in range(0, len(self.rows), tile):
             similarities = product(self.rows[start : start + tile], public).clamp_(self.clip.low, self.clip.high)
             sizes = np.diff(np.clip(self.ends, start, start + len(similarities)), prepend=start).tolist()

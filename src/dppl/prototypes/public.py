@@ -21,7 +21,7 @@ from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
 from dppl.estimators.reading import UnknownLabels
-from dppl.estimators.sums import HeldRecords, Records
+from dppl.estimators.sums import HeldRecords, Records, RowsByClass
 from dppl.lattice import (
     DEVICE_ROWS,
     PUBLIC_ROWS,
@@ -302,7 +302,7 @@ class _Scores:
 
     def tallies(self, records: HeldRecords, piece: RowSource) -> Iterator[list[Tally]]:
         """Yield a list with a tally for each part of a piece."""
-        private, n_public = records.by_class(self.lattice, self.n_classes), piece.shape[0]
+        private, n_public = self._private(records, piece), piece.shape[0]
         empty = self.mechanism.tally(np.empty((self.n_classes, 0), np.int64))
         parts, lock = [empty] * self.n_parts(n_public), Lock()
 
@@ -329,7 +329,8 @@ class _Scores:
 
     def look(self, records: HeldRecords, item: tuple[RowSource, Wanted]) -> Iterator[tuple[int, int, Int64, Int64]]:
         """Yield what is sought in a piece; parts and positions are those within it."""
-        (piece, wanted), private = item, records.by_class(self.lattice, self.n_classes)
+        piece, wanted = item
+        private = self._private(records, piece)
 
         def held(block: tuple[int, Any]) -> tuple[int, int]:
             part, offset = divmod(block[0], self.part_rows)
@@ -343,6 +344,11 @@ class _Scores:
             for (code, bins), scores in zip(wanted[part].items(), few, strict=True):
                 sought = usable[self.mechanism.is_sought(scores[usable], bins)]
                 yield code, part, scores[sought], starts[0] + sought
+
+    def _private(self, records: HeldRecords, piece: RowSource) -> RowsByClass:
+        """Return private lattice rows, beside public ones that are on a device: there are more of those."""
+        private = records.by_class(self.lattice, self.n_classes)
+        return private.beside(piece.tensor) if on_device(piece) else private
 
     def _blocks(self, piece: RowSource, parts: Collection[int]) -> Iterator[tuple[int, Any]]:
         """Yield positions and lattice rows of blocks, none of which lies in two parts."""
