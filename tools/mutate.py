@@ -870,8 +870,8 @@ MUTANTS = (
     Mutant(
         name="public-tallies-damaged-rows",
         file="prototypes/public.py",
-        old="few if usable.all() else few[:, usable]",
-        new="few",
+        old="scores if kept.all() else scores[:, kept]",
+        new="scores",
         tests=("tests/prototypes/test_public.py",),
         keyword="damaged",
     ),

@@ -43,7 +43,14 @@ def beside(values: Any, array: Any) -> Any:
 
 
 def empty_beside(array: Any, shape: tuple[int, ...]) -> Any:
-    """Return memory of this shape in the library, on the device and of the dtype of `array`."""
+    """Return memory in the library, on the device and of the dtype of `array`.
+
+    Parameters
+    ----------
+    array : array or tensor
+        What tells where.
+    shape : tuple of int
+    """
     return np.empty(shape, array.dtype) if isinstance(array, np.ndarray) else array.new_empty(shape)
 
 

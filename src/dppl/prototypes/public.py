@@ -310,8 +310,8 @@ class _Scores:
             usable = _usable(block)
             for part in range(start // self.part_rows, self.n_parts(start + len(block))):
                 inside = slice(max(0, part * self.part_rows - start), (part + 1) * self.part_rows - start)
-                whole = usable[inside].all()
-                tally = self.mechanism.tally(few[:, inside] if whole else few[:, inside][:, usable[inside]])
+                scores, kept = few[:, inside], usable[inside]
+                tally = self.mechanism.tally(scores if kept.all() else scores[:, kept])
                 with lock:  # in any order, the same integers
                     parts[part] = Tally.merged([parts[part], tally])
             with lock:
