@@ -51,4 +51,6 @@ class Visit:
 
 
 if __name__ == "__main__":
-    sys.exit(print(chromium()) if chromium() else "There is no Chromium on this machine.")
+    if chromium() is None:
+        sys.exit("There is no Chromium on this machine.")
+    print(chromium())
