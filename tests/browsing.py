@@ -1,7 +1,7 @@
 """Pages in a real browser: what they say and ask for, whether they fit, and what axe-core finds.
 
-`pip install -e '.[test-browser]'` brings Playwright and axe-core; Chromium is that of the system. As a program, this says
-where it is.
+`pip install -e '.[test-browser]'` brings Playwright and axe-core; Chromium is that of the system. As a program, this
+says where it is.
 """
 
 import shutil
