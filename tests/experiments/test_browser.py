@@ -11,7 +11,7 @@ from dppl.experiments.report import write_report
 from dppl.planning import plan_budget
 from dppl.privacy import GaussianDP
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("browser")]  # first, as it skips
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 WRONG = {"key": "another", "status": "failed", "error": "InputError", "message": "Of <no> 'use' & `so`."}
 

@@ -7,7 +7,7 @@ import pytest
 from browsing import NARROW, WIDE
 from report.contents import NAMES, everything
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("browser")]  # first, as it skips
 
 MANY = [f"Klasse {place}, {NAMES[place % 3]}" for place in range(1000)]
 # A generous bound on what takes about a second here, since machines that run tests are shared.
