@@ -4,12 +4,14 @@ import re
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import dppl
 from browsing import NARROW, WIDE
 from dppl.serve import app, opened
 from dppl.serve import page as source
+from report.contents import NAMES
 from serve.conftest import TOKEN, png, served
 
 pytestmark = pytest.mark.slow
@@ -37,7 +39,7 @@ def shows(page, selector, text):
     """Wait until a part of the page has a text."""
     from playwright.sync_api import expect
 
-    expect(page.locator(selector)).to_have_text(text)
+    expect(page.locator(selector)).to_have_text(text, timeout=60_000)  # machines that run tests are shared
 
 
 def test_a_text(visited, animals):
@@ -142,6 +144,21 @@ def test_it_is_accessible_for_images_and_several_models(visited, pictures, digit
         shows(found.page, "#what", "Embedding: 32 numbers")
         assert found.violations() == {}
         assert found.overflow() <= 0
+        assert is_quiet(found, client)
+
+
+def test_names_are_shown_as_they_are_and_fit(visited, tmp_path):
+    names = [*NAMES, "x" * 200]
+    y = np.repeat(names, 20)
+    X = np.repeat(np.eye(len(names)), 20, axis=0)
+    dppl.MeanPrototypes(dppl.GaussianDP(9.0), classes=names).fit(X, y).save(tmp_path / "odd.safetensors")
+    with served([opened(tmp_path / "odd.safetensors")]) as client:
+        found = visited(client)
+        for place, name in enumerate(names):
+            found.page.get_by_label("Embedding").fill(" ".join(map(str, np.eye(len(names))[place])))
+            found.page.get_by_role("button", name="Predict").click()
+            shows(found.page, "#label", name)
+            assert found.overflow() <= 0
         assert is_quiet(found, client)
 
 
