@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from dppl.lattice import int8
 from dppl.lattice.lattice import Int8, Lattice
@@ -48,12 +47,14 @@ def class_sums(blocks: Iterable[Int8], codes: Codes, n_classes: int, dim: int) -
     -------
     ndarray of shape (n_classes, dim), int64
     """
+    from scipy.sparse import csr_matrix  # here, because reading a table needs none of it
+
     sums = np.zeros((n_classes, dim), np.int64)
     start = 0
     for block in blocks:
         part = codes[start : start + len(block)]
         kept = np.flatnonzero(part >= 0)
-        member = sparse.csr_matrix((np.ones(len(kept), np.float32), (part[kept], kept)), shape=(n_classes, len(block)))
+        member = csr_matrix((np.ones(len(kept), np.float32), (part[kept], kept)), shape=(n_classes, len(block)))
         sums += np.asarray(member @ block.astype(np.float32)).astype(np.int64)
         start += len(block)
     return sums
