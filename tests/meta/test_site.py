@@ -238,3 +238,4 @@ def test_every_public_package_has_a_place_in_the_reference():
     assert shown == set(dppl._PACKAGES)
     index = (DOCS / "api" / "index.md").read_text(encoding="utf-8")
     assert set(dppl.__all__) - {"__version__"} <= set(re.findall(r"`(\w+)`", index))
+    assert set(re.findall(r"`dppl\.(\w+)`", index)) == set(dppl._PACKAGES)
