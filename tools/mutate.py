@@ -202,7 +202,7 @@ MUTANTS = (
     ),
     Mutant(
         name="probabilities-of-rows-that-cannot-be-used",
-        file="estimators/base.py",
+        file="estimators/released.py",
         old="features.any(axis=1, keepdims=True), self._class_scores(features), np.nan",
         new="features.any(axis=1, keepdims=True), self._class_scores(features), 0.0",
         tests=("tests/laws/test_probabilities.py",),

@@ -61,6 +61,7 @@ from dppl.lattice import (
 )
 
 __all__ = [
+    "ONLY_PARTS",
     "HeldRecords",
     "Part",
     "Parted",
@@ -85,6 +86,8 @@ Value = TypeVar("Value")
 Sums: TypeAlias = tuple[Int64, ...]
 
 _MAPPED_ROWS = 4096
+# What is wrong with an engine that is passed for anything else.
+ONLY_PARTS = "goes with a table in parts (dppl.data.read_parts); X is not one."
 # Public rows of a piece, where files of fewer are put together: enough work for a task, and few tallies.
 _PIECE_ROWS = 1 << 18
 
