@@ -13,7 +13,8 @@ from dppl.cli._options import option
 from dppl.cli._output import note, printable
 from dppl.cli._paths import check_inputs, check_output, opened
 from dppl.errors import ParameterError
-from dppl.export.files import TARGETS, Target, save
+from dppl.export import TARGETS, save
+from dppl.export.files import Target
 from dppl.finetune.workflow import Finetuned
 
 _NEXT = {

@@ -338,6 +338,8 @@ def public_classes(classes: ArrayLike | None, y: NDArray[Any]) -> NDArray[Any]:
 
 
 def _classes_of(y: NDArray[Any]) -> NDArray[Any]:
+    from sklearn.utils.multiclass import type_of_target
+
     if not len(y):
         raise InputError("y holds no labels to read the class list from; pass classes.")
     # A list of labels becomes the array that scikit-learn would make of it.
@@ -347,8 +349,6 @@ def _classes_of(y: NDArray[Any]) -> NDArray[Any]:
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         what = "NaN" if np.isnan(labels).any() else f"infinity or a value too large for {labels.dtype!r}"
         raise InputError(f"Input y contains {what}. It cannot serve as the class list; pass classes.")
-    from sklearn.utils.multiclass import type_of_target
-
     kind = classes = None
     try:
         kind = type_of_target(labels, input_name="y")

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from dppl import _validate
 from dppl._files import write_atomically
 from dppl.errors import ParameterError
+from dppl.export.hub import to_hub
 
 __all__ = ["TARGETS", "Target", "save"]
 
@@ -58,11 +59,9 @@ def save(
     if license is not None and to != "hf":
         raise ParameterError("goes with the format hf, in whose card it stands; leave it out.", parameter="license")
     if to == "hf":
-        from dppl.export.hub import to_hub  # here, because the names of the formats need no scikit-learn
-
         to_hub(model, path, license=license or "unknown", overwrite=overwrite)
         return
-    from dppl.export import onnx, pipeline, torch
+    from dppl.export import onnx, pipeline, torch  # here, because the names of the formats need no scikit-learn
 
     if to == "onnx":
         content = onnx.to_bytes(model, encoder=encoder)
