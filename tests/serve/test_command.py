@@ -135,6 +135,7 @@ def test_without_an_encoder_embeddings_alone(animals):
 
 
 def test_the_core_does_without():
-    code = "import sys, dppl.cli.serve; from dppl.serve import *; print({'fastapi', 'starlette', 'uvicorn'} & set(sys.modules))"
+    program = "import sys, dppl.cli.serve; from dppl.serve import *"
+    code = program + "; print({'fastapi', 'starlette', 'uvicorn'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
