@@ -86,7 +86,7 @@ def test_a_token_from_the_environment(process):
 @pytest.fixture
 def failed(runner, monkeypatch):
     """Run the command where it must refuse; return its exit code and message. It never begins to serve."""
-    monkeypatch.setattr("dppl.cli.serve.run", None)
+    monkeypatch.setattr("dppl.serve.serve", None)
 
     def run(*arguments):
         result = runner.invoke(app, ["serve", *map(str, arguments)])
@@ -136,6 +136,7 @@ def test_without_an_encoder_embeddings_alone(animals):
 
 
 def test_the_core_does_without():
-    code = "import sys, dppl.serve, dppl.cli.serve; print({'fastapi', 'starlette', 'uvicorn'} & set(sys.modules))"
+    program = "import sys, dppl.cli.serve; from dppl.serve import *"
+    code = program + "; print({'fastapi', 'starlette', 'uvicorn'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

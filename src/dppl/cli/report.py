@@ -14,7 +14,6 @@ from dppl.cli._output import note, printable
 from dppl.cli._paths import check_inputs, check_output
 from dppl.embedding import Columns, holds_embeddings, open_source
 from dppl.errors import ParameterError
-from dppl.report import make_report
 
 _FORMS = ("html", "markdown", "json")
 _SUFFIXES = {".html": "html", ".htm": "html", ".md": "markdown", ".markdown": "markdown", ".json": "json"}
@@ -68,6 +67,8 @@ def report(
       dppl report my.safetensors --public sentences.txt
       dppl report my.safetensors --format markdown --out - > README.md
     """
+    from dppl.report import make_report  # here, because the help of a command needs no scikit-learn
+
     to_stdout = str(out) == _STDOUT
     form = _form(form, out, to_stdout)
     if public is None and (x, identity, split) != (None, None, None):

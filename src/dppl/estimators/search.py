@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.model_selection import ParameterGrid
 from sklearn.utils.validation import check_is_fitted
 
 from dppl import _validate
@@ -282,6 +281,8 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
             )
         if self.estimator.classes is None:
             raise ParameterError("a search needs the public class list; give the estimator classes=[...].")
+        from sklearn.model_selection import ParameterGrid  # here, because loading a model needs none of it
+
         candidates = list(ParameterGrid(self.parameters))
         if not candidates:
             raise ParameterError("parameters must name at least one candidate; got none.")

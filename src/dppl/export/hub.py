@@ -11,7 +11,6 @@ from typing import Any
 from dppl._files import write_atomically
 from dppl.cards import model_card
 from dppl.estimators.model_file import describe
-from dppl.export.scorer import fitted
 from dppl.export.statement import statement
 
 __all__ = ["FILES", "to_hub"]
@@ -41,6 +40,8 @@ def to_hub(model: Any, folder: str | os.PathLike[str], *, license: str = "unknow
     FileExistsError
         If the folder holds one of the files and `overwrite` is False.
     """
+    from dppl.export.scorer import fitted  # here, because the names of the files need no scikit-learn
+
     model, place = fitted(model), Path(folder)
     place.mkdir(exist_ok=True)
     taken = next((name for name in FILES if (place / name).exists()), None)

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,8 +29,11 @@ from dppl.finetune.selection import head_of
 from dppl.finetune.sparse import SparseFinetuner
 from dppl.finetune.trainer import DPTrainer, TrainingPlan, records_of, weights_of
 from dppl.lattice.tensors import as_numpy
-from dppl.privacy import Budget, Guarantee, Ledger
+from dppl.privacy import Budget, Guarantee
 from dppl.privacy.budgets import budget_from_dict, resolved_budget
+
+if TYPE_CHECKING:
+    from dppl.privacy import Ledger
 
 __all__ = ["FilmEnsemble"]
 

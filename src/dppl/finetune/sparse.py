@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Collection
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,8 +25,11 @@ from dppl.finetune.gradients import logits_of
 from dppl.finetune.networks import Network, load_network
 from dppl.finetune.selection import PARTS, Part, Selection, check_module, head_of, select_weights
 from dppl.finetune.trainer import DPTrainer, TrainingPlan, records_of
-from dppl.privacy import ApproxDP, Budget, Guarantee, Ledger
+from dppl.privacy import ApproxDP, Budget, Guarantee
 from dppl.privacy.budgets import resolved_budget
+
+if TYPE_CHECKING:
+    from dppl.privacy import Ledger
 
 __all__ = ["SparseFinetuner", "usual_sampling_rate"]
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from dppl.lattice import device, int8
 from dppl.lattice.lattice import Int8, Lattice
@@ -60,8 +59,10 @@ def class_sums(blocks: Iterable[Any], codes: Codes, n_classes: int, dim: int) ->
 
 
 def _sums_of_classes(rows: Int8, codes: Codes, n_classes: int) -> Int64:
+    from scipy.sparse import csr_matrix  # here, because reading a table needs none of it
+
     kept = np.flatnonzero(codes >= 0)
-    member = sparse.csr_matrix((np.ones(len(kept), np.float32), (codes[kept], kept)), shape=(n_classes, len(rows)))
+    member = csr_matrix((np.ones(len(kept), np.float32), (codes[kept], kept)), shape=(n_classes, len(rows)))
     return np.asarray(member @ rows.astype(np.float32)).astype(np.int64)
 
 
