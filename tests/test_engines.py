@@ -195,7 +195,7 @@ def test_a_part_that_kills_every_worker_ends_the_fit_and_the_charge_stays(folder
 
 @pytest.mark.parametrize(
     ("address", "message"),
-    [(None, "Ray does not start on this machine"), ("auto", "no cluster of Ray answers at 'auto' .*ray start --head")],
+    [(None, "Ray does not start on this machine"), ("auto", "no cluster of Ray answers at 'auto' .*start one")],
 )
 @pytest.mark.parametrize("kind", [ConnectionError, ValueError, RuntimeError])
 def test_a_cluster_that_does_not_answer_is_named(address, message, kind, monkeypatch):

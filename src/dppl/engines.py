@@ -260,8 +260,8 @@ def _connecting(ray: Any, address: str | None) -> Iterator[None]:
         raise EngineError(
             f"Ray does not start on this machine ({why}); see that it has memory and disk for it, and try again."
             if address is None
-            else f"no cluster of Ray answers at {address!r} ({why}); start one with ray start --head, or correct the "
-            "address; without one Ray starts on this machine alone."
+            else f"no cluster of Ray answers at {address!r} ({why}); start one (docs/scale.md), or correct the "
+            "address. Without one Ray starts on this machine alone."
         ) from None
 
 

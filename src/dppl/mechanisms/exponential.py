@@ -172,8 +172,8 @@ class ExponentialMechanism:
         whole = Tally.merged(parts)
         if whole.n < self.size:
             raise InputError(
-                f"selecting {self.size} candidates needs at least as many; got {whole.n}; rows of NaN, infinity or only "
-                "zeros are none."
+                f"selecting {self.size} candidates needs at least as many; got {whole.n}; rows of NaN, infinity or "
+                "only zeros are none."
             )
         drawn = [self._proposals(parts, whole, code, source) for code in range(len(whole.best))]
         wanted: Wanted = {}
