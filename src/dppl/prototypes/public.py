@@ -193,7 +193,8 @@ class PublicPrototypes(EmbeddingClassifier):
             raise InputError("PublicPrototypes selects among public rows; pass them to fit as X_public.")
         if rows.shape[0] < self.n_prototypes:
             raise InputError(
-                f"selecting {self.n_prototypes} rows needs at least as many public ones; got {rows.shape[0]}."
+                f"selecting {self.n_prototypes} rows for a class needs at least as many public ones; got "
+                f"{rows.shape[0]}; pass more of them, or select fewer."
             )
         low, high = _auto_clip(rows, lattice) if isinstance(self.clip, str) else self.clip
         bounds = float(low), float(high)
