@@ -17,7 +17,6 @@ import pytest
 import dppl
 from dppl import ApproxDP, GaussianDP, MeanPrototypes, PublicPrototypes, PureDP, SoftmaxPrototypes
 from dppl.baselines import AdaMix, FeatureCovariance, GlobalAdapt, LeastSquares, LinearProbe, Newton
-from dppl.continual import NaiveContinual
 from dppl.data import PartedTable, TablePart, read_parts, read_table
 from dppl.engines import InProcess, RayEngine, _outcome, engine_of
 from dppl.errors import EngineError, InputError, MissingExtra, ParameterError, UnknownLabelError
@@ -332,7 +331,6 @@ REFUSED = {
         {},
         "sums over them",
     ),
-    "a stream": (NaiveContinual(BUDGET, CLASSES), {}, "sums over them"),
     "persons": (FITS["mean"](), {"groups": np.arange(N)}, "records of a person in one place"),
     "labels": (FITS["mean"](), {"y": records()[1]}, "hold their own labels"),
     "no classes": (MeanPrototypes(BUDGET), {}, "public list of classes"),

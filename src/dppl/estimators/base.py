@@ -171,16 +171,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         public = PublicArguments.of(X_public, X_examples, y_examples)
         if ledger is None:
             warn_of_uncounted_fits()
-        if isinstance(X, Parted):
-            if groups is not None or max_classes_per_person is not None:
-                raise ParameterError(
-                    "needs all records of a person in one place, not a table in parts.", parameter="groups"
-                )
-            self._fit_parts(X, y, public, plan, ledger, partition, engine or InProcess())
-        elif engine is not None:
-            raise ParameterError(_ONLY_PARTS, parameter="engine")
-        else:
-            self._fit(X, y, public, plan, ledger, partition, groups, max_classes_per_person)
+        self._fit(X, y, public, plan, ledger, partition, groups, max_classes_per_person, engine)
         if ledger is None:
             count_fit(X, self.guarantee_)
         return self
@@ -195,8 +186,17 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         partition: str | None,
         groups: Any = None,
         max_classes_per_person: int | None = None,
+        engine: Engine | None = None,
     ) -> Self:
         """Fit without a warning: the number of warnings would tell how many runs a search has, which is secret."""
+        if isinstance(X, Parted):
+            if groups is not None or max_classes_per_person is not None:
+                raise ParameterError(
+                    "needs all records of a person in one place, not a table in parts.", parameter="groups"
+                )
+            return self._fit_parts(X, y, public, plan, ledger, partition, engine or InProcess())
+        if engine is not None:
+            raise ParameterError(_ONLY_PARTS, parameter="engine")
         source = randomness(self.random_state)
         self._forget()
         rows, labels = reading.checked_inputs(X, y)
@@ -754,11 +754,15 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         _validate.one_of(reading.UNUSABLE, unusable=unusable)
         if not isinstance(X, Parted):
             raise ParameterError(_ONLY_PARTS, parameter="engine")
+        self._check_parts(X)
+        found = dict((engine or InProcess()).each(partial(function, self), X.parts))
+        return np.concatenate([found[place] for place in range(len(found))])
+
+    def _check_parts(self, X: Parted) -> None:
+        """Refuse a table in parts of another width or encoder than that of the fit."""
         if X.n_features != self.n_features_in_:
             raise InputError(f"X has {X.n_features} features, but the fit had {self.n_features_in_}.")
         reading.check_encoder(X, getattr(self, "encoder_", None), "X")
-        found = dict((engine or InProcess()).each(partial(function, self), X.parts))
-        return np.concatenate([found[place] for place in range(len(found))])
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -121,6 +121,9 @@ class Parted(Protocol):
 class Records(Protocol):
     """Private records, seen through sums over them."""
 
+    def recoded(self, function: Callable[[Codes], Codes]) -> Records:
+        """Return these records with other codes, which `function` makes of each code by itself."""
+
     def total(
         self, function: Callable[Concatenate[HeldRecords, P], Sums], /, *args: P.args, **kwargs: P.kwargs
     ) -> Sums:
@@ -188,6 +191,11 @@ class HeldRecords:
     _weights: list[Int64 | None] = field(default_factory=list, init=False, repr=False)
     _by_class: list[RowsByClass] = field(default_factory=list, init=False, repr=False)
 
+    def recoded(self, function: Callable[[Codes], Codes]) -> HeldRecords:
+        """Return these rows with other codes."""
+        assert self.persons is None  # whose classes are settled by now
+        return replace(self, codes=function(self.codes))
+
     def total(
         self, function: Callable[Concatenate[HeldRecords, P], Sums], /, *args: P.args, **kwargs: P.kwargs
     ) -> Sums:
@@ -242,6 +250,8 @@ class SpreadRecords:
         The sorted public list of classes.
     unknown_labels, adjacency : str
         As in the estimator.
+    recode : callable, default=None
+        What `recoded` was given; it travels, so it holds public values alone.
 
     Notes
     -----
@@ -253,11 +263,17 @@ class SpreadRecords:
     classes: NDArray[Any]
     unknown_labels: str
     adjacency: str
+    recode: Callable[[Codes], Codes] | None = None
     _begun: int = field(default_factory=time.time_ns, init=False, repr=False)
 
     def close(self) -> None:
         """Forget what this process kept of the parts."""
         _KEPT.clear()
+
+    def recoded(self, function: Callable[[Codes], Codes]) -> SpreadRecords:
+        """Return these parts, of whose records the codes are changed where they are read."""
+        assert self.recode is None
+        return replace(self, recode=function)
 
     def total(
         self, function: Callable[Concatenate[HeldRecords, P], Sums], /, *args: P.args, **kwargs: P.kwargs
@@ -297,7 +313,13 @@ class SpreadRecords:
 
     @property
     def _read(self) -> Callable[[Part], HeldRecords]:
-        return partial(_read, classes=self.classes, unknown_labels=self.unknown_labels, adjacency=self.adjacency)
+        return partial(
+            _read,
+            classes=self.classes,
+            unknown_labels=self.unknown_labels,
+            adjacency=self.adjacency,
+            recode=self.recode,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -367,10 +389,18 @@ def _same_map(one: Lattice, other: Lattice) -> bool:
     return one is other or (one.to_dict() == other.to_dict() and np.array_equal(mine, theirs))
 
 
-def _read(part: Part, *, classes: NDArray[Any], unknown_labels: str, adjacency: str) -> HeldRecords:
+def _read(
+    part: Part,
+    *,
+    classes: NDArray[Any],
+    unknown_labels: str,
+    adjacency: str,
+    recode: Callable[[Codes], Codes] | None,
+) -> HeldRecords:
     """Read a part and code its labels, as a fit does with all records."""
     rows, labels = reading.checked_inputs(*part.read())
-    return HeldRecords(rows, reading.codes_of_records(rows, labels, classes, unknown_labels, adjacency))
+    held = HeldRecords(rows, reading.codes_of_records(rows, labels, classes, unknown_labels, adjacency))
+    return held if recode is None else held.recoded(recode)
 
 
 def class_sizes(records: HeldRecords, n_classes: int) -> tuple[Int64]:
