@@ -117,7 +117,6 @@ class ContinualDiscriminant(ContinualPrototypes):
     accumulate = None
     pool, center, rotation = 1, "public", "auto"
     _ROTATIONS = (None, _ROTATION)
-    _READS_LATTICE_ROWS = False  # it rotates
 
     def __init__(
         self,

@@ -122,7 +122,6 @@ class ContinualEnsemble(ContinualClassifier):
     coef_: Float
     centers_: Float | None
     allowed_: NDArray[np.bool_]
-    _READS_LATTICE_ROWS = False  # softmax as head centres and rotates
     _RELEASED = "coef_"
 
     def __init__(

@@ -87,8 +87,6 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     _ROTATIONS: ClassVar[tuple[int | None, ...]] = (None,)
     # Whether it takes public examples of the classes.
     _STARTS_FROM_EXAMPLES: ClassVar[bool] = False
-    # Whether all that it reads of rows is what its lattice maps them to, so that lattice rows do as well.
-    _READS_LATTICE_ROWS: ClassVar[bool] = True
     # Whether it can spend a budget of pure DP.
     _PURE: ClassVar[bool] = False
     # Whether what it releases of a class follows from the rows of that class alone, with noise of its own.
@@ -538,8 +536,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"X_examples is for methods that start from examples; {type(self).__name__} does not. Leave it out, or "
                 "use SoftmaxPrototypes."
             )
+        reading.check_lattice(public.given.X_public, n_features, "X_public")
         lattice = self.public_lattice(n_features, public.rows)
-        reading.check_lattice(public.given.X_public, lattice if self._READS_LATTICE_ROWS else None, "X_public")
         mechanism = self._mechanism(lattice, public)
         guarantee = Guarantee(
             budget=self.resolved_budget,
@@ -693,8 +691,6 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rotation = self.rotation
         if isinstance(rotation, str):
             _validate.one_of(("auto",), rotation=rotation)
-            if reading.lattice_of(public) is not None:
-                raise InputError("must be None or a seed where X_public holds lattice rows.", parameter="rotation")
             plain = Lattice(n_features, center=center, pool=self.pool)
             rotation = _AUTO_ROTATION if public is not None and plain.loses_much(public) else None
         return Lattice(n_features, center=center, pool=self.pool, rotation=rotation)
