@@ -760,6 +760,13 @@ MUTANTS = (
         tests=("tests/continual/test_parts.py",),
     ),
     Mutant(
+        name="public-rows-come-in-the-order-of-pieces",
+        file="estimators/sums.py",
+        old='taken[np.argsort(holders, kind="stable")] = together',
+        new="taken[:] = together",
+        tests=("tests/test_engines.py",),
+    ),
+    Mutant(
         name="continual-forgets-that-a-cluster-read-an-earlier-task",
         file="continual/_stream.py",
         old="        assumptions=tuple(dict.fromkeys([*earlier.assumptions, *later.assumptions])),\n",

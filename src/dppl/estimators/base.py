@@ -246,7 +246,8 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if plan is None:
             public.refuse_private(X, None)
             classes = self._given_classes()
-            plan = self._planned(classes, public.checked(X.n_features, classes), X.n_features)
+            data = replace(public.checked(X.n_features, classes), engine=engine)
+            plan = self._planned(classes, data, X.n_features)
         else:
             self._check_plan(plan, X.n_features, public, None)
             plan.public.given.refuse_private(X, None)

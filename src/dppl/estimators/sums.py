@@ -57,6 +57,7 @@ from dppl.lattice import (
     iter_blocks,
     sum_blocks,
     sums_and_grams,
+    take_rows,
     weighted_sum,
 )
 
@@ -73,6 +74,7 @@ __all__ = [
     "first_ranks",
     "gradients",
     "gradients_and_count",
+    "public_rows_at",
     "totals_and_grams",
     "weighted_total",
 ]
@@ -301,15 +303,7 @@ class SpreadRecords:
         ----------
         public : array or table of shape (n_public, n_features)
         """
-        runs: list[list[RowSource]] = []
-        room = 0
-        for fragment in public.fragments(_PIECE_ROWS) if hasattr(public, "fragments") else (public,):
-            if not runs or fragment.shape[0] > room:
-                runs.append([])
-                room = _PIECE_ROWS
-            runs[-1].append(fragment)
-            room -= fragment.shape[0]
-        return [_Chain(tuple(run)) for run in runs]
+        return _pieces(public)
 
     @property
     def _read(self) -> Callable[[Part], HeldRecords]:
@@ -332,9 +326,55 @@ class _Chain:
     def shape(self) -> tuple[int, int]:
         return sum(source.shape[0] for source in self.sources), self.sources[0].shape[1]
 
+    def fragments(self) -> tuple[RowSource, ...]:
+        return self.sources
+
     def blocks(self, size: int) -> Iterator[NDArray[Any]]:
         for source in self.sources:
             yield from iter_blocks(source, size)
+
+
+def _pieces(public: RowSource) -> list[RowSource]:
+    runs: list[list[RowSource]] = []
+    room = 0
+    for fragment in public.fragments(_PIECE_ROWS) if hasattr(public, "fragments") else (public,):
+        if not runs or fragment.shape[0] > room:
+            runs.append([])
+            room = _PIECE_ROWS
+        runs[-1].append(fragment)
+        room -= fragment.shape[0]
+    return [_Chain(tuple(run)) for run in runs]
+
+
+def public_rows_at(public: RowSource, indices: Int64, engine: Engine) -> NDArray[Any]:
+    """Return public rows as `take_rows` does; an engine reads the files that they lie in.
+
+    Parameters
+    ----------
+    public : array or table of shape (n_public, n_features)
+    indices : ndarray of shape (k,), int64
+        Public, or released: they travel.
+    engine : Engine
+
+    Returns
+    -------
+    ndarray of shape (k, n_features)
+    """
+    if not hasattr(public, "fragments") or any(fragment.path is None for fragment in public.fragments()):
+        return take_rows(public, indices)  # of rows in memory only these would have to travel
+    pieces = _pieces(public)
+    firsts = np.cumsum([0, *(piece.shape[0] for piece in pieces)])
+    holders = np.searchsorted(firsts, indices, side="right") - 1
+    items = [(pieces[one], indices[holders == one] - firsts[one]) for one in np.unique(holders).tolist()]
+    found = dict(engine.each(_rows_of_piece, items))
+    together = np.concatenate([found[place] for place in range(len(items))])
+    taken = np.empty_like(together)
+    taken[np.argsort(holders, kind="stable")] = together
+    return taken
+
+
+def _rows_of_piece(item: tuple[RowSource, Int64]) -> NDArray[Any]:
+    return take_rows(*item)
 
 
 def _called(function: Callable[..., Sums], args: Sequence[Any], kwargs: Mapping[str, Any], held: HeldRecords) -> Sums:
