@@ -367,9 +367,9 @@ def _auto_clip(public: PublicData, lattice: Lattice) -> tuple[float, float]:
     assert public.rows is not None
     n = public.rows.shape[0]
     looked_at = np.linspace(0, n - 1, min(n, _CLIP_ROWS)).astype(np.int64)
+    rows = public_rows_at(public.rows, looked_at, public.engine)
     # Of the lattice rows: these are the same whether a table holds embeddings or their lattice rows.
-    rows = lattice.transform(public_rows_at(public.rows, looked_at, public.engine))
-    features = Lattice(lattice.dim).features(rows)
+    features = Lattice(lattice.dim).features(lattice.transform(rows))
     features = features[features.any(axis=1)]
     similarities = (features @ features.T)[np.triu_indices(len(features), 1)]
     if similarities.size:
