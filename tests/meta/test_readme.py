@@ -36,6 +36,16 @@ def test_ci_runs_the_test_command_of_the_readme():
     assert f"\n{TEST_COMMAND.replace('install', 'install -q')}\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
+def test_ci_runs_all_tests_that_need_the_extra_test_browser():
+    (line,) = [line for line in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines() if "| tee" in line]
+    needs = re.compile("^from browsing import|^@pytest.*schemathesis", re.MULTILINE)
+    files = [path for path in (ROOT / "tests").rglob("test_*.py") if needs.search(path.read_text(encoding="utf-8"))]
+    assert len(files) >= 4
+    for path in files:
+        name = path.relative_to(ROOT)
+        assert {str(name), str(name.parent)} & set(line.split()), name
+
+
 def test_the_readme_is_read_in_minutes():
     assert len(README.splitlines()) <= 120
 
