@@ -115,17 +115,15 @@ def test_a_damaged_pool_is_refused_before_anything_is_charged(spoil, cli, task, 
     assert not task.out.exists()
 
 
-def test_a_fit_of_another_map_is_refused_before_anything_is_charged(cli, task, pool):
+def test_every_fit_takes_lattice_rows(cli, task, pool):
     ledger, rows = task.folder / "ledger.db", task.folder / "rows.parquet"
-    account = dppl.Ledger(ledger, "cats", dppl.PureDP(4.0))
+    account = dppl.Ledger(ledger, "cats", dppl.PureDP(10.0))
     cli("table", "convert", pool, rows, "--lattice")
-    options = ("--ledger", ledger, "--dataset", "cats")
-    for other in (["--center-public"], ["--rotation", "3"], ["--rotation", "auto"], ["--pool", "2"]):
-        result = fit(cli, task, rows, *options, *other)
-        assert (result.exit_code, len(account.releases())) == (4, 0)
-        assert "lattice rows" in result.stderr
-    assert fit(cli, task, rows, *options).exit_code == 0
-    assert len(account.releases()) == 1
+    options = ("--ledger", ledger, "--dataset", "cats", "--force")
+    others = ([], ["--center-public"], ["--rotation", "3"], ["--rotation", "auto"], ["--pool", "2"])
+    for number, other in enumerate(others, start=1):
+        assert fit(cli, task, rows, *options, *other).exit_code == 0
+        assert len(account.releases()) == number
 
 
 def test_private_records_are_not_public_by_a_url(cli, task):

@@ -16,7 +16,8 @@ import pytest
 import dppl
 from data.stores import running_store
 from dppl import Ledger
-from dppl.data import _places, read_ids, read_table, write_table
+from dppl.continual import ContinualDiscriminant
+from dppl.data import EmbeddingTable, _places, read_ids, read_table, write_table
 from dppl.data._places import natural
 from dppl.embedding import convert_table
 from dppl.errors import InputError, MissingExtra, ParameterError
@@ -501,24 +502,44 @@ OTHERS = {
 
 @pytest.mark.parametrize("role", ["X", "X_public"])
 @pytest.mark.parametrize("other", OTHERS)
-def test_a_fit_of_another_map_refuses_lattice_rows_and_pays_nothing(other, role, pair, folder):
+def test_a_fit_of_another_map_takes_lattice_rows_as_directions(other, role, pair):
     table, rows = map(read_table, pair)
-    ledger = Ledger(folder / "l.db", "wards", dppl.ZCDP(1.0))
-    model = dppl.MeanPrototypes(dppl.ZCDP(0.5), classes=[0, 1, 2], **OTHERS[other])
-    given = {"X": rows, "X_public": table} if role == "X" else {"X": table, "X_public": rows}
-    with pytest.raises(InputError, match="lattice rows"):
-        model.fit(y=rows.y, ledger=ledger, **given)
-    assert len(ledger.releases()) == 0
-    model.fit(table, rows.y, read_table(pair[0]), ledger=ledger)
-    assert len(ledger.releases()) == 1
+    given = {"X": table, "X_public": table} | {role: rows}
+    as_floats = {name: one.to_array().astype(np.float64) for name, one in given.items()}
+    models = [
+        dppl.MeanPrototypes(dppl.ZCDP(0.5), classes=[0, 1, 2], random_state=0, **OTHERS[other]).fit(y=rows.y, **data)
+        for data in (given, as_floats)
+    ]
+    assert models[0].prototypes_.tobytes() == models[1].prototypes_.tobytes()
+    assert not models[0].lattice_.is_plain
 
 
-def test_rotation_is_not_chosen_by_public_rows_that_were_cut_off_already(pair):
+FOREIGN = [Lattice(6, rotation=3), Lattice(6, center=np.full(6, 0.1)), Lattice(6, pool=2), Lattice(7)]
+
+
+@pytest.mark.parametrize("role", ["X", "X_public"])
+@pytest.mark.parametrize("lattice", FOREIGN, ids=Lattice.to_dict)
+@pytest.mark.parametrize("model", [dppl.MeanPrototypes, dppl.SoftmaxPrototypes])
+def test_rows_of_a_lattice_that_does_more_than_normalise_are_refused_and_nothing_is_paid(lattice, role, model, folder):
+    """Of the map of the fit, too: it would be applied twice."""
+    rng, ledger = np.random.default_rng(1), Ledger(folder / "l.db", "wards", dppl.ZCDP(1.0))
+    given = {"X": rng.normal(size=(60, 6)), "X_public": rng.normal(size=(60, 6))}
+    rows = Lattice(6).transform(given[role])
+    own = {"center": lattice.center, "rotation": lattice.rotation} if model is dppl.MeanPrototypes else {}
+    given[role] = EmbeddingTable.of(rows, metadata={LATTICE: lattice.name()})
+    with pytest.raises(InputError, match=f"{role} must hold embeddings.* Use the table that they were made from"):
+        model(dppl.ZCDP(0.5), classes=[0, 1, 2], **own).fit(y=rng.integers(0, 3, 60), ledger=ledger, **given)
+    assert not ledger.releases()
+
+
+def test_rotation_is_the_safe_side_where_public_rows_were_cut_off_already(pair):
     table, rows = map(read_table, pair)
     model = dppl.MeanPrototypes(dppl.ZCDP(0.5), classes=[0, 1, 2], rotation="auto")
-    with pytest.raises(InputError, match="rotation must be None or a seed where X_public holds lattice rows"):
-        model.fit(table, table.y, rows)
+    assert model.fit(table, table.y, rows).lattice_.rotation == 0
     assert model.fit(rows, rows.y, table).lattice_.is_plain  # these embeddings need no rotation
+    stream = ContinualDiscriminant(dppl.ZCDP(0.5), classes=[0, 1, 2])
+    assert stream.fit(table, table.y, rows).lattice_.rotation == 0
+    assert stream.fit(rows, rows.y, table).lattice_.rotation is None
 
 
 def test_lattice_rows_are_no_examples(pair):

@@ -55,7 +55,7 @@ def convert_table(
         None keeps the form. Of int8 rows only the directions can be recovered.
     lattice : bool, default=False
         Write the rows that a fit without centre, pool or rotation maps embeddings to, byte by byte and uncompressed,
-        with the name of that lattice. Such a fit on the new file releases the same bits; other fits refuse it. For
+        with the name of that lattice. Such a fit on the new file releases the same bits; others take directions. For
         ``.parquet``, without `rows`.
     x, y, ids : str
         Names of the columns of embeddings, labels and ids; in the new file they are x, y and id.
