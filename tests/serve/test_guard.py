@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from dppl.errors import InputError, ParameterError
-from dppl.serve import Limits, listen, opened, read_token
+from dppl.serve import Limits, listen, opened, read_token, wanted
+from dppl.serve.limits import Refused
 from serve.conftest import TOKEN, Client, basic, png, served
 
 ROUTES = ["/", "/health", "/metrics", "/model", "/openapi.json", "/predict", "/nothing"]
@@ -89,7 +90,7 @@ def test_without_a_token_only_names_of_this_machine_are_answered(client, host):
     refused(client.get("/health", Host=host), 421, "wrong_host")
 
 
-@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:8000", "[::1]:8000"])
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:8000", "[::1]:8000", "127.0.0.2"])
 def test_names_of_this_machine(client, host):
     assert client.get("/health", Host=host).status == 200
 
@@ -133,7 +134,11 @@ def test_the_page_loads_nothing_from_elsewhere(client):
         (b"{", 400, "not_json"),
         (b"\xff", 400, "not_json"),
         (b'{"embeddings": [NaN]}', 400, "not_json"),
-        (b'{"embeddings": ' + b"[" * 100_000, 400, "not_json"),
+        (b'{"embeddings": ' + b"[" * 200, 400, "not_json"),
+        (b'{"embeddings": ' + b"[" * 100_000, 422, "too_many_items"),
+        (b'{"embeddings": [' + b"[]," * 5_000_000 + b"[]]}", 422, "too_many_items"),
+        (b'{"texts": "' + b"[" * 1000 + rb"\"" + b'", "nearest": -1}', 422, "invalid"),
+        (b'{"texts": ' + rb'"\"' * 1_000_000, 400, "not_json"),
         (b'{"embeddings": [' + b"9" * 5000 + b"]}", 400, "not_json"),
         (b"[]", 422, "invalid"),
         ({}, 422, "invalid"),
@@ -369,3 +374,16 @@ def test_a_token_that_is_not_there(tmp_path):
         read_token(str(tmp_path / "token"))
     with pytest.raises(ParameterError, match="token names an environment variable that is not set"):
         read_token("env:NO_SUCH_VARIABLE")
+
+
+def test_lists_are_counted_before_they_are_made(monkeypatch):
+    """Millions of empty ones would hold the interpreter for seconds."""
+    read = []
+    monkeypatch.setattr(wanted.json, "loads", lambda *_, **__: read.append(True) or {"texts": "a"})
+    for body in (b'{"embeddings": [' + b"[]," * 9 + b"[]]}", b'{"texts": "a", "x": [' + b"{}," * 9 + b"{}]}"):
+        with pytest.raises(Refused, match="8 items at most"):
+            wanted.wanted_of_json(body, Limits(items=8))
+    assert read == []
+    wanted.wanted_of_json(b'{"texts": ["[[[[[[", "{{{{{{", "\\"[", "\\\\"]}', Limits(items=8))
+    wanted.wanted_of_json(b'{"embeddings": [' + b"[]," * 7 + b"[]]}", Limits(items=8))
+    assert len(read) == 2
