@@ -1,9 +1,12 @@
 """Who may ask, what may be asked, and what a refusal says."""
 
+import http.client
 import json
 import os
 import socket
 import threading
+import time
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -261,6 +264,45 @@ def waiting(model):
         return model.classify(row)
 
     return replace(model, classify=classify), begun, go
+
+
+def test_a_connection_without_a_request_is_closed(model):
+    """Also where something trickles in: of the head, of a body that nobody wants, or of the next request."""
+    bodies = b"POST /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n"
+    health = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with served([model], limits=Limits(seconds=1)) as client:
+        for begun in (b"", b"GET / HT", bodies, health + b"GET / HT"):
+            with socket.create_connection(("127.0.0.1", client.port), timeout=10) as connection:
+                connection.sendall(begun)
+                closed = threading.Event()
+                trickle = threading.Thread(target=trickles, args=(connection, closed))
+                trickle.start()
+                try:
+                    with suppress(ConnectionError):
+                        while connection.recv(1 << 16):
+                            pass
+                finally:
+                    closed.set()
+                    trickle.join()
+        assert client.get("/health").status == 200
+
+
+def trickles(connection, closed):
+    with suppress(OSError):
+        while not closed.wait(0.1):
+            connection.sendall(b"x")
+
+
+def test_a_connection_is_kept_between_requests(model):
+    with served([model], limits=Limits(seconds=1)) as client:
+        connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=60)
+        for _ in range(5):
+            connection.request("GET", "/health")
+            assert connection.getresponse().read()
+            opened_once = connection.sock
+            time.sleep(0.4)
+        assert connection.sock is opened_once
+        connection.close()
 
 
 def test_a_prediction_that_takes_too_long(model, sample):
