@@ -27,6 +27,7 @@ from dppl.serve.wanted import Wanted, request_schema, wanted_of_form, wanted_of_
 __all__ = ["application"]
 
 _THREADS = 4
+_GONE = 499  # the client went away; no answer was sent
 # Bodies are read to so many times the limit, so that who sends too much can read why it is refused.
 _DRAINED = 4
 _PROBLEMS = {
@@ -279,12 +280,16 @@ def application(models: Sequence[Served], limits: Limits | None = None, token: s
             _, Refused(status, *_OTHERWISE[status], tuple((getattr(error, "headers", None) or {}).items()))
         )
 
+    async def gone(_: Any, __: Any) -> Any:
+        return responses.Response(status_code=_GONE)  # for the log; nobody reads it
+
     async def failed(_: Any, __: Any) -> Any:
         return await refused(_, Refused(500, "failed", "The service failed."))
 
     app.add_exception_handler(Refused, refused)
     app.add_exception_handler(optional("starlette.exceptions", "starlette", "serve").HTTPException, otherwise)
     app.add_exception_handler(fastapi.exceptions.RequestValidationError, otherwise)
+    app.add_exception_handler(optional("starlette.requests", "starlette", "serve").ClientDisconnect, gone)
     app.add_exception_handler(Exception, failed)
     _describe(app.openapi(), with_token=token is not None)
     routes = [route.path for route in app.routes]

@@ -27,7 +27,6 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _METHODS = {"GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE"}
-_GONE = 499  # the client went away; no answer was sent
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -94,12 +93,9 @@ class Guard:
         except Refused as refused:
             await _send(answer, *problem(refused))
         except Exception as error:
-            if type(error).__name__ == "ClientDisconnect":
-                status = _GONE
-            else:
-                tell("failed", level=logging.ERROR, error=type(error).__name__, where=_where(error))
-                if not status:
-                    await _send(answer, *problem(Refused(500, "failed", "The service failed.")))
+            tell("failed", level=logging.ERROR, error=type(error).__name__, where=_where(error))
+            if not status:
+                await _send(answer, *problem(Refused(500, "failed", "The service failed.")))
         finally:
             note()
 
