@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dppl.errors import InputError, ParameterError
-from dppl.serve import Limits, listen, opened, read_token, wanted
+from dppl.serve import Limits, listen, models, opened, read_token, wanted
 from dppl.serve.limits import Refused
 from serve.conftest import TOKEN, Client, basic, png, served
 
@@ -233,6 +233,24 @@ def test_large_images(pictures):
         refused(client.upload([("a.png", large)]), 413, "too_many_pixels")
         refused(client.upload([("b.png", small), ("a.png", large)]), 413, "too_many_pixels")
         assert client.upload([("b.png", small)]).status == 200
+
+
+def test_images_of_a_request_that_is_refused_are_not_decoded(pictures, monkeypatch):
+    """They would keep others waiting, and be no longer among the predictions that may run."""
+    begun, large, small = [], png(shape=(40, 30)), png(shape=(30, 30))
+    decode = models.decode
+
+    def slowly(payload, *options):
+        begun.append(payload)
+        if payload == small:
+            time.sleep(0.1)
+        return decode(payload, *options)
+
+    monkeypatch.setattr(models, "decode", slowly)
+    with served([opened(pictures)], limits=Limits(pixels=900)) as client:
+        refused(client.upload([("a.png", large), *[("b.png", small)] * 100]), 413, "too_many_pixels")
+        assert client.upload([("b.png", small)]).status == 200
+    assert len(begun) < 50
 
 
 def test_uploads_stay_off_the_disk(pictures, monkeypatch):

@@ -146,7 +146,12 @@ class _Service:
     async def _embedded(self, served: Served, items: list[Any]) -> tuple[list[Any], dict[int, str]]:
         """Return the row of each item, None where it has none, and by place why."""
         prepare = partial(served.prepared, most_pixels=self.limits.pixels)
-        prepared = await asyncio.gather(*(self._in_thread(prepare, item) for item in items))
+        tasks = [asyncio.create_task(self._in_thread(prepare, item)) for item in items]
+        try:
+            prepared = await asyncio.gather(*tasks)
+        finally:  # of a request that is refused for one item, the others are not begun
+            for task in tasks:
+                task.cancel()
         reasons = {place: reason for place, (_, reason) in enumerate(prepared) if reason is not None}
         places = [place for place in range(len(items)) if place not in reasons]
         rows: list[Any] = [None] * len(items)
