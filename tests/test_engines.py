@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -190,6 +191,24 @@ def test_a_part_that_kills_every_worker_ends_the_fit_and_the_charge_stays(folder
     assert "The ledger keeps the charge" in failure.value.__notes__[0]
     assert not hasattr(model, "prototypes_")
     assert len(ledger.releases()) == 1
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [(None, "Ray does not start on this machine"), ("auto", "no cluster of Ray answers at 'auto' .*start one")],
+)
+@pytest.mark.parametrize("kind", [ConnectionError, ValueError, RuntimeError])
+def test_a_cluster_that_does_not_answer_is_named(address, message, kind, monkeypatch):
+    def init(**_):
+        raise kind("topsecret")
+
+    fake = SimpleNamespace(
+        is_initialized=lambda: False, init=init, exceptions=SimpleNamespace(RayError=type("RayError", (Exception,), {}))
+    )
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    with pytest.raises(EngineError, match=message) as failure:
+        RayEngine(address).check()
+    assert "topsecret" not in str(failure.value)
 
 
 def quoting(_):

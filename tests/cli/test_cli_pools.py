@@ -147,7 +147,7 @@ def test_a_url_that_leads_nowhere_is_an_input_error(cli, task, memory):
 def test_lattice_rows_go_into_parquet_alone(cli, task):
     result = cli("table", "convert", task.table, task.folder / "rows.npy", "--lattice")
     assert result.exit_code == 2
-    assert "--lattice must be without rows, and OUT a .parquet file" in result.stderr
+    assert "--lattice must stand without another form of rows, and OUT must end in .parquet" in result.stderr
 
 
 def test_a_column_of_ids_that_is_not_there_is_named(cli, task, pool):
@@ -155,3 +155,12 @@ def test_a_column_of_ids_that_is_not_there_is_named(cli, task, pool):
     result = fit(cli, task, task.folder / "p.parquet", "--public-id", "url")
     assert result.exit_code == 4
     assert "must have one column 'url' of texts or integers" in result.stderr
+
+
+def test_lattice_rows_are_predicted_as_the_rows_that_they_were_made_from(cli, task, pool):
+    assert fit(cli, task, pool).exit_code == 0
+    rows = task.folder / "rows.parquet"
+    assert cli("table", "convert", pool, rows, "--lattice").exit_code == 0
+    found = [cli("predict", task.out, table) for table in (pool, rows)]
+    assert [result.exit_code for result in found] == [0, 0]
+    assert found[0].stdout == found[1].stdout

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -275,6 +276,52 @@ def test_shards_that_do_not_fit_together_are_refused_by_name(spoilt, where, fold
     assert caught.value.__cause__ is None
 
 
+def test_the_shard_that_differs_is_named(folder):
+    wide(flat(folder))
+    with pytest.raises(InputError, match=r"emb_7\.npy differs from emb_0\.npy"):
+        read_table(folder)
+
+
+def of_lengths(path, *lengths, **options):
+    rows = [None if length is None else [1.0] * length for length in lengths]
+    pq.write_table(pa.table({"x": pa.array(rows, pa.list_(pa.float32()))}), path, **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"row_group_size": 2}, {"write_statistics": False}])
+@pytest.mark.parametrize("lengths", [(6, 5, 6), (5, 5, 5), (7, 7, 7), (6, None, 5), (6, 6, 1)])
+def test_lists_of_another_length_are_refused_by_the_outline(lengths, options, tmp_path):
+    of_lengths(tmp_path / "s_0.parquet", 6, 6, None)
+    of_lengths(tmp_path / "s_1.parquet", *lengths, **options)
+    if lengths == (6, 6, 1) and "write_statistics" in options:  # 6, 6 and a null have as many entries
+        with pytest.raises(InputError, match="must have the same length"):
+            np.asarray(read_table(tmp_path))
+        return
+    with pytest.raises(InputError, match=r"s_1\.parquet: all lists in column 'x' must have the same length"):
+        read_table(tmp_path)
+
+
+@pytest.mark.parametrize("options", [{}, {"row_group_size": 1}, {"write_statistics": False}])
+@pytest.mark.parametrize("width", [1, 2, 6])
+def test_lists_of_one_length_pass_whatever_is_null(width, options, tmp_path):
+    of_lengths(tmp_path / "s_0.parquet", None, width, None, width, None, **options)
+    of_lengths(tmp_path / "s_1.parquet", None, None, **options)
+    of_lengths(tmp_path / "s_2.parquet", **options)
+    inner = pa.array([[None] * width, [1.0] * width], pa.list_(pa.float32()))
+    pq.write_table(pa.table({"x": inner, "x.y": [1, 2]}), tmp_path / "s_3.parquet", **options)
+    rows = np.asarray(read_table(tmp_path))
+    assert rows.shape == (9, width)
+    assert np.isfinite(rows).all(axis=1).tolist() == [False, True, False, True] + 4 * [False] + [True]
+
+
+def test_ids_of_another_type_are_named(folder):
+    flat(folder)
+    table = pq.read_table(folder / "metadata_3.parquet")
+    place = table.schema.names.index("url")
+    pq.write_table(table.set_column(place, "url", pa.array([0.5] * len(table))), folder / "metadata_3.parquet")
+    with pytest.raises(InputError, match="must have one column 'url' of texts or integers; it holds double"):
+        read_table(folder, ids="url")
+
+
 def test_a_named_column_of_ids_must_be_in_every_file(folder):
     flat(folder)
     pq.write_table(beside(PARTS[3]).drop(["url"]), folder / "metadata_3.parquet")
@@ -352,6 +399,38 @@ def test_a_package_that_fsspec_misses_is_named_with_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(MissingExtra, match=r"hf:// needs .*huggingface-hub .*pip install -e '\.\[remote\]'"):
         read_table("hf://datasets/someone/pool")
+
+
+def test_other_packages_are_those_that_fsspec_names(monkeypatch):
+    fsspec = pytest.importorskip("fsspec")
+
+    def missing(url):
+        raise ImportError
+
+    monkeypatch.setattr(fsspec.core, "url_to_fs", missing)
+    with pytest.raises(MissingExtra, match=r"az:// needs a package beside fsspec; fsspec says: .*adlfs"):
+        read_table("az://container/pool")
+
+
+@pytest.mark.parametrize(
+    ("url", "asked"),
+    [
+        ("gs://bucket/pool", "gs://bucket/pool?retry_limit_seconds=60"),
+        ("gs://bucket/pool?scheme=http", "gs://bucket/pool?scheme=http&retry_limit_seconds=60"),
+        ("gs://bucket/pool?retry_limit_seconds=5", "gs://bucket/pool?retry_limit_seconds=5"),
+    ],
+)
+def test_a_store_of_google_that_does_not_answer_is_given_up_after_a_minute(url, asked, monkeypatch):
+    heard = []
+
+    def opened(url):
+        heard.append(url)
+        raise OSError
+
+    monkeypatch.setattr(_places.fs, "FileSystem", SimpleNamespace(from_uri=opened))
+    with pytest.raises(InputError, match="gs://bucket/pool must be a URL that Arrow can open"):
+        read_table(url)
+    assert heard == [asked]
 
 
 def test_an_unknown_scheme_is_refused():
@@ -485,7 +564,7 @@ def test_shards_of_two_lattices_are_no_table(folder, pair):
 @pytest.mark.parametrize("options", [{"out": "o.npy"}, {"out": "o.parquet", "rows": "int8"}])
 def test_lattice_rows_go_into_parquet_only(options, pair):
     out = pair[0].with_name(options.pop("out"))
-    with pytest.raises(ParameterError, match="lattice must be without rows"):
+    with pytest.raises(ParameterError, match="lattice must stand without another form of rows"):
         convert_table(pair[0], out, lattice=True, **options)
 
 

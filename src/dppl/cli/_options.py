@@ -70,6 +70,7 @@ FLAGS = {
     "person_records": "--person-records",
     "pool": "--pool",
     "precision": "--precision",
+    "public": "--public",
     "public_x": "--public-x",
     "random_state": "--seed",
     "rho": "--rho",
@@ -157,8 +158,7 @@ Id = Annotated[
     str | None,
     option(
         "NAME",
-        "Column of ids of records, none of which repeats; for ids of persons see --person. Default: the row number, or "
-        "the path.",
+        "Column of ids of records, not of persons: none repeats. Default: the row number, or the path.",
         DATA,
         "--id",
     ),

@@ -21,17 +21,21 @@ from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
 from dppl.estimators.reading import UnknownLabels
-from dppl.estimators.sums import HeldRecords, Records
+from dppl.estimators.sums import HeldRecords, Records, RowsByClass
 from dppl.lattice import (
+    DEVICE_ROWS,
     PUBLIC_ROWS,
     Lattice,
     RowSource,
     SimilarityClip,
+    TensorRows,
     each_utilities,
     iter_blocks,
+    lattice_blocks,
     take_rows,
     utilities,
 )
+from dppl.lattice.tensors import as_numpy, on_device
 from dppl.mechanisms import ExponentialMechanism, Randomness, Tally
 from dppl.mechanisms.exponential import Wanted
 from dppl.privacy import Budget, Release
@@ -44,6 +48,8 @@ Int64 = NDArray[np.int64]
 _TALLY_BYTES = 1 << 25
 # The second look holds about so many bytes of rows and utilities at a time.
 _LOOK_BYTES = 1 << 23
+# So many utilities of a block come from a device at a time.
+_UTILITIES = 1 << 21
 # clip="auto": similarities among this many public rows, and their quantiles that become the bounds.
 _CLIP_ROWS = 2000
 _CLIP_QUANTILES = (0.5, 0.999)
@@ -187,7 +193,8 @@ class PublicPrototypes(EmbeddingClassifier):
             raise InputError("PublicPrototypes selects among public rows; pass them to fit as X_public.")
         if rows.shape[0] < self.n_prototypes:
             raise InputError(
-                f"selecting {self.n_prototypes} rows needs at least as many public ones; got {rows.shape[0]}."
+                f"selecting {self.n_prototypes} rows for a class needs at least as many public ones; got "
+                f"{rows.shape[0]}; pass more of them, or select fewer."
             )
         low, high = _auto_clip(rows, lattice) if isinstance(self.clip, str) else self.clip
         bounds = float(low), float(high)
@@ -296,28 +303,37 @@ class _Scores:
 
     def tallies(self, records: HeldRecords, piece: RowSource) -> Iterator[list[Tally]]:
         """Yield a list with a tally for each part of a piece."""
-        private, n_public = records.by_class(self.lattice, self.n_classes), piece.shape[0]
+        private, n_public = self._private(records, piece), piece.shape[0]
         empty = self.mechanism.tally(np.empty((self.n_classes, 0), np.int64))
         parts, lock = [empty] * self.n_parts(n_public), Lock()
 
-        def count(start: int, block: NDArray[np.int8], few: Int64) -> None:
+        def count(start: int, block: Any, few: Int64) -> None:
             usable = _usable(block)
-            tally = self.mechanism.tally(few if usable.all() else few[:, usable])
-            part = start // self.part_rows
-            with lock:  # in any order, the same integers
-                parts[part] = Tally.merged([parts[part], tally])
+            for part in range(start // self.part_rows, self.n_parts(start + len(block))):
+                inside = slice(max(0, part * self.part_rows - start), (part + 1) * self.part_rows - start)
+                scores, kept = few[:, inside], usable[inside]
+                tally = self.mechanism.tally(scores if kept.all() else scores[:, kept])
+                with lock:  # in any order, the same integers
+                    parts[part] = Tally.merged([parts[part], tally])
+            with lock:
                 advance(len(block))
 
-        blocks = (block for _, block in self._blocks(piece, range(len(parts))))
+        if on_device(piece):
+            # A device wants more rows at a time than a part may have.
+            size = max(PUBLIC_ROWS, min(DEVICE_ROWS, _UTILITIES // self.n_classes))
+            blocks = lattice_blocks(self.lattice, piece, size)
+        else:
+            blocks = (block for _, block in self._blocks(piece, range(len(parts))))
         with progress("selecting", n_public) as advance:
             each_utilities(private.rows, private.sizes, blocks, n_public, self.lattice, self.clip, count)
         yield parts
 
     def look(self, records: HeldRecords, item: tuple[RowSource, Wanted]) -> Iterator[tuple[int, int, Int64, Int64]]:
         """Yield what is sought in a piece; parts and positions are those within it."""
-        (piece, wanted), private = item, records.by_class(self.lattice, self.n_classes)
+        piece, wanted = item
+        private = self._private(records, piece)
 
-        def held(block: tuple[int, NDArray[np.int8]]) -> tuple[int, int]:
+        def held(block: tuple[int, Any]) -> tuple[int, int]:
             part, offset = divmod(block[0], self.part_rows)
             return part, offset * (self.lattice.dim + 8 * len(wanted[part])) // _LOOK_BYTES
 
@@ -330,8 +346,19 @@ class _Scores:
                 sought = usable[self.mechanism.is_sought(scores[usable], bins)]
                 yield code, part, scores[sought], starts[0] + sought
 
-    def _blocks(self, piece: RowSource, parts: Collection[int]) -> Iterator[tuple[int, NDArray[np.int8]]]:
+    def _private(self, records: HeldRecords, piece: RowSource) -> RowsByClass:
+        """Return private lattice rows, beside public ones that are on a device: there are more of those."""
+        private = records.by_class(self.lattice, self.n_classes)
+        return private.beside(piece.tensor) if on_device(piece) else private
+
+    def _blocks(self, piece: RowSource, parts: Collection[int]) -> Iterator[tuple[int, Any]]:
         """Yield positions and lattice rows of blocks, none of which lies in two parts."""
+        if on_device(piece):
+            for part in parts:
+                inside = piece.tensor[part * self.part_rows : (part + 1) * self.part_rows]
+                for offset, rows in enumerate(lattice_blocks(self.lattice, TensorRows(inside), PUBLIC_ROWS)):
+                    yield part * self.part_rows + offset * PUBLIC_ROWS, rows
+            return
         if isinstance(piece, np.ndarray):
             for part in parts:
                 inside = piece[part * self.part_rows : (part + 1) * self.part_rows]
@@ -348,9 +375,9 @@ class _Scores:
                 start += len(rows)
 
 
-def _usable(block: NDArray[np.int8]) -> NDArray[np.bool_]:
+def _usable(block: Any) -> NDArray[np.bool_]:
     """Tell which rows are candidates: a damaged public row maps to zero, and represents nothing."""
-    return np.asarray(block.any(axis=1))
+    return as_numpy(block.any(axis=1))
 
 
 def _similarity_clip(bounds: tuple[float, float], lattice: Lattice) -> SimilarityClip:
