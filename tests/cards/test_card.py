@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -122,6 +123,22 @@ def test_texts_of_a_foreign_file_stay_in_their_cells(description):
     assert "<img" not in card
     assert "<script>" not in card
     assert "a\\|b" in card
+
+
+@pytest.mark.parametrize("text", ["![x](https://example.org/x.png)", r"\![x](https://example.org)", r"\\[x][y]"])
+def test_texts_of_a_foreign_file_become_no_image_or_link(description, text):
+    """A hub would load the image for everybody who reads the card."""
+    description["classes"], description["guarantee"]["not_covered"][0] = [text, f"{text} 2"], text
+    shown = model_card(description).split("---\n", 2)[2]
+    assert re.search(r"(?<!\\)(?:\\\\)*\[", shown) is None
+    assert re.sub(r"\\([\\\[])", r"\1", shown).count(text) == 3
+
+
+def test_code_of_a_foreign_file_is_one_word_of_the_shell(description):
+    network = {name: description[name] for name in ("guarantee", "parameters", "classes", "written_by")}
+    network |= {"estimator": "Finetuned", "encoder": encoder('python:a"; $(reboot) "'), "n_trained": 1, "n_steps": 1}
+    shown = model_card(network | {"noise_multiplier": 1.0, "module": "m"})
+    assert """--encoder 'python:a"; $(reboot) "' >""" in shown
 
 
 def test_hubs_read_licence_task_and_base_model(description):

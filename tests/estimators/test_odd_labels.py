@@ -43,3 +43,17 @@ def test_texts_that_no_file_could_hold_are_no_classes(name, tmp_path):
     with pytest.raises(ParameterError, match="without NUL and lone surrogates"):
         MeanPrototypes(ZCDP(0.1), ["a", name]).fit(X, list("aaaa"), ledger=ledger)
     assert ledger.releases() == []
+
+
+def test_integers_that_no_file_tells_apart_are_no_classes(tmp_path):
+    """Read back beside a small integer, both large ones would be one number of floating point."""
+    ledger = Ledger(tmp_path / "ledger.db", "wards", ZCDP(1.0))
+    classes = np.array([3, 2**63, 2**63 + 1], np.uint64)
+    with pytest.raises(ParameterError, match="integers of 64 bits with a sign"):
+        MeanPrototypes(ZCDP(0.1), classes).fit(X, np.resize(classes, 4), ledger=ledger)
+    with pytest.raises(InputError, match="64 bits with a sign"), pytest.warns(dppl.errors.LabelSetWarning):
+        MeanPrototypes(ZCDP(0.1)).fit(X, np.resize(classes, 4), ledger=ledger)
+    assert ledger.releases() == []
+    largest = np.array([3, 2**63 - 2, 2**63 - 1], np.uint64)
+    MeanPrototypes(ZCDP(0.1), largest).fit(X, np.resize(largest, 4)).save(tmp_path / "m.safetensors")
+    assert dppl.load(tmp_path / "m.safetensors").classes_.tolist() == largest.tolist()

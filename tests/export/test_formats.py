@@ -93,6 +93,19 @@ def test_several_tasks(scores, reader):
     assert (found.probabilities[:, 3] < 1e-300).all()  # "d" was in no task; some exponentials end before 0
 
 
+@pytest.mark.parametrize("scale", [1e-38, 1e38], ids=["tiny", "huge"])
+def test_rows_whose_squares_leave_the_range(scale, model, sample, reader):
+    rows = sample.X_test / np.abs(sample.X_test).max(axis=1, keepdims=True)
+    agree(reader, model, (scale * rows).astype(np.float32))
+
+
+@pytest.mark.parametrize("scale", [1, 1000])
+def test_rows_of_half_precision(scale, model, sample):
+    """ONNX and .pt2 files take float32 alone, and refuse others."""
+    rows = sample.X_test / np.abs(sample.X_test).max(axis=1, keepdims=True)
+    agree(by_skops, model, (scale * rows).astype(np.float16))
+
+
 @pytest.mark.parametrize("by", [by_onnx, by_torch])
 def test_rows_without_a_direction_have_no_scores(by, model):
     rows = np.ones((6, model.n_features_in_), np.float32)

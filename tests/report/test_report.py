@@ -307,6 +307,33 @@ def test_an_evaluation_of_another_model_is_refused():
         model.report(results=[evaluated(["a", "b"]), evaluated(["a", "b"])])
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"n": "9"},
+        {"n": -1},
+        {"accuracy": float("nan")},
+        {"chance": None},
+        {"balanced_accuracy": 1.5},
+        {"per_class": None},
+        {"per_class": [{"class": "a", "n": 4, "accuracy": None}, {"class": "b", "n": 5, "accuracy": 1.0}]},
+        {"confusions": [{"class": "a", "predicted": "c", "n": 1}]},
+        {"confusions": [{"class": "a", "predicted": "b", "n": 5}]},
+        {"confusions": [{"class": "a", "predicted": "b", "n": 0}]},
+    ],
+)
+def test_a_damaged_evaluation_is_refused(damage):
+    with pytest.raises(InputError, match="the evaluation"):
+        fitted(["a", "b"]).report(results=evaluated(["a", "b"]) | damage)
+
+
+def test_a_class_without_records_has_no_accuracy():
+    measured = evaluated(["a", "b"])
+    measured["per_class"][1] |= {"n": 0, "accuracy": None}
+    measured["confusions"], measured["minority_accuracy"] = [], None
+    assert "1 classes have no records here" in fitted(["a", "b"]).report(results=measured).html()
+
+
 def cell(method, accuracy, mu=1.0, seed=0, stream=None):
     private = method != "ncm"
     budget = {"mu": mu} if private else None

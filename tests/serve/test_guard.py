@@ -1,16 +1,20 @@
 """Who may ask, what may be asked, and what a refusal says."""
 
+import http.client
 import json
 import os
 import socket
 import threading
+import time
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from dppl.errors import InputError, ParameterError
-from dppl.serve import Limits, listen, opened, read_token
+from dppl.serve import Limits, listen, models, opened, read_token, wanted
+from dppl.serve.limits import Refused
 from serve.conftest import TOKEN, Client, basic, png, served
 
 ROUTES = ["/", "/health", "/metrics", "/model", "/openapi.json", "/predict", "/nothing"]
@@ -89,7 +93,7 @@ def test_without_a_token_only_names_of_this_machine_are_answered(client, host):
     refused(client.get("/health", Host=host), 421, "wrong_host")
 
 
-@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:8000", "[::1]:8000"])
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:8000", "[::1]:8000", "127.0.0.2"])
 def test_names_of_this_machine(client, host):
     assert client.get("/health", Host=host).status == 200
 
@@ -133,7 +137,11 @@ def test_the_page_loads_nothing_from_elsewhere(client):
         (b"{", 400, "not_json"),
         (b"\xff", 400, "not_json"),
         (b'{"embeddings": [NaN]}', 400, "not_json"),
-        (b'{"embeddings": ' + b"[" * 100_000, 400, "not_json"),
+        (b'{"embeddings": ' + b"[" * 200, 400, "not_json"),
+        (b'{"embeddings": ' + b"[" * 100_000, 422, "too_many_items"),
+        (b'{"embeddings": [' + b"[]," * 5_000_000 + b"[]]}", 422, "too_many_items"),
+        (b'{"texts": "' + b"[" * 1000 + rb"\"" + b'", "nearest": -1}', 422, "invalid"),
+        (b'{"texts": ' + rb'"\"' * 1_000_000, 400, "not_json"),
         (b'{"embeddings": [' + b"9" * 5000 + b"]}", 400, "not_json"),
         (b"[]", 422, "invalid"),
         ({}, 422, "invalid"),
@@ -227,6 +235,24 @@ def test_large_images(pictures):
         assert client.upload([("b.png", small)]).status == 200
 
 
+def test_images_of_a_request_that_is_refused_are_not_decoded(pictures, monkeypatch):
+    """They would keep others waiting, and be no longer among the predictions that may run."""
+    begun, large, small = [], png(shape=(40, 30)), png(shape=(30, 30))
+    decode = models.decode
+
+    def slowly(payload, *options):
+        begun.append(payload)
+        if payload == small:
+            time.sleep(0.1)
+        return decode(payload, *options)
+
+    monkeypatch.setattr(models, "decode", slowly)
+    with served([opened(pictures)], limits=Limits(pixels=900)) as client:
+        refused(client.upload([("a.png", large), *[("b.png", small)] * 100]), 413, "too_many_pixels")
+        assert client.upload([("b.png", small)]).status == 200
+    assert len(begun) < 50
+
+
 def test_uploads_stay_off_the_disk(pictures, monkeypatch):
     """Of several megabytes, which would be spooled to a file by default."""
     noise = np.random.default_rng(0).integers(0, 256, (1200, 1000, 3), np.uint8)
@@ -256,6 +282,45 @@ def waiting(model):
         return model.classify(row)
 
     return replace(model, classify=classify), begun, go
+
+
+def test_a_connection_without_a_request_is_closed(model):
+    """Also where something trickles in: of the head, of a body that nobody wants, or of the next request."""
+    bodies = b"POST /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n"
+    health = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with served([model], limits=Limits(seconds=1)) as client:
+        for begun in (b"", b"GET / HT", bodies, health + b"GET / HT"):
+            with socket.create_connection(("127.0.0.1", client.port), timeout=10) as connection:
+                connection.sendall(begun)
+                closed = threading.Event()
+                trickle = threading.Thread(target=trickles, args=(connection, closed))
+                trickle.start()
+                try:
+                    with suppress(ConnectionError):
+                        while connection.recv(1 << 16):
+                            pass
+                finally:
+                    closed.set()
+                    trickle.join()
+        assert client.get("/health").status == 200
+
+
+def trickles(connection, closed):
+    with suppress(OSError):
+        while not closed.wait(0.1):
+            connection.sendall(b"x")
+
+
+def test_a_connection_is_kept_between_requests(model):
+    with served([model], limits=Limits(seconds=1)) as client:
+        connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=60)
+        for _ in range(5):
+            connection.request("GET", "/health")
+            assert connection.getresponse().read()
+            opened_once = connection.sock
+            time.sleep(0.4)
+        assert connection.sock is opened_once
+        connection.close()
 
 
 def test_a_prediction_that_takes_too_long(model, sample):
@@ -369,3 +434,16 @@ def test_a_token_that_is_not_there(tmp_path):
         read_token(str(tmp_path / "token"))
     with pytest.raises(ParameterError, match="token names an environment variable that is not set"):
         read_token("env:NO_SUCH_VARIABLE")
+
+
+def test_lists_are_counted_before_they_are_made(monkeypatch):
+    """Millions of empty ones would hold the interpreter for seconds."""
+    read = []
+    monkeypatch.setattr(wanted.json, "loads", lambda *_, **__: read.append(True) or {"texts": "a"})
+    for body in (b'{"embeddings": [' + b"[]," * 9 + b"[]]}", b'{"texts": "a", "x": [' + b"{}," * 9 + b"{}]}"):
+        with pytest.raises(Refused, match="8 items at most"):
+            wanted.wanted_of_json(body, Limits(items=8))
+    assert read == []
+    wanted.wanted_of_json(b'{"texts": ["[[[[[[", "{{{{{{", "\\"[", "\\\\"]}', Limits(items=8))
+    wanted.wanted_of_json(b'{"embeddings": [' + b"[]," * 7 + b"[]]}", Limits(items=8))
+    assert len(read) == 2

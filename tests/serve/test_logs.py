@@ -2,6 +2,8 @@
 
 import json
 import logging
+import socket
+import time
 from dataclasses import replace
 
 import pytest
@@ -67,6 +69,19 @@ def test_what_is_logged(animals):
     assert 'dppl_requests_total{method="POST",route="/predict",status="200"} 1.0' in page
     assert 'dppl_items_total{kind="texts",model="animals"} 2.0' in page
     assert 'dppl_batch_items_sum{model="animals"} 2.0' in page
+
+
+def test_a_client_that_goes_away_is_no_failure(animals):
+    with served([opened(animals)]) as client:
+        with socket.create_connection(("127.0.0.1", client.port), timeout=60) as connection:
+            head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            connection.sendall(head + b"Content-Length: 99\r\n\r\n{")
+        deadline = time.monotonic() + 60
+        while not client.logs.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        page = numbers(client)
+    assert [(one["event"], one["status"]) for one in lines(client)][:1] == [("answered", 499)]
+    assert 'dppl_requests_total{method="POST",route="/predict",status="499"} 1.0' in page
 
 
 def test_a_bug_is_logged_by_its_type_and_place(animals):

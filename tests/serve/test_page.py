@@ -100,6 +100,24 @@ def test_embeddings_and_another_model(visited, digits, animals, sample):
         assert is_quiet(found, client)
 
 
+def test_the_model_that_was_chosen_last_is_shown(visited, digits, animals):
+    """Also where the answer about another one comes later."""
+    with served([opened(animals), opened(digits)]) as client:
+        page, complaints = visited(client)
+        late = []
+        page.route("**/model?model=digits", lambda route: late.append(route))
+        page.get_by_label("Model").select_option("digits")
+        page.get_by_label("Model").select_option("animals")
+        page.evaluate("fetch('model?model=animals').then(answer => answer.text())")
+        with page.expect_response("**/model?model=digits") as answered:
+            late[0].continue_()
+        answered.value.finished()
+        page.evaluate("fetch('health').then(answer => answer.text())")
+        shows(page, "#about", re.compile("^animals: "))
+        assert page.get_by_label("Text").is_visible()
+        assert complaints == []
+
+
 def test_the_browser_asks_for_the_token(visited, animals):
     with served([opened(animals)], token=TOKEN) as client:
         page = visited(client, http_credentials={"username": "me", "password": TOKEN}).page

@@ -10,7 +10,7 @@ import dppl
 from dppl.baselines import LeastSquares
 from dppl.continual import ContinualPrototypes
 from dppl.prototypes import ProjectedPrototypes
-from dppl.serve import Limits, opened
+from dppl.serve import Limits, app, opened
 from dppl.serve.nearest import prototypes_of
 from serve.conftest import Y, as_table, png, served, texts_of
 
@@ -263,3 +263,23 @@ def test_the_encoder_of_the_model_is_the_one_of_the_service(text_model, letters)
     rows = as_table(letters, ["abc"])
     assert text_model.encoder.fingerprint == letters.fingerprint
     assert np.asarray(rows).tolist() == text_model.encoder.encode(["abc"]).tolist()
+
+
+def test_a_large_answer_keeps_nobody_waiting(digits, sample, monkeypatch):
+    """It is written outside the event loop, an item at a time."""
+    written = []
+    asdict = app.asdict
+    monkeypatch.setattr(app, "asdict", lambda answer: written.append(threading.current_thread().name) or asdict(answer))
+    with served([opened(digits)]) as client:
+        answer = client.post(embeddings=sample.X_test[:3].tolist(), top=10**9, nearest=10**9).json()
+    assert [len(one["top"]) for one in answer["predictions"]] == [len(sample.classes)] * 3
+    assert len(written) == 3
+    assert all(name.startswith("dppl-predict") for name in written)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_prototypes_are_near_at_every_scale(digits, sample, scale):
+    model, row = opened(digits), sample.X_test[0].astype(np.float64)
+    near, expected = (model.nearest(one, 3) for one in (scale * row, row))
+    assert [one.label for one in near] == [one.label for one in expected]
+    np.testing.assert_allclose([one.similarity for one in near], [one.similarity for one in expected], rtol=1e-12)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Iterable
 from typing import Any
 
@@ -82,7 +84,7 @@ def model_card(description: dict[str, Any], *, sha256: str | None = None, licens
     promise = Guarantee.from_dict(guarantee)
     sections = [
         _front_matter(description, promise, sha256, license),
-        f"# {description['estimator']} with differential privacy\n",
+        f"# {_cell(description['estimator'])} with differential privacy\n",
         _cell(promise.summary()) + "\n",
         _table(promise.table()),
         "## Use\n",
@@ -184,7 +186,7 @@ def _how_to_use(description: dict[str, Any]) -> str:
         if not uri:
             return _ON_NETWORK.format(estimator=description["estimator"])
         # Code is named by whoever runs it, and never by a model file alone.
-        return _ON_IMAGES.format(network=f' --encoder "{uri}"' if is_code(uri) else "")
+        return _ON_IMAGES.format(network=f" --encoder {shlex.quote(uri)}" if is_code(uri) else "")
     code = _ON_EMBEDDINGS.format(n_features=description["lattice"]["n_features"])
     items = {"text-classification": '["a text", "another"]', "image-classification": '["a.jpg", "b.png"]'}
     task = task_of(description)
@@ -230,9 +232,10 @@ def _items(texts: Iterable[str]) -> str:
 
 
 def _cell(value: Any) -> str:
-    """Keep a text of a foreign file on its line and inside its cell."""
+    """Keep a text of a foreign file on its line and inside its cell, and no link or image."""
     text = "".join(char if char.isprintable() else " " for char in str(value))
-    return text.replace("|", "\\|").replace("<", "&lt;")
+    # No bracket: an image in a card would be loaded from wherever a class says.
+    return re.sub(r"[\\\[|]", r"\\\g<0>", text).replace("<", "&lt;")
 
 
 def _what_is_fitted(description: dict[str, Any]) -> list[tuple[str, Any]]:

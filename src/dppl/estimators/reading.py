@@ -326,6 +326,8 @@ def public_classes(classes: ArrayLike | None, y: NDArray[Any]) -> NDArray[Any]:
         raise ParameterError(
             f"classes must be texts or finite numbers; got {given.dtype} or a number that is not finite."
         )
+    if _too_large(given):
+        raise ParameterError("classes must be integers of 64 bits with a sign; no file tells larger ones apart.")
     if given.dtype == object and not all(isinstance(label, str) for label in given.tolist()):
         raise ParameterError("classes must be labels of one kind, all texts or all numbers.")
     # Those that were given: NumPy drops a NUL at the end.
@@ -350,6 +352,8 @@ def _classes_of(y: NDArray[Any]) -> NDArray[Any]:
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         what = "NaN" if np.isnan(labels).any() else f"infinity or a value too large for {labels.dtype!r}"
         raise InputError(f"Input y contains {what}. It cannot serve as the class list; pass classes.")
+    if _too_large(labels):
+        raise InputError("y must hold integers of 64 bits with a sign to serve as the class list; pass classes.")
     kind = classes = None
     try:
         kind = type_of_target(labels, input_name="y")
@@ -361,6 +365,11 @@ def _classes_of(y: NDArray[Any]) -> NDArray[Any]:
     if kind not in ("binary", "multiclass"):
         raise InputError(f"Unknown label type: {kind}. Labels must be classes, not measurements.")
     return np.asarray(classes)
+
+
+def _too_large(labels: NDArray[Any]) -> bool:
+    """Tell whether an integer is larger than those of files, and of formats that models are exported to."""
+    return labels.dtype.kind == "u" and bool(labels.max() > np.iinfo(np.int64).max)
 
 
 def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> Codes:

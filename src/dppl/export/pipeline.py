@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.decomposition import TruncatedSVD
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import Normalizer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
 
 from dppl._optional import optional
 from dppl.errors import InputError
@@ -54,7 +54,7 @@ def to_sklearn(model: Any) -> Pipeline:
         )
     if len(scorer.classes) == 1:
         raise InputError("scikit-learn's classifiers have two classes or more; this model has 1. Export it to ONNX.")
-    steps = [("unit", Normalizer()), *_map(scorer), *_head(scorer), ("classify", _classifier(scorer))]
+    steps = [*_unit(scorer.n_features), *_map(scorer), *_head(scorer), ("classify", _classifier(scorer))]
     pipeline = Pipeline(steps)
     pipeline.statement_ = statement(model)
     return pipeline
@@ -65,6 +65,15 @@ def to_bytes(model: Any) -> bytes:
     skops = optional("skops.io", "skops", "export")
     content: bytes = skops.dumps(to_sklearn(model), compression=ZIP_DEFLATED)
     return content
+
+
+def _unit(n_features: int) -> list[tuple[str, Any]]:
+    # Squares of float16 and of huge rows leave the range, and Normalizer takes rows shorter than 2e-15 for zeros.
+    wide = FunctionTransformer(np.positive, kw_args={"dtype": "float64"})
+    longer = StandardScaler(with_mean=False)
+    longer.mean_, longer.var_, longer.scale_ = None, None, np.full(n_features, 2.0**-200)
+    longer.n_features_in_, longer.n_samples_seen_ = n_features, 1
+    return [("float64", wide), ("longer", longer), ("largest 1", Normalizer(norm="max")), ("unit", Normalizer())]
 
 
 def _map(scorer: Scorer) -> list[tuple[str, Any]]:

@@ -33,7 +33,8 @@ from dppl.experiments.streams import Stream
 __all__ = ["accuracy_over_budget", "evaluation_of", "read_evidence"]
 
 _BAND = (0.25, 0.5, 0.75)
-_NUMBERS = ("accuracy", "balanced_accuracy", "minority_accuracy", "chance")
+_SHARES = ("accuracy", "chance")
+_SHARES_OR_NONE = ("balanced_accuracy", "minority_accuracy")
 _COUNTS = ("n", "n_unknown_labels", "n_unusable")
 _WRITERS = "`dppl evaluate --json`, `dppl bench run` or `dppl continual run`"
 
@@ -81,16 +82,20 @@ def evaluation_of(found: Mapping[str, Any], classes: Sequence[Any]) -> dict[str,
         If it lacks a part, or is of a model with other classes.
     """
     try:
-        each = [(str(one["class"]), one["n"], one["accuracy"]) for one in found["per_class"]]
-        numbers = {name: found[name] for name in (*_COUNTS, *_NUMBERS)}
-        pairs = [(str(one["class"]), str(one["predicted"]), one["n"]) for one in found["confusions"]]
-    except (KeyError, TypeError):
+        each = [(str(one["class"]), _count(one["n"]), _share(one["accuracy"], one["n"])) for one in found["per_class"]]
+        numbers = {name: _count(found[name]) for name in _COUNTS} | {name: _share(found[name]) for name in _SHARES}
+        numbers |= {name: _share(found[name], found[name] is not None) for name in _SHARES_OR_NONE}
+        pairs = [(str(one["class"]), str(one["predicted"]), _count(one["n"], 1)) for one in found["confusions"]]
+    except (KeyError, TypeError, ValueError):
         raise InputError(
-            "the evaluation lacks a part; make it again with this version of dppl: dppl evaluate MODEL DATA --json."
+            "the evaluation lacks a part, or has another in its place; make it again with this version of dppl: "
+            "dppl evaluate MODEL DATA --json."
         ) from None
     if [name for name, _, _ in each] != [str(name) for name in classes]:
         raise InputError("the evaluation is of a model with other classes; evaluate this model.")
     sizes = {name: n for name, n, _ in each}
+    if any(not {one, other} <= sizes.keys() or n > sizes[one] for one, other, n in pairs):
+        raise InputError("the evaluation has confusions that its classes cannot have; make it again.")
     measured = [name for name, n, _ in each if n]
     smallest = {measured[place] for place in minority_classes([sizes[name] for name in measured])}
     return {
@@ -100,6 +105,21 @@ def evaluation_of(found: Mapping[str, Any], classes: Sequence[Any]) -> dict[str,
         ],
         "confusions": [{"class": one, "predicted": other, "n": n, "share": n / sizes[one]} for one, other, n in pairs],
     }
+
+
+def _count(value: Any, least: int = 0) -> int:
+    if type(value) is not int or value < least:
+        raise ValueError
+    return value
+
+
+def _share(value: Any, there: object = True) -> float | None:
+    """Return a share of records; None where there are none to have one."""
+    if value is None and not there:
+        return None
+    if type(value) not in (int, float) or not 0 <= value <= 1:
+        raise ValueError
+    return float(value)
 
 
 def accuracy_over_budget(done: list[Result], estimator: str, file: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from dppl._optional import optional
 from dppl._version import __version__
 from dppl.embedding.decoding import quiet
 from dppl.errors import ParameterError
-from dppl.serve.answers import Health, ModelAnswer, Prediction, Predictions, Problem
+from dppl.serve.answers import Health, ModelAnswer, Predictions, Problem
 from dppl.serve.batches import Batches
 from dppl.serve.guard import App, Guard, problem
 from dppl.serve.limits import Limits, Refused
@@ -27,6 +27,7 @@ from dppl.serve.wanted import Wanted, request_schema, wanted_of_form, wanted_of_
 __all__ = ["application"]
 
 _THREADS = 4
+_GONE = 499  # the client went away; no answer was sent
 # Bodies are read to so many times the limit, so that who sends too much can read why it is refused.
 _DRAINED = 4
 _PROBLEMS = {
@@ -79,8 +80,8 @@ class _Service:
             raise Refused(404, "no_such_model", f"Name one by `model`: {', '.join(self.models)}.")
         return self.models[name]
 
-    async def predict(self, request: Any) -> Predictions:
-        """Answer a request for predictions, within the limits of time and number."""
+    async def predict(self, request: Any) -> bytes:
+        """Answer a request for predictions, within the limits of time and number, as JSON."""
         with self._admitted():
             body = None
             try:
@@ -127,7 +128,7 @@ class _Service:
         wanted: Wanted = await self._in_thread(read, body, self.limits)
         return wanted
 
-    async def _predictions(self, request: Any, wanted: Wanted) -> Predictions:
+    async def _predictions(self, request: Any, wanted: Wanted) -> bytes:
         served = self.named(wanted.model)
         name = served.about.name
         request.scope["dppl"].update(model=name, kind=wanted.kind, items=len(wanted.items))
@@ -138,14 +139,19 @@ class _Service:
             rows = list(wanted.rows(served.about.features))
         else:
             rows, reasons = await self._embedded(served, wanted.items)
-        found = await self._in_thread(_predicted, served, rows, reasons, wanted)
-        self.metrics.predicted(name, wanted.kind, len(found))
-        return Predictions(name, found)
+        answer: bytes = await self._in_thread(_answer, served, rows, reasons, wanted)
+        self.metrics.predicted(name, wanted.kind, len(rows))
+        return answer
 
     async def _embedded(self, served: Served, items: list[Any]) -> tuple[list[Any], dict[int, str]]:
         """Return the row of each item, None where it has none, and by place why."""
         prepare = partial(served.prepared, most_pixels=self.limits.pixels)
-        prepared = await asyncio.gather(*(self._in_thread(prepare, item) for item in items))
+        tasks = [asyncio.create_task(self._in_thread(prepare, item)) for item in items]
+        try:
+            prepared = await asyncio.gather(*tasks)
+        finally:  # of a request that is refused for one item, the others are not begun
+            for task in tasks:
+                task.cancel()
         reasons = {place: reason for place, (_, reason) in enumerate(prepared) if reason is not None}
         places = [place for place in range(len(items)) if place not in reasons]
         rows: list[Any] = [None] * len(items)
@@ -164,13 +170,25 @@ class _Service:
             batches.close()
 
 
-def _predicted(served: Served, rows: list[Any], reasons: dict[int, str], wanted: Wanted) -> list[Prediction]:
-    return [
+def _answer(served: Served, rows: list[Any], reasons: dict[int, str], wanted: Wanted) -> bytes:
+    """Return `Predictions` as JSON: many numbers of many classes, which the event loop must not wait for."""
+    found = (
         unusable(reasons.get(place, "the encoder cannot embed it"))
         if row is None
         else served.prediction(row, wanted.top, wanted.nearest, wanted.probabilities)
         for place, row in enumerate(rows)
-    ]
+    )
+    # One by one: while JSON is written, no other thread runs.
+    return b'{"model": %b, "predictions": [%b]}' % (_json(served.about.name), b", ".join(map(_json_of, found)))
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, allow_nan=False).encode()
+
+
+def _json_of(answer: Any) -> bytes:
+    # Not by way of the response model: what is answered is made of the same classes.
+    return _json(asdict(answer))
 
 
 def _busy(message: str) -> Refused:
@@ -209,18 +227,17 @@ def application(models: Sequence[Served], limits: Limits | None = None, token: s
             yield
         service.close()
 
-    def answered(content: Any) -> Any:
-        # Not by way of the response model: what is answered is made of the same classes.
-        return responses.Response(json.dumps(asdict(content), allow_nan=False), media_type="application/json")
+    def answered(content: bytes) -> Any:
+        return responses.Response(content, media_type="application/json")
 
     async def predict(request: Any) -> Any:
         return answered(await service.predict(request))
 
     async def model(model: str | None = None) -> Any:
-        return answered(service.named(model).about)
+        return answered(_json_of(service.named(model).about))
 
     async def health() -> Any:
-        return answered(Health("ok", list(service.models)))
+        return answered(_json_of(Health("ok", list(service.models))))
 
     async def metrics() -> Any:
         content, kind = service.metrics.page()
@@ -268,12 +285,16 @@ def application(models: Sequence[Served], limits: Limits | None = None, token: s
             _, Refused(status, *_OTHERWISE[status], tuple((getattr(error, "headers", None) or {}).items()))
         )
 
+    async def gone(_: Any, __: Any) -> Any:
+        return responses.Response(status_code=_GONE)  # for the log; nobody reads it
+
     async def failed(_: Any, __: Any) -> Any:
         return await refused(_, Refused(500, "failed", "The service failed."))
 
     app.add_exception_handler(Refused, refused)
     app.add_exception_handler(optional("starlette.exceptions", "starlette", "serve").HTTPException, otherwise)
     app.add_exception_handler(fastapi.exceptions.RequestValidationError, otherwise)
+    app.add_exception_handler(optional("starlette.requests", "starlette", "serve").ClientDisconnect, gone)
     app.add_exception_handler(Exception, failed)
     _describe(app.openapi(), with_token=token is not None)
     routes = [route.path for route in app.routes]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
+import ipaddress
 import json
 import logging
 import traceback
@@ -26,8 +27,6 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _METHODS = {"GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE"}
-_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
-_GONE = 499  # the client went away; no answer was sent
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -94,12 +93,9 @@ class Guard:
         except Refused as refused:
             await _send(answer, *problem(refused))
         except Exception as error:
-            if type(error).__name__ == "ClientDisconnect":
-                status = _GONE
-            else:
-                tell("failed", level=logging.ERROR, error=type(error).__name__, where=_where(error))
-                if not status:
-                    await _send(answer, *problem(Refused(500, "failed", "The service failed.")))
+            tell("failed", level=logging.ERROR, error=type(error).__name__, where=_where(error))
+            if not status:
+                await _send(answer, *problem(Refused(500, "failed", "The service failed.")))
         finally:
             note()
 
@@ -113,7 +109,7 @@ class Guard:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         host = headers.get("host", "")
         if self._token is None:
-            if _hostname(host) not in _LOOPBACK:
+            if not _is_loopback(_hostname(host)):
                 raise Refused(421, "wrong_host", "Without a token only requests to localhost are answered.")
         elif not any(hmac.compare_digest(self._token, _digest(one)) for one in _given(headers.get("authorization"))):
             raise Refused(401, "no_token", "Send the token: Authorization: Bearer TOKEN.", _CHALLENGES)
@@ -145,6 +141,15 @@ def _hostname(host: str) -> str | None:
         return urlsplit(f"//{host}").hostname
     except ValueError:
         return None
+
+
+def _is_loopback(name: str | None) -> bool:
+    if name == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name or "").is_loopback
+    except ValueError:  # another name, which somebody may lead here
+        return False
 
 
 def _place(origin: str) -> str | None:

@@ -81,5 +81,7 @@ def _map_of(model: EmbeddingClassifier) -> Callable[[_Rows], _Rows] | None:
 
 def _unit(rows: _Rows) -> NDArray[np.float64]:
     wide = np.asarray(rows, np.float64)
+    largest = np.abs(wide).max(axis=1, keepdims=True)  # whose square may leave the range
+    wide = wide / np.where(largest > 0, largest, 1.0)
     norms = np.linalg.norm(wide, axis=1, keepdims=True)
     return np.asarray(wide / np.where(norms > 0, norms, 1.0))

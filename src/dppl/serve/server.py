@@ -174,11 +174,47 @@ def server_of(models: Sequence[Served], token: str | None, limits: Limits) -> An
         server_header=False,
         ws="none",
         lifespan="on",
+        http=_protocol(limits.seconds),
         proxy_headers=False,
         timeout_keep_alive=_IDLE_SECONDS,
         timeout_graceful_shutdown=int(limits.seconds) + 1,
     )
     return uvicorn.Server(config)
+
+
+def _protocol(seconds: float) -> Any:
+    """Return HTTP of uvicorn, which by itself waits without end for the head of a request.
+
+    Whoever sent nothing but beginnings, with a token or without, would hold all connections that a process may have.
+    """
+    base = optional("uvicorn.protocols.http.h11_impl", "uvicorn", "serve").H11Protocol
+
+    class Impatient(base):  # type: ignore[misc, valid-type]
+        """Closes a connection that has had no request to answer for so long, whatever trickles in."""
+
+        _deadline: Any = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._await_request()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._deadline.cancel()
+            super().connection_lost(exc)
+
+        def handle_events(self) -> None:
+            super().handle_events()
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._deadline.cancel()
+
+        def on_response_complete(self) -> None:
+            self._await_request()  # before a request that waits already is begun
+            super().on_response_complete()
+
+        def _await_request(self) -> None:
+            self._deadline = self.loop.call_later(seconds, self.transport.close)
+
+    return Impatient
 
 
 def _url(listening: socket.socket) -> str:
