@@ -1512,6 +1512,14 @@ MUTANTS = (
         keyword="says_who_saw",
     ),
     Mutant(
+        name="threads-map-blocks-that-have-become-others",
+        file="lattice/lattice.py",
+        old="block.copy() if block.flags.writeable else block for block in blocks",
+        new="block for block in blocks",
+        tests=("tests/lattice/test_threads.py",),
+        keyword="memory_again",
+    ),
+    Mutant(
         name="a-part-that-an-engine-yields-twice-counts-twice",
         file="estimators/sums.py",
         old="        if place not in missing:",

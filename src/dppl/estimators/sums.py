@@ -428,7 +428,7 @@ def weighted_total(records: HeldRecords, lattice: Lattice, weights: Int64) -> tu
     records : HeldRecords
     lattice : Lattice
     weights : ndarray of shape (n_classes,), int64
-        From 0 to 2³³.
+        From 0 to 2²⁰: the sums of 2³⁵ records are below 2⁶².
     """
     if records.persons is None:
         return (weights @ class_totals(records, lattice, len(weights))[0],)
