@@ -1520,6 +1520,14 @@ MUTANTS = (
         keyword="memory_again",
     ),
     Mutant(
+        name="a-file-of-two-names-counts-twice",
+        file="data/_places.py",
+        old="if len(set(seen)) < len(seen):",
+        new="if False:",
+        tests=("tests/data/test_pools.py",),
+        keyword="of_two_names",
+    ),
+    Mutant(
         name="a-part-that-an-engine-yields-twice-counts-twice",
         file="estimators/sums.py",
         old="        if place not in missing:",

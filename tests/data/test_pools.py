@@ -314,6 +314,26 @@ def test_a_shard_that_changes_later_is_noticed(rows, folder):
         list(table.blocks(3))
 
 
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+@pytest.mark.parametrize("suffix", ["npy", "parquet"])
+def test_a_file_of_two_names_is_refused(link, suffix, tmp_path):
+    """Its records would count twice, and the noise is made for one."""
+    for number in range(2):
+        path = tmp_path / f"emb_{number}.{suffix}"
+        np.save(path, ROWS) if suffix == "npy" else write_table(path, ROWS)
+    assert read_table(tmp_path).shape == (2 * N, 6)  # copies are not known for what they are
+    (tmp_path / f"emb_1.{suffix}").unlink()
+    link(tmp_path / f"emb_1.{suffix}", tmp_path / f"emb_0.{suffix}")
+    with pytest.raises(InputError, match="one has two and would count twice"):
+        read_table(tmp_path)
+
+
+def test_files_in_upper_case_are_not_passed_over(tmp_path):
+    for name in ("part-0.parquet", "part-1.PARQUET"):
+        write_table(tmp_path / name, ROWS)
+    assert read_table(tmp_path).shape == (2 * N, 6)
+
+
 # --- URLs ----------------------------------------------------------------------------------------------------------
 
 

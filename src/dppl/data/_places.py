@@ -175,8 +175,21 @@ class Place:
         return [self / name for name in sorted(names, key=natural) if name and name[0] not in "._"]
 
     def files(self, suffix: str) -> list[Place]:
-        """Return those entries whose names end so."""
-        return [entry for entry in self.entries() if PurePosixPath(entry.name).suffix == suffix]
+        """Return those entries whose names end so, in upper or lower case.
+
+        Raises
+        ------
+        InputError
+            If two names are those of one file of this machine, whose records would count twice.
+        """
+        found = [entry for entry in self.entries() if entry.suffix == suffix]
+        files = [os.stat(entry.path) for entry in found if entry.system is None and os.path.exists(entry.path)]
+        seen = [(file.st_dev, file.st_ino) for file in files if file.st_ino]  # some file systems number no files
+        if len(set(seen)) < len(seen):
+            raise InputError(
+                f"{self}: every file must have one name; one has two, and would count twice; remove a link"
+            )
+        return found
 
     @contextmanager
     def opened(self) -> Iterator[Any]:
