@@ -324,7 +324,7 @@ def test_a_file_of_two_names_is_refused(link, suffix, tmp_path):
     assert read_table(tmp_path).shape == (2 * N, 6)  # copies are not known for what they are
     (tmp_path / f"emb_1.{suffix}").unlink()
     link(tmp_path / f"emb_1.{suffix}", tmp_path / f"emb_0.{suffix}")
-    with pytest.raises(InputError, match="one has two and would count twice"):
+    with pytest.raises(InputError, match="one has two, and would count twice"):
         read_table(tmp_path)
 
 
