@@ -360,6 +360,7 @@ def test_messages_show_neither_passwords_nor_queries(folder, places, store):
     [
         f"s3://KEY:slash/{SECRET}@bucket/pool",
         f"https://user:mark?{SECRET}@host/pool.npy",
+        f"https://{SECRET}@host/pool.npy",
         f"https://user:{SECRET}@twice@host:8080/pool.npy",
         f"https://host:8080/pool.npy?token={SECRET}",
         f"https://host/pool@main.npy?token={SECRET}@",
