@@ -7,7 +7,6 @@ of the time that it took, made to the end, and compared byte by byte.
 """
 
 import argparse
-import json
 import os
 import random
 import signal
@@ -19,6 +18,8 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
+
+from measuring import write_down
 
 CLASSES = 10
 
@@ -104,10 +105,7 @@ def main():
         after_kill = killed(folder / "images", folder, figures[-1]["seconds"], options.encoder)
     growth = figures[-1]["peak MB"] / figures[0]["peak MB"] - 1
     result = {"runs": figures, "growth of peak memory": f"{growth:+.1%}", "kill": after_kill}
-    text = json.dumps(result, indent=2)
-    print(text)
-    if options.json:
-        options.json.write_text(text + "\n", encoding="utf-8")
+    write_down(result, options.json)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ installed, the int8 path is measured too; 1 is then still the peak of float32.
 """
 
 import argparse
-import json
 import platform
 from functools import partial
 from importlib.util import find_spec
@@ -30,7 +29,7 @@ from dppl.lattice import (
     sums_and_grams,
     utilities,
 )
-from measuring import measure, on_path
+from measuring import measure, on_path, write_down
 
 PEAK_SIZE = 4096
 PEAK_SHARE = "share of the float32 peak"
@@ -128,10 +127,7 @@ def main():
             result["int8 is chosen here"] = int8._exact_and_fast()
         paths = ("float32", "int8") if find_spec("torch") else ("float32",)
         result |= products(paths, options.public, options.records, options.rounds)
-    text = json.dumps(result, indent=2)
-    print(text)
-    if options.json:
-        options.json.write_text(text + "\n", encoding="utf-8")
+    write_down(result, options.json)
 
 
 if __name__ == "__main__":

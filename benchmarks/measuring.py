@@ -1,6 +1,7 @@
 """How the benchmarks measure: in turns with a yardstick, since shared machines drift; and what they write down."""
 
 import ctypes
+import json
 import time
 from pathlib import Path
 from unittest import mock
@@ -58,3 +59,11 @@ def _memory(field):
 def entry(name, value, unit, better, note=""):
     """Return one line of the results: a positive ratio, and whether ``"lower"`` or ``"higher"`` is better."""
     return {"name": name, "value": float(value), "unit": unit, "better": better, "note": note}
+
+
+def write_down(result, path):
+    """Print a result as JSON, and write it to a file if there is a path."""
+    text = json.dumps(result, indent=2)
+    print(text)
+    if path:
+        path.write_text(text + "\n", encoding="utf-8")

@@ -13,7 +13,6 @@ operating system. Needs `pip install torch==2.13.0 opacus`.
 """
 
 import argparse
-import json
 import os
 import platform
 import sys
@@ -33,6 +32,7 @@ import numpy as np  # noqa: E402 (it reads the number of threads once)
 from dppl import ZCDP, ApproxDP  # noqa: E402
 from dppl.baselines import LinearProbe  # noqa: E402
 from dppl.privacy.accounting import sampled_gaussian_multiplier  # noqa: E402
+from measuring import write_down  # noqa: E402
 
 # So little noise that accuracies compare the arithmetic and not the draws.
 FULL, SAMPLED = ZCDP(200.0), ApproxDP(30.0, 1e-5)
@@ -166,10 +166,7 @@ def main():
         "ratios of CPU seconds": ratios,
         "ratio wanted": TARGET,
     }
-    text = json.dumps(result, indent=2)
-    print(text)
-    if options.json:
-        options.json.write_text(text + "\n", encoding="utf-8")
+    write_down(result, options.json)
 
 
 if __name__ == "__main__":

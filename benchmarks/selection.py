@@ -8,7 +8,6 @@ memory must not grow with the public rows, which are read from a file block by b
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -24,6 +23,7 @@ import numpy as np  # noqa: E402 (it reads the number of threads once)
 from dppl import PublicPrototypes, PureDP  # noqa: E402
 from dppl.lattice import PUBLIC_ROWS  # noqa: E402
 from dppl.mechanisms import ExponentialMechanism, Tally, randomness  # noqa: E402
+from measuring import write_down  # noqa: E402
 
 # Similarities in squared lattice steps, between clipping bounds, and the records of a class.
 SENSITIVITY, RECORDS = 500_000, 500
@@ -124,10 +124,7 @@ def main():
             n: fit_memory(n, options.classes) for n in (options.public // 4, options.public, 4 * options.public)
         },
     }
-    text = json.dumps(result, indent=2)
-    print(text)
-    if options.json:
-        options.json.write_text(text + "\n", encoding="utf-8")
+    write_down(result, options.json)
 
 
 if __name__ == "__main__":

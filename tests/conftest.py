@@ -15,6 +15,8 @@ import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402 (NumPy comes with it)
 from typer.testing import CliRunner  # noqa: E402
 
+from browsing import WIDE, Visit, chromium  # noqa: E402
+
 # Machines that run tests are shared, so no test may depend on how long an example takes.
 settings.register_profile("dppl", deadline=None)
 settings.load_profile("dppl")
@@ -118,3 +120,32 @@ def ray_engine():
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
     yield RayEngine()
     ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Start the system's Chromium, in one module's tests: Playwright keeps an event loop that asyncio's would meet."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra test-browser")
+    pytest.importorskip("axe_playwright_python", reason="needs the extra test-browser")
+    path = chromium()
+    if path is None:
+        pytest.skip("needs a Chromium of the system")
+    with playwright.sync_playwright() as started:
+        # As root, as in containers, Chromium starts without its sandbox only; the pages are of these tests.
+        running = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def visit(browser):
+    """Open a file or an address in a theme and at a width; a context of its own each time."""
+    contexts = []
+
+    def open_(place, theme="light", size=WIDE, **options):
+        contexts.append(browser.new_context(viewport=size, color_scheme=theme, **options))
+        return Visit(contexts[-1].new_page(), place)
+
+    yield open_
+    for context in contexts:
+        context.close()

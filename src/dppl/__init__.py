@@ -1,8 +1,8 @@
 """Differentially private classifiers on frozen, publicly pre-trained encoders."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from dppl._lazy import lazy
 from dppl._version import __version__
 
 if TYPE_CHECKING:  # what `__getattr__` does, for type checkers
@@ -83,15 +83,4 @@ _HOMES = {
     "plan_budget": "dppl.planning",
 }
 
-
-def __getattr__(name: str) -> object:
-    if name in _PACKAGES:
-        return import_module(f"dppl.{name}")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'dppl' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, *_PACKAGES})
+__getattr__, __dir__ = lazy(__name__, _HOMES, _PACKAGES)

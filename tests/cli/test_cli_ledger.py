@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import sys
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 
 import pytest
 
@@ -54,7 +55,7 @@ def test_the_charge_is_on_record_before_private_rows_reach_a_mechanism(wards, ta
         before = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *args, **kw: seen.append(event) or before(*args, **kw))
 
-    noted(sys.modules["dppl.cli.fit"], "read_table", "table read")
+    noted(import_module("dppl.cli.fit"), "read_table", "table read")
     noted(Ledger, "charge", "charged")
     noted(reading, "class_codes", "labels matched")
     noted(RoundedGaussian, "release", "noise drawn")

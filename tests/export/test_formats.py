@@ -265,3 +265,15 @@ def test_parameters_of_other_formats_are_refused(tmp_path):
         save(seeded(), tmp_path / "file", to="torch", encoder="e.onnx")
     with pytest.raises(ParameterError, match="license goes with the format hf"):
         save(seeded(), tmp_path / "file", to="onnx", license="mit")
+
+
+def test_a_file_is_not_overwritten_unasked(tmp_path):
+    pytest.importorskip("skops")
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(
+        FileExistsError, match="file exists; save under another name, or replace it with overwrite=True"
+    ):
+        save(seeded(), tmp_path / "file", to="skops")
+    assert (tmp_path / "file").read_text() == "mine"
+    save(seeded(), tmp_path / "file", to="skops", overwrite=True)
+    assert (tmp_path / "file").read_bytes() != b"mine"

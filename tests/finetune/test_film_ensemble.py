@@ -14,6 +14,7 @@ from dppl.finetune import FilmEnsemble, SparseFinetuner
 from dppl.finetune import film as film_module
 from dppl.finetune.gradients import RecordGradients
 from dppl.finetune.model_file import describe, is_finetuned
+from dppl.report import make_report
 from laws.replay import spent, watched
 
 CLASSES = ["a", "b", "c", "d"]
@@ -378,6 +379,7 @@ def test_a_stream_goes_on_from_its_file(net, tasks, tmp_path):
 def test_a_file_is_for_one_class_and_one_network(torch, net, tasks, tmp_path):
     path, other = tmp_path / "model.safetensors", tmp_path / "one.safetensors"
     learn(net, tasks[:2]).save(path)
+    assert FilmEnsemble.load(path, net).report().dict() == make_report(path).dict()
     alone(net, tasks[0], 0).save(other)
     assert is_finetuned(path)
     assert (describe(path)["estimator"], describe(path)["n_trained"]) == ("FilmEnsemble", N_TRAINED)

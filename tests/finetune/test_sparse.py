@@ -14,6 +14,7 @@ from dppl.errors import BudgetError, InputError, ModelFileError, ParameterError,
 from dppl.finetune import DPTrainer, SparseFinetuner, model_file, select_weights, to_group_norm
 from dppl.finetune.gradients import RecordGradients
 from dppl.mechanisms import overheard
+from dppl.report import make_report
 
 CLASSES = ["a", "b", "c"]
 FULL = {"sampling_rate": 1.0, "batch_size": 40.0, "epochs": 5, "block": 40}
@@ -291,6 +292,7 @@ def test_the_file_holds_the_trained_weights_only(torch, net, labelled, tmp_path)
         model.save(path)
     with pytest.raises(ParameterError, match="module must be the public network"):
         SparseFinetuner.load(path, None)
+    assert model.report(by="us").dict() == make_report(path, by="us").dict()
     described = model_file.describe(path)
     assert (described["n_steps"], described["noise_multiplier"]) == (5, pytest.approx(5**0.5))
     assert again.get_params(deep=False) | {"module": 0} == model.get_params(deep=False) | {

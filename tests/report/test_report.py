@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
+from sklearn.exceptions import NotFittedError
 
 import dppl
 from dppl import baselines
 from dppl.continual import ContinualPrototypes
 from dppl.errors import InputError, ParameterError
-from dppl.experiments.config import Cell
+from dppl.experiments.config import NO_NOISE, Cell
+from dppl.experiments.streams import Stream
 from dppl.privacy.guarantee import Guarantee
 from dppl.report import Report, make_report
 from dppl.report.content import content
@@ -280,6 +282,19 @@ def test_the_largest_confusions_come_first_and_make_the_matrix():
     assert row[1]["n"] == first["n"]
 
 
+def test_every_classifier_that_can_be_saved_has_its_report(tmp_path):
+    search = dppl.PrivateSearch(dppl.MeanPrototypes(dppl.ApproxDP(2.0, 1e-5), ["a", "b"]), {"rotation": [None]})
+    texts = dppl.PrivateClassifier("python:none", dppl.ApproxDP(1.0, 1e-5), ["a", "b"])
+    texts.model_ = fitted(["a", "b"])
+    for model in (search.fit(np.eye(2), ["a", "b"]), texts):
+        model.save(tmp_path / "model.safetensors", overwrite=True)
+        assert model.report(by="us").dict() == make_report(tmp_path / "model.safetensors", by="us").dict()
+    with pytest.raises(NotFittedError):
+        dppl.PrivateClassifier("python:none", dppl.ApproxDP(1.0, 1e-5), ["a", "b"]).report()
+    with pytest.raises(ParameterError, match="fitted classifier of dppl, or its file; got int"):
+        make_report(3)
+
+
 def test_an_evaluation_of_another_model_is_refused():
     model = fitted(["a", "b"])
     with pytest.raises(InputError, match="other classes"):
@@ -292,10 +307,10 @@ def test_an_evaluation_of_another_model_is_refused():
         model.report(results=[evaluated(["a", "b"]), evaluated(["a", "b"])])
 
 
-def cell(method, accuracy, mu=1.0, seed=0):
+def cell(method, accuracy, mu=1.0, seed=0, stream=None):
     private = method != "ncm"
     budget = {"mu": mu} if private else None
-    made = Cell(method, {}, "blobs", "one", None, budget, 1, seed, 0, None)
+    made = Cell(method, {}, "blobs", "one", None, budget, 1, seed, 0, None, stream=stream)
     return {
         "schema": 1,
         "key": made.key,
@@ -334,6 +349,26 @@ def test_accuracy_over_the_budget_has_the_quartiles_of_the_seeds(tmp_path):
     assert "this model" in report.html()
     assert "30 % (17.5 % to 50 %)" in report.html()
     assert "no guarantee covers these numbers" in report.html()
+
+
+def test_streams_have_a_panel_of_their_own_and_no_noise_is_a_reference(tmp_path):
+    stream = Stream("class-incremental", 2)
+    name = "ContinualPrototypes"
+    cells = [cell(name, 0.6, mu, stream=stream) for mu in (0.5, 2.0)] + [cell(name, 0.9, NO_NOISE, stream=stream)]
+    path = tmp_path / "r.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in [cell("mean", 0.3), *cells]))
+    single, streamed = accuracy_over_budget(read_evidence(path), name, path.name)["panels"]
+    assert single["name"] == "blobs, one, IR = 1"
+    assert streamed["name"] == "blobs, one, after 2 tasks, class-incremental, IR = 1"
+    assert [(one["label"], one["own"], one["private"]) for one in streamed["lines"]] == [
+        ("ContinualPrototypes", True, True),
+        ("ContinualPrototypes (not private)", True, False),
+    ]
+    assert [one["mu"] for one in streamed["lines"][0]["points"]] == [0.5, 2.0]
+    report = ContinualPrototypes(dppl.GaussianDP(1.0), ["a", "b"]).fit(np.eye(2), ["a", "b"]).report(results=path)
+    VALIDATOR.validate(report.dict())
+    assert "after 2 tasks" in report.html()
+    assert "1e+06" not in report.html()
 
 
 @pytest.mark.parametrize(
@@ -384,13 +419,33 @@ def test_a_ledger_that_did_not_pay_is_refused_and_one_of_another_file_is_told(tm
     assert "does not hold the hash of this file" in report.markdown()
 
 
+def test_what_a_report_says_of_itself_and_of_defaults():
+    report = fitted(["a", "b"]).report()
+    assert repr(report).startswith("<Report: A private classifier of embeddings; ")
+    assert "None" not in report.markdown()
+    for wrong in ([], None, {"format": 0}):
+        with pytest.raises(InputError, match="a report is a dict of format 1"):
+            Report(wrong)
+
+
 @pytest.mark.parametrize("shares", [(0.0, 0.0), (0.5, 0.25), (1.0, 1.0)])
 def test_squares_of_mu_add(shares):
     from dppl.report.account import _share
 
     spent, share = shares
     assert _share({"mu": 2 * spent}, {"mu": 2.0}) == share
-    assert _share({"epsilon": spent, "delta": 0.0}, {"epsilon": 1.0, "delta": 1e-6}) == spent
+    assert _share({"rho": spent}, {"rho": 1.0}) == spent
+    assert _share({"epsilon": spent}, {"epsilon": 1.0}) == spent
+
+
+def test_the_share_of_an_approximate_budget_goes_with_what_is_left(tmp_path):
+    budget = dppl.ApproxDP(2.0, 1e-6)
+    ledger = dppl.Ledger(tmp_path / "ledger.db", "wards", budget)
+    model = dppl.MeanPrototypes(dppl.ApproxDP(1.0, 1e-6), ["a", "b"]).fit(np.eye(2), ["a", "b"], ledger=ledger)
+    left, whole = (one.gaussian_allowance().mu for one in (dppl.ApproxDP(ledger.left()["epsilon"], 1e-6), budget))
+    share = model.report(ledger=ledger).dict()["ledger"]["share"]
+    assert share == pytest.approx(1 - (left / whole) ** 2, rel=1e-6)
+    assert share < 0.3  # half of the epsilon
 
 
 def test_a_gallery_is_for_models_that_select():

@@ -86,7 +86,7 @@ def test_a_token_from_the_environment(process):
 @pytest.fixture
 def failed(runner, monkeypatch):
     """Run the command where it must refuse; return its exit code and message. It never begins to serve."""
-    monkeypatch.setattr("dppl.cli.serve.run", None)
+    monkeypatch.setattr("dppl.serve.serve", None)
 
     def run(*arguments):
         result = runner.invoke(app, ["serve", *map(str, arguments)])
@@ -102,12 +102,13 @@ def test_what_the_command_refuses(failed, digits, tmp_path):
     (tmp_path / "open.txt").chmod(0o644)
     for arguments, code, said in [
         ((digits, "--host", "0.0.0.0"), 2, "--host must be an address of this machine alone"),
+        ((digits, "--host", "0.0.0.0"), 2, "bring a token: give --token FILE"),
         ((digits, copy), 2, "two have one name"),
         ((tmp_path / "none.safetensors",), 4, "there is no file or folder"),
         ((digits, "--token", tmp_path / "open.txt"), 2, "--token names a file that others may use"),
         ((digits, "--token", "env:NOT_THERE"), 2, "--token names an environment variable that is not set"),
         ((digits, "--encoder", "letters", "--embeddings-only"), 2, "--encoder is for a single model"),
-        ((digits, "--port", "0", "--encoder", "pixels"), 4, "does not name its encoder"),
+        ((digits, "--port", "0", "--encoder", "pixels"), 2, "names none and takes embeddings, so leave it out"),
         ((digits, "--max-items", "0"), 2, "--max-items"),
         ((), 2, "Missing argument"),
     ]:
@@ -135,6 +136,7 @@ def test_without_an_encoder_embeddings_alone(animals):
 
 
 def test_the_core_does_without():
-    code = "import sys, dppl.serve, dppl.cli.serve; print({'fastapi', 'starlette', 'uvicorn'} & set(sys.modules))"
+    program = "import sys, dppl.cli.serve; from dppl.serve import *"
+    code = program + "; print({'fastapi', 'starlette', 'uvicorn'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

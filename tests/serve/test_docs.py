@@ -11,11 +11,13 @@ import pytest
 from dppl.serve import Limits, opened
 from serve.conftest import png, served
 
-PAGE = (Path(__file__).parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def blocks(language):
-    return "".join(re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL))
+def blocks(language, page=PAGE):
+    return "".join(block for block in re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL) if ":8000" in block)
 
 
 def test_the_program(animals, capsys):
@@ -27,6 +29,14 @@ def test_the_program(animals, capsys):
     assert (label, nothing) == ("cat", None)
     assert 0.5 < probability <= 1
     assert capsys.readouterr().out.startswith("[('")
+
+
+def test_the_client_of_the_readme(animals, capsys):
+    with served([opened(animals)]) as client:
+        exec(compile(blocks("python", README).replace(":8000", f":{client.port}"), "README.md", "exec"), {})
+    assert capsys.readouterr().out.strip() in opened(animals).about.classes
+    (command,) = re.findall(r"^curl .*$", blocks("console", README), re.MULTILINE)
+    assert command in blocks("console").replace(', "top": 2', "")
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dppl import _validate
 from dppl.cli._options import FLAGS, METHOD, option
 from dppl.errors import BudgetError, ParameterError
-from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.registry import BY_METHOD, BY_NAME, REPLACED, method_for
 from dppl.privacy import Budget, PureDP
+
+if TYPE_CHECKING:
+    from dppl.estimators import EmbeddingClassifier
 
 # Parameters that not every method has, with the value that stands for none.
 _UNSET = {

@@ -70,6 +70,7 @@ FLAGS = {
     "person_records": "--person-records",
     "pool": "--pool",
     "precision": "--precision",
+    "public": "--public",
     "public_x": "--public-x",
     "random_state": "--seed",
     "rho": "--rho",

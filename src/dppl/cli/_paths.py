@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
@@ -14,10 +14,12 @@ from dppl.cli._output import note
 from dppl.data import EmbeddingTable, PartedTable, read_ids, read_table
 from dppl.data._places import is_url, shown_as
 from dppl.errors import InputError, ParameterError
-from dppl.estimators import EmbeddingClassifier, load
 from dppl.estimators.reading import check_encoder, encoder_of
 from dppl.finetune.model_file import is_finetuned
 from dppl.finetune.workflow import Finetuned
+
+if TYPE_CHECKING:
+    from dppl.estimators import EmbeddingClassifier
 
 # How files of raw records end that `dppl embed` reads and that are not tables.
 _RAW = (".csv", ".tsv", ".jsonl", ".ndjson", ".txt")
@@ -137,6 +139,8 @@ def opened(path: Path) -> EmbeddingClassifier | Finetuned:
     FileNotFoundError, ModelFileError
         If there is none, or it is damaged or something else.
     """
+    from dppl.estimators import load  # here, because the help of a command needs no scikit-learn
+
     return Finetuned(path) if is_finetuned(path) else load(path)
 
 

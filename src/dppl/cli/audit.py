@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
 from dppl import _validate
-from dppl.audit import AuditResult, Records, audit_in_one_run, orthogonal_canaries, worst_case
-from dppl.audit import audit as run_audit
 from dppl.cli import _options as options
 from dppl.cli._methods import build, check_options, refuse_replaced
 from dppl.cli._options import BUDGET, budget_from_options, option
 from dppl.cli._output import console, print_json
 from dppl.cli._progress import progress_bar
 from dppl.errors import ParameterError
-from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.registry import BY_METHOD
-from dppl.prototypes import MeanPrototypes
+
+if TYPE_CHECKING:
+    from dppl.audit import AuditResult
+    from dppl.estimators import EmbeddingClassifier
+    from dppl.prototypes import MeanPrototypes
 
 _VIOLATION = 5
 _RUNS = 1000
@@ -89,6 +90,12 @@ def audit(
             raise ParameterError("--runs has no effect with --one-run; leave one of them out.")
         if person_records is not None:
             raise ParameterError("--person-records does not go with --one-run; leave one of them out.")
+        from dppl.audit import (  # here, because the help of a command needs no scikit-learn
+            Records,
+            audit_in_one_run,
+            orthogonal_canaries,
+        )
+
         result = audit_in_one_run(
             estimator,
             Records([[0.0] * 16], [0]),
@@ -110,13 +117,17 @@ def audit(
 def _audit_with_bar(
     estimator: EmbeddingClassifier, runs: int, confidence: float, delta: float | None, case: Mapping[str, Any]
 ) -> AuditResult:
+    from dppl.audit import audit, worst_case  # here, because the help of a command needs no scikit-learn
+
     _validate.open_unit(confidence=confidence)
     data, canary = worst_case(estimator, runs=runs, confidence=confidence, **case)
     with progress_bar("fitting", 2 * runs, public=True) as advance:
-        return run_audit(estimator, data, canary, runs=runs, confidence=confidence, delta=delta, progress=advance)
+        return audit(estimator, data, canary, runs=runs, confidence=confidence, delta=delta, progress=advance)
 
 
 def _mean(estimator: EmbeddingClassifier) -> MeanPrototypes:
+    from dppl.prototypes import MeanPrototypes
+
     if isinstance(estimator, MeanPrototypes):
         return estimator
     raise ParameterError(

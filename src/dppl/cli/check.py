@@ -25,7 +25,6 @@ from dppl.errors import ParameterError
 from dppl.estimators.persons import checked_ids
 from dppl.estimators.reading import class_codes
 from dppl.lattice import usable_rows
-from dppl.planning import NO, plan_of_sizes
 from dppl.privacy import Budget
 
 WARNING = "For the data owner's eyes only: this report describes private records, and no guarantee protects it."
@@ -183,6 +182,8 @@ def _labels_report(labels: NDArray[Any], classes: NDArray[Any]) -> dict[str, Any
 
 def _add_expectations(labels: dict[str, Any], budget: Budget, n_features: int) -> None:
     """Say of each class whether a fit is expected to find it: of its records, or of the persons that count in it."""
+    from dppl.planning import NO, plan_of_sizes  # here, because the help of a command needs no SciPy
+
     sizes = [entry.get("persons", entry["n"]) for entry in labels["class_sizes"]]
     # Pure DP selects public rows; how many there are does not matter to the plan.
     expected = plan_of_sizes(budget, sizes, n_features, n_public=1)

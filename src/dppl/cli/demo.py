@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -32,7 +32,9 @@ from dppl.experiments.demo import (
 )
 from dppl.privacy import GaussianDP
 from dppl.privacy.budgets import USUAL_DELTA, rounded_up
-from dppl.prototypes import SoftmaxPrototypes
+
+if TYPE_CHECKING:
+    from dppl.prototypes import SoftmaxPrototypes
 
 _DEFAULT_FOLDER = "dppl-demo"
 _RELEASED = GaussianDP(1.0)
@@ -51,6 +53,8 @@ def demo(
 
     Takes under a minute and writes a new folder; nothing is overwritten.
     """
+    from dppl.prototypes import SoftmaxPrototypes  # here, because the help of a command needs no scikit-learn
+
     folder = _new_folder(out)
     screen = console(markup=True)
     sample = load_sample()

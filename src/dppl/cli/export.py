@@ -15,6 +15,7 @@ from dppl.cli._paths import check_inputs, check_output, opened
 from dppl.errors import ParameterError
 from dppl.export import TARGETS, save
 from dppl.export.files import Target
+from dppl.export.hub import FILES
 from dppl.finetune.workflow import Finetuned
 
 _NEXT = {
@@ -55,13 +56,14 @@ def export(
     _validate.one_of(TARGETS, to=to)
     check_inputs(model, encoder)
     if to == "hf":
-        _check_folder(out, model)
+        _check_folder(out, model, force)
     else:
         check_output(out, (model, encoder), force=force)
     fitted = opened(model)
     if isinstance(fitted, Finetuned):
         raise ParameterError(
-            f"{model} holds weights of a network, which dppl does not export; dppl show --card writes its card."
+            f"{model} holds weights of a network, which dppl does not export: use the library that it is written in. "
+            "dppl show --card writes its card."
         )
     save(fitted, out, to=cast(Target, to), encoder=encoder, license=license, overwrite=force)
     if fitted.guarantee_.releases and not fitted.guarantee_.fit_for_release:
@@ -69,7 +71,7 @@ def export(
     typer.echo(f"Saved to {printable(out)}. Next: {printable(_NEXT[to].format(path=str(out)))}")
 
 
-def _check_folder(out: Path, model: Path) -> None:
+def _check_folder(out: Path, model: Path, force: bool) -> None:
     """Refuse a folder that cannot be one, or that holds the model that is read."""
     if not out.parent.is_dir():
         raise ParameterError(f"--out must lie in an existing folder; {out.parent} is not one; create it first.")
@@ -77,3 +79,6 @@ def _check_folder(out: Path, model: Path) -> None:
         raise ParameterError(f"--out must name a folder with --to hf; {out} is a file.")
     if out.exists() and out.resolve() == model.resolve().parent:
         raise ParameterError("--out must not be the folder of the model that is read; choose another.")
+    taken = next((name for name in FILES if (out / name).exists()), None)
+    if taken is not None and not force:
+        raise ParameterError(f"--out must name a new folder; {out} holds {taken}; choose another, or add --force.")

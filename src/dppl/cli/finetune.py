@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -25,12 +25,14 @@ from dppl.embedding import Columns, Source, open_source
 from dppl.encoders.load import Device, is_code
 from dppl.errors import BudgetError, ParameterError
 from dppl.estimators.reading import UnknownLabels
-from dppl.finetune import SparseFinetuner, workflow
+from dppl.finetune import workflow
 from dppl.finetune.networks import load_network
 from dppl.finetune.selection import PARTS, Part
-from dppl.finetune.sparse import usual_sampling_rate
 from dppl.privacy import ApproxDP, Budget, Guarantee, PureDP
 from dppl.training.workflow import report_of
+
+if TYPE_CHECKING:
+    from dppl.finetune import SparseFinetuner
 
 _BATCH = 5000
 
@@ -154,6 +156,8 @@ def finetune(
         --network "python:net.py:make@net.safetensors?size=32" \
         --train head,norm --epochs 50 --out my.safetensors
     """
+    from dppl.finetune import SparseFinetuner  # here, because the help of a command needs no scikit-learn
+
     report = report_of(out)
     for path in (out, report):
         check_output(path, (data, classes, labels), force=force)
@@ -232,6 +236,8 @@ def _sampling_rate(rate: float | None, budget: Budget, ledger: str | None) -> fl
         raise BudgetError("--sampling-rate below 1 goes with no --ledger, which cannot add its cost to others.")
     if rate is not None:
         return rate
+    from dppl.finetune.sparse import usual_sampling_rate
+
     return usual_sampling_rate(budget, ledger)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -28,9 +28,11 @@ from dppl.cli.show import whole
 from dppl.data import read_classes, read_parts, read_table
 from dppl.engines import engine_of
 from dppl.errors import ParameterError
-from dppl.estimators import EmbeddingClassifier
 from dppl.privacy.guarantee import ADJACENCIES
 from dppl.training import workflow
+
+if TYPE_CHECKING:
+    from dppl.estimators import EmbeddingClassifier
 
 _Public = Annotated[
     Path | None, option("TABLE", "Public embeddings by the same encoder: a file, a folder of shards, or a URL.", DATA)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import numpy as np
 from rich.table import Table
@@ -17,8 +17,9 @@ from dppl.cli._progress import working
 from dppl.data import read_classes, read_table
 from dppl.errors import ParameterError
 from dppl.estimators.registry import Method
-from dppl.experiments.plan_figure import SUFFIXES, save_plan
-from dppl.planning import BudgetPlan, plan_budget
+
+if TYPE_CHECKING:
+    from dppl.planning import BudgetPlan
 
 _Classes = Annotated[str, option("N|FILE", "How many classes, or the public list of them.", DATA)]
 _Records = Annotated[
@@ -94,6 +95,9 @@ def plan(
       dppl plan --classes 10 --records 400 --smallest 10 --mu 1 \
         --rehearse similar.npz
     """
+    from dppl.experiments.plan_figure import SUFFIXES, save_plan  # here, because the help of a command needs no SciPy
+    from dppl.planning import plan_budget
+
     if out is not None:
         if out.suffix.lower() not in SUFFIXES:
             raise ParameterError(f"--out must end in {', '.join(SUFFIXES)}; got {out.name!r}.")

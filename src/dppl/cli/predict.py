@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, TypeGuard, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeGuard, cast
 
 import numpy as np
 import typer
@@ -34,12 +34,13 @@ from dppl.encoders.fixed import for_prediction
 from dppl.encoders.load import Device
 from dppl.engines import Engine, engine_of
 from dppl.errors import InputError, ParameterError
-from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.reading import as_labels, class_codes
 from dppl.experiments import metrics
 from dppl.finetune.workflow import Finetuned
-from dppl.training import encoder_of_model
 from dppl.training.items import Items
+
+if TYPE_CHECKING:
+    from dppl.estimators import EmbeddingClassifier
 
 _ROWS = 8192
 _XOption = Annotated[
@@ -328,6 +329,8 @@ def _predicted_windows(
     wanted: bool = False,
 ) -> Iterator[tuple[Window, Predictions]]:
     """Embed a source with the model's encoder and predict, a window at a time: no embedding outlives its window."""
+    from dppl.training import encoder_of_model  # here, because the help of a command needs no scikit-learn
+
     found: Encoder
     classify: Callable[[Any], Predictions]
     with working("loading the encoder"):

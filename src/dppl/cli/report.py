@@ -14,7 +14,6 @@ from dppl.cli._output import note, printable
 from dppl.cli._paths import check_inputs, check_output
 from dppl.embedding import Columns, holds_embeddings, open_source
 from dppl.errors import ParameterError
-from dppl.report import make_report
 
 _FORMS = ("html", "markdown", "json")
 _SUFFIXES = {".html": "html", ".htm": "html", ".md": "markdown", ".markdown": "markdown", ".json": "json"}
@@ -28,7 +27,10 @@ def report(
     out: Annotated[Path, option("FILE", "Page to write, or - for stdout. Default report.html.")] = Path("report.html"),
     results: Annotated[
         list[Path] | None,
-        option("FILE", "What `dppl evaluate --json` printed, or `dppl bench run` wrote. May be given once for each."),
+        option(
+            "FILE",
+            "What `dppl evaluate --json` printed, or `dppl bench run` or `dppl continual run` wrote; one of each kind.",
+        ),
     ] = None,
     ledger: Annotated[
         str | None, option("FILE", "Ledger that paid for the model; only the account of its data set is shown.")
@@ -65,6 +67,8 @@ def report(
       dppl report my.safetensors --public sentences.txt
       dppl report my.safetensors --format markdown --out - > README.md
     """
+    from dppl.report import make_report  # here, because the help of a command needs no scikit-learn
+
     to_stdout = str(out) == _STDOUT
     form = _form(form, out, to_stdout)
     if public is None and (x, identity, split) != (None, None, None):

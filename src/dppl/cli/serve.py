@@ -13,8 +13,7 @@ from dppl.cli._paths import check_inputs
 from dppl.cli._progress import working
 from dppl.encoders.load import Device
 from dppl.errors import ParameterError
-from dppl.serve import Limits, check_extra, listen, opened, read_token
-from dppl.serve import serve as run
+from dppl.serve import Limits
 
 _LIMITS = "Limits"
 _DEFAULT = Limits()
@@ -63,6 +62,14 @@ def serve(
       dppl serve intents.safetensors digits.safetensors --port 9000
       dppl serve my.safetensors --host 0.0.0.0 --token token.txt
     """
+    from dppl.serve import (  # here, because the help of a command needs no scikit-learn
+        check_extra,
+        listen,
+        opened,
+        read_token,
+    )
+    from dppl.serve import serve as run
+
     check_extra()
     check_inputs(*models)
     if len({path.stem for path in models}) < len(models):

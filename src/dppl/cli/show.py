@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.padding import Padding
@@ -21,14 +21,16 @@ from dppl.cli._output import console, numbers, print_json, printable
 from dppl.cli._paths import check_inputs, check_output, opened
 from dppl.embedding import KINDS, Columns, Source, holds_embeddings, open_source
 from dppl.errors import ParameterError
-from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import describe
 from dppl.finetune.workflow import Finetuned
 from dppl.privacy import Guarantee, Release
 from dppl.privacy.budgets import rounded_up
 from dppl.privacy.words import in_a_row
-from dppl.prototypes import PublicPrototypes
 from dppl.report.gallery import selected_items
+
+if TYPE_CHECKING:
+    from dppl.estimators import EmbeddingClassifier
+    from dppl.prototypes import PublicPrototypes
 
 _NAMES = 20
 _POOL = "Selected public rows"
@@ -119,6 +121,8 @@ def _description(model: Path, fitted: EmbeddingClassifier | Finetuned) -> dict[s
 
 
 def _print(fitted: EmbeddingClassifier | Finetuned, sha256: str, delta: float | None) -> None:
+    from dppl.prototypes import PublicPrototypes  # here, because the help of a command needs no scikit-learn
+
     screen = console()
     guarantee = fitted.guarantee_
     budget = ("budget", guarantee.budget)
@@ -149,6 +153,8 @@ def _print(fitted: EmbeddingClassifier | Finetuned, sha256: str, delta: float | 
 
 def _show_selected(file: Path, source: Source, public: Path, sheet: Path | None, *, force: bool) -> None:
     """Print the public texts that a model selected, or draw the images."""
+    from dppl.prototypes import PublicPrototypes  # here, because the help of a command needs no scikit-learn
+
     model = opened(file)
     if not isinstance(model, PublicPrototypes):
         kind = "SparseFinetuner" if isinstance(model, Finetuned) else type(model).__name__

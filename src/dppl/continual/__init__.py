@@ -1,11 +1,16 @@
 """Learning from a stream of tasks, each of which spends the budget on its records."""
 
-from dppl.continual._state import recover
-from dppl.continual.discriminant import ContinualDiscriminant
-from dppl.continual.ensemble import ContinualEnsemble
-from dppl.continual.full_data import FullDataContinual
-from dppl.continual.naive import NaiveContinual
-from dppl.continual.prototypes import ContinualPrototypes
+from typing import TYPE_CHECKING
+
+from dppl._lazy import lazy
+
+if TYPE_CHECKING:
+    from dppl.continual._state import recover
+    from dppl.continual.discriminant import ContinualDiscriminant
+    from dppl.continual.ensemble import ContinualEnsemble
+    from dppl.continual.full_data import FullDataContinual
+    from dppl.continual.naive import NaiveContinual
+    from dppl.continual.prototypes import ContinualPrototypes
 
 __all__ = [
     "ContinualDiscriminant",
@@ -15,3 +20,15 @@ __all__ = [
     "NaiveContinual",
     "recover",
 ]
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "recover": "dppl.continual._state",
+        "ContinualDiscriminant": "dppl.continual.discriminant",
+        "ContinualEnsemble": "dppl.continual.ensemble",
+        "FullDataContinual": "dppl.continual.full_data",
+        "NaiveContinual": "dppl.continual.naive",
+        "ContinualPrototypes": "dppl.continual.prototypes",
+    },
+)

@@ -1,8 +1,23 @@
 """What every classifier here is: the way a fit runs, how records are read, and the model file."""
 
-from dppl.estimators.base import EmbeddingClassifier
-from dppl.estimators.model_file import load
-from dppl.estimators.search import PrivateSearch
+from typing import TYPE_CHECKING
+
+from dppl._lazy import lazy
 from dppl.estimators.splitters import PublicRows
 
+if TYPE_CHECKING:
+    from dppl.estimators.base import EmbeddingClassifier
+    from dppl.estimators.model_file import load
+    from dppl.estimators.search import PrivateSearch
+
 __all__ = ["EmbeddingClassifier", "PrivateSearch", "PublicRows", "load"]
+
+# Tables and commands need how records are read and the names of estimators, and no scikit-learn.
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "EmbeddingClassifier": "dppl.estimators.base",
+        "PrivateSearch": "dppl.estimators.search",
+        "load": "dppl.estimators.model_file",
+    },
+)

@@ -1,35 +1,31 @@
-"""What all classifiers share: inputs, prediction and the way a fit runs."""
+"""What all classifiers share: their inputs and the way a fit runs."""
 
 from __future__ import annotations
 
-import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from copy import deepcopy
 from dataclasses import replace
-from functools import partial
 from hashlib import sha256
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import softmax
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.base import clone
+from sklearn.utils.validation import validate_data
 
 from dppl import _validate
 from dppl.engines import Engine, InProcess
 from dppl.errors import BudgetError, InputError, ParameterError, WeakBudgetWarning
-from dppl.estimators import model_file, persons, reading
+from dppl.estimators import persons, reading
 from dppl.estimators.plan import Plan
-from dppl.estimators.public_data import ExamplesKept, PublicArguments, PublicData
-from dppl.estimators.reading import Codes, UnknownLabels, Unusable
+from dppl.estimators.public_data import PublicArguments, PublicData
+from dppl.estimators.reading import Codes, UnknownLabels
+from dppl.estimators.released import ReleasedClassifier
 from dppl.estimators.repeats import count_fit, warn_of_uncounted_fits
-from dppl.estimators.sums import HeldRecords, Part, Parted, Records, SpreadRecords, refuse_labels
+from dppl.estimators.sums import ONLY_PARTS, HeldRecords, Parted, Records, SpreadRecords, refuse_labels
 from dppl.lattice import Lattice, RowSource, iter_blocks
 from dppl.mechanisms import Randomness, randomness
 from dppl.privacy import Budget, Guarantee, Release, group
@@ -39,21 +35,18 @@ from dppl.privacy.guarantee import A_CHANGED_RECORD, ADJACENCIES, ALWAYS_UNCOVER
 if TYPE_CHECKING:
     from dppl.privacy.ledger import Ledger, LedgerEntry
 
-_PREDICT_ROWS = 8192
 _MEAN_ROWS = 4096
 _EXAMPLES = (
     "the examples or descriptions of the classes (X_examples), which nobody may have written or chosen by looking at "
     "private records"
 )
-_UNUSABLE = "X has rows without a direction (NaN, infinity, only zeros)"
-_ONLY_PARTS = "goes with a table in parts (dppl.data.read_parts); X is not one."
 # Parameters of some estimators; of others they are facts, which nobody may set.
 _OF_SOME = ("adjacency", "pool", "center", "rotation", "tasks", "noise", "max_tasks", "keep_tasks", "accumulate")
 # Any fixed number does: the rotation is public.
 _AUTO_ROTATION = 0
 
 
-class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class EmbeddingClassifier(ReleasedClassifier):
     """A classifier that is released from private records by a mechanism.
 
     Subclasses say what is released and how it scores rows. A fit runs in one direction: the plan, from parameters and
@@ -70,19 +63,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     center: ArrayLike | Literal["public"] | None
     rotation: int | Literal["auto"] | None
     unknown_labels: UnknownLabels
-    random_state: int | None
 
-    classes_: NDArray[Any]
-    guarantee_: Guarantee
-    lattice_: Lattice
-    encoder_: str | None
-    columns_: dict[str, str]
-    examples_: ExamplesKept | None
-    _fitted_with: dict[str, Any]
-    n_features_in_: int
-
-    # Name of the attribute that holds what was released; a model that has it is fitted.
-    _RELEASED: ClassVar[str]
     # Rotations of its map, if it has no parameter for them.
     _ROTATIONS: ClassVar[tuple[int | None, ...]] = (None,)
     # Whether it takes public examples of the classes.
@@ -117,9 +98,10 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         X : array-like, torch tensor or table of shape (n_records, n_features)
             Private embeddings, one row a record. Rows of NaN, infinity or only zeros are left out with their labels,
-            silently; under replace-one they are rows of zeros, which count as records. A tensor on a device stays
-            there: softmax gradients are summed on it, all else reads it a block at a time. Or a table in parts that
-            holds its own labels (`dppl.data.PartedTable`), for methods that read records through sums alone.
+            silently; under replace-one they are rows of zeros, which count as records. Rows of a tensor
+            on a device are mapped to integers by the processor, a block at a time, and compared and summed on the
+            device. Or a table in parts that holds its own labels (`dppl.data.PartedTable`), for methods that read
+            records through sums alone.
         y : array-like of shape (n_records,), default=None
             Private labels. None is for a table in parts.
         X_public : array-like, torch tensor or table of shape (n_public, n_features), default=None
@@ -178,7 +160,7 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 )
             self._fit_parts(X, y, public, plan, ledger, partition, engine or InProcess())
         elif engine is not None:
-            raise ParameterError(_ONLY_PARTS, parameter="engine")
+            raise ParameterError(ONLY_PARTS, parameter="engine")
         else:
             self._fit(X, y, public, plan, ledger, partition, groups, max_classes_per_person)
         if ledger is None:
@@ -290,121 +272,6 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ledger.finish(charge, model_sha256=sha256(self.to_bytes()).hexdigest())
         return self
 
-    def decision_function(self, X: Any, *, unusable: Unusable = "error") -> NDArray[np.float64]:
-        """Return the score of each class for each row.
-
-        Parameters
-        ----------
-        X : array-like, torch tensor or table of shape (n, n_features)
-            Rows to classify; they cost nothing.
-        unusable : {"error", "empty"}, default="error"
-            What to do about rows without a direction (NaN, infinity, only zeros): refuse them, or give them NaN.
-
-        Returns
-        -------
-        ndarray of shape (n, n_classes) or, for two classes, (n,)
-            Larger is likelier. For two classes, the second's value minus the first's.
-
-        Raises
-        ------
-        InputError
-            If rows cannot be used, with ``unusable="error"``. The message names their positions.
-        """
-        scores = self._scores(X, unusable)
-        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
-
-    def predict(self, X: Any, *, unusable: Unusable = "error", engine: Engine | None = None) -> NDArray[Any]:
-        """Return the class of the largest score for each row, and the first of several that share it.
-
-        Parameters
-        ----------
-        X : array-like, torch tensor or table of shape (n, n_features), or table in parts
-        unusable : {"error", "empty"}, default="error"
-            What to do about rows without a direction (NaN, infinity, only zeros): refuse them, or give them None in an
-            array of objects.
-        engine : Engine, default=None
-            Where a table in parts is read; None is this process.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-            Labels.
-
-        Raises
-        ------
-        InputError
-            As `decision_function`.
-        """
-        if isinstance(X, Parted) or engine is not None:
-            codes = self._of_parts(X, engine, _codes_of_part, unusable)
-            missing = codes < 0
-            if unusable == "error":
-                reading.refuse_unusable(missing, _UNUSABLE)
-            return reading.labels_of(codes, self.classes_, missing, unusable)
-        scores = self._scores(X, unusable)
-        return reading.labels_of(scores.argmax(axis=1), self.classes_, np.isnan(scores[:, 0]), unusable)
-
-    def predict_proba(
-        self, X: Any, *, unusable: Unusable = "error", engine: Engine | None = None
-    ) -> NDArray[np.float64]:
-        """Return the probability of each class for each row, for classes that are equally frequent.
-
-        It is the softmax of the scores times a factor that follows from what was released and from how much noise that
-        holds (docs/probabilities.md says how far it can be trusted). For other frequencies, if they are public,
-        multiply by them and divide each row by its sum. The probes have learned from private records which classes are
-        frequent, as far as their weights, and the intercept if there is one, show it.
-
-        Parameters
-        ----------
-        X : array-like, torch tensor or table of shape (n, n_features), or table in parts
-            Rows to classify; they cost nothing.
-        unusable : {"error", "empty"}, default="error"
-            What to do about rows without a direction (NaN, infinity, only zeros): refuse them, or give them NaN.
-        engine : Engine, default=None
-            Where a table in parts is read; None is this process.
-
-        Returns
-        -------
-        ndarray of shape (n, n_classes)
-            Columns in the order of `classes_`; rows sum to 1. The largest is that of the predicted class; where scores
-            differ by rounding errors, several classes may share it.
-
-        Raises
-        ------
-        InputError
-            As `decision_function`.
-        """
-        if isinstance(X, Parted) or engine is not None:
-            probabilities = self._of_parts(X, engine, _probabilities_of_part, unusable)
-            if unusable == "error":
-                reading.refuse_unusable(np.isnan(probabilities[:, 0]), _UNUSABLE)
-            return probabilities
-        scores = self._scores(X, unusable)
-        return np.asarray(softmax(self._sharpness() * scores, axis=1))
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy on (`X`, `y`). Measured on private records, it is not covered by the guarantee.
-
-        Parameters
-        ----------
-        X : array-like, torch tensor or table of shape (n, n_features)
-        y : array-like of shape (n,)
-            True labels; a number and its text name the same class.
-        sample_weight : array-like of shape (n,), default=None
-
-        Returns
-        -------
-        float
-
-        Raises
-        ------
-        InputError
-            As `predict`.
-        """
-        scores = self._scores(X)
-        truth = reading.class_codes(reading.as_labels(y, scores), self.classes_, "ignore")
-        return float(np.average(scores.argmax(axis=1) == truth, weights=sample_weight))
-
     def plan(
         self,
         n_features: int,
@@ -456,62 +323,11 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         return resolved_budget(self.budget, self.epsilon, self.delta, pure=self._PURE)
 
-    def to_bytes(self) -> bytes:
-        """Return the content of the model file that `save` writes."""
-        check_is_fitted(self, self._RELEASED)
-        return model_file.to_bytes(self)
-
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the released model to one safetensors file, in one step.
-
-        The file holds what was released, public inputs and the guarantee: nothing private, nothing executable.
-
-        Parameters
-        ----------
-        path : path
-        overwrite : bool, default=False
-            Whether an existing file may be replaced.
-
-        Raises
-        ------
-        FileExistsError
-            If the file exists and `overwrite` is False.
-        """
-        check_is_fitted(self, self._RELEASED)
-        model_file.save(self, path, overwrite=overwrite)
-
     def _given_classes(self) -> NDArray[Any]:
         """Return the sorted public list of classes, where no labels are there to take its place."""
         if self.classes is None:
             raise ParameterError("classes must be the public list of classes; got None.")
         return reading.public_classes(self.classes, np.empty(0, np.intp))
-
-    def report(self, *, results: Any = (), ledger: Any = None, public: Any = None, by: str | None = None) -> Any:
-        """Return the report of the released model, which notebooks show: what it does and promises, how to check it.
-
-        Parameters
-        ----------
-        results : path, mapping or sequence of them, default=()
-            Files of `dppl evaluate --json` and `dppl bench run`. What they say is not covered by the guarantee.
-        ledger : Ledger or path, default=None
-            That paid for the model.
-        public : path, default=None
-            Public images or texts among which the model selected.
-        by : str, default=None
-            Who made the model, as the report shall say.
-
-        Returns
-        -------
-        dppl.report.Report
-
-        Raises
-        ------
-        InputError, LedgerError, ParameterError
-            As `dppl.report.make_report`.
-        """
-        check_is_fitted(self, self._RELEASED)
-        # By name, because a report knows all layers above this one.
-        return import_module("dppl.report").make_report(self, results=results, ledger=ledger, public=public, by=by)
 
     def _planned_for_persons(
         self, classes: NDArray[Any], public: PublicData, n_features: int, max_classes: int | None
@@ -605,26 +421,6 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Do the same for persons, of these numbers: each becomes one row of a class."""
         most = plan.max_classes_per_person or 1
         self._release(plan, *persons.rows_of_persons(rows, codes, numbers, len(plan.classes), most), source)
-
-    @abstractmethod
-    def _tensors(self) -> dict[str, NDArray[Any]]:
-        """Return the released arrays for the model file."""
-
-    @abstractmethod
-    def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
-        """Set the fitted attributes from a model file; raise `Misfit` if they do not fit the rest of it."""
-
-    def _saved_parameters(self) -> dict[str, Any]:
-        """Return the parameters of the fit, with those that were found from public data in their place."""
-        return self._fitted_with
-
-    @abstractmethod
-    def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Return scores of shape (n, n_classes) for mapped rows."""
-
-    def _sharpness(self) -> float:
-        """Return what turns scores into logits, from released values and parameters; 1 for those that are logits."""
-        return 1.0
 
     def _charge(
         self, guarantee: Guarantee, ledger: Ledger | None, partition: str | None
@@ -730,43 +526,6 @@ class EmbeddingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             missing.append("whether the fit stopped at a label outside the class list (unknown_labels='error')")
         return tuple(missing)
 
-    def _scores(self, X: Any, unusable: Unusable = "error") -> NDArray[np.float64]:
-        """Return scores of shape (n, n_classes); rows that cannot be used have NaN, where they are not refused."""
-        check_is_fitted(self, self._RELEASED)
-        _validate.one_of(reading.UNUSABLE, unusable=unusable)
-        rows = reading.as_rows(X)
-        validate_data(self, X, reset=False, skip_check_array=True)
-        reading.check_encoder(X, getattr(self, "encoder_", None), "X")
-        parts = [np.empty((0, len(self.classes_)))]
-        for block in iter_blocks(rows, _PREDICT_ROWS):
-            features = self.lattice_.features(block)
-            parts.append(np.where(features.any(axis=1, keepdims=True), self._class_scores(features), np.nan))
-        scores = np.concatenate(parts)
-        if unusable == "error":
-            reading.refuse_unusable(np.isnan(scores[:, 0]), _UNUSABLE)
-        return scores
-
-    def _of_parts(
-        self, X: Any, engine: Engine | None, function: Callable[[Self, Part], NDArray[Any]], unusable: Unusable
-    ) -> NDArray[Any]:
-        """Return what `function` makes of each part of a table, one after the other."""
-        check_is_fitted(self, self._RELEASED)
-        _validate.one_of(reading.UNUSABLE, unusable=unusable)
-        if not isinstance(X, Parted):
-            raise ParameterError(_ONLY_PARTS, parameter="engine")
-        if X.n_features != self.n_features_in_:
-            raise InputError(f"X has {X.n_features} features, but the fit had {self.n_features_in_}.")
-        reading.check_encoder(X, getattr(self, "encoder_", None), "X")
-        found = dict((engine or InProcess()).each(partial(function, self), X.parts))
-        return np.concatenate([found[place] for place in range(len(found))])
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.non_deterministic = self.random_state is None
-        tags.classifier_tags.poor_score = True  # on the tiny sets of scikit-learn's checks noise drowns the classes
-        return tags
-
 
 @contextmanager
 def charged(charge: LedgerEntry | None) -> Iterator[None]:
@@ -777,16 +536,6 @@ def charged(charge: LedgerEntry | None) -> Iterator[None]:
         if charge is not None:
             error.add_note(f"The ledger keeps the charge: {charge.dataset}, release {charge.number}.")
         raise
-
-
-def _codes_of_part(model: EmbeddingClassifier, part: Part) -> NDArray[np.int32]:
-    """Return the position of the class of each row, -1 where it cannot be used."""
-    scores = model._scores(part.read()[0], "empty")
-    return np.where(np.isnan(scores[:, 0]), -1, scores.argmax(axis=1)).astype(np.int32)
-
-
-def _probabilities_of_part(model: EmbeddingClassifier, part: Part) -> NDArray[np.float64]:
-    return model.predict_proba(part.read()[0], unusable="empty")
 
 
 def as_json(value: Any) -> Any:

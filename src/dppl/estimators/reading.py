@@ -17,9 +17,6 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
-from sklearn.exceptions import DataConversionWarning
-from sklearn.utils.multiclass import type_of_target
 
 from dppl import _validate
 from dppl._fingerprint import same_encoder
@@ -73,7 +70,9 @@ def as_rows(X: Any, name: str = "X") -> RowSource:
     """
     if isinstance(X, RowTable) and not isinstance(X, np.ndarray):
         return X
-    if sparse.issparse(X):
+    from scipy.sparse import issparse  # here, and not above, as what comes of scikit-learn: tables need neither
+
+    if issparse(X):
         raise TypeError(f"{name} is a sparse matrix, but dense data is required; use its toarray().")
     if is_tensor(X):
         _check_rows(as_numpy(X.new_empty((0, *X.shape[1:]))), name)
@@ -241,6 +240,8 @@ def as_labels(y: Any, rows: RowSource, names: tuple[str, str] = ("X", "y")) -> N
     if labels.dtype.kind == "U":
         labels = characters_only(labels)
     if labels.ndim == 2 and labels.shape[1] == 1:
+        from sklearn.exceptions import DataConversionWarning
+
         warnings.warn(
             f"A column-vector {names[1]} was passed when a 1d array was expected; its only column is used.",
             DataConversionWarning,
@@ -337,6 +338,8 @@ def public_classes(classes: ArrayLike | None, y: NDArray[Any]) -> NDArray[Any]:
 
 
 def _classes_of(y: NDArray[Any]) -> NDArray[Any]:
+    from sklearn.utils.multiclass import type_of_target
+
     if not len(y):
         raise InputError("y holds no labels to read the class list from; pass classes.")
     # A list of labels becomes the array that scikit-learn would make of it.

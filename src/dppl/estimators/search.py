@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.model_selection import ParameterGrid
 from sklearn.utils.validation import check_is_fitted
 
 from dppl import _validate
@@ -24,6 +23,7 @@ from dppl.estimators.base import EmbeddingClassifier, as_json, charged
 from dppl.estimators.public_data import PublicArguments
 from dppl.estimators.reading import Codes, Unusable
 from dppl.estimators.repeats import count_fit, warn_of_uncounted_fits
+from dppl.estimators.reported import Reported
 from dppl.lattice import RowSource, iter_blocks, take_rows
 from dppl.mechanisms import Randomness, RoundedGaussian, randomness
 from dppl.privacy import ZCDP, ApproxDP, Guarantee, Release
@@ -39,7 +39,7 @@ _FIXED = ("budget", "epsilon", "delta", "classes", "adjacency", "unknown_labels"
 _ROWS = 4096
 
 
-class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Fit the best of several candidates, found by a private score on held-out records.
 
     Each record goes by the toss of a coin into a training or a validation part. A run draws a candidate at random, fits
@@ -281,6 +281,8 @@ class PrivateSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         if self.estimator.classes is None:
             raise ParameterError("a search needs the public class list; give the estimator classes=[...].")
+        from sklearn.model_selection import ParameterGrid  # here, because loading a model needs none of it
+
         candidates = list(ParameterGrid(self.parameters))
         if not candidates:
             raise ParameterError("parameters must name at least one candidate; got none.")

@@ -55,12 +55,15 @@ from dppl.lattice import (
     class_sums,
     gradient_blocks,
     iter_blocks,
+    lattice_blocks,
     sum_blocks,
     sums_and_grams,
     weighted_sum,
 )
+from dppl.lattice.tensors import beside, empty_beside
 
 __all__ = [
+    "ONLY_PARTS",
     "HeldRecords",
     "Part",
     "Parted",
@@ -85,6 +88,8 @@ Value = TypeVar("Value")
 Sums: TypeAlias = tuple[Int64, ...]
 
 _MAPPED_ROWS = 4096
+# What is wrong with an engine that is passed for anything else.
+ONLY_PARTS = "goes with a table in parts (dppl.data.read_parts); X is not one."
 # Public rows of a piece, where files of fewer are put together: enough work for a task, and few tallies.
 _PIECE_ROWS = 1 << 18
 
@@ -141,11 +146,11 @@ class RowsByClass:
 
     Attributes
     ----------
-    rows : ndarray of shape (n, dim), int8
+    rows : ndarray or torch.Tensor of shape (n, dim), int8
     sizes : list of int
     """
 
-    rows: NDArray[np.int8]
+    rows: Any
     sizes: list[int]
 
     @classmethod
@@ -154,15 +159,22 @@ class RowsByClass:
         kept = codes >= 0
         places = np.empty(len(codes), np.intp)
         places[np.argsort(codes, kind="stable")] = np.arange(len(codes)) - np.count_nonzero(~kept)
-        rows = np.empty((np.count_nonzero(kept), lattice.dim), np.int8)
+        shape = int(np.count_nonzero(kept)), lattice.dim
+        rows: Any = np.empty(shape, np.int8)
         start = 0
-        for block in lattice.blocks(source, _MAPPED_ROWS):
-            inside = slice(start, start + len(block))
-            rows[places[inside][kept[inside]]] = block[kept[inside]]
+        for block in lattice_blocks(lattice, source, _MAPPED_ROWS):
+            if start == 0:
+                rows = empty_beside(block, shape)
+            inside = np.flatnonzero(kept[start : start + len(block)])
+            rows[beside(places[start + inside], rows)] = block[beside(inside, rows)]
             start += len(block)
         return cls(rows, np.bincount(codes[kept], minlength=n_classes).tolist())
 
-    def of_classes(self, codes: Iterable[int]) -> list[NDArray[np.int8]]:
+    def beside(self, rows: Any) -> RowsByClass:
+        """Return them in the library and on the device of other rows."""
+        return RowsByClass(beside(self.rows, rows), self.sizes)
+
+    def of_classes(self, codes: Iterable[int]) -> list[Any]:
         """Return the rows of each of these classes."""
         ends = np.cumsum(self.sizes)
         return [self.rows[ends[code] - self.sizes[code] : ends[code]] for code in codes]

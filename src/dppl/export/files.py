@@ -8,7 +8,6 @@ from typing import Any, Literal, TypeAlias, get_args
 from dppl import _validate
 from dppl._files import write_atomically
 from dppl.errors import ParameterError
-from dppl.export import onnx, pipeline, torch
 from dppl.export.hub import to_hub
 
 __all__ = ["TARGETS", "Target", "save"]
@@ -62,8 +61,15 @@ def save(
     if to == "hf":
         to_hub(model, path, license=license or "unknown", overwrite=overwrite)
         return
+    from dppl.export import onnx, pipeline, torch  # here, because the names of the formats need no scikit-learn
+
     if to == "onnx":
         content = onnx.to_bytes(model, encoder=encoder)
     else:
         content = {"torch": torch, "skops": pipeline}[to].to_bytes(model)
-    write_atomically(path, content, overwrite=overwrite)
+    try:
+        write_atomically(path, content, overwrite=overwrite)
+    except FileExistsError:
+        raise FileExistsError(
+            f"{os.fspath(path)} exists; save under another name, or replace it with overwrite=True."
+        ) from None

@@ -11,10 +11,11 @@ from typing import Any
 from dppl._files import write_atomically
 from dppl.cards import model_card
 from dppl.estimators.model_file import describe
-from dppl.export.scorer import fitted
 from dppl.export.statement import statement
 
-__all__ = ["to_hub"]
+__all__ = ["FILES", "to_hub"]
+
+FILES = ("model.safetensors", "config.json", "README.md")
 
 
 def to_hub(model: Any, folder: str | os.PathLike[str], *, license: str = "unknown", overwrite: bool = False) -> None:
@@ -39,11 +40,15 @@ def to_hub(model: Any, folder: str | os.PathLike[str], *, license: str = "unknow
     FileExistsError
         If the folder holds one of the files and `overwrite` is False.
     """
+    from dppl.export.scorer import fitted  # here, because the names of the files need no scikit-learn
+
     model, place = fitted(model), Path(folder)
     place.mkdir(exist_ok=True)
-    taken = next((name for name in ("model.safetensors", "config.json", "README.md") if (place / name).exists()), None)
+    taken = next((name for name in FILES if (place / name).exists()), None)
     if taken is not None and not overwrite:
-        raise FileExistsError(f"{place} holds {taken} already; choose another folder, or overwrite it.")
+        raise FileExistsError(
+            f"{place} holds {taken} already; choose another folder, or replace it with overwrite=True."
+        )
     content = model.to_bytes()
     write_atomically(place / "model.safetensors", content, overwrite=overwrite)
     description = describe(place / "model.safetensors")

@@ -81,19 +81,7 @@ def to_onnx(model: Any, *, encoder: str | os.PathLike[str] | None = None) -> Any
 
 
 def to_bytes(model: Any, *, encoder: str | os.PathLike[str] | None = None) -> bytes:
-    """Return the graph of `to_onnx` as a file.
-
-    Parameters
-    ----------
-    model : EmbeddingClassifier, PrivateClassifier or PrivateSearch
-        Fitted.
-    encoder : path, default=None
-
-    Raises
-    ------
-    InputError
-        If it is larger than 2 GB, which one ONNX file cannot be.
-    """
+    """Return `to_onnx` as a file, which has at most 2 GB."""
     made = to_onnx(model, encoder=encoder)
     if made.ByteSize() >= 2**31:
         raise InputError("an ONNX file has at most 2 GB, and this encoder has more; export the classifier alone.")

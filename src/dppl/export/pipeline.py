@@ -61,13 +61,7 @@ def to_sklearn(model: Any) -> Pipeline:
 
 
 def to_bytes(model: Any) -> bytes:
-    """Return the pipeline as skops writes it, without pickle.
-
-    Parameters
-    ----------
-    model : EmbeddingClassifier, PrivateClassifier or PrivateSearch
-        Fitted.
-    """
+    """Return `to_sklearn` as skops writes it, without pickle."""
     skops = optional("skops.io", "skops", "export")
     content: bytes = skops.dumps(to_sklearn(model), compression=ZIP_DEFLATED)
     return content

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dppl._version import __version__
-from dppl.estimators import EmbeddingClassifier
+
+if TYPE_CHECKING:
+    from dppl.estimators import EmbeddingClassifier
 
 
 def statement(model: EmbeddingClassifier) -> dict[str, Any]:

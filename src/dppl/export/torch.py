@@ -49,18 +49,7 @@ def to_torch(model: Any) -> Any:
 
 
 def to_bytes(model: Any) -> bytes:
-    """Return a file of `torch.export` (.pt2), which needs nothing but torch.
-
-    Parameters
-    ----------
-    model : EmbeddingClassifier, PrivateClassifier or PrivateSearch
-        Fitted.
-
-    Returns
-    -------
-    bytes
-        ``torch.export.load(file).module()`` maps float32 rows to logits. The entry ``dppl.json`` holds the statement.
-    """
+    """Return `to_torch` as a file of `torch.export`, whose entry ``dppl.json`` holds the statement."""
     torch = _torch()
     module = to_torch(model)
     example = torch.ones(2, module.n_features)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 from dppl._files import locked, write_atomically
 from dppl.errors import InputError, ParameterError
 from dppl.finetune import tensor_file
-from dppl.privacy.ledger import LedgerEntry
+
+if TYPE_CHECKING:
+    from dppl.privacy.ledger import LedgerEntry
 
 __all__ = ["Checkpoint", "State"]
 
@@ -132,5 +134,7 @@ def _state(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> State | 
         kinds = {"dataset": str, "number": int, "run": str}
         if not isinstance(entry, dict) or {name: type(value) for name, value in entry.items()} != kinds:
             return None
+        from dppl.privacy.ledger import LedgerEntry  # here, because a ledger needs SQLAlchemy
+
         entry = LedgerEntry(**entry)
     return State(begun, tensors["values"], tensors["velocity"], entry)

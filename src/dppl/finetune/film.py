@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,13 +23,17 @@ from dppl.estimators import reading
 from dppl.estimators.base import as_json
 from dppl.estimators.reading import UnknownLabels
 from dppl.estimators.repeats import warn_of_uncounted_fits
+from dppl.estimators.reported import Reported
 from dppl.finetune import model_file
 from dppl.finetune.selection import head_of
 from dppl.finetune.sparse import SparseFinetuner
 from dppl.finetune.trainer import DPTrainer, TrainingPlan, records_of, weights_of
 from dppl.lattice.tensors import as_numpy
-from dppl.privacy import Budget, Guarantee, Ledger
+from dppl.privacy import Budget, Guarantee
 from dppl.privacy.budgets import budget_from_dict, resolved_budget
+
+if TYPE_CHECKING:
+    from dppl.privacy import Ledger
 
 __all__ = ["FilmEnsemble"]
 
@@ -41,7 +45,7 @@ _OPTIONS = (
 _STREAM = ("module", "budget", "classes", "options", "scores", "tasks", "unknown_labels", "shape", "integral")
 
 
-class FilmEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class FilmEnsemble(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Train a new head and the normalisation layers of a public network for each task, and let all tasks vote.
 
     Each `partial_fit` is one task. It starts from the public network and a head of zeros over all classes, since a head

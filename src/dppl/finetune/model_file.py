@@ -18,7 +18,6 @@ from dppl._files import write_atomically
 from dppl._version import __version__
 from dppl.encoders.frozen import tensors_digest
 from dppl.errors import InputError, ModelFileError, ParameterError
-from dppl.estimators.base import as_json
 from dppl.estimators.reading import public_classes
 from dppl.finetune import tensor_file
 from dppl.finetune.selection import check_module, head_of
@@ -49,6 +48,8 @@ def module_digest(module: Any) -> str:
 
 def save(model: SparseFinetuner, path: str | os.PathLike[str], *, overwrite: bool) -> None:
     """Write a fitted model; see `SparseFinetuner.save`."""
+    from dppl.estimators.base import as_json  # here, because reading a model file needs no scikit-learn
+
     parameters = {name: as_json(getattr(model, name)) for name in _SAVED}
     parameters |= {"train": sorted(model.train), "sampling_rate": model.sampling_rate_}
     values = np.concatenate(list(weights_of(model.module_, model.selection_).values()))

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Collection
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,20 +19,24 @@ from dppl._optional import optional
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import reading
 from dppl.estimators.reading import UnknownLabels
+from dppl.estimators.reported import Reported
 from dppl.finetune import model_file
 from dppl.finetune.gradients import logits_of
 from dppl.finetune.networks import Network, load_network
 from dppl.finetune.selection import PARTS, Part, Selection, check_module, head_of, select_weights
 from dppl.finetune.trainer import DPTrainer, TrainingPlan, records_of
-from dppl.privacy import ApproxDP, Budget, Guarantee, Ledger
+from dppl.privacy import ApproxDP, Budget, Guarantee
 from dppl.privacy.budgets import resolved_budget
+
+if TYPE_CHECKING:
+    from dppl.privacy import Ledger
 
 __all__ = ["SparseFinetuner", "usual_sampling_rate"]
 
 _RATE = 0.1  # 5,000 of 50,000 records, in section 5.8
 
 
-class SparseFinetuner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Train a new head, the normalisation layers and few weights of the convolutions of a public network.
 
     Luo, Wu, Adeli and Fei-Fei (CVPR 2021) [1]_, with the recipe of their section 5.8 as defaults. Their noise

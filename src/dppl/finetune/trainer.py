@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +18,6 @@ from dppl import _validate
 from dppl._optional import optional
 from dppl.encoders.frozen import tensors_digest
 from dppl.errors import BudgetError, InputError, ParameterError
-from dppl.estimators.base import charged
 from dppl.estimators.descent import RepeatedGaussian, SampledGaussian
 from dppl.finetune.checkpoint import Checkpoint, State
 from dppl.finetune.gradients import RADIUS, RecordGradients
@@ -27,9 +26,12 @@ from dppl.finetune.selection import Selection, check_module
 from dppl.finetune.tensor_file import as_json
 from dppl.lattice.tensors import as_numpy, is_tensor
 from dppl.mechanisms import randomness
-from dppl.privacy import Budget, Guarantee, Ledger
+from dppl.privacy import Budget, Guarantee
 from dppl.privacy.budgets import resolved_budget
 from dppl.privacy.guarantee import ALWAYS_UNCOVERED, software_versions
+
+if TYPE_CHECKING:
+    from dppl.privacy import Ledger
 
 __all__ = ["DPTrainer", "TrainingPlan", "records_of", "set_weights", "weights_of"]
 
@@ -309,6 +311,8 @@ class DPTrainer:
                     partition=partition,
                     stepwise=True,
                 )
+            from dppl.estimators.base import charged  # here, because reading a model file needs no scikit-learn
+
             with charged(state.entry):
                 codes = np.asarray(y() if callable(y) else y)
                 if codes.shape != records.shape[:1] or codes.dtype.kind not in "iu":

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,14 @@ from dppl.encoders.load import Device, refuse_code
 from dppl.errors import InputError
 from dppl.finetune.model_file import describe
 from dppl.finetune.networks import Network, load_network
-from dppl.finetune.sparse import SparseFinetuner
-from dppl.privacy import ApproxDP, Guarantee, Ledger, tradeoff
+from dppl.privacy import ApproxDP, Guarantee, tradeoff
 from dppl.privacy.accounting import sampled_gaussian_epsilon
 from dppl.privacy.budgets import USUAL_DELTA
 from dppl.training import workflow
+
+if TYPE_CHECKING:
+    from dppl.finetune.sparse import SparseFinetuner
+    from dppl.privacy import Ledger
 
 __all__ = ["Finetuned", "delta_of", "epsilon_after", "train"]
 
@@ -141,6 +144,8 @@ class Finetuned:
         InputError
             If the file names no network, or one of Python code while `network` is None, or the network is another.
         """
+        from dppl.finetune.sparse import SparseFinetuner  # here, because a description needs no scikit-learn
+
         name, estimator = self.description["encoder"], self.description["estimator"]
         if estimator != SparseFinetuner.__name__:
             raise InputError(f"{self.path} is a model of {estimator}; use {estimator}.load(path, module) in Python.")

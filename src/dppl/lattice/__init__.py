@@ -1,5 +1,6 @@
 """Integer embeddings and the exact kernels on them. Knows no privacy."""
 
+from dppl.lattice.device import DEVICE_ROWS, lattice_blocks
 from dppl.lattice.gram import SoftmaxCurvature, sums_and_grams
 from dppl.lattice.kernels import (
     PUBLIC_ROWS,
@@ -16,6 +17,7 @@ from dppl.lattice.stream import RowSource, RowTable, iter_blocks, take_rows
 from dppl.lattice.tensors import TensorRows
 
 __all__ = [
+    "DEVICE_ROWS",
     "PUBLIC_ROWS",
     "RESOLUTION",
     "Lattice",
@@ -29,6 +31,7 @@ __all__ = [
     "each_utilities",
     "gradient_blocks",
     "iter_blocks",
+    "lattice_blocks",
     "sum_blocks",
     "sums_and_grams",
     "take_rows",

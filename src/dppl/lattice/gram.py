@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dppl.lattice import device
 from dppl.lattice.kernels import Codes, class_sums
-from dppl.lattice.lattice import LARGEST, Int8, Lattice
+from dppl.lattice.lattice import LARGEST, Lattice
 from dppl.lattice.residuals import _CAUTION, RESOLUTION, Float, Float32, _IntegerLayer, _residuals
 from dppl.lattice.stream import iter_blocks
-from dppl.lattice.tensors import as_numpy
+from dppl.lattice.tensors import as_numpy, beside
 
 Int64 = NDArray[np.int64]
 
@@ -25,7 +27,7 @@ _EXACT_ROWS = 2**24 // LARGEST**2
 
 
 def sums_and_grams(
-    blocks: Iterable[Int8], codes: Codes, n_classes: int, dim: int, *, per_class: bool = False
+    blocks: Iterable[Any], codes: Codes, n_classes: int, dim: int, *, per_class: bool = False
 ) -> tuple[Int64, Int64]:
     """Return the class sums Σ q and the Gram matrices Σ q qᵀ in one pass, exactly.
 
@@ -33,8 +35,8 @@ def sums_and_grams(
 
     Parameters
     ----------
-    blocks : iterable of ndarray of shape (at most 4096, dim), int8
-        Lattice rows in the order of `codes`.
+    blocks : iterable of ndarray or torch.Tensor of shape (at most 4096, dim), int8
+        Lattice rows in the order of `codes`. Tensors are multiplied on their device.
     codes : ndarray of shape (n,), intp
         Class of each row, from 0 to ``n_classes - 1``; -1 leaves the row out.
     n_classes, dim : int
@@ -51,17 +53,20 @@ def sums_and_grams(
     sums = np.zeros((n_classes, dim), np.int64)
     grams = np.zeros((n_classes if per_class else 1, dim, dim), np.int64)
     start = 0
-    for block in map(as_numpy, blocks):
+    for block in blocks:
         part = slice(start, start + len(block))
         sums += class_sums([block], codes[part], n_classes, dim)
         for group in np.unique(groups[part]):
             if group >= 0:
-                _add_gram(grams[group], block[groups[part] == group])
+                _add_gram(grams[group], block[beside(np.flatnonzero(groups[part] == group), block)])
         start += len(block)
     return sums, grams
 
 
-def _add_gram(total: Int64, rows: Int8) -> None:
+def _add_gram(total: Int64, rows: Any) -> None:
+    if not isinstance(rows, np.ndarray):
+        total += device.gram(rows)
+        return
     for few in iter_blocks(rows, _EXACT_ROWS):
         wide = few.astype(np.float32)
         # NumPy takes xᵀx for what it is and computes one triangle only.
@@ -99,7 +104,7 @@ class SoftmaxCurvature:
         """Units of the sum for a curvature of 1 and a unit row."""
         return RESOLUTION * float(self.lattice.squared_norm)
 
-    def sum(self, blocks: Iterable[Int8], codes: Codes, weights: Float) -> Int64:
+    def sum(self, blocks: Iterable[Any], codes: Codes, weights: Float) -> Int64:
         """Return the sum of all records' matrices.
 
         Parameters

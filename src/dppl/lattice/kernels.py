@@ -11,16 +11,17 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
-from dppl.lattice import int8
+from dppl.lattice import device, int8
 from dppl.lattice.lattice import Int8, Lattice
 from dppl.lattice.stream import RowSource
-from dppl.lattice.threads import for_each_block
+from dppl.lattice.tensors import as_numpy, beside, namespace
+from dppl.lattice.threads import for_each_block, in_order
 
 Int64 = NDArray[np.int64]
 Codes = NDArray[np.intp]
@@ -33,13 +34,13 @@ _PRIVATE_ROWS: dict[type[Any], int] = {np.float32: 1024, np.float64: 1024, np.in
 _EXACT: dict[type[Any], int] = {np.float32: 2**24, np.float64: 2**53, np.int32: 2**31 - 1}
 
 
-def class_sums(blocks: Iterable[Int8], codes: Codes, n_classes: int, dim: int) -> Int64:
+def class_sums(blocks: Iterable[Any], codes: Codes, n_classes: int, dim: int) -> Int64:
     """Sum the rows of each class, exactly.
 
     Parameters
     ----------
-    blocks : iterable of ndarray of shape (at most 4096, dim), int8
-        Lattice rows in the order of `codes`.
+    blocks : iterable of ndarray or torch.Tensor of shape (at most 4096, dim), int8
+        Lattice rows in the order of `codes`. Tensors are summed on their device.
     codes : ndarray of shape (n,), intp
         Class of each row, from 0 to ``n_classes - 1``; -1 leaves the row out.
     n_classes, dim : int
@@ -51,21 +52,27 @@ def class_sums(blocks: Iterable[Int8], codes: Codes, n_classes: int, dim: int) -
     sums = np.zeros((n_classes, dim), np.int64)
     start = 0
     for block in blocks:
-        part = codes[start : start + len(block)]
-        kept = np.flatnonzero(part >= 0)
-        member = sparse.csr_matrix((np.ones(len(kept), np.float32), (part[kept], kept)), shape=(n_classes, len(block)))
-        sums += np.asarray(member @ block.astype(np.float32)).astype(np.int64)
+        add = _sums_of_classes if isinstance(block, np.ndarray) else device.sums_of_classes
+        sums += add(block, codes[start : start + len(block)], n_classes)
         start += len(block)
     return sums
 
 
-def weighted_sum(blocks: Iterable[Int8], weights: Int64, dim: int) -> Int64:
+def _sums_of_classes(rows: Int8, codes: Codes, n_classes: int) -> Int64:
+    from scipy.sparse import csr_matrix  # here, because reading a table needs none of it
+
+    kept = np.flatnonzero(codes >= 0)
+    member = csr_matrix((np.ones(len(kept), np.float32), (codes[kept], kept)), shape=(n_classes, len(rows)))
+    return np.asarray(member @ rows.astype(np.float32)).astype(np.int64)
+
+
+def weighted_sum(blocks: Iterable[Any], weights: Int64, dim: int) -> Int64:
     """Add rows times weights, exactly.
 
     Parameters
     ----------
-    blocks : iterable of ndarray of shape (at most 4096, dim), int8
-        Lattice rows in the order of `weights`.
+    blocks : iterable of ndarray or torch.Tensor of shape (at most 4096, dim), int8
+        Lattice rows in the order of `weights`. Tensors are summed on their device.
     weights : ndarray of shape (n,), int64
         From 0 to 2³³.
     dim : int
@@ -77,14 +84,15 @@ def weighted_sum(blocks: Iterable[Int8], weights: Int64, dim: int) -> Int64:
     total = np.zeros(dim, np.int64)
     start = 0
     for block in blocks:
+        xp, part = namespace(block), weights[start : start + len(block)].astype(np.float64)
         # Integers below 2⁵³: exact in any order.
-        total += (weights[start : start + len(block)].astype(np.float64) @ block.astype(np.float64)).astype(np.int64)
+        total += as_numpy(beside(part, block) @ xp.asarray(block, dtype=xp.float64)).astype(np.int64)
         start += len(block)
     return total
 
 
-def sum_blocks(lattice: Lattice, source: RowSource) -> Iterator[Int8]:
-    """Yield lattice rows in blocks that `class_sums` adds exactly.
+def sum_blocks(lattice: Lattice, source: RowSource) -> Iterator[Any]:
+    """Yield lattice rows in blocks that `class_sums` adds exactly, those of a tensor on its device.
 
     Parameters
     ----------
@@ -93,7 +101,7 @@ def sum_blocks(lattice: Lattice, source: RowSource) -> Iterator[Int8]:
     source : array, memory map, tensor or table of shape (n, d)
         The rows.
     """
-    return lattice.blocks(source, _SUM_ROWS)
+    return device.lattice_blocks(lattice, source, _SUM_ROWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +128,7 @@ class SimilarityClip:
 
 
 def utilities(
-    private: Sequence[Int8], public: Iterable[Int8], n_public: int, lattice: Lattice, clip: SimilarityClip
+    private: Sequence[Any], public: Iterable[Any], n_public: int, lattice: Lattice, clip: SimilarityClip
 ) -> Int64:
     """Return ``U[c, j] = sum over rows q of class c of clip(q·p_j, low, high) - low``, exactly.
 
@@ -128,9 +136,9 @@ def utilities(
 
     Parameters
     ----------
-    private : sequence of ndarray of shape (n_c, dim), int8
-        Lattice rows of each class.
-    public : iterable of ndarray of shape (any, dim), int8
+    private : sequence of ndarray or torch.Tensor of shape (n_c, dim), int8
+        Lattice rows of each class. Those on a device are compared with public rows there.
+    public : iterable of ndarray or torch.Tensor of shape (any, dim), int8
         Lattice rows of the public data in blocks, for instance ``lattice.blocks(P, PUBLIC_ROWS)``.
     n_public : int
         Their number m.
@@ -144,9 +152,9 @@ def utilities(
         The only memory that grows with m; callers with many classes ask for a few at a time.
     """
     out = np.zeros((len(private), n_public), np.int64)
-    rows, sizes = np.concatenate(private), [len(part) for part in private]
+    rows, sizes = namespace(private[0]).concatenate(list(private)), [len(part) for part in private]
 
-    def keep(start: int, block: Int8, few: Int64) -> None:
+    def keep(start: int, block: Any, few: Int64) -> None:
         out[:, start : start + len(block)] = few
 
     each_utilities(rows, sizes, public, n_public, lattice, clip, keep)
@@ -154,19 +162,19 @@ def utilities(
 
 
 def each_utilities(
-    private: Int8,
+    private: Any,
     sizes: Sequence[int],
-    public: Iterable[Int8],
+    public: Iterable[Any],
     n_public: int,
     lattice: Lattice,
     clip: SimilarityClip,
-    visit: Callable[[int, Int8, Int64], None],
+    visit: Callable[[int, Any, Int64], None],
 ) -> None:
     """Compute `utilities` without holding them: pass those of each block to `visit`.
 
     Parameters
     ----------
-    private : ndarray of shape (n, dim), int8
+    private : ndarray or torch.Tensor of shape (n, dim), int8
         Lattice rows, those of one class after those of another.
     sizes : sequence of int
         Number of rows of each class.
@@ -177,18 +185,37 @@ def each_utilities(
         Called by several threads at once, in no particular order.
     """
     ends = np.cumsum(sizes)
-    score: Callable[[Int8], Int64]
+    if _largest(lattice, clip) > device.LARGEST_SIMILARITY:
+        private = as_numpy(private)
+    score: Callable[[Any], Int64]
     if clip.touches_nothing(lattice):
         score = _LinearScore(private, ends, lattice, clip)
-    else:
+    elif isinstance(private, np.ndarray):
         score = _ClippedScore(private, ends, clip, _accumulator(lattice, clip, private.size * n_public))
-    for_each_block(lambda start, block: visit(start, block, score(block)), public)
+    else:
+        score = device.DeviceScore(private, ends, clip)
+    if isinstance(private, np.ndarray):
+        for_each_block(lambda start, block: visit(start, block, score(block)), map(as_numpy, public))
+        return
+    # The device has one block after another; what is made of utilities is work for the cores.
+    for _ in in_order(lambda item: visit(*item), _scored(score, public)):
+        pass
+
+
+def _scored(score: Callable[[Any], Int64], public: Iterable[Any]) -> Iterator[tuple[int, Any, Int64]]:
+    start = 0
+    for block in public:
+        yield start, block, score(block)
+        start += len(block)
+
+
+def _largest(lattice: Lattice, clip: SimilarityClip) -> int:
+    return max(math.ceil(lattice.squared_norm), abs(clip.low), abs(clip.high))
 
 
 def _accumulator(lattice: Lattice, clip: SimilarityClip, multiplications: int) -> type[Any]:
     """Return a type that holds similarities and bounds exactly: int32 for products of int8, or a float for BLAS."""
-    largest = max(math.ceil(lattice.squared_norm), abs(clip.low), abs(clip.high))
-    if largest <= _EXACT[np.int32] and int8.int8_pays(multiplications):
+    if _largest(lattice, clip) <= _EXACT[np.int32] and int8.int8_pays(multiplications):
         return np.int32
     return np.float32 if lattice.squared_norm < _EXACT[np.float32] else np.float64
 
@@ -248,13 +275,14 @@ class _ClippedScore:
 class _LinearScore:
     """Without clipping, the similarities of a class add up to one product with the sum of its rows."""
 
-    def __init__(self, rows: Int8, ends: Int64, lattice: Lattice, clip: SimilarityClip) -> None:
-        parts = np.split(rows, ends[:-1])
-        self.sums = np.stack([part.sum(axis=0, dtype=np.int64) for part in parts])
+    def __init__(self, rows: Any, ends: Int64, lattice: Lattice, clip: SimilarityClip) -> None:
+        parts, integer = (rows[start:end] for start, end in pairwise([0, *ends])), namespace(rows).int64
+        self.sums: Any = np.stack([as_numpy(part.sum(axis=0, dtype=integer)) for part in parts])
         self.offsets = np.diff(ends, prepend=0)[:, None] * clip.low
         # |sum·p| ≤ n·s², which float64 holds exactly below 2⁵³; beyond, integers are slow but right.
-        self.dtype = np.float64 if len(rows) * lattice.squared_norm < 2**53 else np.int64
+        if len(rows) * lattice.squared_norm < 2**53:
+            self.sums = beside(self.sums.astype(np.float64), rows)
 
-    def __call__(self, public: Int8) -> Int64:
-        product = self.sums.astype(self.dtype) @ public.astype(self.dtype).T
-        return np.asarray(product.astype(np.int64) - self.offsets)
+    def __call__(self, public: Any) -> Int64:
+        wide = namespace(self.sums).asarray(beside(public, self.sums), dtype=self.sums.dtype)
+        return np.asarray(as_numpy(self.sums @ wide.T).astype(np.int64) - self.offsets)

@@ -18,6 +18,7 @@ from dppl.errors import InputError, ParameterError
 from dppl.lattice.rotation import rotate
 from dppl.lattice.rounding import round_within
 from dppl.lattice.stream import RowSource, iter_blocks
+from dppl.lattice.tensors import on_device
 from dppl.lattice.threads import in_order, one_thread_each
 
 LARGEST = 127
@@ -259,6 +260,8 @@ def usable_rows(source: RowSource) -> NDArray[np.bool_]:
     -------
     ndarray of shape (n,), bool
     """
+    if on_device(source):
+        return source.usable(_READ_ROWS)
     step = max(1, _BLOCK_NUMBERS // source.shape[1])
     parts = [np.empty(0, np.bool_)]
     for block in iter_blocks(source, _READ_ROWS):

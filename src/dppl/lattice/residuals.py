@@ -30,20 +30,19 @@ from numpy.typing import NDArray
 
 from dppl.errors import ParameterError
 from dppl.lattice import int8
+from dppl.lattice.device import DEVICE_ROWS, lattice_blocks
 from dppl.lattice.kernels import Codes
 from dppl.lattice.lattice import Int8, Lattice
 from dppl.lattice.stream import RowSource, iter_blocks
-from dppl.lattice.tensors import TensorRows, as_numpy, beside, namespace
+from dppl.lattice.tensors import TensorRows, as_numpy, beside, namespace, on_device
 from dppl.lattice.threads import for_each_block
 
 Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]
 Float32 = NDArray[np.float32]
 
-# Rows a block: class by row arrays of this many numbers fit into a core's cache. A device wants more work at a time. No
-# result depends on either.
+# Rows a block: class by row arrays of this many numbers fit into a core's cache. No result depends on it.
 BLOCK_ROWS = 1024
-_TENSOR_ROWS = 1 << 14
 # Mapped rows of a table that are kept, a byte a number.
 _KEPT_BYTES = 1 << 30
 # Steps of the residual grid per unit of the clipping norm. Coarser grids would lose the many small probabilities of
@@ -268,11 +267,9 @@ def gradient_blocks(lattice: Lattice, source: RowSource) -> Iterable[Any]:
     source : array, memory map, tensor or table of shape (n, d)
         The rows.
     """
-    if isinstance(source, TensorRows):
-        if not source.computes:
-            return list(lattice.blocks(source, BLOCK_ROWS))
-        return [beside(block, source.tensor) for block in lattice.blocks(source, _TENSOR_ROWS)]
-    if isinstance(source, np.ndarray) and not isinstance(source, np.memmap):
+    if on_device(source):
+        return list(lattice_blocks(lattice, source, DEVICE_ROWS))
+    if isinstance(source, np.ndarray | TensorRows) and not isinstance(source, np.memmap):
         return list(lattice.blocks(source, BLOCK_ROWS))
     return _Again(lattice, source)
 

@@ -33,15 +33,16 @@ def round_within(steps: Float, squared_norm: Fraction, largest: float = math.inf
     """
     numerator, denominator = squared_norm.numerator, squared_norm.denominator
     q = _round(steps, largest, out)
-    over = np.flatnonzero(denominator * _squared_norms(q) > numerator)
-    long, rounded = steps[over], q[over]
+    squares = _squared_norms(q)
+    over = np.flatnonzero(denominator * squares > numerator)
+    long, squares = steps[over], squares[over]
     while over.size:
-        share = np.sqrt(float(squared_norm) / _squared_norms(rounded))
-        long *= np.minimum(share, _SHRINK)[:, None]
+        long *= np.minimum(np.sqrt(float(squared_norm) / squares), _SHRINK)[:, None]
         rounded = _round(long, largest)
         q[over] = rounded
-        still = denominator * _squared_norms(rounded) > numerator
-        over, long, rounded = over[still], long[still], rounded[still]
+        squares = _squared_norms(rounded)
+        still = denominator * squares > numerator
+        over, long, squares = over[still], long[still], squares[still]
     return q
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.errors import InputError
+from dppl.lattice.tensors import TensorRows
 
 
 @runtime_checkable
@@ -74,6 +75,8 @@ def take_rows(source: RowSource, indices: NDArray[np.int64]) -> NDArray[Any]:
     """
     if isinstance(source, np.ndarray):
         return np.asarray(source[indices])
+    if isinstance(source, TensorRows):
+        return source.take(indices)
     parts, places = [], []
     for start, block in _blocks_with(source, indices):
         inside = np.flatnonzero((indices >= start) & (indices < start + len(block)))

@@ -17,7 +17,6 @@ from numbers import Integral
 import numpy as np
 from flint import arb, ctx
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from dppl.errors import ParameterError
 
@@ -172,6 +171,8 @@ def randomness(random_state: int | None) -> Randomness:
 
 def _rounded(noise_std: float, tails: NDArray[np.uint64]) -> tuple[Int64, NDArray[np.bool_]]:
     """Return round(noise_std·z) for z with P(Z > z) in [tails, tails + 1)·2⁻⁶⁴, and where floats are certain of it."""
+    from scipy.special import ndtri  # here, because the help of a command needs no SciPy
+
     p = tails.astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):  # the tail 0, of which nothing is certain
         z = -ndtri(p * 2.0**-64)
@@ -189,6 +190,8 @@ def _quantile_error() -> float:
     The bound was found with the scipy of the tests; this looks whether the one at hand, on its processor and with its
     mathematical library, keeps a sixteenth of it at a few hundred points.
     """
+    from scipy.special import ndtri
+
     exponents = np.concatenate([np.arange(1, 65), np.linspace(1, 64, 257)])
     points = 2.0**-exponents
     with ctx.workprec(128):

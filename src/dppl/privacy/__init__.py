@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from dppl._lazy import lazy
 from dppl.privacy.budgets import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
 from dppl.privacy.composition import Composed, Cost, compose
 from dppl.privacy.guarantee import Guarantee, Release
@@ -23,15 +24,5 @@ __all__ = [
     "compose",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name != "Ledger":
-        raise AttributeError(f"module 'dppl.privacy' has no attribute {name!r}")
-    from dppl.privacy.ledger import Ledger  # here, because a ledger needs SQLAlchemy, and loading a model does not
-
-    globals()[name] = Ledger
-    return Ledger
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), "Ledger"})
+# A ledger needs SQLAlchemy, and loading a model does not.
+__getattr__, __dir__ = lazy(__name__, {"Ledger": "dppl.privacy.ledger"})

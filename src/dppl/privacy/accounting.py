@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from scipy.optimize import bisect
 
 from dppl import _validate
 from dppl.errors import BudgetError
@@ -115,6 +114,8 @@ def _zcdp_within(epsilon: float, delta: float) -> float:
 
     low = _walk(math.log(epsilon) - 1, -1.0, lambda x: excess(x) <= 0)
     high = _walk(low, +1.0, lambda x: excess(x) > 0)
+    from scipy.optimize import bisect  # here, because loading a model needs none of it
+
     rho = math.exp(bisect(excess, low, high, xtol=1e-13))
     while epsilon_of_zcdp(rho, delta) > epsilon:
         rho *= 1 - 1e-12

@@ -13,7 +13,6 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy.optimize import bisect
 
 from dppl import _validate
 from dppl.errors import BudgetError, ParameterError
@@ -92,6 +91,8 @@ def _rho_per_run_within(epsilon: float, delta: float, mean_runs: int) -> float:
             f"a search with mean_runs={mean_runs} does not fit into epsilon={epsilon!r} at delta={delta!r}; raise "
             "epsilon, or lower mean_runs."
         )
+    from scipy.optimize import bisect  # here, because loading a model needs none of it
+
     rho = math.exp(bisect(excess, low, high, xtol=1e-10))
     while excess(math.log(rho)) > 0:
         rho *= 1 - 1e-9

@@ -17,6 +17,7 @@ from dppl.estimators.public_data import PublicData
 from dppl.estimators.reading import Codes, UnknownLabels
 from dppl.estimators.sums import Records, class_sizes, class_totals
 from dppl.lattice import Lattice, RowSource, sum_blocks
+from dppl.lattice.tensors import as_numpy
 from dppl.mechanisms import COINPRESS_SPLIT, DPPL_SPLIT, CoinPress, Randomness, RoundedGaussian
 from dppl.privacy import Budget, Release
 from dppl.privacy.guarantee import Adjacency
@@ -197,7 +198,8 @@ class MeanPrototypes(EmbeddingClassifier):
     def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
         mechanism = plan.mechanism
         if isinstance(mechanism, CoinPress):
-            private = np.concatenate([np.empty((0, self.lattice_.dim), np.int8), *sum_blocks(self.lattice_, rows)])
+            blocks = map(as_numpy, sum_blocks(self.lattice_, rows))
+            private = np.concatenate([np.empty((0, self.lattice_.dim), np.int8), *blocks])
             parts = [private[codes == code] for code in range(len(self.classes_))]
             self.prototypes_ = np.stack([mechanism.release(part, self.lattice_, source) for part in parts])
         else:

@@ -23,17 +23,21 @@ from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
 from dppl.estimators.reading import UnknownLabels
-from dppl.estimators.sums import HeldRecords, Records
+from dppl.estimators.sums import HeldRecords, Records, RowsByClass
 from dppl.lattice import (
+    DEVICE_ROWS,
     PUBLIC_ROWS,
     Lattice,
     RowSource,
     SimilarityClip,
+    TensorRows,
     each_utilities,
     iter_blocks,
+    lattice_blocks,
     take_rows,
     utilities,
 )
+from dppl.lattice.tensors import as_numpy, on_device
 from dppl.mechanisms import ExponentialMechanism, Randomness, Tally
 from dppl.mechanisms.exponential import Wanted
 from dppl.privacy import Budget, Release
@@ -46,6 +50,8 @@ Int64 = NDArray[np.int64]
 _TALLY_BYTES = 1 << 25
 # The second look holds about so many bytes of rows and utilities at a time.
 _LOOK_BYTES = 1 << 23
+# So many utilities of a block come from a device at a time.
+_UTILITIES = 1 << 21
 # clip="auto": similarities among this many public rows, and their quantiles that become the bounds.
 _CLIP_ROWS = 2000
 _CLIP_QUANTILES = (0.5, 0.999)
@@ -299,24 +305,33 @@ class _Scores:
         return math.ceil(rows / self.part_rows)
 
     def tallies(self, records: HeldRecords, piece: RowSource) -> Iterator[tuple[list[Tally], list[bytes]]]:
-        """Yield the tallies of the parts of a piece, and hashes of their lattice rows."""
-        private, n_public = records.by_class(self.lattice, self.n_classes), piece.shape[0]
+        """Yield the tallies of the parts of a piece, and hashes of their lattice rows; none of rows on a device."""
+        private, n_public = self._private(records, piece), piece.shape[0]
         empty = self.mechanism.tally(np.empty((self.n_classes, 0), np.int64))
         parts, lock = [empty] * self.n_parts(n_public), Lock()
 
-        def count(start: int, block: NDArray[np.int8], few: Int64) -> None:
+        def count(start: int, block: Any, few: Int64) -> None:
             usable = _usable(block)
-            tally = self.mechanism.tally(few if usable.all() else few[:, usable])
-            part = start // self.part_rows
-            with lock:  # in any order, the same integers
-                parts[part] = Tally.merged([parts[part], tally])
+            for part in range(start // self.part_rows, self.n_parts(start + len(block))):
+                inside = slice(max(0, part * self.part_rows - start), (part + 1) * self.part_rows - start)
+                scores, kept = few[:, inside], usable[inside]
+                tally = self.mechanism.tally(scores if kept.all() else scores[:, kept])
+                with lock:  # in any order, the same integers
+                    parts[part] = Tally.merged([parts[part], tally])
+            with lock:
                 advance(len(block))
 
         hashes = _Hashes(self.part_rows)
-        blocks = (hashes.of(start, block) for start, block in self._blocks(piece, range(len(parts))))
+        if on_device(piece):
+            # A device wants more rows at a time than a part may have.
+            size = max(PUBLIC_ROWS, min(DEVICE_ROWS, _UTILITIES // self.n_classes))
+            blocks = lattice_blocks(self.lattice, piece, size)
+        else:
+            blocks = (hashes.of(start, block) for start, block in self._blocks(piece, range(len(parts))))
         with progress("selecting", n_public) as advance:
             each_utilities(private.rows, private.sizes, blocks, n_public, self.lattice, self.clip, count)
-        yield parts, [hashes.found[part].digest() for part in range(len(parts))]
+        # Nobody but this process can change what is on a device.
+        yield parts, [] if on_device(piece) else [hashes.found[part].digest() for part in range(len(parts))]
 
     def look(
         self, records: HeldRecords, item: tuple[RowSource, Wanted, list[bytes]]
@@ -329,16 +344,16 @@ class _Scores:
             If the rows are not those of the tallies. Scores of others would not be those that the draw was made by, and
             which candidate has them would tell the draw's private bins.
         """
-        (piece, wanted, before), private = item, records.by_class(self.lattice, self.n_classes)
-        hashes = _Hashes(self.part_rows)
+        piece, wanted, before = item
+        private, hashes = self._private(records, piece), _Hashes(self.part_rows)
 
-        def held(block: tuple[int, NDArray[np.int8]]) -> tuple[int, int]:
+        def held(block: tuple[int, Any]) -> tuple[int, int]:
             part, offset = divmod(block[0], self.part_rows)
             return part, offset * (self.lattice.dim + 8 * len(wanted[part])) // _LOOK_BYTES
 
         for (part, _), group in groupby(self._blocks(piece, wanted), held):
             starts, blocks = zip(*group, strict=True)
-            for start, block in zip(starts, blocks, strict=True):
+            for start, block in zip(starts, blocks, strict=True) if before else ():
                 hashes.of(start, block)
             usable = np.flatnonzero(np.concatenate([_usable(block) for block in blocks]))
             size = sum(map(len, blocks))
@@ -346,11 +361,22 @@ class _Scores:
             for (code, bins), scores in zip(wanted[part].items(), few, strict=True):
                 sought = usable[self.mechanism.is_sought(scores[usable], bins)]
                 yield code, part, scores[sought], starts[0] + sought
-        if any(hashes.found[part].digest() != before[part] for part in wanted):
+        if before and any(hashes.found[part].digest() != before[part] for part in wanted):
             raise InputError("the public rows changed while they were read.")
 
-    def _blocks(self, piece: RowSource, parts: Collection[int]) -> Iterator[tuple[int, NDArray[np.int8]]]:
+    def _private(self, records: HeldRecords, piece: RowSource) -> RowsByClass:
+        """Return private lattice rows, beside public ones that are on a device: there are more of those."""
+        private = records.by_class(self.lattice, self.n_classes)
+        return private.beside(piece.tensor) if on_device(piece) else private
+
+    def _blocks(self, piece: RowSource, parts: Collection[int]) -> Iterator[tuple[int, Any]]:
         """Yield positions and lattice rows of blocks, none of which lies in two parts."""
+        if on_device(piece):
+            for part in parts:
+                inside = piece.tensor[part * self.part_rows : (part + 1) * self.part_rows]
+                for offset, rows in enumerate(lattice_blocks(self.lattice, TensorRows(inside), PUBLIC_ROWS)):
+                    yield part * self.part_rows + offset * PUBLIC_ROWS, rows
+            return
         if isinstance(piece, np.ndarray):
             for part in parts:
                 inside = piece[part * self.part_rows : (part + 1) * self.part_rows]
@@ -380,9 +406,9 @@ class _Hashes:
         return block
 
 
-def _usable(block: NDArray[np.int8]) -> NDArray[np.bool_]:
+def _usable(block: Any) -> NDArray[np.bool_]:
     """Tell which rows are candidates: a damaged public row maps to zero, and represents nothing."""
-    return np.asarray(block.any(axis=1))
+    return as_numpy(block.any(axis=1))
 
 
 def _similarity_clip(bounds: tuple[float, float], lattice: Lattice) -> SimilarityClip:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dppl.errors import InputError
+from dppl.privacy import ApproxDP
 from dppl.privacy._shown import figures, in_words, rounded_down
 
 __all__ = ["account_of", "read_ledger"]
@@ -81,7 +82,15 @@ def _account(book: Mapping[str, Any], number: int, same_file: bool) -> dict[str,
 
 
 def _share(spent: Mapping[str, float], budget: Mapping[str, float]) -> float:
-    """Return how much of a budget is spent, in what adds up: squares of mu, and else the first parameter."""
-    name = "mu" if "mu" in budget else next(iter(budget))
+    """Return how much of a budget is spent, in what adds up: squares of mu, and else the parameter itself.
+
+    Of (ε, δ) that is the mu that it allows.
+    """
+    name = next(iter(budget))
+    if not spent[name]:
+        return 0.0
+    if "delta" in budget:
+        mus = [ApproxDP(one[name], budget["delta"]).gaussian_allowance().mu for one in (spent, budget)]
+        return _share({"mu": mus[0]}, {"mu": mus[1]})
     share = spent[name] / budget[name]
     return min(share**2 if name == "mu" else share, 1.0)

@@ -127,7 +127,11 @@ def _facts(description: Mapping[str, Any], guarantee: Guarantee) -> list[list[st
         ("encoder", "not named" if description["encoder"] is None else in_short(description["encoder"])),
         ("written by", description["written_by"]),
         ("software", ", ".join(f"{name} {version}" for name, version in sorted(guarantee.software.items()))),
-        *((name.replace("_", " "), str(value)) for name, value in sorted(description["parameters"].items())),
+        *(
+            (name.replace("_", " "), str(value))
+            for name, value in sorted(description["parameters"].items())
+            if value is not None  # the default, which says nothing
+        ),
     ]
     return [[name, str(value)[:_LETTERS]] for name, value in rows]
 

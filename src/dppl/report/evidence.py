@@ -1,4 +1,4 @@
-"""What was measured of a model or its method, from the files of `dppl evaluate --json` and `dppl bench run`.
+"""What was measured of a model or its method: `dppl evaluate --json`, `dppl bench run` and `dppl continual run`.
 
 No guarantee covers these numbers: they say how good a model is, and depend on the records that somebody measured on.
 """
@@ -13,20 +13,33 @@ from typing import Any
 import numpy as np
 
 from dppl.errors import InputError
+from dppl.experiments.config import NO_NOISE
 from dppl.experiments.methods import ALL_METHODS
 from dppl.experiments.metrics import minority_classes
 from dppl.experiments.results import DONE, Result, read_results
-from dppl.experiments.series import Series, by_task, default_settings, epsilon_name, ratio_name, ratios, series
+from dppl.experiments.series import (
+    Series,
+    dataset_name,
+    default_settings,
+    encoder_name,
+    epsilon_name,
+    grouped,
+    ratio_name,
+    ratios,
+    series,
+)
+from dppl.experiments.streams import Stream
 
 __all__ = ["accuracy_over_budget", "evaluation_of", "read_evidence"]
 
 _BAND = (0.25, 0.5, 0.75)
 _NUMBERS = ("accuracy", "balanced_accuracy", "minority_accuracy", "chance")
 _COUNTS = ("n", "n_unknown_labels", "n_unusable")
+_WRITERS = "`dppl evaluate --json`, `dppl bench run` or `dppl continual run`"
 
 
 def read_evidence(path: Path) -> dict[str, Any] | list[Result]:
-    """Return what a results file holds: an evaluation, or the finished cells of an experiment with single fits.
+    """Return what a results file holds: an evaluation, or the finished cells of an experiment.
 
     Parameters
     ----------
@@ -38,7 +51,7 @@ def read_evidence(path: Path) -> dict[str, Any] | list[Result]:
         If it is neither, or no such cell is done.
     """
     if not path.is_file():
-        raise InputError(f"there is no results file {path}; `dppl evaluate --json` and `dppl bench run` write one.")
+        raise InputError(f"there is no results file {path}; {_WRITERS} writes one.")
     try:
         found = json.loads(path.read_bytes())
     except ValueError:
@@ -46,10 +59,10 @@ def read_evidence(path: Path) -> dict[str, Any] | list[Result]:
     if isinstance(found, dict) and "per_class" in found:
         return found
     if found is not None and not (isinstance(found, dict) and "cell" in found):
-        raise InputError(f"{path} holds JSON, but not what `dppl evaluate --json` or `dppl bench run` writes.")
-    done = [one for one in read_results(path) if one["status"] == DONE and "stream" not in one["cell"]]
+        raise InputError(f"{path} holds JSON, but not what {_WRITERS} writes.")
+    done = [one for one in read_results(path) if one["status"] == DONE]
     if not done:
-        raise InputError(f"{path} holds no finished cell of `dppl bench run`; run the experiment first.")
+        raise InputError(f"{path} holds no finished cell of an experiment; run it first.")
     return done
 
 
@@ -90,7 +103,9 @@ def evaluation_of(found: Mapping[str, Any], classes: Sequence[Any]) -> dict[str,
 
 
 def accuracy_over_budget(done: list[Result], estimator: str, file: str) -> dict[str, Any]:
-    """Return balanced test accuracies over the budget: for each data set and imbalance a panel with lines.
+    """Return balanced test accuracies over the budget: for each data set, stream and imbalance a panel with lines.
+
+    Those of a stream are of the model after its last task.
 
     Parameters
     ----------
@@ -103,15 +118,28 @@ def accuracy_over_budget(done: list[Result], estimator: str, file: str) -> dict[
     """
     own = {name for name, method in ALL_METHODS.items() if method.estimator == estimator}
     panels = []
-    for (dataset, encoder), results in by_task(done).items():
+    for (dataset, encoder, stream), results in grouped(done, _task).items():
         for ratio, group in ratios(default_settings(results)).items():
-            lines = [_line(one, own) for one in series(group) if one.method in ALL_METHODS]
+            lines = [_line(one, own) for one in series(map(_as_reference, group)) if one.method in ALL_METHODS]
             if lines:
-                name = f"{dataset}, {encoder}, {ratio_name(ratio)}"
+                name = ", ".join(filter(None, (dataset, encoder, stream, ratio_name(ratio))))
                 panels.append(
                     {"name": name, "seeds": len({result["cell"]["seed"] for result in group}), "lines": lines}
                 )
     return {"file": file, "panels": panels}
+
+
+def _task(result: Result) -> tuple[str, str, str]:
+    cell = result["cell"]
+    stream = f"after {Stream(**cell['stream']).name}" if "stream" in cell else ""
+    return dataset_name(cell), encoder_name(cell), stream
+
+
+def _as_reference(result: Result) -> Result:
+    """Return what streams fit without noise, at a mu beyond all use, as a reference without a budget."""
+    if result["cell"]["budget"] != {"mu": NO_NOISE}:
+        return result
+    return {**result, "e": None, "notion": "none", "adjacency": None, "cell": {**result["cell"], "budget": None}}
 
 
 def _line(one: Series, own: set[str]) -> dict[str, Any]:

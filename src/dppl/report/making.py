@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dppl.embedding import Source, holds_embeddings, open_source
 from dppl.errors import ParameterError
-from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import describe
+from dppl.estimators.reported import Reported
 from dppl.finetune.model_file import describe as describe_finetuned
 from dppl.finetune.model_file import is_finetuned
 from dppl.report.account import account_of, read_ledger
@@ -32,7 +32,7 @@ Results: TypeAlias = _Path | Mapping[str, Any]
 
 
 def make_report(
-    model: EmbeddingClassifier | _Path,
+    model: Reported | _Path,
     *,
     results: Results | Sequence[Results] = (),
     ledger: Ledger | _Path | None = None,
@@ -43,10 +43,11 @@ def make_report(
 
     Parameters
     ----------
-    model : EmbeddingClassifier or path
-        A fitted model, or its file.
+    model : classifier or path
+        A fitted one of dppl, such as `SoftmaxPrototypes`, `PrivateClassifier` or `SparseFinetuner`, or its file.
     results : path, mapping or sequence of them, default=()
-        Files of `dppl evaluate --json` and `dppl bench run`, or what the former prints. At most one of each.
+        Files of `dppl evaluate --json` and of `dppl bench run` or `dppl continual run`, or what the first prints. At
+        most one evaluation and one experiment.
     ledger : Ledger or path or str, default=None
         That paid for the model; of a path or URL the account is found, and others stay out.
     public : Source or path, default=None
@@ -62,10 +63,12 @@ def make_report(
     ------
     FileNotFoundError, ModelFileError
         If the model file cannot be used.
+    NotFittedError
+        If the model is not fitted.
     InputError, LedgerError
         If results, ledger or pool cannot be read, or are not of this model.
     ParameterError
-        If `public` is given for a model that selected nothing from it.
+        If `model` is something else, or `public` is given for a model that selected nothing from it.
 
     Notes
     -----
@@ -105,15 +108,16 @@ def _of_file(path: Path) -> tuple[dict[str, Any], str, str]:
     return description, sha256(path.read_bytes()).hexdigest(), path.name
 
 
-def _of_model(model: EmbeddingClassifier) -> tuple[dict[str, Any], str, str]:
-    """Return what the model file would say, and its hash, without writing it."""
-    written = model.to_bytes()
-    length = int.from_bytes(written[:8], "little")  # a safetensors file begins with the length of its header
-    description = json.loads(json.loads(written[8 : 8 + length])["__metadata__"]["dppl"])
-    positions = getattr(model, "public_indices_", None)
-    if positions is not None:
-        description["public_indices"] = positions.tolist()
-    return description, sha256(written).hexdigest(), _FILE
+def _of_model(model: Reported) -> tuple[dict[str, Any], str, str]:
+    """Return what its file says, and the hash, as if it were saved."""
+    if not isinstance(model, Reported):
+        raise ParameterError(
+            f"must be a fitted classifier of dppl, or its file; got {type(model).__name__}.", parameter="model"
+        )
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / _FILE
+        model.save(path)
+        return _of_file(path)
 
 
 def _several(results: Results | Sequence[Results]) -> Sequence[Results]:

@@ -27,7 +27,7 @@ class Report:
     Raises
     ------
     InputError
-        If it is of another format.
+        If it is something else, or of another format.
 
     Examples
     --------
@@ -41,8 +41,9 @@ class Report:
     """
 
     def __init__(self, content: dict[str, Any]) -> None:
-        if content.get("format") != FORMAT:
-            raise InputError(f"a report has format {FORMAT}; got {content.get('format')!r}.")
+        found = content.get("format") if isinstance(content, dict) else None
+        if found != FORMAT:
+            raise InputError(f"a report is a dict of format {FORMAT}; got {found!r}.")
         self._content = deepcopy(content)
 
     def dict(self) -> builtins.dict[str, Any]:
@@ -64,6 +65,9 @@ class Report:
     def html_snippet(self) -> str:
         """Return the same as a part of another page, with its style."""
         return _rendered("snippet.html", self._content, top=2)
+
+    def __repr__(self) -> str:
+        return f"<Report: {self._content['title']}; html(), markdown(), json() and dict() have it>"
 
     def _repr_html_(self) -> str:
         """Show the report in a notebook."""

@@ -76,7 +76,7 @@ class _Service:
         if name is None and len(self.models) == 1:
             return next(iter(self.models.values()))
         if name not in self.models:
-            raise Refused(404, "no_such_model", f"Name one of the models {', '.join(self.models)}.")
+            raise Refused(404, "no_such_model", f"Name one by `model`: {', '.join(self.models)}.")
         return self.models[name]
 
     async def predict(self, request: Any) -> Predictions:

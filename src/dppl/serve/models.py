@@ -129,7 +129,7 @@ def opened(path: Path, encoder: str | None = None, *, device: Device = "auto", e
     InputError, MissingExtra
         If the encoder cannot be loaded, or is another one.
     ParameterError
-        If a model of `dppl finetune` is opened for embeddings.
+        If a model of `dppl finetune` is opened for embeddings, or one that names no encoder with one.
     """
     if is_finetuned(path):
         if embeddings_only:
@@ -139,6 +139,11 @@ def opened(path: Path, encoder: str | None = None, *, device: Device = "auto", e
             )
         return _network(path, encoder, device)
     model = load(path)
+    if encoder is not None and model.encoder_ is None:
+        raise ParameterError(
+            f"is for a model that names its encoder; {path} names none and takes embeddings, so leave it out.",
+            parameter="encoder",
+        )
     found = None
     if not embeddings_only and (encoder is not None or model.encoder_ is not None):
         found = for_prediction(encoder_of_model(model, encoder, device=device, predicting=True))

@@ -105,8 +105,8 @@ def listen(host: str, port: int, *, has_token: bool) -> socket.socket:
     family, kind, protocol, _, address = found[0]
     if not has_token and not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback:
         raise ParameterError(
-            "must be an address of this machine alone, such as 127.0.0.1, unless requests have to bring a token; got "
-            f"{host!r}.",
+            "must be an address of this machine alone, such as 127.0.0.1, unless requests have to bring a token: "
+            f"give token='FILE'. Got {host!r}.",
             parameter="host",
         )
     opened = socket.socket(family, kind, protocol)

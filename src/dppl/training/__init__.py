@@ -1,5 +1,18 @@
 """The whole way from raw images and texts to a private classifier."""
 
-from dppl.training.classifier import PrivateClassifier, encoder_of_model
+from typing import TYPE_CHECKING
+
+from dppl._lazy import lazy
+
+if TYPE_CHECKING:
+    from dppl.training.classifier import PrivateClassifier, encoder_of_model
 
 __all__ = ["PrivateClassifier", "encoder_of_model"]
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "PrivateClassifier": "dppl.training.classifier",
+        "encoder_of_model": "dppl.training.classifier",
+    },
+)

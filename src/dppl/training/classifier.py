@@ -27,6 +27,7 @@ from dppl.estimators.public_data import refuse_private_as_public
 from dppl.estimators.reading import UNUSABLE, Unusable, as_labels, refuse_unusable
 from dppl.estimators.registry import BY_METHOD, Method, method_for
 from dppl.estimators.repeats import count_fit
+from dppl.estimators.reported import Reported
 from dppl.estimators.splitters import inside_splitter, whole_public_rows
 from dppl.privacy import Budget, Guarantee
 from dppl.privacy.budgets import resolved_budget
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from dppl.privacy import Ledger
 
 
-class PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Train a private classifier on raw images or texts.
 
     A frozen public encoder embeds each item by itself; a private estimator is fitted on the embeddings. An item that

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +20,10 @@ from dppl.embedding.pipeline import table_metadata
 from dppl.embedding.rows import Rows
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
-from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.reading import class_codes, public_classes
+
+if TYPE_CHECKING:
+    from dppl.estimators import EmbeddingClassifier
 
 __all__ = ["are_words", "described", "embed_examples", "names_by_default", "takes_examples", "words_of"]
 

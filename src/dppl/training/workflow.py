@@ -20,12 +20,13 @@ from dppl.data import EmbeddingTable, read_ids, read_table
 from dppl.embedding import PERSON, Columns, OtherOptions, Source, SourceChanged, embed
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
-from dppl.estimators import EmbeddingClassifier, PublicRows
+from dppl.estimators import PublicRows
 from dppl.estimators.persons import ids_of_fit
 from dppl.estimators.reading import COLUMNS
 from dppl.training.descriptions import embed_examples
 
 if TYPE_CHECKING:
+    from dppl.estimators import EmbeddingClassifier
     from dppl.privacy import Ledger
 
 __all__ = ["ROWS", "TRAINING", "discard", "fit", "report_of", "save", "train", "work_in"]

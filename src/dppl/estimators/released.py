@@ -1,0 +1,254 @@
+"""What a released model can do: classify rows, report on itself and be saved. None of it costs anything."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dppl import _validate
+from dppl.engines import Engine, InProcess
+from dppl.errors import InputError, ParameterError
+from dppl.estimators import model_file, reading
+from dppl.estimators.public_data import ExamplesKept
+from dppl.estimators.reading import Unusable
+from dppl.estimators.reported import Reported
+from dppl.estimators.sums import ONLY_PARTS, Part, Parted
+from dppl.lattice import Lattice, iter_blocks
+from dppl.privacy import Guarantee
+
+_ROWS = 8192
+_UNUSABLE = "X has rows without a direction (NaN, infinity, only zeros)"
+
+
+class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier of embeddings as it is after its fit. Subclasses say how it scores rows."""
+
+    random_state: int | None
+
+    classes_: NDArray[Any]
+    guarantee_: Guarantee
+    lattice_: Lattice
+    encoder_: str | None
+    columns_: dict[str, str]
+    examples_: ExamplesKept | None
+    _fitted_with: dict[str, Any]
+    n_features_in_: int
+
+    # Name of the attribute that holds what was released; a model that has it is fitted.
+    _RELEASED: ClassVar[str]
+
+    def decision_function(self, X: Any, *, unusable: Unusable = "error") -> NDArray[np.float64]:
+        """Return the score of each class for each row.
+
+        Parameters
+        ----------
+        X : array-like, torch tensor or table of shape (n, n_features)
+            Rows to classify; they cost nothing.
+        unusable : {"error", "empty"}, default="error"
+            What to do about rows without a direction (NaN, infinity, only zeros): refuse them, or give them NaN.
+
+        Returns
+        -------
+        ndarray of shape (n, n_classes) or, for two classes, (n,)
+            Larger is likelier. For two classes, the second's value minus the first's.
+
+        Raises
+        ------
+        InputError
+            If rows cannot be used, with ``unusable="error"``. The message names their positions.
+        """
+        scores = self._scores(X, unusable)
+        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict(self, X: Any, *, unusable: Unusable = "error", engine: Engine | None = None) -> NDArray[Any]:
+        """Return the class of the largest score for each row, and the first of several that share it.
+
+        Parameters
+        ----------
+        X : array-like, torch tensor or table of shape (n, n_features), or table in parts
+        unusable : {"error", "empty"}, default="error"
+            What to do about rows without a direction (NaN, infinity, only zeros): refuse them, or give them None in an
+            array of objects.
+        engine : Engine, default=None
+            Where a table in parts is read; None is this process.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Labels.
+
+        Raises
+        ------
+        InputError
+            As `decision_function`.
+        """
+        if isinstance(X, Parted) or engine is not None:
+            codes = self._of_parts(X, engine, _codes_of_part, unusable)
+            missing = codes < 0
+            if unusable == "error":
+                reading.refuse_unusable(missing, _UNUSABLE)
+            return reading.labels_of(codes, self.classes_, missing, unusable)
+        scores = self._scores(X, unusable)
+        return reading.labels_of(scores.argmax(axis=1), self.classes_, np.isnan(scores[:, 0]), unusable)
+
+    def predict_proba(
+        self, X: Any, *, unusable: Unusable = "error", engine: Engine | None = None
+    ) -> NDArray[np.float64]:
+        """Return the probability of each class for each row, for classes that are equally frequent.
+
+        It is the softmax of the scores times a factor that follows from what was released and from how much noise that
+        holds (docs/probabilities.md says how far it can be trusted). For other frequencies, if they are public,
+        multiply by them and divide each row by its sum. The probes have learned from private records which classes are
+        frequent, as far as their weights, and the intercept if there is one, show it.
+
+        Parameters
+        ----------
+        X : array-like, torch tensor or table of shape (n, n_features), or table in parts
+            Rows to classify; they cost nothing.
+        unusable : {"error", "empty"}, default="error"
+            What to do about rows without a direction (NaN, infinity, only zeros): refuse them, or give them NaN.
+        engine : Engine, default=None
+            Where a table in parts is read; None is this process.
+
+        Returns
+        -------
+        ndarray of shape (n, n_classes)
+            Columns in the order of `classes_`; rows sum to 1. The largest is that of the predicted class; where scores
+            differ by rounding errors, several classes may share it.
+
+        Raises
+        ------
+        InputError
+            As `decision_function`.
+        """
+        if isinstance(X, Parted) or engine is not None:
+            probabilities = self._of_parts(X, engine, _probabilities_of_part, unusable)
+            if unusable == "error":
+                reading.refuse_unusable(np.isnan(probabilities[:, 0]), _UNUSABLE)
+            return probabilities
+        scores = self._scores(X, unusable)
+        return np.asarray(softmax(self._sharpness() * scores, axis=1))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy on (`X`, `y`). Measured on private records, it is not covered by the guarantee.
+
+        Parameters
+        ----------
+        X : array-like, torch tensor or table of shape (n, n_features)
+        y : array-like of shape (n,)
+            True labels; a number and its text name the same class.
+        sample_weight : array-like of shape (n,), default=None
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        InputError
+            As `predict`.
+        """
+        scores = self._scores(X)
+        truth = reading.class_codes(reading.as_labels(y, scores), self.classes_, "ignore")
+        return float(np.average(scores.argmax(axis=1) == truth, weights=sample_weight))
+
+    def to_bytes(self) -> bytes:
+        """Return the content of the model file that `save` writes."""
+        check_is_fitted(self, self._RELEASED)
+        return model_file.to_bytes(self)
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the released model to one safetensors file, in one step.
+
+        The file holds what was released, public inputs and the guarantee: nothing private, nothing executable.
+
+        Parameters
+        ----------
+        path : path
+        overwrite : bool, default=False
+            Whether an existing file may be replaced.
+
+        Raises
+        ------
+        FileExistsError
+            If the file exists and `overwrite` is False.
+        """
+        check_is_fitted(self, self._RELEASED)
+        model_file.save(self, path, overwrite=overwrite)
+
+    @abstractmethod
+    def _tensors(self) -> dict[str, NDArray[Any]]:
+        """Return the released arrays for the model file."""
+
+    @abstractmethod
+    def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
+        """Set the fitted attributes from a model file; raise `Misfit` if they do not fit the rest of it."""
+
+    def _saved_parameters(self) -> dict[str, Any]:
+        """Return the parameters of the fit, with those that were found from public data in their place."""
+        return self._fitted_with
+
+    @abstractmethod
+    def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Return scores of shape (n, n_classes) for mapped rows."""
+
+    def _sharpness(self) -> float:
+        """Return what turns scores into logits, from released values and parameters; 1 for those that are logits."""
+        return 1.0
+
+    def _scores(self, X: Any, unusable: Unusable = "error") -> NDArray[np.float64]:
+        """Return scores of shape (n, n_classes); rows that cannot be used have NaN, where they are not refused."""
+        check_is_fitted(self, self._RELEASED)
+        _validate.one_of(reading.UNUSABLE, unusable=unusable)
+        rows = reading.as_rows(X)
+        validate_data(self, X, reset=False, skip_check_array=True)
+        reading.check_encoder(X, getattr(self, "encoder_", None), "X")
+        parts = [np.empty((0, len(self.classes_)))]
+        for block in iter_blocks(rows, _ROWS):
+            features = self.lattice_.features(block)
+            parts.append(np.where(features.any(axis=1, keepdims=True), self._class_scores(features), np.nan))
+        scores = np.concatenate(parts)
+        if unusable == "error":
+            reading.refuse_unusable(np.isnan(scores[:, 0]), _UNUSABLE)
+        return scores
+
+    def _of_parts(
+        self, X: Any, engine: Engine | None, function: Callable[[Self, Part], NDArray[Any]], unusable: Unusable
+    ) -> NDArray[Any]:
+        """Return what `function` makes of each part of a table, one after the other."""
+        check_is_fitted(self, self._RELEASED)
+        _validate.one_of(reading.UNUSABLE, unusable=unusable)
+        if not isinstance(X, Parted):
+            raise ParameterError(ONLY_PARTS, parameter="engine")
+        if X.n_features != self.n_features_in_:
+            raise InputError(f"X has {X.n_features} features, but the fit had {self.n_features_in_}.")
+        reading.check_encoder(X, getattr(self, "encoder_", None), "X")
+        found = dict((engine or InProcess()).each(partial(function, self), X.parts))
+        return np.concatenate([found[place] for place in range(len(found))])
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.non_deterministic = self.random_state is None
+        tags.classifier_tags.poor_score = True  # on the tiny sets of scikit-learn's checks noise drowns the classes
+        return tags
+
+
+def _codes_of_part(model: ReleasedClassifier, part: Part) -> NDArray[np.int32]:
+    """Return the position of the class of each row, -1 where it cannot be used."""
+    scores = model._scores(part.read()[0], "empty")
+    return np.where(np.isnan(scores[:, 0]), -1, scores.argmax(axis=1)).astype(np.int32)
+
+
+def _probabilities_of_part(model: ReleasedClassifier, part: Part) -> NDArray[np.float64]:
+    return model.predict_proba(part.read()[0], unusable="empty")
