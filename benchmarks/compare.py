@@ -55,7 +55,10 @@ def main(arguments=None):
     parser.add_argument("new", type=Path)
     parser.add_argument("old", type=Path, nargs="?", default=COMMITTED)
     options = parser.parse_args(arguments)
-    new, old = (json.loads(path.read_text(encoding="utf-8")) for path in (options.new, options.old))
+    try:
+        new, old = (json.loads(path.read_text(encoding="utf-8")) for path in (options.new, options.old))
+    except (OSError, ValueError) as error:
+        parser.error(f"NEW and OLD must be files that run.py wrote: {error}")
     if new["quick"] != old["quick"]:
         print("a quick run and a whole one have other sizes: nothing to compare", file=sys.stderr)
         return 2

@@ -49,10 +49,10 @@ def seconds(work):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=20_000, help="rows of a shard")
-    parser.add_argument("--features", type=int, default=768)
+    parser.add_argument("--features", type=int, default=768, help="numbers in a row")
     parser.add_argument("--classes", type=int, default=100)
-    parser.add_argument("--shards", type=int, nargs="+", default=[2, 4, 8])
-    parser.add_argument("--cores", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--shards", type=int, nargs="+", default=[2, 4, 8], help="numbers of shards")
+    parser.add_argument("--cores", type=int, nargs="+", default=[1, 2], help="workers of Ray, one core each")
     options = parser.parse_args()
     classes = list(range(options.classes))
     lattice = Lattice(options.features)

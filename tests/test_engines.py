@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +20,12 @@ import pytest
 import dppl
 from dppl import ApproxDP, GaussianDP, MeanPrototypes, PublicPrototypes, PureDP, SoftmaxPrototypes
 from dppl.baselines import AdaMix, FeatureCovariance, GlobalAdapt, LeastSquares, LinearProbe, Newton
-from dppl.continual import NaiveContinual
 from dppl.data import PartedTable, TablePart, read_parts, read_table
+from dppl.data.tables import Fragment
 from dppl.engines import InProcess, RayEngine, _outcome, engine_of
 from dppl.errors import EngineError, InputError, MissingExtra, ParameterError, UnknownLabelError
 from dppl.estimators import sums
-from dppl.estimators.sums import HeldRecords, SpreadRecords, class_totals
+from dppl.estimators.sums import HeldRecords, SpreadRecords, class_totals, public_rows_at
 from dppl.lattice import Lattice
 from dppl.prototypes import public
 
@@ -210,6 +211,24 @@ def test_a_part_that_kills_every_worker_ends_the_fit_and_the_charge_stays(folder
     assert len(ledger.releases()) == 1
 
 
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [(None, "Ray does not start on this machine"), ("auto", "no cluster of Ray answers at 'auto' .*start one")],
+)
+@pytest.mark.parametrize("kind", [ConnectionError, ValueError, RuntimeError])
+def test_a_cluster_that_does_not_answer_is_named(address, message, kind, monkeypatch):
+    def init(**_):
+        raise kind("topsecret")
+
+    fake = SimpleNamespace(
+        is_initialized=lambda: False, init=init, exceptions=SimpleNamespace(RayError=type("RayError", (Exception,), {}))
+    )
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    with pytest.raises(EngineError, match=message) as failure:
+        RayEngine(address).check()
+    assert "topsecret" not in str(failure.value)
+
+
 def quoting(_):
     raise ValueError("Aal 0.123456")
 
@@ -350,7 +369,6 @@ REFUSED = {
         {},
         "sums over them",
     ),
-    "a stream": (NaiveContinual(BUDGET, CLASSES), {}, "sums over them"),
     "persons": (FITS["mean"](), {"groups": np.arange(N)}, "records of a person in one place"),
     "labels": (FITS["mean"](), {"y": records()[1]}, "hold their own labels"),
     "no classes": (MeanPrototypes(BUDGET), {}, "public list of classes"),
@@ -486,7 +504,8 @@ def test_a_npy_pool_is_cut_for_tasks(folder, tmp_path, monkeypatch):
     watched = Watched([], [])
     model = selected(read_parts(folder), X_public=read_table(tmp_path / "pool.npy"), engine=watched)
     assert tensors(model) == tensors(selected(*records()))
-    assert 5 < len(watched.sent) <= 10  # five pieces, and those that were looked at again
+    # Five pieces for the bounds and for the scores, those that were looked at again, and those of the selected rows.
+    assert 10 < len(watched.sent) <= 10 + 5 + 3
 
 
 def test_values_come_once_each_with_their_places(ray_engine):
@@ -646,12 +665,49 @@ def test_an_engine_that_scores_a_piece_twice_or_never_ends_the_selection(places,
         selected(read_parts(folder), X_public=pool, engine=Breaking(places))
 
 
+class Afar:
+    """An engine that knows whether one of its tasks runs."""
+
+    assumption, running = None, False
+    check = InProcess.check
+
+    def each(self, function, items):
+        for place, item in enumerate(items):
+            self.running = True
+            value = function(item)
+            self.running = False
+            yield place, value
+
+
+@pytest.mark.parametrize(("options", "there"), [({}, True), ({"center": "public"}, False)], ids=["usual", "control"])
+def test_the_driver_reads_no_public_rows(options, there, folder, pool, monkeypatch):
+    """Neither for the bounds nor those that were selected; a centre that is found from them is the exception."""
+    engine, reads = Afar(), []
+    whole_fragment = Fragment._pieces
+    monkeypatch.setattr(Fragment, "_pieces", lambda self: reads.append(engine.running) or whole_fragment(self))
+    model = PublicPrototypes(PureDP(1.0), CLASSES, random_state=7, **options)
+    model.fit(read_parts(folder), X_public=pool, engine=engine)
+    assert len(reads) > 10
+    assert all(reads) == there
+
+
+@pytest.mark.parametrize("engine", ["local", "ray"])
+def test_public_rows_come_in_the_order_of_their_places(engine, pool, request):
+    engine = InProcess() if engine == "local" else request.getfixturevalue("ray_engine")
+    places = np.array([2999, 0, 700, 699, 5, 700, 2200, 100, 99, 2199])
+    expected = public_rows()[places]
+    assert public_rows_at(pool, places, engine).tobytes() == expected.tobytes()
+    assert public_rows_at(public_rows(), places, engine).tobytes() == expected.tobytes()
+
+
 class OfOnePart(InProcess):
     """An engine whose tasks have read the first part of the private records alone."""
 
     def each(self, function, items):
-        fit, read, parts, *rest = function.args
-        yield from InProcess().each(partial(function.func, fit, read, parts[:1], *rest), items)
+        if isinstance(function, partial):  # and not what reads public rows
+            fit, read, parts, *rest = function.args
+            function = partial(function.func, fit, read, parts[:1], *rest)
+        yield from InProcess().each(function, items)
 
 
 def test_scores_of_some_private_records_would_be_noticed(folder, pool):

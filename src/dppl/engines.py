@@ -183,7 +183,7 @@ class RayEngine:
         if not ray.is_initialized():
             # No output of workers on this terminal, and no page that shows tasks.
             own = {"include_dashboard": False} if self.address is None else {"address": self.address}
-            with _in_our_words(ray, ConnectionError, ValueError):
+            with _connecting(ray, self.address):
                 ray.init(log_to_driver=False, logging_level="ERROR", **own)
         return ray
 
@@ -251,11 +251,26 @@ def _outcome(version: str, function: Callable[[Any], Any], item: Any) -> Any:
 
 
 @contextmanager
-def _in_our_words(ray: Any, *others: type[Exception]) -> Iterator[None]:
+def _connecting(ray: Any, address: str | None) -> Iterator[None]:
+    """Say what a connection that fails was to, and what to do."""
+    try:
+        yield
+    except (ray.exceptions.RayError, ConnectionError, ValueError, RuntimeError) as error:
+        why = type(error).__name__
+        raise EngineError(
+            f"Ray does not start on this machine ({why}); see that it has memory and disk for it, and try again."
+            if address is None
+            else f"no cluster of Ray answers at {address!r} ({why}); start one (docs/scale.md), or correct the "
+            "address. Without one Ray starts on this machine alone."
+        ) from None
+
+
+@contextmanager
+def _in_our_words(ray: Any) -> Iterator[None]:
     """Turn what Ray raises into one line: its own text may hold the traceback of a task."""
     try:
         yield
-    except (ray.exceptions.RayError, *others) as error:
+    except ray.exceptions.RayError as error:
         raise EngineError(
             f"Ray gave up ({type(error).__name__}); see that the cluster runs, that its machines have memory for a "
             "part and one version of dppl, and try again."

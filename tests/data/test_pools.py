@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,8 @@ import pytest
 import dppl
 from data.stores import running_store
 from dppl import Ledger
-from dppl.data import _places, read_ids, read_table, write_table
+from dppl.continual import ContinualDiscriminant
+from dppl.data import EmbeddingTable, _places, read_ids, read_table, write_table
 from dppl.data._places import Place, natural, shown_as
 from dppl.embedding import convert_table
 from dppl.errors import DpplError, InputError, MissingExtra, ParameterError
@@ -275,6 +277,52 @@ def test_shards_that_do_not_fit_together_are_refused_by_name(spoilt, where, fold
     assert caught.value.__cause__ is None
 
 
+def test_the_shard_that_differs_is_named(folder):
+    wide(flat(folder))
+    with pytest.raises(InputError, match=r"emb_7\.npy differs from emb_0\.npy"):
+        read_table(folder)
+
+
+def of_lengths(path, *lengths, **options):
+    rows = [None if length is None else [1.0] * length for length in lengths]
+    pq.write_table(pa.table({"x": pa.array(rows, pa.list_(pa.float32()))}), path, **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"row_group_size": 2}, {"write_statistics": False}])
+@pytest.mark.parametrize("lengths", [(6, 5, 6), (5, 5, 5), (7, 7, 7), (6, None, 5), (6, 6, 1)])
+def test_lists_of_another_length_are_refused_by_the_outline(lengths, options, tmp_path):
+    of_lengths(tmp_path / "s_0.parquet", 6, 6, None)
+    of_lengths(tmp_path / "s_1.parquet", *lengths, **options)
+    if lengths == (6, 6, 1) and "write_statistics" in options:  # 6, 6 and a null have as many entries
+        with pytest.raises(InputError, match="must have the same length"):
+            np.asarray(read_table(tmp_path))
+        return
+    with pytest.raises(InputError, match=r"s_1\.parquet: all lists in column 'x' must have the same length"):
+        read_table(tmp_path)
+
+
+@pytest.mark.parametrize("options", [{}, {"row_group_size": 1}, {"write_statistics": False}])
+@pytest.mark.parametrize("width", [1, 2, 6])
+def test_lists_of_one_length_pass_whatever_is_null(width, options, tmp_path):
+    of_lengths(tmp_path / "s_0.parquet", None, width, None, width, None, **options)
+    of_lengths(tmp_path / "s_1.parquet", None, None, **options)
+    of_lengths(tmp_path / "s_2.parquet", **options)
+    inner = pa.array([[None] * width, [1.0] * width], pa.list_(pa.float32()))
+    pq.write_table(pa.table({"x": inner, "x.y": [1, 2]}), tmp_path / "s_3.parquet", **options)
+    rows = np.asarray(read_table(tmp_path))
+    assert rows.shape == (9, width)
+    assert np.isfinite(rows).all(axis=1).tolist() == [False, True, False, True] + 4 * [False] + [True]
+
+
+def test_ids_of_another_type_are_named(folder):
+    flat(folder)
+    table = pq.read_table(folder / "metadata_3.parquet")
+    place = table.schema.names.index("url")
+    pq.write_table(table.set_column(place, "url", pa.array([0.5] * len(table))), folder / "metadata_3.parquet")
+    with pytest.raises(InputError, match="must have one column 'url' of texts or integers; it holds double"):
+        read_table(folder, ids="url")
+
+
 def test_a_named_column_of_ids_must_be_in_every_file(folder):
     flat(folder)
     pq.write_table(beside(PARTS[3]).drop(["url"]), folder / "metadata_3.parquet")
@@ -407,6 +455,38 @@ def test_a_package_that_fsspec_misses_is_named_with_the_command(monkeypatch):
         read_table("hf://datasets/someone/pool")
 
 
+def test_other_packages_are_those_that_fsspec_names(monkeypatch):
+    fsspec = pytest.importorskip("fsspec")
+
+    def missing(url):
+        raise ImportError
+
+    monkeypatch.setattr(fsspec.core, "url_to_fs", missing)
+    with pytest.raises(MissingExtra, match=r"az:// needs a package beside fsspec; fsspec says: .*adlfs"):
+        read_table("az://container/pool")
+
+
+@pytest.mark.parametrize(
+    ("url", "asked"),
+    [
+        ("gs://bucket/pool", "gs://bucket/pool?retry_limit_seconds=60"),
+        ("gs://bucket/pool?scheme=http", "gs://bucket/pool?scheme=http&retry_limit_seconds=60"),
+        ("gs://bucket/pool?retry_limit_seconds=5", "gs://bucket/pool?retry_limit_seconds=5"),
+    ],
+)
+def test_a_store_of_google_that_does_not_answer_is_given_up_after_a_minute(url, asked, monkeypatch):
+    heard = []
+
+    def opened(url):
+        heard.append(url)
+        raise OSError
+
+    monkeypatch.setattr(_places.fs, "FileSystem", SimpleNamespace(from_uri=opened))
+    with pytest.raises(InputError, match="gs://bucket/pool must be a URL that Arrow can open"):
+        read_table(url)
+    assert heard == [asked]
+
+
 def test_an_unknown_scheme_is_refused():
     pytest.importorskip("fsspec")
     with pytest.raises(ParameterError, match="nope is not"):
@@ -475,24 +555,44 @@ OTHERS = {
 
 @pytest.mark.parametrize("role", ["X", "X_public"])
 @pytest.mark.parametrize("other", OTHERS)
-def test_a_fit_of_another_map_refuses_lattice_rows_and_pays_nothing(other, role, pair, folder):
+def test_a_fit_of_another_map_takes_lattice_rows_as_directions(other, role, pair):
     table, rows = map(read_table, pair)
-    ledger = Ledger(folder / "l.db", "wards", dppl.ZCDP(1.0))
-    model = dppl.MeanPrototypes(dppl.ZCDP(0.5), classes=[0, 1, 2], **OTHERS[other])
-    given = {"X": rows, "X_public": table} if role == "X" else {"X": table, "X_public": rows}
-    with pytest.raises(InputError, match="lattice rows"):
-        model.fit(y=rows.y, ledger=ledger, **given)
-    assert len(ledger.releases()) == 0
-    model.fit(table, rows.y, read_table(pair[0]), ledger=ledger)
-    assert len(ledger.releases()) == 1
+    given = {"X": table, "X_public": table} | {role: rows}
+    as_floats = {name: one.to_array().astype(np.float64) for name, one in given.items()}
+    models = [
+        dppl.MeanPrototypes(dppl.ZCDP(0.5), classes=[0, 1, 2], random_state=0, **OTHERS[other]).fit(y=rows.y, **data)
+        for data in (given, as_floats)
+    ]
+    assert models[0].prototypes_.tobytes() == models[1].prototypes_.tobytes()
+    assert not models[0].lattice_.is_plain
 
 
-def test_rotation_is_not_chosen_by_public_rows_that_were_cut_off_already(pair):
+FOREIGN = [Lattice(6, rotation=3), Lattice(6, center=np.full(6, 0.1)), Lattice(6, pool=2), Lattice(7)]
+
+
+@pytest.mark.parametrize("role", ["X", "X_public"])
+@pytest.mark.parametrize("lattice", FOREIGN, ids=Lattice.to_dict)
+@pytest.mark.parametrize("model", [dppl.MeanPrototypes, dppl.SoftmaxPrototypes])
+def test_rows_of_a_lattice_that_does_more_than_normalise_are_refused_and_nothing_is_paid(lattice, role, model, folder):
+    """Of the map of the fit, too: it would be applied twice."""
+    rng, ledger = np.random.default_rng(1), Ledger(folder / "l.db", "wards", dppl.ZCDP(1.0))
+    given = {"X": rng.normal(size=(60, 6)), "X_public": rng.normal(size=(60, 6))}
+    rows = Lattice(6).transform(given[role])
+    own = {"center": lattice.center, "rotation": lattice.rotation} if model is dppl.MeanPrototypes else {}
+    given[role] = EmbeddingTable.of(rows, metadata={LATTICE: lattice.name()})
+    with pytest.raises(InputError, match=f"{role} must hold embeddings.* Use the table that they were made from"):
+        model(dppl.ZCDP(0.5), classes=[0, 1, 2], **own).fit(y=rng.integers(0, 3, 60), ledger=ledger, **given)
+    assert not ledger.releases()
+
+
+def test_rotation_is_the_safe_side_where_public_rows_were_cut_off_already(pair):
     table, rows = map(read_table, pair)
     model = dppl.MeanPrototypes(dppl.ZCDP(0.5), classes=[0, 1, 2], rotation="auto")
-    with pytest.raises(InputError, match="rotation must be None or a seed where X_public holds lattice rows"):
-        model.fit(table, table.y, rows)
+    assert model.fit(table, table.y, rows).lattice_.rotation == 0
     assert model.fit(rows, rows.y, table).lattice_.is_plain  # these embeddings need no rotation
+    stream = ContinualDiscriminant(dppl.ZCDP(0.5), classes=[0, 1, 2])
+    assert stream.fit(table, table.y, rows).lattice_.rotation == 0
+    assert stream.fit(rows, rows.y, table).lattice_.rotation is None
 
 
 def test_lattice_rows_are_no_examples(pair):
@@ -538,7 +638,7 @@ def test_shards_of_two_lattices_are_no_table(folder, pair):
 @pytest.mark.parametrize("options", [{"out": "o.npy"}, {"out": "o.parquet", "rows": "int8"}])
 def test_lattice_rows_go_into_parquet_only(options, pair):
     out = pair[0].with_name(options.pop("out"))
-    with pytest.raises(ParameterError, match="lattice must be without rows"):
+    with pytest.raises(ParameterError, match="lattice must stand without another form of rows"):
         convert_table(pair[0], out, lattice=True, **options)
 
 

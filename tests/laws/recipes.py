@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
+from dppl.data import EmbeddingTable
+from dppl.estimators.reading import LATTICE
 from dppl.estimators.registry import ENTRIES, Entry
-from dppl.lattice import iter_blocks
+from dppl.lattice import Lattice, iter_blocks
 
 CLASSES = ["a", "b", "c"]
 DIM = 6
@@ -244,6 +246,11 @@ class Table:
         for block in iter_blocks(self._rows, min(size, 5)):
             self._look()
             yield block
+
+
+def lattice_table(rows):
+    """Return int8 rows as a table that says they are those of the lattice, as `dppl table convert --lattice` does."""
+    return EmbeddingTable.of(rows, metadata={LATTICE: Lattice(rows.shape[1]).name()})
 
 
 # Neighbours

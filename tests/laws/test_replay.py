@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from dppl import GaussianDP, MeanPrototypes
 from dppl.estimators.descent import RepeatedGaussian
-from dppl.lattice import SimilarityClip
+from dppl.lattice import Lattice, SimilarityClip
 from dppl.mechanisms import CoinPress, ExponentialMechanism, RoundedGaussian
-from laws.recipes import BY_NAME, CHARGED, DIM, WIDE, cases, each
-from laws.replay import clip_nothing, lone, replay
+from laws.recipes import BY_NAME, CHARGED, CLASSES, DIM, WIDE, cases, each, lattice_table, neighbours
+from laws.replay import clip_nothing, compare, lone, replay
 
 pytestmark = pytest.mark.slow
 BY_COINPRESS = [kind for kind in CHARGED if "coinpress" in kind.variant]
@@ -32,6 +33,32 @@ def test_with_the_same_noise_neighbours_differ_by_the_stated_sensitivity(kind, d
     budgets = [None] if kind in BY_COINPRESS else [None, *kind.budgets, GaussianDP(1e3)]
     budget, seed = data.draw(st.sampled_from(budgets)), data.draw(st.integers(0, 2**32))
     replay(kind, data.draw(cases(kind.dim)), budget, seed)
+
+
+def replay_lattice_rows(kind, X, y, row, label, seed=0):
+    more, fewer = neighbours((X, y, row, label), kind)
+    compare(kind, *((lattice_table(rows), labels, {}) for rows, labels in (more, fewer)), seed=seed)
+
+
+@each(CHARGED)
+@given(data=st.data())
+@settings(max_examples=10)
+def test_lattice_rows_are_not_believed(kind, data):
+    """Whatever bytes a file holds that says its rows are lattice rows, a record moves what the statement says."""
+    some = hnp.arrays(np.int8, kind.dim, elements=st.sampled_from([-128, -127, -60, 0, 1, 60, 127]))
+    y = data.draw(st.lists(st.sampled_from(CLASSES), max_size=4))
+    X = np.array([data.draw(some) for _ in y], np.int8).reshape(len(y), kind.dim)
+    label = data.draw(st.sampled_from([*CLASSES, "elsewhere"]))
+    replay_lattice_rows(kind, X, y, data.draw(some), label, data.draw(st.integers(0, 2**32)))
+
+
+def test_lattice_rows_that_are_believed_are_noticed(monkeypatch):
+    kind = BY_NAME["MeanPrototypes add-remove"]
+    case = np.zeros((0, kind.dim), np.int8), [], np.full(kind.dim, 127, np.int8), "a"
+    replay_lattice_rows(kind, *case)
+    monkeypatch.setattr(Lattice, "_bounded", lambda self, rows: rows)
+    with pytest.raises(AssertionError):
+        replay_lattice_rows(kind, *case)
 
 
 # Planted faults

@@ -49,9 +49,9 @@ def wrapped(patch, kind, change):
     """Let `change(model, codes)` see what a task has released, and the classes of its records."""
     whole = kind.cls._release_task
 
-    def release(self, task, plan, rows, codes, source):
-        whole(self, task, plan, rows, codes, source)
-        change(self, codes)
+    def release(self, task, plan, records, source):
+        whole(self, task, plan, records, source)
+        change(self, records.codes)
 
     patch.setattr(kind.cls, "_release_task", release)
 
@@ -67,9 +67,9 @@ def learn_what_is_there(patch, kind):
     """Let a task speak only for the classes that occur in it."""
     whole = kind.cls._release_task
 
-    def release(self, task, plan, rows, codes, source):
-        object.__setattr__(task, "allowed", np.unique(codes[codes >= 0]))
-        whole(self, task, plan, rows, codes, source)
+    def release(self, task, plan, records, source):
+        object.__setattr__(task, "allowed", np.unique(records.codes[records.codes >= 0]))
+        whole(self, task, plan, records, source)
 
     patch.setattr(kind.cls, "_release_task", release)
 

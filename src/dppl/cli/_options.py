@@ -158,8 +158,7 @@ Id = Annotated[
     str | None,
     option(
         "NAME",
-        "Column of ids of records, none of which repeats; for ids of persons see --person. Default: the row number, or "
-        "the path.",
+        "Column of ids of records, not of persons: none repeats. Default: the row number, or the path.",
         DATA,
         "--id",
     ),

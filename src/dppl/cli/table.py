@@ -24,7 +24,7 @@ from dppl.errors import ParameterError
 OWNER = "For the owner of the records only: what this prints of a private table is not covered by any guarantee."
 _NUMBERS = 4
 
-_Lattice = Annotated[bool, typer.Option("--lattice", help="Write lattice rows as bytes, for fits of that lattice.")]
+_Lattice = Annotated[bool, typer.Option("--lattice", help="Write lattice rows as bytes.")]
 _Id = Annotated[str, option("NAME", "Column of ids, which becomes id. Default id.", None, "--id")]
 
 table = typer.Typer(
@@ -113,8 +113,8 @@ def convert(
     For the owner of the records only: the new file is as private as the table.
     int8 rows are those of the lattice, a quarter of the size of float32; only
     their directions can be recovered. --lattice writes them as bytes, which
-    are read as fast as memory is copied: for public pools and tables of fits
-    without centre, pool or rotation, which release the same bits from them.
+    are read as fast as memory is copied. Fits without centre, pool or rotation
+    release the same bits from them; others take them as directions.
     .npz and .npy keep neither ids nor the encoder's name, which is compared
     with that of a model.
 

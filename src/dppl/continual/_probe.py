@@ -11,8 +11,8 @@ from dppl.baselines import LinearProbe
 from dppl.continual._stream import NEVER, ContinualClassifier, Task
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Plan
-from dppl.estimators.reading import Codes, UnknownLabels
-from dppl.lattice import RowSource
+from dppl.estimators.reading import UnknownLabels
+from dppl.estimators.sums import Records
 from dppl.mechanisms import Randomness
 from dppl.privacy import Budget
 
@@ -58,8 +58,8 @@ class ContinualProbe(ContinualClassifier, LinearProbe):
         self.unknown_labels = unknown_labels
         self.random_state = random_state
 
-    def _release_task(self, task: Task, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
-        LinearProbe._release(self, plan, rows, codes, source)
+    def _release_task(self, task: Task, plan: Plan, records: Records, source: Randomness) -> None:
+        LinearProbe._release_sums(self, plan, records, source)
         allowed = np.isin(np.arange(len(self.classes_)), task.allowed)
         self.allowed_ = allowed if task.earlier is None else allowed | task.earlier.allowed_
 

@@ -13,6 +13,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, get_args
 
@@ -21,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import validate_data
 
 from dppl import _validate
+from dppl.engines import Engine
 from dppl.errors import ParameterError, UnknownLabelError, WeakBudgetWarning
 from dppl.estimators import EmbeddingClassifier, reading
 from dppl.estimators.model_file import Misfit, check_tensor
@@ -28,6 +30,7 @@ from dppl.estimators.plan import Plan, same_value
 from dppl.estimators.public_data import PublicArguments, PublicData
 from dppl.estimators.reading import Codes
 from dppl.estimators.repeats import warn_of_uncounted_fits
+from dppl.estimators.sums import Parted, Records
 from dppl.lattice import Lattice, RowSource
 from dppl.mechanisms import Randomness, randomness
 from dppl.privacy import Budget, Cost, Guarantee
@@ -102,13 +105,14 @@ class ContinualClassifier(EmbeddingClassifier):
     def partial_fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         X_public: Any = None,
         *,
         task_classes: ArrayLike | None = None,
         ledger: Ledger | None = None,
         partition: str | None = None,
         state: str | os.PathLike[str] | None = None,
+        engine: Engine | None = None,
     ) -> Self:
         """Learn one more task. If that fails, the model of the earlier tasks stays as it was.
 
@@ -116,9 +120,10 @@ class ContinualClassifier(EmbeddingClassifier):
         ----------
         X : array-like, torch tensor or table of shape (n_records, n_features)
             Private embeddings of the task. Where tasks are disjoint, of records that are in no other task. An empty
-            task is one, too: leaving it out would tell that it is empty.
-        y : array-like of shape (n_records,)
-            Private labels.
+            task is one, too: leaving it out would tell that it is empty. Or a table in parts that holds its own labels
+            (`dppl.data.read_parts`).
+        y : array-like of shape (n_records,), default=None
+            Private labels. None is for a table in parts.
         X_public : array-like, torch tensor or table of shape (n_public, n_features), default=None
             Public embeddings of the same encoder. The first task settles what is made of them, and later ones keep it.
         task_classes : array-like, default=None
@@ -134,6 +139,8 @@ class ContinualClassifier(EmbeddingClassifier):
             For ``noise="tree"`` and ``"toeplitz"`` alone, the file of the private state: the first task makes it, and
             each later one reads and replaces it. It holds true sums, only its owner may read it, and it goes with the
             model of the last task alone. Keep it as secret as the records, and delete it when the stream ends.
+        engine : Engine, default=None
+            Where a table in parts is read and summed, as in `fit`; each task may have another, or none.
 
         Returns
         -------
@@ -141,7 +148,7 @@ class ContinualClassifier(EmbeddingClassifier):
 
         Raises
         ------
-        ParameterError, BudgetError, BudgetExceeded, InputError, UnknownLabelError
+        ParameterError, BudgetError, BudgetExceeded, InputError, UnknownLabelError, EngineError
             As `fit`; also if `classes` is None, a parameter is not what it was in earlier tasks, or `state` is not that
             of this model.
         """
@@ -159,7 +166,7 @@ class ContinualClassifier(EmbeddingClassifier):
         with self._kept(state, earlier) as file:
             later = copy.copy(earlier or self)
             later._task = Task(earlier, self._allowed(task_classes), file)
-            later._fit(X, y, PublicArguments.of(X_public, None, None), None, ledger, partition)
+            later._fit(X, y, PublicArguments.of(X_public, None, None), None, ledger, partition, engine=engine)
             del later._task
             self.__dict__.update(vars(later))
         return self
@@ -179,9 +186,12 @@ class ContinualClassifier(EmbeddingClassifier):
 
     def _check_next(self, X: Any) -> None:
         """Refuse a task that does not continue the earlier ones."""
-        reading.as_rows(X)  # whose messages show nothing; those of scikit-learn show shapes
-        validate_data(self, X, reset=False, skip_check_array=True)
-        reading.check_encoder(X, self.encoder_, "X")
+        if isinstance(X, Parted):
+            self._check_parts(X)
+        else:
+            reading.as_rows(X)  # whose messages show nothing; those of scikit-learn show shapes
+            validate_data(self, X, reset=False, skip_check_array=True)
+            reading.check_encoder(X, self.encoder_, "X")
         for name, value in self.get_params(deep=False).items():
             if name != "random_state" and not same_value(value, self._fitted_with[name]):
                 raise ParameterError(
@@ -233,11 +243,12 @@ class ContinualClassifier(EmbeddingClassifier):
 
     @property
     def _sums_alone(self) -> bool:
-        return False  # which records a task may hold is checked one by one
+        return True
 
-    def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+    def _release_sums(self, plan: Plan, records: Records, source: Randomness) -> None:
         task = self._task or Task(None, np.arange(len(self.classes_)))
-        codes = within_task(codes, task.allowed, self.unknown_labels)
+        # One by one, so it is done where they are read.
+        records = records.recoded(partial(within_task, allowed=task.allowed, unknown_labels=self.unknown_labels))
         self.n_tasks_ = 1
         if task.earlier is not None:
             self.n_tasks_ += task.earlier.n_tasks_
@@ -246,10 +257,10 @@ class ContinualClassifier(EmbeddingClassifier):
             self.encoder_ = self.encoder_ or task.earlier.encoder_
             if self.random_state is not None:
                 source = randomness(seed_of(self.random_state, task.earlier.n_tasks_))
-        self._release_task(task, plan, rows, codes, source)
+        self._release_task(task, plan, records, source)
 
     @abstractmethod
-    def _release_task(self, task: Task, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+    def _release_task(self, task: Task, plan: Plan, records: Records, source: Randomness) -> None:
         """Set the fitted attributes from what the plan's mechanism releases and from the earlier model.
 
         Codes are -1 for records of classes that the task may not hold.
@@ -323,8 +334,10 @@ def within_task(codes: Codes, allowed: Codes, unknown_labels: str) -> Codes:
 
 def check_same_promise(earlier: Guarantee, later: Guarantee) -> None:
     """Refuse a task whose statement could not stand for the earlier ones, such as those of a search."""
+    # What earlier tasks rest on beside, such as a cluster, the stream rests on from there on.
+    shared = replace(earlier, assumptions=tuple(one for one in later.assumptions if one in earlier.assumptions))
     for name in ("budget", "adjacency", "neighbours", "unit", "exact", "releases", "assumptions"):
-        if getattr(earlier, name) != getattr(later, name):
+        if getattr(shared, name) != getattr(later, name):
             raise ParameterError(
                 f"the statement of the earlier tasks has other {name} than this task would have (a search released "
                 "them, or another program wrote the file), and one cannot stand for both; start again with fit."
@@ -339,6 +352,7 @@ def together(earlier: Guarantee, later: Guarantee, n_tasks: int) -> Guarantee:
         later,
         n_models=n_tasks,
         fit_for_release=earlier.fit_for_release and later.fit_for_release,
+        assumptions=tuple(dict.fromkeys([*earlier.assumptions, *later.assumptions])),
         public_inputs=tuple(dict.fromkeys([*earlier.public_inputs, *later.public_inputs])),
         not_covered=tuple(dict.fromkeys([*earlier.not_covered, *later.not_covered, *unpaid])),
         ledger_entry="; ".join(entries) or None,

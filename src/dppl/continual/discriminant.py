@@ -17,7 +17,8 @@ from dppl.errors import ParameterError
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import Codes, UnknownLabels
+from dppl.estimators.reading import UnknownLabels
+from dppl.estimators.sums import Records
 from dppl.lattice import Lattice, RowSource
 from dppl.mechanisms import Randomness, RoundedGaussian
 from dppl.privacy import Budget
@@ -116,7 +117,6 @@ class ContinualDiscriminant(ContinualPrototypes):
     accumulate = None
     pool, center, rotation = 1, "public", "auto"
     _ROTATIONS = (None, _ROTATION)
-    _READS_LATTICE_ROWS = False  # it rotates
 
     def __init__(
         self,
@@ -164,9 +164,9 @@ class ContinualDiscriminant(ContinualPrototypes):
             axes = Axes.of(plan.lattice, public.rows)
         return replace(plan, mechanism=_Planned(plan.mechanism, axes))
 
-    def _release_task(self, task: Task, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+    def _release_task(self, task: Task, plan: Plan, records: Records, source: Randomness) -> None:
         self.axes_ = plan.mechanism.axes
-        super()._release_task(task, replace(plan, mechanism=plan.mechanism.sums), rows, codes, source)
+        super()._release_task(task, replace(plan, mechanism=plan.mechanism.sums), records, source)
 
     def _set_model(self, sums: NDArray[np.float64], variances: NDArray[np.float64]) -> None:
         super()._set_model(sums, variances)

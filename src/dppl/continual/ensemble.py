@@ -18,8 +18,9 @@ from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import Codes, UnknownLabels
-from dppl.lattice import Lattice, RowSource
+from dppl.estimators.reading import UnknownLabels
+from dppl.estimators.sums import Records
+from dppl.lattice import Lattice
 from dppl.mechanisms import Randomness
 from dppl.privacy import Budget, Release
 from dppl.prototypes import SoftmaxPrototypes
@@ -121,7 +122,6 @@ class ContinualEnsemble(ContinualClassifier):
     coef_: Float
     centers_: Float | None
     allowed_: NDArray[np.bool_]
-    _READS_LATTICE_ROWS = False  # softmax as head centres and rotates
     _RELEASED = "coef_"
 
     def __init__(
@@ -179,10 +179,10 @@ class ContinualEnsemble(ContinualClassifier):
         releases = self._new_head()._releases(mechanism, n_classes, dim)
         return tuple(replace(release, statistic=f"{release.statistic}, of one task") for release in releases)
 
-    def _release_task(self, task: Task, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+    def _release_task(self, task: Task, plan: Plan, records: Records, source: Randomness) -> None:
         head = self._new_head()
         head.classes_, head.lattice_ = self.classes_, self.lattice_
-        head._release(plan, rows, codes, source)
+        head._release_sums(plan, records, source)
         # From here on nothing private is at hand.
         allowed = np.isin(np.arange(len(self.classes_)), task.allowed)
         self.coef_ = _with_one_more(task, "coef_", head.coef_)

@@ -23,8 +23,9 @@ from dppl.errors import ParameterError
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import Codes, UnknownLabels
-from dppl.lattice import Lattice, RowSource, class_sums, sum_blocks
+from dppl.estimators.reading import UnknownLabels
+from dppl.estimators.sums import Records, class_totals
+from dppl.lattice import Lattice
 from dppl.mechanisms import Randomness, RoundedGaussian
 from dppl.privacy import Budget, Release
 from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
@@ -290,9 +291,9 @@ class ContinualPrototypes(ContinualClassifier):
         further = [_STATE] * (self.noise != "independent") + [_UNLEARNING] * self.keep_tasks
         return (*super()._not_covered(), *further)
 
-    def _release_task(self, task: Task, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+    def _release_task(self, task: Task, plan: Plan, records: Records, source: Randomness) -> None:
         shape = len(self.classes_), self.lattice_.dim
-        exact = class_sums(sum_blocks(self.lattice_, rows), codes, *shape)
+        (exact,) = records.total(class_totals, self.lattice_, len(self.classes_))
         before = ReleasedSums.none(*shape) if task.earlier is None else task.earlier.released_
         if self.noise != "independent":
             self._release_row(before, task, plan.mechanism, exact, source)

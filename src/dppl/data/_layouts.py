@@ -87,7 +87,8 @@ def check_ids(layout: Layout, place: Place, name: str) -> None:
         kind = kind.value_type if kind is not None and pa.types.is_dictionary(kind) else kind
         if kind is None or not (is_text(kind) or pa.types.is_integer(kind)):
             there = ", ".join(map(repr, schema.names))
-            raise InputError(f"{file} must have one column {name!r} of texts or integers; there are {there}; name one")
+            found = f"there are {there}; name one" if kind is None else f"it holds {kind}; name another"
+            raise InputError(f"{file} must have one column {name!r} of texts or integers; {found}")
 
 
 def parquet_shards(folder: Place) -> list[Place]:
@@ -95,8 +96,8 @@ def parquet_shards(folder: Place) -> list[Place]:
     files = folder.files(".parquet")
     if not files:
         raise InputError(
-            f"{folder} must hold .parquet files, or .npy shards; found none; name the right folder, or embed raw "
-            "records first"
+            f"{folder} must hold .parquet files, or .npy shards; found none, and folders within are not looked "
+            "through; name the right folder, or embed raw records first"
         )
     return files
 
@@ -219,12 +220,15 @@ def _joined_parquet(place: Place, files: Sequence[Place], x: str, y: str | None)
     if read[0][0].width:
         return joined
     width = first_width([shard for shard, _, _ in read], place)
-    return replace(joined, shards=tuple(replace(shard, width=width) for shard, _, _ in read))
+    shards = tuple(replace(shard, width=width) for shard, _, _ in read)
+    for shard in shards:
+        shard.check_width()
+    return replace(joined, shards=shards)
 
 
 def _joined(place: Place, parts: Sequence[Layout]) -> Layout:
     """Make one table of shards that agree."""
-    outlines = {
+    outlines = [
         (
             getattr(shard, "column", None),
             shard.width,
@@ -234,15 +238,24 @@ def _joined(place: Place, parts: Sequence[Layout]) -> Layout:
         )
         for part in parts
         for shard in part.shards
-    }
-    if len(outlines) > 1:
-        raise InputError(f"{place}: all shards must have the same columns and types; they differ; write one schema")
+    ]
+    shards = tuple(shard for part in parts for shard in part.shards)
+    other = next((shard for shard, outline in zip(shards, outlines, strict=True) if outline != outlines[0]), None)
+    if other is not None:
+        raise InputError(
+            f"{place}: all shards must have the same columns and types; {_name(other)} differs from "
+            f"{_name(shards[0])}; write both in one form"
+        )
     labels = [part.labels for part in parts if part.labels is not None]
     return Layout(
-        tuple(shard for part in parts for shard in part.shards),
+        shards,
         np.concatenate(labels) if labels else None,
         _shared(place, [part.metadata for part in parts]),
     )
+
+
+def _name(shard: Shard) -> str:
+    return "an array" if isinstance(shard, ArrayShard) else shard.place.name
 
 
 def _shared(place: Place, metadata: Sequence[dict[str, str]]) -> dict[str, str]:

@@ -36,6 +36,24 @@ class ParquetShard:
     rows: int
     width: int
     dtype: np.dtype[Any]
+    # Of lists whose type leaves their length open: what the footer counts in all of them, and how many are nulls.
+    counted: tuple[int, int] | None = None
+
+    def check_width(self) -> None:
+        """Refuse lists that cannot all have the length `width`, by the footer alone.
+
+        A null list counts as one null. So some lists of other lengths pass, and show when they are read.
+        """
+        if self.counted is None:
+            return
+        entries, nulls = self.counted
+        if self.width == 1:
+            fits = entries == self.rows
+        else:
+            missing, rest = divmod(self.rows * self.width - entries, self.width - 1)
+            fits = rest == 0 and 0 <= missing <= nulls
+        if not fits:
+            raise _ragged(self.place, self.column)
 
     def pieces(self) -> Iterator[Array]:
         """Yield rows as they are decoded."""
@@ -116,8 +134,24 @@ def shard_of(place: Place, x: str, y: str | None) -> tuple[ParquetShard, Array |
         metadata = text_metadata(schema)
         x_name, y_name = pick(schema.names, x, y, place)
         dtype, width = _row_type(schema.field(x_name).type, place, x_name, metadata)
-        shard = ParquetShard(place, x_name, int(file.metadata.num_rows), width, dtype)
+        counted = None if width else _counted(file.metadata, x_name)
+        shard = ParquetShard(place, x_name, int(file.metadata.num_rows), width, dtype, counted)
         return shard, None if y_name is None else column_labels(file, place, y_name), metadata
+
+
+def _counted(footer: Any, column: str) -> tuple[int, int] | None:
+    """Return how many entries the lists of a column have, and how many of them may be nulls; None if it is not told."""
+    entries = nulls = 0
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        chunks = [group.column(place) for place in range(group.num_columns)]
+        found = [chunk for chunk in chunks if chunk.path_in_schema.startswith(f"{column}.")]
+        if len(found) != 1:  # another column may have a dot in its name
+            return None
+        told = found[0].statistics
+        entries += found[0].num_values
+        nulls += told.null_count if told is not None and told.has_null_count else found[0].num_values
+    return entries, nulls
 
 
 def text_metadata(schema: pa.Schema) -> dict[str, str]:
@@ -167,14 +201,18 @@ def stream(place: Place, column: str) -> Iterator[Any]:
             yield found
 
 
+def _ragged(place: Place, column: str) -> InputError:
+    return InputError(
+        f"{place}: all lists in column {column!r} must have the same length; they differ; "
+        "embed all records with one encoder, and write a fixed-size list"
+    )
+
+
 def _list_rows(lists: Any, width: int, dtype: np.dtype[Any], place: Place, column: str) -> Array:
     """Turn Arrow lists into rows; a null makes its whole row NaN (0 for integers)."""
     lengths = pc.list_value_length(lists).drop_null().to_numpy(zero_copy_only=False)
     if np.any(lengths != width):
-        raise InputError(
-            f"{place}: all lists in column {column!r} must have the same length; they differ; "
-            "embed all records with one encoder, and write a fixed-size list"
-        )
+        raise _ragged(place, column)
     values = lists.flatten()  # leaves out the slots of null lists
     # The buffer itself: Arrow's own conversion turns integers with a null into floats.
     count, start = len(values), values.offset * dtype.itemsize

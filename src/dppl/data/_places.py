@@ -29,6 +29,9 @@ _CHAINED = re.compile(r"::[A-Za-z][A-Za-z0-9+.-]+:/+")
 _OF_ARROW = ("s3", "gs")
 _READABLE = "check the path and its permissions"
 _REACHABLE = "check the URL, the credentials and the network"
+# Seconds that a store of Google may fail to answer; Arrow waits a quarter of an hour by itself.
+_PATIENCE = "retry_limit_seconds"
+_SECONDS = 60
 
 
 def is_url(path: str | os.PathLike[str]) -> bool:
@@ -219,7 +222,7 @@ def _opened(scheme: str, url: str, shown: str) -> tuple[Any, str]:
     """Return the file system of a URL, and the path within it."""
     if scheme in _OF_ARROW:
         with converting(f"{shown} must be a URL that Arrow can open", _REACHABLE):
-            system, path = fs.FileSystem.from_uri(url)
+            system, path = fs.FileSystem.from_uri(_impatient(url) if scheme == "gs" else url)
             return system, str(path)
     fsspec = optional("fsspec", "fsspec", "remote")
     if scheme not in fsspec.available_protocols():
@@ -234,7 +237,13 @@ def _opened(scheme: str, url: str, shown: str) -> tuple[Any, str]:
     return fs.PyFileSystem(fs.FSSpecHandler(system)), str(path)
 
 
+def _impatient(url: str) -> str:
+    """Add a limit to the time in which a store is asked again, unless the URL has one."""
+    return url if f"{_PATIENCE}=" in url else f"{url}{'&' if '?' in url else '?'}{_PATIENCE}={_SECONDS}"
+
+
 def _how(scheme: str) -> str:
     if scheme == "hf":
         return f"install huggingface-hub {how_to_install('remote')}"
-    return "install the one that fsspec's documentation names for it."
+    known = optional("fsspec.registry", "fsspec", "remote").known_implementations.get(scheme, {}).get("err")
+    return "install the one that fsspec's documentation names for it." if known is None else f"fsspec says: {known}"

@@ -55,7 +55,7 @@ def convert_table(
         None keeps the form. Of int8 rows only the directions can be recovered.
     lattice : bool, default=False
         Write the rows that a fit without centre, pool or rotation maps embeddings to, byte by byte and uncompressed,
-        with the name of that lattice. Such a fit on the new file releases the same bits; other fits refuse it. For
+        with the name of that lattice. Such a fit on the new file releases the same bits; others take directions. For
         ``.parquet``, without `rows`.
     x, y, ids : str
         Names of the columns of embeddings, labels and ids; in the new file they are x, y and id.
@@ -73,7 +73,9 @@ def convert_table(
         _validate.one_of(ROWS, rows=rows)
     is_parquet = target.suffix.lower() == ".parquet"
     if lattice and (rows is not None or not is_parquet):
-        raise ParameterError("must be without rows, and OUT a .parquet file.", parameter="lattice")
+        raise ParameterError(
+            "must stand without another form of rows, and OUT must end in .parquet.", parameter="lattice"
+        )
     table = read_table(source, x=x, y=y, ids=ids)
     if "not_covered" in table.metadata and not is_parquet:
         raise ParameterError(
@@ -114,7 +116,9 @@ def holds_embeddings(path: Path, *, x: str = "x") -> bool:
     with converting(f"{files[0]} must be a Parquet file that Arrow can read", "write it again"):
         schema = pq.read_schema(files[0].path)
     names = [name for name in (x, *_EMBEDDINGS) if name in schema.names]
-    return any(is_list(schema.field(name).type) for name in names)
+    as_bytes = LATTICE.encode() in (schema.metadata or {})  # and not images
+    kinds = [schema.field(name).type for name in names]
+    return any(is_list(kind) or (as_bytes and pa.types.is_fixed_size_binary(kind)) for kind in kinds)
 
 
 def is_list(kind: Any) -> bool:

@@ -68,8 +68,6 @@ class EmbeddingClassifier(ReleasedClassifier):
     _ROTATIONS: ClassVar[tuple[int | None, ...]] = (None,)
     # Whether it takes public examples of the classes.
     _STARTS_FROM_EXAMPLES: ClassVar[bool] = False
-    # Whether all that it reads of rows is what its lattice maps them to, so that lattice rows do as well.
-    _READS_LATTICE_ROWS: ClassVar[bool] = True
     # Whether it can spend a budget of pure DP.
     _PURE: ClassVar[bool] = False
     # Whether what it releases of a class follows from the rows of that class alone, with noise of its own.
@@ -153,16 +151,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         public = PublicArguments.of(X_public, X_examples, y_examples)
         if ledger is None:
             warn_of_uncounted_fits()
-        if isinstance(X, Parted):
-            if groups is not None or max_classes_per_person is not None:
-                raise ParameterError(
-                    "needs all records of a person in one place, not a table in parts.", parameter="groups"
-                )
-            self._fit_parts(X, y, public, plan, ledger, partition, engine or InProcess())
-        elif engine is not None:
-            raise ParameterError(ONLY_PARTS, parameter="engine")
-        else:
-            self._fit(X, y, public, plan, ledger, partition, groups, max_classes_per_person)
+        self._fit(X, y, public, plan, ledger, partition, groups, max_classes_per_person, engine)
         if ledger is None:
             count_fit(X, self.guarantee_)
         return self
@@ -177,8 +166,17 @@ class EmbeddingClassifier(ReleasedClassifier):
         partition: str | None,
         groups: Any = None,
         max_classes_per_person: int | None = None,
+        engine: Engine | None = None,
     ) -> Self:
         """Fit without a warning: the number of warnings would tell how many runs a search has, which is secret."""
+        if isinstance(X, Parted):
+            if groups is not None or max_classes_per_person is not None:
+                raise ParameterError(
+                    "needs all records of a person in one place, not a table in parts.", parameter="groups"
+                )
+            return self._fit_parts(X, y, public, plan, ledger, partition, engine or InProcess())
+        if engine is not None:
+            raise ParameterError(ONLY_PARTS, parameter="engine")
         source = randomness(self.random_state)
         self._forget()
         rows, labels = reading.checked_inputs(X, y)
@@ -230,7 +228,8 @@ class EmbeddingClassifier(ReleasedClassifier):
         if plan is None:
             public.refuse_private(X, None)
             classes = self._given_classes()
-            plan = self._planned(classes, public.checked(X.n_features, classes), X.n_features)
+            data = replace(public.checked(X.n_features, classes), engine=engine)
+            plan = self._planned(classes, data, X.n_features)
         else:
             self._check_plan(plan, X.n_features, public, None)
             plan.public.given.refuse_private(X, None)
@@ -354,8 +353,8 @@ class EmbeddingClassifier(ReleasedClassifier):
                 f"X_examples is for methods that start from examples; {type(self).__name__} does not. Leave it out, or "
                 "use SoftmaxPrototypes."
             )
+        reading.check_lattice(public.given.X_public, n_features, "X_public")
         lattice = self.public_lattice(n_features, public.rows)
-        reading.check_lattice(public.given.X_public, lattice if self._READS_LATTICE_ROWS else None, "X_public")
         mechanism = self._mechanism(lattice, public)
         guarantee = Guarantee(
             budget=self.resolved_budget,
@@ -489,8 +488,6 @@ class EmbeddingClassifier(ReleasedClassifier):
         rotation = self.rotation
         if isinstance(rotation, str):
             _validate.one_of(("auto",), rotation=rotation)
-            if reading.lattice_of(public) is not None:
-                raise InputError("must be None or a seed where X_public holds lattice rows.", parameter="rotation")
             plain = Lattice(n_features, center=center, pool=self.pool)
             rotation = _AUTO_ROTATION if public is not None and plain.loses_much(public) else None
         return Lattice(n_features, center=center, pool=self.pool, rotation=rotation)

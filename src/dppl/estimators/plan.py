@@ -77,9 +77,9 @@ class Plan:
         Raises
         ------
         InputError
-            If they are rows of another lattice than the fit maps rows to.
+            If they are lattice rows of a map that does more than normalise.
         """
-        check_lattice(X, self.lattice if self.estimator._READS_LATTICE_ROWS else None, "X")
+        check_lattice(X, self.lattice.n_features, "X")
         guarantee = self.guarantee
         if groups is not None:
             guarantee = of_persons(guarantee, self.max_classes_per_person, whole=self.estimator._WHOLE_PERSONS)

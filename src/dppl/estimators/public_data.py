@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dppl.engines import Engine, InProcess
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.reading import Codes, as_labels, as_rows, check_encoder, class_codes, encoder_of, lattice_of
 from dppl.estimators.splitters import whole_public_rows
@@ -108,11 +109,14 @@ class PublicData:
     examples : Examples or None
     given : PublicArguments
         What they were made of.
+    engine : Engine
+        Where some of the rows are read, if they lie in files.
     """
 
     rows: RowSource | None = None
     examples: Examples | None = None
     given: PublicArguments = field(default_factory=lambda: PublicArguments())
+    engine: Engine = field(default_factory=InProcess)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

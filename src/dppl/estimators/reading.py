@@ -181,21 +181,21 @@ def lattice_of(X: Any) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def check_lattice(X: Any, lattice: Lattice | None, name: str) -> None:
-    """Refuse a table of lattice rows of another map than that of the fit; None is a fit that wants embeddings.
+def check_lattice(X: Any, n_features: int, name: str) -> None:
+    """Refuse a table of lattice rows that are not directions of embeddings, because of a centre, pooling or rotation.
+
+    Others serve every fit: one whose map is that of the table takes them as they are, any other as directions.
 
     Raises
     ------
     InputError
         If it is one.
     """
-    found = lattice_of(X)
-    if found is not None and (lattice is None or found != lattice.name()):
-        wanted = "embeddings" if lattice is None else f"embeddings, or lattice rows of the map {lattice.name()}"
+    found, plain = lattice_of(X), Lattice(n_features).name()
+    if found is not None and found != plain:
         raise InputError(
-            f"{name} must hold {wanted}; its table holds lattice rows of the map {found[:_LONGEST_NAME]}. Use the "
-            "table that they were made from, or a method and parameters that leave rows as they are: no softmax, "
-            "center, pool or rotation."
+            f"{name} must hold embeddings, or lattice rows of the map {plain}; its table holds lattice rows of the map "
+            f"{found[:_LONGEST_NAME]}. Use the table that they were made from."
         )
 
 
@@ -211,7 +211,8 @@ def _as_floats(X: Any, name: str) -> NDArray[Any]:
         # Raised here and not in the handler, so that no exception that quotes a value stays attached.
         raise TypeError(
             f"{name} must be rows of numbers, all of one length; an entry of the argument must be neither a string nor "
-            f"another object, but a number.{_other_columns(X)} PrivateClassifier takes images and texts."
+            f"another object, but a number.{_other_columns(X)} dppl.data.read_table reads a path, "
+            "and PrivateClassifier takes images and texts."
         )
     return rows
 

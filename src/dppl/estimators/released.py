@@ -230,11 +230,15 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         _validate.one_of(reading.UNUSABLE, unusable=unusable)
         if not isinstance(X, Parted):
             raise ParameterError(ONLY_PARTS, parameter="engine")
+        self._check_parts(X)
+        found = dict((engine or InProcess()).each(partial(function, self), X.parts))
+        return np.concatenate([found[place] for place in range(len(found))])
+
+    def _check_parts(self, X: Parted) -> None:
+        """Refuse a table in parts of another width or encoder than that of the fit."""
         if X.n_features != self.n_features_in_:
             raise InputError(f"X has {X.n_features} features, but the fit had {self.n_features_in_}.")
         reading.check_encoder(X, getattr(self, "encoder_", None), "X")
-        found = dict((engine or InProcess()).each(partial(function, self), X.parts))
-        return np.concatenate([found[place] for place in range(len(found))])
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -34,7 +34,7 @@ nothing to go on from, and a second fit is a second release.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkable
 from uuid import uuid4
@@ -58,6 +58,7 @@ from dppl.lattice import (
     lattice_blocks,
     sum_blocks,
     sums_and_grams,
+    take_rows,
     weighted_sum,
 )
 from dppl.lattice.tensors import beside, empty_beside
@@ -76,6 +77,7 @@ __all__ = [
     "first_ranks",
     "gradients",
     "gradients_and_count",
+    "public_rows_at",
     "totals_and_grams",
     "weighted_total",
 ]
@@ -125,6 +127,9 @@ class Parted(Protocol):
 
 class Records(Protocol):
     """Private records, seen through sums over them."""
+
+    def recoded(self, function: Callable[[Codes], Codes]) -> Records:
+        """Return these records with other codes, which `function` makes of each code by itself."""
 
     def total(
         self, function: Callable[Concatenate[HeldRecords, P], Sums], /, *args: P.args, **kwargs: P.kwargs
@@ -200,6 +205,11 @@ class HeldRecords:
     _weights: list[Int64 | None] = field(default_factory=list, init=False, repr=False)
     _by_class: list[RowsByClass] = field(default_factory=list, init=False, repr=False)
 
+    def recoded(self, function: Callable[[Codes], Codes]) -> HeldRecords:
+        """Return these rows with other codes."""
+        assert self.persons is None  # whose classes are settled by now
+        return replace(self, codes=function(self.codes))
+
     def total(
         self, function: Callable[Concatenate[HeldRecords, P], Sums], /, *args: P.args, **kwargs: P.kwargs
     ) -> Sums:
@@ -254,6 +264,8 @@ class SpreadRecords:
         The sorted public list of classes.
     unknown_labels, adjacency : str
         As in the estimator.
+    recode : callable, default=None
+        What `recoded` was given; it travels, so it holds public values alone.
 
     Notes
     -----
@@ -265,13 +277,17 @@ class SpreadRecords:
     classes: NDArray[Any]
     unknown_labels: str
     adjacency: str
+    recode: Callable[[Codes], Codes] | None = None
     _fit: str = field(default_factory=lambda: uuid4().hex, init=False, repr=False)
 
     def close(self) -> None:
         """Forget what this process kept of the parts."""
-        for fit, place in list(_KEPT):
-            if fit == self._fit:
-                _KEPT.pop((fit, place), None)
+        _KEPT.clear()
+
+    def recoded(self, function: Callable[[Codes], Codes]) -> SpreadRecords:
+        """Return these parts, of whose records the codes are changed where they are read."""
+        assert self.recode is None
+        return replace(self, recode=function)
 
     def total(
         self, function: Callable[Concatenate[HeldRecords, P], Sums], /, *args: P.args, **kwargs: P.kwargs
@@ -299,19 +315,17 @@ class SpreadRecords:
         ----------
         public : array or table of shape (n_public, n_features)
         """
-        runs: list[list[RowSource]] = []
-        room = 0
-        for fragment in public.fragments(_PIECE_ROWS) if hasattr(public, "fragments") else (public,):
-            if not runs or fragment.shape[0] > room:
-                runs.append([])
-                room = _PIECE_ROWS
-            runs[-1].append(fragment)
-            room -= fragment.shape[0]
-        return [_Chain(tuple(run)) for run in runs]
+        return _pieces(public)
 
     @property
     def _read(self) -> Callable[[Part], HeldRecords]:
-        return partial(_read, classes=self.classes, unknown_labels=self.unknown_labels, adjacency=self.adjacency)
+        return partial(
+            _read,
+            classes=self.classes,
+            unknown_labels=self.unknown_labels,
+            adjacency=self.adjacency,
+            recode=self.recode,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -323,6 +337,9 @@ class _Chain:
     @property
     def shape(self) -> tuple[int, int]:
         return sum(source.shape[0] for source in self.sources), self.sources[0].shape[1]
+
+    def fragments(self) -> tuple[RowSource, ...]:
+        return self.sources
 
     def blocks(self, size: int) -> Iterator[NDArray[Any]]:
         for source in self.sources:
@@ -345,6 +362,49 @@ def _once(engine: Engine, function: Callable[[Item], Value], items: Sequence[Ite
         yield place, value
     if missing:
         raise EngineError("the engine has broken its promise: an item has no value.")
+
+
+def _pieces(public: RowSource) -> list[RowSource]:
+    runs: list[list[RowSource]] = []
+    room = 0
+    for fragment in public.fragments(_PIECE_ROWS) if hasattr(public, "fragments") else (public,):
+        if not runs or fragment.shape[0] > room:
+            runs.append([])
+            room = _PIECE_ROWS
+        runs[-1].append(fragment)
+        room -= fragment.shape[0]
+    return [_Chain(tuple(run)) for run in runs]
+
+
+def public_rows_at(public: RowSource, indices: Int64, engine: Engine) -> NDArray[Any]:
+    """Return public rows as `take_rows` does; an engine reads the files that they lie in.
+
+    Parameters
+    ----------
+    public : array or table of shape (n_public, n_features)
+    indices : ndarray of shape (k,), int64
+        Public, or released: they travel.
+    engine : Engine
+
+    Returns
+    -------
+    ndarray of shape (k, n_features)
+    """
+    if not hasattr(public, "fragments") or any(fragment.path is None for fragment in public.fragments()):
+        return take_rows(public, indices)  # of rows in memory only these would have to travel
+    pieces = _pieces(public)
+    firsts = np.cumsum([0, *(piece.shape[0] for piece in pieces)])
+    holders = np.searchsorted(firsts, indices, side="right") - 1
+    items = [(pieces[one], indices[holders == one] - firsts[one]) for one in np.unique(holders).tolist()]
+    found = dict(engine.each(_rows_of_piece, items))
+    together = np.concatenate([found[place] for place in range(len(items))])
+    taken = np.empty_like(together)
+    taken[np.argsort(holders, kind="stable")] = together
+    return taken
+
+
+def _rows_of_piece(item: tuple[RowSource, Int64]) -> NDArray[Any]:
+    return take_rows(*item)
 
 
 def _called(function: Callable[..., Sums], args: Sequence[Any], kwargs: Mapping[str, Any], held: HeldRecords) -> Sums:
@@ -402,10 +462,18 @@ def _same_map(one: Lattice, other: Lattice) -> bool:
     return one is other or (one.to_dict() == other.to_dict() and np.array_equal(mine, theirs))
 
 
-def _read(part: Part, *, classes: NDArray[Any], unknown_labels: str, adjacency: str) -> HeldRecords:
+def _read(
+    part: Part,
+    *,
+    classes: NDArray[Any],
+    unknown_labels: str,
+    adjacency: str,
+    recode: Callable[[Codes], Codes] | None,
+) -> HeldRecords:
     """Read a part and code its labels, as a fit does with all records."""
     rows, labels = reading.checked_inputs(*part.read())
-    return HeldRecords(rows, reading.codes_of_records(rows, labels, classes, unknown_labels, adjacency))
+    held = HeldRecords(rows, reading.codes_of_records(rows, labels, classes, unknown_labels, adjacency))
+    return held if recode is None else held.recoded(recode)
 
 
 def class_sizes(records: HeldRecords, n_classes: int) -> tuple[Int64]:

@@ -186,10 +186,13 @@ class Lattice:
         return out
 
     def loses_much(self, X_public: RowSource) -> bool:
-        """Tell whether rounding would cut off more than 1 % of the energy of *public* rows, so that rotation helps."""
+        """Tell whether rounding would cut off more than 1 % of the energy of *public* rows, so that rotation helps.
+
+        Of int8 rows it is cut off by now, and nothing tells how much it was; rotation is the safe side for other rows.
+        """
         block = next(iter_blocks(X_public, _LOOK_AT_ROWS), np.empty((0, self.n_features)))
         if not len(block) or block.dtype == np.int8:
-            return False
+            return bool(len(block))
         u = self._map(_as_float64(block))
         excess = np.maximum(np.abs(u) * self.scale - LARGEST, 0) / self.scale
         return bool(np.sum(excess**2) > _LOST_ENERGY * np.sum(u**2))

@@ -171,7 +171,10 @@ class ExponentialMechanism:
         """
         whole = Tally.merged(parts)
         if whole.n < self.size:
-            raise InputError(f"selecting {self.size} candidates needs at least as many; got {whole.n}.")
+            raise InputError(
+                f"selecting {self.size} candidates needs at least as many; got {whole.n}; rows of NaN, infinity or "
+                "only zeros are none."
+            )
         drawn = [self._proposals(parts, whole, code, source) for code in range(len(whole.best))]
         wanted: Wanted = {}
         for code, proposals in enumerate(drawn):

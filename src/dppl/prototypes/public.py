@@ -23,7 +23,7 @@ from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
 from dppl.estimators.reading import UnknownLabels
-from dppl.estimators.sums import HeldRecords, Records, RowsByClass
+from dppl.estimators.sums import HeldRecords, Records, RowsByClass, public_rows_at
 from dppl.lattice import (
     DEVICE_ROWS,
     PUBLIC_ROWS,
@@ -34,7 +34,6 @@ from dppl.lattice import (
     each_utilities,
     iter_blocks,
     lattice_blocks,
-    take_rows,
     utilities,
 )
 from dppl.lattice.tensors import as_numpy, on_device
@@ -195,9 +194,10 @@ class PublicPrototypes(EmbeddingClassifier):
             raise InputError("PublicPrototypes selects among public rows; pass them to fit as X_public.")
         if rows.shape[0] < self.n_prototypes:
             raise InputError(
-                f"selecting {self.n_prototypes} rows needs at least as many public ones; got {rows.shape[0]}."
+                f"selecting {self.n_prototypes} rows for a class needs at least as many public ones; got "
+                f"{rows.shape[0]}; pass more of them, or select fewer."
             )
-        low, high = _auto_clip(rows, lattice) if isinstance(self.clip, str) else self.clip
+        low, high = _auto_clip(public, lattice) if isinstance(self.clip, str) else self.clip
         bounds = float(low), float(high)
         sensitivity = _similarity_clip(bounds, lattice).sensitivity
         budget = self.resolved_budget
@@ -222,7 +222,8 @@ class PublicPrototypes(EmbeddingClassifier):
         self.public_indices_ = mechanism.select_each(pool.tallies(), pool.look, source)
         ids = getattr(public, "ids", None)
         self.public_ids_ = None if ids is None else np.array(ids, object)[self.public_indices_]
-        selected = self.lattice_.transform(take_rows(public, self.public_indices_.ravel()))
+        indices = self.public_indices_.ravel()
+        selected = self.lattice_.transform(public_rows_at(public, indices, plan.public.engine))
         self.prototypes_ = selected.reshape(*self.public_indices_.shape, self.lattice_.dim)
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
@@ -416,16 +417,18 @@ def _similarity_clip(bounds: tuple[float, float], lattice: Lattice) -> Similarit
     return SimilarityClip(low=math.floor((low - 1) * square), high=math.ceil((high - 1) * square))
 
 
-def _auto_clip(public: RowSource, lattice: Lattice) -> tuple[float, float]:
+def _auto_clip(public: PublicData, lattice: Lattice) -> tuple[float, float]:
     """Return bounds on 1 + cosine from similarities among public rows, which cost nothing.
 
     Below the median of all pairs a similarity says "unrelated"; hardly a pair lies above the upper quantile. Between
     them a record can say the most per unit of sensitivity.
     """
-    n = public.shape[0]
+    assert public.rows is not None
+    n = public.rows.shape[0]
     looked_at = np.linspace(0, n - 1, min(n, _CLIP_ROWS)).astype(np.int64)
+    rows = public_rows_at(public.rows, looked_at, public.engine)
     # Of the lattice rows: these are the same whether a table holds embeddings or their lattice rows.
-    features = Lattice(lattice.dim).features(lattice.transform(take_rows(public, looked_at)))
+    features = Lattice(lattice.dim).features(lattice.transform(rows))
     features = features[features.any(axis=1)]
     similarities = (features @ features.T)[np.triu_indices(len(features), 1)]
     if similarities.size:

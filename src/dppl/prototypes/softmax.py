@@ -134,7 +134,6 @@ class SoftmaxPrototypes(EmbeddingClassifier):
     prototypes_: NDArray[np.float32]
     _RELEASED = "coef_"
     _STARTS_FROM_EXAMPLES = True
-    _READS_LATTICE_ROWS = False  # it centres and rotates
     _WHOLE_PERSONS = True
     adjacency = "add-remove"
     pool, center, rotation = 1, None, None
