@@ -118,7 +118,7 @@ class Mixed(InProcess):
     """An engine that takes the first part for the second, too; a part that it yields twice is refused."""
 
     def each(self, function, items):
-        yield from super().each(function, [items[0], items[0], *items[2:]])
+        yield from super().each(function, [items[0], items[0], *items[2:]][: len(items)])
 
 
 @each_stream

@@ -396,7 +396,7 @@ def public_rows_at(public: RowSource, indices: Int64, engine: Engine) -> NDArray
     firsts = np.cumsum([0, *(piece.shape[0] for piece in pieces)])
     holders = np.searchsorted(firsts, indices, side="right") - 1
     items = [(pieces[one], indices[holders == one] - firsts[one]) for one in np.unique(holders).tolist()]
-    found = dict(engine.each(_rows_of_piece, items))
+    found = dict(_once(engine, _rows_of_piece, items))
     together = np.concatenate([found[place] for place in range(len(items))])
     taken = np.empty_like(together)
     taken[np.argsort(holders, kind="stable")] = together
