@@ -4,6 +4,8 @@ import os
 import pickle
 import signal
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -121,21 +123,37 @@ def test_no_bit_depends_on_ray(fit, folder, ray_engine):
     assert tensors(model) == tensors(whole(fit))
 
 
-class Twice:
-    """An engine that breaks its promise: the first part counts twice, as where a worker died after it had answered."""
+class Mixed:
+    """An engine that takes the first part for the second, too."""
 
     assumption = None
     check = InProcess.check
 
     def each(self, function, items):
-        yield 0, function(items[0])
-        yield from InProcess().each(function, items)
+        yield from InProcess().each(function, [items[0], items[0], *items[2:]])
 
 
 def test_a_part_that_counts_twice_would_be_noticed(folder):
     """The control of the tests of equal bits."""
     table = read_parts(folder)
-    assert tensors(FITS["mean"]().fit(table, engine=Twice())) != tensors(whole("mean"))
+    assert tensors(FITS["mean"]().fit(table, engine=Mixed())) != tensors(whole("mean"))
+
+
+@dataclass
+class Breaking(Mixed):
+    """An engine that breaks its promise: what it yields has these places."""
+
+    places: tuple[int, ...]
+
+    def each(self, function, items):
+        yield from ((place, function(items[place % len(items)])) for place in self.places)
+
+
+@pytest.mark.parametrize("places", [(0, 0, 1, 2, 3, 4), (0, 1, 2, 3, 4, 4), (0, 1, 2, 4), (), (0, 1, 2, 3, 4, 5)])
+def test_an_engine_that_counts_a_part_twice_or_never_ends_the_fit(places, folder):
+    """As where a worker died after it had answered: with noise for one record, two would be told."""
+    with pytest.raises(EngineError, match="broken its promise"):
+        FITS["mean"]().fit(read_parts(folder), engine=Breaking(places))
 
 
 @dataclass(frozen=True)
@@ -306,7 +324,7 @@ def test_neither_rows_nor_labels_travel(tmp_path):
     assert all(array.dtype == np.int64 for value in watched.returned for array in value)
 
 
-class Trusted(Twice):
+class Trusted(Mixed):
     """This process, which says of itself what Ray says."""
 
     assumption = RayEngine().assumption
@@ -548,6 +566,30 @@ def test_this_process_keeps_nothing_after_a_fit(folder):
     assert not sums._KEPT
 
 
+def test_fits_of_several_threads_do_not_disturb_each_other(tmp_path):
+    """What is kept is one for all threads of a process: in all orders, each fit is of its own records."""
+    tables = [read_parts(sharded(tmp_path / str(n), [40 * (n + 1), 300])) for n in range(2)]
+    rows, labels = records()
+    tables.append(read_parts(sharded(tmp_path / "other", [60, 300], -rows, labels)))
+    alone = [tensors(FITS["softmax"]().fit(table)) for table in tables]
+    assert alone[0] == alone[1] != alone[2]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(3) as threads:
+            found = list(threads.map(lambda table: tensors(FITS["softmax"]().fit(table)), 8 * tables))
+    finally:
+        sys.setswitchinterval(before)
+    assert found == 8 * alone
+
+
+def test_no_two_fits_have_one_name(folder, monkeypatch):
+    """Two that begin at one moment, on clocks as coarse as some are, would get each other's records."""
+    monkeypatch.setattr(time, "time_ns", lambda: 0)
+    spread = [SpreadRecords(read_parts(folder).parts, InProcess(), CLASSES, "error", "add-remove") for _ in range(100)]
+    assert len({one._fit for one in spread}) == 100
+
+
 def test_engines_have_names(monkeypatch):
     assert engine_of("local") == InProcess()
     assert engine_of("ray", "auto") == RayEngine("auto")
@@ -615,6 +657,12 @@ def test_no_selection_depends_on_ray(case, folder, pool, ray_engine):
 def test_public_rows_in_memory_are_one_piece(folder, ray_engine):
     model = selected(read_parts(folder), X_public=public_rows(), engine=ray_engine)
     assert tensors(model) == tensors(selected(*records()))
+
+
+@pytest.mark.parametrize("places", [(0, 0, 1, 2), (0, 1)])
+def test_an_engine_that_scores_a_piece_twice_or_never_ends_the_selection(places, folder, pool):
+    with pytest.raises(EngineError, match="broken its promise"):
+        selected(read_parts(folder), X_public=pool, engine=Breaking(places))
 
 
 class Afar:

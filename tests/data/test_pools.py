@@ -18,9 +18,9 @@ from data.stores import running_store
 from dppl import Ledger
 from dppl.continual import ContinualDiscriminant
 from dppl.data import EmbeddingTable, _places, read_ids, read_table, write_table
-from dppl.data._places import natural
+from dppl.data._places import Place, natural, shown_as
 from dppl.embedding import convert_table
-from dppl.errors import InputError, MissingExtra, ParameterError
+from dppl.errors import DpplError, InputError, MissingExtra, ParameterError
 from dppl.estimators.reading import LATTICE
 from dppl.lattice import Lattice
 
@@ -362,6 +362,26 @@ def test_a_shard_that_changes_later_is_noticed(rows, folder):
         list(table.blocks(3))
 
 
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+@pytest.mark.parametrize("suffix", ["npy", "parquet"])
+def test_a_file_of_two_names_is_refused(link, suffix, tmp_path):
+    """Its records would count twice, and the noise is made for one."""
+    for number in range(2):
+        path = tmp_path / f"emb_{number}.{suffix}"
+        np.save(path, ROWS) if suffix == "npy" else write_table(path, ROWS)
+    assert read_table(tmp_path).shape == (2 * N, 6)  # copies are not known for what they are
+    (tmp_path / f"emb_1.{suffix}").unlink()
+    link(tmp_path / f"emb_1.{suffix}", tmp_path / f"emb_0.{suffix}")
+    with pytest.raises(InputError, match="one has two, and would count twice"):
+        read_table(tmp_path)
+
+
+def test_files_in_upper_case_are_not_passed_over(tmp_path):
+    for name in ("part-0.parquet", "part-1.PARQUET"):
+        write_table(tmp_path / name, ROWS)
+    assert read_table(tmp_path).shape == (2 * N, 6)
+
+
 # --- URLs ----------------------------------------------------------------------------------------------------------
 
 
@@ -381,6 +401,39 @@ def test_messages_show_neither_passwords_nor_queries(folder, places, store):
     flat(folder)
     (first, *_) = read_table(places(folder, "s3")).fragments()
     assert first.path == "s3://bucket/pool/emb_0.npy"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"s3://KEY:slash/{SECRET}@bucket/pool",
+        f"https://user:mark?{SECRET}@host/pool.npy",
+        f"https://{SECRET}@host/pool.npy",
+        f"https://user:{SECRET}@twice@host:8080/pool.npy",
+        f"https://host:8080/pool.npy?token={SECRET}",
+        f"https://host/pool@main.npy?token={SECRET}@",
+        f"simplecache::https://user:{SECRET}@host/pool.npy",
+        f"simplecache::s3:/KEY:{SECRET}@bucket/pool.npy?key={SECRET}",
+        f"zip://pool.npy::https://user:{SECRET}@host/all.zip",
+    ],
+)
+def test_no_form_of_a_password_is_shown(url):
+    with pytest.raises(DpplError) as caught:
+        read_table(url)
+    assert SECRET not in str(caught.value) + shown_as(url) + shown_as(Path(url))
+    assert "//host:8080" in shown_as("https://host:8080/pool@main.npy")
+
+
+def test_a_place_shows_no_password_where_it_is_logged(places, folder):
+    url = places(flat(folder), "s3")
+    assert SECRET not in repr(Place.of(url)) + repr(read_table(url).fragments()[0]._shard)
+
+
+def test_paths_that_look_like_urls_are_left_as_they_are(tmp_path):
+    folder = tmp_path / "a:" / "b@c?d"
+    folder.mkdir(parents=True)
+    np.save(folder / "x.npy", ROWS)
+    np.testing.assert_array_equal(read_table(folder / "x.npy").to_array(), ROWS)
 
 
 def test_a_fragment_of_a_url_is_read_elsewhere(folder, places):

@@ -102,6 +102,31 @@ def test_damaged_public_rows_are_no_candidates(data):
         PublicPrototypes(PureDP(0.01), [0, 1, 2], n_prototypes=6).fit(X, y, X_public=public)
 
 
+class Rereading(Table):
+    """A table of which others than the first reading find other rows, as a server may do."""
+
+    def __init__(self, rows, later):
+        super().__init__(rows)
+        self._later = later
+
+    def blocks(self, size):
+        yield from super().blocks(size)
+        self._rows = self._later
+
+
+@pytest.mark.parametrize("n_prototypes", [1, 3])
+def test_a_pool_that_is_another_at_the_second_look_selects_nothing(data, n_prototypes):
+    """Its rows could be such that which of them has the scores of the first look tells these, without noise."""
+    X, y, public = data
+    model = PublicPrototypes(PureDP(2.0), [0, 1, 2], n_prototypes, clip=(0.0, 2.0), random_state=1)
+    with pytest.raises(InputError, match="changed while they were read"):
+        model.fit(X, y, Rereading(public, public[::-1]))
+    with pytest.raises(AttributeError):
+        model.public_indices_  # noqa: B018
+    of_same = model.fit(X, y, Rereading(public, 2 * public)).public_indices_  # the same lattice rows
+    assert (of_same == fitted(data, n_prototypes=n_prototypes, clip=(0.0, 2.0)).public_indices_).all()
+
+
 class OddTable(Table):
     """Yields fewer rows at a time than it is asked for."""
 

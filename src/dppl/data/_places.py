@@ -23,6 +23,9 @@ from dppl.errors import InputError, MissingExtra, ParameterError
 
 # One slash is enough: `pathlib.Path` takes the other away. Two letters at least: C: is a drive.
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/+(?P<rest>.*)", re.DOTALL)
+# What may be a name and a password: a colon before the first slash that no port follows.
+_SECRET = re.compile(r"[^/]*:(?![0-9]+(/|$))")
+_CHAINED = re.compile(r"::[A-Za-z][A-Za-z0-9+.-]+:/+")
 _OF_ARROW = ("s3", "gs")
 _READABLE = "check the path and its permissions"
 _REACHABLE = "check the URL, the credentials and the network"
@@ -40,9 +43,18 @@ def shown_as(path: str | os.PathLike[str]) -> str:
     """Return a path as messages call it: a URL without what may be a password, that of a local file as its path."""
     found = _URL.fullmatch(_text(path))
     if found is None:
-        return os.fspath(path)
-    scheme, rest = found["scheme"].lower(), found["rest"].partition("?")[0]
-    return f"/{rest}" if scheme == "file" else f"{scheme}://{re.sub('^[^/]*@', '', rest)}".rstrip("/")
+        *outer, last = _CHAINED.split(_text(path))
+        return f"{'::'.join(outer)}::{_without_secrets(last)}" if outer else os.fspath(path)
+    scheme, rest = found["scheme"].lower(), found["rest"]
+    return f"/{rest.partition('?')[0]}" if scheme == "file" else f"{scheme}://{_without_secrets(rest)}".rstrip("/")
+
+
+def _without_secrets(rest: str) -> str:
+    """Return what follows the scheme without name, password and query; a password may hold slashes and "?"."""
+    shown = rest.partition("?")[0]
+    if _SECRET.match(rest):
+        return (shown if "@" in shown else rest).rpartition("@")[2].partition("?")[0]
+    return re.sub("^[^/]*@", "", shown)
 
 
 def natural(name: str) -> tuple[list[tuple[int, str]], str]:
@@ -54,7 +66,7 @@ def natural(name: str) -> tuple[list[tuple[int, str]], str]:
     return [(int(part), "") if place % 2 else (-1, part) for place, part in enumerate(parts)], name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Place:
     """A file or folder. It can be sent to another process.
 
@@ -166,8 +178,21 @@ class Place:
         return [self / name for name in sorted(names, key=natural) if name and name[0] not in "._"]
 
     def files(self, suffix: str) -> list[Place]:
-        """Return those entries whose names end so."""
-        return [entry for entry in self.entries() if PurePosixPath(entry.name).suffix == suffix]
+        """Return those entries whose names end so, in upper or lower case.
+
+        Raises
+        ------
+        InputError
+            If two names are those of one file of this machine, whose records would count twice.
+        """
+        found = [entry for entry in self.entries() if entry.suffix == suffix]
+        files = [os.stat(entry.path) for entry in found if entry.system is None and os.path.exists(entry.path)]
+        seen = [(file.st_dev, file.st_ino) for file in files if file.st_ino]  # some file systems number no files
+        if len(set(seen)) < len(seen):
+            raise InputError(
+                f"{self}: every file must have one name; one has two, and would count twice; remove a link"
+            )
+        return found
 
     @contextmanager
     def opened(self) -> Iterator[Any]:
@@ -183,6 +208,10 @@ class Place:
 
     def __str__(self) -> str:
         return self.shown
+
+    def __repr__(self) -> str:
+        # A repr ends up in logs, and the path within a store may hold a password.
+        return f"<Place: {self.shown}>"
 
 
 def _text(path: str | os.PathLike[str]) -> str:

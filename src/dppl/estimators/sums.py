@@ -33,17 +33,17 @@ nothing to go on from, and a second fit is a second release.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkable
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dppl.engines import Engine
-from dppl.errors import InputError
+from dppl.errors import EngineError, InputError
 from dppl.estimators import reading
 from dppl.estimators.reading import Codes
 from dppl.estimators.whole_persons import WholePersons
@@ -278,7 +278,7 @@ class SpreadRecords:
     unknown_labels: str
     adjacency: str
     recode: Callable[[Codes], Codes] | None = None
-    _begun: int = field(default_factory=time.time_ns, init=False, repr=False)
+    _fit: str = field(default_factory=lambda: uuid4().hex, init=False, repr=False)
 
     def close(self) -> None:
         """Forget what this process kept of the parts."""
@@ -293,9 +293,9 @@ class SpreadRecords:
         self, function: Callable[Concatenate[HeldRecords, P], Sums], /, *args: P.args, **kwargs: P.kwargs
     ) -> Sums:
         """Return the sum of what `function` returns of each part."""
-        of_one = partial(_of_part, self._begun, self._read, partial(_called, function, args, kwargs))
+        of_one = partial(_of_part, self._fit, self._read, partial(_called, function, args, kwargs))
         total: Sums | None = None
-        for _, of_part in self.engine.each(of_one, list(enumerate(self.parts))):
+        for _, of_part in _once(self.engine, of_one, list(enumerate(self.parts))):
             total = of_part if total is None else tuple(a + b for a, b in zip(total, of_part, strict=True))
         assert total is not None  # there is at least one part
         return total
@@ -304,8 +304,8 @@ class SpreadRecords:
         self, function: Callable[[HeldRecords, Item], Iterable[Value]], items: Sequence[Item]
     ) -> Iterator[tuple[int, Value]]:
         """Yield what `function` yields of all parts and each of the items, with the place of the item."""
-        of_one = partial(_of_all, self._begun, self._read, tuple(self.parts), function)
-        for place, values in self.engine.each(of_one, items):
+        of_one = partial(_of_all, self._fit, self._read, tuple(self.parts), function)
+        for place, values in _once(self.engine, of_one, items):
             yield from ((place, value) for value in values)
 
     def split(self, public: RowSource) -> Sequence[RowSource]:
@@ -346,6 +346,24 @@ class _Chain:
             yield from iter_blocks(source, size)
 
 
+def _once(engine: Engine, function: Callable[[Item], Value], items: Sequence[Item]) -> Iterator[tuple[int, Value]]:
+    """Yield what an engine yields; a part that counted twice would move sums further than noise is made for.
+
+    Raises
+    ------
+    EngineError
+        If an item has not exactly one value.
+    """
+    missing = set(range(len(items)))
+    for place, value in engine.each(function, items):
+        if place not in missing:
+            raise EngineError("the engine has broken its promise: an item has several values, or none was asked for.")
+        missing.remove(place)
+        yield place, value
+    if missing:
+        raise EngineError("the engine has broken its promise: an item has no value.")
+
+
 def _pieces(public: RowSource) -> list[RowSource]:
     runs: list[list[RowSource]] = []
     room = 0
@@ -378,7 +396,7 @@ def public_rows_at(public: RowSource, indices: Int64, engine: Engine) -> NDArray
     firsts = np.cumsum([0, *(piece.shape[0] for piece in pieces)])
     holders = np.searchsorted(firsts, indices, side="right") - 1
     items = [(pieces[one], indices[holders == one] - firsts[one]) for one in np.unique(holders).tolist()]
-    found = dict(engine.each(_rows_of_piece, items))
+    found = dict(_once(engine, _rows_of_piece, items))
     together = np.concatenate([found[place] for place in range(len(items))])
     taken = np.empty_like(together)
     taken[np.argsort(holders, kind="stable")] = together
@@ -394,7 +412,7 @@ def _called(function: Callable[..., Sums], args: Sequence[Any], kwargs: Mapping[
 
 
 def _of_part(
-    fit: int, read: Callable[[Part], HeldRecords], function: Callable[[HeldRecords], Sums], item: tuple[int, Part]
+    fit: str, read: Callable[[Part], HeldRecords], function: Callable[[HeldRecords], Sums], item: tuple[int, Part]
 ) -> Sums:
     place, part = item
     with np.errstate(all="ignore"):  # numbers that leave the range of floats belong to single rows
@@ -402,7 +420,7 @@ def _of_part(
 
 
 def _of_all(
-    fit: int,
+    fit: str,
     read: Callable[[Part], HeldRecords],
     parts: Sequence[Part],
     function: Callable[[HeldRecords, Item], Iterable[Value]],
@@ -417,21 +435,24 @@ def _joined(read: Callable[[Part], HeldRecords], parts: Sequence[Part]) -> HeldR
     return HeldRecords(_Chain(tuple(one.rows for one in held)), np.concatenate([one.codes for one in held]))
 
 
-# What this process keeps of the parts of one fit, by the time at which that began (files may change before the next)
-# and their places. All of them at once are kept whatever their size, since each task needs them.
-_KEPT: dict[tuple[int, int], HeldRecords] = {}
+# What this process keeps of the parts of one fit, by a name that no other fit has, in whatever thread or process it
+# runs, and their places. All of them at once are kept whatever their size, since each task needs them.
+_KEPT: dict[tuple[str, int], HeldRecords] = {}
 _KEPT_BYTES = 1 << 30
 _ALL = -1
 
 
-def _kept(fit: int, place: int, read: Callable[[], HeldRecords]) -> HeldRecords:
-    """Read a part, or return it if it is kept; the first parts are, as all come again in the same order."""
-    if any(other != fit for other, _ in _KEPT):
+def _kept(fit: str, place: int, read: Callable[[], HeldRecords]) -> HeldRecords:
+    """Read a part, or return it if it is kept; the first parts are, as all come again in the same order.
+
+    Fits in other threads may take away what is kept, which is read again then.
+    """
+    if any(other != fit for other, _ in list(_KEPT)):
         _KEPT.clear()
     held = _KEPT.get((fit, place))
     if held is None:
         held = read()
-        if place == _ALL or sum(one.size for one in _KEPT.values()) + held.size <= _KEPT_BYTES:
+        if place == _ALL or sum(one.size for one in list(_KEPT.values())) + held.size <= _KEPT_BYTES:
             _KEPT[fit, place] = held
     return held
 
@@ -487,7 +508,7 @@ def weighted_total(records: HeldRecords, lattice: Lattice, weights: Int64) -> tu
     records : HeldRecords
     lattice : Lattice
     weights : ndarray of shape (n_classes,), int64
-        From 0 to 2³³.
+        From 0 to 2²⁰: the sums of 2³⁵ records are below 2⁶².
     """
     if records.persons is None:
         return (weights @ class_totals(records, lattice, len(weights))[0],)

@@ -158,7 +158,11 @@ class Lattice:
         if source.shape[0] * self.n_features < _WORTH_THREADS or one_thread_each.n_threads() == 1:
             yield from map(self.transform, iter_blocks(source, size))
         else:
-            yield from in_order(partial(self._transformed, numbers=_THREAD_NUMBERS), iter_blocks(source, size))
+            blocks = iter_blocks(source, size)
+            if not isinstance(source, np.ndarray):
+                # Several are held at a time, and a table may fill one array again and again: rows would count twice.
+                blocks = (block.copy() if block.flags.writeable else block for block in blocks)
+            yield from in_order(partial(self._transformed, numbers=_THREAD_NUMBERS), blocks)
 
     def features(self, X: ArrayLike) -> NDArray[np.float32]:
         """Return φ(x) of each row without rounding, for rows that need no protection (predictions).

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import accumulate, groupby
 from threading import Lock
 from typing import Any, Literal
@@ -264,7 +266,9 @@ class _PublicPool:
     def tallies(self) -> list[Tally]:
         """Return one for each part."""
         found = dict(self._records.each(self._scores.tallies, self._pieces))
-        return [tally for place in range(len(self._pieces)) for tally in found[place]]
+        places = range(len(self._pieces))
+        self._hashes = [found[place][1] for place in places]
+        return [tally for place in places for tally in found[place][0]]
 
     def look(self, wanted: Wanted) -> Iterator[tuple[int, int, Int64, Int64]]:
         """Yield what `ExponentialMechanism.select_each` wants to see again, in one pass over pieces that hold it."""
@@ -273,7 +277,7 @@ class _PublicPool:
             place = bisect_right(self._first_parts, part) - 1
             of_pieces.setdefault(place, {})[part - self._first_parts[place]] = classes
         places = list(of_pieces)
-        items = [(self._pieces[place], of_pieces[place]) for place in places]
+        items = [(self._pieces[place], of_pieces[place], self._hashes[place]) for place in places]
         for item, (code, part, few, positions) in self._records.each(self._scores.look, items):
             place = places[item]
             yield code, part + self._first_parts[place], few, positions + self._first_rows[place]
@@ -301,8 +305,8 @@ class _Scores:
     def n_parts(self, rows: int) -> int:
         return math.ceil(rows / self.part_rows)
 
-    def tallies(self, records: HeldRecords, piece: RowSource) -> Iterator[list[Tally]]:
-        """Yield a list with a tally for each part of a piece."""
+    def tallies(self, records: HeldRecords, piece: RowSource) -> Iterator[tuple[list[Tally], list[bytes]]]:
+        """Yield the tallies of the parts of a piece, and hashes of their lattice rows; none of rows on a device."""
         private, n_public = self._private(records, piece), piece.shape[0]
         empty = self.mechanism.tally(np.empty((self.n_classes, 0), np.int64))
         parts, lock = [empty] * self.n_parts(n_public), Lock()
@@ -318,20 +322,31 @@ class _Scores:
             with lock:
                 advance(len(block))
 
+        hashes = _Hashes(self.part_rows)
         if on_device(piece):
             # A device wants more rows at a time than a part may have.
             size = max(PUBLIC_ROWS, min(DEVICE_ROWS, _UTILITIES // self.n_classes))
             blocks = lattice_blocks(self.lattice, piece, size)
         else:
-            blocks = (block for _, block in self._blocks(piece, range(len(parts))))
+            blocks = (hashes.of(start, block) for start, block in self._blocks(piece, range(len(parts))))
         with progress("selecting", n_public) as advance:
             each_utilities(private.rows, private.sizes, blocks, n_public, self.lattice, self.clip, count)
-        yield parts
+        # Nobody but this process can change what is on a device.
+        yield parts, [] if on_device(piece) else [hashes.found[part].digest() for part in range(len(parts))]
 
-    def look(self, records: HeldRecords, item: tuple[RowSource, Wanted]) -> Iterator[tuple[int, int, Int64, Int64]]:
-        """Yield what is sought in a piece; parts and positions are those within it."""
-        piece, wanted = item
-        private = self._private(records, piece)
+    def look(
+        self, records: HeldRecords, item: tuple[RowSource, Wanted, list[bytes]]
+    ) -> Iterator[tuple[int, int, Int64, Int64]]:
+        """Yield what is sought in a piece; parts and positions are those within it.
+
+        Raises
+        ------
+        InputError
+            If the rows are not those of the tallies. Scores of others would not be those that the draw was made by, and
+            which candidate has them would tell the draw's private bins.
+        """
+        piece, wanted, before = item
+        private, hashes = self._private(records, piece), _Hashes(self.part_rows)
 
         def held(block: tuple[int, Any]) -> tuple[int, int]:
             part, offset = divmod(block[0], self.part_rows)
@@ -339,12 +354,16 @@ class _Scores:
 
         for (part, _), group in groupby(self._blocks(piece, wanted), held):
             starts, blocks = zip(*group, strict=True)
+            for start, block in zip(starts, blocks, strict=True) if before else ():
+                hashes.of(start, block)
             usable = np.flatnonzero(np.concatenate([_usable(block) for block in blocks]))
             size = sum(map(len, blocks))
             few = utilities(private.of_classes(wanted[part]), blocks, size, self.lattice, self.clip)
             for (code, bins), scores in zip(wanted[part].items(), few, strict=True):
                 sought = usable[self.mechanism.is_sought(scores[usable], bins)]
                 yield code, part, scores[sought], starts[0] + sought
+        if before and any(hashes.found[part].digest() != before[part] for part in wanted):
+            raise InputError("the public rows changed while they were read.")
 
     def _private(self, records: HeldRecords, piece: RowSource) -> RowsByClass:
         """Return private lattice rows, beside public ones that are on a device: there are more of those."""
@@ -373,6 +392,19 @@ class _Scores:
                 if len(rows) and start // self.part_rows in parts:
                     yield start, self.lattice.transform(rows)
                 start += len(rows)
+
+
+class _Hashes:
+    """Hashes of the rows of each part, whose blocks come in order."""
+
+    def __init__(self, part_rows: int) -> None:
+        self._part_rows = part_rows
+        self.found: defaultdict[int, Any] = defaultdict(sha256)
+
+    def of(self, start: int, block: NDArray[np.int8]) -> NDArray[np.int8]:
+        """Take a block in, and return it."""
+        self.found[start // self._part_rows].update(block.data)
+        return block
 
 
 def _usable(block: Any) -> NDArray[np.bool_]:
