@@ -49,13 +49,14 @@ def test_a_person_may_count_in_several_classes(persons, task, cli, error_line):
 @pytest.mark.parametrize("command", ["fit", "check", "evaluate"])
 def test_labels_are_not_ids_of_persons(command, persons, task, cli, error_line):
     """With them all records of a class would be one person, and nothing would say so."""
-    np.save("y.npy", task.y)
-    np.save("x.npy", task.X)
+    x, y = (str(task.folder / name) for name in ("x.npy", "y.npy"))
+    np.save(x, task.X)
+    np.save(y, task.y)
     assert cli(*arguments(persons, task)).exit_code == 0
     before = {"fit": [], "check": [], "evaluate": [task.out]}[command]
     after = {"fit": ["--out", "other.safetensors", "--mu", 1], "check": [], "evaluate": []}[command]
     classes = [] if command == "evaluate" else ["--classes", task.classes]
-    for table, *options in ([persons, "--person", "y"], ["x.npy", "--labels", "y.npy", "--person", "y.npy"]):
+    for table, *options in ([persons, "--person", "y"], [x, "--labels", y, "--person", y]):
         result = cli(command, *before, table, *options, *classes, *after)
         assert f"--person must name ids of persons; {options[-1]!r} holds the labels" in error_line(result)
         assert result.exit_code == 4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from dppl.estimators.public_data import PublicData
 from dppl.estimators.reading import UnknownLabels
 from dppl.estimators.sums import Records, totals_and_grams
 from dppl.lattice import Lattice
+from dppl.lattice.threads import in_order
 from dppl.mechanisms import Randomness, RoundedGaussian, SymmetricRoundedGaussian
 from dppl.privacy import Budget, Release, composition
 from dppl.privacy.guarantee import Adjacency
@@ -207,9 +208,7 @@ class LeastSquares(LinearClassifier):
             self.coef_ = solve_ridge(gram, ridge, sums)
         else:
             noisy = mechanism.class_grams.release(exact_grams, source)
-            self.coef_ = np.stack(
-                [solve_ridge(one / unit + gram, ridge, b) for one, b in zip(noisy, sums, strict=True)]
-            )
+            self.coef_ = solve_ridges((one / unit + gram for one in noisy), ridge, sums)
         self.intercept_ = np.zeros(len(self.classes_))
 
     def _sharpness(self) -> float:
@@ -245,3 +244,19 @@ def solve_ridge(gram: NDArray[Any], ridge: float, targets: NDArray[Any]) -> Floa
     """
     values, vectors = np.linalg.eigh(gram)
     return np.asarray((targets @ vectors / (np.maximum(values, 0) + ridge)) @ vectors.T)
+
+
+def solve_ridges(grams: Iterable[NDArray[Any]], ridge: float, targets: NDArray[Any]) -> Float:
+    """Return `solve_ridge` of each matrix and its target, one on each core.
+
+    Parameters
+    ----------
+    grams : iterable of ndarray of shape (dim, dim), float64
+    ridge : float
+    targets : ndarray of shape (n, dim), float64
+
+    Returns
+    -------
+    ndarray of shape (n, dim)
+    """
+    return np.stack(list(in_order(lambda pair: solve_ridge(pair[0], ridge, pair[1]), zip(grams, targets, strict=True))))

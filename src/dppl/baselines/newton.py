@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from dppl import _validate
 from dppl._progress import steps
 from dppl.baselines._linear import LinearClassifier
-from dppl.baselines.least_squares import noise_radius, solve_ridge
+from dppl.baselines.least_squares import noise_radius, solve_ridges
 from dppl.estimators.descent import RepeatedGaussian
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
@@ -200,6 +200,6 @@ class Newton(LinearClassifier):
             hessians = mechanism.hessians.release(exact, source)
             (exact,) = records.total(gradients, gradient, coef, clip=self.clip)
             directions = mechanism.gradients.release(exact, source) * (self.clip / gradient.unit)
-            for weights, hessian, direction in zip(coef, hessians, directions, strict=True):
-                weights += self.learning_rate * solve_ridge(hessian / curvature.unit, float(ridge), direction)
+            scaled = (hessian / curvature.unit for hessian in hessians)
+            coef += self.learning_rate * solve_ridges(scaled, float(ridge), directions)
         self.coef_, self.intercept_ = coef, np.zeros(len(self.classes_))

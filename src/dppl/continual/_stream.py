@@ -32,6 +32,7 @@ from dppl.estimators.reading import Codes
 from dppl.estimators.repeats import warn_of_uncounted_fits
 from dppl.estimators.sums import Parted, Records
 from dppl.lattice import Lattice, RowSource
+from dppl.lattice.threads import one_thread_each
 from dppl.mechanisms import Randomness, randomness
 from dppl.privacy import Budget, Cost, Guarantee
 from dppl.privacy.budgets import resolved_budget
@@ -163,7 +164,7 @@ class ContinualClassifier(EmbeddingClassifier):
         earlier = copy.copy(self) if hasattr(self, self._RELEASED) else None
         if earlier is not None:
             self._check_next(X)
-        with self._kept(state, earlier) as file:
+        with one_thread_each, self._kept(state, earlier) as file:
             later = copy.copy(earlier or self)
             later._task = Task(earlier, self._allowed(task_classes), file)
             later._fit(X, y, PublicArguments.of(X_public, None, None), None, ledger, partition, engine=engine)

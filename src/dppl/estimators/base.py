@@ -27,6 +27,7 @@ from dppl.estimators.released import ReleasedClassifier
 from dppl.estimators.repeats import count_fit, warn_of_uncounted_fits
 from dppl.estimators.sums import ONLY_PARTS, HeldRecords, Parted, Records, SpreadRecords, refuse_labels
 from dppl.lattice import Lattice, RowSource, iter_blocks
+from dppl.lattice.threads import one_thread_each
 from dppl.mechanisms import Randomness, randomness
 from dppl.privacy import Budget, Guarantee, Release, group
 from dppl.privacy.budgets import resolved_budget
@@ -151,7 +152,8 @@ class EmbeddingClassifier(ReleasedClassifier):
         public = PublicArguments.of(X_public, X_examples, y_examples)
         if ledger is None:
             warn_of_uncounted_fits()
-        self._fit(X, y, public, plan, ledger, partition, groups, max_classes_per_person, engine)
+        with one_thread_each:
+            self._fit(X, y, public, plan, ledger, partition, groups, max_classes_per_person, engine)
         if ledger is None:
             count_fit(X, self.guarantee_)
         return self
@@ -309,7 +311,8 @@ class EmbeddingClassifier(ReleasedClassifier):
         self.check_parameters()
         classes = self._given_classes()
         public = PublicArguments.of(X_public, X_examples, y_examples).checked(n_features, classes)
-        return self._planned_for_persons(classes, public, n_features, max_classes_per_person)
+        with one_thread_each:
+            return self._planned_for_persons(classes, public, n_features, max_classes_per_person)
 
     @property
     def resolved_budget(self) -> Budget:

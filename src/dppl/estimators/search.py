@@ -25,6 +25,7 @@ from dppl.estimators.reading import Codes, Unusable
 from dppl.estimators.repeats import count_fit, warn_of_uncounted_fits
 from dppl.estimators.reported import Reported
 from dppl.lattice import RowSource, iter_blocks, take_rows
+from dppl.lattice.threads import one_thread_each
 from dppl.mechanisms import Randomness, RoundedGaussian, randomness
 from dppl.privacy import ZCDP, ApproxDP, Guarantee, Release
 from dppl.privacy.guarantee import TUNED_ELSEWHERE
@@ -175,13 +176,14 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         classes = reading.public_classes(self.estimator.classes, labels)
         data = public.checked(rows.shape[1], classes)
         models = (self._candidate(candidate, rho, source) for candidate in candidates)
-        plans = [model._planned(classes, data, rows.shape[1]) for model in models]
+        with one_thread_each:
+            plans = [model._planned(classes, data, rows.shape[1]) for model in models]
         # With ids, a person is reduced to a record before anything else.
         inner = [replace(plan, max_classes_per_person=1).guarantee_on(X, groups) for plan in plans]
         guarantee = self._guarantee(inner, budget, rho, scores, source)
         charge = self._charge(guarantee, ledger, partition, candidates)
         # The number of runs is secret, so nobody is told when one of them ends.
-        with charged(charge), shown_by(None):
+        with one_thread_each, charged(charge), shown_by(None):
             # From here on private rows are read.
             unknown, adjacency = self.estimator.unknown_labels, self.estimator.adjacency
             codes = reading.codes_of_records(rows, labels, classes, unknown, adjacency)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,17 @@ from numpy.typing import NDArray
 
 from dppl.lattice import device
 from dppl.lattice.kernels import Codes, class_sums
-from dppl.lattice.lattice import LARGEST, Lattice
-from dppl.lattice.residuals import _CAUTION, RESOLUTION, Float, Float32, _IntegerLayer, _residuals
+from dppl.lattice.lattice import LARGEST, Int8, Lattice
+from dppl.lattice.residuals import _CAUTION, RESOLUTION, Float, Float32, _cut, _IntegerLayer, _residuals
 from dppl.lattice.stream import iter_blocks
 from dppl.lattice.tensors import as_numpy, beside
+from dppl.lattice.threads import for_each_block
 
 Int64 = NDArray[np.int64]
 
 _EXACT_ROWS = 2**24 // LARGEST**2
+# Rows whose products are computed at once. No result depends on it.
+_CURVATURE_ROWS = 1024
 
 
 def sums_and_grams(
@@ -52,25 +56,32 @@ def sums_and_grams(
     groups = codes if per_class else np.minimum(codes, 0)
     sums = np.zeros((n_classes, dim), np.int64)
     grams = np.zeros((n_classes if per_class else 1, dim, dim), np.int64)
-    start = 0
-    for block in blocks:
+    lock = Lock()
+
+    def add(start: int, block: Any) -> None:
         part = slice(start, start + len(block))
-        sums += class_sums([block], codes[part], n_classes, dim)
+        few = class_sums([block], codes[part], n_classes, dim)
+        with lock:
+            np.add(sums, few, out=sums)
         for group in np.unique(groups[part]):
             if group >= 0:
-                _add_gram(grams[group], block[beside(np.flatnonzero(groups[part] == group), block)])
-        start += len(block)
+                products = _gram(block[beside(np.flatnonzero(groups[part] == group), block)])
+                with lock:
+                    grams[group] += products
+
+    for_each_block(add, blocks)
     return sums, grams
 
 
-def _add_gram(total: Int64, rows: Any) -> None:
+def _gram(rows: Any) -> Int64:
     if not isinstance(rows, np.ndarray):
-        total += device.gram(rows)
-        return
+        return device.gram(rows)
+    total = np.zeros((rows.shape[1],) * 2, np.int64)
     for few in iter_blocks(rows, _EXACT_ROWS):
         wide = few.astype(np.float32)
         # NumPy takes xᵀx for what it is and computes one triangle only.
         total += (wide.T @ wide).astype(np.int64)
+    return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +140,18 @@ class SoftmaxCurvature:
         layer = _IntegerLayer(weights, None, self.lattice)
         n_classes, dim = weights.shape
         total = np.zeros((n_classes, dim, dim), np.int64)
-        start = 0
-        for block in map(as_numpy, blocks):
+        lock = Lock()
+
+        def add(start: int, block: Int8) -> None:
             # Sums of 2²⁰/4·127² stay below 2⁵³ for two million rows, so float64 holds them exactly.
             wide = block.astype(np.float64)
             residuals, _ = _residuals(layer.logits(block), codes[start : start + len(block)])
             for code, steps in enumerate(_curvatures_on_grid(residuals)):
-                total[code] += ((steps[:, None] * wide).T @ wide).astype(np.int64)
-            start += len(block)
+                products = ((steps[:, None] * wide).T @ wide).astype(np.int64)
+                with lock:
+                    total[code] += products
+
+        for_each_block(add, _cut(map(as_numpy, blocks), _CURVATURE_ROWS))
         return total
 
 

@@ -27,7 +27,7 @@ _BLOCK_NUMBERS = 1 << 16
 # Numbers from which blocks of a source are mapped on all cores: threads take a moment to start.
 _WORTH_THREADS = 1 << 21
 # Larger blocks there: between operations threads wait for each other, for Python runs one of them at a time.
-_THREAD_NUMBERS = 1 << 18
+_THREAD_NUMBERS = 1 << 19
 _READ_ROWS = 4096
 # Rotation pays off where rounding to the lattice would cut off more than this share of the public rows' energy.
 _LOST_ENERGY = 0.01

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
 from threading import Lock
@@ -35,14 +36,17 @@ from dppl.lattice.kernels import Codes
 from dppl.lattice.lattice import Int8, Lattice
 from dppl.lattice.stream import RowSource, iter_blocks
 from dppl.lattice.tensors import TensorRows, as_numpy, beside, namespace, on_device
-from dppl.lattice.threads import for_each_block
+from dppl.lattice.threads import for_each_block, small_steps
 
 Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]
 Float32 = NDArray[np.float32]
 
-# Rows a block: class by row arrays of this many numbers fit into a core's cache. No result depends on it.
-BLOCK_ROWS = 1024
+# Rows a block. It is cut so that its class by row arrays hold as many numbers as fit into a core's cache, but not into
+# fewer rows than pay for adding up their products. No result depends on any.
+BLOCK_ROWS = 4096
+_BLOCK_NUMBERS = 1 << 18
+_LEAST_ROWS = 1024
 # Mapped rows of a table that are kept, a byte a number.
 _KEPT_BYTES = 1 << 30
 # Steps of the residual grid per unit of the clipping norm. Coarser grids would lose the many small probabilities of
@@ -186,15 +190,17 @@ class SoftmaxGradient:
         def add(start: int, block: Any) -> None:
             nonlocal total, longer
             xp = namespace(block)
-            part = codes[start : start + len(block)]
-            residuals, norms = _residuals(layer.logits(block), part)
-            steps = _on_grid(residuals, norms, clip)
-            if of_records is not None:
-                # Products below 2⁵³ are exact, and cutting them off lengthens nothing.
-                steps *= beside(of_records[start : start + len(block)].astype(np.float64), steps) / WEIGHT_STEPS
-                steps = xp.trunc(steps)
-            if fast and xp is np:
-                exact = int8.multiply_limbs(int8.limbs(steps, RESOLUTION), block, np.int64)
+            logits = layer.logits(block)
+            with small_steps if xp is np and logits.size <= _BLOCK_NUMBERS else nullcontext():
+                residuals, norms = _residuals(logits, codes[start : start + len(block)])
+                steps = _on_grid(residuals, norms, clip)
+                if of_records is not None:
+                    # Products below 2⁵³ are exact, and cutting them off lengthens nothing.
+                    steps *= beside(of_records[start : start + len(block)].astype(np.float64), steps) / WEIGHT_STEPS
+                    steps = xp.trunc(steps)
+                limbs = int8.limbs(steps, RESOLUTION) if fast and xp is np else None
+            if limbs is not None:
+                exact = int8.multiply_limbs(limbs, block, np.int64)
             else:
                 exact = as_numpy(steps @ xp.asarray(block, dtype=xp.float64)).astype(np.int64)
             count = int(xp.count_nonzero(norms > np.float32(threshold)))
@@ -204,7 +210,7 @@ class SoftmaxGradient:
                 if self.bias:
                     total[:, dim] += self.bias * as_numpy(steps.sum(axis=1)).astype(np.int64)
 
-        for_each_block(add, blocks)
+        for_each_block(add, _cut(blocks, max(_LEAST_ROWS, _BLOCK_NUMBERS // n_classes)))
         return total, longer
 
     def hits(
@@ -296,6 +302,15 @@ class _Again:
                     self._n_kept = end
                 done = end
                 yield mapped
+
+
+def _cut(blocks: Iterable[Any], rows: int) -> Iterator[Any]:
+    """Yield blocks of at most so many rows; those on a device as they are."""
+    for block in blocks:
+        if isinstance(block, np.ndarray):
+            yield from iter_blocks(block, rows)
+        else:
+            yield block
 
 
 class _IntegerLayer:

@@ -14,7 +14,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import cache
-from threading import Lock
+from threading import BoundedSemaphore, Lock
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,7 +31,11 @@ def _blas() -> ThreadpoolController:
 
 
 class _OneThreadEach:
-    """Keeps BLAS to one thread while anybody works on blocks: overlapping fits must not undo each other's limit."""
+    """Keeps BLAS to one thread while anybody works on blocks: overlapping fits must not undo each other's limit.
+
+    Whole fits are inside: products of floats by several threads add in another order, and after one BLAS keeps its
+    threads busy for a while, beside those that work on blocks.
+    """
 
     def __init__(self) -> None:
         self._lock, self._inside = Lock(), 0
@@ -56,6 +60,9 @@ class _OneThreadEach:
 
 
 one_thread_each = _OneThreadEach()
+# For work in many short operations. Each gives up Python's lock and asks for it back, and threads that pass it around
+# take longer than one alone; two of them, beside others at longer work, do not.
+small_steps = BoundedSemaphore(2)
 
 
 def _threads_of_blas() -> int:

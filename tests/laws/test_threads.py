@@ -1,0 +1,53 @@
+"""A fit multiplies floats on one thread, whatever BLAS may have: more would add them in another order."""
+
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+from dppl import GaussianDP, SoftmaxPrototypes
+from dppl.baselines import LeastSquares
+from dppl.estimators import base
+from dppl.lattice import threads
+from laws.recipes import FIRST, each
+
+
+def check_one_thread(kind, monkeypatch):
+    seen = []
+    charge = base.EmbeddingClassifier._charge
+
+    def watched(self, *args):
+        seen.append(threads._threads_of_blas())
+        return charge(self, *args)
+
+    monkeypatch.setattr(base.EmbeddingClassifier, "_charge", watched)
+    with threadpool_limits(3):
+        kind.fit(*kind.records(23))
+        assert set(seen) == {1}
+        assert threads._threads_of_blas() == 3
+
+
+@each()
+def test_a_fit_has_one_thread_of_blas(kind, monkeypatch):
+    check_one_thread(kind, monkeypatch)
+
+
+def test_a_fit_with_the_threads_of_blas_is_caught(monkeypatch):
+    monkeypatch.setattr(base, "one_thread_each", nullcontext())
+    with pytest.raises(AssertionError):
+        check_one_thread(FIRST[0], monkeypatch)
+
+
+@pytest.mark.parametrize("method", [SoftmaxPrototypes, LeastSquares])
+def test_the_number_of_threads_changes_no_bit(method):
+    """At a size where BLAS shares out its work."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 20, 4000)
+    X, X_public = (rng.standard_normal((n, 256), np.float32) for n in (len(y), 1000))
+
+    def fitted(n):
+        with threadpool_limits(n):
+            return method(GaussianDP(1.0), range(20), random_state=0).fit(X, y, X_public=X_public).to_bytes()
+
+    assert fitted(1) == fitted(3)
