@@ -57,7 +57,7 @@ def test_the_block_size_does_not_show(rows, monkeypatch):
     private = [lattice_rows(rng, n, lattice) for n in (700, 0, 3, 900)]
     public = lattice_rows(rng, 211, lattice)
     clip = SimilarityClip(int(0.1 * lattice.squared_norm), int(0.7 * lattice.squared_norm))
-    monkeypatch.setattr(kernels, "_PRIVATE_ROWS", dict.fromkeys(kernels._PRIVATE_ROWS, rows))
+    monkeypatch.setattr(kernels, "_TILES", dict.fromkeys(kernels._TILES, (rows, rows)))
     assert (
         utilities(private, lattice.blocks(public, 64), 211, lattice, clip) == naive_utilities(private, public, clip)
     ).all()

@@ -27,9 +27,10 @@ Int64 = NDArray[np.int64]
 Codes = NDArray[np.intp]
 
 _SUM_ROWS = 4096  # 127·4096 < 2²⁴, so a block's class sums are exact in float32
-# A product of these numbers of rows fits into a core's cache and keeps BLAS near its peak. No result depends on them.
-PUBLIC_ROWS = 1024
-_PRIVATE_ROWS: dict[type[Any], int] = {np.float32: 1024, np.float64: 1024, np.int32: 256}
+# Products of so many private and public rows stay near a core and keep BLAS, or torch, near its peak. No result depends
+# on these numbers.
+_TILES: dict[type[Any], tuple[int, int]] = {np.float32: (1024, 2048), np.float64: (1024, 1024), np.int32: (256, 1024)}
+PUBLIC_ROWS = 2048
 # Up to here sums of integers are exact.
 _EXACT: dict[type[Any], int] = {np.float32: 2**24, np.float64: 2**53, np.int32: 2**31 - 1}
 
@@ -224,11 +225,15 @@ class _ClippedScore:
     """Utilities of a block of public rows by products, clipping and exact partial sums."""
 
     def __init__(self, rows: Int8, ends: Int64, clip: SimilarityClip, dtype: type[Any]) -> None:
-        self.dtype, self.tile = dtype, _PRIVATE_ROWS[dtype]
+        self.dtype, (self.tile, self.width) = dtype, _TILES[dtype]
         self.exact_rows = max(1, min(self.tile, _EXACT[dtype] // max(abs(clip.low), abs(clip.high), 1)))
         self.rows, self.ends, self.clip = rows, ends.tolist(), clip
 
     def __call__(self, public: Int8) -> Int64:
+        starts = range(0, max(1, len(public)), self.width)
+        return np.concatenate([self._tiled(public[start : start + self.width]) for start in starts], axis=1)
+
+    def _tiled(self, public: Int8) -> Int64:
         out = np.zeros((len(self.ends), len(public)), np.int64)
         low, high = self.dtype(self.clip.low), self.dtype(self.clip.high)
         product = np.empty((self.tile, len(public)), self.dtype)
