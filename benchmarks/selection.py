@@ -55,7 +55,9 @@ def selection(n_public, n_classes, size):
                 for code in codes:
                     yield code, part, few[code], starts[number] + np.arange(few.shape[1])
 
-    mechanism.select_each([mechanism.tally(stock[0])], lambda wanted: look({0: list(range(n_classes))}), randomness(0))
+    few = block(0)
+    first_look = ((code, 0, few[code], np.arange(few.shape[1])) for code in range(n_classes))
+    mechanism.select_each([mechanism.tally(few)], lambda wanted: first_look, randomness(0))  # a warm-up
     before, start = peak(), time.process_time()
     parts = [
         Tally.merged(mechanism.tally(block(number)) for number in range(first, min(first + PART_BLOCKS, len(starts))))

@@ -353,6 +353,27 @@ def cell(method, accuracy, mu=1.0, seed=0, stream=None):
     }
 
 
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("cell",), None),
+        (("cell", "seed"), []),
+        (("e",), "1"),
+        (("metrics",), []),
+        (("metrics", "balanced_accuracy"), "0.3"),
+    ],
+)
+def test_damaged_results_of_an_experiment_are_refused(place, value, tmp_path):
+    damaged = cell("mean", 0.3)
+    inside = damaged
+    for name in place[:-1]:
+        inside = inside[name]
+    inside[place[-1]] = value
+    (tmp_path / "r.jsonl").write_text(json.dumps(cell("mean", 0.4, seed=1)) + "\n" + json.dumps(damaged) + "\n")
+    with pytest.raises(InputError, match=r"r\.jsonl has a line that is no result"):
+        fitted(["a", "b"]).report(results=tmp_path / "r.jsonl")
+
+
 def test_accuracy_over_the_budget_has_the_quartiles_of_the_seeds(tmp_path):
     values = [0.1, 0.2, 0.4, 0.8]
     cells = [cell("mean", value, mu, seed) for mu in (0.5, 2.0) for seed, value in enumerate(values)]

@@ -6,7 +6,7 @@ No guarantee covers these numbers: they say how good a model is, and depend on t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -135,18 +135,26 @@ def accuracy_over_budget(done: list[Result], estimator: str, file: str) -> dict[
         Class of the model, whose method's lines are marked.
     file : str
         Name of the results file.
+
+    Raises
+    ------
+    InputError
+        If a line was damaged.
     """
     own = {name for name, method in ALL_METHODS.items() if method.estimator == estimator}
-    panels = []
+    try:
+        return {"file": file, "panels": list(_panels(done, own))}
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        raise InputError(f"{file} has a line that is no result of an experiment; restore the file.") from None
+
+
+def _panels(done: list[Result], own: set[str]) -> Iterator[dict[str, Any]]:
     for (dataset, encoder, stream), results in grouped(done, _task).items():
         for ratio, group in ratios(default_settings(results)).items():
             lines = [_line(one, own) for one in series(map(_as_reference, group)) if one.method in ALL_METHODS]
             if lines:
                 name = ", ".join(filter(None, (dataset, encoder, stream, ratio_name(ratio))))
-                panels.append(
-                    {"name": name, "seeds": len({result["cell"]["seed"] for result in group}), "lines": lines}
-                )
-    return {"file": file, "panels": panels}
+                yield {"name": name, "seeds": len({result["cell"]["seed"] for result in group}), "lines": lines}
 
 
 def _task(result: Result) -> tuple[str, str, str]:
