@@ -24,6 +24,7 @@ LOOKS = {"banking77": ("tab:blue", "messages, 77 intents"), "cifar10": ("tab:ora
 NAMES = {"source": "names", "wrong": None, "used": True}
 METHODS = {
     "softmax": ("-", "o", "dppl"),
+    "mean": ("-.", "^", "DPPL-Mean"),
     "linear-probe": ("--", "s", "DP-SGD probe"),
     "logistic": (":", "", "no privacy"),
 }
