@@ -159,7 +159,7 @@ def test_a_model_says_what_it_is(trained, cli):
         assert f"| {row} |" in card
     assert re.search(r"\| software \| .*, torch \d", card)
     assert 'tags: ["differential-privacy", "classification", "images"]' in card
-    assert 'dppl predict model.safetensors images/ --encoder "python:net.py:make@net.safetensors' in card
+    assert "dppl predict model.safetensors images/ --encoder 'python:net.py:make@net.safetensors?" in card
     content = json.loads(run(cli, "show", "m.safetensors", "--json").stdout)
     assert (content["estimator"], content["n_trained"], content["n_steps"]) == ("SparseFinetuner", 89, 80)
     assert not (trained / "ran").unlink()

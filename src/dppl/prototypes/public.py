@@ -285,12 +285,13 @@ class _PublicPool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Scores:
-    """Utilities of pieces of the public rows: public parameters, which travel."""
+    """Utilities of pieces of the public rows: public parameters, which travel. A part is a number of whole blocks."""
 
     lattice: Lattice
     n_classes: int
     clip: SimilarityClip
     mechanism: ExponentialMechanism
+    block_rows: int
     part_rows: int
 
     @classmethod
@@ -300,7 +301,8 @@ class _Scores:
         empty = mechanism.tally(np.empty((n_classes, 0), np.int64))
         # A tally takes the same memory for few rows as for many.
         n_parts = max(1, _TALLY_BYTES // (4 * empty.counts.size + empty.best.nbytes))
-        return cls(lattice, n_classes, clip, mechanism, PUBLIC_ROWS * math.ceil(n_public / (PUBLIC_ROWS * n_parts)))
+        part_rows = PUBLIC_ROWS * math.ceil(n_public / (PUBLIC_ROWS * n_parts))
+        return cls(lattice, n_classes, clip, mechanism, PUBLIC_ROWS, part_rows)
 
     def n_parts(self, rows: int) -> int:
         return math.ceil(rows / self.part_rows)
@@ -325,7 +327,7 @@ class _Scores:
         hashes = _Hashes(self.part_rows)
         if on_device(piece):
             # A device wants more rows at a time than a part may have.
-            size = max(PUBLIC_ROWS, min(DEVICE_ROWS, _UTILITIES // self.n_classes))
+            size = max(self.block_rows, min(DEVICE_ROWS, _UTILITIES // self.n_classes))
             blocks = lattice_blocks(self.lattice, piece, size)
         else:
             blocks = (hashes.of(start, block) for start, block in self._blocks(piece, range(len(parts))))
@@ -375,19 +377,19 @@ class _Scores:
         if on_device(piece):
             for part in parts:
                 inside = piece.tensor[part * self.part_rows : (part + 1) * self.part_rows]
-                for offset, rows in enumerate(lattice_blocks(self.lattice, TensorRows(inside), PUBLIC_ROWS)):
-                    yield part * self.part_rows + offset * PUBLIC_ROWS, rows
+                for offset, rows in enumerate(lattice_blocks(self.lattice, TensorRows(inside), self.block_rows)):
+                    yield part * self.part_rows + offset * self.block_rows, rows
             return
         if isinstance(piece, np.ndarray):
             for part in parts:
                 inside = piece[part * self.part_rows : (part + 1) * self.part_rows]
-                for offset in range(0, len(inside), PUBLIC_ROWS):
-                    rows = inside[offset : offset + PUBLIC_ROWS]
+                for offset in range(0, len(inside), self.block_rows):
+                    rows = inside[offset : offset + self.block_rows]
                     yield part * self.part_rows + offset, self.lattice.transform(rows)
             return
         start = 0
-        for block in iter_blocks(piece, PUBLIC_ROWS):
-            edge = -start % PUBLIC_ROWS  # a table may yield blocks of any size
+        for block in iter_blocks(piece, self.block_rows):
+            edge = -start % self.block_rows  # a table may yield blocks of any size
             for rows in (block[:edge], block[edge:]):
                 if len(rows) and start // self.part_rows in parts:
                     yield start, self.lattice.transform(rows)
