@@ -103,8 +103,8 @@ def test_embeddings_and_another_model(visited, digits, animals, sample):
 def test_the_model_that_was_chosen_last_is_shown(visited, digits, animals):
     """Also where the answer about another one comes later."""
     with served([opened(animals), opened(digits)]) as client:
-        page, complaints = visited(client)
-        late = []
+        found = visited(client)
+        page, late = found.page, []
         page.route("**/model?model=digits", lambda route: late.append(route))
         page.get_by_label("Model").select_option("digits")
         page.get_by_label("Model").select_option("animals")
@@ -115,7 +115,7 @@ def test_the_model_that_was_chosen_last_is_shown(visited, digits, animals):
         page.evaluate("fetch('health').then(answer => answer.text())")
         shows(page, "#about", re.compile("^animals: "))
         assert page.get_by_label("Text").is_visible()
-        assert complaints == []
+        assert is_quiet(found, client)
 
 
 def test_the_browser_asks_for_the_token(visited, animals):
