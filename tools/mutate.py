@@ -1057,6 +1057,13 @@ MUTANTS = (
         keyword="stay_there",
     ),
     Mutant(
+        name="fits-add-floats-in-the-order-of-threads",
+        file="estimators/base.py",
+        old="        with one_thread_each:\n            self._fit(",
+        new="        if True:\n            self._fit(",
+        tests=("tests/laws/test_threads.py",),
+    ),
+    Mutant(
         name="overlapping-fits-leave-blas-with-one-thread",
         file="lattice/threads.py",
         old="            if not self._inside:\n                self._outside",
