@@ -210,7 +210,7 @@ class SoftmaxGradient:
                 if self.bias:
                     total[:, dim] += self.bias * as_numpy(steps.sum(axis=1)).astype(np.int64)
 
-        for_each_block(add, _cut(blocks, max(_LEAST_ROWS, _BLOCK_NUMBERS // n_classes)))
+        for_each_block(add, _cut(blocks, _rows_at_once(n_classes)))
         return total, longer
 
     def hits(
@@ -239,7 +239,7 @@ class SoftmaxGradient:
             own = logits[beside(part[known], logits), kept]
             right[start + known] = as_numpy(own >= xp.amax(logits, axis=0)[kept])
 
-        for_each_block(tell, blocks)
+        for_each_block(tell, _cut(blocks, _rows_at_once(len(weights))))
         return right
 
 
@@ -302,6 +302,10 @@ class _Again:
                     self._n_kept = end
                 done = end
                 yield mapped
+
+
+def _rows_at_once(n_classes: int) -> int:
+    return max(_LEAST_ROWS, _BLOCK_NUMBERS // n_classes)
 
 
 def _cut(blocks: Iterable[Any], rows: int) -> Iterator[Any]:
