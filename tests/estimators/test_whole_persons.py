@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dppl import GaussianDP, Ledger, SoftmaxPrototypes
+from dppl.errors import InputError
 from dppl.estimators import whole_persons
+from dppl.estimators.sums import HeldRecords, class_masses, gradients, shortfalls
 from dppl.estimators.whole_persons import WholePersons
-from dppl.lattice import Lattice, SoftmaxGradient
+from dppl.lattice import Lattice, SoftmaxGradient, residuals
 from dppl.lattice.residuals import RESOLUTION, WEIGHT_STEPS
 
 DIM = 8
@@ -30,6 +33,28 @@ def records(draw):
 def weights_of(rows, codes, numbers, size=7):
     blocks = [rows[start : start + size] for start in range(0, len(rows), size)]
     return WholePersons(codes, numbers, 3).gradient_weights(blocks, LATTICE)
+
+
+@given(records())
+@settings(max_examples=100)
+def test_a_person_counts_once_in_sizes_and_shortfalls(case):
+    """Each person alone adds what all add together, and a vector no longer than that of a record."""
+    rows, codes, numbers, rng = case
+    weights, of_classes = 3 * rng.normal(size=(3, DIM)), rng.integers(0, WEIGHT_STEPS + 1, 3)
+
+    def added(kept):
+        few = np.where(kept, codes, -1)
+        held = HeldRecords(rows, few, WholePersons(few, numbers, 3))
+        sizes, number = class_masses(held, 3, 1000)
+        assert number == len(np.unique(numbers[few >= 0]))
+        return sizes, *shortfalls(held, SoftmaxGradient(LATTICE), weights, of_classes)
+
+    parts = [added(numbers == person) for person in np.unique(numbers)]
+    for whole, *each in zip(added(np.ones(len(rows), bool)), *parts, strict=True):
+        assert (whole == sum(each)).all()
+    for sizes, short in parts:
+        assert sum(int(v) ** 2 for v in sizes) <= 1000**2
+        assert sum(int(v) ** 2 for v in short) <= RESOLUTION**2
 
 
 @given(records())
@@ -68,7 +93,7 @@ def test_a_weight_depends_on_the_records_of_one_person_in_any_order(case):
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"), [("alike", 1 / 4), ("orthogonal", 1 / np.sqrt(8)), ("one", 1), ("zero", 1)]
+    ("kind", "expected"), [("alike", 1 / 4), ("orthogonal", 1 / np.sqrt(8)), ("one", 1), ("zero", 1 / 4)]
 )
 def test_known_weights(kind, expected):
     Q = {
@@ -168,3 +193,72 @@ def test_weighted_gradients_are_what_single_records_add(case, clip):
         gradient.sum([rows], codes, W, clip=clip)
         == gradient.sum([rows], codes, W, clip=clip, of_records=np.full(len(rows), WEIGHT_STEPS))
     ).all()
+
+
+# Tables that change between passes.
+
+
+class Changing:
+    """A table with other rows in some of the passes over it."""
+
+    def __init__(self, rows, others, passes):
+        self._rows, self._others, self._passes, self.shape = rows, others, passes, rows.shape
+        self.n_passes = 0
+
+    def blocks(self, size):
+        rows = self._others if self.n_passes in self._passes else self._rows
+        self.n_passes += 1
+        for start in range(0, len(rows), size):
+            yield rows[start : start + size]
+
+
+MANY = 200
+
+
+def one_person_more(others, passes):
+    """Return what a person of many equal records adds to a gradient, in multiples of what may be added."""
+    X = np.random.default_rng(0).normal(size=(2 * MANY, DIM))
+    X[:MANY] = X[0]
+    numbers = np.concatenate([np.zeros(MANY, np.intp), np.arange(1, MANY + 1)])
+    changed = np.concatenate([others, X[MANY:]])
+    gradient, W = SoftmaxGradient(LATTICE), np.random.default_rng(1).normal(size=(3, DIM))
+
+    def total(codes):
+        records = HeldRecords(Changing(X, changed, passes), codes, WholePersons(codes, numbers, 3))
+        return gradients(records, gradient, W)[0].astype(float)
+
+    added = total(np.zeros(2 * MANY, np.intp)) - total(np.where(numbers > 0, 0, -1))
+    return np.linalg.norm(added) / float(gradient.squared_sensitivity) ** 0.5
+
+
+@pytest.mark.parametrize("others", [np.zeros((MANY, DIM)), np.eye(DIM)[np.arange(MANY) % DIM]], ids=["zero", "apart"])
+def test_a_weight_holds_for_no_other_rows(others, monkeypatch):
+    """Rows of the pass that finds weights earned up to 200 times the weight of those that were then added."""
+    monkeypatch.setattr(residuals, "_KEPT_BYTES", 0)
+    assert one_person_more(others, passes=()) <= 1
+    assert one_person_more(others, passes=(0, 1)) <= 1
+    with pytest.raises(InputError, match=r"^the records changed while they were read\.$"):
+        one_person_more(others, passes=(0,))
+
+
+def test_a_fit_on_persons_ends_if_the_table_changes_and_stays_charged(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    X, y, groups = rng.normal(size=(60, DIM)), np.arange(60) % 3, np.arange(60) // 4
+    model = SoftmaxPrototypes(GaussianDP(1.0), [0, 1, 2], random_state=0)
+    expected = model.fit(X, y, groups=groups).coef_
+    monkeypatch.setattr(residuals, "_KEPT_BYTES", 20 * DIM)
+    whole = Changing(X, X, ())
+    assert (model.fit(whole, y, groups=groups).coef_ == expected).all()
+    ledger = Ledger(tmp_path / "ledger.db", "wards", GaussianDP(100.0), unit="person")
+    others = X.copy()
+    others[-1] = X[0]
+    weights = 2  # passes before: which rows can be used, and the mean
+    for place in range(weights, whole.n_passes):
+        with pytest.raises(InputError, match="changed") as caught:
+            SoftmaxPrototypes(GaussianDP(1.0), [0, 1, 2]).fit(
+                Changing(X, others, (place,)), y, groups=groups, ledger=ledger
+            )
+        assert "The ledger keeps the charge" in caught.value.__notes__[0]
+    assert len(ledger.releases()) == whole.n_passes - weights
+    # Without persons each sum bounds what a record adds to it, whatever the record was before.
+    model.fit(Changing(X, others, (weights, weights + 1)), y)

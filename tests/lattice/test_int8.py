@@ -120,6 +120,7 @@ def test_gradients_and_hits_are_the_same(dim, n_classes, monkeypatch):
                 total.dtype,
                 longer,
                 gradient.hits(blocks, codes, weights, offsets).tobytes(),
+                gradient.shortfalls(blocks, codes, weights, np.arange(333) * 3000).tobytes(),
             )
         )
     assert results[0] == results[1]

@@ -118,6 +118,15 @@ def test_int8_rows_pass_unless_they_are_too_long():
     assert (mapped == np.concatenate([q, -127 * np.eye(1, 32, dtype=np.int8), shrunk])).all()
 
 
+def test_rows_that_grow_after_their_check_were_copied_before():
+    """As those of a memory map may, which another process writes to."""
+    lattice = Lattice(32)
+    rows = lattice.transform(np.random.default_rng(6).normal(size=(9, 32)))
+    checked = lattice._bounded(rows)
+    rows[:] = 127
+    assert ((checked.astype(int) ** 2).sum(axis=1) <= lattice.squared_norm).all()
+
+
 def test_int8_rows_are_directions_where_the_map_does_more_than_normalise():
     q = Lattice(32).transform(np.random.default_rng(6).normal(size=(9, 32)))
     for lattice in (Lattice(32, pool=2), Lattice(32, rotation=1), Lattice(32, center=np.full(32, 0.1))):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dppl.errors import ParameterError
-from dppl.lattice import RESOLUTION, Lattice, SoftmaxGradient, gradient_blocks, iter_blocks, residuals
+from dppl.errors import InputError, ParameterError
+from dppl.lattice import RESOLUTION, WEIGHT_STEPS, Lattice, SoftmaxGradient, gradient_blocks, iter_blocks, residuals
 
 DIM = 6
 
@@ -203,6 +203,56 @@ def test_gradients_are_those_of_the_softmax_loss(dim, n_classes, size):
     assert longer == np.count_nonzero(norms > clip) > 0
 
 
+# Shortfalls: 1/C minus the probabilities
+
+
+@given(neighbours, st.integers(0, 2**20))
+@settings(max_examples=150)
+@example((0, 1, 2, 1e6, 0.5, 0), 2**20)
+@example((0, 1, 1, 1.0, 0.5, 0), 2**20)
+def test_a_record_changes_shortfalls_by_its_own_part_and_no_more_than_the_grid(case, weight):
+    seed, n, n_classes, size, *_ = case
+    lattice, rows, codes, weights, _ = problem(seed, n + 1, DIM, n_classes, size)
+    of_records = np.full(n + 1, weight)
+    gradient = SoftmaxGradient(lattice)
+    whole = gradient.shortfalls([rows], codes, weights, of_records)
+    alone = gradient.shortfalls([rows[:1]], codes[:1], weights, of_records[:1])
+    assert (whole == alone + gradient.shortfalls([rows[1:]], codes[1:], weights, of_records[1:])).all()
+    assert WEIGHT_STEPS**2 * sum(int(v) ** 2 for v in alone) <= weight**2 * RESOLUTION**2
+    assert codes[0] >= 0 or not alone.any()
+
+
+def test_the_neighbour_test_notices_probabilities_in_place_of_shortfalls(monkeypatch):
+    whole = residuals._shortfalls
+
+    def probabilities(logits, codes):
+        columns, _ = whole(logits, codes)
+        columns -= np.float32(1 / len(columns))
+        return columns, np.zeros(columns.shape[1], np.float32)
+
+    monkeypatch.setattr(residuals, "_shortfalls", probabilities)
+    monkeypatch.setattr(residuals, "_on_grid", lambda p, _, clip: np.trunc(p.astype(float) * RESOLUTION / clip))
+    inner = test_a_record_changes_shortfalls_by_its_own_part_and_no_more_than_the_grid.hypothesis.inner_test
+    with pytest.raises(AssertionError):
+        inner((1, 1, 2, 1e6, 0.5, 0), 2**20)
+
+
+@pytest.mark.parametrize("n_classes", [2, 5, 77])
+def test_shortfalls_are_those_of_the_softmax(n_classes):
+    lattice, rows, codes, weights, _ = problem(3, 200, 64, n_classes)
+    of_records = np.random.default_rng(0).integers(0, WEIGHT_STEPS, 200)
+    p = np.exp(rows / lattice.scale @ weights.T)
+    p /= p.sum(axis=1, keepdims=True)
+    expected = ((of_records / WEIGHT_STEPS * (codes >= 0))[:, None] * (1 / n_classes - p)).sum(axis=0)
+    gradient, unit = SoftmaxGradient(lattice), RESOLUTION / residuals.longest_shortfall(n_classes)
+    for blocks in ([rows], cut(rows, 7)):
+        found = gradient.shortfalls(blocks, codes, weights, of_records) / unit
+        assert np.abs(found - expected).max() < 1e-4 * 200
+    # The bound on a record is reached: one class is sure.
+    sure = gradient.shortfalls([rows[:1]], np.zeros(1, int), 1e6 * weights, np.array([WEIGHT_STEPS]))
+    assert 0.9999 < np.linalg.norm(sure) / RESOLUTION <= 1
+
+
 def test_the_exponential_is_one():
     x = -np.linspace(0, 27, 10_001, dtype=np.float32)
     assert np.abs(residuals._exp(x.copy()) / np.exp(x.astype(np.float64)) - 1).max() < 3e-6
@@ -253,6 +303,28 @@ def test_only_rows_beyond_those_that_are_kept_are_mapped_again(room, monkeypatch
     if kept:  # other rows in their place would be noticed
         blocks._kept[0] = -blocks._kept[0]
         assert (gradient.sum(blocks, codes, weights, offsets) != expected).any()
+
+
+@pytest.mark.parametrize("room", [0, 20, 49, 50])
+def test_a_pass_over_other_rows_ends_with_an_error_where_passes_are_compared(room, tmp_path, monkeypatch):
+    lattice, _, codes, weights, offsets = problem(6, 50, DIM, 3)
+    np.save(tmp_path / "x.npy", np.random.default_rng(7).normal(size=(50, DIM)))
+    X = np.load(tmp_path / "x.npy", mmap_mode="r+")
+    monkeypatch.setattr(residuals, "_KEPT_BYTES", room * DIM)
+    gradient = SoftmaxGradient(lattice)
+    compared, others = (gradient_blocks(lattice, Table(X), compared=compared) for compared in (True, False))
+    next(iter(compared))  # a pass that is given up
+    sums = [gradient.sum(blocks, codes, weights, offsets) for blocks in (compared, compared, others)]
+    assert all((one == sums[0]).all() for one in sums)
+    X[-1] *= 2  # another row, and the same on the lattice
+    assert (gradient.sum(compared, codes, weights, offsets) == sums[0]).all()
+    X[-1] = X[0]
+    gradient.sum(others, codes, weights, offsets)
+    if room < 50:
+        with pytest.raises(InputError, match="changed"):
+            gradient.sum(compared, codes, weights, offsets)
+    else:  # all are kept
+        assert (gradient.sum(compared, codes, weights, offsets) == sums[0]).all()
 
 
 @pytest.mark.parametrize("place", ["weights", "offsets"])

@@ -44,6 +44,11 @@ def check_sums_are_equal(device, n=333, dim=100, n_classes=16, bias=37, size=50)
     assert total.dtype == exact.dtype
     assert (total == exact).all()
     assert count == longer
+    of_records = np.arange(n) * 3000
+    assert (
+        gradient.shortfalls(blocks, codes, weights, of_records)
+        == gradient.shortfalls([rows], codes, weights, of_records)
+    ).all()
 
 
 @pytest.mark.parametrize("device", DEVICES)

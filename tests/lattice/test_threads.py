@@ -22,7 +22,8 @@ def everything():
     found = utilities([rows[:700], rows[700:900]], iter_blocks(rows, 300), len(rows), lattice, clip)
     sums, grams = sums_and_grams(iter_blocks(rows, 500), codes, 5, 100)
     hits = gradient.hits(iter_blocks(rows, 200), codes, weights).tobytes()
-    return [*(array.tobytes() for array in (rows, total, found, sums, grams)), count, hits]
+    shortfalls = gradient.shortfalls(iter_blocks(rows, 200), codes, weights, np.arange(len(rows)))
+    return [*(array.tobytes() for array in (rows, total, found, sums, grams, shortfalls)), count, hits]
 
 
 def test_no_bit_depends_on_the_number_of_threads(monkeypatch):

@@ -18,7 +18,7 @@ from sklearn import config_context
 from sklearn.model_selection import GroupKFold, cross_val_score
 
 from dppl import ApproxDP, GaussianDP, Ledger, PrivateSearch, PureDP
-from dppl.errors import InputError, ParameterError, SplitterWarning
+from dppl.errors import InputError, ParameterError, SplitterWarning, WeakBudgetWarning
 from dppl.estimators import persons, search
 from dppl.estimators import whole_persons as whole
 from dppl.estimators.whole_persons import WholePersons
@@ -26,6 +26,7 @@ from dppl.lattice import Lattice, usable_rows
 from dppl.lattice.residuals import WEIGHT_STEPS
 from dppl.privacy import group
 from dppl.privacy.words import PERSON
+from dppl.prototypes import softmax
 from laws.recipes import BY_NAME, CHARGED, CLASSES, DIM, FIRST, KINDS, RELATIONS, cases, each, rows
 from laws.replay import compare
 from laws.traces import messages_of, traces
@@ -356,7 +357,39 @@ def test_equal_ids_of_other_types_are_one_person():
         assert set(persons.person_codes(persons.checked_ids(ids, np.zeros((len(ids), 1)))).tolist()) == {0}
 
 
+# What looks missing and is an id: all records that have it are those of one person, in whatever form they come.
+ONLY_LOOKING_MISSING = {
+    "NaN in tuples": lambda: [("ward", float("nan")), ("ward", np.float64("nan")), ("ward", None), ("ward", "")],
+    "tuples of nothing": lambda: [(None, None), (float("nan"), " "), (np.datetime64("NaT"), Unknown())],
+    "NaN in tuples in tuples": lambda: [(1, ("ward", float("nan"))), ("1", ("ward", float("nan")))],
+    "rows of a structured array": lambda: np.array([(1, np.nan), (1, np.nan)], "i4,f4"),
+    "no parts": lambda: [(), ()],
+    "NUL": lambda: ["\0", "\0", Text("\0")],
+    "bytes of NUL": lambda: [b"\0\0", b"\0\0"],
+    "NUL of Arrow": lambda: pa.array(["\0", "\0"]),
+    "a zero-width space": lambda: np.array(["\u200b", "\u200b"]),
+    "a byte order mark": lambda: ["\ufeff", "\ufeff"],
+    "the text of NaN": lambda: np.array(["nan", "nan"]),
+}
+
+
+@pytest.mark.parametrize("name", ONLY_LOOKING_MISSING)
+def test_ids_that_only_look_missing_are_ids(name):
+    ids = ONLY_LOOKING_MISSING[name]()
+    ids = persons.checked_ids(ids, np.zeros((len(ids), 1)))
+    assert persons.person_codes(ids).tolist() == [0] * len(ids)
+    assert not persons.are_missing(ids).any()
+
+
+def test_tuples_of_other_parts_are_other_persons():
+    ids = [("a", None), ("b", None), ("a", "b"), ("a",), (None, "a"), None, ("a", "nan"), "a", ("a", ("b", None))]
+    found = persons.checked_ids(ids, np.zeros((len(ids), 1)))
+    assert persons.person_codes(found).tolist() == list(range(len(ids)))
+    assert persons.are_missing(found).tolist() == [one is None for one in ids]
+
+
 WRONG_IDS = {
+    "objects without a value in tuples": lambda n: [(1, Named()) for _ in range(n)],
     "objects without a value": lambda n: [Named() for _ in range(n)],
     "objects that raise": lambda n: [Shouting() for _ in range(n)],
     "lists": lambda n: [["Jane Doe"] for _ in range(n)],
@@ -395,6 +428,7 @@ def test_no_id_is_in_a_model_or_its_ledger(kind, tmp_path):
     account = Ledger(tmp_path / "ledger.db", "wards", GaussianDP(9.0), unit="person")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", WeakBudgetWarning)
         model = kind.fit(X, y, given={"groups": ["Jane Doe", "John Roe"] * 6, "ledger": account})
     for content in (model.to_bytes(), (tmp_path / "ledger.db").read_bytes(), repr(vars(model)).encode()):
         assert not any(name in content for name in (b"Jane", b"Roe"))
@@ -423,9 +457,30 @@ def mean_of_all_records(patch):
     patch.setattr(WholePersons, "shares", lambda self, weights: np.where(self.codes >= 0, weights[self.codes], 0))
 
 
+def sizes_by_records(patch):
+    """Let each record of a person count as one in the size of its class."""
+
+    def masses(records, n_classes, steps):
+        counted = records.codes >= 0
+        sizes = steps * np.bincount(records.codes[counted], minlength=n_classes)
+        return sizes, np.array([records.persons.number()])
+
+    patch.setattr(softmax, "class_masses", masses)
+
+
+def shortfalls_of_all_records(patch):
+    """Let each record of a person count as one where predictions are added up."""
+
+    def of_records(records, gradient, weights, class_weights):
+        blocks, weighed = records.again(gradient.lattice), class_weights[records.codes]
+        return (gradient.shortfalls(blocks, records.codes, weights, weighed),)
+
+    patch.setattr(softmax, "shortfalls", of_records)
+
+
 def count_records(patch):
-    """Count the records of a class, not the persons."""
-    patch.setattr(WholePersons, "classes", lambda self: self.codes)
+    """Count the records, not the persons."""
+    patch.setattr(WholePersons, "number", lambda self: int(np.count_nonzero(self.codes >= 0)))
 
 
 def hits_of_records(patch):
@@ -481,7 +536,14 @@ FAULTS = [
     *((keep_every_class, kind, opposite(kind.dim)) for kind in AS_ROWS if kind.variant != "by a tree"),
     *(
         (fault, kind, alike(kind.dim))
-        for fault in (weigh_every_record, weigh_as_if_orthogonal, mean_of_all_records, count_records)
+        for fault in (
+            weigh_every_record,
+            weigh_as_if_orthogonal,
+            mean_of_all_records,
+            sizes_by_records,
+            shortfalls_of_all_records,
+            count_records,
+        )
         for kind in WHOLE
     ),
     (hits_of_records, BY_NAME["SoftmaxPrototypes from examples add-remove"], alike(DIM)),

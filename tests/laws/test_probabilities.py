@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dppl
-from dppl.errors import InputError
+from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from laws.recipes import FIRST, each
 
@@ -54,6 +54,39 @@ def test_wrong_probabilities_are_noticed(kind, fault, tmp_path, monkeypatch):
     monkeypatch.setattr(EmbeddingClassifier, "predict_proba", fault(EmbeddingClassifier.predict_proba))
     with pytest.raises(AssertionError):
         check_probabilities(kind, tmp_path / "m.safetensors")
+
+
+def check_shares(kind):
+    """Probabilities of classes that are not equally frequent are Bayes' rule on those that are."""
+    X, y = kind.records(23)
+    model = kind.fit(X, y)
+    equal, shares = model.predict_proba(X), np.arange(len(model.classes_)) + 0.5
+    joint = equal * shares
+    assert np.allclose(model.predict_proba(X, shares=shares), joint / joint.sum(axis=1, keepdims=True))
+    assert np.allclose(model.predict_proba(X, shares=np.full(len(shares), 7)), equal)
+    none = np.where(shares == shares[-1], 1.0, 0.0)
+    assert (model.predict_proba(X, shares=none) == none).all()
+    if model.shares_ is None:
+        with pytest.raises(ParameterError, match="this model released none; give public frequencies"):
+            model.predict_proba(X, shares="data")
+    else:
+        assert model.shares_.sum() == pytest.approx(1)
+        assert np.array_equal(model.predict_proba(X, shares="data"), model.predict_proba(X, shares=model.shares_))
+
+
+@each(FIRST)
+def test_shares_are_those_of_the_classes(kind):
+    check_shares(kind)
+
+
+@pytest.mark.parametrize("shares", ["rows", [1.0], [-1, 2, 3], [0, 0, 0], [np.nan, 1, 1]])
+@each(FIRST)
+def test_shares_that_are_no_frequencies_are_refused(kind, shares):
+    X, y = kind.records(23)
+    model = kind.fit(X, y)
+    assert len(model.classes_) == 3
+    with pytest.raises(ParameterError, match="shares"):
+        model.predict_proba(X, shares=shares)
 
 
 @each(FIRST)

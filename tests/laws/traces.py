@@ -14,7 +14,8 @@ from dppl.continual import ContinualPrototypes
 from dppl.estimators import EmbeddingClassifier
 from dppl.lattice import Lattice
 
-RELEASED = ("projection_", "prototypes_", "public_indices_", "coef_", "intercept_", "centers_")
+RELEASED = ("projection_", "prototypes_", "public_indices_", "coef_", "intercept_", "intercepts_", "shares_")
+RELEASED += ("centers_",)
 
 
 @contextlib.contextmanager

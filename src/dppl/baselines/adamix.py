@@ -120,12 +120,12 @@ class AdaMix(GradientClassifier):
 
     Examples
     --------
-    >>> from dppl import ZCDP
+    >>> from dppl import ApproxDP
     >>> from dppl.baselines import AdaMix
     >>> from dppl.data import load_sample
     >>> sample = load_sample()
     >>> examples = {"X_examples": sample.X_test[:50], "y_examples": sample.y_test[:50]}  # public, say
-    >>> model = AdaMix(ZCDP(8.0), classes=sample.classes, steps=10).fit(sample.X, sample.y, **examples)
+    >>> model = AdaMix(ApproxDP(1, 1e-6), classes=sample.classes, steps=10).fit(sample.X, sample.y, **examples)
     >>> bool(model.score(sample.X_test[50:], sample.y_test[50:]) > 0.5)
     True
     """

@@ -112,11 +112,11 @@ class FeatureCovariance(LinearClassifier):
 
     Examples
     --------
-    >>> from dppl import ZCDP
+    >>> from dppl import ApproxDP
     >>> from dppl.baselines import FeatureCovariance
     >>> from dppl.data import load_sample
     >>> sample = load_sample()
-    >>> model = FeatureCovariance(ZCDP(8.0), classes=sample.classes).fit(sample.X, sample.y)
+    >>> model = FeatureCovariance(ApproxDP(1, 1e-6), classes=sample.classes).fit(sample.X, sample.y)
     >>> bool(model.score(sample.X_test, sample.y_test) > 0.5)
     True
     """

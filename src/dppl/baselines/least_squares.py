@@ -111,11 +111,11 @@ class LeastSquares(LinearClassifier):
 
     Examples
     --------
-    >>> from dppl import ZCDP
+    >>> from dppl import ApproxDP
     >>> from dppl.baselines import LeastSquares
     >>> from dppl.data import load_sample
     >>> sample = load_sample()
-    >>> model = LeastSquares(ZCDP(8.0), classes=sample.classes).fit(sample.X, sample.y)
+    >>> model = LeastSquares(ApproxDP(1, 1e-6), classes=sample.classes).fit(sample.X, sample.y)
     >>> bool(model.score(sample.X_test, sample.y_test) > 0.5)
     True
     """

@@ -124,11 +124,11 @@ class LinearProbe(GradientClassifier):
 
     Examples
     --------
-    >>> from dppl import ZCDP
+    >>> from dppl import ApproxDP
     >>> from dppl.baselines import LinearProbe
     >>> from dppl.data import load_sample
     >>> sample = load_sample()
-    >>> model = LinearProbe(ZCDP(8.0), classes=sample.classes, steps=10).fit(sample.X, sample.y)
+    >>> model = LinearProbe(ApproxDP(1, 1e-6), classes=sample.classes, steps=10).fit(sample.X, sample.y)
     >>> bool(model.score(sample.X_test, sample.y_test) > 0.5)
     True
     """

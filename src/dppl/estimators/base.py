@@ -26,12 +26,19 @@ from dppl.estimators.reading import Codes, UnknownLabels
 from dppl.estimators.released import ReleasedClassifier
 from dppl.estimators.repeats import count_fit, warn_of_uncounted_fits
 from dppl.estimators.sums import ONLY_PARTS, HeldRecords, Parted, Records, SpreadRecords, refuse_labels
-from dppl.lattice import Lattice, RowSource, iter_blocks
+from dppl.lattice import Lattice, RowSource, iter_blocks, usable_rows
 from dppl.lattice.threads import one_thread_each
 from dppl.mechanisms import Randomness, randomness
 from dppl.privacy import Budget, Guarantee, Release, group
 from dppl.privacy.budgets import resolved_budget
-from dppl.privacy.guarantee import A_CHANGED_RECORD, ADJACENCIES, ALWAYS_UNCOVERED, Adjacency
+from dppl.privacy.guarantee import (
+    A_CHANGED_RECORD,
+    A_STRICT_STOP,
+    ADJACENCIES,
+    ALWAYS_UNCOVERED,
+    FORM_OF_FILES,
+    Adjacency,
+)
 
 if TYPE_CHECKING:
     from dppl.privacy.ledger import Ledger, LedgerEntry
@@ -90,6 +97,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         groups: Any = None,
         max_classes_per_person: int | None = None,
         engine: Engine | None = None,
+        strict: bool = False,
     ) -> Self:
         """Release a classifier of the classes of (`X`, `y`).
 
@@ -130,6 +138,10 @@ class EmbeddingClassifier(ReleasedClassifier):
         engine : Engine, default=None
             Where a table in parts is read and summed: `dppl.engines.RayEngine` does it on several machines, with equal
             bits. None is this process.
+        strict : bool, default=False
+            Whether the fit stops, before anything is charged, if a row cannot be used or a label lies outside
+            `classes`, whatever `unknown_labels` says. That it did not stop is one bit about the records, which the
+            guarantee names as not covered. Not with a table in parts.
 
         Returns
         -------
@@ -144,7 +156,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         BudgetExceeded
             If the ledger does not cover the release. Nothing was drawn then.
         InputError, UnknownLabelError
-            If arrays do not fit together, or a label lies outside `classes`.
+            If arrays do not fit together, a label lies outside `classes`, or with `strict`.
         """
         self.check_parameters()
         if self.resolved_budget.is_weak:
@@ -153,7 +165,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         if ledger is None:
             warn_of_uncounted_fits()
         with one_thread_each:
-            self._fit(X, y, public, plan, ledger, partition, groups, max_classes_per_person, engine)
+            self._fit(X, y, public, plan, ledger, partition, groups, max_classes_per_person, engine, strict)
         if ledger is None:
             count_fit(X, self.guarantee_)
         return self
@@ -169,12 +181,17 @@ class EmbeddingClassifier(ReleasedClassifier):
         groups: Any = None,
         max_classes_per_person: int | None = None,
         engine: Engine | None = None,
+        strict: bool = False,
     ) -> Self:
         """Fit without a warning: the number of warnings would tell how many runs a search has, which is secret."""
         if isinstance(X, Parted):
             if groups is not None or max_classes_per_person is not None:
                 raise ParameterError(
                     "needs all records of a person in one place, not a table in parts.", parameter="groups"
+                )
+            if strict:
+                raise ParameterError(
+                    "reads records before it charges, so not with a table in parts.", parameter="strict"
                 )
             return self._fit_parts(X, y, public, plan, ledger, partition, engine or InProcess())
         if engine is not None:
@@ -191,6 +208,10 @@ class EmbeddingClassifier(ReleasedClassifier):
         else:
             self._check_plan(plan, rows.shape[1], public, max_classes_per_person)
             plan.public.given.refuse_private(X, y)
+        guarantee = plan.guarantee_on(X, groups)
+        if strict and guarantee.releases:
+            guarantee = replace(guarantee, not_covered=(*guarantee.not_covered, A_STRICT_STOP))
+            reading.refuse_unusable_records(usable_rows(rows), labels, plan.classes)
 
         def release(plan: Plan) -> None:
             # From here on private rows are read, and only the mechanism sees them.
@@ -204,7 +225,7 @@ class EmbeddingClassifier(ReleasedClassifier):
 
         with self._whole_or_nothing():
             validate_data(self, X, skip_check_array=True)
-            return self._paid(plan, X, plan.guarantee_on(X, groups), ledger, partition, release)
+            return self._paid(plan, X, guarantee, ledger, partition, release)
 
     def _fit_parts(
         self,
@@ -501,7 +522,7 @@ class EmbeddingClassifier(ReleasedClassifier):
 
     def _public_inputs(self, public: PublicData) -> tuple[str, ...]:
         """Name what every guarantee treats as public."""
-        inputs = ["the encoder", "the number of features", "all parameters"]
+        inputs = ["the encoder", "the number of features", FORM_OF_FILES, "all parameters"]
         if self.classes is not None:
             inputs.insert(0, "the list of classes")
         if self._uses_public_rows(public):

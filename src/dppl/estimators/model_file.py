@@ -110,7 +110,7 @@ def load(path: str | os.PathLike[str]) -> EmbeddingClassifier:
     Examples
     --------
     >>> import dppl, tempfile, numpy as np
-    >>> model = dppl.MeanPrototypes(dppl.ZCDP(1.0), classes=["a", "b"]).fit(np.eye(2), ["a", "b"])
+    >>> model = dppl.MeanPrototypes(dppl.ApproxDP(1, 1e-6), classes=["a", "b"]).fit(np.eye(2), ["a", "b"])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     model.save(folder + "/model.safetensors")
     ...     again = dppl.load(folder + "/model.safetensors")

@@ -28,15 +28,18 @@ _NEIGHBOURS = (
     "two data sets are neighbours when one person, with all of their records, is added or removed; a person counts "
 )
 _PUBLIC = "the number of classes that a person counts in"
+_ONE_ID = "each person has one id"
 _NOT_COVERED = (
     "wrong person ids, a person with several ids, and missing ids, each of which counts as a person of its own",
     "a changed record of a person, which counts as one person removed and one added",
     "other releases from records of the same persons, here or in other data sets, whose costs add up",
-    "whether the fit stopped at an id that cannot be compared by value",
+    "whether the fit stopped at an id that cannot be compared by value, or because the records changed meanwhile",
 )
 _NO_IDS = "groups must be ids that can be compared by value, such as texts or integers; write them as one of these."
 _RECORDS = "number of records"
 _READ_ROWS = 8192
+# A part of a tuple that is missing, which is like any other such part: the whole is an id.
+_MISSING_PART = object()
 Int64 = NDArray[np.int64]
 Integers = NDArray[np.signedinteger[Any]]
 
@@ -87,6 +90,7 @@ def of_persons(guarantee: Guarantee, max_classes: int | None = None, *, whole: b
         ),
         neighbours=_NEIGHBOURS + rows,
         public_inputs=(*guarantee.public_inputs, f"{_PUBLIC} ({classes})"),
+        assumptions=(*guarantee.assumptions, _ONE_ID),
         not_covered=(*others, *_NOT_COVERED),
     )
 
@@ -181,7 +185,8 @@ def person_codes(ids: NDArray[Any]) -> Codes:
     """Return the number of each record's person, in the order in which ids first occur.
 
     Ids are matched one by one, as labels are: a whole number and its text name the same person. None, NaN and empty
-    texts name nobody, and each of them is a person of its own.
+    texts name nobody, and each of them is a person of its own. All else is an id, also what only looks missing: texts
+    of NUL or of zero-width characters, and tuples, whose parts are matched as ids are, with missing parts.
 
     Parameters
     ----------
@@ -239,6 +244,9 @@ def _key(one: Any) -> Hashable:
     one = _plain(one)
     if one is None or (isinstance(one, str | bytes) and not one.strip()):
         return object()
+    if isinstance(one, tuple):
+        # NaN in a tuple differs from any other NaN, so each record of its person would be a person of its own.
+        return tuple(_MISSING_PART if type(part) is object else part for part in map(_key, one))
     if getattr(type(one), "__hash__", None) in (None, object.__hash__):
         raise TypeError("compared by identity, or not at all")
     try:

@@ -35,6 +35,10 @@ LATTICE = "dppl_lattice"
 
 Codes = NDArray[np.intp]
 
+NOT_ALL_USABLE = (
+    "wants records that can all be used, with labels in the list of classes, but at least one is not so. `dppl check` "
+    "shows its owner which. Nothing was charged."
+)
 _LONGEST_NAME = 4000
 # Positions that a message lists.
 _LISTED = 10
@@ -117,6 +121,26 @@ def refuse_unusable(unusable: NDArray[np.bool_], what: str) -> None:
 def listed(places: list[int]) -> str:
     """Return the first of some positions as a text."""
     return ", ".join(map(str, places[:_LISTED])) + " and others" * (len(places) > _LISTED)
+
+
+def refuse_unusable_records(usable: NDArray[np.bool_], y: NDArray[Any], classes: NDArray[Any]) -> None:
+    """Stop a strict fit, by one message whatever is wrong, so that it is one bit that a stop tells.
+
+    Parameters
+    ----------
+    usable : ndarray of shape (n_records,)
+        Which records can be used.
+    y : ndarray of shape (n_records,)
+        Their labels.
+    classes : ndarray of shape (n_classes,)
+
+    Raises
+    ------
+    InputError
+        If one cannot be used, or has a label outside `classes`.
+    """
+    if not (usable.all() and (class_codes(y, classes, "ignore") >= 0).all()):
+        raise InputError(NOT_ALL_USABLE, parameter="strict")
 
 
 def labels_of(codes: Codes, classes: NDArray[Any], unusable: NDArray[np.bool_], how: str) -> NDArray[Any]:

@@ -6,10 +6,10 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags
@@ -26,6 +26,8 @@ from dppl.estimators.sums import ONLY_PARTS, Part, Parted
 from dppl.lattice import Lattice, iter_blocks
 from dppl.privacy import Guarantee
 
+# How frequent classes are: all alike, as in the data of the fit, or public numbers.
+Shares: TypeAlias = Literal["equal", "data"] | ArrayLike
 _ROWS = 8192
 _UNUSABLE = "X has rows without a direction (NaN, infinity, only zeros)"
 
@@ -43,6 +45,8 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
     examples_: ExamplesKept | None
     _fitted_with: dict[str, Any]
     n_features_in_: int
+    # Shares of the classes in the data of the fit, of shape (n_classes,), where a method released counts of them.
+    shares_: NDArray[np.float64] | None = None
 
     # Name of the attribute that holds what was released; a model that has it is fitted.
     _RELEASED: ClassVar[str]
@@ -102,19 +106,28 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         return reading.labels_of(scores.argmax(axis=1), self.classes_, np.isnan(scores[:, 0]), unusable)
 
     def predict_proba(
-        self, X: Any, *, unusable: Unusable = "error", engine: Engine | None = None
+        self,
+        X: Any,
+        *,
+        shares: Shares = "equal",
+        unusable: Unusable = "error",
+        engine: Engine | None = None,
     ) -> NDArray[np.float64]:
-        """Return the probability of each class for each row, for classes that are equally frequent.
+        """Return the probability of each class for each row.
 
         It is the softmax of the scores times a factor that follows from what was released and from how much noise that
-        holds (docs/probabilities.md says how far it can be trusted). For other frequencies, if they are public,
-        multiply by them and divide each row by its sum. The probes have learned from private records which classes are
-        frequent, as far as their weights, and the intercept if there is one, show it.
+        holds (docs/probabilities.md says how far it can be trusted), plus the logarithms of the classes' shares. The
+        probes have learned from private records which classes are frequent, as far as their weights, and the intercept
+        if there is one, show it.
 
         Parameters
         ----------
         X : array-like, torch tensor or table of shape (n, n_features), or table in parts
             Rows to classify; they cost nothing.
+        shares : {"equal", "data"} or array-like of shape (n_classes,), default="equal"
+            How frequent classes are among these rows: all alike, as `predict` has it; as in the data of the fit, as far
+            as its noisy counts tell (`SoftmaxPrototypes` releases them); or public numbers in the order of `classes_`,
+            which need not add up to 1.
         unusable : {"error", "empty"}, default="error"
             What to do about rows without a direction (NaN, infinity, only zeros): refuse them, or give them NaN.
         engine : Engine, default=None
@@ -123,21 +136,24 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         Returns
         -------
         ndarray of shape (n, n_classes)
-            Columns in the order of `classes_`; rows sum to 1. The largest is that of the predicted class; where scores
-            differ by rounding errors, several classes may share it.
+            Columns in the order of `classes_`; rows sum to 1. For equal shares the largest is that of the predicted
+            class; where scores differ by rounding errors, several classes may share it.
 
         Raises
         ------
         InputError
             As `decision_function`.
+        ParameterError
+            If `shares` are no frequencies of the classes, or those of the data were not released.
         """
+        offsets = self._log_shares(shares)
         if isinstance(X, Parted) or engine is not None:
-            probabilities = self._of_parts(X, engine, _probabilities_of_part, unusable)
+            probabilities = self._of_parts(X, engine, partial(_probabilities_of_part, shares=shares), unusable)
             if unusable == "error":
                 reading.refuse_unusable(np.isnan(probabilities[:, 0]), _UNUSABLE)
             return probabilities
         scores = self._scores(X, unusable)
-        return np.asarray(softmax(self._sharpness() * scores, axis=1))
+        return np.asarray(softmax(self._sharpness() * scores + offsets, axis=1))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy on (`X`, `y`). Measured on private records, it is not covered by the guarantee.
@@ -206,6 +222,32 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         """Return what turns scores into logits, from released values and parameters; 1 for those that are logits."""
         return 1.0
 
+    def _log_shares(self, shares: Shares) -> NDArray[np.float64]:
+        """Return the logarithm of how frequent each class is; minus infinity for one that does not occur."""
+        check_is_fitted(self, self._RELEASED)
+        if isinstance(shares, str):
+            _validate.one_of(("equal", "data"), shares=shares)
+            if shares == "equal":
+                return np.zeros(len(self.classes_))
+            if self.shares_ is None:
+                raise ParameterError(
+                    "'data' needs noisy counts of the classes, and this model released none; give public frequencies, "
+                    "one a class.",
+                    parameter="shares",
+                )
+            return np.log(self.shares_)
+        values = np.asarray(shares, np.float64)
+        if values.shape != self.classes_.shape or not (
+            np.isfinite(values).all() and (values >= 0).all() and values.any()
+        ):
+            raise ParameterError(
+                f"must be 'equal', 'data', or a frequency for each of the {len(self.classes_)} classes, none below 0 "
+                "and not all 0.",
+                parameter="shares",
+            )
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(values))
+
     def _scores(self, X: Any, unusable: Unusable = "error") -> NDArray[np.float64]:
         """Return scores of shape (n, n_classes); rows that cannot be used have NaN, where they are not refused."""
         check_is_fitted(self, self._RELEASED)
@@ -254,5 +296,5 @@ def _codes_of_part(model: ReleasedClassifier, part: Part) -> NDArray[np.int32]:
     return np.where(np.isnan(scores[:, 0]), -1, scores.argmax(axis=1)).astype(np.int32)
 
 
-def _probabilities_of_part(model: ReleasedClassifier, part: Part) -> NDArray[np.float64]:
-    return model.predict_proba(part.read()[0], unusable="empty")
+def _probabilities_of_part(model: ReleasedClassifier, part: Part, *, shares: Shares) -> NDArray[np.float64]:
+    return model.predict_proba(part.read()[0], shares=shares, unusable="empty")

@@ -22,6 +22,7 @@ from dppl.estimators import persons, reading
 from dppl.estimators.base import EmbeddingClassifier, as_json, charged
 from dppl.estimators.public_data import PublicArguments
 from dppl.estimators.reading import Codes, Unusable
+from dppl.estimators.released import Shares
 from dppl.estimators.repeats import count_fit, warn_of_uncounted_fits
 from dppl.estimators.reported import Reported
 from dppl.lattice import RowSource, iter_blocks, take_rows
@@ -95,7 +96,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
     >>> from dppl import ApproxDP, MeanPrototypes, PrivateSearch
     >>> from dppl.data import load_sample
     >>> sample = load_sample()
-    >>> estimator = MeanPrototypes(ApproxDP(8.0, 1e-6), classes=sample.classes)
+    >>> estimator = MeanPrototypes(ApproxDP(1, 1e-6), classes=sample.classes)
     >>> search = PrivateSearch(estimator, {"pool": [1, 2, 4]}, mean_runs=3)
     >>> search = search.fit(sample.X, sample.y)
     >>> search.best_params_["pool"] in (1, 2, 4)
@@ -234,17 +235,19 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.predict(X, unusable=unusable)
 
-    def predict_proba(self, X: Any, *, unusable: Unusable = "error") -> NDArray[np.float64]:
+    def predict_proba(self, X: Any, *, shares: Shares = "equal", unusable: Unusable = "error") -> NDArray[np.float64]:
         """Return the probability of each class for each row by the released model.
 
         Parameters
         ----------
         X : array-like, torch tensor or table of shape (n, n_features)
+        shares : {"equal", "data"} or array-like of shape (n_classes,), default="equal"
+            As in `EmbeddingClassifier.predict_proba`.
         unusable : {"error", "empty"}, default="error"
             As in `EmbeddingClassifier.predict`.
         """
         check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_.predict_proba(X, unusable=unusable)
+        return self.best_estimator_.predict_proba(X, shares=shares, unusable=unusable)
 
     def decision_function(self, X: Any, *, unusable: Unusable = "error") -> NDArray[np.float64]:
         """Return the score of each class for each row by the released model.

@@ -71,6 +71,7 @@ __all__ = [
     "Records",
     "RowsByClass",
     "SpreadRecords",
+    "class_masses",
     "class_sizes",
     "class_totals",
     "curvatures",
@@ -78,6 +79,7 @@ __all__ = [
     "gradients",
     "gradients_and_count",
     "public_rows_at",
+    "shortfalls",
     "totals_and_grams",
     "weighted_total",
 ]
@@ -240,7 +242,9 @@ class HeldRecords:
     def again(self, lattice: Lattice) -> Iterable[Any]:
         """Return lattice rows in blocks that can be gone through again and again; those of one lattice are kept."""
         if not self._blocks or not _same_map(self._blocks[0][0], lattice):
-            self._blocks[:] = [(lattice, gradient_blocks(lattice, self.rows))]
+            # A person's weight is that of the rows of one pass, and holds for no others.
+            blocks = gradient_blocks(lattice, self.rows, compared=self.persons is not None)
+            self._blocks[:] = [(lattice, blocks)]
             self._weights.clear()
         return self._blocks[0][1]
 
@@ -477,15 +481,38 @@ def _read(
 
 
 def class_sizes(records: HeldRecords, n_classes: int) -> tuple[Int64]:
-    """Return the number of records, or persons, of each class, shape (n_classes,).
+    """Return the number of records of each class, shape (n_classes,).
 
     Parameters
     ----------
     records : HeldRecords
     n_classes : int
     """
-    codes = records.codes if records.persons is None else records.persons.classes()
+    codes = records.codes
     return (np.bincount(codes[codes >= 0], minlength=n_classes).astype(np.int64),)
+
+
+def class_masses(records: HeldRecords, n_classes: int, steps: int) -> tuple[Int64, Int64]:
+    """Return how much of the records each class has, shape (n_classes,), and the number of records or persons.
+
+    A person counts as one record, of which each class has what it has of theirs: a whole person adds a vector that is
+    not longer than `steps`.
+
+    Parameters
+    ----------
+    records : HeldRecords
+    n_classes : int
+    steps : int
+        What a record counts.
+    """
+    if records.persons is None:
+        (sizes,) = class_sizes(records, n_classes)
+        return steps * sizes, sizes.sum(keepdims=True)
+    counted = records.codes >= 0
+    each = records.persons.shares(np.full(n_classes, steps))[counted].astype(np.float64)
+    # Integers below 2⁵³: exact in any order.
+    masses = np.bincount(records.codes[counted], each, n_classes).astype(np.int64)
+    return masses, np.array([records.persons.number()], np.int64)
 
 
 def class_totals(records: HeldRecords, lattice: Lattice, n_classes: int) -> tuple[Int64]:
@@ -574,6 +601,21 @@ def curvatures(records: HeldRecords, curvature: SoftmaxCurvature, weights: Float
     weights : ndarray of shape (n_classes, dim)
     """
     return (curvature.sum(records.again(curvature.lattice), records.codes, weights),)
+
+
+def shortfalls(records: HeldRecords, gradient: SoftmaxGradient, weights: Float, class_weights: Int64) -> tuple[Int64]:
+    """Return how much less often than others each class is predicted, as `SoftmaxGradient.shortfalls` does.
+
+    Parameters
+    ----------
+    records : HeldRecords
+    gradient : SoftmaxGradient
+    weights : ndarray of shape (n_classes, dim)
+    class_weights : ndarray of shape (n_classes,), int64
+        What a record of each class weighs, from 0 to `WEIGHT_STEPS`; the records of a person share that.
+    """
+    of_records = class_weights[records.codes] if records.persons is None else records.persons.shares(class_weights)
+    return (gradient.shortfalls(records.again(gradient.lattice), records.codes, weights, of_records),)
 
 
 def first_ranks(records: HeldRecords, gradient: SoftmaxGradient, weights: Float, offsets: Float) -> tuple[Int64]:

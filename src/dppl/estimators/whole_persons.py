@@ -61,10 +61,9 @@ class WholePersons:
         of_those[kept] = codes[kept]
         return cls(of_those, numbers, n_classes)
 
-    def classes(self) -> Codes:
-        """Return the class of most records of each person who has any, and the first of several."""
-        counted = self.codes >= 0
-        return classes_of_persons(self.codes[counted], self.numbers[counted], self.n_classes)[0]
+    def number(self) -> int:
+        """Return the number of persons with a record that counts."""
+        return int(np.count_nonzero(np.bincount(self.numbers, self.codes >= 0)))
 
     def right(self, records: NDArray[np.bool_]) -> int:
         """Return the number of persons of whose records at least half are among these."""
@@ -124,6 +123,6 @@ def _weight(rows: Int8, squared_norm: float) -> int:
     products = products.astype(np.int64)  # integers below 2⁵³: exact in any order
     fourth = int(np.square(products).sum())
     if not fourth:
-        return WEIGHT_STEPS
+        return least  # zeros earn no more than any rows may weigh
     most = math.sqrt(squared_norm / (m * math.sqrt(fourth)))
     return max(least, min(WEIGHT_STEPS, int(WEIGHT_STEPS * (1 - _CAUTION) * most)))

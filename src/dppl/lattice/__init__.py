@@ -12,7 +12,7 @@ from dppl.lattice.kernels import (
     weighted_sum,
 )
 from dppl.lattice.lattice import Lattice, usable_rows
-from dppl.lattice.residuals import RESOLUTION, SoftmaxGradient, gradient_blocks
+from dppl.lattice.residuals import RESOLUTION, WEIGHT_STEPS, SoftmaxGradient, gradient_blocks, longest_shortfall
 from dppl.lattice.stream import RowSource, RowTable, iter_blocks, take_rows
 from dppl.lattice.tensors import TensorRows
 
@@ -20,6 +20,7 @@ __all__ = [
     "DEVICE_ROWS",
     "PUBLIC_ROWS",
     "RESOLUTION",
+    "WEIGHT_STEPS",
     "Lattice",
     "RowSource",
     "RowTable",
@@ -32,6 +33,7 @@ __all__ = [
     "gradient_blocks",
     "iter_blocks",
     "lattice_blocks",
+    "longest_shortfall",
     "sum_blocks",
     "sums_and_grams",
     "take_rows",

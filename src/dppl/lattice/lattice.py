@@ -229,14 +229,13 @@ class Lattice:
 
     def _bounded(self, rows: Int8) -> Int8:
         """Enforce the bound on rows that are said to be of this lattice. Those that keep it stay as they are."""
+        rows = rows.copy()  # those of a memory map may change after the check
         numerator, denominator = self.squared_norm.numerator, self.squared_norm.denominator
         squares = np.multiply(rows, rows, dtype=np.int16).sum(axis=1, dtype=np.int64)  # 16 bits hold that of -128 too
         wrong = (denominator * squares > numerator) | (rows.min(axis=1) < -LARGEST)
-        if not wrong.any():
-            return rows
-        bounded = rows.copy()
-        bounded[wrong] = round_within(_as_float64(rows[wrong]), self.squared_norm, LARGEST).astype(np.int8)
-        return bounded
+        if wrong.any():
+            rows[wrong] = round_within(_as_float64(rows[wrong]), self.squared_norm, LARGEST).astype(np.int8)
+        return rows
 
     def _map(self, block: Float, spare: Float | None = None) -> Float:
         u = _unit(block, spare)

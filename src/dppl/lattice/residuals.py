@@ -23,13 +23,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
+from hashlib import sha256
 from threading import Lock
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.errors import ParameterError
+from dppl.errors import InputError, ParameterError
 from dppl.lattice import int8
 from dppl.lattice.device import DEVICE_ROWS, lattice_blocks
 from dppl.lattice.kernels import Codes
@@ -195,9 +196,7 @@ class SoftmaxGradient:
                 residuals, norms = _residuals(logits, codes[start : start + len(block)])
                 steps = _on_grid(residuals, norms, clip)
                 if of_records is not None:
-                    # Products below 2⁵³ are exact, and cutting them off lengthens nothing.
-                    steps *= beside(of_records[start : start + len(block)].astype(np.float64), steps) / WEIGHT_STEPS
-                    steps = xp.trunc(steps)
+                    steps = _shortened(steps, of_records[start : start + len(block)])
                 limbs = int8.limbs(steps, RESOLUTION) if fast and xp is np else None
             if limbs is not None:
                 exact = int8.multiply_limbs(limbs, block, np.int64)
@@ -242,6 +241,41 @@ class SoftmaxGradient:
         for_each_block(tell, _cut(blocks, _rows_at_once(len(weights))))
         return right
 
+    def shortfalls(self, blocks: Iterable[Int8], codes: Codes, weights: Float, of_records: Int64) -> Int64:
+        r"""Return the weighted sum over records of 1/C - p: how much less often than others each class is predicted.
+
+        A vector p of C probabilities has \|1/C - p\|² = \|p\|² - 1/C ≤ 1 - 1/C, the square of `longest_shortfall`. A
+        record adds trunc(`RESOLUTION`·(1/C - p)/`longest_shortfall`) times its weight, and the norm is checked in
+        integers. So it moves the sum by at most `RESOLUTION`, whatever the weights of the softmax are.
+
+        Parameters
+        ----------
+        blocks, codes, weights, of_records
+            As in `sum`.
+
+        Returns
+        -------
+        ndarray of shape (n_classes,), int64
+        """
+        layer = _IntegerLayer(weights, None, self.lattice, int8.int8_pays(len(codes) * weights.size))
+        total, lock = np.zeros(len(weights), np.int64), Lock()
+
+        def add(start: int, block: Any) -> None:
+            nonlocal total
+            part = slice(start, start + len(block))
+            steps = _on_grid(*_shortfalls(layer.logits(block), codes[part]), longest_shortfall(len(weights)))
+            exact = as_numpy(_shortened(steps, of_records[part]).sum(axis=1)).astype(np.int64)
+            with lock:
+                total += exact
+
+        for_each_block(add, _cut(blocks, _rows_at_once(len(weights))))
+        return total
+
+
+def longest_shortfall(n_classes: int) -> float:
+    """Return how far probabilities may lie from equal ones; 1 for a single class, whose probability is 1."""
+    return math.sqrt(1 - 1 / n_classes) or 1.0
+
 
 def check_clip(clip: float) -> None:
     """Refuse a clipping norm for residuals that float32 could not apply.
@@ -259,7 +293,7 @@ def _longest_weights(lattice: Lattice) -> float:
     return 2.0**24 / (lattice.scale + 1) - math.sqrt(lattice.dim) / 2
 
 
-def gradient_blocks(lattice: Lattice, source: RowSource) -> Iterable[Any]:
+def gradient_blocks(lattice: Lattice, source: RowSource, *, compared: bool = False) -> Iterable[Any]:
     """Return lattice rows in blocks that can be gone through again and again.
 
     Rows of an array in memory are mapped once and kept, a byte a number; those of a tensor are then kept on its device.
@@ -272,36 +306,47 @@ def gradient_blocks(lattice: Lattice, source: RowSource) -> Iterable[Any]:
         Where the rows are mapped to.
     source : array, memory map, tensor or table of shape (n, d)
         The rows.
+    compared : bool, default=False
+        Whether a pass ends with an `InputError` if rows that are mapped again are not those of the first whole pass,
+        by a hash of them that stays in memory.
     """
     if on_device(source):
         return list(lattice_blocks(lattice, source, DEVICE_ROWS))
     if isinstance(source, np.ndarray | TensorRows) and not isinstance(source, np.memmap):
         return list(lattice.blocks(source, BLOCK_ROWS))
-    return _Again(lattice, source)
+    return _Again(lattice, source, compared)
 
 
 class _Again:
     """The lattice rows of a table or memory map, of which the first are kept."""
 
-    def __init__(self, lattice: Lattice, source: RowSource) -> None:
-        self._lattice, self._source = lattice, source
+    def __init__(self, lattice: Lattice, source: RowSource, compared: bool) -> None:
+        self._lattice, self._source, self._compared = lattice, source, compared
+        self._hash: bytes | None = None
         self._kept: list[Int8] = []
         self._n_kept = 0
 
     def __iter__(self) -> Iterator[Int8]:
         yield from self._kept
-        done, end = self._n_kept, 0
+        done, end, hashed = self._n_kept, 0, sha256()
         if done == self._source.shape[0]:
             return
         for block in iter_blocks(self._source, BLOCK_ROWS):
             end += len(block)
             if end > done:
                 mapped = self._lattice.transform(block[done - end :])
-                if self._n_kept == done and end * self._lattice.dim <= _KEPT_BYTES:
+                # After a whole pass none is kept any more, so that the hash is always of the same rows.
+                if self._n_kept == done and end * self._lattice.dim <= _KEPT_BYTES and self._hash is None:
                     self._kept.append(mapped)
                     self._n_kept = end
+                elif self._compared:
+                    hashed.update(mapped.data)
                 done = end
                 yield mapped
+        if self._compared:
+            self._hash = self._hash or hashed.digest()
+            if hashed.digest() != self._hash:
+                raise InputError("the records changed while they were read.")
 
 
 def _rows_at_once(n_classes: int) -> int:
@@ -348,17 +393,39 @@ class _IntegerLayer:
         return products
 
 
+def _shortened(steps: Any, of_records: Int64) -> Any:
+    """Weigh integers, one column a record; products below 2⁵³ are exact, and cutting them off lengthens nothing."""
+    steps *= beside(of_records.astype(np.float64), steps) / WEIGHT_STEPS
+    return namespace(steps).trunc(steps)
+
+
 def _residuals(logits: Any, codes: Codes) -> tuple[Any, Any]:
     """Return residuals, of shape (n_classes, n), in place of the logits, and their norms; zeros for code -1."""
-    xp = namespace(logits)
-    logits -= xp.amax(logits, axis=0)
-    p = _exp(logits)
-    p /= -_sum_of_rows(p)
+    p = _negative_softmax(logits)
     kept = np.flatnonzero(codes >= 0)
     p[beside(codes[kept], p), beside(kept, p)] += np.float32(1)
-    if len(kept) < len(codes):
-        p[:, beside(codes < 0, p)] = 0
-    return p, _root(_sum_of_rows(xp.square(p)))
+    return _of_counted(p, codes)
+
+
+def _shortfalls(logits: Any, codes: Codes) -> tuple[Any, Any]:
+    """Return 1/C - p, of shape (n_classes, n), in place of the logits, and its norms; zeros for code -1."""
+    p = _negative_softmax(logits)
+    p += np.float32(1 / len(p))
+    return _of_counted(p, codes)
+
+
+def _negative_softmax(logits: Any) -> Any:
+    logits -= namespace(logits).amax(logits, axis=0)
+    p = _exp(logits)
+    p /= -_sum_of_rows(p)
+    return p
+
+
+def _of_counted(columns: Any, codes: Codes) -> tuple[Any, Any]:
+    """Return columns, with zeros for code -1, and their norms."""
+    if (codes < 0).any():
+        columns[:, beside(codes < 0, columns)] = 0
+    return columns, _root(_sum_of_rows(namespace(columns).square(columns)))
 
 
 def _root(x: Any) -> Any:

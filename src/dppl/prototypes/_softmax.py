@@ -30,15 +30,22 @@ CLIP = 0.5
 _MOMENTUM = 0.5
 # The mean weighs classes alike as far as its noise stays below this share of a unit row.
 _BALANCE = 0.1
-# Longest step along a mean gradient: the first number times the cube root of the records a class, as more records bear
-# a closer fit. Steps diverge beyond six over the largest eigenvalue of the features' second moment; centring leaves
-# about 0.1 of it.
-_CAP, _LARGEST_CAP = 8.0, 90.0
+# Longest step along a mean gradient: factor, power of the records a class, bound; more records bear a closer fit.
+# Steps diverge beyond six over the largest eigenvalue of the features' second moment; centring leaves about 0.1 of it.
+_CAP = 8.0, 1 / 3, 90.0
+# The same where no class is small: the records a class are the harmonic mean of their numbers.
+_CAP_IF_LARGE = 4.5, 0.48, 400.0
 # Standard deviation of a logit that the noise of all gradients may make together, per logarithm of the number of
-# classes, as the largest of so many logits grows.
-_TOLERANCE, _LARGEST_TOLERANCE = 0.58, 2.0
+# classes, as the largest of so many logits grows; and the least where classes are equally large.
+_TOLERANCE, _LARGEST_TOLERANCE, _TOLERANCE_IF_LARGE = 0.58, 2.0, 1.2
 # A gradient that points against the velocity by more standard deviations of its noise than this is an overshoot.
 _OVERSHOOT = 3.0
+# Length of the intercepts' step. Newton's is 1 for two classes at probabilities of 1/2; fitted scores are saturated.
+_INTERCEPT_STEP = 1.5
+# Variances of noise that the squared length of shortfalls has to pass: the mean of a chi-squared and so many of its
+# standard deviations; for two classes, on the side that the released mean lets expect and on the other.
+_SURPRISE = 2.0
+_EXPECTED_SIDE, _OTHER_SIDE = 1.5, 9.0
 # How class differences may spread over the axes: by which power of the public spectrum, ...
 _EXPONENTS = np.array((0, 0.5, 1, 1.5, 2, 2.5, 3))
 # ... and at which multiple of the noise.
@@ -137,7 +144,7 @@ class ClassSizes:
     noise_std: float
 
     @classmethod
-    def of(cls, total: float, counts: NDArray[np.int64], noise_std: float) -> Self:
+    def of(cls, total: float, counts: Float, noise_std: float) -> Self:
         """Read them off a noisy number of records and noisy counts."""
         n_classes = len(counts)
         total = max(total, 2.0 * n_classes)
@@ -151,6 +158,17 @@ class ClassSizes:
         """Shares of the classes, above 0 and of sum 1."""
         raised = self.sizes + self.least
         return np.asarray(raised / raised.sum())
+
+    @property
+    def balance(self) -> float:
+        """Harmonic over arithmetic mean of the shares: 1 for equal classes, near 0 where one is rare."""
+        return float(len(self.sizes) / np.mean(1 / self.shares))
+
+    @property
+    def balancing(self) -> Float:
+        """Weights of each class's records, 1 at most, with which all classes weigh alike."""
+        shares = self.shares
+        return np.asarray(shares.min() / shares)
 
     def mean_weights(self, noise_std: float) -> Float:
         """Return weights from 0 to 1 of each class's records in a mean.
@@ -189,6 +207,35 @@ def shrunken_mean(total: Float, weight: float, center: Float, noise_std: float) 
     return np.asarray(mean / max(1.0, float(np.linalg.norm(mean))))
 
 
+def intercepts(shortfalls: Float, noise_std: float, sizes: ClassSizes, mean_weights: Float) -> Float:
+    r"""Return intercepts with which classes that weigh alike are predicted equally often, as far as noise shows it.
+
+    Divided by the records that each class then weighs, shortfalls are minus the gradient of the balanced softmax loss
+    in the intercepts: 1 minus C times the share of predictions. They are believed as far as their squared length is
+    beyond that of their noise (James and Stein 1961, with more caution). Where the mean of two classes could not be
+    balanced, the boundary passes through the one that it leans to, which is predicted too seldom. That side is expected
+    before any noise, so it is believed earlier, and the other later.
+
+    Parameters
+    ----------
+    shortfalls : ndarray of shape (n_classes,)
+        Noisy sum of 1/C - p over records, those of a class weighing `ClassSizes.balancing`.
+    noise_std : float
+        In each of them.
+    sizes : ClassSizes
+    mean_weights : ndarray of shape (n_classes,)
+        What a record of each class weighed in the released mean.
+    """
+    freedom = len(shortfalls) - 1
+    shortfalls = shortfalls - shortfalls.mean()
+    limit = freedom + _SURPRISE * math.sqrt(2 * freedom)
+    lean = sizes.shares * mean_weights
+    if len(lean) == 2 and not math.isclose(*lean):
+        limit = _EXPECTED_SIDE if shortfalls[lean.argmax()] > 0 else _OTHER_SIDE
+    trust = max(0.0, 1 - limit * noise_std**2 / max(float(shortfalls @ shortfalls), 1e-300))
+    return np.asarray(_INTERCEPT_STEP * trust * shortfalls / (sizes.total * sizes.shares.min()))
+
+
 class Ascent:
     """Weights of a softmax that follow noisy sums of clipped gradients, from zero and with momentum.
 
@@ -208,10 +255,12 @@ class Ascent:
     def __init__(self, sizes: ClassSizes, spectrum: Float, noise_std: float) -> None:
         n_classes = len(sizes.sizes)
         self._spectrum, self._noise_std, self._class_size = spectrum, noise_std, sizes.total / n_classes
-        self._tolerance = min(_LARGEST_TOLERANCE, _TOLERANCE * math.log(max(n_classes, 2)))
+        tolerance = max(_TOLERANCE * math.log(max(n_classes, 2)), _TOLERANCE_IF_LARGE * sizes.balance)
+        self._tolerance = min(_LARGEST_TOLERANCE, tolerance)
         # Longer steps for small classes, whose gradients are short, but not for those that seem to be empty.
         caps = np.minimum(1, sizes.sizes / sizes.least) / np.sqrt(n_classes * sizes.shares)
-        self._caps = np.maximum(caps * min(_LARGEST_CAP, _CAP * self._class_size ** (1 / 3)), 1e-9)
+        longest = max(_longest(_CAP, self._class_size), _longest(_CAP_IF_LARGE, sizes.balance * self._class_size))
+        self._caps = np.maximum(caps * longest, 1e-9)
         self._path = Descent(n_classes, len(spectrum), momentum=_MOMENTUM)
         self._moves = 0
         self.weights: Float = self._path.coef
@@ -230,6 +279,11 @@ class Ascent:
         noise = self._noise_std * math.sqrt(STEPS * float(factors**2 @ self._spectrum)) / self._class_size
         steps = 1 / (self._class_size * (1 / self._caps + noise / self._tolerance))
         self.weights = steps[:, None] * self._path.coef * factors
+
+
+def _longest(rule: tuple[float, float, float], class_size: float) -> float:
+    factor, power, bound = rule
+    return float(min(bound, factor * class_size**power))
 
 
 def axis_filter(path: Float, variance: float, spectrum: Float) -> Float:

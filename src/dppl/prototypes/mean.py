@@ -105,10 +105,10 @@ class MeanPrototypes(EmbeddingClassifier):
 
     Examples
     --------
-    >>> from dppl import ZCDP, MeanPrototypes
+    >>> from dppl import ApproxDP, MeanPrototypes
     >>> from dppl.data import load_sample
     >>> sample = load_sample()
-    >>> model = MeanPrototypes(ZCDP(8.0), classes=sample.classes).fit(sample.X, sample.y)
+    >>> model = MeanPrototypes(ApproxDP(1, 1e-6), classes=sample.classes).fit(sample.X, sample.y)
     >>> bool(model.score(sample.X_test, sample.y_test) > 0.5)
     True
     """

@@ -147,11 +147,11 @@ class ProjectedPrototypes(EmbeddingClassifier):
 
     Examples
     --------
-    >>> from dppl import ZCDP
+    >>> from dppl import ApproxDP
     >>> from dppl.data import load_sample
     >>> from dppl.prototypes import ProjectedPrototypes
     >>> sample = load_sample()
-    >>> model = ProjectedPrototypes(ZCDP(8.0), classes=sample.classes, n_components=16).fit(sample.X, sample.y)
+    >>> model = ProjectedPrototypes(ApproxDP(1, 1e-6), classes=sample.classes, n_components=16).fit(sample.X, sample.y)
     >>> bool(model.score(sample.X_test, sample.y_test) > 0.5)
     True
     """

@@ -134,7 +134,7 @@ class PublicPrototypes(EmbeddingClassifier):
     >>> from dppl import PureDP, PublicPrototypes
     >>> from dppl.data import load_sample
     >>> sample = load_sample()
-    >>> model = PublicPrototypes(PureDP(8.0), classes=sample.classes)
+    >>> model = PublicPrototypes(PureDP(1), classes=sample.classes)
     >>> model.fit(sample.X, sample.y, X_public=sample.X_public).public_indices_.shape
     (10, 1)
     """

@@ -1,4 +1,4 @@
-"""Softmax prototypes: sixteen noisy gradients of the softmax loss, on features that a released mean has centred."""
+"""Softmax prototypes: sixteen noisy gradients of the softmax loss on centred features, and intercepts for balance."""
 
 from __future__ import annotations
 
@@ -14,30 +14,32 @@ from dppl._progress import steps
 from dppl.errors import BudgetError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, release_size
-from dppl.estimators.model_file import check_tensor
+from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicData
 from dppl.estimators.reading import Codes, UnknownLabels
-from dppl.estimators.sums import HeldRecords, Records, class_sizes, first_ranks, gradients, weighted_total
+from dppl.estimators.sums import HeldRecords, Records, class_masses, first_ranks, gradients, shortfalls, weighted_total
 from dppl.estimators.whole_persons import WholePersons
-from dppl.lattice import Lattice, RowSource, SoftmaxGradient
+from dppl.lattice import RESOLUTION, WEIGHT_STEPS, Lattice, RowSource, SoftmaxGradient, longest_shortfall
 from dppl.mechanisms import Randomness, RoundedGaussian
 from dppl.privacy import Budget, PureDP, Release
 from dppl.privacy.composition import split
 from dppl.prototypes._examples import ExampleClassifier, GuidedAscent
 from dppl.prototypes._shared import unit_directions
-from dppl.prototypes._softmax import CLIP, STEPS, Ascent, ClassSizes, Frame, shrunken_mean
+from dppl.prototypes._softmax import CLIP, STEPS, Ascent, ClassSizes, Frame, intercepts, shrunken_mean
 
 Float = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-# Percentages of mu² for the number of records, the class counts, the weighted sum, and all gradients together. More
-# for the first three bought nothing.
-_PERCENTAGES = (SIZE_PERCENT, 2, 1, 96)
+# Percentages of mu² for the number of records, the class counts, the weighted sum, all gradients together, and the
+# shortfalls of predictions. More for the first three bought nothing.
+_PERCENTAGES = (SIZE_PERCENT, 2, 1, 93, 3)
 # The same with examples of the classes, and for the number of records that they classify rightly.
-_PERCENTAGES_WITH_EXAMPLES = (SIZE_PERCENT, 2, 1, 94, 2)
+_PERCENTAGES_WITH_EXAMPLES = (SIZE_PERCENT, 2, 1, 91, 3, 2)
 # Steps of the grid of the weights in the sum, per unit. At 127 a coordinate, sums of 10¹¹ records fit into 64 bits.
-_WEIGHT_STEPS = 2**16
+_MEAN_STEPS = 2**16
+# Steps that a record counts, so that the classes of a person can share them.
+_COUNT_STEPS = 2**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +51,24 @@ class _Mechanisms:
     counts: RoundedGaussian
     mean: RoundedGaussian
     gradients: RepeatedGaussian
+    shortfalls: RoundedGaussian
     hits: RoundedGaussian | None
+
+    @property
+    def mean_noise_std(self) -> float:
+        """Standard deviation in each coordinate of the weighted sum of unit rows."""
+        return self.mean.noise_std / (_MEAN_STEPS * self.frame.lattice().scale)
 
 
 class SoftmaxPrototypes(EmbeddingClassifier):
     r"""Softmax regression by noisy gradients on centred features, without hyper-parameters.
 
     Released are, in this order, the number of records, the class counts, a weighted sum of rows, in which classes are
-    weighted equally as far as noise allows, and sixteen sums of clipped gradients of the softmax loss, whose features
-    are rows minus the mean that follows from the weighted sum, at length 1. The softmax of the fit has the logarithms
-    of class shares as offsets, and predictions have none, so the weights aim at balanced classes. Steps are as long as
-    the noise allows; public rows tell along which axes it may be taken out.
+    weighted equally as far as noise allows, sixteen sums of clipped gradients of the softmax loss, whose features are
+    rows minus the mean that follows from the weighted sum, at length 1, and how much less often than others each class
+    is predicted. The softmax of the fit has the logarithms of class shares as offsets, and predictions have none, so
+    the weights aim at balanced classes; intercepts from the last release move the boundary where they miss. Steps are
+    as long as the noise allows; public rows tell along which axes it may be taken out.
 
     Public examples of the classes (`X_examples` of `fit`; a description is the case of one example) are worth most
     where budgets are small and classes rare. The fit starts from a classifier of them as far as the first three
@@ -86,6 +95,10 @@ class SoftmaxPrototypes(EmbeddingClassifier):
     ----------
     coef_ : ndarray of shape (n_classes, n_features), float64
         Weights for centred unit rows. Safe to publish.
+    intercept_ : ndarray of shape (n_classes,), float64
+        Added to the scores, so that classes which weigh alike are predicted equally often. Safe to publish.
+    shares_ : ndarray of shape (n_classes,), float64, or None
+        Shares of the classes among the records, from the noisy counts; None for ``GaussianDP(0)``. Safe to publish.
     prototypes_ : ndarray of shape (n_classes, n_features), float32
         Representatives of the classes among unit rows, for reports: the mean, moved along the weights of the class as
         far as unit rows lie from it. `predict` does not use them.
@@ -98,20 +111,22 @@ class SoftmaxPrototypes(EmbeddingClassifier):
 
     Notes
     -----
-    `predict_proba` is the softmax of the scores, for classes that are equally frequent. For other frequencies, if they
-    are public, multiply by them and divide each row by its sum. The expected calibration error was about 0.06 at most
-    for mu of 2 and more where classes were not rare, and up to 0.2 at smaller budgets or with rare classes
-    (docs/results.md). Check it on held-out records before relying on it; that is another use of them.
+    `predict` is the balanced decision, in which all classes weigh alike. `predict_proba` is the softmax of the scores,
+    and with ``shares="data"`` that of classes as frequent as in the data of the fit: where one class is rare, threshold
+    this one by costs. With equal shares the expected calibration error was about 0.06 at most for mu of 2 and more
+    where classes were not rare, and up to 0.2 at smaller budgets or with rare classes (docs/results.md). Check it on
+    held-out records before relying on it; that is another use of them.
 
-    **Privacy.** Unit: one record. Relation: add or remove one record. Released: the nineteen statistics above, through
+    **Privacy.** Unit: one record. Relation: add or remove one record. Released: the twenty statistics above, through
     the rounded Gaussian; with examples, also the number of records whose own class they rank first. Sensitivity: 1 of
-    both numbers of records and, with s the largest norm of a lattice row q, 1 of the counts, because a record is in one
-    class; w·s of the weighted sum of rows, because a record adds an integer of at most w times its q; r·s of each
-    gradient, because it adds an outer product of the record's residual, whose norm is at most r grid steps, and its q.
-    Weights, mean, trust in examples and softmax are computed from earlier releases, and all shares of the budget are
-    fixed, so the squares of mu add up to the budget's [2]_. Public inputs: `classes`, `X_public`, `X_examples`, all
-    parameters, `n_features`. Not covered: choice of parameters, or of examples, by private data, timing, a changed
-    label (two steps).
+    both numbers of records and, with s the largest norm of a lattice row q, 1 of the class sizes, because a record is
+    in one class, and a person in several by parts that add up to 1; w·s of the weighted sum of rows, because a record
+    adds an integer of at most w times its q; r·s of each gradient, because it adds an outer product of the record's
+    residual, whose norm is at most r grid steps, and its q; √(1 - 1/C), or r grid steps, of the last, because
+    probabilities lie no further from 1/C. Weights, mean, trust in examples, softmax and intercepts are computed from
+    earlier releases, and all shares of the budget are fixed, so the squares of mu add up to the budget's [2]_.
+    Public inputs: `classes`, `X_public`, `X_examples`, all parameters, `n_features`. Not covered: choice of parameters,
+    or of examples, by private data, timing, a changed label (two steps).
 
     References
     ----------
@@ -122,15 +137,16 @@ class SoftmaxPrototypes(EmbeddingClassifier):
 
     Examples
     --------
-    >>> from dppl import GaussianDP, SoftmaxPrototypes
+    >>> from dppl import ApproxDP, SoftmaxPrototypes
     >>> from dppl.data import load_sample
     >>> sample = load_sample()
-    >>> model = SoftmaxPrototypes(GaussianDP(1.0), classes=sample.classes).fit(sample.X, sample.y)
+    >>> model = SoftmaxPrototypes(ApproxDP(1, 1e-6), classes=sample.classes).fit(sample.X, sample.y)
     >>> bool(model.score(sample.X_test, sample.y_test) > 0.5)
     True
     """
 
     coef_: Float
+    intercept_: Float
     prototypes_: NDArray[np.float32]
     _RELEASED = "coef_"
     _STARTS_FROM_EXAMPLES = True
@@ -177,14 +193,15 @@ class SoftmaxPrototypes(EmbeddingClassifier):
                 )
             return frame
         percentages = _PERCENTAGES if public.examples is None else _PERCENTAGES_WITH_EXAMPLES
-        size, counts, mean, gradients, *hits = split(self.resolved_budget, percentages)
+        size, counts, mean, gradients, shortfalls, *hits = split(self.resolved_budget, percentages)
         lattice = frame.lattice()  # that of the rows which are summed, whose norm no centre changes
         return _Mechanisms(
             frame=frame,
             size=RoundedGaussian.within(size, Fraction(1)),
-            counts=RoundedGaussian.within(counts, Fraction(1)),
-            mean=RoundedGaussian.within(mean, _WEIGHT_STEPS**2 * lattice.squared_norm),
+            counts=RoundedGaussian.within(counts, Fraction(_COUNT_STEPS**2)),
+            mean=RoundedGaussian.within(mean, _MEAN_STEPS**2 * lattice.squared_norm),
             gradients=RepeatedGaussian.within(gradients, SoftmaxGradient(lattice).squared_sensitivity, STEPS),
+            shortfalls=RoundedGaussian.within(shortfalls, Fraction(RESOLUTION**2)),
             hits=RoundedGaussian.within(hits[0], Fraction(1)) if hits else None,
         )
 
@@ -193,12 +210,16 @@ class SoftmaxPrototypes(EmbeddingClassifier):
             return ()
         releases = [
             mechanism.size.describe("number of records"),
-            mechanism.counts.describe("number of records in each class"),
+            mechanism.counts.describe(f"size of each class, in steps of 1/{_COUNT_STEPS}"),
             mechanism.mean.describe(f"sum of lattice rows, weighted by class ({dim})"),
         ]
         if mechanism.hits is not None:
             releases.append(mechanism.hits.describe("number of records whose own class the examples rank first"))
-        return (*releases, mechanism.gradients.describe(f"sum of clipped gradients ({n_classes} x {dim})"))
+        return (
+            *releases,
+            mechanism.gradients.describe(f"sum of clipped gradients ({n_classes} x {dim})"),
+            mechanism.shortfalls.describe(f"how much less often than others each class is predicted ({n_classes})"),
+        )
 
     @property
     def _sums_alone(self) -> bool:
@@ -212,14 +233,17 @@ class SoftmaxPrototypes(EmbeddingClassifier):
         mechanism = plan.mechanism
         if isinstance(mechanism, Frame):
             alone = self._classifier_of_examples(plan, mechanism.lattice(mechanism.center), mechanism)
-            self._set_model(alone.coef @ mechanism.axes.T, mechanism.axes @ mechanism.center)
+            self._set_model(
+                alone.coef @ mechanism.axes.T, mechanism.axes @ mechanism.center, np.zeros(len(plan.classes))
+            )
             return
         frame, n_classes = mechanism.frame, len(plan.classes)
-        (exact_counts,) = records.total(class_sizes, n_classes)
-        size = release_size(mechanism.size, int(exact_counts.sum()), n_classes, source)
-        counts = mechanism.counts.release(exact_counts, source)
-        sizes = ClassSizes.of(size, counts, mechanism.counts.noise_std)
-        center = self._released_mean(mechanism, sizes, records, source)
+        exact_counts, number = records.total(class_masses, n_classes, _COUNT_STEPS)
+        size = release_size(mechanism.size, int(number[0]), n_classes, source)
+        counts = mechanism.counts.release(exact_counts, source) / _COUNT_STEPS
+        sizes = ClassSizes.of(size, counts, mechanism.counts.noise_std / _COUNT_STEPS)
+        mean_weights = sizes.mean_weights(mechanism.mean_noise_std * math.sqrt(frame.lattice().dim))
+        center = self._released_mean(mechanism, sizes, mean_weights, records, source)
         gradient = SoftmaxGradient(frame.lattice(center))
         unit, basis, offsets = gradient.unit / CLIP, frame.basis, np.log(sizes.shares)
         noise_std = mechanism.gradients.noise_std / unit
@@ -232,7 +256,12 @@ class SoftmaxPrototypes(EmbeddingClassifier):
         for _ in steps(STEPS):
             (exact,) = records.total(gradients, gradient, ascent.weights @ basis.T, offsets, CLIP)
             ascent.move(mechanism.gradients.release(exact, source) / unit @ basis)
-        self._set_model(ascent.weights @ frame.axes.T, frame.axes @ center)
+        balancing = integer_weights(sizes.balancing, WEIGHT_STEPS)
+        (exact,) = records.total(shortfalls, gradient, ascent.weights @ basis.T, balancing)
+        unit = RESOLUTION / longest_shortfall(n_classes)
+        noisy, noise_std = mechanism.shortfalls.release(exact, source) / unit, mechanism.shortfalls.noise_std / unit
+        intercept = intercepts(noisy, noise_std, sizes, mean_weights)
+        self._set_model(ascent.weights @ frame.axes.T, frame.axes @ center, intercept, sizes.shares)
 
     def _classifier_of_examples(self, plan: Plan, lattice: Lattice, frame: Frame) -> ExampleClassifier:
         """Fit the public examples alone, as rows of the lattice along the public axes."""
@@ -241,34 +270,41 @@ class SoftmaxPrototypes(EmbeddingClassifier):
         features = lattice.features(examples.rows) @ frame.basis
         return ExampleClassifier.fit(features, examples.codes, len(plan.classes))
 
-    def _released_mean(self, mechanism: _Mechanisms, sizes: ClassSizes, records: Records, source: Randomness) -> Float:
+    def _released_mean(
+        self, mechanism: _Mechanisms, sizes: ClassSizes, weights: Float, records: Records, source: Randomness
+    ) -> Float:
         """Release the weighted sum of rows and return their mean, along the public axes."""
         frame, lattice = mechanism.frame, mechanism.frame.lattice()
-        unit = _WEIGHT_STEPS * lattice.scale
-        noise_std = mechanism.mean.noise_std / unit
-        weights = integer_weights(sizes.mean_weights(noise_std * math.sqrt(lattice.dim)))
-        (exact,) = records.total(weighted_total, lattice, weights)
-        noisy = mechanism.mean.release(exact, source) / unit @ frame.basis
-        weight = sizes.total * float(sizes.shares @ weights) / _WEIGHT_STEPS
-        return shrunken_mean(noisy, weight, frame.center, noise_std)
+        on_grid = integer_weights(weights, _MEAN_STEPS)
+        (exact,) = records.total(weighted_total, lattice, on_grid)
+        noisy = mechanism.mean.release(exact, source) / (_MEAN_STEPS * lattice.scale) @ frame.basis
+        weight = sizes.total * float(sizes.shares @ on_grid) / _MEAN_STEPS
+        return shrunken_mean(noisy, weight, frame.center, mechanism.mean_noise_std)
 
-    def _set_model(self, coef: Float, center: Float) -> None:
-        self.coef_, self.lattice_ = coef, Lattice(len(center), center=center)
+    def _set_model(self, coef: Float, center: Float, intercept: Float, shares: Float | None = None) -> None:
+        self.coef_, self.intercept_, self.shares_ = coef, intercept, shares
+        self.lattice_ = Lattice(len(center), center=center)
         away = math.sqrt(max(0.0, 1 - float(center @ center)))
         self.prototypes_ = unit_directions(center + away * unit_directions(coef))
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
-        return {"coef": self.coef_}
+        shares = {} if self.shares_ is None else {"shares": self.shares_}
+        return {"coef": self.coef_, "intercept": self.intercept_, **shares}
 
     def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
-        shape = len(self.classes_), self.n_features_in_
-        center = check_tensor(tensors, "center", shape[1:], np.float64)
-        self._set_model(check_tensor(tensors, "coef", shape, np.float64), center)
+        n_classes, dim = len(self.classes_), self.n_features_in_
+        center = check_tensor(tensors, "center", (dim,), np.float64)
+        coef = check_tensor(tensors, "coef", (n_classes, dim), np.float64)
+        intercept = check_tensor(tensors, "intercept", (n_classes,), np.float64)
+        shares = check_tensor(tensors, "shares", (n_classes,), np.float64) if self.guarantee_.releases else None
+        if shares is not None and not ((shares > 0).all() and math.isclose(shares.sum(), 1)):
+            raise Misfit("its shares of the classes are none")
+        self._set_model(coef, center, intercept, shares)
 
     def _class_scores(self, features: NDArray[np.float32]) -> Float:
-        return np.asarray(features @ self.coef_.T, np.float64)
+        return np.asarray(features @ self.coef_.T + self.intercept_, np.float64)
 
 
-def integer_weights(weights: Float) -> Int64:
-    """Round weights down to a grid of integers, from 0 to the grid's steps per unit whatever they are."""
-    return np.floor(np.clip(np.nan_to_num(weights), 0, 1) * _WEIGHT_STEPS).astype(np.int64)
+def integer_weights(weights: Float, steps: int) -> Int64:
+    """Round weights down to a grid of integers, from 0 to `steps` whatever they are."""
+    return np.floor(np.clip(np.nan_to_num(weights), 0, 1) * steps).astype(np.int64)
