@@ -11,9 +11,11 @@ from dppl.continual._sums import ReleasedSums
 from dppl.continual.streams import class_incremental, shuffled
 from dppl.errors import ModelFileError
 from dppl.lattice import Lattice
+from dppl.prototypes._shared import unit_directions
 from laws.recipes import CLASSES, DIM
 
 N_CLASSES, WIDE = 12, 32
+CERTAIN = np.full(N_CLASSES, 100.0)
 # Classes differ along the first axes, along which records scatter most, too.
 SPECTRUM = 2.0 ** -np.arange(WIDE / 4, step=0.25)
 
@@ -50,12 +52,49 @@ def test_it_is_more_accurate_than_the_cosine_of_the_same_sums(make_stream, mu):
     assert discriminant > cosine + 0.005
 
 
+def learn_both(n_classes, mu, seed):
+    """Return what the discriminant without public rows scores more than cosines with the very same sums.
+
+    40 classes of up to five times as many records as others, in shuffled tasks, and so much noise that a good part of
+    all sums could be noise alone.
+    """
+    rng = np.random.default_rng(5)
+    sizes = np.arange(10, 50.0)
+    centers = 0.9 * rng.normal(size=(40, 192))
+    y, y_test = rng.choice(40, 4000, p=sizes / sizes.sum()), np.repeat(np.arange(40), 25)
+    X, X_test = (centers[codes] + rng.normal(size=(len(codes), 192)) for codes in (y, y_test))
+    model = ContinualDiscriminant(GaussianDP(mu), range(n_classes), random_state=seed)
+    for task in shuffled(y, range(40), 6, seed):
+        model.partial_fit(X[task.rows], y[task.rows])
+    cosines = model.lattice_.features(X_test) @ unit_directions(model.prototypes_).T
+    return model.score(X_test, y_test) - (cosines.argmax(axis=1) == y_test).mean()
+
+
+@pytest.mark.parametrize(("n_classes", "mu"), [(40, 0.15), (40, 0.3), (40, 0.4), (80, 0.3)])
+def test_without_public_rows_it_is_not_behind_the_cosine_of_the_same_sums(n_classes, mu):
+    """Means of four seeded fits: a class that may hold no record is told from others only as far as it can be."""
+    assert np.mean([learn_both(n_classes, mu, seed) for seed in range(4)]) > -0.005
+
+
+def test_evidence_of_records_is_not_that_of_tasks_chosen_for_their_noise():
+    """Weights follow the noise, so a weighted sum of noise alone is longer than its variance tells."""
+    rng = np.random.default_rng(0)
+    released = ReleasedSums.none(400, 384)
+    for _ in range(7):
+        released = released.added(np.arange(400), rng.normal(size=(400, 384)), 1.0)
+    sums, variances, evidence = released.weighted(1.0)
+    of_weighted = _discriminant._presence.evidence(sums, variances)
+    doubt = np.full(400, _discriminant._DOUBT)
+    assert _discriminant._presence.posterior(evidence, doubt).max() < 1e-6
+    assert _discriminant._presence.posterior(of_weighted, doubt).mean() > 0.05
+
+
 def test_how_many_records_a_class_has_decides_nothing_without_noise():
     rng = np.random.default_rng(0)
     sums = rng.normal(size=(5, 16))
     sizes = 10.0 ** np.arange(5)
-    rare = weights(sums * sizes[:, None], np.full(5, 1e-9), None)
-    assert np.allclose(rare, weights(sums, np.full(5, 1e-12), None), rtol=1e-4)
+    rare = weights(sums * sizes[:, None], np.full(5, 1e-9), CERTAIN[:5], None)
+    assert np.allclose(rare, weights(sums, np.full(5, 1e-12), CERTAIN[:5], None), rtol=1e-4)
 
 
 def test_the_axes_may_be_turned():
@@ -66,19 +105,29 @@ def test_the_axes_may_be_turned():
     spectrum = 2.0 ** -np.arange(16)
     axes = Axes(np.eye(16, dtype=np.float32), spectrum / spectrum.sum())
     turned = Axes(turn, axes.spectrum)
-    assert np.allclose(weights(sums, variances, axes) @ turn.T, weights(sums @ turn.T, variances, turned), atol=1e-5)
-    assert not np.allclose(weights(sums, variances, axes), weights(sums, variances, None), rtol=0.1)
+    assert np.allclose(
+        weights(sums, variances, CERTAIN[:6], axes) @ turn.T,
+        weights(sums @ turn.T, variances, CERTAIN[:6], turned),
+        atol=1e-5,
+    )
+    assert not np.allclose(
+        weights(sums, variances, CERTAIN[:6], axes), weights(sums, variances, CERTAIN[:6], None), rtol=0.1
+    )
 
 
-def test_a_class_of_noise_alone_gets_short_weights(monkeypatch):
+@pytest.mark.parametrize("public", [False, True])
+def test_a_class_of_noise_alone_gets_short_weights(public, monkeypatch):
     """Means of a hundred draws; they are twice as long if every class is taken for one that exists."""
+    axes = Axes(np.eye(256, dtype=np.float32), np.full(256, 1 / 256)) if public else None
     rng = np.random.default_rng(2)
     noise = rng.normal(size=(100, 8, 256))
     signal = np.zeros((8, 256))
     signal[:4] = 40 * np.eye(4, 256)
 
     def lengths():
-        return np.mean([np.linalg.norm(weights(signal + z, np.ones(8), None), axis=1) for z in noise], axis=0)
+        drawn = [(signal + z, np.ones(8)) for z in noise]
+        made = [weights(*draw, _discriminant._presence.evidence(*draw), axes) for draw in drawn]
+        return np.mean([np.linalg.norm(each, axis=1) for each in made], axis=0)
 
     assert lengths()[4:].max() < 1.3
     assert lengths()[:4].min() > 0.9
@@ -108,14 +157,14 @@ def test_one_sum_for_each_class_with_its_noise():
         z = rng.normal(size=(n_classes, dim))
         once = once.added(np.arange(n_classes), z + (np.arange(n_classes) % n_tasks == task)[:, None] * signal, 1.0)
         spread = spread.added(np.arange(n_classes), 0.2 * z + signal / 100, 0.04)
-    sums, variances = once.weighted(1.0)
+    sums, variances, _ = once.weighted(1.0)
     # Tasks of noise alone get small weights, and so count as a small part of a task.
     scale = (sums * signal).sum(axis=1) / np.square(signal).sum(axis=1)
     assert np.abs(sums - scale[:, None] * signal).max() < 6
     assert (scale > 0.99).all()
     assert scale.max() < 1.3
     assert np.allclose(variances, scale**2, atol=0.1)
-    sums, variances = spread.weighted(0.04)
+    sums, variances, _ = spread.weighted(0.04)
     assert np.allclose(sums, spread.total, rtol=0.02)
     assert np.allclose(variances, n_tasks * 0.04, rtol=0.02)
 

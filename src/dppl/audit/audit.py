@@ -140,9 +140,9 @@ def audit(
 
     Examples
     --------
-    >>> from dppl import ZCDP, MeanPrototypes
+    >>> from dppl import ApproxDP, MeanPrototypes
     >>> from dppl.audit import audit, worst_case
-    >>> estimator = MeanPrototypes(ZCDP(2.0), classes=["a", "b"])
+    >>> estimator = MeanPrototypes(ApproxDP(1, 1e-6), classes=["a", "b"])
     >>> result = audit(estimator, *worst_case(estimator), runs=100, confidence=1 - 1e-9)
     >>> result.violation
     False

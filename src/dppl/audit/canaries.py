@@ -369,8 +369,8 @@ def _likelihood(
     if isinstance(estimator, SoftmaxPrototypes):
         # With hardly any noise its first step fits the canary, and with more none does. So the first gradient shows
         # best what the canary adds to each.
-        first = len(differences) - STEPS
-        differences = differences[:first] + STEPS * differences[first : first + 1]
+        first = len(differences) - STEPS - 1
+        differences = differences[:first] + STEPS * differences[first : first + 1] + differences[-1:]
     stds = [mechanism.noise_std for mechanism, _ in sides[0]]
     strength = sum(float(np.square(added / std).sum()) for added, std in zip(differences, stds, strict=True))
     return Likelihood(tuple(without), differences), strength

@@ -59,14 +59,14 @@ def presence(sums: Float, variance: Float) -> tuple[Float, Float]:
     return expit(odds) * shrunk, np.logaddexp(0, odds) + math.log(1 - _PRESENT)
 
 
-def spread(for_spread: Float, for_presence: Float) -> Float:
-    """Return the posterior probability for each class that it is spread evenly over its tasks.
+def posterior(for_one: Float, for_other: Float) -> Float:
+    """Return the posterior probability for each class that the first of two cases holds.
 
     The share of such classes is fitted to all of them together, by expectation-maximisation.
 
     Parameters
     ----------
-    for_spread, for_presence : ndarray of shape (n_classes,)
+    for_one, for_other : ndarray of shape (n_classes,)
         Logarithms of the two likelihoods.
 
     Returns
@@ -75,7 +75,7 @@ def spread(for_spread: Float, for_presence: Float) -> Float:
     """
     share = 0.5
     for _ in range(_MOST_STEPS):
-        probabilities = expit(for_spread - for_presence + math.log(share / (1 - share)))
+        probabilities = expit(for_one - for_other + math.log(share / (1 - share)))
         before, share = share, float(np.clip(probabilities.mean(), _CLOSE, 1 - _CLOSE))
         if abs(share - before) < _CLOSE:
             break
@@ -84,4 +84,5 @@ def spread(for_spread: Float, for_presence: Float) -> Float:
 
 def _lengths(sums: Float, variance: Float) -> Float:
     """Return the squared norm of each sum, in units of what noise alone has on average."""
-    return np.asarray(np.square(sums).sum(axis=1) / (sums.shape[1] * variance))
+    # Without any task there is neither sum nor noise.
+    return np.asarray(np.square(sums).sum(axis=1) / (sums.shape[1] * np.maximum(variance, 1e-300)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -98,7 +99,7 @@ class ReleasedSums:
         n_sums[classes] += 1
         return replace(self, n_sums=n_sums, total=self.total + sums)
 
-    def weighted(self, variance: float) -> tuple[Float, Float]:
+    def weighted(self, variance: float) -> tuple[Float, Float, Float]:
         """Return one sum for each class, between `total` and `present`, by how likely it is spread over its tasks.
 
         Weights are such that a class in a single task has the sum of that task, and one that is spread over all the
@@ -114,19 +115,24 @@ class ReleasedSums:
         sums : ndarray of shape (n_classes, dim)
         variances : ndarray of shape (n_classes,)
             Of the noise of each coordinate, if weights depended on nothing else.
+        evidence : ndarray of shape (n_classes,)
+            Log-likelihood ratio of records in any task against none in all. Not from the weighted sum, whose weights
+            follow the noise: it is longer than noise by itself.
         """
         tasks = np.maximum(self.n_sums, 1).astype(np.float64)
+        evidence = _presence.evidence(self.total, variance * tasks)
         share = np.ones(len(tasks))
         # There is nothing to weigh in a single sum.
         several = np.flatnonzero(self.n_sums > 1)
         if len(several):
-            for_spread = _presence.evidence(self.total[several], variance * tasks[several])
-            share[several] = _presence.spread(for_spread, self.evidence[several])
+            for_spread, for_presence = evidence[several], self.evidence[several]
+            share[several] = _presence.posterior(for_spread, for_presence)
+            evidence[several] = np.logaddexp(for_spread, for_presence) - math.log(2)  # either, at even odds
         rest = 1 - share
         weight = share * tasks + rest * self.weight
         squares = share**2 * tasks + 2 * share * rest * self.weight + rest**2 * self.squared_weight
         sums = (share[:, None] * self.total + rest[:, None] * self.present) * (weight / squares)[:, None]
-        return sums, variance * weight**2 / squares
+        return sums, variance * weight**2 / squares, evidence
 
 
 @dataclass(frozen=True, slots=True, eq=False)

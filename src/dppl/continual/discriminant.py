@@ -41,7 +41,7 @@ class ContinualDiscriminant(ContinualPrototypes):
     It releases what `ContinualPrototypes` releases, of rows minus the public mean, and makes more of it, at no further
     cost: public rows tell along which axes classes may differ and how records scatter within classes, and sums are
     divided by their lengths without noise, so that classes with few records are not drowned by those with many. Give it
-    public rows: without any it is not always ahead (docs/continual.md).
+    public rows: without any, lengths are all that helps (docs/continual.md).
 
     Parameters
     ----------
@@ -84,7 +84,8 @@ class ContinualDiscriminant(ContinualPrototypes):
     With independent noise a class has one sum, weighted over tasks as in `ContinualPrototypes`. Along each axis it is
     drawn to its signal by empirical Bayes [1]_ and divided by a covariance of which a fourth follows the public
     spectrum. Then each class is divided by its length in that metric, less the part that is noise, as far as the
-    lengths of classes differ by more than noise makes them [2]_ and as likely as the class holds any record.
+    lengths of classes differ by more than noise makes them [2]_ and as likely as the class holds any record. Without
+    public rows only the last step remains, and the share of classes with records is fitted to all of them together.
 
     **Privacy.** As `ContinualPrototypes`. Unit: one record; of overlapping tasks, a person with at most one record in
     each. Relation: add one record to one task, or remove it. Released: a noisy sum for every class that a task may
@@ -101,11 +102,11 @@ class ContinualDiscriminant(ContinualPrototypes):
 
     Examples
     --------
-    >>> from dppl import ZCDP
+    >>> from dppl import ApproxDP
     >>> from dppl.continual import ContinualDiscriminant
     >>> from dppl.data import load_sample
     >>> sample = load_sample()
-    >>> model = ContinualDiscriminant(ZCDP(8.0), classes=sample.classes)
+    >>> model = ContinualDiscriminant(ApproxDP(1, 1e-6), classes=sample.classes)
     >>> for task in (slice(0, 700), slice(700, None)):
     ...     model = model.partial_fit(sample.X[task], sample.y[task], sample.X_public)
     >>> model.n_tasks_, bool(model.score(sample.X_test, sample.y_test) > 0.5)
@@ -168,11 +169,15 @@ class ContinualDiscriminant(ContinualPrototypes):
         self.axes_ = plan.mechanism.axes
         super()._release_task(task, replace(plan, mechanism=plan.mechanism.sums), records, source)
 
-    def _set_model(self, sums: NDArray[np.float64], variances: NDArray[np.float64]) -> None:
-        super()._set_model(sums, variances)
+    def _set_model(
+        self, sums: NDArray[np.float64], variances: NDArray[np.float64], evidence: NDArray[np.float64]
+    ) -> None:
+        super()._set_model(sums, variances, evidence)
         possible = self.released_.n_sums > 0
         self.coef_ = np.zeros_like(sums)
-        self.coef_[possible] = _discriminant.weights(sums[possible], variances[possible], self.axes_)
+        self.coef_[possible] = _discriminant.weights(
+            sums[possible], variances[possible], evidence[possible], self.axes_
+        )
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
         tensors = {**super()._tensors(), "coef": self.coef_}

@@ -82,6 +82,8 @@ class ContinualEnsemble(ContinualClassifier):
     ----------
     coef_ : ndarray of shape (n_classes, n_tasks, dim), float64
         Weights of the heads, in the order of `classes_` and of tasks. Safe to publish.
+    intercepts_ : ndarray of shape (n_classes, n_tasks), float64, or None
+        Those of heads of `SoftmaxPrototypes`. Safe to publish.
     centers_ : ndarray of shape (dim, n_tasks), float64, or None
         What each head of `SoftmaxPrototypes` subtracts from unit rows. Safe to publish.
     allowed_ : ndarray of shape (n_classes, n_tasks), bool
@@ -108,11 +110,11 @@ class ContinualEnsemble(ContinualClassifier):
 
     Examples
     --------
-    >>> from dppl import ZCDP
+    >>> from dppl import ApproxDP
     >>> from dppl.continual import ContinualEnsemble
     >>> from dppl.data import load_sample
     >>> sample = load_sample()
-    >>> model = ContinualEnsemble(ZCDP(8.0), classes=sample.classes, head_options={"steps": 10})
+    >>> model = ContinualEnsemble(ApproxDP(1, 1e-6), classes=sample.classes, head_options={"steps": 10})
     >>> for task in (slice(0, 700), slice(700, None)):
     ...     model = model.partial_fit(sample.X[task], sample.y[task])
     >>> model.coef_.shape[:2], bool(model.score(sample.X_test, sample.y_test) > 0.5)
@@ -120,6 +122,7 @@ class ContinualEnsemble(ContinualClassifier):
     """
 
     coef_: Float
+    intercepts_: Float | None
     centers_: Float | None
     allowed_: NDArray[np.bool_]
     _RELEASED = "coef_"
@@ -187,11 +190,15 @@ class ContinualEnsemble(ContinualClassifier):
         allowed = np.isin(np.arange(len(self.classes_)), task.allowed)
         self.coef_ = _with_one_more(task, "coef_", head.coef_)
         self.allowed_ = _with_one_more(task, "allowed_", allowed)
-        self.centers_ = _with_one_more(task, "centers_", head.lattice_.center) if self.head == "softmax" else None
+        self.intercepts_ = self.centers_ = None
+        if self.head == "softmax":
+            self.intercepts_ = _with_one_more(task, "intercepts_", head.intercept_)
+            self.centers_ = _with_one_more(task, "centers_", head.lattice_.center)
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
-        centers = {} if self.centers_ is None else {"centers": self.centers_}
-        return {**super()._tensors(), "coef": self.coef_, "allowed": self.allowed_, **centers}
+        of_softmax = {"centers": self.centers_, "intercepts": self.intercepts_}
+        given = {name: value for name, value in of_softmax.items() if value is not None}
+        return {**super()._tensors(), "coef": self.coef_, "allowed": self.allowed_, **given}
 
     def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
         super()._restore(tensors, parameters)
@@ -200,15 +207,13 @@ class ContinualEnsemble(ContinualClassifier):
         self.allowed_ = check_tensor(tensors, "allowed", (n_classes, n_tasks), np.bool_)
         if not self.allowed_.any(axis=0).all():
             raise Misfit("one of its tasks may hold no class")
-        self.centers_ = None
+        self.intercepts_ = self.centers_ = None
         if self.head == "softmax":
+            self.intercepts_ = check_tensor(tensors, "intercepts", (n_classes, n_tasks), np.float64)
             self.centers_ = check_tensor(tensors, "centers", (dim, n_tasks), np.float64)
 
     def _class_scores(self, features: NDArray[np.float32]) -> Float:
-        logits = (
-            self._rows(features, number) @ self._weights(number)[self.allowed_[:, number]].T
-            for number in range(self.n_tasks_)
-        )
+        logits = (self._logits(features, number) for number in range(self.n_tasks_))
         return put_together(logits, self.allowed_, len(features), self.scores)
 
     def _sharpness(self) -> float:
@@ -220,9 +225,21 @@ class ContinualEnsemble(ContinualClassifier):
             features = Lattice(self.lattice_.dim, center=self.centers_[:, number]).features(features)
         return features.astype(np.float64)
 
-    def _weights(self, number: int) -> Float:
+    def _layer(self, number: int) -> tuple[Float, Float]:
+        """Return the weights and intercepts of a head, as they are put together with others."""
         coef = self.coef_[:, number]
-        return coef if self.scores == "largest" else normalised(coef)
+        offsets = np.zeros(len(coef)) if self.intercepts_ is None else self.intercepts_[:, number]
+        if self.scores == "largest":
+            return coef, offsets
+        weights = normalised(coef)
+        # As much longer as the weights, in the direction in which these are compared.
+        return weights, offsets * np.linalg.norm(weights) / max(float(np.linalg.norm(coef - coef.mean(axis=0))), 1e-300)
+
+    def _logits(self, features: NDArray[np.float32], number: int) -> Float:
+        """Return what a head says of the classes that it speaks for."""
+        weights, offsets = self._layer(number)
+        own = self.allowed_[:, number]
+        return np.asarray(self._rows(features, number) @ weights[own].T + offsets[own])
 
 
 def normalised(coef: Float) -> Float:

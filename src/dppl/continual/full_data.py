@@ -93,15 +93,15 @@ class FullDataContinual(ContinualProbe):
 
     Examples
     --------
-    >>> from dppl import GaussianDP
+    >>> from dppl import ApproxDP
     >>> from dppl.continual import FullDataContinual
     >>> from dppl.data import load_sample
     >>> sample = load_sample()
-    >>> model = FullDataContinual(GaussianDP(3.0), classes=sample.classes, steps=10)
+    >>> model = FullDataContinual(ApproxDP(1, 1e-6), classes=sample.classes, steps=10)
     >>> for so_far in (700, 1400):
     ...     model = model.partial_fit(sample.X[:so_far], sample.y[:so_far])
     >>> round(model.guarantee_.mu, 3), bool(model.score(sample.X_test, sample.y_test) > 0.5)
-    (4.243, True)
+    (0.335, True)
     """
 
     tasks = "overlapping"

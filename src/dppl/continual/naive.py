@@ -75,11 +75,11 @@ class NaiveContinual(ContinualProbe):
 
     Examples
     --------
-    >>> from dppl import ZCDP
+    >>> from dppl import ApproxDP
     >>> from dppl.continual import NaiveContinual
     >>> from dppl.data import load_sample
     >>> sample = load_sample()
-    >>> model = NaiveContinual(ZCDP(8.0), classes=sample.classes, steps=10)
+    >>> model = NaiveContinual(ApproxDP(1, 1e-6), classes=sample.classes, steps=10)
     >>> for task in (slice(0, 700), slice(700, None)):
     ...     model = model.partial_fit(sample.X[task], sample.y[task])
     >>> model.n_tasks_, bool(model.score(sample.X_test, sample.y_test) > 0.5)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dppl import _validate
-from dppl.continual import _factors
+from dppl.continual import _factors, _presence
 from dppl.continual._factors import Factor
 from dppl.continual._state import BinSums, StateFile, opened
 from dppl.continual._stream import NEVER, ContinualClassifier, Task, Tasks
@@ -133,11 +133,11 @@ class ContinualPrototypes(ContinualClassifier):
 
     Examples
     --------
-    >>> from dppl import ZCDP
+    >>> from dppl import ApproxDP
     >>> from dppl.continual import ContinualPrototypes
     >>> from dppl.data import load_sample
     >>> sample = load_sample()
-    >>> model = ContinualPrototypes(ZCDP(8.0), classes=sample.classes)
+    >>> model = ContinualPrototypes(ApproxDP(1, 1e-6), classes=sample.classes)
     >>> for task in (slice(0, 700), slice(700, None)):
     ...     model = model.partial_fit(sample.X[task], sample.y[task])
     >>> model.n_tasks_, bool(model.score(sample.X_test, sample.y_test) > 0.5)
@@ -311,7 +311,7 @@ class ContinualPrototypes(ContinualClassifier):
     def _weigh(self, variance: float) -> None:
         """Compute the model from the released sums."""
         if self._fitted_with.get("accumulate") == "sum":
-            self._set_model(self.released_.total.copy(), variance * np.maximum(self.released_.n_sums, 1))
+            self._add_up(variance * np.maximum(self.released_.n_sums, 1))
         else:
             self._set_model(*self.released_.weighted(variance))
 
@@ -330,12 +330,19 @@ class ContinualPrototypes(ContinualClassifier):
         later, estimate = kept.after(self._factor.rows[self.n_tasks_ - 1], exact, mechanism, source)
         self.released_ = before.totalled(task.allowed, estimate / self.lattice_.scale)
         variance = mechanism.noise_std**2 * _factors.prefix_variance(self.noise, self.n_tasks_) / self.lattice_.scale**2
-        self._set_model(self.released_.total.copy(), np.full(len(exact), variance))
+        self._add_up(np.full(len(exact), variance))
         if state is not None:
             state.write(later, self, self.n_tasks_)
 
-    def _set_model(self, sums: NDArray[np.float64], variances: NDArray[np.float64]) -> None:
-        """Set what predicts from one sum for each class, and the variances of their noise."""
+    def _add_up(self, variances: NDArray[np.float64]) -> None:
+        """Compute the model from sums over all tasks, whose noise has these variances."""
+        total = self.released_.total.copy()
+        self._set_model(total, variances, _presence.evidence(total, variances))
+
+    def _set_model(
+        self, sums: NDArray[np.float64], variances: NDArray[np.float64], evidence: NDArray[np.float64]
+    ) -> None:
+        """Set what predicts from one sum for each class, their variances of noise, and evidence of records."""
         self.prototypes_ = sums
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
