@@ -1,5 +1,7 @@
 """Gradients of single records: equal to backward passes, clipped over all weights together, exact and independent."""
 
+import random
+
 import numpy as np
 import pytest
 
@@ -311,6 +313,9 @@ def test_a_network_that_remembers_or_draws_is_refused(torch):
         trainer(odd(torch, remember, seen=torch.zeros(()))).plan((4,))
     with pytest.raises(ParameterError, match="random"):
         trainer(odd(torch, lambda self, x: self.head(torch.nn.functional.dropout(x)))).plan((4,))
+    for draw in (random.random, np.random.rand):
+        with pytest.raises(ParameterError, match="random"):
+            trainer(odd(torch, lambda self, x, draw=draw: self.head(x) * (draw() + 1))).plan((4,))
 
 
 def test_without_torch_it_says_what_to_install(monkeypatch):

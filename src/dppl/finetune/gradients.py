@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from dppl._optional import optional
 from dppl.errors import ParameterError
+from dppl.finetune.augmentation import drawn_so_far
 from dppl.finetune.selection import Selection
 
 __all__ = ["RADIUS", "RecordGradients", "logits_of"]
@@ -94,7 +95,9 @@ class RecordGradients:
         self.row_independent = block == 1
         self._try(selection, shape)
 
-    def sum(self, records: NDArray[Any], codes: NDArray[np.intp], augment: Callable[[Any], Any] | None) -> NDArray[Any]:
+    def sum(
+        self, records: NDArray[Any], codes: NDArray[np.intp], augment: Callable[[Any], None] | None
+    ) -> NDArray[Any]:
         """Return the sum of the integer rows of at most a block of records.
 
         Parameters
@@ -103,7 +106,7 @@ class RecordGradients:
         codes : ndarray of shape (n,)
             Positions of their classes.
         augment : callable or None
-            Takes a record as a tensor and returns another, before its gradient is clipped.
+            Changes the records of a block, a tensor, in place, each by itself.
 
         Returns
         -------
@@ -115,8 +118,8 @@ class RecordGradients:
         y = torch.zeros(self._block, dtype=torch.int64)
         x[: len(records)] = torch.as_tensor(records).to(self._dtype)
         y[: len(records)] = torch.as_tensor(codes)
-        for place in range(len(records) if augment is not None else 0):
-            x[place] = augment(x[place])  # type: ignore[misc]
+        if augment is not None:
+            augment(x[: len(records)])
         rows = self.integers(x.to(self._device), y.to(self._device))
         sums = [columns[: len(records)].double().sum(0) for part in rows for columns in _in_parts(part)]
         return np.concatenate([part.cpu().numpy() for part in sums]).astype(np.int64)
@@ -216,11 +219,13 @@ class RecordGradients:
         x = x % 2 if self._dtype == torch.int64 else (0.7 * x).sin()
         y = torch.zeros(self._block, dtype=torch.int64, device=self._device)
         problem = None
-        before = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
+        before, drawn = {name: buffer.clone() for name, buffer in self.module.named_buffers()}, drawn_so_far()
         try:
             self._see_layers(x[0])
             self.integers(x, y)
-            if not self._agrees(x[0], y[0]):
+            if drawn_so_far() != drawn:
+                problem = "it draws random numbers, which the records of a block would share"
+            elif not self._agrees(x[0], y[0]):
                 problem = (
                     "a trained weight is used outside its layer's own call, or the input of its layer is written over"
                 )

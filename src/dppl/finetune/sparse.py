@@ -27,6 +27,7 @@ from dppl.finetune.selection import PARTS, Part, Selection, check_module, head_o
 from dppl.finetune.trainer import DPTrainer, TrainingPlan, records_of
 from dppl.privacy import ApproxDP, Budget, Guarantee
 from dppl.privacy.budgets import resolved_budget
+from dppl.privacy.guarantee import A_STRICT_STOP
 
 if TYPE_CHECKING:
     from dppl.privacy import Ledger
@@ -81,7 +82,8 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
     clip : float, default=1.0
         Longest gradient of a record that keeps its length, over all trained weights together.
     augment : callable, default=None
-        Takes a record as a tensor and returns another of its shape, by itself, before the gradient is clipped.
+        As in `DPTrainer`: takes a record as a tensor and returns another of its shape, by itself, with draws from the
+        global generators of torch, Python or NumPy, but from no generator of its own with a known start.
     block : int, default=32
         Records that are computed at once; it changes memory and time only.
     unknown_labels : {"error", "ignore"}, default="error"
@@ -178,6 +180,7 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
         partition: str | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         progress: Callable[[int], object] | None = None,
+        strict: bool = False,
     ) -> Self:
         """Train a copy of the module on (`X`, `y`).
 
@@ -189,6 +192,10 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
             Private labels.
         ledger, partition, checkpoint, progress
             As in `DPTrainer.fit`.
+        strict : bool, default=False
+            Whether the fit stops, before anything is charged, if a record holds a number that is not finite or a label
+            lies outside `classes`, whatever `unknown_labels` says. That it did not stop is one bit about the records,
+            which the guarantee names as not covered.
 
         Returns
         -------
@@ -205,6 +212,11 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
         labels = reading.as_labels(y, records)
         classes, trainer = self._prepared(ledger)
         plan = self._plan(trainer, records.shape[1:], integral=records.dtype.kind in "iu")
+        if strict:
+            usable = np.array([np.isfinite(record).all() for record in records], bool)
+            reading.refuse_unusable_records(usable, labels, classes)
+            missing = (*plan.guarantee.not_covered, A_STRICT_STOP)
+            plan = replace(plan, guarantee=replace(plan.guarantee, not_covered=missing))
         trainer.fit(
             records,
             lambda: reading.class_codes(labels, classes, self.unknown_labels),

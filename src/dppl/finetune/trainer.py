@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,6 +20,7 @@ from dppl._optional import optional
 from dppl.encoders.frozen import tensors_digest
 from dppl.errors import BudgetError, InputError, ParameterError
 from dppl.estimators.descent import RepeatedGaussian, SampledGaussian
+from dppl.finetune.augmentation import augment_each
 from dppl.finetune.checkpoint import Checkpoint, State
 from dppl.finetune.gradients import RADIUS, RecordGradients
 from dppl.finetune.refusals import refuse
@@ -28,7 +30,7 @@ from dppl.lattice.tensors import as_numpy, is_tensor
 from dppl.mechanisms import randomness
 from dppl.privacy import Budget, Guarantee
 from dppl.privacy.budgets import resolved_budget
-from dppl.privacy.guarantee import ALWAYS_UNCOVERED, software_versions
+from dppl.privacy.guarantee import ALWAYS_UNCOVERED, FORM_OF_FILES, software_versions
 
 if TYPE_CHECKING:
     from dppl.privacy import Ledger
@@ -42,7 +44,8 @@ _STOPS = "whether a record stopped the training (a token that the module does no
 _COPIES = "several runs that went on from copies of one checkpoint without a ledger"
 _ASSUMPTIONS = (
     "the module and all public inputs were made without the private records",
-    "the module and the augmentation keep nothing of a record that they have seen",
+    "the module and the augmentation keep nothing of a record that they have seen, nor count them, as a generator of "
+    "their own with a known start does (a seeded one, or a torch.Generator as it is made)",
 )
 
 
@@ -100,7 +103,10 @@ class DPTrainer:
     warmup_steps : int, default=0
         Steps over which the rate rises linearly.
     augment : callable, default=None
-        Takes a record as a tensor and returns another of its shape, by itself, before the gradient is clipped.
+        Takes a record as a tensor and returns another of its shape, by itself, before the gradient is clipped. What it
+        draws from the global generators of torch, Python and NumPy begins anew at each record, whatever they were
+        seeded with. A generator of its own, which dppl cannot reach, must start from the system: those of NumPy and
+        Python do unless they are seeded, and a ``torch.Generator`` after its ``seed()``.
     block : int, default=32
         Records that are computed at once ("virtual batch"). With 1 each is computed by itself, in more time; with more,
         kernels may round a record by what is beside it, as the statement says.
@@ -226,6 +232,7 @@ class DPTrainer:
                 "the module before the training",
                 "which weights are trained",
                 "the shape of a record",
+                FORM_OF_FILES,
                 "all parameters",
             ),
             not_covered=(
@@ -368,9 +375,10 @@ class DPTrainer:
             taken &= noise.sample(len(codes), self._source)
         places = np.flatnonzero(taken)
         total = np.zeros(plan.gradients.size, np.int64)
+        augment = None if self.augment is None else partial(augment_each, self.augment, self._source)
         for start in range(0, len(places), self.block):
             part = places[start : start + self.block]
-            total += plan.gradients.sum(records[part], codes[part], self.augment)
+            total += plan.gradients.sum(records[part], codes[part], augment)
         return total
 
     def _rate(self, step: int) -> float:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dppl._files import write_atomically
 from dppl._fingerprint import Fingerprint
 from dppl.data import read_table
-from dppl.embedding import Source, embed
+from dppl.embedding import Source
 from dppl.encoders.load import Device, refuse_code
 from dppl.errors import InputError
 from dppl.finetune.model_file import describe
@@ -50,6 +50,7 @@ def train(
     workers: int | None = None,
     ledger: Ledger | None = None,
     partition: str | None = None,
+    strict: bool = False,
 ) -> None:
     """Read labelled images, train on them, and write the model, then the report on what was left out.
 
@@ -69,7 +70,7 @@ def train(
         Where prepared images and the checkpoint lie meanwhile, as in `dppl.training.workflow.train`.
     watch : callable
         Opened with the source while it is read; then with the guarantee, and told of steps that are done.
-    keep, overwrite, workers, ledger, partition
+    keep, overwrite, workers, ledger, partition, strict
         As in `dppl.training.workflow.train`.
 
     Raises
@@ -83,10 +84,13 @@ def train(
     checkpoint = folder / workflow.TRAINING
     if ledger is not None and not checkpoint.exists():  # what was begun is paid for
         ledger.check(guarantee, partition=partition)
+    classes = np.asarray(model.classes)
+    workflow.check_records(source, network, classes, model.unknown_labels, strict=strict)
     with workflow.work_in(folder, keep=keep):
         with watch(source) as progress:
-            done = embed(source, network, folder / "private", rows=workflow.ROWS, workers=workers, progress=progress)
+            done = workflow.embed_all(source, network, folder / "private", workers, progress, strict=strict)
         table = read_table(done.table)
+        left_out = workflow.left_out_of(done.report, table, classes, np.ones(len(table), bool))
         with watch(guarantee) as progress:
             model.fit(
                 network.inputs(table),
@@ -95,10 +99,11 @@ def train(
                 partition=partition,
                 checkpoint=checkpoint if model.random_state is None else None,
                 progress=progress,
+                strict=strict,
             )
         model.encoder_ = network.fingerprint.text()
         workflow.save(model, out, overwrite=overwrite)
-        write_atomically(workflow.report_of(out), done.report.read_bytes(), overwrite=True, private=True)
+        write_atomically(workflow.report_of(out), left_out, overwrite=True, private=True)
 
 
 class Finetuned:
