@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dppl.embedding import open_source
 from dppl.embedding.records import Unusable
+from dppl.errors import InputError, ParameterError
 
 LIMIT = 40
 HEADER = "text,label\r\n"
@@ -166,3 +167,132 @@ def test_the_longest_line_is_whole_and_a_longer_one_stays_too_long(folder, mark,
     assert read(folder / "t.txt", mark + longest + end)[0][1] == longest.encode()
     for text in (longest + "x", longest + "\rx", longest * 3):
         assert len(read(folder / "t.txt", mark + text + end)[0][1]) > LIMIT
+
+
+# How a file is written: its encoding and what stands between its columns
+
+GERMAN = 'text;label\nMüller grüßt;a\n"zwei; mit\nUmbruch ß";b\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.csv", "text,label\ngood,a\nM\xfcller,a\n"),
+        ("t.csv", "text,label\ngood,M\xfcller\n"),
+        ("t.jsonl", '{"text": "good"}\n{"text": "M\xfcller"}\n'),
+        ("t.txt", "good\nM\xfcller\n"),
+    ],
+)
+def test_a_file_that_is_not_utf_8_is_refused_whole_and_its_encoding_is_asked_for(folder, name, content):
+    path = folder / name
+    with pytest.raises(InputError, match=r"^encoding must name the encoding of .*, which is not utf-8") as caught:
+        read(path, content.encode("latin-1"))
+    assert "ller" not in str(caught.value)
+    assert b"\xfc" not in bytes(str(caught.value.__cause__), "latin-1")
+    assert read(path, content.encode("latin-1"), encoding="cp1252") == read(path, content)
+
+
+def test_labels_in_a_file_of_their_own_are_read_in_the_same_encoding(folder):
+    labels = folder / "labels.txt"
+    labels.write_bytes("Ärger\n".encode("latin-1"))
+    with pytest.raises(InputError, match=r"the encoding of .*labels\.txt, which"):
+        read(folder / "t.txt", b"x\n", labels=labels)
+    assert [label for label, *_ in read(folder / "t.txt", b"x\n", labels=labels, encoding="latin-1")] == ["Ärger"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le with mark", "utf-16-be with mark"])
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".txt"])
+def test_byte_order_marks_say_the_encoding(folder, suffix, encoding, monkeypatch):
+    monkeypatch.setattr("dppl.embedding.lines.MOST_TEXT_BYTES", 200)
+    lines = {".csv": GERMAN, ".jsonl": '{"text": "Müller"}\n', ".txt": "Müller\n"}[suffix]
+    name, marked, _ = encoding.partition(" with")
+    path = folder / f"marked{suffix}"
+    wanted = read(path, lines)
+    assert read(path, ((MARK if marked else "") + lines).encode(name)) == wanted
+    assert read(path, lines, encoding="UTF8") == wanted
+    said = open_source(path).found
+    path.write_bytes(lines.encode("utf-16"))
+    assert "as utf-16, by its byte order mark" in open_source(path).found
+    assert said is None or "utf" not in said
+
+
+def test_an_encoding_that_a_file_has_not_is_refused(folder):
+    for encoding, content in (("utf-16", b"text,label\nx,a\n"), ("cp1252", b"text,label\n\x81,a\n")):
+        with pytest.raises(InputError, match=f"which is not {encoding}"):
+            read(folder / "t.csv", content, encoding=encoding)
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused_without_a_word_of_it(folder):
+    path = folder / "changing.csv"
+    path.write_text(f"{HEADER}a,b\n")
+    source = open_source(path)
+    path.write_bytes(b"text,label\nJane \xfc,b\n")
+    with pytest.raises(InputError, match="must name the encoding") as caught:
+        list(source)
+    assert "Jane" not in str(caught.value)
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", "|", ","])
+def test_the_header_shows_what_stands_between_columns(folder, delimiter, monkeypatch):
+    monkeypatch.setattr("dppl.embedding.lines.MOST_TEXT_BYTES", 200)
+    content = GERMAN.replace(";", delimiter)
+    found = read(folder / "t.csv", content)
+    assert [(label, text) for label, text, _ in found] == [
+        ("a", "Müller grüßt"),
+        ("b", f"zwei{delimiter} mit\nUmbruch ß"),
+    ]
+    said = open_source(folder / "t.csv").found
+    assert said is None if delimiter == "," else f"with {delimiter!r} between its columns" in said
+    assert read(folder / "t.csv", content, delimiter="tab" if delimiter == "\t" else delimiter) == found
+    assert open_source(folder / "t.csv", delimiter=delimiter).found is None
+
+
+def test_records_do_not_decide_what_stands_between_columns(folder):
+    assert read(folder / "t.csv", "text\n" + "a;b;c\n" * 9)[0][1] == "a;b;c"
+    assert [label for label, *_ in read(folder / "t.csv", "a;b,text,label\n1;2,x,y\n")] == ["y"]
+    with pytest.raises(InputError, match="which has one column only; name the delimiter"):
+        read(folder / "t.csv", "text/label\nx/y\n")
+    assert read(folder / "t.csv", "text/label\nx/y\n", delimiter="/")[0][:2] == ("y", "x")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"encoding": "latin-99"},
+        {"encoding": "base64"},
+        {"encoding": "a\0"},
+        {"delimiter": ""},
+        {"delimiter": '"'},
+        {"delimiter": ";;"},
+        {"delimiter": "\n"},
+    ],
+)
+def test_what_is_no_encoding_or_delimiter_is_refused(folder, options):
+    with pytest.raises(ParameterError, match=f"^{next(iter(options))} must be"):
+        read(folder / "t.csv", HEADER, **options)
+
+
+def test_encodings_and_delimiters_go_with_files_of_lines(folder):
+    (folder / "t.txt").write_text("x\n")
+    with pytest.raises(ParameterError, match=r"^delimiter goes with CSV files"):
+        open_source(folder / "t.txt", delimiter=";")
+    with pytest.raises(ParameterError, match=r"^encoding goes with files of lines"):
+        open_source(folder, kind="images", encoding="cp1252")
+
+
+def test_a_line_that_decodes_to_half_a_character_is_left_out_alone(folder):
+    """Some encodings, such as utf-7, can write what no UTF-8 holds; the run goes on."""
+    (folder / "half.txt").write_bytes(b"one\n+2AA-\nthree\n")
+    first, half, third = map(outcome, open_source(folder / "half.txt", encoding="utf-7"))
+    assert (first[1], third[1]) == (b"one", b"three")
+    with pytest.raises(UnicodeDecodeError):  # as whoever decodes it, and leaves it out, will see
+        half[1].decode()
+
+
+def test_a_long_field_in_quotes_is_read(folder, monkeypatch):
+    """Longer than what Python's reader of CSV takes unless it is told otherwise."""
+    monkeypatch.setattr("dppl.embedding.lines.MOST_TEXT_BYTES", 2**20)
+    long = "a" * 131_100
+    (folder / "quoted.csv").write_text(f'text,label\n"{long}",x\n')
+    (record,) = open_source(folder / "quoted.csv")
+    assert record.load() == long

@@ -155,13 +155,6 @@ def test_json_lines_say_whose_they_are(source, run, texts):
     assert b"Jane" not in found.done.report.read_bytes()
 
 
-def test_an_id_that_is_not_utf_8_is_left_out(source, run, texts):
-    (source / "t.csv").write_bytes(b"text,label,who\none,a,Jane\ntwo,a,J\xfcrgen\nthree,a,\n")
-    found = run(source / "t.csv", texts, columns=Columns(person="who"))
-    assert found.columns[PERSON] == ["Jane", ""]
-    assert found.reasons == {"row 1": "its person id is not UTF-8"}
-
-
 @pytest.mark.parametrize(
     ("ids", "kept"),
     [

@@ -22,7 +22,7 @@ SIZE = 6
 
 @pytest.fixture
 def lines(tmp_path):
-    """Write texts of which some are empty, and some have an id that occurred in another shard."""
+    """Write texts of which some are empty, and some have an id of one in another shard."""
     text = "".join(
         f"{number % 35},{'' if number % 9 == 4 else f'text {number}'},c{number % 3},p{number % 7}\n"
         for number in range(40)

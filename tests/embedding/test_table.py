@@ -200,7 +200,6 @@ def test_the_report_says_whose_it_is_and_only_they_can_read_it(lines, run, texts
     found = run(lines, texts)
     assert found.notice == {"notice": NOTICE}
     assert "For the owner of the records only" in NOTICE
-    assert "mend repeated ids" in NOTICE
     if sys.platform != "win32":
         assert found.done.report.stat().st_mode & 0o077 == 0
 

@@ -122,9 +122,9 @@ def _read_npy_labels(path: Path) -> Array:
 
 def _read_text_labels(path: Path) -> Array:
     """Read a label a line, always as text: whether all labels are integers is private."""
-    with converting(f"{path} must be a readable file", "check the path and its permissions"):
-        # Bytes that are no UTF-8 make a label that is no class, not an error.
-        text = path.read_bytes().decode("utf-8", errors="replace")
+    # Its encoding is the file's, and not that of a label.
+    with converting(f"{path} must be a UTF-8 text file", "save it again as UTF-8"):
+        text = path.read_bytes().decode()
     return np.array(_split(text), dtype=object)
 
 

@@ -49,7 +49,6 @@ class _ArrowRecords(Source):
         self.label_type = None if self.columns.y is None else self._label_type(schema.field(self.columns.y).type)
         person = self.columns.person
         self.person_type = None if person is None else self._person_type(schema.field(person).type)
-        self.unique_ids = self.columns.id is None
         self.parameters = {"kind": kind, "split": split, **self.columns.parameters}
 
     def _modality(self, kind: pa.DataType) -> str:
@@ -195,7 +194,6 @@ class Arrays(Source):
     split: str | None
 
     modality = "embedding"
-    unique_ids = True
 
     def __post_init__(self) -> None:
         splits = sorted(file.name.removesuffix("_x.npy") for file in self.path.glob("*_x.npy"))

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from dppl.embedding.decoding import MOST_BYTES
-from dppl.embedding.lines import CsvRows
+from dppl.embedding.lines import CsvRows, Form
 from dppl.embedding.records import Columns, Payload, Record, Source, Unusable, Version, left_out, record_of, version_of
 from dppl.errors import InputError
 
@@ -25,7 +25,7 @@ _LOOP = "it is a loop of symbolic links"
 _REASONS = {errno.ELOOP: _LOOP, errno.ENOENT: "there is no such file, or its link leads nowhere"}
 
 
-def open_images(path: Path, columns: Columns, labels: Path | None) -> Source:
+def open_images(path: Path, columns: Columns, labels: Path | None, form: Form) -> Source:
     """Return the images below a folder, or those of them that a CSV file lists, or a single image.
 
     Raises
@@ -37,7 +37,7 @@ def open_images(path: Path, columns: Columns, labels: Path | None) -> Source:
         return OneImage(path)
     if not path.is_dir():
         raise InputError(f"must be another for {path}, which is a file and not a folder of images.", parameter="kind")
-    return ImageFolder(path) if labels is None else ListedImages(path, labels, columns)
+    return ImageFolder(path) if labels is None else ListedImages(path, labels, columns, form)
 
 
 @dataclass
@@ -50,7 +50,6 @@ class ImageFolder(Source):
     path: Path
 
     modality = "image"
-    unique_ids = True
 
     def __post_init__(self) -> None:
         classes = any(map(_is_folder, _entries(self.path)))
@@ -92,7 +91,6 @@ class OneImage(Source):
     path: Path
 
     modality = "image"
-    unique_ids = True
 
     def __post_init__(self) -> None:
         self.label_type = None
@@ -110,14 +108,15 @@ class ListedImages(Source):
     path: Path
     table: Path
     columns: Columns
+    form: Form
 
     modality = "image"
-    unique_ids = False
 
     def __post_init__(self) -> None:
-        self._rows = CsvRows(self.table, self.columns, are_paths=True)
+        self._rows = CsvRows(self.table, self.columns, self.form, are_paths=True)
         self.label_type, self.person_type = self._rows.label_type, self._rows.person_type
-        self.parameters: dict[str, Any] = {"kind": "images", **self._rows.columns.parameters}
+        self.parameters: dict[str, Any] = {"kind": "images", **self._rows.columns.parameters, **self.form.parameters}
+        self.found = self._rows.found
 
     def __iter__(self) -> Iterator[Record]:
         return self._rows.records(self._content)

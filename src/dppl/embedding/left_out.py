@@ -12,14 +12,15 @@ from typing import IO, Any, NamedTuple
 from dppl._files import named
 from dppl.errors import ParameterError
 
-__all__ = ["NOTICE", "LeftOut", "Report", "check_place"]
+__all__ = ["NOTICE", "LeftOut", "Report", "as_line", "check_place"]
 
 NOTICE = (
     "For the owner of the records only: this report describes private records, and no guarantee protects it. Do not "
     "publish it, and do not pass it on with the table or a model. Whether a record is left out depends on that record "
-    "alone, but for a repeated id, where the first record is taken: mend repeated ids before you rely on a guarantee, "
-    "because adding or removing one such record can bring another in or out."
+    "alone."
 )
+# By which a report is known, also one of another version.
+_MARK = json.dumps({"notice": NOTICE.partition(":")[0]}).removesuffix('"}').encode()
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
 
 
@@ -77,7 +78,7 @@ class Report:
 
     def _write(self, entry: dict[str, Any]) -> None:
         with named(self._path):
-            self._file.write(_line(entry))
+            self._file.write(as_line(entry))
 
     def _saved(self) -> int:
         with named(self._path):
@@ -94,18 +95,18 @@ def check_place(path: Path) -> None:
     ParameterError
         If there is anything else.
     """
-    notice = _line({"notice": NOTICE})
     try:
         if stat.S_ISREG(path.lstat().st_mode):
             with _opened(path, "rb") as file:
-                if notice.startswith(file.read(len(notice))):
+                if _MARK.startswith(file.read(len(_MARK))):
                     return
     except FileNotFoundError:
         return
     raise ParameterError(f"{path} is in the way of the report; move it away, or choose another folder.")
 
 
-def _line(entry: dict[str, Any]) -> bytes:
+def as_line(entry: dict[str, Any]) -> bytes:
+    """Return an entry as a line of the report."""
     return json.dumps(entry).encode() + b"\n"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,7 +26,7 @@ from dppl.embedding.arrow import Arrays
 from dppl.embedding.cache import Cache
 from dppl.embedding.decoding import decode, described, quiet
 from dppl.embedding.left_out import LeftOut
-from dppl.embedding.records import Payload, PersonId, Record, Source, Unusable, left_out
+from dppl.embedding.records import Payload, PersonId, Record, Source, Unusable
 from dppl.embedding.rows import ROWS, Rows, lattice_metadata, to_storage
 from dppl.embedding.shards import ShardedTable, SourceChanged, Window, schema_of, write_shard
 from dppl.encoders import Encoder
@@ -40,7 +39,6 @@ __all__ = ["Embedded", "Window", "embed", "embed_windows"]
 _SHARD_ROWS = {"image": 512}
 _OTHER_SHARD_ROWS = 4096
 _MOST_WORKERS = 8
-_REPEATED = "its id occurred before"
 _NOT_COVERED = "on this device an embedding may differ by rounding with the records that were embedded beside it"
 
 
@@ -124,7 +122,7 @@ def embed(
     **Privacy.** Unit: one record of the source. Nothing is released: the table, the report and the cache are as
     private as the records. An embedding depends on its record alone if the encoder's fingerprint says that its rows are
     independent; else the table's metadata say ``not_covered``. Whether a record is left out depends on that record
-    alone, but for repeated ids (see `open_source`). No message tells a record or a number of them.
+    alone. No message tells a record or a number of them.
     """
     _validate.one_of(ROWS, rows=rows)
     shard_rows = _SHARD_ROWS.get(source.modality, _OTHER_SHARD_ROWS) if shard_rows is None else shard_rows
@@ -137,7 +135,7 @@ def embed(
     schema = schema_of(source.label_type, model.dimension, rows, metadata, person_type=source.person_type)
     with ExitStack() as stack:
         table = stack.enter_context(closing(ShardedTable(Path(out), schema, parameters)))
-        records = stack.enter_context(closing(_Stream(source)))
+        records = _Stream(source)
         was_finished = table.finished
         _pass_over(records, table, progress or _nothing)
         if strict and any(shard.left_out for shard in table.done):
@@ -185,8 +183,8 @@ def embed_windows(
     """
     _validate.one_of(ROWS, rows=rows)
     model = _encoder_for(source, encoder)
-    with closing(_Stream(source)) as records, _at_work(model, rows, _threads(workers)) as work:
-        yield from work.windows(records, progress or _nothing)
+    with _at_work(model, rows, _threads(workers)) as work:
+        yield from work.windows(_Stream(source), progress or _nothing)
 
 
 def _nothing(_: int) -> None:
@@ -327,8 +325,6 @@ _PASSED: list[tuple[_Job, _Stream]] = []
 def _passed_over(job: _Job, first: int) -> _Stream:
     """Return the records of the job's source from the first of a stretch on."""
     if not _PASSED or _PASSED[0][0] is not job or _PASSED[0][1].count > first:
-        for _, stream in _PASSED:
-            stream.close()
         _PASSED[:] = [(job, _Stream(job.source()))]
     stream = _PASSED[0][1]
     deque(islice(stream, first - stream.count), maxlen=0)
@@ -403,14 +399,13 @@ def _spread_shards(
 
 
 class _Stream(Iterator[Record]):
-    """The records of a source, with what is known of those that went by: number, hash, and which ids occurred."""
+    """The records of a source, with the number and the hash of those that went by."""
 
     def __init__(self, source: Source) -> None:
         self.count = 0
         self._records = iter(source)
         self._hash = sha256()
         self._of_persons = source.person_type is not None
-        self._ids = None if source.unique_ids else _Ids()
 
     def __next__(self) -> Record:
         record = next(self._records)
@@ -419,36 +414,12 @@ class _Stream(Iterator[Record]):
         if self._of_persons:  # without ids the hash is that of older tables
             seen += repr(record.person)
         self._hash.update(seen.encode("utf-8", "backslashreplace"))
-        if self._ids is not None and record.id is not None and not self._ids.add(record.id):
-            return left_out(record, _REPEATED)
         return record
 
     @property
     def digest(self) -> str:
         """Hash of ids, references, labels, versions and ids of persons so far."""
         return self._hash.hexdigest()
-
-    def close(self) -> None:
-        """Forget the ids."""
-        if self._ids is not None:
-            self._ids.close()
-
-
-class _Ids:
-    """A set of ids in a temporary file of SQLite, so that memory does not grow with it."""
-
-    def __init__(self) -> None:
-        self._connection = sqlite3.connect("")
-        self._connection.execute("PRAGMA journal_mode = OFF")
-        self._connection.execute("CREATE TABLE ids (hash BLOB PRIMARY KEY) WITHOUT ROWID")
-
-    def add(self, identity: str) -> bool:
-        """Add an id; return whether it is new."""
-        values = (sha256(identity.encode()).digest(),)
-        return self._connection.execute("INSERT OR IGNORE INTO ids VALUES (?)", values).rowcount == 1
-
-    def close(self) -> None:
-        self._connection.close()
 
 
 @dataclass(slots=True)
@@ -502,18 +473,10 @@ class _Work:
                 item.key = self.cache.key(_content(payload))
                 item.x = self.cache.get(item.key)
             if item.x is None:
-                item.prepared = self._input(decode(payload, self.encoder.modality))
+                item.prepared = prepared(self.encoder, payload)
         except Unusable as reason:
             item.reason = str(reason)
         return item
-
-    def _input(self, content: Any) -> Any:
-        try:
-            return self.encoder.prepare(content)
-        except (DpplError, MemoryError):
-            raise
-        except Exception:  # whatever an encoder says of an odd image or text may quote it
-            raise Unusable("the encoder cannot prepare it") from None
 
     def _encode(self, fresh: list[_Item], progress: Callable[[int], object]) -> None:
         if not fresh:
@@ -544,6 +507,23 @@ class _Work:
                 found.persons.append(item.person)
                 found.rows.append(item.x)
         return found
+
+
+def prepared(encoder: Encoder | _Given, payload: Payload) -> Any:
+    """Return what a record holds as the encoder takes it.
+
+    Raises
+    ------
+    Unusable
+        If it cannot be decoded or prepared.
+    """
+    content = decode(payload, encoder.modality)
+    try:
+        return encoder.prepare(content)
+    except (DpplError, MemoryError):
+        raise
+    except Exception:  # whatever an encoder says of an odd image or text may quote it
+        raise Unusable("the encoder cannot prepare it") from None
 
 
 @contextmanager

@@ -164,7 +164,7 @@ def _text(value: Any, what: str) -> str:
 class Columns:
     """Names of the columns with the text or image, the label, the id, and the id of the person whose record it is.
 
-    None takes a usual name, or no ids. Ids of records must not repeat; those of persons do.
+    None takes a usual name, or no ids. No fit uses ids of records, so that they may repeat.
     """
 
     x: str | None = None
@@ -202,7 +202,7 @@ class Columns:
         y = self.y or next((name for name in _LABELS if name in names and name != x), None)
         has = "see its first line" if secret else f"it has {_listed(names)}"
         if secret and len(names) == 1:  # which is its form, and no name
-            has += ", which has one column only: columns of .csv have commas between them, those of .tsv tabs"
+            has += ", which has one column only; name the delimiter if there are more"
         for parameter, name in (("x", x), ("y", y), ("id", self.id), ("person", self.person)):
             if name is None and parameter == "x":
                 raise InputError(f"must name the column of {where} with the text or image; {has}.", parameter="x")
@@ -241,10 +241,10 @@ class Source(ABC):
         Type of the labels, or None if there are none.
     person_type : pyarrow.DataType or None
         Type of the ids of persons, or None if there are none.
-    unique_ids : bool
-        Whether ids cannot repeat, so that nobody has to remember them.
     parameters : dict
         What decides which records there are, but for the files themselves; JSON-ready.
+    found : str or None
+        How a file of lines is read, where that was found out and is unusual; of its form alone, which is public.
     again : callable or None
         Opens it again, on another machine too; it holds paths and names, and no record. None where there are no files.
     """
@@ -252,8 +252,8 @@ class Source(ABC):
     modality: str
     label_type: pa.DataType | None
     person_type: pa.DataType | None = None
-    unique_ids: bool
     parameters: dict[str, Any]
+    found: str | None = None
     again: Callable[[], Source] | None = None
 
     @abstractmethod

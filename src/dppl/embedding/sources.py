@@ -9,7 +9,7 @@ from pathlib import Path
 from dppl import _validate
 from dppl.embedding.arrow import Arrays, ParquetRecords, SavedDataset
 from dppl.embedding.images import SUFFIXES, open_images
-from dppl.embedding.lines import CsvTexts, JsonTexts, TextLines
+from dppl.embedding.lines import CsvTexts, Form, JsonTexts, TextLines
 from dppl.embedding.records import Columns, Source
 from dppl.errors import InputError, ParameterError
 
@@ -23,6 +23,8 @@ def open_source(
     columns: Columns | None = None,
     labels: str | Path | None = None,
     split: str | None = None,
+    encoding: str | None = None,
+    delimiter: str | None = None,
 ) -> Source:
     """Open a source of records.
 
@@ -41,6 +43,12 @@ def open_source(
         file, a file with one label a line.
     split : str, default=None
         Which split of a data set or of arrays.
+    encoding : str, default=None
+        Of a file of lines, and of `labels`: any that Python knows, such as ``"cp1252"``. None is UTF-8, or UTF-16 where
+        the file begins with its byte order mark.
+    delimiter : str, default=None
+        What stands between the columns of a CSV file: one character, or ``"tab"``. None is a comma (in ``.tsv`` a tab),
+        or what the header has in its place: ``;``, tab or ``|``.
 
     Returns
     -------
@@ -49,7 +57,7 @@ def open_source(
     Raises
     ------
     InputError
-        If the source cannot be read.
+        If the source cannot be read, or a file of lines is in another encoding.
     ParameterError
         If a parameter does not go with this kind of source.
     MissingExtra
@@ -57,11 +65,10 @@ def open_source(
 
     Notes
     -----
-    **Privacy.** Nothing is released here. Whether a record is read or left out depends on that record alone, with two
-    exceptions that the owner must mend before relying on a guarantee. Of records that share an id the first is taken,
-    so adding or removing one such record can bring another in or out. And the form of the source (columns of a table,
-    class folders or a flat folder, the kind of a folder that `kind="auto"` recognises) is taken as given: a file of
-    another kind among the images would change it. Name `kind` where others can add files.
+    **Privacy.** Nothing is released here. Whether a record is read or left out depends on that record alone, with one
+    exception: the form of the source (columns of a table, encoding of a file of lines, class folders or a flat folder,
+    the kind of a folder that `kind="auto"` recognises) is taken as given. A file of another kind among the images would
+    change it, and bytes of another encoding in a file of lines are an error. Name `kind` where others can add files.
     """
     source = Path(path)
     _validate.one_of(KINDS, kind=kind)
@@ -77,11 +84,25 @@ def open_source(
     names = columns or Columns()
     if names != Columns() and (found in ("text", "arrays") or (found == "images" and labels is None)):
         raise ParameterError(f"must be left out; {source} is read as {found}, which has none.", parameter="columns")
-    opened = _OPENERS[found](source, names, None if labels is None else Path(labels), split)
+    form = Form(encoding, delimiter)
+    if delimiter is not None and found != "csv" and (found, labels is None) != ("images", False):
+        raise ParameterError(f"goes with CSV files; {source} is read as {found}.", parameter="delimiter")
+    if encoding is not None and found not in ("csv", "jsonl", "text") and (found, labels is None) != ("images", False):
+        raise ParameterError(f"goes with files of lines; {source} is read as {found}.", parameter="encoding")
+    opened = _OPENERS[found](source, names, None if labels is None else Path(labels), split, form)
     if labels is not None and opened.label_type is None:
         raise InputError(f"must name the column of labels in {labels}, which has no label, labels or y.", parameter="y")
     listed = None if labels is None else Path(labels).absolute()
-    opened.again = partial(open_source, source.absolute(), kind=kind, columns=columns, labels=listed, split=split)
+    opened.again = partial(
+        open_source,
+        source.absolute(),
+        kind=kind,
+        columns=columns,
+        labels=listed,
+        split=split,
+        encoding=encoding,
+        delimiter=delimiter,
+    )
     return opened
 
 
@@ -98,15 +119,15 @@ def has_columns(path: str | Path, kind: str = "auto") -> bool:
     return (_recognised(Path(path)) if kind == "auto" else kind) in ("csv", "jsonl", "parquet", "datasets")
 
 
-_Opener = Callable[[Path, Columns, Path | None, str | None], Source]
+_Opener = Callable[[Path, Columns, Path | None, str | None, Form], Source]
 _OPENERS: dict[str, _Opener] = {
-    "images": lambda path, columns, labels, _: open_images(path, columns, labels),
-    "csv": lambda path, columns, *_: CsvTexts(path, columns),
-    "jsonl": lambda path, columns, *_: JsonTexts(path, columns),
+    "images": lambda path, columns, labels, _, form: open_images(path, columns, labels, form),
+    "csv": lambda path, columns, _, __, form: CsvTexts(path, columns, form),
+    "jsonl": lambda path, columns, _, __, form: JsonTexts(path, columns, form),
     "parquet": lambda path, columns, *_: ParquetRecords(path, columns),
-    "text": lambda path, _, labels, __: TextLines(path, labels),
-    "datasets": lambda path, columns, _, split: SavedDataset(path, columns, split),
-    "arrays": lambda path, _, __, split: Arrays(path, split),
+    "text": lambda path, _, labels, __, form: TextLines(path, labels, form),
+    "datasets": lambda path, columns, _, split, __: SavedDataset(path, columns, split),
+    "arrays": lambda path, _, __, split, ___: Arrays(path, split),
 }
 KINDS = ("auto", *_OPENERS)
 _SUFFIXES = {

@@ -26,6 +26,7 @@ from dppl.estimators.persons import ids_of_fit
 from dppl.estimators.public_data import refuse_private_as_public
 from dppl.estimators.reading import UNUSABLE, Unusable, as_labels, refuse_unusable
 from dppl.estimators.registry import BY_METHOD, Method, method_for
+from dppl.estimators.released import Shares
 from dppl.estimators.repeats import count_fit
 from dppl.estimators.reported import Reported
 from dppl.estimators.splitters import inside_splitter, whole_public_rows
@@ -98,11 +99,11 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
     Examples
     --------
     >>> from sklearn.datasets import load_digits
-    >>> from dppl import ZCDP
+    >>> from dppl import ApproxDP
     >>> from dppl.training import PrivateClassifier
     >>> digits = load_digits()
     >>> images = (digits.images * 15.9).astype("uint8")
-    >>> model = PrivateClassifier("pixels", ZCDP(2.0), classes=range(10))
+    >>> model = PrivateClassifier("pixels", ApproxDP(1, 1e-6), classes=range(10))
     >>> model = model.fit(images[:1200], digits.target[:1200])
     >>> bool(model.score(images[1200:], digits.target[1200:]) > 0.5)
     True
@@ -143,6 +144,7 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
         partition: str | None = None,
         groups: Any = None,
         max_classes_per_person: int | None = None,
+        strict: bool = False,
     ) -> Self:
         """Embed the items and release a classifier of their classes.
 
@@ -155,8 +157,8 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
         X_public : sequence of items, default=None
             Public items of the same kind. One that cannot be used stays as a zero row, so that `public_indices_` of a
             model that selects rows counts along these items.
-        ledger, partition, groups, max_classes_per_person
-            As in `SoftmaxPrototypes.fit`.
+        ledger, partition, groups, max_classes_per_person, strict
+            As in `SoftmaxPrototypes.fit`; an item that cannot be used is such a row.
 
         Returns
         -------
@@ -204,6 +206,7 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
             partition=partition,
             of_persons=groups is not None,
             max_classes_per_person=max_classes_per_person,
+            strict=strict,
         )
         self.model_ = model
         if ledger is None and not inside_splitter():  # where the estimator has counted
@@ -249,12 +252,14 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
         rows = self._embedded(X, unusable)
         return self.model_.decision_function(rows, unusable=unusable)
 
-    def predict_proba(self, X: Any, *, unusable: Unusable = "error") -> NDArray[np.float64]:
+    def predict_proba(self, X: Any, *, shares: Shares = "equal", unusable: Unusable = "error") -> NDArray[np.float64]:
         """Return the probability of each class for each item: see `SoftmaxPrototypes.predict_proba`.
 
         Parameters
         ----------
         X : sequence of n items
+        shares : {"equal", "data"} or array-like of shape (n_classes,), default="equal"
+            How frequent classes are among these items, as in `SoftmaxPrototypes.predict_proba`.
         unusable : {"error", "empty"}, default="error"
             As in `predict`; probabilities are NaN for None.
 
@@ -264,7 +269,7 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
             Columns in the order of `classes_`.
         """
         rows = self._embedded(X, unusable)
-        return self.model_.predict_proba(rows, unusable=unusable)
+        return self.model_.predict_proba(rows, shares=shares, unusable=unusable)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy on (`X`, `y`). Measured on private records, it is not covered by the guarantee.

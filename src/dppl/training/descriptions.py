@@ -41,7 +41,6 @@ class Descriptions(Source):
     texts: Sequence[tuple[Any, Any]]
 
     modality = "text"
-    unique_ids = True
 
     def __post_init__(self) -> None:
         self.label_type = pa.string()

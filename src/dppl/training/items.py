@@ -43,7 +43,6 @@ class Items(Source):
     """
 
     label_type = None
-    unique_ids = True
 
     def __init__(self, items: Any, modality: str, name: str) -> None:
         check_items(modality, items, name)

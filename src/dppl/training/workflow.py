@@ -7,22 +7,31 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from dppl._files import write_atomically
 from dppl.data import EmbeddingTable, read_ids, read_table
-from dppl.embedding import PERSON, Columns, OtherOptions, Source, SourceChanged, embed
+from dppl.embedding import PERSON, Columns, Embedded, OtherOptions, Record, Source, SourceChanged, embed
+from dppl.embedding.decoding import quiet
+from dppl.embedding.left_out import LeftOut, as_line
+from dppl.embedding.pipeline import prepared
+from dppl.embedding.records import Unusable
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import PublicRows
 from dppl.estimators.persons import ids_of_fit
-from dppl.estimators.reading import COLUMNS
+from dppl.estimators.reading import COLUMNS, NOT_ALL_USABLE, class_codes, refuse_unusable_records
+from dppl.lattice import usable_rows
 from dppl.training.descriptions import embed_examples
 
 if TYPE_CHECKING:
@@ -36,6 +45,9 @@ ROWS: Final = "float16"
 # What lies beside them while weights are trained.
 TRAINING = "training"
 _WORK = ("private", "private.report.jsonl", "public", "public.report.jsonl", TRAINING, f"{TRAINING}.lock")
+_CHECKED = 1024  # records at a time
+_UNKNOWN_LABEL = "its label is not in the list of classes"
+_NO_DIRECTION = "its embedding is all zeros"
 # Shows how far a stage is: the embedding of a source, whose progress it takes, or the fit (None).
 Watch: TypeAlias = Callable[[Source | None], AbstractContextManager[Callable[[int], object] | None]]
 
@@ -55,6 +67,7 @@ def fit(
     partition: str | None = None,
     of_persons: bool = False,
     max_classes_per_person: int | None = None,
+    strict: bool = False,
     watch: Watch = _unwatched,
 ) -> None:
     """Fit an estimator on embeddings that are made when their turn comes.
@@ -71,7 +84,7 @@ def fit(
         Return the public rows or None, and the private rows with their labels and, `of_persons`, ids of persons.
     examples : callable
         Returns the embeddings of public examples of the classes with their labels, or None.
-    ledger, partition, max_classes_per_person
+    ledger, partition, max_classes_per_person, strict
         As in `EmbeddingClassifier.fit`.
     of_persons : bool, default=False
         Whether persons are protected with all of their records.
@@ -105,7 +118,97 @@ def fit(
             partition=partition,
             groups=groups,
             max_classes_per_person=max_classes_per_person,
+            strict=strict,
         )
+
+
+def check_records(
+    source: Source, encoder: Encoder, classes: NDArray[Any], unknown_labels: str, *, strict: bool
+) -> None:
+    """Stop over what cannot be used before anything is embedded or charged, as a fit would stop over it.
+
+    Parameters
+    ----------
+    source : Source
+    encoder : Encoder
+    classes : ndarray of shape (n_classes,)
+    unknown_labels : {"error", "ignore"}
+    strict : bool
+        Whether every record must be usable.
+
+    Raises
+    ------
+    UnknownLabelError, InputError
+        As `EmbeddingClassifier.fit`.
+    """
+    if unknown_labels == "ignore" and not strict:
+        return
+    records = iter(source)
+    with quiet():
+        while window := list(islice(records, _CHECKED)):
+            labels = np.array([*(record.label for record in window), None], object)[:-1]
+            known = class_codes(labels, classes, "ignore") >= 0
+            # Only these need be read: a record that cannot be used does not stop a fit by its label.
+            doubtful = [place for place in range(len(window)) if strict or not known[place]]
+            usable = np.ones(len(window), bool)
+            usable[doubtful] = [_is_usable(window[place], encoder) for place in doubtful]
+            if strict:
+                refuse_unusable_records(usable, labels, classes)
+            else:
+                class_codes(labels[usable], classes, unknown_labels)
+
+
+def _is_usable(record: Record, encoder: Encoder) -> bool:
+    try:
+        prepared(encoder, record.load())
+    except Unusable:
+        return False
+    return True
+
+
+def embed_all(
+    source: Source,
+    encoder: Encoder,
+    folder: Path,
+    workers: int | None,
+    progress: Callable[[int], object] | None,
+    *,
+    strict: bool,
+) -> Embedded:
+    """Embed the private records; a strict run stops by the message of `check_records`."""
+    try:
+        return embed(source, encoder, folder, rows=ROWS, workers=workers, progress=progress, strict=strict)
+    except InputError as error:
+        if error.parameter != "strict":
+            raise
+        raise InputError(NOT_ALL_USABLE, parameter="strict") from None
+
+
+def left_out_of(report: Path, table: EmbeddingTable, classes: NDArray[Any], usable: NDArray[np.bool_]) -> bytes:
+    """Return the owner's list of the records that a fit leaves out: those of `embed`, and those of the fit itself.
+
+    Parameters
+    ----------
+    report : Path
+        That of `embed`.
+    table : EmbeddingTable
+        What it embedded, with labels.
+    classes : ndarray of shape (n_classes,)
+    usable : ndarray of shape (n_rows,)
+        Which rows of the table the fit can use.
+    """
+    assert table.y is not None
+    places = np.flatnonzero((class_codes(table.y, classes, "ignore") < 0) | ~usable)
+    named = pa.concat_tables(part.columns(["id", "reference"]) for part in table.fragments()).take(places)
+    rest = [
+        LeftOut(**row, reason=_UNKNOWN_LABEL if usable[place] else _NO_DIRECTION)
+        for place, row in zip(places, named.to_pylist(), strict=True)
+    ]
+    *lines, totals = report.read_bytes().splitlines(keepends=True)
+    counts = json.loads(totals)
+    counts["left_out"] = dict(sorted((Counter(counts["left_out"]) + Counter(one.reason for one in rest)).items()))
+    counts["used"] = counts["embedded"] - len(rest)
+    return b"".join([*lines, *(as_line(one._asdict()) for one in rest), as_line(counts)])
 
 
 def train(
@@ -124,6 +227,7 @@ def train(
     ledger: Ledger | None = None,
     partition: str | None = None,
     max_classes_per_person: int | None = None,
+    strict: bool = False,
     watch: Watch = _unwatched,
 ) -> None:
     """Embed a labelled source, fit an estimator on it, and write the model, then the report on what was left out.
@@ -155,7 +259,7 @@ def train(
     columns : Columns, default=None
         Names of columns that the model is to remember for predictions. They are published with it, so only those that
         were typed: what a file calls its columns is its owner's.
-    ledger, partition, max_classes_per_person
+    ledger, partition, max_classes_per_person, strict
         As in `EmbeddingClassifier.fit`.
     watch : callable
         Opened with a source while it is embedded, and with None while the estimator is fitted.
@@ -178,19 +282,20 @@ def train(
     typed = {name: value for name, value in _published(columns).items() if value is not None}
     kept = {COLUMNS: json.dumps(typed)} if typed else {}
 
-    def embedded(records: Source, name: str) -> Path:
+    def embedded(records: Source, name: str, *, strict: bool = False) -> Embedded:
         with watch(records) as progress:
-            return embed(records, encoder, folder / name, rows=ROWS, workers=workers, progress=progress).table
+            return embed_all(records, encoder, folder / name, workers, progress, strict=strict)
 
     def private_rows() -> tuple[EmbeddingTable, Any, Any]:
         nonlocal left_out
-        table = read_table(embedded(source, "private"))
-        left_out = (folder / "private.report.jsonl").read_bytes()
+        done = embedded(source, "private", strict=strict)
+        table = read_table(done.table)
+        left_out = left_out_of(done.report, table, classes, usable_rows(table))
         table.metadata.update(kept)
         return table, table.y, read_ids(folder / "private", PERSON) if of_persons else None
 
     def public_rows() -> EmbeddingTable | None:
-        return read_table(embedded(public, "public"), y=None) if isinstance(public, Source) else public
+        return read_table(embedded(public, "public").table, y=None) if isinstance(public, Source) else public
 
     def example_rows() -> EmbeddingTable | None:
         if examples is None:
@@ -200,6 +305,9 @@ def train(
         table.metadata.update(kept)  # a model of examples alone keeps them, too
         return table
 
+    classes = np.asarray(estimator.classes)
+    if not estimator.resolved_budget.is_zero:
+        check_records(source, encoder, classes, estimator.unknown_labels, strict=strict)
     with work_in(folder, keep=keep):
         fit(
             estimator,
@@ -211,6 +319,7 @@ def train(
             partition=partition,
             of_persons=of_persons,
             max_classes_per_person=max_classes_per_person,
+            strict=strict,
             watch=watch,
         )
         save(estimator, out, overwrite=overwrite)
@@ -250,7 +359,9 @@ def work_in(folder: Path, *, keep: bool) -> Iterator[None]:
         raise SourceChanged(folder) from None  # what else lies there, such as a checkpoint, is of the same records
     except OtherOptions as error:
         raise OtherOptions(folder, error.difference) from None
-    except BaseException:
+    except BaseException as error:
+        if getattr(error, "parameter", None) == "strict":
+            shutil.rmtree(folder)  # what lies there would tell how far the run came, and so at which record it stopped
         with suppress(OSError):
             folder.rmdir()  # if nothing was begun
         raise
