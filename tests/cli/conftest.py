@@ -13,10 +13,23 @@ from typer.testing import CliRunner, Result
 import dppl
 from dppl.cli.main import app
 from dppl.data import write_table
+from dppl.privacy import budgets
 
 CLASSES = ("cat", "dog", "gnu")
 # Model files and a ledger that the release before Gaussian DP wrote.
 BEFORE = Path(__file__).parents[1] / "privacy" / "before"
+
+
+@pytest.fixture
+def notes_on_budgets() -> None:
+    """Ask for the notes on weak budgets, as a user gets them."""
+
+
+@pytest.fixture(autouse=True)
+def few_notes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the note on budgets up to epsilon 10: most tests fit with such, and are not about the note."""
+    if "notes_on_budgets" not in request.fixturenames:
+        monkeypatch.setattr(budgets, "STRONG_AND_WEAK", (1.0, 10.0))
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from dppl.cli import check as check_module
+from dppl.cli import _owner
 from dppl.data import write_table
 
-FIRST_LINE = check_module.WARNING
+FIRST_LINE = _owner.WARNING
 
 
 @pytest.fixture
@@ -43,12 +43,13 @@ EXPECTED = {
         "class_sizes": [{"class": "dog", "n": 8}, {"class": "cat", "n": 3}, {"class": "emu", "n": 0}],
         "classes_without_records": ["emu"],
     },
+    "used": 11,
 }
 
 
 @pytest.mark.parametrize("block_rows", [1, 6, 4096])
 def test_every_flaw_is_found_whatever_the_blocks(block_rows, flawed, cli, monkeypatch):
-    monkeypatch.setattr(check_module, "_BLOCK_ROWS", block_rows)
+    monkeypatch.setattr(_owner, "_BLOCK_ROWS", block_rows)
     result = cli("check", flawed.table, "--classes", flawed.classes, "--json")
     assert (result.exit_code, result.stderr) == (0, f"{FIRST_LINE}\n")
     assert json.loads(result.stdout) == {"for_the_owner_only": FIRST_LINE, **EXPECTED}
@@ -74,6 +75,7 @@ def test_the_report_for_people_says_first_whom_it_is_for(flawed, cli):
         "                (missing): 1",
         "empty classes   1",
         "│ cat   │       3 │",
+        "A fit uses 11 of 40 records; it leaves out the others without a word.",
     ):
         assert line in lines
 

@@ -8,7 +8,7 @@ import dppl
 from dppl.cli import demo
 from dppl.data import load_sample
 from dppl.experiments import demo as comparison
-from dppl.experiments.demo import IMBALANCE_RATIOS, PAPER_EPSILONS, PRIVATE, REFERENCE, Runs, compare, sizes, winner
+from dppl.experiments.demo import BUDGETS, IMBALANCE_RATIOS, PRIVATE, REFERENCE, Runs, compare, sizes, winner
 from dppl.experiments.methods import METHODS
 
 # The probe is ahead of all that protect as much; what is published is above it and does not.
@@ -22,32 +22,32 @@ ACCURACIES = {method: (0.4, 0.5) for method in (*PRIVATE, REFERENCE)} | {
 def compared(monkeypatch):
     """Leave the comparison out: it takes half a minute, and its figures are others' to test."""
     cells = [
-        Runs(method, ratio, mu, balanced=ACCURACIES[method], minority=() if ratio == 1 else (0.25, 0.25))
+        Runs(method, ratio, budget, balanced=ACCURACIES[method], minority=() if ratio == 1 else (0.25, 0.25))
         for ratio in IMBALANCE_RATIOS
-        for method, budgets in [*((method, PAPER_EPSILONS) for method in PRIVATE), (REFERENCE, [None])]
-        for mu in budgets
+        for method, budgets in [*((method, BUDGETS) for method in PRIVATE), (REFERENCE, [None])]
+        for budget in budgets
     ]
     monkeypatch.setattr(demo, "compare", lambda sample, advance: cells)
 
 
 @pytest.mark.usefixtures("compared")
-def test_budgets_are_mu_with_the_exact_epsilon_and_agree(cli, tmp_path):
+def test_budgets_are_epsilons_with_their_mu_and_the_model_has_the_first(cli, tmp_path):
     result = cli("demo", "--out", tmp_path / "demo", COLUMNS="80")
     assert (result.exit_code, result.stderr.strip()) == (0, "")
     shown = result.stdout
     assert "…" not in shown
     heads = [" ".join(line.split()) for line in shown.splitlines() if line.startswith("┃")]
-    assert heads == ["┃ ┃ mu 0.25 ┃ mu 1 ┃ mu 2 ┃", "┃ method ┃ epsilon 1.061 ┃ epsilon 4.887 ┃ epsilon 11 ┃"] * 3
-    for mu, text in ((0.25, "1.061"), (1.0, "4.887"), (2.0, "11")):
-        epsilon = dppl.GaussianDP(mu).to_approx(1e-6).epsilon
-        assert epsilon <= float(text) < epsilon * 1.001
+    assert heads == ["┃ ┃ epsilon 1 ┃ epsilon 3 ┃ epsilon 8 ┃", "┃ method ┃ mu 0.2368 ┃ mu 0.6478 ┃ mu 1.532 ┃"] * 3
+    for epsilon, text in ((1, "0.2368"), (3, "0.6478"), (8, "1.532")):
+        mu = dppl.ApproxDP(epsilon, 1e-6).gaussian_allowance().mu
+        assert mu <= float(text) < mu * 1.001
     guarantee = dppl.load(tmp_path / "demo" / "model.safetensors").guarantee_
-    assert guarantee.budget == dppl.GaussianDP(1.0)
+    assert guarantee.budget == dppl.ApproxDP(1, 1e-6)
     assert guarantee.fit_for_release
     lines = shown.splitlines()
     start = lines.index(f"{guarantee.in_short()[0][0]}: {guarantee.in_short()[0][1]}")
-    assert "Guarantee: epsilon = 4.887 at delta = 1e-6 (mu = 1); a guess" in lines[start]
-    assert lines[start + 3] == f"All of it: dppl show {tmp_path}/demo/model.safetensors (--json for machines)"
+    assert "Guarantee: epsilon = 1 at delta = 1e-6 (mu = 0.2368); a guess" in lines[start]
+    assert lines[start + 4] == f"All of it: dppl show {tmp_path}/demo/model.safetensors (--json for machines)"
 
 
 @pytest.mark.usefixtures("compared")
@@ -69,8 +69,11 @@ def test_json_has_every_accuracy_and_the_guarantee_of_the_model(cli, tmp_path):
     model = dppl.load(printed["model"])
     assert printed["guarantee"] == model.guarantee_.to_dict()
     assert printed["test_accuracy"] == model.score(load_sample().X_test, load_sample().y_test)
-    cells = {(cell["method"], cell["imbalance_ratio"], cell["mu"]): cell for cell in printed["comparison"]}
-    assert len(cells) == len(IMBALANCE_RATIOS) * (len(PRIVATE) * len(PAPER_EPSILONS) + 1)
+    cells = {
+        (cell["method"], cell["imbalance_ratio"], (cell["budget"] or {}).get("epsilon")): cell
+        for cell in printed["comparison"]
+    }
+    assert len(cells) == len(IMBALANCE_RATIOS) * (len(PRIVATE) * len(BUDGETS) + 1)
     assert cells["linear-probe", 3, 1.0]["balanced_accuracy"] == [0.7, 0.8]
     assert cells["ncm", 3, None]["minority_accuracy"] == [0.25, 0.25]
 

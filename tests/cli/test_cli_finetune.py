@@ -195,7 +195,8 @@ def test_labels_may_stand_in_a_file(photos, cli):
 
 def test_a_ledger_pays_once(photos, cli):
     run(cli, "ledger", "create", "ledger.db", "--dataset", "wards", "--mu", "1")
-    run(cli, *FINETUNE, "--mu", "1", "--ledger", "ledger.db", "--dataset", "wards")
+    said = run(cli, *FINETUNE, "--mu", "1", "--ledger", "ledger.db", "--dataset", "wards").stdout
+    assert "to wards in ledger.db, release 1: budget mu 1 (epsilon 4.887 at delta 1e-6); spent mu 1 (" in said
     (release,) = Ledger("ledger.db", "wards", GaussianDP(1.0)).releases()
     assert (release["status"], release["estimator"]) == ("released", "SparseFinetuner")
     result = cli(*FINETUNE, "--mu", "1", "--ledger", "ledger.db", "--dataset", "wards", "--force")
@@ -258,7 +259,7 @@ def write(self, state, begun):
 Checkpoint.write = write
 main.run()
 """
-    command = [*FINETUNE, "--mu", "1", "--ledger", "ledger.db", "--dataset", "wards"]
+    command = [*FINETUNE, "--mu", "0.5", "--ledger", "ledger.db", "--dataset", "wards"]
     ledger = Ledger("ledger.db", "wards", GaussianDP(1.0))
     done = subprocess.run([sys.executable, "-c", script, *command], capture_output=True, timeout=300, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGKILL, b"", b"")

@@ -104,13 +104,14 @@ def test_without_a_seed_two_fits_differ_and_are_fit_for_release(task, cli):
 def test_what_is_printed_names_what_is_public_and_where_the_rest_is(task, cli):
     result = cli(*fit_arguments(task, "--rho", 0.5, "--seed", 3))
     guarantee = dppl.load(task.out).guarantee_
-    first, *promise, last = result.stdout.splitlines()
+    first, *promise, last, owners = result.stdout.splitlines()
     saved = f"Saved to {task.out}. Next: dppl predict {task.out} DATA"
     assert first == f"MeanPrototypes: 3 classes, 8 features, add-remove. {saved}"
     assert promise == [f"{heading}: {text}" for heading, text in guarantee.in_short()]
     assert promise[0].startswith("Guarantee: NOT FOR RELEASE")
     assert "random_state" not in result.stdout
     assert last == f"All of it: dppl show {task.out} (--json for machines)"
+    assert owners.startswith("Before you trust this model, let the owner of the records see which were left out")
 
 
 BUDGETS = {
@@ -129,8 +130,9 @@ def test_what_is_printed_is_short_and_says_the_numbers(name, task, cli):
     command = fit_arguments(task, *(option.format(public=task.public) for option in BUDGETS[name]))
     result = cli(*command)
     assert (result.exit_code, result.stderr) == (0, "")
-    _, promise, holds, remember, _ = result.stdout.splitlines()  # five lines
-    assert holds.startswith("Holds if: one record per person; each embedding is a function of its record alone; ")
+    _, promise, protected, assumed, remember, _, _ = result.stdout.splitlines()  # seven lines
+    assert protected == "Protected: one record; a person with several is protected less, the more they have."
+    assert assumed.startswith("Assumed: each embedding is a function of its record alone; the encoder ")
     assert remember == "Remember: further fits on the same records add up; a ledger keeps account of them."
     guarantee = dppl.load(task.out).guarantee_
     implied = guarantee.implied()
@@ -347,16 +349,17 @@ def test_a_large_delta_gets_a_note(delta, task, cli):
     assert result.stderr.count("\n") == (delta >= 1e-4)
 
 
+@pytest.mark.usefixtures("notes_on_budgets")
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--rho", 1e6], "rho = 1e+6, zCDP guarantees little"),
-        (["--mu", 5], "it implies epsilon = "),
-        (["--epsilon", 11, "--delta", 1e-6], "guarantees little"),
+        (["--rho", 1e6], "rho = 1e+6, zCDP is a weak guarantee"),
+        (["--mu", 1], "it implies epsilon = 4.887 at delta = 1e-6"),
+        (["--epsilon", 3, "--delta", 1e-6], "is a weak guarantee"),
         (["--epsilon", 1, "--delta", 5e-6, "--max-records", 100_000], "little below 1 / 100000"),
         (["--epsilon", 1, "--delta", 1e-6, "--max-records", 100_000], None),
-        (["--mu", 1.8], None),
-        (["--rho", 1.69], None),
+        (["--mu", 0.64], None),
+        (["--rho", 0.2], None),
     ],
 )
 def test_a_budget_that_promises_little_gets_a_note_whatever_its_notion(options, words, task, cli):
@@ -536,11 +539,11 @@ def test_each_help_has_an_example(command, cli):
 
 @pytest.mark.slow
 def test_the_real_command_fits_and_fails_like_the_app(task, process):
-    done = process(*fit_arguments(task, "--rho", 1, "--seed", 2))
+    done = process(*fit_arguments(task, "--rho", 0.2, "--seed", 2))
     assert (done.returncode, done.stderr) == (0, "")
-    expected = dppl.MeanPrototypes(dppl.ZCDP(1.0), classes=["cat", "dog", "gnu"], random_state=2)
+    expected = dppl.MeanPrototypes(dppl.ZCDP(0.2), classes=["cat", "dog", "gnu"], random_state=2)
     np.testing.assert_array_equal(dppl.load(task.out).prototypes_, expected.fit(task.X, task.y).prototypes_)
-    again = process(*fit_arguments(task, "--rho", 1))
+    again = process(*fit_arguments(task, "--rho", 0.2))
     assert (again.returncode, again.stdout) == (2, "")
     assert again.stderr.startswith("dppl: error: --out must name a new file")
     assert again.stderr.count("\n") == 1
@@ -560,7 +563,7 @@ def fit(name, delay=None, at_sync=None):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if at_sync is not None:  # the content is written, but has no name yet
             os.fsync = lambda descriptor: os.kill(os.getpid(), at_sync)
-        arguments = f"fit x.npy --labels y.npy --classes classes.txt --rho 1 --method mean --out {name}/m"
+        arguments = f"fit x.npy --labels y.npy --classes classes.txt --rho 0.1 --method mean --out {name}/m"
         arguments += ".safetensors"
         sys.argv[1:] = arguments.split()
         run()

@@ -36,6 +36,7 @@ from dppl.data import write_table
 from dppl.estimators.registry import BY_METHOD, method_for
 from dppl.mechanisms import RoundedGaussian
 from dppl.privacy import _storage
+from dppl.privacy.guarantee import A_STRICT_STOP
 from dppl.prototypes._softmax import Ascent
 from dppl.prototypes.mean import MECHANISMS, METRICS
 from dppl.training import workflow
@@ -98,7 +99,7 @@ LABELS = rf"^({'|'.join(CLASSES)})$"
 RELEASED = {
     "MeanPrototypes": {"prototypes"},
     "PublicPrototypes": {"prototypes", "public_indices"},
-    "SoftmaxPrototypes": {"coef", "center"},
+    "SoftmaxPrototypes": {"coef", "center", "intercept", "shares"},
     "SparseFinetuner": {"values"},
 }
 # Commands that read a model, a ledger or public rows, and what of their output is released or the hash of it.
@@ -633,9 +634,14 @@ def write_people(folder, suffix, people):
         pq.write_table(pa.table(arrays, names), path)
 
 
+# In CSV it is the encoding of the file, which a run may speak of.
+ENCODINGS = {("an id that is not UTF-8", ".csv")}
+
+
 @pytest.mark.usefixtures("replayed")
-@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
-@pytest.mark.parametrize("person", PEOPLE)
+@pytest.mark.parametrize(
+    ("person", "suffix"), sorted({*itertools.product(PEOPLE, [".csv", ".jsonl", ".parquet"])} - ENCODINGS)
+)
 def test_training_on_persons_shows_only_what_it_releases(person, suffix, raw_folders, assert_same):
     pair = raw_folders([(TEXTS, Y)] * 2)
     for folder, people in zip(pair, (PEOPLE[person], []), strict=True):
@@ -679,6 +685,30 @@ def test_a_label_outside_the_classes_stops_training_without_a_word_about_it(sour
     assert trace.stderr.count("\n") == 1
     assert "out.safetensors" not in trace.files
     assert_same(made, ["ledger", "show", "ledger.db"])
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_strict_training_tells_one_bit(source, raw_folders, assert_same):
+    """Whatever is wrong, of one record or of several."""
+    for item in ("unusable", "odd to the encoder", "empty", "odd label"):
+        if (source, item) != ("images", "odd to the encoder"):  # which the encoder of images does not know
+            other = raw_neighbours(*ITEMS["unusable"])[0]
+            pair = raw_folders([raw_neighbours(*ITEMS[item])[0], ([*other[0], ""], [*other[1], "cat"])], source)
+            assert_same(pair, ["ledger", "create", "ledger.db", "--dataset", "wards", "--rho", "1"])
+            trace = assert_same(pair, train(["--rho", "1", "--strict", *LEDGER], source), exit_code=4)
+            assert (trace.stdout, trace.warnings, trace.log) == ("", [], [])
+            assert trace.stderr.startswith("dppl: error: --strict wants records that can all be used")
+            assert "out.safetensors" not in trace.files
+
+
+@pytest.mark.parametrize("item", ITEMS)
+def test_a_review_shows_nothing_but_on_the_terminal(item, raw_folders, assert_same, monkeypatch):
+    pair = raw_folders(raw_neighbours(*ITEMS[item]))
+    shown = []
+    monkeypatch.setattr("dppl.cli.train.review", lambda report: shown.append(report()["records"]))
+    trace = assert_same(pair, train(["--rho", "1", "--method", "mean", "--review"], label=ITEMS[item][1]))
+    assert (trace.stderr, trace.warnings, trace.log) == ("", [], [])
+    assert shown[0] == shown[1] + 1
 
 
 def test_the_items_are_read(raw_folders, trace):
@@ -794,6 +824,22 @@ def test_a_label_outside_the_classes_stops_finetuning_without_a_word_about_it(ne
     assert (trace.stdout, trace.warnings, trace.log) == ("", [], [])
     assert "at least one is not" in trace.stderr
     assert trace.stderr.count("\n") == 1
+
+
+def test_a_strict_finetuning_tells_one_bit_and_is_not_charged(network_folders, assert_same, assert_same_finetuning):
+    pair = network_folders([raw_neighbours(*ITEMS[item])[0] for item in ("unusable", "odd label")])
+    trace = assert_same_finetuning(pair, ["--mu", "1", "--strict", *LEDGER], exit_code=4)
+    assert trace.stderr.startswith("dppl: error: --strict wants records that can all be used")
+    assert json.loads(assert_same(pair, ["ledger", "show", "ledger.db", "--json"]).stdout)[0]["releases"] == []
+
+
+def test_a_strict_finetuning_says_so_in_its_statement(network_folders, trace):
+    folder, _ = network_folders([raw_neighbours(*ITEMS["good"])[1]] * 2)
+    assert trace(folder, *finetune(["--mu", "1", "--strict"])).exit_code == 0
+    assert (
+        A_STRICT_STOP
+        in json.loads(trace(folder, "show", "out.safetensors", "--json").stdout)["guarantee"]["not_covered"]
+    )
 
 
 def test_finetuning_reads_the_images(network_folders, trace):

@@ -175,6 +175,11 @@ def test_a_fit_is_charged_and_its_model_is_on_record(task, wards, cli):
     plain = cli(*fit(task, "--rho", 0.5, out=task.folder / "plain.safetensors"))
     result = cli(*fit(task, "--rho", 0.5, *charged(wards, "--partition", "north")))
     assert (plain.exit_code, result.exit_code, result.stderr) == (0, 0, "")
+    balance = "budget rho 1; spent rho 0.5; left rho 0.5"
+    *_, line, _ = result.stdout.splitlines()
+    assert line == f"Charged: rho 0.5, mu 1, to wards in {wards}, release 1: {balance}."
+    assert f"): {balance}\n" in cli("ledger", "show", wards, COLUMNS="200").stdout
+    assert "Charged" not in plain.stdout
     shown = cli("show", task.out).stdout
     assert "\nCharged to the ledger\n  - wards, release 1\n" in shown
     assert "Charged to the ledger" not in cli("show", task.folder / "plain.safetensors").stdout
@@ -544,11 +549,11 @@ def test_each_help_has_an_example(command, cli):
 
 @pytest.mark.slow
 def test_the_real_command_charges_and_refuses_like_the_app(task, wards, process):
-    assert process(*fit(task, "--rho", 0.75, *charged(wards))).returncode == 0
-    refused = process(*fit(task, "--rho", 0.75, *charged(wards), out=task.folder / "more.safetensors"))
+    assert process(*fit(task, "--rho", 0.85, *charged(wards))).returncode == 0
+    refused = process(*fit(task, "--rho", 0.16, *charged(wards), out=task.folder / "more.safetensors"))
     assert (refused.returncode, refused.stdout) == (3, "")
     assert refused.stderr.startswith(
-        "dppl: error: this release needs rho = 0.75 of data set 'wards', which has 0.25 left of 1."
+        "dppl: error: this release needs rho = 0.16 of data set 'wards', which has 0.15 left of 1."
     )
     assert refused.stderr.count("\n") == 1
     assert not (task.folder / "more.safetensors").exists()

@@ -159,7 +159,7 @@ def test_a_file_that_does_not_fit_is_named(here, process):
     import subprocess
 
     done = subprocess.run(
-        [sys.executable, "-m", "dppl", "fit", "train.npz", "--classes", "classes.txt", *FIT],
+        [sys.executable, "-m", "dppl", "fit", "train.npz", "--classes", "classes.txt", "--mu", "0.2", *FIT[2:]],
         capture_output=True,
         text=True,
         check=False,
@@ -189,8 +189,11 @@ class TestRawSources:
 
     def test_repeated_ids_are_found(self, here, cli):
         (here.folder / "notes.csv").write_text("text,label,id\na,cat,1\nb,dog,1\n")
-        report = json.loads(cli("check", "notes.csv", "--id", "id", "--classes", "classes.txt", "--json").stdout)
-        assert report["unusable"] == [{"reason": "its id occurred before", "n": 1, "first": ["row 1"]}]
+        arguments = ("check", "notes.csv", "--id", "id", "--classes", "classes.txt")
+        report = json.loads(cli(*arguments, "--json").stdout)
+        assert report["repeated_ids"] == {"n": 1, "first": ["row 1"]}
+        assert report["unusable"] == []
+        assert "repeated ids    1 (a fit takes them all): row 1" in cli(*arguments).stdout
 
     def test_images_are_decoded(self, here, cli):
         from PIL import Image

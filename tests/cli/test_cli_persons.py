@@ -36,6 +36,34 @@ def test_a_seeded_fit_writes_the_bytes_of_the_python_api(persons, task, cli):
     assert task.out.read_bytes() == estimator.to_bytes()
 
 
+@pytest.mark.parametrize("of_persons", [False, True], ids=["records", "persons"])
+def test_one_list_of_assumptions_stands_in_all_that_is_said_of_a_model(of_persons, persons, task, cli):
+    options = ["--person", "patient"] if of_persons else []
+    result = cli("fit", persons, "--classes", task.classes, "--out", task.out, "--mu", 1, *options)
+    assumptions = json.loads(cli("show", task.out, "--json").stdout)["guarantee"]["assumptions"]
+    (said,) = (line for line in result.stdout.splitlines() if line.startswith("Assumed: "))
+    assert said == f"Assumed: {'; '.join(assumptions)}."
+    shown = " ".join(cli("show", task.out).stdout.split())
+    assert f" Assumed {' '.join(f'- {one}' for one in assumptions)} Not covered " in shown
+    assert (
+        "\n".join(["## Assumed\n", *(f"- {one}" for one in assumptions), "\n## Not covered"])
+        in cli("show", task.out, "--card").stdout
+    )
+    cli("report", task.out, "--out", task.folder / "r.json")
+    details = dict(json.loads((task.folder / "r.json").read_text())["guarantee"]["details"])
+    assert details["Assumed"] == assumptions
+    # That persons have one record is no assumption of a promise about records: it is whom the promise is about.
+    assert ("each person has one id" in assumptions) == of_persons
+    assert not any("record per person" in one for one in assumptions)
+    unit = "one person with all of their records"
+    (protected,) = details["Protected"]
+    assert protected == (
+        unit if of_persons else "one record; a person with several is protected less, the more they have"
+    )
+    for text in (result.stdout, shown, cli("show", task.out, "--card").stdout):
+        assert protected in text
+
+
 def test_a_person_may_count_in_several_classes(persons, task, cli, error_line):
     assert cli(*arguments(persons, task, "--seed", 3, "--classes-per-person", 2)).exit_code == 0
     estimator = dppl.SoftmaxPrototypes(dppl.GaussianDP(1), read_classes(task.classes), random_state=3)

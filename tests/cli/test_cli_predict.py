@@ -339,3 +339,26 @@ def test_balanced_accuracy_leads_and_lost_classes_are_named(task, model, cli):
     assert (report["at_or_below_chance"], report["chance"]) == (["cat", "dog"], 1 / 3)
     write_table(task.table, task.X, task.y)
     assert "at or below chance (0.3333): none" in cli("evaluate", model, task.table).stdout
+
+
+def test_probabilities_are_of_equal_classes_or_of_those_of_the_data(task, model, cli, error_line):
+    result = cli("predict", model, task.public, "--proba", "--shares", "data")
+    assert result.exit_code == 2
+    assert "--shares 'data' needs noisy counts of the classes, and this model released none" in error_line(result)
+    fitted = dppl.SoftmaxPrototypes(dppl.GaussianDP(2.0), sorted(set(task.y)), random_state=0).fit(task.X, task.y)
+    fitted.save(model, overwrite=True)
+    for shares in ("equal", "data"):
+        result = cli("predict", model, task.public, "--proba", "--shares", shares)
+        header, *rows = csv.reader(result.stdout.splitlines())
+        assert header[1:] == [f"probability of {name}" for name in fitted.classes_]
+        found = np.array([row[1:] for row in rows], float)
+        assert np.allclose(found, fitted.predict_proba(task.X_public, shares=shares), atol=1e-5)
+        likeliest = fitted.classes_[fitted.predict_proba(task.X_public, shares=shares).argmax(axis=1)].tolist()
+        assert [row[0] for row in rows] == likeliest
+        assert (likeliest == fitted.predict(task.X_public).tolist()) == (shares == "equal")
+        assert cli("predict", model, task.public, "--shares", shares).stdout.splitlines() == likeliest
+        # A label is empty where no probability that is shown reaches the limit.
+        largest = found.max(axis=1)
+        limit = float(np.sort(largest)[[len(largest) // 2 - 1, len(largest) // 2]].mean())
+        result = cli("predict", model, task.public, "--min-confidence", limit, "--shares", shares)
+        assert [bool(line) for line in result.stdout.splitlines()] == (largest >= limit).tolist()

@@ -12,7 +12,7 @@ from dppl.estimators.model_file import describe
 from dppl.privacy.budgets import rounded_up
 from dppl.privacy.words import in_a_row
 
-HEADINGS = ["Neighbours", "Treated as public", "Assumed", "Not covered", "Made with"]
+HEADINGS = ["Protected", "Neighbours", "Treated as public", "Assumed", "Not covered", "Made with"]
 EARLIER = "The file is from before dppl accounted in Gaussian DP"
 
 
@@ -62,7 +62,7 @@ def many_releases(request, task, before):
     if request.param == "an earlier model":
         return before / "discriminant.safetensors", "5 to 9, each: ", ["rho"]
     dppl.SoftmaxPrototypes(dppl.GaussianDP(0.7), classes=["cat", "dog", "gnu"]).fit(task.X, task.y).save(task.out)
-    return task.out, "4: ", ["mu", "rho"]
+    return task.out, "5: ", ["mu", "rho"]
 
 
 def cells_of(shown):

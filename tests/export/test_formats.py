@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+import time
 import zipfile
 from copy import deepcopy
 
@@ -13,7 +14,7 @@ import pytest
 import dppl
 from dppl.continual import ContinualEnsemble
 from dppl.errors import InputError, MissingExtra, ParameterError
-from dppl.export import TARGETS, onnx, save, scorer, to_hub, to_onnx, to_sklearn, to_torch, torch
+from dppl.export import TARGETS, onnx, pipeline, save, scorer, to_hub, to_onnx, to_sklearn, to_torch, torch
 from export.readers import ROUNDING, by_onnx, by_skops, by_torch
 from laws.recipes import KINDS, each
 
@@ -171,6 +172,17 @@ def test_every_format_holds_the_guarantee(target, released, model, tmp_path):
     with pytest.raises(FileExistsError):
         save(made, tmp_path / "file", to=target)
     save(made, tmp_path / "file", to=target, overwrite=True)
+
+
+def test_the_same_model_is_the_same_file_of_skops(model, tmp_path, monkeypatch):
+    """Also a year later: neither addresses in memory nor times are in it."""
+    pytest.importorskip("skops")
+    model.save(tmp_path / "model")
+    loaded = [dppl.load(tmp_path / "model") for _ in range(2)]
+    first = pipeline.to_bytes(loaded[0])
+    later = time.time() + 366 * 86_400
+    monkeypatch.setattr("time.time", lambda: later)
+    assert pipeline.to_bytes(loaded[1]) == first
 
 
 WITHOUT_DPPL = """

@@ -60,6 +60,60 @@ def test_faults_would_be_noticed(planted, notices, pages, visit, tmp_path):
     assert not notices(visit(tmp_path / "whole.html"))
 
 
+INTENTS = [f"card_payment_{end}" for end in ("fee_charged", "not_recognised", "wrong_exchange_rate", "declined_abroad")]
+PHONE = {"width": 390, "height": 844}
+
+
+@pytest.fixture
+def intents(visit, tmp_path):
+    """A page of classes whose names begin alike, on a phone; the matrix has all of its twenty columns."""
+    names = [f"{name}_{place}" for place in range(5) for name in INTENTS]
+    (tmp_path / "intents.html").write_text(everything(names).html(), encoding="utf-8")
+    return visit(tmp_path / "intents.html", "light", PHONE).page
+
+
+def test_classes_of_the_matrix_can_be_told_apart(intents):
+    matrix = intents.get_by_role("region", name="Confusion matrix")
+    columns = matrix.locator("thead th").all_inner_texts()[1:]
+    rows = matrix.locator("tbody th").all_inner_texts()
+    assert len(set(columns)) == len(rows) == 20
+    assert [row.split()[0] for row in rows] == columns
+    clipped = (
+        "all => all.filter(e => e.scrollWidth > e.clientWidth || getComputedStyle(e).textOverflow != 'clip').length"
+    )
+    assert matrix.locator("th, th *").evaluate_all(clipped) == 0
+    first = matrix.locator("tbody th").first
+    left = first.bounding_box()["x"]
+    assert matrix.evaluate("e => { e.scrollLeft = 300; return e.scrollLeft }") == 300
+    assert first.bounding_box()["x"] == left
+
+
+def test_names_end_their_lines_at_underscores(intents):
+    """No line of a name begins with what is not the beginning of a word."""
+    script = """all => all.flatMap(name => {
+        const starts = [], range = document.createRange();
+        let top = null;
+        for (const part of name.childNodes) for (let place = 0; place < (part.length || 0); place++) {
+            range.setStart(part, place); range.setEnd(part, place + 1);
+            const box = range.getBoundingClientRect();
+            if (top !== null && box.top > top + 2) starts.push(place);
+            top = box.top;
+        }
+        return starts;
+    })"""
+    starts = intents.get_by_role("region", name="Largest confusions").locator("bdi").evaluate_all(script)
+    assert starts  # they have several lines
+    assert set(starts) == {0}
+
+
+def test_what_was_spent_fits_a_phone(intents):
+    for name in ("What was released", "Releases from this data set"):
+        region = intents.get_by_role("region", name=name)
+        assert region.evaluate("e => e.scrollWidth - e.clientWidth") <= 0
+        assert region.get_by_role("rowheader").count() == region.get_by_role("row").count() - 1 > 0
+        assert region.get_by_role("columnheader").count() > 2
+
+
 def brightness(found):
     """Return the mean of the channels of the background, and of the text."""
     script = "s => getComputedStyle(document.body)[s].match(/[\\d.]+/g).slice(0, 3).map(Number)"

@@ -72,7 +72,7 @@ def test_reports_of_all_models_are_valid_and_have_every_form(model):
     VALIDATOR.validate(report.dict())
     assert json.loads(report.json()) == report.dict()
     for form in (report.html(), report.markdown(), report.html_snippet(), report._repr_html_()):
-        assert model.guarantee_.summary().split("(")[0] in unescape(form).replace("\\", "")
+        assert model.guarantee_.summary().split("(")[0] in unescape(form).replace("\\", "").replace("\xa0", " ")
 
 
 def test_a_report_with_everything_is_valid():
@@ -395,7 +395,7 @@ def test_accuracy_over_the_budget_has_the_quartiles_of_the_seeds(tmp_path):
     report = fitted(["a", "b"]).report(results=path)
     VALIDATOR.validate(report.dict())
     assert "this model" in report.html()
-    assert "30 % (17.5 % to 50 %)" in report.html()
+    assert "30\xa0% (17.5\xa0% to 50\xa0%)" in report.html()
     assert "no guarantee covers these numbers" in report.html()
 
 
@@ -522,9 +522,9 @@ def test_a_gallery_has_as_many_classes_as_fit():
     VALIDATOR.validate(page.dict())
 
 
-def worst(n_classes):
-    """Everything that a page may hold, with names as long as they are shown, of four bytes a letter."""
-    names = [f"{place:05}" + "𝔊" * 80 for place in range(n_classes)]
+def worst(n_classes, letter):
+    """Everything that a page may hold, with names as long as they are shown, of letters that take many bytes."""
+    names = [f"{place:05}" + letter * 80 for place in range(n_classes)]
     description, digest, file = _of_model(fitted(["a", "b"]))
     description = {**description, "classes": names, "parameters": {"big": "𝔊" * 10_000}}
     return Report(
@@ -540,10 +540,24 @@ def worst(n_classes):
     )
 
 
+@pytest.mark.parametrize("letter", ["𝔊", "_", '"'])
 @pytest.mark.parametrize("n_classes", [10, 1000, 10_000])
-def test_a_page_stays_small_whatever_the_classes_are_called(n_classes):
-    page = worst(n_classes).html().encode("utf-8")
+def test_a_page_stays_small_whatever_the_classes_are_called(n_classes, letter):
+    page = worst(n_classes, letter).html().encode("utf-8")
     assert len(page) < MOST_BYTES
+
+
+def test_no_line_ends_between_a_number_and_its_unit_and_commands_can_be_pasted():
+    page = everything(["mu 1, 5 %, a_b", "b"]).html()
+    text = re.sub(r"(?s)<(style|pre|code|svg|bdi)\b.*?</\1>|<[^>]*>", " ", page)
+    assert "\xa0%" in text
+    assert "mu\xa0=\xa0" in text
+    assert not re.search(r"\d %|\b(mu|rho|epsilon|delta) (= )?\d", text)
+    assert '<bdi dir="auto">mu 1, 5 %, a_<wbr>b</bdi>' in page
+    kept = "".join(found[0] for found in re.finditer(r"(?s)<(style|pre|code|svg|title)\b.*?</\1>", page))
+    assert "dppl " in kept
+    assert "\xa0" not in kept
+    assert "<wbr>" not in kept
 
 
 def test_a_thousand_ordinary_classes_are_all_on_the_page():

@@ -1,5 +1,6 @@
 """Who may ask, what may be asked, and what a refusal says."""
 
+import asyncio
 import http.client
 import json
 import os
@@ -14,6 +15,7 @@ import pytest
 
 from dppl.errors import InputError, ParameterError
 from dppl.serve import Limits, listen, models, opened, read_token, wanted
+from dppl.serve.app import application
 from dppl.serve.limits import Refused
 from serve.conftest import TOKEN, Client, basic, png, served
 
@@ -88,7 +90,20 @@ def test_tokens_are_compared_in_constant_time(with_token, monkeypatch):
     assert [a == b for a, b in compared] == [False, False, False, True, False]
 
 
-@pytest.mark.parametrize("host", ["example.org", "example.org:80", "127.0.0.1.example.org", "", "[::1", "10.0.0.1"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("example.org", "example.org:80", "127.0.0.1.example.org", "", "[::1", "10.0.0.1"),
+        *(
+            "evil.com@localhost",
+            "evil.com:80@127.0.0.1:8000",
+            "localhost/x",
+            "localhost?x",
+            "localhost#x",
+            "localhost:x",
+        ),
+    ],
+)
 def test_without_a_token_only_names_of_this_machine_are_answered(client, host):
     refused(client.get("/health", Host=host), 421, "wrong_host")
 
@@ -98,9 +113,38 @@ def test_names_of_this_machine(client, host):
     assert client.get("/health", Host=host).status == 200
 
 
-@pytest.mark.parametrize("origin", ["https://example.org", "null", "http://localhost:1", "http://[", ""])
+@pytest.mark.parametrize(
+    "origin",
+    [
+        *("https://example.org", "null", "http://localhost:1", "http://[", ""),
+        *("ftp://localhost:8000", "http://localhost:8000/x", "http://x@localhost:8000"),
+    ],
+)
 def test_pages_of_other_sites_may_not_ask(client, origin):
     refused(client.get("/health", Origin=origin, Host="localhost:8000"), 403, "other_origin")
+
+
+@pytest.mark.parametrize("name", ["Host", "Origin", "Authorization"])
+@pytest.mark.parametrize("with_token", [False, True])
+def test_what_decides_is_sent_once(model, name, with_token):
+    good = {"Host": "localhost:8000", "Origin": "http://localhost:8000", "Authorization": f"Bearer {TOKEN}"}
+    bad = {"Host": "example.org", "Origin": "https://example.org", "Authorization": "Bearer wrong"}
+    app = application([model], token=TOKEN if with_token else None)
+
+    def status(headers):
+        raw = [(key.encode(), value.encode()) for key, value in headers]
+        sent = []
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {"type": "http", "method": "GET", "path": "/health", "headers": raw, "query_string": b""}
+        asyncio.run(app(scope, None, send))
+        return sent[0]["status"]
+
+    assert status(good.items()) == 200
+    for other in (bad, good):
+        assert status([(name.lower(), other[name]), *good.items()]) == 400
 
 
 def test_the_page_itself_may_ask_and_others_are_granted_nothing(client):

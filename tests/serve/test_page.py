@@ -64,6 +64,53 @@ def test_a_text(visited, animals):
     assert near[0].startswith("cat")
 
 
+def test_an_edited_text_clears_the_answer_and_ctrl_enter_asks(visited, animals):
+    with served([opened(animals)]) as client:
+        found = visited(client)
+        page, late = found.page, []
+        page.get_by_label("Text").fill("abc")
+        for keys, label in (("Control+Enter", "cat"), ("Meta+Enter", "dog")):
+            page.keyboard.press(keys)
+            shows(page, "#label", label)
+            assert page.locator("#numbers").is_visible()
+            page.get_by_label("Text").press_sequentially("fghij" * 5)
+            shows(page, "#label", "")
+            shows(page, "#reason", "There is none yet.")
+            assert not page.locator("#numbers").is_visible()
+        # An answer on its way is to the text as it was.
+        page.route("**/predict", lambda route: late.append(route))
+        with page.expect_request("**/predict"):
+            page.keyboard.press("Control+Enter")
+        page.get_by_label("Text").fill("klm")
+        with page.expect_response("**/predict") as answered:
+            late[0].continue_()
+        answered.value.finished()
+        page.evaluate("fetch('health').then(answer => answer.text())")
+        shows(page, "#reason", "There is none yet.")
+        page.keyboard.press("Enter")  # alone it is a line
+        assert page.get_by_label("Text").input_value() == "klm\n"
+        assert len(late) == 1
+        assert is_quiet(found, client)
+
+
+def test_bars_are_beside_their_text(visited, animals):
+    with served([opened(animals)]) as client:
+        page = visited(client, size=WIDE).page
+        page.get_by_label("Text").fill("abc")
+        page.get_by_role("button", name="Predict").click()
+        shows(page, "#label", "cat")
+        for table in ("#top", "#near"):
+            for row in page.locator(f"{table} tbody tr").all():
+                head, meter, number = (row.locator(one).bounding_box() for one in ("th", "meter", ".number"))
+                assert 0 <= meter["x"] - (head["x"] + head["width"]) < 20
+                assert number["x"] - (meter["x"] + meter["width"]) < 20
+                middle = row.locator("th").evaluate(
+                    "e => { const r = document.createRange(); r.selectNode(e.firstChild);"
+                    " const b = r.getBoundingClientRect(); return b.top + b.height / 2 }"
+                )
+                assert abs(meter["y"] + meter["height"] / 2 - middle) < 4
+
+
 def test_an_image_by_choosing_and_by_dropping(visited, pictures, tmp_path):
     (tmp_path / "a.png").write_bytes(png("below"))
     (tmp_path / "b.png").write_bytes(png("above"))

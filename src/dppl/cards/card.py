@@ -13,7 +13,7 @@ from dppl.encoders.load import is_code
 from dppl.encoders.presets import PRESETS
 from dppl.errors import InputError
 from dppl.estimators.public_data import ExamplesKept
-from dppl.privacy import Guarantee, Release
+from dppl.privacy import Guarantee, Release, words
 from dppl.privacy.budgets import USUAL_DELTA
 from dppl.privacy.words import in_a_row
 
@@ -96,7 +96,7 @@ def model_card(description: dict[str, Any], *, sha256: str | None = None, licens
             [
                 ("notion", guarantee["notion"]),
                 *guarantee["budget"].items(),
-                ("unit", guarantee["unit"]),
+                ("unit", words.protected(promise)),
                 ("adjacency", f"{guarantee['adjacency']}: {guarantee['neighbours']}"),
                 ("randomness", "operating system" if guarantee["fit_for_release"] else "**seeded: NOT FOR RELEASE**"),
                 ("accounting", "of exactly what was drawn" if guarantee["exact"] else "**approximate: RESEARCH USE**"),
@@ -215,8 +215,11 @@ def _release(release: Release, times: int) -> str:
     rows = [
         ("mechanism", release.drawn if times == 1 else f"{release.drawn}, {times} times"),
         ("statistic", release.statistic),
-        (f"{release.norm} sensitivity", release.sensitivity),
-        *release.parameters.items(),
+        (f"{release.norm} sensitivity", words.measured(release, str(release.sensitivity))),
+        *(
+            (name, words.measured(release, str(value)) if name.endswith("noise_std") else value)
+            for name, value in release.parameters.items()
+        ),
         *((f"cost {name}{'' if times == 1 else ' each'}", value) for name, value in release.cost.items()),
     ]
     return _table(rows)

@@ -28,7 +28,7 @@ COMMANDS = {
     "show": ("show", "Show a model: its classes, its guarantee in words and numbers, and every release behind it."),
     "export": ("export", "Write a model for ONNX, PyTorch or scikit-learn, or as a folder for a model hub."),
     "report": ("report", "Write a page about a model for people: what it does and promises, and how to check it."),
-    "check": ("check", "Report on private records: bad ones, duplicates, unknown labels, class sizes."),
+    "check": ("check", "Report on private records, before a fit: bad ones, unknown labels, class sizes."),
     "audit": ("audit", "Measure what a method leaks, and compare with its promise."),
     "ledger": ("ledger", "Keep an account of everything released from a private data set."),
     "table": ("table", "Look at a table of embeddings, convert or sort it; for the owner of the records only."),

@@ -30,16 +30,19 @@ FLAGS = {
     "block": "--block",
     "by": "--by",
     "ceiling": "--ceiling",
+    "describe": "--describe",
     "center": "--center-public",
     "clip": "--clip",
     "columns": "--x, --y, --id and --person",
     "confidence": "--confidence",
     "dataset": "--dataset",
     "delta": "--delta",
+    "delimiter": "--delimiter",
     "descriptions": "--describe",
     "device": "--device",
     "embeddings_only": "--embeddings-only",
     "encoder": "--encoder",
+    "encoding": "--encoding",
     "engine": "--engine",
     "epochs": "--epochs",
     "epsilon": "--epsilon",
@@ -81,6 +84,7 @@ FLAGS = {
     "shard_rows": "--shard-rows",
     "smallest": "--smallest",
     "sparsity": "--sparsity",
+    "shares": "--shares",
     "split": "--split",
     "spread": "--spread",
     "strict": "--strict",
@@ -158,7 +162,7 @@ Id = Annotated[
     str | None,
     option(
         "NAME",
-        "Column of ids of records, not of persons: none repeats. Default: the row number, or the path.",
+        "Column of ids of records, not of persons, which no fit uses. Default: the row number, or the path.",
         DATA,
         "--id",
     ),
@@ -169,6 +173,24 @@ ItemPerson = Annotated[
         "NAME",
         "Column of person ids, which are private and may repeat: protect each person with all of their records, not "
         "each record (docs/persons.md).",
+        DATA,
+    ),
+]
+Encoding = Annotated[
+    str | None,
+    option(
+        "NAME",
+        "Encoding of a CSV, JSON lines or text file, such as cp1252 of spreadsheets in Western Europe. Default: UTF-8, "
+        "or UTF-16 by its byte order mark.",
+        DATA,
+    ),
+]
+Delimiter = Annotated[
+    str | None,
+    option(
+        "CHAR|tab",
+        "What stands between the columns of a CSV file. Default: a comma, in .tsv a tab; or ; tab or |, if the header "
+        "has that and no comma.",
         DATA,
     ),
 ]
@@ -197,7 +219,7 @@ Mu = Annotated[
     float | None,
     option(
         "M",
-        "Gaussian DP: sensitivity / noise. 0.5, 1 and 2 are epsilon 2.3, 4.9 and 11 at delta 1e-6; 0 is a model of "
+        "Gaussian DP: sensitivity / noise. 0.2368, 0.5 and 1 are epsilon 1, 2.3 and 4.9 at delta 1e-6; 0 is a model of "
         "public examples alone.",
         BUDGET,
     ),
@@ -249,6 +271,24 @@ UnknownLabels = Annotated[
         "error|ignore",
         "With a label outside --classes: stop the fit, or leave the record out; neither names it. Default error.",
         DATA,
+    ),
+]
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict",
+        help="Stop before anything is charged if one record cannot be used, or has a label outside --classes. That is "
+        "one bit about the records, which no guarantee covers.",
+        rich_help_panel=DATA,
+    ),
+]
+Review = Annotated[
+    bool,
+    typer.Option(
+        "--review",
+        help="First show what `dppl check` shows on your terminal, never in a log or pipe, and ask whether to go on. "
+        "No guarantee covers your choice.",
+        rich_help_panel=DATA,
     ),
 ]
 Adjacency = Annotated[

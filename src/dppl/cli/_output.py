@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -22,16 +22,16 @@ STDOUT = "standard output"  # as messages call it
 class _Plain(Console):
     """Prints texts as they are, since class names may look like markup, and leaves a broken pipe to `dppl.cli.main`."""
 
-    def __init__(self, *, markup: bool = False) -> None:
-        super().__init__(markup=markup, emoji=False, highlight=False)
+    def __init__(self, *, markup: bool = False, file: IO[str] | None = None) -> None:
+        super().__init__(markup=markup, emoji=False, highlight=False, file=file)
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
 
-def console(*, markup: bool = False) -> Console:
-    """Return a console on stdout, for texts of others unless `markup` is asked for."""
-    return _Plain(markup=markup)
+def console(*, markup: bool = False, file: IO[str] | None = None) -> Console:
+    """Return a console on stdout or another file, for texts of others unless `markup` is asked for."""
+    return _Plain(markup=markup, file=file)
 
 
 def printable(text: object) -> str:
@@ -76,7 +76,7 @@ def print_lines(lines: Iterable[object]) -> None:
 
 
 def print_promise(guarantee: Guarantee, model: Path) -> None:
-    """Say in four lines what a model promises, and where all of it stands."""
+    """Say in five lines what a model promises, and where all of it stands."""
     for heading, text in guarantee.in_short():
         typer.echo(f"{heading}: {printable(text)}")
     typer.echo(f"All of it: dppl show {printable(model)} (--json for machines)")

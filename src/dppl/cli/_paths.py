@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from dppl._fingerprint import in_short, same_encoder
+from dppl.cli._options import FLAGS
 from dppl.cli._output import note
 from dppl.data import EmbeddingTable, PartedTable, read_ids, read_table
 from dppl.data._places import is_url, shown_as
+from dppl.embedding import Source, open_source
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.reading import check_encoder, encoder_of
 from dppl.finetune.model_file import is_finetuned
@@ -89,6 +92,20 @@ def check_table(path: Path) -> None:
             f"{path} is not a table of embeddings; if it holds raw records, train on them with dppl train {path} "
             f"--encoder URI, or embed them first: dppl embed {path} --encoder URI --out FOLDER."
         )
+
+
+def opened_source(data: Path, **how: Any) -> Source:
+    """Open a source as `open_source` does, and say how it is read if that was found out and is unusual."""
+    source = open_source(data, **how)
+    if source.found is not None:
+        note(f"{source.found}; --encoding and --delimiter name others.")
+    return source
+
+
+def check_line(data: Path, classes: Path, **given: Any) -> str:
+    """Return the command that shows the owner which records a fit leaves out, with the options that were `given`."""
+    named = [str(part) for name, value in given.items() if value is not None for part in (FLAGS[name], value)]
+    return shlex.join(["dppl", "check", str(data), "--classes", str(classes), *named])
 
 
 def overlaps(path: Path, others: Sequence[Path | None]) -> bool:

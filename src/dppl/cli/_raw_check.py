@@ -14,7 +14,6 @@ from dppl.embedding.decoding import decode, quiet
 from dppl.embedding.records import Record, Unusable
 
 _REFERENCES = 10
-_REPEATED = "its id occurred before"
 
 
 def source_report(source: Source) -> tuple[dict[str, Any], Any, NDArray[Any]]:
@@ -30,6 +29,7 @@ def source_report(source: Source) -> tuple[dict[str, Any], Any, NDArray[Any]]:
     """
     reasons: dict[str, list[str]] = {}
     ids: set[str | None] = set()
+    repeated_ids: list[str] = []
     contents: set[bytes] = set()
     labels: list[Any] = []
     persons: list[Any] = []
@@ -39,13 +39,12 @@ def source_report(source: Source) -> tuple[dict[str, Any], Any, NDArray[Any]]:
             records += 1
             try:
                 content = _content(record, source.modality)
-                if record.id in ids:
-                    raise Unusable(_REPEATED)
             except Unusable as reason:
                 reasons.setdefault(str(reason), []).append(record.reference)
                 continue
-            if not source.unique_ids:
-                ids.add(record.id)
+            if record.id in ids:
+                repeated_ids.append(record.reference)
+            ids.add(record.id)
             repeated += content in contents
             contents.add(content)
             labels.append("" if record.label is None else record.label)
@@ -56,6 +55,7 @@ def source_report(source: Source) -> tuple[dict[str, Any], Any, NDArray[Any]]:
         "unusable": [
             {"reason": reason, "n": len(where), "first": where[:_REFERENCES]} for reason, where in reasons.items()
         ],
+        "repeated_ids": {"n": len(repeated_ids), "first": repeated_ids[:_REFERENCES]},
         "duplicate_records": repeated,
     }
     return report, None if source.label_type is None else _as_labels(labels), _as_objects(persons)
@@ -92,6 +92,12 @@ def source_lines(report: dict[str, Any]) -> list[str]:
         f"{'unusable':<15} {sum(entry['n'] for entry in unusable)} (a fit leaves them out)",
     ]
     for entry in unusable:
-        more = ", ..." if entry["n"] > len(entry["first"]) else ""
-        lines.append(f"{'':<15} {entry['reason']}: {', '.join(map(printable, entry['first']))}{more}")
+        lines.append(f"{'':<15} {entry['reason']}: {', '.join(map(printable, entry['first']))}{_more(entry)}")
+    ids, places = report["repeated_ids"], ", ".join(map(printable, report["repeated_ids"]["first"]))
+    if ids["n"]:
+        lines.append(f"{'repeated ids':<15} {ids['n']} (a fit takes them all): {places}{_more(ids)}")
     return [*lines, f"{'duplicates':<15} {report['duplicate_records']} (usable records equal to an earlier one)"]
+
+
+def _more(entry: dict[str, Any]) -> str:
+    return ", ..." if entry["n"] > len(entry["first"]) else ""

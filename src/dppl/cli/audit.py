@@ -63,10 +63,11 @@ def audit(
     """Measure what a method leaks, and compare with its promise.
 
     Fits it many times on built-in data in which one record shows as much as it
-    can, with and without that record, and proves a lower bound on the privacy
-    loss. No private data are used. A bound above the promise is a bug in dppl:
-    exit code 5. If the promise holds, that happens with probability at most
-    1 - C.
+    can, with and without that record, and measures a lower bound on the privacy
+    loss. No private data are used. A bound above the promise refutes it and is
+    a bug in dppl: exit code 5. If the promise holds, that happens with
+    probability at most 1 - C. A bound below it refutes and proves nothing. A
+    large budget, as here, shows more of what a method does.
 
     For example:
 
@@ -150,5 +151,5 @@ def _print(result: AuditResult, estimator: EmbeddingClassifier) -> None:
     table.add_row("bound", result.bound)
     table.add_row("runs", "1" if result.runs == 1 else f"{result.runs} with and {result.runs} without the canary")
     table.add_row("seconds", f"{result.seconds:.1f}")
-    table.add_row("verdict", "VIOLATION: the claim is refuted" if result.violation else "no violation found")
+    table.add_row("verdict", "VIOLATION: the claim is refuted" if result.violation else "no violation found; no proof")
     console().print(table)

@@ -50,7 +50,9 @@ ReportFolder = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for t
 def run(
     config: Annotated[
         str,
-        typer.Argument(metavar="CONFIG", help="YAML file, or one of: quick, text, images, assistant, examples, paper."),
+        typer.Argument(
+            metavar="CONFIG", help="YAML file, or one of: quick, text, images, assistant, examples, few, paper."
+        ),
     ],
     out: Annotated[
         Path | None,
@@ -97,6 +99,11 @@ def run(
     gives the rows of every class to another one, and wrong: half those of half
     of the classes. left_out: N takes the same rows out and does not use them.
     mu: 0 reads no private record, which leaves the examples alone.
+
+    classes: {alone: \[1, 3], groups: 2} makes tasks of few classes of a data set
+    in place of its own: one of its classes against the rest, three and the rest,
+    and half of them against the others. Which, the seed draws. ir is that of the
+    new classes, and the rest stays large.
 
     groups: NAME says whose records a data set holds: train_NAME.npy and
     test_NAME.npy are ids of persons, and cells protect persons. persons:

@@ -17,8 +17,8 @@ from dppl.data import Sample, load_messages, load_sample, write_table
 from dppl.data.messages import INTENTS, NEW_MESSAGES
 from dppl.errors import ParameterError
 from dppl.experiments.demo import (
+    BUDGETS,
     IMBALANCE_RATIOS,
-    PAPER_EPSILONS,
     PRIVATE,
     REFERENCE,
     SEEDS,
@@ -30,14 +30,13 @@ from dppl.experiments.demo import (
     sizes,
     winner,
 )
-from dppl.privacy import GaussianDP
 from dppl.privacy.budgets import USUAL_DELTA, rounded_up
 
 if TYPE_CHECKING:
     from dppl.prototypes import SoftmaxPrototypes
 
 _DEFAULT_FOLDER = "dppl-demo"
-_RELEASED = GaussianDP(1.0)
+_RELEASED = BUDGETS[0]
 
 
 def demo(
@@ -132,12 +131,12 @@ def _minority(cell: Runs) -> Sequence[float]:
 def _table(cells: list[Runs], title: str, values: Callable[[Runs], Sequence[float]]) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column("method", no_wrap=True)
-    for mu in PAPER_EPSILONS:
-        epsilon = rounded_up(GaussianDP(mu).to_approx(USUAL_DELTA).epsilon, 4)
-        table.add_column(f"mu {mu:g}\nepsilon {epsilon}", justify="right", no_wrap=True)
+    for budget in BUDGETS:
+        mu = rounded_up(budget.gaussian_allowance().mu, 4)
+        table.add_column(f"epsilon {budget.epsilon:g}\nmu {mu}", justify="right", no_wrap=True)
     columns = [
-        {cell.method: values(cell) for cell in cells if cell.method in PRIVATE and cell.paper_epsilon == mu}
-        for mu in PAPER_EPSILONS
+        {cell.method: values(cell) for cell in cells if cell.method in PRIVATE and cell.budget == budget}
+        for budget in BUDGETS
     ]
     winners = [winner(column) for column in columns]
     for method in PRIVATE:
@@ -147,16 +146,17 @@ def _table(cells: list[Runs], title: str, values: Callable[[Runs], Sequence[floa
         )
     (reference,) = [cell for cell in cells if cell.method == REFERENCE]
     table.add_section()
-    table.add_row(row_name(REFERENCE), *[f"{figures(values(reference))} "] * len(PAPER_EPSILONS))
+    table.add_row(row_name(REFERENCE), *[f"{figures(values(reference))} "] * len(BUDGETS))
     return table
 
 
 def _legend() -> str:
     return (
         f"Means over {SEEDS} seeded runs, ± their standard error. * is ahead of every other private row by more than "
-        "two standard errors of the difference; a column without * has no winner. Budgets are in Gaussian DP (mu), "
-        f"with the epsilon at delta = {rounded_up(USUAL_DELTA)} that mu implies. Indented rows change the row above; "
-        "the two as published take the class sizes as public, so they never get a *. The last row is not private."
+        "two standard errors of the difference; a column without * has no winner. Budgets are epsilons at "
+        f"delta = {rounded_up(USUAL_DELTA)}, with the mu of Gaussian DP that is spent. Indented rows change the row "
+        "above; the two as published take the class sizes as public, so they never get a *. The last row is not "
+        "private."
     )
 
 
@@ -181,5 +181,5 @@ def _next_steps(folder: Path) -> list[str]:
         f"dppl evaluate {folder}/model.safetensors {folder}/test.npz",
         f"dppl check {folder}/private.npz --classes {folder}/classes.txt",
         f"dppl fit {folder}/private.npz --classes {folder}/classes.txt --public {folder}/public.npz "
-        f"--mu 1 --out {folder}/mine.safetensors",
+        f"--epsilon 1 --delta 1e-6 --out {folder}/mine.safetensors",
     ]

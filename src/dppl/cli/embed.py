@@ -13,9 +13,9 @@ from dppl import _validate
 from dppl.cli import _options as options
 from dppl.cli._options import DATA, ENCODER, option
 from dppl.cli._output import printable
-from dppl.cli._paths import check_inputs
+from dppl.cli._paths import check_inputs, opened_source
 from dppl.cli._progress import embedding_bar, working
-from dppl.embedding import PERSON, ROWS, Columns, Source, open_source
+from dppl.embedding import PERSON, ROWS, Columns, Source
 from dppl.embedding import embed as embed_source
 from dppl.embedding.rows import Rows
 from dppl.encoders import Encoder, load_encoder
@@ -69,6 +69,8 @@ def embed(
         ),
     ] = None,
     split: options.Split = None,
+    encoding: options.Encoding = None,
+    delimiter: options.Delimiter = None,
     workers: options.Workers = None,
     shard_rows: Annotated[
         int | None,
@@ -98,10 +100,10 @@ def embed(
     Writes a folder of Parquet shards for `dppl fit`. After an interruption the
     same command continues, and the result is the same, byte for byte.
 
-    Records that cannot be used (damaged or huge images, empty texts, repeated
-    ids) are left out and listed in TABLE.report.jsonl. The table, the report
-    and the cache are as private as the records: they stay with their owner,
-    and no guarantee protects them.
+    Records that cannot be used (damaged or huge images, empty texts) are left
+    out and listed in TABLE.report.jsonl. The table, the report and the cache
+    are as private as the records: they stay with their owner, and no guarantee
+    protects them.
 
     For example:
 
@@ -116,7 +118,10 @@ def embed(
     check_inputs(source, labels)
     _check_out(out, source)
     _validate.one_of(ROWS, rows=rows)
-    records = open_source(source, kind=kind, columns=Columns(x, y, identity, person), labels=labels, split=split)
+    columns = Columns(x, y, identity, person)
+    records = opened_source(
+        source, kind=kind, columns=columns, labels=labels, split=split, encoding=encoding, delimiter=delimiter
+    )
     model = None if encoder is None else loaded(encoder, device, precision)
     with resumable(out), embedding_bar(records) as progress:
         done = embed_source(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -14,14 +15,16 @@ from dppl import _validate
 from dppl.cli import _options as options
 from dppl.cli._options import DATA, ENCODER, METHOD, budget_from_options, option
 from dppl.cli._output import note, print_json, print_promise, printable
-from dppl.cli._paths import check_inputs, check_output, required_classes
+from dppl.cli._owner import report_on_source
+from dppl.cli._paths import check_inputs, check_line, check_output, opened_source, required_classes
 from dppl.cli._progress import embedding_bar, training_bar, working
-from dppl.cli.embed import how_to_label, resumable, tell_report
-from dppl.cli.ledger import open_account
+from dppl.cli._review import review
+from dppl.cli.embed import how_to_label, resumable
+from dppl.cli.ledger import open_account, tell_charge
 from dppl.cli.show import whole
-from dppl.cli.train import check_folder, checkable, leftover
+from dppl.cli.train import check_folder, checkable, leftover, tell_left_out
 from dppl.data import read_classes
-from dppl.embedding import Columns, Source, open_source
+from dppl.embedding import Columns, Source
 from dppl.encoders.load import Device, is_code
 from dppl.errors import BudgetError, ParameterError
 from dppl.estimators.reading import UnknownLabels
@@ -64,7 +67,11 @@ def finetune(
     identity: options.Id = None,
     kind: options.Kind = "auto",
     split: options.Split = None,
+    encoding: options.Encoding = None,
+    delimiter: options.Delimiter = None,
     unknown_labels: options.UnknownLabels = "error",
+    strict: options.Strict = False,
+    ask: options.Review = False,
     epsilon: Annotated[
         float | None, option("E", "Approximate DP. Needs --delta: Gaussian noise is never pure DP.", options.BUDGET)
     ] = None,
@@ -73,8 +80,8 @@ def finetune(
         float | None,
         option(
             "M",
-            "Gaussian DP, for full batches or a ledger. 0.5, 1 and 2 are epsilon 2.3, 4.9 and 11 at delta 1e-6. Above "
-            "0: without private records there is nothing to train.",
+            "Gaussian DP, for full batches or a ledger. 0.2368, 0.5 and 1 are epsilon 1, 2.3 and 4.9 at delta 1e-6. "
+            "Above 0: without private records there is nothing to train.",
             options.BUDGET,
         ),
     ] = None,
@@ -144,15 +151,19 @@ def finetune(
     step that was interrupted counts. With --seed it begins anew. Prepared
     images and the checkpoint are kept in MODEL.work until the model is saved.
     Records that cannot be used are left out and listed in
-    MODEL.private.jsonl, for the owner of the data only.
+    MODEL.private.jsonl, for the owner of the data only. How many they are is
+    private, and shown nowhere: type `dppl check` with the same data first.
+    Labels are compared with --classes before any image is prepared.
 
     For example:
+
+      dppl check scans/ --classes classes.txt
 
       dppl finetune scans/ --network timm:vit_base_patch16_224 \
         --classes classes.txt --epsilon 1 --delta 1e-6 \
         --batch-size 500 --out my.safetensors
 
-      dppl finetune scans/ --classes classes.txt --mu 1 --batch-size 5000 \
+      dppl finetune scans/ --classes classes.txt --mu 0.5 --batch-size 5000 \
         --network "python:net.py:make@net.safetensors?size=32" \
         --train head,norm --epochs 50 --out my.safetensors
     """
@@ -176,7 +187,9 @@ def finetune(
     check_folder(folder, (data, labels) if work is not None else (data, labels, classes))
     class_list = read_classes(classes)
     account = open_account(ledger, dataset, partition)
-    source = open_source(data, kind=kind, columns=Columns(x, y, identity), labels=labels, split=split)
+    columns = Columns(x, y, identity)
+    how: dict[str, Any] = {"labels": labels, "split": split, "encoding": encoding, "delimiter": delimiter}
+    source = opened_source(data, kind=kind, columns=columns, **how)
     if source.modality != "image":
         raise ParameterError(f"{data} must hold images; it holds {source.modality}s.")
     if source.label_type is None:
@@ -205,7 +218,10 @@ def finetune(
         unknown_labels=cast(UnknownLabels, unknown_labels),
         random_state=seed,
     )
-    with checkable(folder / "private", classes), leftover(folder), resumable(folder):
+    if ask:
+        review(partial(report_on_source, source, class_list))
+    owners_look = check_line(data, classes, kind=None if kind == "auto" else kind, **asdict(columns), **how)
+    with checkable(owners_look), leftover(folder), resumable(folder):
         workflow.train(
             model,
             found,
@@ -218,9 +234,11 @@ def finetune(
             workers=workers,
             ledger=account,
             partition=partition,
+            strict=strict,
         )
     _print_summary(model, out, needs_code=is_code(network), as_json=as_json)
-    tell_report(report, err=as_json)
+    tell_charge(ledger, account, model.guarantee_, err=as_json)
+    tell_left_out(report, err=as_json)
 
 
 def _sampling_rate(rate: float | None, budget: Budget, ledger: str | None) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from dppl.cli import _options as options
 from dppl.cli._methods import build, check_examples, chosen_method, method_option
 from dppl.cli._options import DATA, METHOD, budget_from_options, option
 from dppl.cli._output import print_json, print_promise, printable
+from dppl.cli._owner import report_on_table
 from dppl.cli._paths import (
     check_inputs,
     check_output,
@@ -23,9 +25,10 @@ from dppl.cli._paths import (
     required_classes,
 )
 from dppl.cli._progress import working
-from dppl.cli.ledger import open_account
+from dppl.cli._review import review
+from dppl.cli.ledger import open_account, tell_charge
 from dppl.cli.show import whole
-from dppl.data import read_classes, read_parts, read_table
+from dppl.data import EmbeddingTable, read_classes, read_parts, read_table
 from dppl.engines import engine_of
 from dppl.errors import ParameterError
 from dppl.privacy.guarantee import ADJACENCIES
@@ -91,6 +94,8 @@ def fit(
     person: options.Person = None,
     classes_per_person: options.ClassesPerPerson = None,
     unknown_labels: options.UnknownLabels = "error",
+    strict: options.Strict = False,
+    ask: options.Review = False,
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
     mu: options.Mu = None,
@@ -117,10 +122,13 @@ def fit(
     r"""Train a private classifier and save it as one file that may be published.
 
     The classes come from a public file. What is printed depends only on
-    public inputs and on what is released; to look for mistakes in the private
-    records, use `dppl check`.
+    public inputs and on what is released. Rows that cannot be used are left out
+    without a word, even if they are all: type `dppl check` with the same table
+    first.
 
     For example:
+
+      dppl check train.npz --classes classes.txt
 
       dppl fit train.npz --classes classes.txt --public web.npz \
         --epsilon 1 --delta 1e-6 --out my.safetensors
@@ -172,14 +180,19 @@ def fit(
     if in_parts and person is not None:
         raise ParameterError("needs all records of a person in one place; leave out --engine.", parameter="groups")
     read = read_parts if in_parts else read_table
+    if in_parts and ask:
+        raise ParameterError("--review reads the whole table here; leave out --engine, or use dppl check.")
     private = read(table, x=x, y=y, labels=labels)
     public_rows = None if public is None else read_table(public, x=x, y=None, ids=public_id)
     example_rows = None if examples is None else read_table(examples, x=x, y=y)
     for rows, path in ((public_rows, public), (example_rows, examples)):
         if rows is not None and path is not None:
             check_same_encoder(rows, path, private, table)
+    groups = None if person is None else ids_of_persons(table, person, y=y, labels=labels)
+    model = build(method, budget, class_list, given)
+    if ask and isinstance(private, EmbeddingTable):
+        review(partial(report_on_table, private, class_list, groups))
     with working("fitting"):
-        model = build(method, budget, class_list, given)
         model.fit(
             private,
             require_labels(private, table),
@@ -189,11 +202,19 @@ def fit(
             y_examples=None if examples is None or example_rows is None else require_labels(example_rows, examples),
             ledger=account,
             partition=partition,
-            groups=None if person is None else ids_of_persons(table, person, y=y, labels=labels),
+            groups=groups,
             max_classes_per_person=classes_per_person,
+            strict=strict,
         )
     workflow.save(model, out, overwrite=force)
     print_summary(model, out, as_json=as_json)
+    tell_charge(ledger, account, model.guarantee_, err=as_json)
+    # The same words whatever the records are, and whatever their table is called.
+    typer.echo(
+        "Before you trust this model, let the owner of the records see which were left out: dppl check TABLE --classes "
+        "FILE, as here. Nothing above says how many they are; it may be all.",
+        err=as_json,
+    )
 
 
 def _parsed_clip(text: str | None) -> str | tuple[float, float] | None:

@@ -16,7 +16,7 @@ from dppl.cli._options import BUDGET, budget_from_options, option
 from dppl.cli._output import console, print_json, printable
 from dppl.errors import LedgerError, ParameterError
 from dppl.privacy._shown import figures, in_words, rounded_down
-from dppl.privacy.guarantee import Adjacency
+from dppl.privacy.guarantee import Adjacency, Guarantee
 from dppl.privacy.ledger import RELEASED, Ledger, accounts
 from dppl.privacy.names import refuse_look_alike
 
@@ -65,9 +65,9 @@ def create(
 
     For example:
 
-      dppl ledger create ledger.db --dataset wards --epsilon 4 --delta 1e-6
+      dppl ledger create ledger.db --dataset wards --epsilon 2 --delta 1e-6
 
-      dppl ledger create ledger.db --dataset trial --mu 1
+      dppl ledger create ledger.db --dataset trial --mu 0.5
     """
     if "://" not in file and not Path(file).resolve().parent.is_dir():
         raise ParameterError(f"FILE must lie in an existing folder; {Path(file).parent} is not one; create it first.")
@@ -80,8 +80,7 @@ def create(
     account = Ledger(file, dataset, budget, adjacency=cast(Adjacency, adjacency), accounting=accounting, unit=unit)
     typer.echo(f"Data set {printable(dataset)}: {budget}, {adjacency}{_whose(unit)}, accounting {account.accounting}.")
     person = " --person COLUMN" if unit == "person" else ""
-    where = "URL" if "://" in file else printable(file)  # a URL may hold a password
-    typer.echo(f"Next: dppl fit TABLE ...{person} --ledger {where} --dataset {printable(dataset)}")
+    typer.echo(f"Next: dppl fit TABLE ...{person} --ledger {_where(file)} --dataset {printable(dataset)}")
 
 
 @ledger.command()
@@ -100,12 +99,7 @@ def show(file: _File, as_json: options.Json = False) -> None:
         typer.echo("No data set has an account here. Next: dppl ledger create")
     for book in books:
         kept = f"{book['adjacency']}{_whose(book['unit'])}, accounting {book['accounting']}"
-        console().print(
-            f"{printable(book['dataset'])} ({kept}): "
-            f"budget {in_words(book['budget'])}; spent {in_words(book['spent'])}; "
-            f"left {rounded_down(book['left'], book['budget'])}"
-            f"{_ADDS if book['accounting'] == 'gdp' and 'mu' not in book['budget'] else ''}"
-        )
+        console().print(f"{printable(book['dataset'])} ({kept}): {_balance(book)}")
         if book["releases"]:
             console().print(_table(book["releases"]))
         console().print()
@@ -156,6 +150,29 @@ def open_account(file: str | None, dataset: str | None, partition: str | None) -
             "them, or open an account with `dppl ledger create`."
         )
     return Ledger(file, dataset)
+
+
+def tell_charge(file: str | None, account: Ledger | None, guarantee: Guarantee, *, err: bool = False) -> None:
+    """Say what paid for a fit, and what is left there; nothing if nothing was charged."""
+    if file is None or account is None or guarantee.ledger_entry is None:
+        return
+    book = account.to_dict()
+    (charge,) = (
+        one for one in book["releases"] if guarantee.ledger_entry == f"{book['dataset']}, release {one['number']}"
+    )
+    cost, name = ", ".join(figures(charge["cost"])), printable(book["dataset"])
+    typer.echo(f"Charged: {cost}, to {name} in {_where(file)}, release {charge['number']}: {_balance(book)}.", err=err)
+
+
+def _balance(book: dict[str, Any]) -> str:
+    """Return what an account may spend, has spent and has left."""
+    adds = _ADDS if book["accounting"] == "gdp" and "mu" not in book["budget"] else ""
+    left = rounded_down(book["left"], book["budget"])
+    return f"budget {in_words(book['budget'])}; spent {in_words(book['spent'])}; left {left}{adds}"
+
+
+def _where(file: str) -> str:
+    return "URL" if "://" in file else printable(file)  # a URL may hold a password
 
 
 def _table(releases: list[dict[str, Any]]) -> Table:

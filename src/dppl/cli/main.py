@@ -199,14 +199,15 @@ def _main(
         bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Differentially private classifiers on embeddings of frozen, publicly pre-trained encoders.
+    r"""Differentially private classifiers on embeddings of frozen, publicly pre-trained encoders.
 
     A model is one small file with a guarantee, and may be published.
 
     For example:
 
       dppl demo
-      dppl fit train.npz --classes classes.txt --mu 1 --out my.safetensors
+      dppl fit train.npz --classes classes.txt --epsilon 1 --delta 1e-6 \
+        --out my.safetensors
       dppl show my.safetensors
       dppl predict my.safetensors new.npz > labels.txt
     """

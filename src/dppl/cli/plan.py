@@ -20,6 +20,7 @@ from dppl.estimators.registry import Method
 
 if TYPE_CHECKING:
     from dppl.planning import BudgetPlan
+    from dppl.planning.plan import Describe
 
 _Classes = Annotated[str, option("N|FILE", "How many classes, or the public list of them.", DATA)]
 _Records = Annotated[
@@ -38,6 +39,15 @@ _PublicRows = Annotated[int, option("N", "Unlabelled public rows that the fit ma
 _Ceiling = Annotated[
     float | None,
     option("A", "Balanced accuracy that such data reach without privacy, from public sources: a closer range.", DATA),
+]
+_Describe = Annotated[
+    str,
+    option(
+        "names|none",
+        "names: what `dppl train` starts from with texts, as it does by itself where classes are called by words. "
+        "Default none, as `dppl fit` starts.",
+        DATA,
+    ),
 ]
 _Rehearse = Annotated[
     Path | None,
@@ -69,6 +79,7 @@ def plan(
     method: _Method = "auto",
     public_rows: _PublicRows = 0,
     ceiling: _Ceiling = None,
+    describe: _Describe = "none",
     rehearse: _Rehearse = None,
     public: _Public = None,
     rehearsal_labels: _Labels = None,
@@ -87,12 +98,12 @@ def plan(
     For example:
 
       dppl plan --classes 10 --records 5000 --smallest 20 \
-        --encoder minilm --epsilon 1 --delta 1e-6
+        --encoder minilm --describe names --epsilon 1 --delta 1e-6
 
-      dppl plan --classes 77 --records 9000 --features 384 --mu 1 \
-        --ceiling 0.9 --out plan.png
+      dppl plan --classes 77 --records 9000 --features 384 \
+        --epsilon 1 --delta 1e-6 --ceiling 0.9 --out plan.png
 
-      dppl plan --classes 10 --records 400 --smallest 10 --mu 1 \
+      dppl plan --classes 10 --records 400 --smallest 10 --mu 0.5 \
         --rehearse similar.npz
     """
     from dppl.experiments.plan_figure import SUFFIXES, save_plan  # here, because the help of a command needs no SciPy
@@ -125,6 +136,7 @@ def plan(
             n_public=public_rows,
             method=cast(Method, method),
             ceiling=ceiling,
+            describe=cast("Describe", describe),
             rehearsal=rehearsal,
             X_public=X_public,
             runs=runs,

@@ -19,28 +19,38 @@ import typer
 from numpy.typing import NDArray
 from rich.table import Table
 
+from dppl import _validate
 from dppl._files import write_atomically
 from dppl.cli import _options as options
 from dppl.cli._options import DATA, ENCODER, option
 from dppl.cli._output import console, is_one_line, note, print_json, print_lines, printable
-from dppl.cli._paths import check_inputs, check_output, ids_of_persons, opened, read_rows_for, require_labels
+from dppl.cli._paths import (
+    check_inputs,
+    check_output,
+    ids_of_persons,
+    opened,
+    opened_source,
+    read_rows_for,
+    require_labels,
+)
 from dppl.cli._predictions import SUFFIXES, Predictions
 from dppl.cli._progress import embedding_bar, working
 from dppl.cli.embed import how_to_label
 from dppl.data import EmbeddingTable, PartedTable, read_parts
-from dppl.embedding import Columns, Source, Window, embed_windows, has_columns, holds_embeddings, open_source
+from dppl.embedding import Columns, Source, Window, embed_windows, has_columns, holds_embeddings
 from dppl.encoders import Encoder
 from dppl.encoders.fixed import for_prediction
 from dppl.encoders.load import Device
 from dppl.engines import Engine, engine_of
 from dppl.errors import InputError, ParameterError
-from dppl.estimators.reading import as_labels, class_codes
+from dppl.estimators.reading import as_labels, class_codes, labels_of
 from dppl.experiments import metrics
 from dppl.finetune.workflow import Finetuned
 from dppl.training.items import Items
 
 if TYPE_CHECKING:
     from dppl.estimators import EmbeddingClassifier
+    from dppl.estimators.released import Shares
 
 _ROWS = 8192
 _XOption = Annotated[
@@ -89,6 +99,10 @@ def predict(
     top: Annotated[
         int | None, option("K", "Write the K likeliest classes and their probabilities, too.", OUTPUT, min=1)
     ] = None,
+    shares: Annotated[
+        str,
+        option("equal|data", "How frequent classes are: all alike, or as in the fit's data. Default equal.", OUTPUT),
+    ] = "equal",
     min_confidence: Annotated[
         float | None,
         option("T", "Leave a label empty if its probability is below T.", OUTPUT, min=0.0, max=1.0),
@@ -97,6 +111,8 @@ def predict(
     identity: options.Id = None,
     kind: options.Kind = "auto",
     split: options.Split = None,
+    encoding: options.Encoding = None,
+    delimiter: options.Delimiter = None,
     encoder: _EncoderOption = None,
     workers: options.Workers = None,
     device: options.Device = "auto",
@@ -112,8 +128,11 @@ def predict(
     each. Columns are those that `dppl train` was told of, unless options name
     others. What cannot be used gets an empty label, and a note says where it is.
 
-    Probabilities are for classes that are equally frequent, and rough: see
-    docs/probabilities.md.
+    Labels and probabilities are for classes that are equally frequent, which
+    is the balanced decision. With --shares data they are for classes as
+    frequent as in the data of the fit: labels are right most often then, and
+    seldom name a rare class, whose probability is the number to threshold by
+    costs. Probabilities are rough: see docs/probabilities.md.
 
     For example:
 
@@ -141,21 +160,24 @@ def predict(
         raise InputError(
             "a class name of this model holds a line break or another control character; use --out FILE.csv."
         )
-    wanted = proba or top is not None or min_confidence is not None
+    _validate.one_of(("equal", "data"), shares=shares)
+    wanted = shares if shares == "data" or proba or top is not None or min_confidence is not None else None
+    if shares == "data" and isinstance(fitted, Finetuned):
+        raise ParameterError("'data' is for models of `dppl fit` and `dppl train`.", parameter="shares")
     columns = Columns(x=x, id=identity)
+    how: dict[str, Any] = {"split": split, "encoding": encoding, "delimiter": delimiter}
     if text is not None:
-        _refuse_others("one text", x=x, id=identity, split=split)
+        _refuse_others("one text", x=x, id=identity, **how)
         found = _of_source(fitted, Items([text], "text", "--text"), encoder, device, workers, wanted)
         found = replace(found, ids=None)
     elif table == _STDIN:
         with _piped(kind, x) as file:
-            found = _of_source(
-                fitted, _opened_for(fitted, file, columns, kind=kind, split=split), encoder, device, workers, wanted
-            )
+            source = _opened_for(fitted, file, columns, kind=kind, **how)
+            found = _of_source(fitted, source, encoder, device, workers, wanted)
     else:
         assert table is not None
         check_inputs(table)
-        if _is_table(fitted, table, x, kind, encoder=encoder, id=identity, split=split):
+        if _is_table(fitted, table, x, kind, encoder=encoder, id=identity, **how):
             rows = read_rows_for(fitted, table, x=x or "x")
             parts = None if spread is None else read_parts(table, x=x or "x", y=None)
             found = _of_table(fitted, rows, wanted, parts, spread)
@@ -163,7 +185,7 @@ def predict(
         else:
             if spread is not None:
                 raise ParameterError("reads embeddings; use dppl embed --engine ray first.", parameter="engine")
-            source = _opened_for(fitted, table, columns, kind=kind, split=split)
+            source = _opened_for(fitted, table, columns, kind=kind, **how)
             found = _of_source(fitted, source, encoder, device, workers, wanted)
     found = replace(found, proba=proba, top=top or 0)
     if min_confidence is not None:
@@ -204,9 +226,9 @@ def _opened_for(
     columns: Columns,
     *,
     kind: str,
-    split: str | None,
     labels: Path | None = None,
     with_labels: bool = False,
+    **how: str | None,
 ) -> Source:
     """Open a source, with the names of columns that the model remembers in the place of those that are not given."""
     known = getattr(model, "columns_", {}) if labels is None and has_columns(path, kind) else {}
@@ -214,18 +236,18 @@ def _opened_for(
     given = replace(columns, x=columns.x or known.get("x"), y=y)
     try:
         named = replace(given, id=columns.id or known.get("id"))
-        return open_source(path, kind=kind, columns=named, labels=labels, split=split)
+        return opened_source(path, kind=kind, columns=named, labels=labels, **how)
     except InputError as error:
         if error.parameter != "id" or columns.id is not None:
             raise
     # New records need not have the ids that those of the fit had.
-    return open_source(path, kind=kind, columns=given, labels=labels, split=split)
+    return opened_source(path, kind=kind, columns=given, labels=labels, **how)
 
 
 def _of_table(
     model: EmbeddingClassifier,
     table: EmbeddingTable,
-    wanted: bool,
+    wanted: Shares | None,
     parts: PartedTable | None = None,
     engine: Engine | None = None,
 ) -> Predictions:
@@ -245,7 +267,7 @@ def _of_source(
     encoder: str | None,
     device: str,
     workers: int | None,
-    wanted: bool,
+    wanted: Shares | None,
 ) -> Predictions:
     """Predict the records of a source in their order, and say which cannot be used."""
     parts: list[Predictions] = []
@@ -292,11 +314,23 @@ def _together(classes: NDArray[Any], parts: list[Predictions]) -> Predictions:
     )
 
 
-def _classified(model: EmbeddingClassifier, rows: Any, wanted: bool, **where: Engine | None) -> Predictions:
-    """Predict rows, those that cannot be used as None, with probabilities if they are wanted."""
-    probabilities = model.predict_proba(rows, unusable="empty", **where).astype(np.float32) if wanted else None
-    labels = model.predict(rows, unusable="empty", **where).tolist()
-    return Predictions(labels=labels, ids=None, classes=model.classes_, probabilities=probabilities)
+def _classified(model: EmbeddingClassifier, rows: Any, wanted: Shares | None, **where: Engine | None) -> Predictions:
+    """Predict rows, those that cannot be used as None, with probabilities if they are wanted.
+
+    For shares of the data labels are the likeliest classes, and not those of the balanced decision.
+    """
+    if wanted is None:
+        labels = model.predict(rows, unusable="empty", **where)
+        return Predictions(labels=labels.tolist(), ids=None, classes=model.classes_)
+    probabilities = model.predict_proba(rows, shares=wanted, unusable="empty", **where)
+    if isinstance(wanted, str) and wanted == "data":
+        best = np.nan_to_num(probabilities).argmax(axis=1)
+        labels = labels_of(best, model.classes_, np.isnan(probabilities[:, 0]), "empty")
+    else:
+        labels = model.predict(rows, unusable="empty", **where)
+    return Predictions(
+        labels=labels.tolist(), ids=None, classes=model.classes_, probabilities=probabilities.astype(np.float32)
+    )
 
 
 def _tell_unusable(places: Sequence[str]) -> None:
@@ -326,7 +360,7 @@ def _predicted_windows(
     encoder: str | None,
     device: str,
     workers: int | None,
-    wanted: bool = False,
+    wanted: Shares | None = None,
 ) -> Iterator[tuple[Window, Predictions]]:
     """Embed a source with the model's encoder and predict, a window at a time: no embedding outlives its window."""
     from dppl.training import encoder_of_model  # here, because the help of a command needs no scikit-learn
@@ -377,6 +411,8 @@ def evaluate(
     ] = None,
     kind: options.Kind = "auto",
     split: options.Split = None,
+    encoding: options.Encoding = None,
+    delimiter: options.Delimiter = None,
     encoder: _EncoderOption = None,
     workers: options.Workers = None,
     device: options.Device = "auto",
@@ -416,9 +452,10 @@ def evaluate(
     truth: Any
     predicted: Any
     groups: NDArray[Any] | None = None
-    if _is_table(fitted, table, x, kind, encoder=encoder, split=split):
+    how: dict[str, Any] = {"split": split, "encoding": encoding, "delimiter": delimiter}
+    if _is_table(fitted, table, x, kind, encoder=encoder, **how):
         rows = read_rows_for(fitted, table, x=x or "x", y=y or "y", labels=labels)
-        found = _of_table(fitted, rows, wanted=False)
+        found = _of_table(fitted, rows, wanted=None)
         pairs = zip(require_labels(rows, table), found.labels, strict=True)
         used = [(label, name) for label, name in pairs if name is not None]
         truth, predicted = [label for label, _ in used], [name for _, name in used]
@@ -428,7 +465,7 @@ def evaluate(
             groups = ids[[name is not None for name in found.labels]]
     else:
         columns = Columns(x=x, y=y, person=person)
-        source = _opened_for(fitted, table, columns, kind=kind, split=split, labels=labels, with_labels=True)
+        source = _opened_for(fitted, table, columns, kind=kind, labels=labels, with_labels=True, **how)
         if source.label_type is None:
             raise InputError(f"{table} has no labels; {how_to_label(source)}.")
         truth, predicted, persons, unusable = [], [], [], 0

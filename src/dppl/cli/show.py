@@ -23,7 +23,7 @@ from dppl.embedding import KINDS, Columns, Source, holds_embeddings, open_source
 from dppl.errors import ParameterError
 from dppl.estimators.model_file import describe
 from dppl.finetune.workflow import Finetuned
-from dppl.privacy import Guarantee, Release
+from dppl.privacy import Guarantee, Release, words
 from dppl.privacy.budgets import rounded_up
 from dppl.privacy.words import in_a_row
 from dppl.report.gallery import selected_items
@@ -242,10 +242,9 @@ def _releases(releases: tuple[Release, ...]) -> Table:
         first, last = last + 1, last + times
         number = str(first) if times == 1 else f"{first} to {last}, each"
         what = f"{number}: {release.statistic.rstrip(',')}, by the {release.drawn}"
-        sensitivity = f"{release.norm.rstrip(',')} sensitivity {rounded_up(release.sensitivity)}"
-        parameters = (f"{name} = {value:.6g}" for name, value in release.parameters.items())
+        sensitivity = f"{release.norm.rstrip(',')} sensitivity {words.sensitivity(release)}"
         costs = (f"{name} = {rounded_up(value)}" for name, value in release.cost.items())
-        table.add_row(*(_lines(cell) for cell in ([what], [sensitivity, *parameters], costs)))
+        table.add_row(*(_lines(cell) for cell in ([what], [sensitivity, *words.noise(release)], costs)))
     return table
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,11 +16,22 @@ from dppl._fingerprint import same_encoder
 from dppl.cli import _options as options
 from dppl.cli._methods import build, check_examples, chosen_method, method_option
 from dppl.cli._options import DATA, ENCODER, budget_from_options, option
-from dppl.cli._paths import check_inputs, check_output, overlaps, refuse_private, required_classes
+from dppl.cli._output import printable
+from dppl.cli._owner import report_on_source
+from dppl.cli._paths import (
+    check_inputs,
+    check_line,
+    check_output,
+    opened_source,
+    overlaps,
+    refuse_private,
+    required_classes,
+)
 from dppl.cli._progress import embedding_bar, working
-from dppl.cli.embed import how_to_label, loaded, resumable, tell_report
+from dppl.cli._review import review
+from dppl.cli.embed import how_to_label, loaded, resumable
 from dppl.cli.fit import print_summary
-from dppl.cli.ledger import open_account
+from dppl.cli.ledger import open_account, tell_charge
 from dppl.data import EmbeddingTable, read_classes, read_table
 from dppl.embedding import Columns, Source, holds_embeddings, open_source
 from dppl.encoders import Encoder
@@ -56,6 +68,8 @@ def train(
     classes_per_person: options.ClassesPerPerson = None,
     kind: options.Kind = "auto",
     split: options.Split = None,
+    encoding: options.Encoding = None,
+    delimiter: options.Delimiter = None,
     describe: Annotated[
         str,
         option(
@@ -70,6 +84,8 @@ def train(
         str | None, option("NAME", "Column of texts or images in POOL. Default as for --x.", DATA)
     ] = None,
     unknown_labels: options.UnknownLabels = "error",
+    strict: options.Strict = False,
+    ask: options.Review = False,
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
     mu: options.Mu = None,
@@ -100,9 +116,13 @@ def train(
     interruption the same command continues where it stopped; embeddings are
     kept in MODEL.work until the model is saved. Records that cannot be used
     are left out and listed in MODEL.private.jsonl, for the owner of the data
-    only.
+    only. How many they are is private, and shown nowhere: type `dppl check` with
+    the same data first. Labels are compared with --classes before anything is
+    embedded.
 
     For example:
+
+      dppl check mails.csv --x body --y folder --classes folders.txt
 
       dppl train mails.csv --x body --y folder --encoder minilm \
         --public sentences.txt --classes folders.txt \
@@ -113,10 +133,10 @@ def train(
         --out my.safetensors
 
       dppl train scans/ --encoder vit-b-16 --public photos/ \
-        --classes classes.txt --mu 1 --out my.safetensors
+        --classes classes.txt --epsilon 1 --delta 1e-6 --out my.safetensors
 
       dppl train mails.csv --person customer --encoder minilm \
-        --classes classes.txt --mu 1 --out my.safetensors
+        --classes classes.txt --epsilon 1 --delta 1e-6 --out my.safetensors
     """
     report = workflow.report_of(out)
     examples_in = None if describe in ("auto", "names", "none") else Path(describe)
@@ -144,7 +164,8 @@ def train(
     if kind == "auto" and data.suffix.lower() in (".npy", ".npz"):
         raise ParameterError(f"{data} is a table of embeddings, not of raw records; train on it with dppl fit {data}.")
     columns = Columns(x, y, identity, person)
-    source = open_source(data, kind=kind, columns=columns, labels=labels, split=split)
+    how: dict[str, Any] = {"labels": labels, "split": split, "encoding": encoding, "delimiter": delimiter}
+    source = opened_source(data, kind=kind, columns=columns, **how)
     if source.label_type is None:
         raise ParameterError(f"{data} has no labels; {how_to_label(source)}.")
     model = loaded(encoder, device, precision)
@@ -153,7 +174,10 @@ def train(
         examples = names_by_default(estimator, model)
     if restart:
         workflow.discard(folder)
-    with checkable(folder / "private", classes), leftover(folder, "add --restart, or "):
+    if ask:
+        review(partial(report_on_source, source, class_list))
+    owners_look = check_line(data, classes, kind=None if kind == "auto" else kind, **asdict(columns), **how)
+    with checkable(owners_look), leftover(folder, "add --restart, or "):
         workflow.train(
             estimator,
             source,
@@ -169,13 +193,15 @@ def train(
             ledger=account,
             partition=partition,
             max_classes_per_person=classes_per_person,
+            strict=strict,
             watch=partial(_watched, folder),
         )
     # When all is done, for whoever reads it may go away.
     print_summary(estimator, out, as_json=as_json, needs_code=is_code(encoder))
+    tell_charge(ledger, account, estimator.guarantee_, err=as_json)
     if describe == "auto" and takes_examples(estimator) and model.modality == "text":
         typer.echo(_NAMES if examples is not None else _NO_NAMES, err=as_json)
-    tell_report(report, err=as_json)
+    tell_left_out(report, err=as_json)
 
 
 @contextmanager
@@ -189,13 +215,23 @@ def _watched(folder: Path, records: Source | None) -> Iterator[Callable[[int], o
             yield progress
 
 
+def tell_left_out(report: Path, *, err: bool = False) -> None:
+    """Say last, in the same words whatever the records are, that the model is not to be trusted unseen."""
+    typer.echo(
+        f"Before you trust this model, read {printable(report)}: it lists, for the owner of the records only, those "
+        "that were left out. Nothing above says how many they are; it may be all.",
+        err=err,
+    )
+
+
 @contextmanager
-def checkable(table: Path, classes: Path) -> Iterator[None]:
-    """Tell whoever meets a label outside the list where its owner can look."""
+def checkable(command: str) -> Iterator[None]:
+    """Tell whoever is stopped by a record what its owner can type."""
     try:
         yield
-    except UnknownLabelError as error:
-        error.add_note(f"Here that is: dppl check {table} --classes {classes} (private; remove it when you are done)")
+    except InputError as error:
+        if isinstance(error, UnknownLabelError) or error.parameter == "strict":
+            error.add_note(f"Here that is: {command}")
         raise
 
 
@@ -236,6 +272,8 @@ def _public_records(public: Path, x: str | None, encoder: Encoder) -> Source | E
         try:
             return open_source(public, columns=Columns(x))
         except InputError as error:
+            if error.parameter == "encoding":  # --encoding is that of DATA
+                raise InputError(f"{public} is not UTF-8; save it again as UTF-8.") from None
             if error.parameter != "x":
                 raise
             raise InputError(error.text.removeprefix("x "), parameter="public_x") from None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from io import BytesIO
+from itertools import count
 from typing import Any
-from zipfile import ZIP_DEFLATED
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +21,8 @@ from dppl.export.scorer import Float, Scorer, fitted, scorer_of
 from dppl.export.statement import statement
 
 __all__ = ["to_bytes", "to_sklearn"]
+
+_SCHEMA = "schema.json"
 
 
 def to_sklearn(model: Any) -> Pipeline:
@@ -61,10 +66,25 @@ def to_sklearn(model: Any) -> Pipeline:
 
 
 def to_bytes(model: Any) -> bytes:
-    """Return `to_sklearn` as skops writes it, without pickle."""
+    """Return `to_sklearn` as skops writes it, without pickle, but for addresses in memory and the time of day."""
     skops = optional("skops.io", "skops", "export")
-    content: bytes = skops.dumps(to_sklearn(model), compression=ZIP_DEFLATED)
-    return content
+    ids, files = count(1), dict[str, str]()
+
+    def renumbered(node: dict[str, Any]) -> dict[str, Any]:
+        """Take a number for an address in memory, which also names files; keys of the statement hold no such values."""
+        if isinstance(node.get("__id__"), int):
+            node["__id__"] = next(ids)
+        if isinstance(name := node.get("file"), str):
+            node["file"] = files.setdefault(name, f"{len(files)}.npy")
+        return node
+
+    written = BytesIO()
+    with ZipFile(BytesIO(skops.dumps(to_sklearn(model)))) as made, ZipFile(written, "w", ZIP_DEFLATED) as archive:
+        schema = json.loads(made.read(_SCHEMA), object_hook=renumbered)
+        for name, number in files.items():
+            archive.writestr(ZipInfo(number), made.read(name), ZIP_DEFLATED)  # of 1980, as those without a date are
+        archive.writestr(ZipInfo(_SCHEMA), json.dumps(schema), ZIP_DEFLATED)
+    return written.getvalue()
 
 
 def _unit(n_features: int) -> list[tuple[str, Any]]:

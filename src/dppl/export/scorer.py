@@ -204,9 +204,9 @@ def _projected(model: Any) -> tuple[tuple[Head, ...], Together]:
 def _of_tasks(model: Any) -> tuple[tuple[Head, ...], Together]:
     heads = []
     for number, allowed in enumerate(model.allowed_.T):
-        weights = np.where(allowed[:, None], model._weights(number), 0.0)
+        weights, offsets = model._layer(number)
         center = None if model.centers_ is None else model.centers_[:, number]
-        heads.append(Head(weights, np.where(allowed, 0.0, NEVER), center=center))
+        heads.append(Head(np.where(allowed[:, None], weights, 0.0), np.where(allowed, offsets, NEVER), center=center))
     return tuple(heads), "logaddexp" if model.scores == "normalised" else "maximum"
 
 

@@ -6,6 +6,6 @@ shown as it is.
 
 from dppl.pages.charts import Axis, Line, bar, chart, swatch
 from dppl.pages.markdown import markdown_table, markdown_text
-from dppl.pages.templates import rendered
+from dppl.pages.templates import breakable, rendered
 
-__all__ = ["Axis", "Line", "bar", "chart", "markdown_table", "markdown_text", "rendered", "swatch"]
+__all__ = ["Axis", "Line", "bar", "breakable", "chart", "markdown_table", "markdown_text", "rendered", "swatch"]

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup, escape
 
 from dppl.pages.markdown import markdown_table, markdown_text
 
-__all__ = ["rendered"]
+__all__ = ["breakable", "rendered"]
+
+# Blanks in what people read at which no line may end: before a unit, and between a symbol and its value. What is found
+# first is left alone: tags, names, and what is drawn or to be pasted.
+_BLANKS = re.compile(
+    r"<(style|pre|code|svg|bdi)\b.*?</\1>|<[^>]*>"
+    r"|(?<=\d) (?=(?:%|[kMG]i?B\b))"
+    r"| (?==\s[\d.])|(?<=\s=) (?=[\d.])"
+    r"|(?:(?<=\bmu)|(?<=\brho)|(?<=\bepsilon)|(?<=\bdelta)|(?<=\bIR)) (?=[\d.])",
+    re.DOTALL,
+)
 
 
 def rendered(package: str, template: str, **values: Any) -> str:
@@ -24,7 +36,21 @@ def rendered(package: str, template: str, **values: Any) -> str:
     **values
         What it may name.
     """
-    return _environment(package).get_template(template).render(**values)
+    page = _environment(package).get_template(template).render(**values)
+    if not template.endswith(".html"):
+        return page
+    return _BLANKS.sub(lambda found: "\N{NO-BREAK SPACE}" if found[0] == " " else found[0], page)
+
+
+def breakable(name: str) -> Markup:
+    """Return a name whose lines may end at its underscores.
+
+    Examples
+    --------
+    >>> breakable("a_b < c")
+    Markup('a_<wbr>b &lt; c')
+    """
+    return escape(name).replace("_", Markup("_<wbr>"))
 
 
 @cache
@@ -37,5 +63,5 @@ def _environment(package: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(md=markdown_text, md_table=markdown_table)
+    environment.filters.update(md=markdown_text, md_table=markdown_table, breakable=breakable)
     return environment

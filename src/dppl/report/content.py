@@ -13,7 +13,7 @@ from typing import Any
 from dppl._fingerprint import in_short
 from dppl.cards.card import task_of
 from dppl.estimators.registry import BY_METHOD, BY_NAME
-from dppl.privacy import Guarantee, Release
+from dppl.privacy import Guarantee, Release, words
 from dppl.privacy.budgets import rounded_up
 from dppl.privacy.words import in_a_row
 
@@ -153,8 +153,8 @@ def _release(release: Release, times: int) -> dict[str, Any]:
         "drawn": release.drawn,
         "times": times,
         "norm": release.norm,
-        "sensitivity": rounded_up(release.sensitivity),
-        "parameters": [f"{name} = {value:.6g}" for name, value in release.parameters.items()],
+        "sensitivity": words.sensitivity(release),
+        "parameters": words.noise(release),
         "cost": [f"{name} = {rounded_up(value)}" for name, value in release.cost.items()],
     }
 

@@ -37,11 +37,13 @@ def selected_items(source: Source, wanted: set[str], path: Path) -> dict[str, An
     Raises
     ------
     InputError
-        If one is not there.
+        If one is not there, or there several times.
     """
     found: dict[str, Any] = {}
     with quiet():
         for record in source:
+            if record.id in found:
+                raise InputError(f"{path} must have one record of each id that the model selected; some have more.")
             if record.id in wanted:
                 with suppress(Unusable):
                     found[record.id] = decode(record.load(), source.modality)

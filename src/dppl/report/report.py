@@ -32,7 +32,7 @@ class Report:
     Examples
     --------
     >>> import dppl, numpy as np
-    >>> model = dppl.MeanPrototypes(dppl.ZCDP(1.0), classes=["a", "b"]).fit(np.eye(2), ["a", "b"])
+    >>> model = dppl.MeanPrototypes(dppl.ApproxDP(1, 1e-6), classes=["a", "b"]).fit(np.eye(2), ["a", "b"])
     >>> report = model.report()
     >>> Report(report.dict()).html() == report.html()
     True

@@ -8,14 +8,14 @@ from statistics import fmean
 from typing import Any
 
 from dppl.experiments.series import AT_DELTA
-from dppl.pages import Axis, Line, bar, chart, swatch
+from dppl.pages import Axis, Line, bar, breakable, chart, swatch
 
 __all__ = ["view"]
 
 # Rows that stand open. The next ones are folded, as many as fit into so many bytes, so that a page stays under 500 kB
 # whatever the classes are called; the JSON form has all.
 _OPEN_CLASSES, _OPEN_CONFUSIONS, _OPEN_PANELS = 20, 15, 4
-_CLASS_BYTES, _CONFUSION_BYTES, _SELECTED_BYTES = 165_000, 25_000, 60_000
+_CLASS_BYTES, _CONFUSION_BYTES, _SELECTED_BYTES = 150_000, 25_000, 60_000
 # The list of classes is short where a table has most of them.
 _NAME_BYTES, _NAME_BYTES_BESIDE_A_TABLE = 100_000, 25_000
 _PANELS, _LINES, _MATRIX, _RELEASES, _CHARGES = 12, 6, 20, 40, 30
@@ -70,7 +70,7 @@ def fitting(
     """
     kept = []
     for row in rows:
-        n_bytes -= row_bytes + sum(len(short(name).encode("utf-8")) for name in names(row))
+        n_bytes -= row_bytes + sum(len(breakable(short(name)).encode("utf-8")) for name in names(row))
         if n_bytes < 0:
             break
         kept.append(row)
@@ -339,8 +339,8 @@ def _matrix(measured: Sequence[Mapping[str, Any]], confusions: Sequence[Mapping[
         }
         for name in names
     ]
-    turned = any(len(name) > 3 for name in names)  # long names need columns of their own direction
-    return {"names": names, "rows": rows, "whole": len(order) <= _MATRIX, "turned": turned}
+    numbered = any(len(name) > 3 for name in names)  # columns have no room for more
+    return {"names": names, "rows": rows, "whole": len(order) <= _MATRIX, "numbered": numbered}
 
 
 def _shade(n: int, size: int, right: bool) -> dict[str, Any]:

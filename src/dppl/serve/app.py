@@ -31,7 +31,7 @@ _GONE = 499  # the client went away; no answer was sent
 # Bodies are read to so many times the limit, so that who sends too much can read why it is refused.
 _DRAINED = 4
 _PROBLEMS = {
-    400: "The body cannot be read.",
+    400: "The request cannot be read.",
     401: "The token is missing or wrong.",
     403: "A page of another site asks.",
     404: "There is no such model.",
@@ -312,7 +312,7 @@ def _problems(*statuses: int) -> dict[int, Any]:
 
 def _describe(schema: dict[str, Any], *, with_token: bool) -> None:
     """Add to the description what the guard answers on every route."""
-    everywhere = (401, 403) if with_token else (403, 421)
+    everywhere = (400, 401, 403) if with_token else (400, 403, 421)
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
     for route in schema["paths"].values():
         for operation in route.values():

@@ -8,12 +8,13 @@ import hmac
 import ipaddress
 import json
 import logging
+import re
 import traceback
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from hashlib import sha256
 from time import perf_counter
 from typing import Any
-from urllib.parse import urlsplit
 
 from dppl.serve.limits import Headers, Refused
 from dppl.serve.logs import tell
@@ -36,6 +37,9 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+# A name without anybody's before it.
+_HOST = re.compile(r"(?:(?P<name>[a-z0-9.-]+)|\[(?P<v6>[0-9a-f:.]+)\])(?::[0-9]*)?")
+_ONCE = {b"host", b"origin", b"authorization"}
 # A browser asks for a name, which may be anything, and for the token as the password.
 _CHALLENGES = (("WWW-Authenticate", "Bearer"), ("WWW-Authenticate", 'Basic realm="dppl", charset="UTF-8"'))
 
@@ -106,15 +110,18 @@ class Guard:
         tell("answered", method=method, route=route, status=status, ms=round(1000 * seconds, 2), **scope["dppl"])
 
     def _check(self, scope: Scope) -> None:
+        for name, several in Counter(name.lower() for name, _ in scope["headers"]).items():
+            if several > 1 and name in _ONCE:  # which one counts, others on the way may see differently
+                raise Refused(400, "repeated_header", "Host, Origin and Authorization may be sent once.")
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        host = headers.get("host", "")
+        host = headers.get("host", "").lower()
         if self._token is None:
-            if not _is_loopback(_hostname(host)):
+            if not _is_loopback(host):
                 raise Refused(421, "wrong_host", "Without a token only requests to localhost are answered.")
         elif not any(hmac.compare_digest(self._token, _digest(one)) for one in _given(headers.get("authorization"))):
             raise Refused(401, "no_token", "Send the token: Authorization: Bearer TOKEN.", _CHALLENGES)
         origin = headers.get("origin")
-        if origin is not None and _place(origin) != host.lower():
+        if origin is not None and origin.lower() not in (f"http://{host}", f"https://{host}"):
             raise Refused(403, "other_origin", "Pages of other sites may not ask.")
 
 
@@ -136,28 +143,16 @@ def _digest(token: bytes) -> bytes:
     return sha256(token).digest()
 
 
-def _hostname(host: str) -> str | None:
-    try:
-        return urlsplit(f"//{host}").hostname
-    except ValueError:
-        return None
-
-
-def _is_loopback(name: str | None) -> bool:
+def _is_loopback(host: str) -> bool:
+    """Tell whether a Host header is a name of this machine, with or without a port, and nothing else."""
+    found = _HOST.fullmatch(host)
+    name = found and (found["name"] or found["v6"])
     if name == "localhost":
         return True
     try:
         return ipaddress.ip_address(name or "").is_loopback
     except ValueError:  # another name, which somebody may lead here
         return False
-
-
-def _place(origin: str) -> str | None:
-    """Return the host and port of an origin; None if it has none."""
-    try:
-        return urlsplit(origin).netloc.lower() or None
-    except ValueError:
-        return None
 
 
 def _with_defaults(headers: Any) -> list[tuple[bytes, bytes]]:

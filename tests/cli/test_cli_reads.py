@@ -1,0 +1,299 @@
+"""A run that could read nothing does not look like a success: what stops before the charge, and who is told what."""
+
+import fcntl
+import json
+import os
+import pty
+import subprocess
+import sys
+import termios
+
+import numpy as np
+import pytest
+
+import dppl
+from dppl import GaussianDP, Ledger, PrivateClassifier
+from dppl.cli import _review
+from dppl.data import write_table
+from dppl.errors import DpplError
+from dppl.estimators.reading import NOT_ALL_USABLE
+from dppl.privacy.guarantee import A_STRICT_STOP, FORM_OF_FILES
+from dppl.training import workflow
+
+CLASSES = ("cat", "dog", "gnu")
+TEXTS = ["abcab", "fghf", "klmk", "abba", "ggf", "mlok"]
+LABELS = list(CLASSES) * 2
+LEDGER = ("--ledger", "ledger.db", "--dataset", "wards")
+TRAIN = ("--encoder", "letters", "--classes", "classes.txt", "--out", "m.safetensors", "--mu", "1", *LEDGER)
+STRICT = f"--strict {NOT_ALL_USABLE}"
+
+
+def rows_of(*extra, delimiter=","):
+    rows = [*zip(TEXTS, LABELS, strict=True), *extra]
+    return "".join(f"{delimiter.join(row)}\n" for row in [("text", "label"), *rows])
+
+
+# Files of which a default run uses a part, or nothing, and none of which it may speak of.
+PARTLY = {
+    "ragged": (rows_of(("abc", "cat", "more")), CLASSES),
+    "an open quote": (rows_of(('"abc', "cat")), CLASSES),
+    "an empty text": (rows_of(("", "cat")), CLASSES),
+    "a text that the encoder cannot prepare": (rows_of(("odd Jane", "cat")), CLASSES),
+    "another label": (rows_of(("abc", "Jane")), CLASSES),
+    "no label": (rows_of(("abc", "")), CLASSES),
+    "the wrong list": (rows_of(), ("Katze", "Hund")),
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, letters):
+    """A folder with an account, in which commands run."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "classes.txt").write_text("".join(f"{name}\n" for name in CLASSES))
+    Ledger(tmp_path / "ledger.db", "wards", GaussianDP(1))
+    return tmp_path
+
+
+def charges(folder):
+    return len(Ledger(folder / "ledger.db", "wards").releases())
+
+
+def put(folder, name):
+    content, classes = PARTLY[name]
+    (folder / "mails.csv").write_text(content)
+    (folder / "classes.txt").write_text("".join(f"{one}\n" for one in classes))
+
+
+@pytest.mark.parametrize("labels", ["error", "ignore"])
+@pytest.mark.parametrize("name", PARTLY)
+def test_a_strict_training_stops_before_the_charge_by_one_message(name, labels, folder, cli, error_line):
+    put(folder, name)
+    result = cli("train", "mails.csv", *TRAIN, "--strict", "--unknown-labels", labels)
+    owners = "Here that is: dppl check mails.csv --classes classes.txt"
+    assert (result.exit_code, error_line(result)) == (4, f"{STRICT} {owners}")
+    assert (charges(folder), (folder / "m.safetensors").exists()) == (0, False)
+
+
+def test_without_strict_the_owners_list_names_what_was_left_out(folder, cli):
+    """Also what only the fit leaves out: a label outside the list."""
+    for name, (content, _) in PARTLY.items():
+        put(folder, name)
+        result = cli("train", "mails.csv", *TRAIN[:-4], "--unknown-labels", "ignore", "--force")
+        assert result.exit_code == 0
+        _, *entries, totals = map(json.loads, (folder / "m.safetensors.private.jsonl").read_text().splitlines())
+        n = content.count("\n") - 1
+        left_out = n if name == "the wrong list" else 1
+        assert [entry["reference"] for entry in entries] == [f"row {row}" for row in range(n - left_out, n)]
+        assert (totals["records"], totals["used"], sum(totals["left_out"].values())) == (n, n - left_out, left_out)
+
+
+def test_an_embedding_of_zeros_is_in_the_owners_list(folder, cli):
+    (folder / "mails.csv").write_text(rows_of())
+    cli("embed", "mails.csv", "--encoder", "letters", "--out", "table")
+    table, usable = dppl.data.read_table(folder / "table"), np.arange(6) != 2
+    found = workflow.left_out_of(folder / "table.report.jsonl", table, np.array(CLASSES), usable)
+    _, entry, totals = map(json.loads, found.splitlines())
+    assert entry == {"id": "2", "reference": "row 2", "reason": "its embedding is all zeros"}
+    assert (totals["used"], totals["left_out"]) == (5, {"its embedding is all zeros": 1})
+
+
+def test_a_strict_training_stops_by_the_same_message_late(folder, cli, error_line, monkeypatch):
+    """Where only the embedding shows that a record cannot be used."""
+    put(folder, "an empty text")
+    monkeypatch.setattr(workflow, "check_records", lambda *_, **__: None)
+    result = cli("train", "mails.csv", *TRAIN, "--strict")
+    assert error_line(result).startswith(STRICT)
+    assert charges(folder) == 0
+
+
+def test_a_strict_training_that_reads_all_says_so(folder, cli):
+    (folder / "mails.csv").write_text(rows_of())
+    assert cli("train", "mails.csv", *TRAIN, "--strict").exit_code == 0
+    guarantee = dppl.load(folder / "m.safetensors").guarantee_
+    assert A_STRICT_STOP in guarantee.not_covered
+    assert FORM_OF_FILES in guarantee.public_inputs
+    assert charges(folder) == 1
+
+
+def test_labels_are_compared_before_anything_is_embedded_or_charged(folder, cli, error_line):
+    put(folder, "another label")
+    line = error_line(cli("train", "mails.csv", *TRAIN))
+    assert "at least one is not" in line
+    assert line.endswith("Here that is: dppl check mails.csv --classes classes.txt")
+    assert (charges(folder), (folder / "m.safetensors.work").exists()) == (0, False)
+    put(folder, "a text that the encoder cannot prepare")  # a fit leaves it out, so its label stops nothing
+    content = (folder / "mails.csv").read_text()
+    (folder / "mails.csv").write_text(content.replace("odd Jane,cat", "odd Jane,Jane"))
+    assert cli("train", "mails.csv", *TRAIN).exit_code == 0
+
+
+def test_what_stops_a_training_names_the_line_for_its_owner_with_the_same_options(folder, cli, error_line):
+    (folder / "my mails.csv").write_bytes("wer;note;what\nann;schön;Jane\n".encode("latin-1"))
+    options = ["--x", "note", "--y", "what", "--id", "wer", "--encoding", "latin-1", "--delimiter", ";"]
+    line = error_line(cli("train", "my mails.csv", *options, *TRAIN))
+    wanted = "dppl check 'my mails.csv' --classes classes.txt --x note --y what --id wer --encoding latin-1"
+    assert line.endswith(f"{wanted} --delimiter ';'")
+    checked = cli("check", "my mails.csv", "--classes", "classes.txt", *options).stdout
+    assert "'Jane': 1" in checked
+    assert checked.endswith("A fit uses 0 of 1 records; it leaves out the others without a word.\n")
+
+
+@pytest.mark.parametrize("command", ["train", "check", "embed", "predict", "evaluate"])
+def test_another_encoding_stops_every_command_until_it_is_named(command, folder, cli, error_line):
+    (folder / "mails.csv").write_text(rows_of())
+    if command in ("predict", "evaluate"):
+        assert cli("train", "mails.csv", *TRAIN).exit_code == 0
+    (folder / "german.csv").write_bytes(rows_of(("Müller", "cat"), delimiter=";").encode("cp1252"))
+    arguments = {
+        "train": ["german.csv", *TRAIN],
+        "check": ["german.csv", "--classes", "classes.txt"],
+        "embed": ["german.csv", "--encoder", "letters", "--out", "table"],
+    }.get(command, ["m.safetensors", "german.csv"])
+    before = charges(folder)
+    result = cli(command, *arguments)
+    assert (result.exit_code, charges(folder)) == (4, before)
+    assert error_line(result).startswith("--encoding must name the encoding of german.csv, which is not utf-8. Spread")
+    result = cli(command, *arguments, "--encoding", "cp1252")
+    assert result.exit_code == 0
+    assert "german.csv is read with ';' between its columns, by its header" in result.stderr
+    (folder / "utf16.csv").write_bytes(rows_of(delimiter=";").encode("utf-16"))
+    named = [argument.replace("german", "utf16").replace("m.safe", "n.safe") for argument in arguments[:1]]
+    if command == "check":
+        assert "read as utf-16, by its byte order mark and with ';'" in cli(command, *named, *arguments[1:]).stderr
+
+
+def test_the_pool_is_utf_8(folder, cli, error_line):
+    (folder / "mails.csv").write_text(rows_of())
+    (folder / "pool.csv").write_bytes("text\nschön\n".encode("latin-1"))
+    line = error_line(cli("train", "mails.csv", *TRAIN, "--public", "pool.csv", "--encoding", "utf-8"))
+    assert line == "pool.csv is not UTF-8; save it again as UTF-8."
+
+
+# Tables of embeddings
+
+FIT = ("--classes", "classes.txt", "--out", "m.safetensors", "--mu", "0.2", *LEDGER)
+X = np.eye(6, 8)
+
+
+@pytest.mark.parametrize("relation", [[], ["--adjacency", "replace-one", "--method", "mean"]])
+@pytest.mark.parametrize("labels", ["error", "ignore"])
+@pytest.mark.parametrize("fault", ["a row of zeros", "a row of NaN", "another label"])
+def test_a_strict_fit_stops_before_the_charge_by_one_message(fault, labels, relation, folder, cli, error_line):
+    rows, names = X.copy(), list(LABELS)
+    if fault == "another label":
+        names[2] = "Jane"
+    else:
+        rows[2] = np.nan if fault == "a row of NaN" else 0
+    write_table(folder / "t.npz", rows, np.array(names))
+    ledger = ["--ledger", "other.db", "--dataset", "wards"]
+    Ledger(folder / "other.db", "wards", GaussianDP(1), adjacency="replace-one" if relation else "add-remove")
+    result = cli("fit", "t.npz", *FIT[:-4], *ledger, "--strict", "--unknown-labels", labels, *relation)
+    assert (result.exit_code, error_line(result)) == (4, STRICT)
+    assert len(Ledger(folder / "other.db", "wards").releases()) == 0
+
+
+def test_a_fit_says_last_what_its_owner_must_see(folder, cli):
+    write_table(folder / "t.npz", X, np.array(LABELS))
+    result = cli("fit", "t.npz", *FIT, "--strict")
+    last = result.stdout.splitlines()[-1]
+    assert last.startswith("Before you trust this model")
+    assert "dppl check TABLE --classes FILE" in last
+    assert cli("check", "t.npz", "--classes", "classes.txt").stdout.endswith("A fit uses 6 of 6 records.\n")
+    result = cli("fit", "t.npz", *FIT[:-4], "--json", "--force")
+    assert json.loads(result.stdout)
+    assert result.stderr.splitlines()[-1] == last
+
+
+def test_a_strict_fit_wants_a_whole_table(folder):
+    write_table(folder / "t.parquet", X, np.array(LABELS))
+    parted = dppl.data.read_parts(folder / "t.parquet")
+    with pytest.raises(DpplError, match=r"^strict reads records before it charges"):
+        dppl.SoftmaxPrototypes(GaussianDP(1), CLASSES).fit(parted, strict=True)
+
+
+def test_strict_in_python(letters):
+    model = PrivateClassifier("letters", GaussianDP(1), CLASSES)
+    assert A_STRICT_STOP in model.fit(TEXTS, LABELS, strict=True).guarantee_.not_covered
+    for texts, labels in (([*TEXTS[:5], ""], LABELS), (TEXTS, [*LABELS[:5], "Jane"])):
+        with pytest.raises(DpplError) as caught:
+            model.fit(texts, labels, strict=True)
+        assert str(caught.value) == f"strict {NOT_ALL_USABLE}"
+    assert A_STRICT_STOP not in model.fit(TEXTS, LABELS).guarantee_.not_covered
+
+
+# --review
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """A terminal in the place of the one that controls the process; returns what writes to it and reads from it."""
+    ours, theirs = pty.openpty()
+    monkeypatch.setattr(_review, "_TERMINAL", os.ttyname(theirs))
+
+    def answer(text):
+        os.write(ours, f"{text}\n".encode())
+
+    def shown():
+        os.set_blocking(ours, False)
+        return os.read(ours, 1 << 16).decode()
+
+    yield answer, shown
+    os.close(ours)
+    os.close(theirs)
+
+
+@pytest.mark.parametrize("command", ["train", "fit"])
+def test_a_review_is_on_the_terminal_alone_and_no_stops_before_the_charge(command, folder, cli, terminal):
+    answer, shown = terminal
+    put(folder, "ragged")
+    write_table(folder / "t.npz", np.vstack([X, np.zeros(8)]), np.array([*LABELS, "cat"]))
+    arguments = [command, *(("mails.csv", *TRAIN) if command == "train" else ("t.npz", *FIT)), "--review"]
+    answer("no")
+    result = cli(*arguments)
+    assert (result.exit_code, result.stdout) == (130, "")
+    assert result.stderr == "dppl: interrupted. Nothing was charged.\n"
+    assert charges(folder) == 0
+    assert "A fit uses 6 of 7 records" in shown()
+    answer("yes")
+    result = cli(*arguments)
+    assert result.exit_code == 0
+    assert charges(folder) == 1
+    counts = shown()
+    assert "for the data owner's eyes only" in counts.lower()
+    for stream in (result.stdout, result.stderr):
+        assert "6 of 7" not in stream
+        assert "unusable" not in stream
+
+
+def test_a_review_without_a_terminal_reads_nothing(folder, cli, error_line, monkeypatch):
+    (folder / "mails.csv").write_text(rows_of())
+    monkeypatch.setattr(_review, "_TERMINAL", "/nowhere/tty")
+    monkeypatch.setattr("dppl.cli.train.report_on_source", lambda *_: pytest.fail("it was read"))
+    result = cli("train", "mails.csv", *TRAIN, "--review")
+    assert (result.exit_code, charges(folder)) == (2, 0)
+    assert error_line(result).startswith("--review shows private counts on a terminal and asks there")
+
+
+def test_the_terminal_is_the_one_that_controls_the_process(folder):
+    """Not stdout, nor stderr, which are pipes here."""
+    write_table(folder / "t.npz", X, np.array(LABELS))
+    ours, theirs = pty.openpty()
+    os.write(ours, b"yes\n")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dppl", "fit", "t.npz", *FIT, "--review"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0),
+        pass_fds=[theirs],
+        text=True,
+    )
+    out, err = process.communicate(timeout=120)
+    os.set_blocking(ours, False)
+    shown = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    os.close(theirs)
+    assert (process.returncode, err) == (0, "")
+    assert "6 of 6 records" in shown
+    assert "6 of 6" not in out
