@@ -73,6 +73,28 @@ def test_the_method_is_the_default_of_the_budget_or_as_named(n_public):
     assert (named.method, named.is_default) == ("mean", False)
 
 
+def test_the_plan_knows_a_start_from_names_and_says_what_changes():
+    without, named = (plan_budget(ApproxDP(1, 1e-6), **USUAL, describe=start) for start in ("none", "names"))
+    for plan, other in ((without, named), (named, without)):
+        assert plan.otherwise.balanced_accuracy == other.balanced_accuracy
+        assert plan.otherwise.smallest_recall == other.classes[0].recall
+        gain = f"balanced accuracy {other.balanced_accuracy:.2f}, recall of the smallest class"
+        (said,) = [line for line in plan.sentences() if "names" in line]
+        assert gain in said
+    assert named.balanced_accuracy > without.balanced_accuracy + 0.1
+    assert named.classes[0].recall > without.classes[0].recall + 0.3
+    many = USUAL | {"n_records": 10**9, "smallest": 10**7}
+    ends = [plan_budget(GaussianDP(5), **many, describe=start).balanced_accuracy for start in ("none", "names")]
+    assert ends[0] == pytest.approx(ends[1], abs=1e-3)  # where records tell all, names add nothing
+
+
+@pytest.mark.parametrize("given", [{"method": "mean"}, {"describe": "words"}])
+def test_names_are_for_the_method_that_starts_from_them(given):
+    with pytest.raises(ParameterError, match="describe"):
+        plan_budget(ApproxDP(1, 1e-6), **USUAL, **{"describe": "names"} | given)
+    assert plan_budget(ApproxDP(1, 1e-6), **USUAL, method="mean").otherwise is None
+
+
 def test_pure_dp_selects_public_rows():
     plan = plan_budget(PureDP(1.0), **USUAL, n_public=1000)
     assert (plan.method, plan.cost["epsilon"]) == ("public", 1.0)

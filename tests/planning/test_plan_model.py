@@ -1,7 +1,7 @@
 """The model behind a plan: its limits, its directions, and its constants beside the measurements."""
 
 import importlib.util
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dppl import ApproxDP, GaussianDP, PureDP
 from dppl.errors import BudgetError
 from dppl.planning import model
-from dppl.planning.model import LAWS
+from dppl.planning.model import LAWS, NAMED
 
 ROOT = Path(__file__).parents[2]
 SPEC = importlib.util.spec_from_file_location("dppl_benchmarks_planning", ROOT / "benchmarks" / "planning.py")
@@ -100,6 +100,25 @@ def test_the_cost_of_a_selection_is_its_epsilon():
 def test_the_constants_are_those_of_the_committed_measurements(method, public):
     data = script.groups(script.MEASURED, method, public).of(script.CALIBRATION)
     assert astuple(LAWS[method, public]) == pytest.approx(astuple(script.calibrated(data)), rel=0.01)
+
+
+@needs_measurements
+@pytest.mark.parametrize("public", list(NAMED))
+def test_the_worth_of_names_is_that_of_the_committed_measurements(public):
+    data = script.groups(script.MEASURED, "softmax", public, names=True).of(script.CALIBRATION)
+    law = LAWS["softmax", public]
+    assert NAMED[public] == replace(law, names=pytest.approx(script.worth_of_names(data, law), rel=0.01))
+
+
+@needs_measurements
+@pytest.mark.parametrize("public", list(NAMED))
+def test_the_page_states_the_errors_with_names_and_they_are_far_below_those_of_a_plan_without(public):
+    data = script.groups(script.MEASURED, "softmax", public, names=True).of(script.TEST)
+    label = f"softmax{', public rows' if public else ''}, names"
+    page = (ROOT / "docs" / "planning.md").read_text(encoding="utf-8")
+    assert script.row(label, "hwu64", NAMED[public], data) in page
+    misses, without = (np.abs(data.misses(law, data.s)).mean() for law in (NAMED[public], LAWS["softmax", public]))
+    assert misses < without / 2
 
 
 @needs_measurements

@@ -314,20 +314,20 @@ def test_a_delta_little_below_one_over_the_number_of_records_warns(delta, max_re
 @pytest.mark.parametrize(
     ("budget", "weak"),
     [
-        (ApproxDP(10.0, 1e-6), False),
-        (ApproxDP(10.1, 1e-6), True),
+        (ApproxDP(2.99, 1e-6), False),
+        (ApproxDP(3.0, 1e-6), True),
         (ApproxDP(1.0, 9.9e-5), False),
         (ApproxDP(1.0, 1e-4), True),
-        (PureDP(10.0), False),
-        (PureDP(11.0), True),
+        (PureDP(2.99), False),
+        (PureDP(3.0), True),
         (GaussianDP(0.0), False),
         (GaussianDP(1e-15), False),
-        (GaussianDP(1.84), False),
-        (GaussianDP(1.87), True),
+        (GaussianDP(0.6477), False),
+        (GaussianDP(0.6478), True),
         (GaussianDP(1e8), True),
         (ZCDP(1e-300), False),
-        (ZCDP(1.69), False),
-        (ZCDP(1.75), True),
+        (ZCDP(0.2097), False),
+        (ZCDP(0.2098), True),
         (ZCDP(1e6), True),
         (ZCDP(1e300), True),
     ],
@@ -341,12 +341,12 @@ def test_what_is_told_of_a_weak_budget_names_the_epsilon_or_the_delta():
     epsilon = rounded_up(GaussianDP(3.0).to_approx(1e-6).epsilon, 4)
     for budget in (GaussianDP(3.0), ZCDP(4.5)):
         assert budget.weakness.startswith(
-            f"{budget} guarantees little: it implies epsilon = {epsilon} at delta = 1e-6."
+            f"{budget} is a weak guarantee: it implies epsilon = {epsilon} at delta = 1e-6."
         )
     assert "implies" not in PureDP(11.0).weakness
     assert ApproxDP(1.0, 0.01).weakness.startswith("delta = 0.01 is too large for most data")
     both = ApproxDP(11.0, 0.01).weakness
-    assert "guarantees little" in both
+    assert "is a weak guarantee" in both
     assert "too large for most data" in both
 
 

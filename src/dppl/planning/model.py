@@ -4,18 +4,20 @@ A record is told apart from the other classes with a strength D, its detectabili
 normal variable plus D is larger than one such variable for every other class (signal detection with several
 alternatives). So recall is at least chance and at most 1. The variance 1/D² is a sum::
 
-    1/D² = s · (floor + 1/n + noise · (d / 384)^width / (n_s · spend)²),    n_s = n · (n / n_mean)^share
+    1/D² = s · (floor + e),    e = 1/n + noise · (d / 384)^width / (n_s · spend)²,    n_s = n · (n / n_mean)^share
 
 `s` says how hard the classes are to tell apart without privacy. `floor` is what the method loses even so, 1/n stands
 for few records, and the last term for the noise: n_s is the number of records of the class, less if other classes have
 more, d the number of features, and `spend` the cost in mu (or, where public rows are selected, the epsilon of the
-selection). `benchmarks/planning.py` found the constants; docs/planning.md tells how far they are off.
+selection). What the names of classes tell beside is a second estimate of a class, whose variance no budget changes: in
+place of e stands 1 / (1/e + 1/names). `benchmarks/planning.py` found the constants; docs/planning.md tells how far they
+are off.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -56,6 +58,8 @@ class Law:
         Factor of the variance, up and down, within which four of five classes of the calibration sets lay.
     wide : float
         The same where the accuracy without privacy is unknown.
+    names : float
+        Variance of what the names of classes tell, where a fit starts from them; infinite where it does not.
     """
 
     floor: float
@@ -64,6 +68,7 @@ class Law:
     share: float
     spread: float = 1.0
     wide: float = 1.0
+    names: float = math.inf
 
 
 def recall(detectability: ArrayLike, n_classes: ArrayLike) -> Float:
@@ -117,7 +122,8 @@ def variance(
     effective = n * (n / np.asarray(mean_size, float)) ** law.share
     wide = (np.asarray(n_features, float) / USUAL_WIDTH) ** law.width
     noise = law.noise * wide / np.square(effective * np.asarray(spend, float))
-    return np.asarray(np.asarray(s, float) * (law.floor + 1 / n + noise))
+    learnt = 1 / n + noise
+    return np.asarray(np.asarray(s, float) * (law.floor + learnt / (1 + learnt / law.names)))
 
 
 def recall_range(v: ArrayLike, n_classes: ArrayLike, factor: float) -> tuple[Float, Float]:
@@ -178,4 +184,8 @@ LAWS: dict[tuple[str, bool], Law] = {
     ("softmax", True): Law(1.16, 144, 0.48, 0.319, 1.65, 2.27),
     ("mean", False): Law(1.27, 469, 1.8, 1.09, 2.61, 3.13),
     ("public", True): Law(3.12, 951, 1.03, 0.223, 2.66, 3.46),
+}
+# By whether there are public rows: softmax from the names of classes. Ranges stay, and hold more than four of five.
+NAMED: dict[bool, Law] = {
+    public: replace(LAWS["softmax", public], names=variance) for public, variance in ((False, 1.14), (True, 1.39))
 }

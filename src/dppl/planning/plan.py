@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,7 +16,7 @@ from dppl import _validate
 from dppl.errors import BudgetError, ParameterError
 from dppl.estimators.registry import BY_METHOD, Method, method_for
 from dppl.planning import model
-from dppl.planning.model import LAWS, Law
+from dppl.planning.model import LAWS, NAMED, Law
 from dppl.planning.rehearsal import RUNS, Rehearsal, rehearse
 from dppl.privacy import Budget, PureDP
 from dppl.privacy.budgets import rounded_up
@@ -24,6 +25,8 @@ from dppl.privacy.composition import total_epsilon, total_mu, total_rho
 __all__ = ["BudgetPlan", "ClassExpectation", "Gain", "plan_budget", "plan_of_sizes"]
 
 Float = NDArray[np.float64]
+Describe: TypeAlias = Literal["none", "names"]
+DESCRIBE: tuple[Describe, ...] = get_args(Describe)
 
 # Numbers of features of encoders that dppl knows by name.
 FEATURES = {
@@ -111,6 +114,11 @@ class BudgetPlan:
     needed : int or None
         Records of a class that is found with this budget, about; None if that many records do not exist.
     twice_the_budget, twice_the_records : Gain
+    describe : {"names", "none"}
+        What the fit starts from.
+    otherwise : Gain or None
+        With names of classes what is expected without them, and without them what is expected with; None if the method
+        starts from none, or the accuracies were rehearsed.
     cost : mapping of str to float
         What a ledger is charged: mu and rho, and epsilon if the budget is of pure DP.
     rehearsed : int
@@ -134,6 +142,8 @@ class BudgetPlan:
     needed: int | None
     twice_the_budget: Gain
     twice_the_records: Gain
+    describe: Describe
+    otherwise: Gain | None
     cost: Mapping[str, float] = field(hash=False)
     rehearsed: int = 0
 
@@ -146,6 +156,7 @@ class BudgetPlan:
             "curve": [_fields(one) for one in self.curve],
             "twice_the_budget": _fields(self.twice_the_budget),
             "twice_the_records": _fields(self.twice_the_records),
+            "otherwise": None if self.otherwise is None else _fields(self.otherwise),
             "cost": dict(self.cost),
             "sentences": self.sentences(),
         }
@@ -160,6 +171,7 @@ class BudgetPlan:
             _gain("Twice the records", self.twice_the_records),
             "Ranges are for classes of a size on average; a single class, above all a rare one, varies more.",
             self._of_method(),
+            *self._of_names(),
             self._of_ledger(),
             GUESSES,
         ]
@@ -186,15 +198,26 @@ class BudgetPlan:
             return f"{start}; no number of records is enough."
         if (one.found == YES) != (self.needed <= one.size):  # a rehearsal may differ from the model
             return f"{start}."
-        return f"{start}; {f'about {self.needed} are enough' if one.found == YES else f'it takes about {self.needed}'}."
+        if one.found == YES:
+            return f"{start}; {'one is' if self.needed == 1 else f'about {self.needed} are'} enough."
+        return f"{start}; it takes about {self.needed}."
 
     def _of_method(self) -> str:
         why = "the default for this budget" if self.is_default else "as named"
-        help_ = (
-            " Public examples of the classes help most where classes are rare. The plan leaves them out; `dppl train` "
-            "starts from the names of classes of texts by itself, so expect more of it there."
-        )
-        return f"Method: {self.method}, {why}.{help_ if self.method == 'softmax' else ''}"
+        return f"Method: {self.method}, {why}."
+
+    def _of_names(self) -> list[str]:
+        if self.method != "softmax":
+            return []
+        if self.otherwise is None:
+            return ["The rehearsal starts from no names of classes; `dppl train` starts from those of texts by itself."]
+        if self.describe == "names":
+            said = (
+                "The fit starts from the names of the classes, as `dppl train` does with texts. Where they say little"
+            )
+        else:
+            said = "The plan is for a start from nothing. From names of classes of texts, as `dppl train` starts"
+        return [_gain(said, self.otherwise)]
 
     def _of_ledger(self) -> str:
         cost = ", ".join(f"{name} = {rounded_up(value, 4)}" for name, value in self.cost.items())
@@ -214,6 +237,7 @@ def plan_budget(
     n_public: int = 0,
     method: Method | Literal["auto"] = "auto",
     ceiling: float | None = None,
+    describe: Describe = "none",
     rehearsal: tuple[ArrayLike, ArrayLike] | None = None,
     X_public: ArrayLike | None = None,
     runs: int = RUNS,
@@ -245,6 +269,9 @@ def plan_budget(
     ceiling : float, default=None
         Balanced accuracy that such data, with as many classes, reach without privacy, from public sources. It narrows
         the range most.
+    describe : {"none", "names"}, default="none"
+        Whether a fit of softmax starts from nothing or from the names of the classes, as `dppl train` does by itself
+        where these are words. For texts: it was measured on intents of messages.
     rehearsal : tuple of (X, y), default=None
         Public labelled rows by the same encoder, of at least as many classes, for simulated fits.
     X_public : array-like of shape (n_public, n_features), default=None
@@ -286,7 +313,13 @@ def plan_budget(
     n_records, smallest = _check_numbers(n_classes, n_records, smallest, n_public, ceiling)
     chosen = _method(method, budget, n_public)
     sizes = class_sizes(n_classes, n_records, smallest)
-    setting = _Setting.of(budget, chosen, n_features, n_public, ceiling, n_classes)
+    _validate.one_of(DESCRIBE, describe=describe)
+    if describe == "names" and (chosen != "softmax" or rehearsal is not None):
+        raise ParameterError(
+            "names goes with the method softmax, and with no rehearsal; leave it out.", parameter="describe"
+        )
+    of = partial(_Setting.of, budget, chosen, n_features, n_public, ceiling, n_classes)
+    setting = of(describe)
     measured = None
     if rows is not None and rehearsal is not None:
         measured = rehearse(chosen, budget, rows, np.asarray(rehearsal[1]), sizes, X_public, runs)
@@ -311,6 +344,10 @@ def plan_budget(
         needed=setting.needed(sizes),
         twice_the_budget=setting.costing(_twice(budget), chosen).gain(sizes),
         twice_the_records=setting.gain(2 * sizes),
+        describe=describe,
+        otherwise=None
+        if measured is not None or chosen != "softmax"
+        else of("names" if describe == "none" else "none").gain(sizes),
         cost=_cost(budget, chosen, n_classes, n_features),
         rehearsed=0 if measured is None else runs,
     )
@@ -388,10 +425,17 @@ class _Setting:
 
     @classmethod
     def of(
-        cls, budget: Budget, method: str, n_features: int, n_public: int, ceiling: float | None, n_classes: int
+        cls,
+        budget: Budget,
+        method: str,
+        n_features: int,
+        n_public: int,
+        ceiling: float | None,
+        n_classes: int,
+        describe: Describe = "none",
     ) -> _Setting:
         public = method == "public" or (method == "softmax" and n_public >= n_features)
-        law = LAWS[method, public]
+        law = NAMED[public] if describe == "names" else LAWS[method, public]
         return cls(
             law=law,
             s=model.usual_hardness() if ceiling is None else model.hardness(ceiling, n_classes),

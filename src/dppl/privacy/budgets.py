@@ -21,9 +21,9 @@ from dppl.privacy import accounting, tradeoff
 
 # The delta of the one epsilon that stands in sentences, tables and figures.
 USUAL_DELTA = 1e-6
-# Up to the first epsilon a budget is strong. Above the second it guarantees little in words: Gaussian noise of epsilon
-# 10 at delta 1e-6 (mu = 1.84) lets a guess of membership be right in 83 % of cases, pure DP in 99.995 %.
-STRONG_AND_WEAK = (1.0, 10.0)
+# Up to the first epsilon a budget is strong, from the second on weak: Gaussian noise of epsilon 3 at delta 1e-6
+# (mu = 0.65) lets a guess of membership be right in 63 % of cases, and pure DP in 95 %.
+STRONG_AND_WEAK = (1.0, 3.0)
 # From here on delta is too large for most data.
 LARGE_DELTA = 1e-4
 
@@ -45,7 +45,7 @@ class Budget(ABC):
 
     @property
     def is_weak(self) -> bool:
-        """Whether the guarantee says little: the epsilon that the budget implies is above 10, or delta from 1e-4 on."""
+        """Whether the guarantee says little: the epsilon that the budget implies is from 3 on, or delta from 1e-4."""
         return bool(self.weakness)
 
     @property
@@ -54,11 +54,13 @@ class Budget(ABC):
         strong, weak = STRONG_AND_WEAK
         epsilon, delta = self._implied()
         said = []
-        if epsilon > weak:
-            implied = f"it implies epsilon = {rounded_up(epsilon, 4)} at delta = {rounded_up(delta)}. " if delta else ""
+        if epsilon >= weak:
+            implied = ""
+            if "epsilon" not in self.to_dict():
+                implied = f"it implies epsilon = {rounded_up(epsilon, 4)} at delta = {rounded_up(delta)}. "
             said.append(
-                f"{self} guarantees little: {implied}The statement says how often a guess of membership may be right. "
-                f"An epsilon of at most {strong:g} is strong; above {weak:g} hardly anything is left."
+                f"{self} is a weak guarantee: {implied}The statement says how often a guess of membership may be "
+                f"right. An epsilon of at most {strong:g} is strong; choose one near it if the accuracy allows."
             )
         if delta >= LARGE_DELTA:
             said.append(

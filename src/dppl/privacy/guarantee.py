@@ -37,6 +37,9 @@ ASSUMPTIONS = (
 TUNED_ELSEWHERE = "hyper-parameters and models chosen by looking at private data"
 A_CHANGED_RECORD = "a changed label or record, which counts as one removed and one added"
 SEVERAL_RECORDS = "several records of one person"
+A_STRICT_STOP = "whether the run stopped because a record could not be used (strict): one bit"
+# Of no single record: a fit that could not read the files as a whole would not begin.
+FORM_OF_FILES = "the form of the files of records: their format, encoding and header"
 OTHER_RELEASES = "other releases from the same records, whose costs add up"
 ALWAYS_UNCOVERED = (
     TUNED_ELSEWHERE,

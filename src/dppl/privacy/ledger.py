@@ -88,10 +88,11 @@ class Ledger:
     --------
     >>> import tempfile, numpy as np, dppl
     >>> folder = tempfile.TemporaryDirectory()
-    >>> ledger = dppl.Ledger(folder.name + "/ledger.db", "wards", dppl.ZCDP(1.0))
-    >>> model = dppl.MeanPrototypes(dppl.ZCDP(0.75), classes=[0, 1]).fit(np.eye(2), [0, 1], ledger=ledger)
-    >>> round(ledger.spent()["rho"], 6)
-    0.75
+    >>> ledger = dppl.Ledger(folder.name + "/ledger.db", "wards", dppl.ApproxDP(2, 1e-6))
+    >>> model = dppl.MeanPrototypes(dppl.ApproxDP(1, 1e-6), classes=[0, 1])
+    >>> model = model.fit(np.eye(2), [0, 1], ledger=ledger)
+    >>> round(ledger.spent()["epsilon"], 6)
+    1.0
     >>> folder.cleanup()
     """
 

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
 _COSTS = ("mu", "rho", "epsilon", "delta", "rho_per_run", "mean_runs")
 NOTHING_RELEASED = "Nothing was released from private records: the model is a function of public inputs alone."
-# Units: what one neighbour step adds or removes. And what must hold of the records, so that it is a person.
+# Units: what one neighbour step adds or removes.
 RECORD, PERSON = "one record", "one person with all of their records"
-_HOLDS_IF = {RECORD: "one record per person", PERSON: "each person has one id"}
 NEIGHBOURS = {
     "add-remove": "two data sets are neighbours when one record is added or removed",
     "replace-one": "two data sets are neighbours when one record is replaced by another",
@@ -27,6 +26,12 @@ NEIGHBOURS = {
 def neighbours(guarantee: Guarantee) -> str:
     """Return the neighbouring relation."""
     return guarantee.neighbours or NEIGHBOURS[guarantee.adjacency]
+
+
+def protected(guarantee: Guarantee) -> str:
+    """Return the unit, and what a promise about it is to whoever is more than that."""
+    less = "; a person with several is protected less, the more they have"
+    return guarantee.unit + less * (guarantee.unit == RECORD)
 
 
 def summary(guarantee: Guarantee, delta: float) -> str:
@@ -57,7 +62,7 @@ def statement(guarantee: Guarantee, delta: float) -> str:
 
 
 def in_short(guarantee: Guarantee, delta: float) -> list[tuple[str, str]]:
-    """Return the guarantee in three lines, as headings with texts: what it is, when it holds, what to remember.
+    """Return the guarantee in four lines, as headings with texts: what, of whom, on what it rests, what to remember.
 
     Parameters
     ----------
@@ -69,11 +74,11 @@ def in_short(guarantee: Guarantee, delta: float) -> list[tuple[str, str]]:
     if guarantee.releases:
         guess = _percent(guarantee.best_guess())
         promise = f"{views(guarantee, delta)}; a guess of membership is right in at most {guess} of cases."
-    unit = _HOLDS_IF.get(guarantee.unit, guarantee.unit)
     same = "records of the same persons" if guarantee.unit == PERSON else "the same records"
     return [
         ("Guarantee", " ".join([*_warnings(guarantee), promise])),
-        ("Holds if", f"{'; '.join([unit, *guarantee.assumptions])}."),
+        ("Protected", f"{protected(guarantee)}."),
+        ("Assumed", f"{'; '.join(guarantee.assumptions)}."),
         ("Remember", f"further fits on {same} add up; a ledger keeps account of them."),
     ]
 
@@ -109,6 +114,7 @@ def details(guarantee: Guarantee) -> list[tuple[str, tuple[str, ...]]]:
     """Return what it rests on and does not cover, as headings with items."""
     made = ", ".join(f"{name} {version}" for name, version in sorted(guarantee.software.items()))
     details = [
+        ("Protected", (protected(guarantee),)),
         ("Neighbours", (f"{neighbours(guarantee)} ({guarantee.adjacency})",)),
         ("Treated as public", guarantee.public_inputs),
         ("Assumed", guarantee.assumptions),
@@ -122,6 +128,34 @@ def details(guarantee: Guarantee) -> list[tuple[str, tuple[str, ...]]]:
 def in_a_row(releases: Iterable[Release]) -> list[tuple[Release, int]]:
     """Return each release with the number of equal ones that follow each other."""
     return [(release, len(list(equal))) for release, equal in groupby(releases)]
+
+
+def sensitivity(release: Release) -> str:
+    """Return the sensitivity with its unit."""
+    return measured(release, rounded_up(release.sensitivity))
+
+
+def noise(release: Release) -> list[str]:
+    """Return the parameters of the noise, lengths among them with their unit, such as "noise_std = 2.5 records"."""
+    # A file orders parameters by name, so they are put in one order here.
+    named = [(name, f"{value:.6g}") for name, value in sorted(release.parameters.items(), key=_in_order)]
+    return [f"{name} = {measured(release, text) if name.endswith('noise_std') else text}" for name, text in named]
+
+
+def measured(release: Release, length: str) -> str:
+    """Return a sensitivity or noise with its unit, where the norm does not say it: what is released is integers.
+
+    Parameters
+    ----------
+    release : Release
+    length : str
+        As it is to be written.
+    """
+    if not release.mechanism.startswith("rounded Gaussian"):
+        return length
+    counted = re.match(r"number of (?:rows of |long )?(\w+)", release.statistic)
+    unit = counted[1] if counted else "grid steps"
+    return f"{length} {unit.removesuffix('s') if length in ('1', '1.0') else unit}"
 
 
 def _warnings(guarantee: Guarantee) -> list[str]:
@@ -190,10 +224,9 @@ def _in_order(parameter: tuple[str, float]) -> list[str]:
 
 
 def _release_in_words(release: Release, times: int) -> str:
-    # A file orders parameters and costs by name, so both are put in one order here.
-    parameters = ", ".join(f"{name} {value:.6g}" for name, value in sorted(release.parameters.items(), key=_in_order))
+    parameters = ", ".join(text.replace(" = ", " ") for text in noise(release))
     cost = ", ".join(f"{name} = {rounded_up(release.cost[name])}" for name in _COSTS if name in release.cost)
     return (
         f"{f'{times} times ' if times > 1 else ''}{release.statistic} by the {release.drawn} ({release.norm} "
-        f"sensitivity {rounded_up(release.sensitivity)}, {parameters}; cost {cost}{' each' if times > 1 else ''})"
+        f"sensitivity {sensitivity(release)}, {parameters}; cost {cost}{' each' if times > 1 else ''})"
     )
