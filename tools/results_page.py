@@ -18,6 +18,8 @@ DOCS = Path(__file__).parents[1] / "docs"
 FOLDER = DOCS / "results"
 # Results of `dppl continual run`, whose report docs/continual.md links to.
 STREAMS = "continual"
+# Results of so many tasks that the page has the winners only, and the report the rest.
+SHORT = "few"
 KEPT = {".md", ".png"}  # SVG and HTML hold the same, and are made by the same command
 
 
@@ -35,8 +37,9 @@ def report(results: Path) -> str:
                 shutil.copy(file, target / file.name)
     page = (target / "report.md").read_text(encoding="utf-8").replace(f"{folder}/", "")
     (target / "report.md").write_text(page, encoding="utf-8")
-    tables = re.sub(r"\n(##+ )", r"\n#\1", page[page.index("\n## ") :])
-    tables = re.sub(r'<a id="part-\d+"></a>\n\n', "", tables)  # several reports share a page
+    page = re.sub(r'<a id="part-\d+"></a>\n\n', "", page)  # several reports share a page
+    _, first, *rest = re.split(r"(?=\n## )", page)
+    tables = re.sub(r"\n(##+ )", r"\n#\1", first if results.stem == SHORT else first + "".join(rest))
     return re.sub(r"\]\((?!http)([^)]+\.png)\)", rf"](results/{results.stem}/\1)", tables)
 
 

@@ -265,7 +265,7 @@ def test_pure_dp_is_for_selections(experiment):
 def test_what_is_no_configuration_at_all(tmp_path):
     with pytest.raises(
         ParameterError,
-        match=r"CONFIG must be a YAML file or one of assistant, examples, images, paper, quick, text; got 'no', and",
+        match=r"CONFIG must be a YAML file or one of assistant, examples, few, images, paper, quick, text; got 'no'",
     ):
         load_experiment("no")
     path = tmp_path / "broken.yaml"
@@ -314,7 +314,7 @@ def test_the_quick_configuration_needs_nothing_but_dppl():
     assert len({cell.method for cell in cells}) > 6
 
 
-@pytest.mark.parametrize("name", ["assistant", "examples", "images", "paper", "text"])
+@pytest.mark.parametrize("name", ["assistant", "examples", "few", "images", "paper", "text"])
 def test_built_in_configurations_lack_nothing_but_their_data(name, monkeypatch, tmp_path):
     assert name in built_in_names()
     with pytest.raises(InputError, match="there is no file"):

@@ -63,7 +63,7 @@ def check_cells(cells: Iterable[Cell], datasets: Mapping[tuple[str, str], Datase
     # Neither seed nor imbalance ratio matters here.
     different = {replace(cell, ir=NATURAL, seed=0).key: cell for cell in cells}
     for cell in different.values():
-        dataset = loaded[cell.dataset, cell.encoder]
+        dataset = loaded[cell.dataset, cell.encoder].merged(cell.classes, cell.seed)
         if cell.pool is not None:
             dataset.available(cell.pool)
         dataset.split(cell.examples, cell.seed)
@@ -112,7 +112,8 @@ def run_cell(cell: Cell, datasets: Mapping[tuple[str, str], DatasetSpec]) -> Res
         with warnings.catch_warnings(record=True) as caught, threadpool_limits(1):
             warnings.simplefilter("always")
             measure = _measure if cell.stream is None else _measure_stream
-            content = measure(cell, _cached(datasets[cell.dataset, cell.encoder]))
+            dataset = _cached(datasets[cell.dataset, cell.encoder])
+            content = measure(cell, dataset.merged(cell.classes, cell.seed))
     except Exception as error:
         return failure(cell, type(error).__name__, str(error))
     texts = sorted({f"{warning.category.__name__}: {warning.message}" for warning in caught})
@@ -304,7 +305,10 @@ def _records(cell: Cell, dataset: Dataset, rows: Rows) -> tuple[NDArray[Any], ND
     """Return the private records of a cell, drawn from these rows, and the ids of their persons if there are any."""
     groups = None if dataset.groups is None else dataset.groups[rows]
     if cell.ir != NATURAL:
-        chosen = long_tailed(dataset.y[rows], float(cell.ir), cell.seed, groups=groups)
+        if cell.classes is None:
+            chosen = long_tailed(dataset.y[rows], float(cell.ir), cell.seed, groups=groups)
+        else:
+            chosen = cell.classes.long_tailed(dataset.y[rows], float(cell.ir), cell.seed)
         rows, groups = rows[chosen], None if groups is None else groups[chosen]
     X, y = dataset.X[rows], dataset.y[rows]
     if cell.persons is None or cell.persons.number is None:

@@ -25,6 +25,7 @@ from dppl.experiments.datasets import (
     WRONG,
     DatasetSpec,
     Examples,
+    Merged,
     Persons,
     Pool,
 )
@@ -46,8 +47,10 @@ NOT_NAMED = "not named"
 _KEYS = ("about", "source", "data", "datasets", "methods", "budgets", "ir", "seeds")
 _STREAM_KEYS = ("of", "kind", "tasks", "elsewhere", "told")
 _RECIPE_KEYS = ("recipe", "told")
-_DATASET_KEYS = ("name", "encoder", "folder", "files", "whole", "public", "ir", "groups", "persons", "unit")
+_DATASET_KEYS = ("name", "encoder", "folder", "files", "whole", "public", "ir", "classes", "groups", "persons", "unit")
 _PERSONS_KEYS = ("number", "largest", "share", "offset")
+# What classes are put together to, and the least number that leaves two of them.
+_LEAST_CLASSES = {"alone": 1, "groups": 2}
 # Whom a cell protects.
 RECORD, PERSON = "record", "person"
 _POOL_KEYS = ("name", "file", "lines", "without", "first", "rows")
@@ -86,6 +89,8 @@ class Cell:
         Whose records these are; None where nothing is known of that.
     unit : {"record", "person"}
         Whom the promise is for. References without privacy have cells of both, beside what is compared with them.
+    classes : Merged or None
+        How the classes of the data set are put together to few.
     """
 
     method: str
@@ -102,6 +107,7 @@ class Cell:
     in_all: bool = False
     persons: Persons | None = None
     unit: str = RECORD
+    classes: Merged | None = None
 
     @property
     def key(self) -> str:
@@ -129,7 +135,7 @@ class Cell:
         fields = asdict(self)
         if self.pool is not None and not self.pool.without:
             del fields["pool"]["without"]  # as in results of earlier versions, whose keys are to stay
-        for name in ("examples", "stream", "in_all", "persons"):
+        for name in ("examples", "stream", "in_all", "persons", "classes"):
             if not fields[name]:
                 del fields[name]  # likewise
         if self.persons is None:
@@ -236,6 +242,7 @@ def _grid(content: Any, data: Path | None, streams: bool) -> tuple[str, dict[tup
     pools: dict[tuple[str, str], list[Pool]] = {}
     ratios: dict[tuple[str, str], list[float | str]] = {}
     protected: dict[tuple[str, str], list[tuple[Persons | None, str]]] = {}
+    merged: dict[tuple[str, str], list[Merged | None]] = {}
     usual = top.get("ir", [NATURAL])
     recipes = _data_of_recipes(top["streams"], top.get("datasets", [])) if streams else []
     for where, entry in [*_items(top.get("datasets", []), "datasets"), *recipes]:
@@ -246,6 +253,7 @@ def _grid(content: Any, data: Path | None, streams: bool) -> tuple[str, dict[tup
         own = isinstance(entry, Mapping) and "ir" in entry
         ratios[spec.name, spec.encoder] = _ratios(entry["ir"], f"{where}.ir") if own else _ratios(usual, "ir")
         protected[spec.name, spec.encoder] = list(_protected(entry, where, streams))
+        merged[spec.name, spec.encoder] = list(_merged(entry, where, streams))
     tasks: list[tuple[tuple[str, str], Stream | None]] = [(key, None) for key in datasets]
     if streams:
         tasks = [
@@ -273,12 +281,13 @@ def _grid(content: Any, data: Path | None, streams: bool) -> tuple[str, dict[tup
         cell
         for seed in dict.fromkeys(seed for choice in methods for seed in choice.seeds)
         for key, stream in tasks
+        for classes in merged.get(key, [None])
         for ratio in ratios[key]
         for choice in methods
-        if seed in choice.seeds and not (choice.from_names and NAMES not in datasets[key].files)
+        if seed in choice.seeds and not (choice.from_names and (classes or NAMES not in datasets[key].files))
         for persons, unit in protected.get(key, [(None, RECORD)])
         if choice.protects(unit)
-        for cell in _cells(choice, datasets[key], pools[key], ratio, seed, stream, persons, unit)
+        for cell in _cells(choice, datasets[key], pools[key], ratio, seed, stream, persons, unit, classes)
     ]
     for spec in datasets.values():
         spec.check()
@@ -315,6 +324,7 @@ def _cells(
     stream: Stream | None,
     persons: Persons | None,
     unit: str,
+    classes: Merged | None,
 ) -> Iterator[Cell]:
     method = ALL_METHODS[choice.name]
     if method.needs_public(choice.parameters) and not pools:
@@ -337,9 +347,8 @@ def _cells(
             for trials in dict.fromkeys((0, choice.trials)):
                 parameters = choice.parameters if trials else {**method.defaults, **choice.parameters}
                 place = spec.name, spec.encoder, pool, budget, ratio, seed
-                yield Cell(
-                    choice.name, parameters, *place, trials, choice.examples, stream, choice.in_all, persons, unit
-                )
+                what = choice.examples, stream, choice.in_all, persons, unit, classes
+                yield Cell(choice.name, parameters, *place, trials, *what)
 
 
 def _data_of_recipes(streams: Any, datasets: Any) -> list[tuple[str, Any]]:
@@ -526,6 +535,19 @@ def _protected(entry: Any, where: str, streams: bool) -> Iterator[tuple[Persons 
         if unit not in (RECORD, PERSON):
             raise ParameterError(f"{where}.unit must be {RECORD} or {PERSON}; got {unit!r}.")
         yield persons, unit
+
+
+def _merged(entry: Any, where: str, streams: bool) -> Iterator[Merged | None]:
+    """Yield the tasks of few classes that are made of a data set; None is the data set as it is."""
+    if not isinstance(entry, Mapping) or "classes" not in entry:
+        yield None
+        return
+    if streams or "groups" in entry or "persons" in entry:
+        raise ParameterError(f"{where}.classes is for single fits, without groups or persons; leave it out.")
+    fields = _mapping(entry["classes"], f"{where}.classes", _LEAST_CLASSES)
+    for key, values in fields.items():
+        for value in _values(values):
+            yield Merged(**{key: _count(value, f"{where}.classes.{key}", _LEAST_CLASSES[key])})
 
 
 def _made_up(entry: Any, where: str) -> Iterator[Persons]:

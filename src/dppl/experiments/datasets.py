@@ -7,19 +7,19 @@ expects a folder per encoder and data set.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.data import Sample, load_sample
+from dppl.data import Sample, load_sample, long_tailed
 from dppl.data.longtail import person_numbers
 from dppl.errors import InputError
-from dppl.experiments.splits import moved_classes, random_rows, rows_of_classes, validation_split
+from dppl.experiments.splits import merged_classes, moved_classes, random_rows, rows_of_classes, validation_split
 
-__all__ = ["Dataset", "DatasetSpec", "Examples", "Persons", "Pool", "load_dataset"]
+__all__ = ["Dataset", "DatasetSpec", "Examples", "Merged", "Persons", "Pool", "load_dataset"]
 
 PARTS = ("train_x", "train_y", "test_x", "test_y")
 # Of a data set in one piece.
@@ -102,6 +102,40 @@ class Persons:
             return f"persons by {self.groups}"
         each = f"1 to {self.largest} records, {100 * self.share:g} % of one class, offset {self.offset:g}"
         return f"{self.number:,} made-up persons, {each}"
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A task of few classes, made of all those of a data set: which go together is drawn with the seed of the run.
+
+    Parameters
+    ----------
+    alone : int, default=0
+        Keep so many classes, and make one of all the others.
+    groups : int, default=0
+        Make so many classes of all, each of as many as the others, or of one fewer.
+    """
+
+    alone: int = 0
+    groups: int = 0
+
+    @property
+    def name(self) -> str:
+        """What it is called beside the name of the data set."""
+        if self.alone:
+            return "one class against the rest" if self.alone == 1 else f"{self.alone} classes and the rest"
+        return "half of the classes against the others" if self.groups == 2 else f"{self.groups} groups of classes"
+
+    def long_tailed(self, y: NDArray[Any], ratio: float, seed: int) -> NDArray[np.int64]:
+        """Choose rows of a data set of such classes so that its largest class has `ratio` times those of its smallest.
+
+        That is `dppl.data.long_tailed`, but the rest of the classes stays large, and those beside it are of one size.
+        """
+        if not self.alone:
+            return long_tailed(y, ratio, seed)
+        *sizes, rest = np.bincount(y).tolist()
+        small = max(1, int(min(*sizes, rest / ratio)))
+        return rows_of_classes(y, [small] * len(sizes) + [round(ratio * small)], seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +256,22 @@ class Dataset:
             n_moved = n_classes if examples.wrong == WRONG[0] else max(2, n_classes // 2)
             codes = moved_classes(n_classes, n_moved, seed)[codes]
         return private, {"X_examples": np.asarray(X), "y_examples": self.classes[codes]}
+
+    def merged(self, classes: Merged | None, seed: int) -> Dataset:
+        """Return the data set with its classes put together to those of a task, which are numbers, or as it is.
+
+        Raises
+        ------
+        InputError
+            If it has too few classes.
+        """
+        if classes is None:
+            return self
+        if len(self.classes) < max(classes.alone + 1, classes.groups):
+            raise InputError(f"{classes.name} needs more classes than the data set has, {len(self.classes)}.")
+        new = merged_classes(len(self.classes), classes.alone, classes.groups, seed)
+        y, y_test = (new[np.searchsorted(self.classes, labels)] for labels in (self.y, self.y_test))
+        return replace(self, y=y, y_test=y_test, classes=np.unique(new), names=None)
 
     def public(self, pool: Pool | None, seed: int) -> NDArray[Any] | None:
         """Return the rows of a pool.

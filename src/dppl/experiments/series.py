@@ -11,7 +11,7 @@ import numpy as np
 
 from dppl.errors import BudgetError
 from dppl.experiments.config import NATURAL, NO_NOISE, NON_PRIVATE, NOT_NAMED, PERSON, RECORD
-from dppl.experiments.datasets import Persons
+from dppl.experiments.datasets import Merged, Persons
 from dppl.experiments.methods import ALL_METHODS, label
 from dppl.experiments.results import Result
 from dppl.experiments.streams import Stream
@@ -172,8 +172,15 @@ def dataset_name(cell: Mapping[str, Any]) -> str:
 
 
 def population_name(cell: Mapping[str, Any]) -> str:
-    """Say the data set of a cell, and how it knows of persons if it does."""
-    return str(cell["dataset"]) + (f" ({Persons(**cell['persons']).name})" if "persons" in cell else "")
+    """Say the data set of a cell, and how its classes are put together, or how it knows of persons.
+
+    Examples
+    --------
+    >>> population_name({"dataset": "scans", "classes": {"alone": 1}})
+    'scans (one class against the rest)'
+    """
+    several = [kind(**cell[key]).name for key, kind in (("classes", Merged), ("persons", Persons)) if key in cell]
+    return " ".join([str(cell["dataset"]), *(f"({name})" for name in several)])
 
 
 def unit_of(result: Result) -> str:

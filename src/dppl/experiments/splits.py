@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from dppl.data import simulated_persons
 from dppl.data.longtail import person_numbers
 
-__all__ = ["made_up_persons", "moved_classes", "random_rows", "rows_of_classes", "validation_split"]
+__all__ = ["made_up_persons", "merged_classes", "moved_classes", "random_rows", "rows_of_classes", "validation_split"]
 
 Rows = NDArray[np.int64]
 
@@ -26,8 +26,8 @@ def random_rows(n: int, size: int, seed: int) -> Rows:
     return np.sort(np.random.default_rng(seed).choice(n, size=size, replace=False)).astype(np.int64)
 
 
-def rows_of_classes(codes: NDArray[np.intp], size: int, seed: int) -> Rows:
-    """Choose `size` rows of each class without replacement; those of a smaller size are among them.
+def rows_of_classes(codes: NDArray[np.intp], size: ArrayLike, seed: int) -> Rows:
+    """Choose `size` rows of each class, or one size a class, without replacement; those of smaller ones are among them.
 
     Examples
     --------
@@ -37,7 +37,9 @@ def rows_of_classes(codes: NDArray[np.intp], size: int, seed: int) -> Rows:
     """
     # Not the stream that a long-tailed subset is drawn from.
     order = np.random.default_rng((seed, 1)).permutation(len(codes))
-    chosen = [order[codes[order] == code][:size] for code in np.unique(codes)]
+    classes = np.unique(codes)
+    sizes = np.broadcast_to(size, len(classes))
+    chosen = [order[codes[order] == code][:most] for code, most in zip(classes, sizes, strict=True)]
     return np.sort(np.concatenate(chosen)).astype(np.int64)
 
 
@@ -70,6 +72,18 @@ def moved_classes(n_classes: int, n_moved: int, seed: int) -> NDArray[np.intp]:
     cycle = np.random.default_rng((seed, 2)).permutation(n_classes)[:n_moved]
     names[cycle] = np.roll(cycle, 1)
     return names
+
+
+def merged_classes(n_classes: int, alone: int, groups: int, seed: int) -> NDArray[np.intp]:
+    """Give each class the number of its new one: `alone` of them keep to themselves, or all are dealt into `groups`.
+
+    Examples
+    --------
+    >>> np.bincount(merged_classes(9, 2, 0, seed=0)).tolist(), np.bincount(merged_classes(9, 0, 2, seed=0)).tolist()
+    ([1, 1, 7], [5, 4])
+    """
+    places = np.random.default_rng((seed, 4)).permutation(n_classes)
+    return np.minimum(places, alone) if alone else places % groups
 
 
 def validation_split(n: int, share: float, seed: int, groups: ArrayLike | None = None) -> tuple[Rows, Rows]:
