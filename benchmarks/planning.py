@@ -1,12 +1,13 @@
 """Measure, calibrate and test the model behind `dppl plan`.
 
-    python benchmarks/planning.py measure FOLDER SET [--fits 60] [--seed 0] [--out SET.jsonl]
+    python benchmarks/planning.py measure FOLDER SET [--names] [--fits 60] [--seed 0] [--out SET.jsonl]
     python benchmarks/planning.py calibrate
     python benchmarks/planning.py test
 
 `measure` fits a method many times on random parts of a public labelled set of embeddings, and writes for each fit the
 budget, the class sizes and the recall of each class. FOLDER holds the sets of docs/results.md; SET is one of those, or
-`digits`, the built-in sample, which needs no folder. `calibrate` prints the constants of dppl/planning/model.py, found
+`digits`, the built-in sample, which needs no folder. With --names the fits start from the embedded names of classes, as
+`dppl train` does with texts. `calibrate` prints the constants of dppl/planning/model.py, found
 on the sets of CALIBRATION; `test` prints how far its predictions lie from what was measured on the sets of TEST, which
 no constant has seen. Both read docs/results/planning.jsonl, and docs/results/assistant.jsonl too.
 """
@@ -36,6 +37,7 @@ CALIBRATION, TEST = ("banking77", "cifar10_mobilenetv2", "digits"), ("hwu64", "s
 COVERAGE = 0.8
 PUBLIC_ROWS, REFERENCE_ROWS = 10_000, 10_003
 MOST_RECORDS = 4_000
+NAMED = (("softmax", False), ("softmax", True))
 METHODS = (("softmax", False), ("softmax", True), ("mean", False), ("public", True))
 
 
@@ -76,8 +78,9 @@ def reference(X, y, X_test, y_test):
 def measure(options):
     """Write the accuracy without privacy, and a line for each fit."""
     X, y, X_test, y_test, public = load(options.folder, options.set)
+    names = np.load(options.folder / options.set / "class_names_x.npy") if options.names else None
     with options.out.open("a", encoding="utf-8") as out:
-        if options.seed == 0:
+        if options.seed == 0 and not options.names:
             head = {"set": options.set, "reference": reference(X, y, X_test, y_test), "classes": len(np.unique(y))}
             out.write(json.dumps(head) + "\n")
         for fit in range(options.fits):
@@ -86,16 +89,18 @@ def measure(options):
             chosen = [rng.choice(np.flatnonzero(y == c), n, replace=False) for c, n in zip(classes, sizes, strict=True)]
             rows = np.sort(np.concatenate(chosen))
             tested = np.flatnonzero(np.isin(y_test, classes))
-            for method, with_public in METHODS:
+            examples = {} if names is None else {"X_examples": names[classes], "y_examples": classes}
+            for method, with_public in METHODS if names is None else NAMED:
                 mu = round(float(np.exp(rng.uniform(np.log(0.1), np.log(8)))), 3)
                 fitted = BY_METHOD[method].load()(GaussianDP(mu), classes=classes, random_state=fit)
-                fitted.fit(X[rows], y[rows], X_public=public if with_public else None)
+                fitted.fit(X[rows], y[rows], X_public=public if with_public else None, **examples)
                 right = fitted.predict(X_test[tested]) == y_test[tested]
                 recalls = [round(float(right[y_test[tested] == c].mean()), 3) for c in classes]
                 line = {
                     "set": options.set,
                     "method": method,
                     "public": with_public,
+                    **({} if names is None else {"names": True}),
                     "mu": mu,
                     "features": X.shape[1],
                     "sizes": sizes.tolist(),
@@ -145,13 +150,13 @@ class Groups:
         return (self.recall >= low) & (self.recall <= high)
 
 
-def groups(path, method, public):
-    """Read the measurements of a method."""
+def groups(path, method, public, names=False):
+    """Read the measurements of a method, from names of classes or from nothing."""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     s = {line["set"]: model.hardness(line["reference"], line["classes"]) for line in lines if "reference" in line}
     columns = []
     for fit, line in enumerate(lines):
-        if (line.get("method"), line.get("public")) != (method, public):
+        if (line.get("method"), line.get("public"), line.get("names", False)) != (method, public, names):
             continue
         sizes, recalls = np.array(line["sizes"]), np.array(line["recalls"])
         spend = model.spend(method, GaussianDP(line["mu"]))
@@ -176,6 +181,15 @@ def calibrated(data):
     return replace(found, spread=range_of(data, found, data.s), wide=range_of(data, found, model.usual_hardness()))
 
 
+def worth_of_names(data, law):
+    """Return the variance of what names tell that fits some groups best; all else is as without names."""
+
+    def misses(x):
+        return data.misses(replace(law, names=float(np.exp(x[0]))), data.s) * np.sqrt(data.weights)
+
+    return float(np.exp(least_squares(misses, [0]).x[0]))
+
+
 def range_of(data, law, s):
     """Return the smallest factor whose range holds the share of groups."""
     for factor in np.exp(np.arange(0.02, 6, 0.02)):
@@ -186,14 +200,17 @@ def range_of(data, law, s):
 
 def calibrate(options):
     """Print the constants."""
+    for method, public in NAMED:
+        data = groups(options.results, method, public, names=True).of(CALIBRATION)
+        print(f"    names, {public}: {worth_of_names(data, model.LAWS[method, public]):.3g}")
     for method, public in METHODS:
         law = calibrated(groups(options.results, method, public).of(CALIBRATION))
         print(f'    ("{method}", {public}): Law({", ".join(f"{value:.3g}" for value in vars_of(law))}),')
 
 
 def vars_of(law):
-    """Return the constants of a law in order."""
-    return [getattr(law, name) for name in law.__dataclass_fields__]
+    """Return the constants of a law that starts from no names, in order."""
+    return [getattr(law, name) for name in law.__dataclass_fields__ if name != "names"]
 
 
 def test(options):
@@ -205,6 +222,9 @@ def test(options):
             print(
                 row(f"{method}{', public rows' if public else ''}", name, model.LAWS[method, public], data.of([name]))
             )
+    for method, public in NAMED:
+        data = groups(options.results, method, public, names=True).of(TEST)
+        print(row(f"{method}{', public rows' if public else ''}, names", "hwu64", model.NAMED[public], data))
     print("\nClasses of similar size by what the plan says of them, and shares that were found so.\n\n" + VERDICTS)
     for method, public in METHODS:
         print(verdicts(method, public, groups(options.results, method, public).of(TEST)))
@@ -264,6 +284,7 @@ def main():
     measuring = commands.add_parser("measure")
     measuring.add_argument("folder", type=Path)
     measuring.add_argument("set", choices=(*CALIBRATION, *TEST))
+    measuring.add_argument("--names", action="store_true")
     measuring.add_argument("--fits", type=int, default=60)
     measuring.add_argument("--seed", type=int, default=0)
     measuring.add_argument("--out", type=Path, default=MEASURED)

@@ -320,7 +320,7 @@ def test_neither_rows_nor_labels_travel(tmp_path):
     control = pickle.dumps((held.rows, labels.tolist(), Lattice(DIM).transform(rows)))
     assert all(secret in control for secret in secrets)
     shapes = {array.shape for value in watched.returned for array in value}
-    assert shapes == {(3,), (DIM,), (3, DIM)}
+    assert shapes == {(1,), (3,), (DIM,), (3, DIM)}
     assert all(array.dtype == np.int64 for value in watched.returned for array in value)
 
 

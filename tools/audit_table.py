@@ -2,8 +2,8 @@
 
     python tools/audit_table.py [--runs N]
 
-Each row is one `dppl.audit` on worst-case data: the loss that was proved, beside the loss that is promised. The exit
-status is 1 if a promise is refuted. A new estimator of the registry needs one line in CONFIGURATIONS;
+Each row is one `dppl.audit` on worst-case data: the lower bound that was measured, beside the loss that is promised.
+The exit status is 1 if a promise is refuted. A new estimator of the registry needs one line in CONFIGURATIONS;
 `tests/meta/test_audit_table.py` is red until it has one, and until the table is made again.
 """
 

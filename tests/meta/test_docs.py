@@ -1,5 +1,6 @@
 """What the pages in docs/ name exists: files, tests, commands and options, and their numbers are those of the code."""
 
+import json
 import re
 import shlex
 from functools import partial
@@ -84,19 +85,34 @@ def test_recipes_exist():
     assert set(named) <= set(recipes)
 
 
-def test_the_default_is_recomputed_by_hand(tmp_path, monkeypatch, capsys, runner):
+@pytest.mark.parametrize("from_examples", [False, True], ids=["demo", "train"])
+def test_the_default_is_recomputed_by_hand(from_examples, tmp_path, monkeypatch, capsys, runner):
+    """For a model as `dppl demo` releases it, and one with the releases of `dppl train`, which starts from names."""
     (snippet,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dppl-demo").mkdir()
     sample = load_sample()
-    model = SoftmaxPrototypes(GaussianDP(1.0), classes=sample.classes, random_state=0)  # as `dppl demo` releases it
-    model.fit(sample.X, sample.y, X_public=sample.X_public).save("dppl-demo/model.safetensors")
-    statement = runner.invoke(app, ["show", "dppl-demo/model.safetensors", "--json"]).stdout
-    (tmp_path / "dppl-demo" / "softmax.json").write_text(statement)
+    examples = {"X_examples": sample.X_test[:20], "y_examples": sample.y_test[:20]} if from_examples else {}
+    model = SoftmaxPrototypes(ApproxDP(1, 1e-6), classes=sample.classes, random_state=0)
+    model.fit(sample.X, sample.y, X_public=sample.X_public, **examples).save("dppl-demo/model.safetensors")
+    shown = runner.invoke(app, ["show", "dppl-demo/model.safetensors", "--json"]).stdout
+    file = tmp_path / "dppl-demo" / "softmax.json"
+    file.write_text(shown)
     exec(compile(snippet, "guarantees.md", "exec"), {})
-    *_, last = capsys.readouterr().out.splitlines()
-    assert last == "together: mu = 1.000000"
-    assert "# 1.000000" in snippet
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert last == "together: mu = 0.236704"
+    assert "# 0.236704" in snippet
+    assert len(lines) == len(model.guarantee_.releases)
+    assert not any("not checked" in line for line in lines)
+    statement = json.loads(shown)
+    for release in statement["guarantee"]["releases"]:  # the control: what is wrong is noticed
+        for wrong in ("sensitivity", "times"):
+            before = release.get(wrong)
+            release[wrong] = 2 * release.get(wrong, 1)
+            file.write_text(json.dumps(statement))
+            with pytest.raises(AssertionError):
+                exec(compile(snippet, "guarantees.md", "exec"), {})
+            release[wrong] = before or 1
 
 
 def in_words(guess, power):
@@ -148,10 +164,69 @@ def test_the_table_of_names_is_the_registry():
 
 def test_the_numbers_of_the_readme_are_those_of_the_code():
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    (mu,) = re.findall(r"epsilon = 1 at delta = 1e-6 is mu = ([\d.]+)\.", readme)
+    (mu, epsilon, guess) = re.findall(
+        r"epsilon = 1 at delta = 1e-6 is mu = ([\d.]+), and mu = 1 is epsilon = ([\d.]+) \(.* at most (\d+ %) of",
+        readme,
+    )[0]
     exact = ApproxDP(1, 1e-6).gaussian_allowance().mu
     assert float(mu) == round(exact, 3)
-    found = re.findall(r"At mu = 0\.237, 1 and 2 .* at most (\d+ %), (\d+ %) and (\d+ %) of cases", readme)
-    assert found == [tuple(_percent(tradeoff.gaussian_best_guess(mu)) for mu in (exact, 1, 2))]
-    (guess,) = re.findall(r"at epsilon = 1 a guess is right in at most (\d+) %", readme)
-    assert int(guess) == round(100 / (1 + np.exp(-1)))
+    assert float(epsilon) == round(GaussianDP(1).to_approx(1e-6).epsilon, 1)
+    assert guess == _percent(tradeoff.gaussian_best_guess(1))
+    methods = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    noise = _percent(tradeoff.gaussian_best_guess(exact))
+    pure = _percent(tradeoff.selection_best_guess(1))
+    alone = f"{100 / (1 + np.exp(-1)):.0f} %"
+    for text in (readme, " ".join(methods.split())):
+        assert f"right in at most {noise} of cases" in text
+        assert f"for Gaussian noise with delta = 1e-6, in {pure} for a selection under pure DP, and in {alone}" in text
+
+
+BUDGET = re.compile(r"--(epsilon|mu|rho) (\S+)(?: --delta (\S+))?|(ApproxDP|GaussianDP|ZCDP|PureDP)\(([^()]*)\)")
+# Accounts are for several releases, and an audit sees little of a small budget.
+OTHERS = re.compile(r"dppl (?:ledger|audit) |Ledger\(")
+
+
+def first_budget(code):
+    """Return the first budget that a fit or a plan may spend in some code, as (epsilon, delta), or as it is written."""
+    found = BUDGET.search("\n".join(line for line in code.splitlines() if not OTHERS.search(line)))
+    if found is None:
+        return None
+    option, value, delta, kind, numbers = found.groups()
+    if option == "epsilon":
+        return float(value), float(delta or 1e-6)
+    if kind in ("ApproxDP", "PureDP"):
+        epsilon, delta = ([float(number.rpartition("=")[2]) for number in numbers.split(",")] + [1e-6])[:2]
+        return epsilon, delta
+    return found[0]
+
+
+def first_examples():
+    """Return the code of each page, of the help of each command, and of each example of the library, by their names."""
+    pages = [
+        ROOT / "README.md",
+        *(path for path in (ROOT / "docs").rglob("*.md") if path.stem not in ("cli", "papers")),
+    ]
+    code = {}
+    for path in pages:
+        blocks = re.findall(r"```(?:python|console)\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
+        code[str(path.relative_to(ROOT))] = "\n".join(blocks)
+    for section in (ROOT / "docs" / "cli.md").read_text(encoding="utf-8").split("\n## ")[1:]:
+        name, *blocks = section.partition("\n")[0], *re.findall(r"```\w*\n(.*?)```", section, re.DOTALL)
+        code[name] = "\n".join(blocks)
+    for path in (ROOT / "src" / "dppl").rglob("*.py"):
+        lines = re.findall(r"^ +>>> (?:model|estimator) = (.*)", path.read_text(encoding="utf-8"), re.MULTILINE)
+        code[str(path.relative_to(ROOT))] = "\n".join(lines)
+    return code
+
+
+def test_first_examples_have_epsilon_1():
+    found = {name: first_budget(code) for name, code in first_examples().items()}
+    told = {name: budget for name, budget in found.items() if budget is not None}
+    assert {"README.md", "docs/start/texts.md", "dppl fit", "src/dppl/prototypes/softmax.py"} <= set(told)
+    assert len(told) > 40
+    assert {name: budget for name, budget in told.items() if budget != (1.0, 1e-6)} == {}
+
+
+@pytest.mark.parametrize("code", ["dppl fit t.npz --mu 1", "model.fit(GaussianDP(0.5))", "plan(ApproxDP(2, 1e-6))"])
+def test_an_example_with_another_budget_is_noticed(code):
+    assert first_budget(f"dppl ledger create l.db --epsilon 2 --delta 1e-6\n{code}") not in (None, (1.0, 1e-6))

@@ -91,6 +91,7 @@ def test_only_one_module_draws_noise():
         "data/persons.py",  # made-up persons of evaluation data
         "data/sample.py",  # the fixed split of the sample
         "planning/rehearsal.py",  # parts of a public table
+        "finetune/augmentation.py",  # what an augmentation draws, from bits of the first
         "experiments/splits.py",  # validation parts and subsets of public rows
     }
     names = {"secrets", "random", "numpy.random", "default_rng", "Generator", "urandom"}

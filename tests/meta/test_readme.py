@@ -80,7 +80,7 @@ def test_the_readme_runs_as_pasted(pasted):
     # Ten classes of 64 digits at epsilon 1: 0.94, with a standard deviation of 0.014 over 40 seeds.
     assert float(re.search(r"^(0\.\d{6,})$", printed, re.MULTILINE)[1]) > 0.8
     assert "Differentially private: epsilon = 1 at delta = 1e-6 (mu = 0.2368)" in printed
-    for name in ("digits.safetensors", "model.safetensors", "first.safetensors", "labels.csv"):
+    for name in ("digits.safetensors", "model.safetensors", "ledger.db", "labels.csv"):
         assert (folder / name).stat().st_size > 500
 
 
@@ -92,16 +92,14 @@ def test_the_texts_of_the_readme_get_the_labels_that_it_shows(pasted):
 
 def test_the_programs_of_the_other_pages_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (reweighted,) = blocks(page("probabilities"), "python")
     names = {}
-    exec(compile(reweighted, "probabilities.md", "exec"), names)
-    probabilities, prevalence = names["probabilities"], names["prevalence"]
-    assert np.allclose(prevalence.sum(), 1)
-    assert np.allclose(probabilities.sum(axis=1), 1)
-    # Odds of two classes change by the ratio of their prevalences.
-    plain = names["model"].predict_proba(names["sample"].X_test)
-    odds, before = probabilities[:, 0] / probabilities[:, 1], plain[:, 0] / plain[:, 1]
-    assert np.allclose(odds / before, prevalence[0] / prevalence[1])
+    for block in blocks(page("probabilities"), "python"):
+        exec(compile(block, "probabilities.md", "exec"), names)
+    # Odds of two classes change by the ratio of their shares; "nine" is the first.
+    odds = {name: names[name][:, 0] / names[name][:, 1] for name in ("equal", "of_the_data", "elsewhere")}
+    assert np.allclose(odds["elsewhere"] / odds["equal"], 0.01 / 0.99)
+    assert np.allclose(odds["of_the_data"] / odds["equal"], np.divide(*names["model"].shares_))
+    assert 0 < names["alarm"].mean() < 1
     (search,) = blocks(page("budget"), "python")
     exec(compile(search, "budget.md", "exec"), {})
     assert "repeat-and-select" in capsys.readouterr().out
@@ -114,7 +112,7 @@ def test_the_page_of_texts_runs(pasted, monkeypatch, capsys, runner):
     monkeypatch.chdir(folder)
     text = page("texts-and-images")
     (folder / "sentences.csv").write_text(*blocks(text, "csv"), encoding="utf-8")
-    train, predict, describe = re.findall(r"^dppl .*$", "".join(blocks(text, "console")), re.MULTILINE)
+    _, train, predict, describe = re.findall(r"^dppl .*$", "".join(blocks(text, "console")), re.MULTILINE)
     results = [runner.invoke(app, shlex.split(line, comments=True)[1:]) for line in (predict, describe)]
     assert [result.exit_code for result in results] == [0, 0]
     assert train in README
@@ -147,7 +145,7 @@ def test_the_page_of_streams_runs(tmp_path, monkeypatch, capsys):
     names = {}
     exec(compile("\n".join(several), "continual.md", "exec"), names)
     assert all(len(names["sample"].y[rows]) for rows in names["months"].values())
-    assert "mu = 1" in capsys.readouterr().out
+    assert "epsilon = 1 at delta = 1e-6 (mu = 0.2368)" in capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} >= {"model.safetensors", "correlated.safetensors", "wards.db"}
 
 
