@@ -79,6 +79,10 @@ class EngineError(DpplError, RuntimeError):
     """Work that was spread over processes or machines and did not end; what a worker met is not quoted."""
 
 
+class MeasurementError(DpplError, RuntimeError):
+    """A method asked what it had not declared, or more often than was paid for."""
+
+
 class InputError(DpplError, ValueError):
     """A table, array or file that cannot be used."""
 

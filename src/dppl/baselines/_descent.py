@@ -8,7 +8,8 @@ from typing import ClassVar
 from dppl import _validate
 from dppl.baselines._linear import LinearClassifier
 from dppl.estimators.descent import Descent
-from dppl.lattice import Lattice, SoftmaxGradient
+from dppl.estimators.plan import Setting
+from dppl.kernel.queries import SoftmaxGradients
 
 # Where noise does not bound the default step, this is the step, in units of the number of classes.
 _LARGEST_STEP = 4.0
@@ -37,18 +38,16 @@ class GradientClassifier(LinearClassifier):
         if self.momentum != 0:
             _validate.open_unit(momentum=self.momentum)
 
-    def _gradient(self, lattice: Lattice) -> SoftmaxGradient:
-        return SoftmaxGradient(lattice, bias=round(self.intercept_scaling * lattice.scale))
+    def _gradients(self, setting: Setting) -> SoftmaxGradients:
+        """Return the query of a step; the constant coordinate makes rows longer by as much as is declared."""
+        bias = round(self.intercept_scaling * setting.lattice.scale)
+        return SoftmaxGradients(setting.lattice, setting.n_classes, bias)
 
-    def _descent(self, gradient: SoftmaxGradient) -> Descent:
-        constant = gradient.bias / gradient.lattice.scale
-        return Descent(len(self.classes_), gradient.lattice.dim, momentum=self.momentum, l2=self.l2, constant=constant)
-
-    @staticmethod
-    def _shape(gradient: SoftmaxGradient, n_classes: int) -> str:
-        """Describe a gradient, for the guarantee."""
-        column = " and a constant" if gradient.bias else ""
-        return f"{n_classes} x {gradient.lattice.dim}{column}"
+    def _descent(self, setting: Setting) -> Descent:
+        """Return the weights before the first step."""
+        constant = self._gradients(setting).bias / setting.lattice.scale
+        dim = setting.lattice.dim
+        return Descent(setting.n_classes, dim, momentum=self.momentum, l2=self.l2, constant=constant)
 
     def _step_size(self, n_records: float, noise_std: float) -> float:
         """Return the step along the mean gradient, from parameters and released values.

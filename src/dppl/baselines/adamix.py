@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from fractions import Fraction
 from typing import Literal
 
 import numpy as np
@@ -14,14 +12,12 @@ from dppl import _validate
 from dppl._progress import steps
 from dppl.baselines._descent import GradientClassifier
 from dppl.errors import InputError, ParameterError
-from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, release_size
-from dppl.estimators.plan import Plan
-from dppl.estimators.public_data import PublicData
+from dppl.estimators.descent import SIZE_PERCENT, measured_size
+from dppl.estimators.plan import Setting
 from dppl.estimators.reading import Codes, UnknownLabels
-from dppl.estimators.sums import Records, class_sizes, gradients
-from dppl.lattice import Lattice, SoftmaxGradient
-from dppl.mechanisms import Randomness, RoundedGaussian
-from dppl.privacy import Budget, Release, composition
+from dppl.kernel import Measure, Measurement
+from dppl.kernel.queries import NumberOfRecords
+from dppl.privacy import Budget
 from dppl.privacy.guarantee import Adjacency
 from dppl.prototypes._examples import ExampleClassifier
 
@@ -29,15 +25,6 @@ Float = NDArray[np.float64]
 
 # Examples that are fitted must not take the clipping norm to zero, where only rounding would be left of residuals.
 _LEAST_CLIP = 1e-3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Mechanisms:
-    """The kernel, the noise of its sums, and that of the number of records."""
-
-    gradient: SoftmaxGradient
-    noise: RepeatedGaussian
-    size: RoundedGaussian
 
 
 class AdaMix(GradientClassifier):
@@ -182,60 +169,41 @@ class AdaMix(GradientClassifier):
         elif self.n_components is not None:
             _validate.positive_integer(n_components=self.n_components)
 
-    def _mechanism(self, lattice: Lattice, public: PublicData) -> _Mechanisms | None:
-        if public.examples is None:
+    def measurements(self, setting: Setting) -> dict[str, Measurement]:
+        """Declare a gradient for each step, and the number of records; nothing for a budget of 0."""
+        if setting.public.examples is None:
             raise InputError(
                 "AdaMix starts from public examples of the classes; pass them as X_examples and y_examples."
             )
         if self.resolved_budget.is_zero:
-            return None
-        gradient = self._gradient(lattice)
-        squared = gradient.squared_sensitivity * (4 if self.adjacency == "replace-one" else 1)
-        size, noise = composition.split(self.resolved_budget, (SIZE_PERCENT, 100 - SIZE_PERCENT))
-        return _Mechanisms(
-            gradient=gradient,
-            noise=RepeatedGaussian.within(noise, squared, self.steps),
-            size=RoundedGaussian.within(size, Fraction(1)),
-        )
+            return {}
+        return {
+            "gradients": Measurement(self._gradients(setting), 100 - SIZE_PERCENT, self.steps),
+            "size": Measurement(NumberOfRecords(), SIZE_PERCENT),
+        }
 
-    def _releases(self, mechanism: _Mechanisms | None, n_classes: int, dim: int) -> tuple[Release, ...]:
-        if mechanism is None:
-            return ()
-        return (
-            mechanism.noise.describe(f"sum of clipped gradients ({self._shape(mechanism.gradient, n_classes)})"),
-            mechanism.size.describe("number of records"),
-        )
-
-    @property
-    def _sums_alone(self) -> bool:
-        return True
-
-    def _release_sums(self, plan: Plan, records: Records, source: Randomness) -> None:
-        mechanism: _Mechanisms | None = plan.mechanism
-        examples, n_classes = plan.public.examples, len(self.classes_)
-        assert examples is not None  # _mechanism saw to that
-        features = self.lattice_.features(examples.rows).astype(np.float64)
+    def learn(self, measure: Measure, setting: Setting) -> None:
+        """Start from the classifier of the examples, and take steps along projected gradients beside theirs."""
+        examples, n_classes = setting.public.examples, setting.n_classes
+        assert examples is not None  # measurements saw to that
+        features = setting.lattice.features(examples.rows).astype(np.float64)
         start = ExampleClassifier.fit(features, examples.codes, n_classes).coef
-        if mechanism is None:
+        if "size" not in measure:
             self.coef_, self.intercept_ = start, np.zeros(n_classes)
             return
-        gradient = mechanism.gradient
-        descent = self._descent(gradient)
+        descent = self._descent(setting)
         descent.coef = start
-        (sizes,) = records.total(class_sizes, n_classes)
-        size = release_size(mechanism.size, int(sizes.sum()), n_classes, source)
+        size, unit = measured_size(measure, n_classes), measure.unit("gradients")
         weight = size + self.public_weight * len(features)
         residuals = _residuals(features, examples.codes, descent.coef)
-        step = self._step_size(weight, mechanism.noise.noise_std * self._clip(residuals) / gradient.unit)
+        step = self._step_size(weight, measure.noise_std("gradients") * self._clip(residuals) / unit)
         for _ in steps(self.steps):
             # Examples and released weights settle the clipping norm and the subspace, before records are looked at.
             residuals = _residuals(features, examples.codes, descent.coef)
             clip = self._clip(residuals)
-            scale = clip / gradient.unit
-            (exact,) = records.total(gradients, gradient, descent.coef, descent.intercept, clip)
-            noisy = np.asarray(mechanism.noise.release(exact, source) * scale, np.float64)
-            direction = self._projected(noisy, residuals, features) + self.public_weight * residuals.T @ features
-            descent.move(direction / weight, step)
+            noisy = measure("gradients", weights=descent.coef, offsets=descent.intercept, clip=clip)
+            projected = self._projected(np.asarray(noisy * (clip / unit), np.float64), residuals, features)
+            descent.move((projected + self.public_weight * residuals.T @ features) / weight, step)
         self.coef_, self.intercept_ = descent.coef, descent.intercept
 
     def _clip(self, residuals: Float) -> float:

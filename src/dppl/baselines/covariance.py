@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -12,27 +11,15 @@ from dppl import _validate
 from dppl._progress import steps
 from dppl.baselines._linear import LinearClassifier
 from dppl.baselines.least_squares import noise_radius, solve_ridge
-from dppl.estimators.descent import RepeatedGaussian
-from dppl.estimators.plan import Plan
-from dppl.estimators.public_data import PublicData
+from dppl.estimators.plan import Setting
 from dppl.estimators.reading import UnknownLabels
-from dppl.estimators.sums import Records, gradients, totals_and_grams
-from dppl.lattice import Lattice, SoftmaxGradient
+from dppl.kernel import Measure, Measurement
+from dppl.kernel.queries import GramMatrix, SoftmaxGradients
 from dppl.lattice.residuals import check_clip
-from dppl.mechanisms import Randomness, SymmetricRoundedGaussian
-from dppl.privacy import Budget, Release
-from dppl.privacy.composition import split
+from dppl.privacy import Budget
 from dppl.privacy.guarantee import Adjacency
 
 Float = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Mechanisms:
-    """One mechanism for the Gram matrix, and one for the gradients."""
-
-    gram: SymmetricRoundedGaussian
-    gradients: RepeatedGaussian
 
 
 class FeatureCovariance(LinearClassifier):
@@ -165,44 +152,27 @@ class FeatureCovariance(LinearClassifier):
         if self.ridge is not None:
             _validate.positive(ridge=self.ridge)
 
-    def _mechanism(self, lattice: Lattice, public: PublicData) -> _Mechanisms:
-        replaces = self.adjacency == "replace-one"
-        for_gram, for_gradients = split(self.resolved_budget, (self.covariance_share, 1 - self.covariance_share))
-        squared = SoftmaxGradient(lattice).squared_sensitivity
-        return _Mechanisms(
-            # q qᵀ and p pᵀ have the product (q·p)² ≥ 0, so their difference is no longer than √2·s².
-            gram=SymmetricRoundedGaussian.within(for_gram, lattice.squared_norm**2 * (2 if replaces else 1)),
-            gradients=RepeatedGaussian.within(for_gradients, squared * (4 if replaces else 1), self.steps),
-        )
+    def measurements(self, setting: Setting) -> dict[str, Measurement]:
+        """Declare a Gram matrix, and a gradient for each step."""
+        lattice, n_classes, share = setting.lattice, setting.n_classes, self.covariance_share
+        gradients = SoftmaxGradients(lattice, n_classes)
+        return {
+            "gram": Measurement(GramMatrix(lattice, n_classes), share),
+            "gradients": Measurement(gradients, 1 - share, self.steps),
+        }
 
-    def _releases(self, mechanism: _Mechanisms, n_classes: int, dim: int) -> tuple[Release, ...]:
-        return (
-            mechanism.gram.describe(f"Gram matrix of lattice rows ({dim} x {dim})"),
-            mechanism.gradients.describe(f"sums of clipped gradients ({n_classes} x {dim})"),
-        )
-
-    @property
-    def _sums_alone(self) -> bool:
-        return True
-
-    def _release_sums(self, plan: Plan, records: Records, source: Randomness) -> None:
-        mechanism: _Mechanisms = plan.mechanism
-        n_classes, dim = len(self.classes_), self.lattice_.dim
-        preconditioner = self._preconditioner(
-            mechanism, records.total(totals_and_grams, self.lattice_, n_classes)[1], source
-        )
-        gradient = SoftmaxGradient(self.lattice_)
-        coef = np.zeros((n_classes, dim))
+    def learn(self, measure: Measure, setting: Setting) -> None:
+        """Take steps along gradients, times the inverse of the Gram matrix."""
+        preconditioner = self._preconditioner(measure, setting.lattice.dim)
+        coef = np.zeros((setting.n_classes, setting.lattice.dim))
         for _ in steps(self.steps):
-            (exact,) = records.total(gradients, gradient, coef, clip=self.clip)
-            direction = mechanism.gradients.release(exact, source) * (self.clip / gradient.unit)
-            coef += self.learning_rate * (direction @ preconditioner)
-        self.coef_, self.intercept_ = coef, np.zeros(n_classes)
+            noisy = measure("gradients", weights=coef, clip=self.clip)
+            coef += self.learning_rate * (noisy * (self.clip / measure.unit("gradients")) @ preconditioner)
+        self.coef_, self.intercept_ = coef, np.zeros(setting.n_classes)
 
-    def _preconditioner(self, mechanism: _Mechanisms, exact: NDArray[np.int64], source: Randomness) -> Float:
-        """Return the inverse of the noisy Gram matrix plus the ridge."""
-        unit = float(self.lattice_.squared_norm)
-        ridge = self.ridge
+    def _preconditioner(self, measure: Measure, dim: int) -> Float:
+        """Return the inverse of the noisy Gram matrix, with a ridge that is half the radius of its noise."""
+        unit, ridge = measure.unit("gram"), self.ridge
         if ridge is None:
-            ridge = noise_radius(mechanism.gram.noise_std / unit, self.lattice_.dim) / 2
-        return solve_ridge(mechanism.gram.release(exact, source)[0] / unit, float(ridge), np.eye(self.lattice_.dim))
+            ridge = noise_radius(measure.noise_std("gram") / unit, dim) / 2
+        return solve_ridge(measure("gram") / unit, float(ridge), np.eye(dim))

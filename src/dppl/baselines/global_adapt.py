@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from fractions import Fraction
 from typing import Literal
 
 from numpy.typing import ArrayLike
@@ -13,30 +11,18 @@ from dppl import _validate
 from dppl._progress import steps
 from dppl.baselines._descent import GradientClassifier
 from dppl.errors import ParameterError
-from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, release_size
-from dppl.estimators.plan import Plan
-from dppl.estimators.public_data import PublicData
+from dppl.estimators.descent import SIZE_PERCENT, measured_size
+from dppl.estimators.plan import Setting
 from dppl.estimators.reading import UnknownLabels
-from dppl.estimators.sums import Records, class_sizes, gradients_and_count
-from dppl.lattice import Lattice, SoftmaxGradient
-from dppl.mechanisms import Randomness, RoundedGaussian
-from dppl.privacy import Budget, Release, composition
+from dppl.kernel import Measure, Measurement
+from dppl.kernel.queries import LongResiduals, NumberOfRecords
+from dppl.privacy import Budget
 from dppl.privacy.guarantee import Adjacency
 
 # Percentage of mu² for all counts of long gradients, which only say whether the bound rises or falls.
 _LONGER_PERCENT = 1
 # No residual is longer than √2, so a higher bound would do nothing; a lower one would make outliers of all records.
 _BOUNDS = 1e-3, math.sqrt(2)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Mechanisms:
-    """The kernel, and one mechanism for each release."""
-
-    gradient: SoftmaxGradient
-    noise: RepeatedGaussian
-    longer: RepeatedGaussian
-    size: RoundedGaussian
 
 
 class GlobalAdapt(GradientClassifier):
@@ -191,47 +177,30 @@ class GlobalAdapt(GradientClassifier):
             if not _BOUNDS[0] <= self.upper_bound <= _BOUNDS[1]:
                 raise ParameterError(f"upper_bound must lie between 0.001 and sqrt(2); got {self.upper_bound!r}.")
 
-    def _mechanism(self, lattice: Lattice, public: PublicData) -> _Mechanisms:
-        gradient = self._gradient(lattice)
-        squared = gradient.squared_sensitivity * (4 if self.adjacency == "replace-one" else 1)
-        shares = (SIZE_PERCENT, _LONGER_PERCENT, 100 - SIZE_PERCENT - _LONGER_PERCENT)
-        size, longer, noise = composition.split(self.resolved_budget, shares)
-        return _Mechanisms(
-            gradient=gradient,
-            noise=RepeatedGaussian.within(noise, squared, self.steps),
-            longer=RepeatedGaussian.within(longer, Fraction(1), self.steps),
-            size=RoundedGaussian.within(size, Fraction(1)),
-        )
+    def measurements(self, setting: Setting) -> dict[str, Measurement]:
+        """Declare a gradient and a number of long ones for each step, and the number of records."""
+        gradients, rest = self._gradients(setting), 100 - SIZE_PERCENT - _LONGER_PERCENT
+        scaled = gradients.statistic.replace("clipped", "scaled")
+        return {
+            "gradients": Measurement(gradients, rest, self.steps, scaled),
+            "longer": Measurement(LongResiduals(setting.lattice, gradients.bias), _LONGER_PERCENT, self.steps),
+            "size": Measurement(NumberOfRecords(), SIZE_PERCENT),
+        }
 
-    def _releases(self, mechanism: _Mechanisms, n_classes: int, dim: int) -> tuple[Release, ...]:
-        return (
-            mechanism.noise.describe(f"sum of scaled gradients ({self._shape(mechanism.gradient, n_classes)})"),
-            mechanism.longer.describe("number of long gradients"),
-            mechanism.size.describe("number of records"),
-        )
-
-    @property
-    def _sums_alone(self) -> bool:
-        return True
-
-    def _release_sums(self, plan: Plan, records: Records, source: Randomness) -> None:
-        mechanism: _Mechanisms = plan.mechanism
-        gradient, n_classes = mechanism.gradient, len(self.classes_)
-        (sizes,) = records.total(class_sizes, n_classes)
-        size = release_size(mechanism.size, int(sizes.sum()), n_classes, source)
-        scale = self.clip / gradient.unit
-        step = self._step_size(size, mechanism.noise.noise_std * scale)
+    def learn(self, measure: Measure, setting: Setting) -> None:
+        """Take steps along scaled gradients, whose bound follows the number of long ones."""
+        size = measured_size(measure, setting.n_classes)
+        scale = self.clip / measure.unit("gradients")
+        step = self._step_size(size, measure.noise_std("gradients") * scale)
         bound = _BOUNDS[1] if self.upper_bound is None else float(self.upper_bound)
-        descent = self._descent(gradient)
+        descent = self._descent(setting)
         for _ in steps(self.steps):
-            weights = descent.coef, descent.intercept
-            exact, exact_longer = records.total(
-                gradients_and_count, gradient, *weights, clip=bound, threshold=self.threshold * bound
-            )
+            at = {"weights": descent.coef, "offsets": descent.intercept, "clip": bound}
             # The kernel divides residuals by max(bound, norm): C/Z for those up to Z = bound, a clip to C for the rest.
-            descent.move(mechanism.noise.release(exact, source) * (scale / size), step)
-            longer = float(mechanism.longer.release(exact_longer, source)[0])
-            bound = self._next_bound(bound, longer / size)
+            noisy = measure("gradients", **at)
+            (longer,) = measure("longer", **at, threshold=self.threshold * bound)
+            descent.move(noisy * (scale / size), step)
+            bound = self._next_bound(bound, float(longer) / size)
         self.coef_, self.intercept_ = descent.coef, descent.intercept
 
     def _next_bound(self, bound: float, share: float) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -13,27 +12,16 @@ from numpy.typing import ArrayLike, NDArray
 from dppl import _validate
 from dppl.baselines._linear import LinearClassifier
 from dppl.errors import ParameterError
-from dppl.estimators.plan import Plan
-from dppl.estimators.public_data import PublicData
+from dppl.estimators.plan import Setting
 from dppl.estimators.reading import UnknownLabels
-from dppl.estimators.sums import Records, totals_and_grams
-from dppl.lattice import Lattice
+from dppl.kernel import Measure, Measurement
+from dppl.kernel.queries import ClassGramMatrices, ClassSums, GramMatrix
 from dppl.lattice.threads import in_order
-from dppl.mechanisms import Randomness, RoundedGaussian, SymmetricRoundedGaussian
-from dppl.privacy import Budget, Release, composition
+from dppl.privacy import Budget
 from dppl.privacy.guarantee import Adjacency
 from dppl.prototypes._shared import SHARPNESS
 
 Float = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Mechanisms:
-    """One mechanism for each release."""
-
-    sums: RoundedGaussian
-    gram: SymmetricRoundedGaussian
-    class_grams: SymmetricRoundedGaussian | None
 
 
 class LeastSquares(LinearClassifier):
@@ -167,61 +155,40 @@ class LeastSquares(LinearClassifier):
     def _n_releases(self) -> int:
         return 3 if self.class_grams else 2
 
-    def _mechanism(self, lattice: Lattice, public: PublicData) -> _Mechanisms:
-        replaces = self.adjacency == "replace-one"
-        squared = lattice.squared_norm
-        # q qᵀ and p pᵀ have the product (q·p)² ≥ 0, so their difference is no longer than √2·s².
-        grams = squared**2 * (2 if replaces else 1)
-        equal = [1.0] * self._n_releases
-        parts = composition.split(self.resolved_budget, equal if self.split is None else self.split)
-        return _Mechanisms(
-            sums=RoundedGaussian.within(parts[0], squared * (4 if replaces else 1)),
-            gram=SymmetricRoundedGaussian.within(parts[1], grams),
-            class_grams=SymmetricRoundedGaussian.within(parts[2], grams) if self.class_grams else None,
-        )
+    def measurements(self, setting: Setting) -> dict[str, Measurement]:
+        """Declare class sums, a Gram matrix and, with `class_grams`, one of each class."""
+        lattice, n_classes = setting.lattice, setting.n_classes
+        shares = [1.0] * self._n_releases if self.split is None else self.split
+        queries = {"sums": ClassSums(lattice, n_classes), "gram": GramMatrix(lattice, n_classes)}
+        if self.class_grams:
+            queries["class grams"] = ClassGramMatrices(lattice, n_classes)
+        return {name: Measurement(one, share) for (name, one), share in zip(queries.items(), shares, strict=True)}
 
-    def _releases(self, mechanism: _Mechanisms, n_classes: int, dim: int) -> tuple[Release, ...]:
-        releases = [
-            mechanism.sums.describe(f"class sums of lattice rows ({n_classes} x {dim})"),
-            mechanism.gram.describe(f"Gram matrix of lattice rows ({dim} x {dim})"),
-        ]
-        if mechanism.class_grams is not None:
-            releases.append(
-                mechanism.class_grams.describe(f"Gram matrices of each class ({n_classes} x {dim} x {dim})")
-            )
-        return tuple(releases)
-
-    @property
-    def _sums_alone(self) -> bool:
-        return True
-
-    def _release_sums(self, plan: Plan, records: Records, source: Randomness) -> None:
-        mechanism: _Mechanisms = plan.mechanism
-        exact_sums, exact_grams = records.total(
-            totals_and_grams, self.lattice_, len(self.classes_), mechanism.class_grams is not None
-        )
-        sums = mechanism.sums.release(exact_sums, source) / self.lattice_.scale
-        unit = float(self.lattice_.squared_norm)
-        gram = self.alpha * mechanism.gram.release(exact_grams.sum(axis=0), source) / unit
-        ridge = self._ridge(mechanism)
-        if mechanism.class_grams is None:
-            self.coef_ = solve_ridge(gram, ridge, sums)
-        else:
-            noisy = mechanism.class_grams.release(exact_grams, source)
+    def learn(self, measure: Measure, setting: Setting) -> None:
+        """Solve for the ridge weights of each class."""
+        sums = measure("sums") / measure.unit("sums")
+        unit = measure.unit("gram")
+        gram = self.alpha * measure("gram") / unit
+        ridge = self._ridge(measure, setting.lattice.dim)
+        if "class grams" in measure:
+            noisy = measure("class grams")
             self.coef_ = solve_ridges((one / unit + gram for one in noisy), ridge, sums)
-        self.intercept_ = np.zeros(len(self.classes_))
+        else:
+            self.coef_ = solve_ridge(gram, ridge, sums)
+        self.intercept_ = np.zeros(setting.n_classes)
 
     def _sharpness(self) -> float:
         # Scores estimate a 1 for the own class and a 0 for others, as cosines with prototypes do.
         return SHARPNESS
 
-    def _ridge(self, mechanism: _Mechanisms) -> float:
+    def _ridge(self, measure: Measure, dim: int) -> float:
+        """Return the ridge: by default half the radius of the noise in the matrix."""
         if self.ridge is not None:
             return float(self.ridge)
-        stds = [self.alpha * mechanism.gram.noise_std]
-        if mechanism.class_grams is not None:
-            stds.append(mechanism.class_grams.noise_std)
-        return noise_radius(math.hypot(*stds) / float(self.lattice_.squared_norm), self.lattice_.dim) / 2
+        stds = [self.alpha * measure.noise_std("gram")]
+        if "class grams" in measure:
+            stds.append(measure.noise_std("class grams"))
+        return noise_radius(math.hypot(*stds) / measure.unit("gram"), dim) / 2
 
 
 def noise_radius(noise_std: float, dim: int) -> float:

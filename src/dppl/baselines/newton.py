@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -12,25 +11,13 @@ from dppl import _validate
 from dppl._progress import steps
 from dppl.baselines._linear import LinearClassifier
 from dppl.baselines.least_squares import noise_radius, solve_ridges
-from dppl.estimators.descent import RepeatedGaussian
-from dppl.estimators.plan import Plan
-from dppl.estimators.public_data import PublicData
+from dppl.estimators.plan import Setting
 from dppl.estimators.reading import UnknownLabels
-from dppl.estimators.sums import Records, curvatures, gradients
-from dppl.lattice import Lattice, SoftmaxCurvature, SoftmaxGradient
+from dppl.kernel import Measure, Measurement
+from dppl.kernel.queries import SoftmaxCurvatures, SoftmaxGradients
 from dppl.lattice.residuals import check_clip
-from dppl.mechanisms import Randomness, SymmetricRoundedGaussian
-from dppl.privacy import Budget, Release
-from dppl.privacy.composition import split
+from dppl.privacy import Budget
 from dppl.privacy.guarantee import Adjacency
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Mechanisms:
-    """One mechanism for the Hessians, and one for the gradients."""
-
-    hessians: RepeatedGaussian
-    gradients: RepeatedGaussian
 
 
 class Newton(LinearClassifier):
@@ -165,41 +152,24 @@ class Newton(LinearClassifier):
         if self.ridge is not None:
             _validate.positive(ridge=self.ridge)
 
-    def _mechanism(self, lattice: Lattice, public: PublicData) -> _Mechanisms:
-        replaces = self.adjacency == "replace-one"
-        for_hessians, for_gradients = split(self.resolved_budget, (self.hessian_share, 1 - self.hessian_share))
-        # The product of two records' matrices is never negative, so their difference is no longer than √2 of a bound.
-        hessian = SoftmaxCurvature(lattice).squared_sensitivity * (2 if replaces else 1)
-        gradient = SoftmaxGradient(lattice).squared_sensitivity * (4 if replaces else 1)
-        return _Mechanisms(
-            hessians=RepeatedGaussian(
-                together=SymmetricRoundedGaussian.within(for_hessians, self.steps * hessian), times=self.steps
-            ),
-            gradients=RepeatedGaussian.within(for_gradients, gradient, self.steps),
-        )
+    def measurements(self, setting: Setting) -> dict[str, Measurement]:
+        """Declare Hessians and a gradient for each step."""
+        lattice, n_classes, share = setting.lattice, setting.n_classes, self.hessian_share
+        hessians, gradients = SoftmaxCurvatures(lattice, n_classes), SoftmaxGradients(lattice, n_classes)
+        return {
+            "hessians": Measurement(hessians, share, self.steps),
+            "gradients": Measurement(gradients, 1 - share, self.steps),
+        }
 
-    def _releases(self, mechanism: _Mechanisms, n_classes: int, dim: int) -> tuple[Release, ...]:
-        return (
-            mechanism.hessians.describe(f"Hessians of each class ({n_classes} x {dim} x {dim})"),
-            mechanism.gradients.describe(f"sums of clipped gradients ({n_classes} x {dim})"),
-        )
-
-    @property
-    def _sums_alone(self) -> bool:
-        return True
-
-    def _release_sums(self, plan: Plan, records: Records, source: Randomness) -> None:
-        mechanism: _Mechanisms = plan.mechanism
-        gradient, curvature = SoftmaxGradient(self.lattice_), SoftmaxCurvature(self.lattice_)
-        ridge = self.ridge
+    def learn(self, measure: Measure, setting: Setting) -> None:
+        """Take Newton steps, with a ridge that is one plus half the radius of the Hessians' noise."""
+        dim, unit, ridge = setting.lattice.dim, measure.unit("hessians"), self.ridge
         if ridge is None:
-            ridge = 1 + noise_radius(mechanism.hessians.noise_std / curvature.unit, self.lattice_.dim) / 2
-        coef = np.zeros((len(self.classes_), self.lattice_.dim))
+            ridge = 1 + noise_radius(measure.noise_std("hessians") / unit, dim) / 2
+        coef = np.zeros((setting.n_classes, dim))
         for _ in steps(self.steps):
-            (exact,) = records.total(curvatures, curvature, coef)
-            hessians = mechanism.hessians.release(exact, source)
-            (exact,) = records.total(gradients, gradient, coef, clip=self.clip)
-            directions = mechanism.gradients.release(exact, source) * (self.clip / gradient.unit)
-            scaled = (hessian / curvature.unit for hessian in hessians)
+            scaled = (hessian / unit for hessian in measure("hessians", weights=coef))
+            noisy = measure("gradients", weights=coef, clip=self.clip)
+            directions = noisy * (self.clip / measure.unit("gradients"))
             coef += self.learning_rate * solve_ridges(scaled, float(ridge), directions)
-        self.coef_, self.intercept_ = coef, np.zeros(len(self.classes_))
+        self.coef_, self.intercept_ = coef, np.zeros(setting.n_classes)

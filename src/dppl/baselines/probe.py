@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from fractions import Fraction
+from dataclasses import replace
 from typing import Literal
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dppl import _validate
 from dppl._progress import steps
 from dppl.baselines._descent import GradientClassifier
 from dppl.errors import ParameterError
-from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, SampledGaussian, release_size
-from dppl.estimators.plan import Plan
-from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import Codes, UnknownLabels
-from dppl.estimators.sums import HeldRecords, Records, class_sizes, gradients
-from dppl.lattice import Lattice, SoftmaxGradient
+from dppl.estimators.descent import SIZE_PERCENT, measured_size
+from dppl.estimators.plan import Setting
+from dppl.estimators.reading import UnknownLabels
+from dppl.kernel import Measure, Measurement
+from dppl.kernel.queries import NumberOfRecords
 from dppl.lattice.residuals import check_clip
-from dppl.mechanisms import Randomness, RoundedGaussian
-from dppl.privacy import Budget, Release, composition
+from dppl.privacy import Budget
 from dppl.privacy.guarantee import Adjacency
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Mechanisms:
-    """The kernel, the noise of its sums, and that of the number of records, unless a public number takes its place."""
-
-    gradient: SoftmaxGradient
-    noise: RepeatedGaussian | SampledGaussian
-    size: RoundedGaussian | None
 
 
 class LinearProbe(GradientClassifier):
@@ -193,67 +179,23 @@ class LinearProbe(GradientClassifier):
                 f"sampling_rate below 1 is accounted under adjacency='add-remove' only; got {self.adjacency!r}."
             )
 
-    def _mechanism(self, lattice: Lattice, public: PublicData) -> _Mechanisms:
-        gradient = self._gradient(lattice)
-        squared = gradient.squared_sensitivity * (4 if self.adjacency == "replace-one" else 1)
-        if self.sampling_rate < 1:
-            sampled = SampledGaussian.within(self.resolved_budget, squared, self.steps, self.sampling_rate)
-            return _Mechanisms(gradient=gradient, noise=sampled, size=None)
+    def measurements(self, setting: Setting) -> dict[str, Measurement]:
+        """Declare a gradient for each step and, unless a public number takes its place, the number of records."""
+        gradients = replace(self._gradients(setting), sampling_rate=self.sampling_rate)
         if self.batch_size is not None:
-            return _Mechanisms(
-                gradient=gradient, noise=RepeatedGaussian.within(self.resolved_budget, squared, self.steps), size=None
-            )
-        parts = composition.split(self.resolved_budget, (SIZE_PERCENT, 100 - SIZE_PERCENT))
-        return _Mechanisms(
-            gradient=gradient,
-            noise=RepeatedGaussian.within(parts[1], squared, self.steps),
-            size=RoundedGaussian.within(parts[0], Fraction(1)),
-        )
+            return {"gradients": Measurement(gradients, times=self.steps)}
+        return {
+            "gradients": Measurement(gradients, 100 - SIZE_PERCENT, self.steps),
+            "size": Measurement(NumberOfRecords(), SIZE_PERCENT),
+        }
 
-    def _releases(self, mechanism: _Mechanisms, n_classes: int, dim: int) -> tuple[Release, ...]:
-        releases = [
-            mechanism.noise.describe(f"sum of clipped gradients ({self._shape(mechanism.gradient, n_classes)})")
-        ]
-        if mechanism.size is not None:
-            releases.append(mechanism.size.describe("number of records"))
-        return tuple(releases)
-
-    @property
-    def _sums_alone(self) -> bool:
-        return self.sampling_rate == 1  # the coins of samples are noise, which is drawn in one place
-
-    def _release_sums(self, plan: Plan, records: Records, source: Randomness) -> None:
-        mechanism: _Mechanisms = plan.mechanism
-        gradient, noise, n_classes = mechanism.gradient, mechanism.noise, len(self.classes_)
-        size = self.batch_size
-        if mechanism.size is not None:
-            (sizes,) = records.total(class_sizes, n_classes)
-            size = release_size(mechanism.size, int(sizes.sum()), n_classes, source)
-        assert size is not None  # _check_parameters saw to that
-        scale = self.clip / gradient.unit
-        step = self._step_size(size, noise.noise_std * scale)
-        descent = self._descent(gradient)
+    def learn(self, measure: Measure, setting: Setting) -> None:
+        """Take steps along gradients."""
+        size = measured_size(measure, setting.n_classes) if self.batch_size is None else self.batch_size
+        scale = self.clip / measure.unit("gradients")
+        step = self._step_size(size, measure.noise_std("gradients") * scale)
+        descent = self._descent(setting)
         for _ in steps(self.steps):
-            if isinstance(noise, RepeatedGaussian):
-                (exact,) = records.total(gradients, gradient, descent.coef, descent.intercept, self.clip)
-            else:
-                assert isinstance(records, HeldRecords)  # _sums_alone says so
-                blocks, codes = _sample(noise, records, self.lattice_, source)
-                exact = gradient.sum(blocks, codes, descent.coef, descent.intercept, clip=self.clip)
-            descent.move(noise.release(exact, source) * (scale / size), step)
+            noisy = measure("gradients", weights=descent.coef, offsets=descent.intercept, clip=self.clip)
+            descent.move(noisy * (scale / size), step)
         self.coef_, self.intercept_ = descent.coef, descent.intercept
-
-
-def _sample(
-    noise: SampledGaussian, records: HeldRecords, lattice: Lattice, source: Randomness
-) -> tuple[Iterable[NDArray[np.int8]], Codes]:
-    """Return the rows and codes of the records of one step."""
-    mask = noise.sample(len(records.codes), source)
-    return _masked(records.again(lattice), mask), records.codes[mask]
-
-
-def _masked(blocks: Iterable[NDArray[np.int8]], mask: NDArray[np.bool_]) -> Iterator[NDArray[np.int8]]:
-    start = 0
-    for block in blocks:
-        yield block[mask[start : start + len(block)]]
-        start += len(block)

@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dppl.baselines import LinearProbe
-from dppl.continual._stream import NEVER, ContinualClassifier, Task
+from dppl.continual._stream import NEVER, ContinualClassifier
 from dppl.estimators.model_file import check_tensor
-from dppl.estimators.plan import Plan
+from dppl.estimators.plan import Setting
 from dppl.estimators.reading import UnknownLabels
-from dppl.estimators.sums import Records
-from dppl.mechanisms import Randomness
+from dppl.kernel import Measure
 from dppl.privacy import Budget
 
 
@@ -58,10 +57,11 @@ class ContinualProbe(ContinualClassifier, LinearProbe):
         self.unknown_labels = unknown_labels
         self.random_state = random_state
 
-    def _release_task(self, task: Task, plan: Plan, records: Records, source: Randomness) -> None:
-        LinearProbe._release_sums(self, plan, records, source)
-        allowed = np.isin(np.arange(len(self.classes_)), task.allowed)
-        self.allowed_ = allowed if task.earlier is None else allowed | task.earlier.allowed_
+    def learn(self, measure: Measure, setting: Setting) -> None:
+        """Fit the probe on the task, and add its classes."""
+        super().learn(measure, setting)
+        earlier, allowed = self._now.earlier, np.isin(np.arange(setting.n_classes), self._now.allowed)
+        self.allowed_ = allowed if earlier is None else allowed | earlier.allowed_
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
         return {**super()._tensors(), **LinearProbe._tensors(self), "allowed": self.allowed_}

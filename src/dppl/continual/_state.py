@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fractions import Fraction
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -25,6 +26,8 @@ from safetensors.numpy import save as to_safetensors
 from dppl._files import locked, part_of, write_atomically
 from dppl.continual._factors import Row
 from dppl.errors import InputError
+from dppl.estimators.sums import Records
+from dppl.kernel.queries import ClassSums
 from dppl.mechanisms import Randomness, RoundedGaussian
 
 if TYPE_CHECKING:
@@ -84,7 +87,7 @@ def _joined(bins: NDArray[Any], new: NDArray[Any], row: Row) -> NDArray[Any]:
     return later
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class StateFile:
     """The state of a stream before a task, and where that of after the task goes.
 
@@ -97,13 +100,47 @@ class StateFile:
 
     path: Path
     sums: BinSums | None = field(repr=False)
+    later: BinSums | None = field(default=None, init=False, repr=False)
 
-    def write(self, sums: BinSums, model: EmbeddingClassifier, n_tasks: int) -> None:
+    def write(self, model: EmbeddingClassifier, n_tasks: int) -> None:
         """Replace the state by that after the task, which goes with this model."""
+        sums = self.later
+        assert sums is not None  # the query has been answered
         tensors = {"exact": sums.exact, "noisy": sums.noisy, "model": np.frombuffer(model.to_bytes(), np.uint8)}
         description = {"format": _FORMAT, "n_tasks": n_tasks, "model": fingerprint(model)}
         content = to_safetensors(tensors, {_KEY: json.dumps(description)})
         write_atomically(self.path, content, overwrite=self.sums is not None, private=True)
+
+
+@dataclass(frozen=True)
+class CorrelatedClassSums(ClassSums):
+    """A row of a public matrix times the class sums of all tasks so far, the true sums of earlier tasks being kept.
+
+    A record is in one task, so over all rows it adds its q times a column of the matrix, whose squared norm is at most
+    `growth` (`Factor.squared_norm`).
+    """
+
+    growth: Fraction
+
+    @property
+    def squared_norm(self) -> Fraction:
+        """That of a lattice row times a column of the matrix."""
+        return self.lattice.squared_norm * self.growth
+
+    def answer(
+        self, mechanism: RoundedGaussian, records: Records, source: Randomness, *, row: Row, state: StateFile | None
+    ) -> Float:
+        """Return what the row tells of the task's sums, shape (n_classes, dim), and leave the later state in `state`.
+
+        `fit`, which learns one task, keeps none.
+        """
+        exact = self.exact(records)
+        before = None if state is None else state.sums
+        kept = BinSums.none(*exact.shape) if before is None else before
+        later, estimate = kept.after(row, exact, mechanism, source)
+        if state is not None:
+            state.later = later
+        return estimate
 
 
 def fingerprint(model: EmbeddingClassifier) -> str:

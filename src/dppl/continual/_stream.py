@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import os
 import warnings
-from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -242,12 +241,8 @@ class ContinualClassifier(EmbeddingClassifier):
     def _relation(self) -> Relation:
         return RELATIONS[self.tasks]
 
-    @property
-    def _sums_alone(self) -> bool:
-        return True
-
-    def _release_sums(self, plan: Plan, records: Records, source: Randomness) -> None:
-        task = self._task or Task(None, np.arange(len(self.classes_)))
+    def _release_records(self, plan: Plan, records: Records, source: Randomness) -> None:
+        task = self._now
         # One by one, so it is done where they are read.
         records = records.recoded(partial(within_task, allowed=task.allowed, unknown_labels=self.unknown_labels))
         self.n_tasks_ = 1
@@ -258,14 +253,12 @@ class ContinualClassifier(EmbeddingClassifier):
             self.encoder_ = self.encoder_ or task.earlier.encoder_
             if self.random_state is not None:
                 source = randomness(seed_of(self.random_state, task.earlier.n_tasks_))
-        self._release_task(task, plan, records, source)
+        super()._release_records(plan, records, source)
 
-    @abstractmethod
-    def _release_task(self, task: Task, plan: Plan, records: Records, source: Randomness) -> None:
-        """Set the fitted attributes from what the plan's mechanism releases and from the earlier model.
-
-        Codes are -1 for records of classes that the task may not hold.
-        """
+    @property
+    def _now(self) -> Task:
+        """The task that is learned; that of `fit` is the first one, and may hold all classes."""
+        return self._task or Task(None, np.arange(len(self.classes_)))
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
         return {"n_tasks": np.array([self.n_tasks_], np.int64)}

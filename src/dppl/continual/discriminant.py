@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dppl.continual import _discriminant
 from dppl.continual._discriminant import Axes
-from dppl.continual._stream import NEVER, Task, Tasks
+from dppl.continual._stream import NEVER, Tasks
 from dppl.continual.prototypes import ContinualPrototypes, Noise
 from dppl.errors import ParameterError
 from dppl.estimators.model_file import check_tensor
-from dppl.estimators.plan import Plan
+from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicData
 from dppl.estimators.reading import UnknownLabels
-from dppl.estimators.sums import Records
+from dppl.kernel import Measure
 from dppl.lattice import Lattice, RowSource
-from dppl.mechanisms import Randomness, RoundedGaussian
 from dppl.privacy import Budget
 from dppl.prototypes._shared import cosine_sharpness
 
 # Any fixed number does: the rotation is public.
 _ROTATION = 0
-
-
-class _Planned(NamedTuple):
-    """What is settled before any record is read."""
-
-    sums: RoundedGaussian
-    axes: Axes | None
 
 
 class ContinualDiscriminant(ContinualPrototypes):
@@ -154,20 +145,20 @@ class ContinualDiscriminant(ContinualPrototypes):
     def _uses_public_rows(self, public: PublicData) -> bool:
         return public.rows is not None
 
-    def _planned(self, classes: NDArray[Any], public: PublicData, n_features: int) -> Plan:
-        plan = super()._planned(classes, public, n_features)
-        axes = None
-        if self._task is not None and self._task.earlier is not None:
-            axes = self._task.earlier.axes_
-            if axes is None and public.rows is not None:
-                raise ParameterError("is read in the first task, and this stream began without.", parameter="X_public")
-        elif public.rows is not None:
-            axes = Axes.of(plan.lattice, public.rows)
-        return replace(plan, mechanism=_Planned(plan.mechanism, axes))
+    def prepare(self, setting: Setting) -> Axes | None:
+        """Return the axes of the public rows of the first task."""
+        earlier, public = None if self._task is None else self._task.earlier, setting.public.rows
+        if earlier is None:
+            return None if public is None else Axes.of(setting.lattice, public)
+        if earlier.axes_ is None and public is not None:
+            raise ParameterError("is read in the first task, and this stream began without.", parameter="X_public")
+        axes: Axes | None = earlier.axes_
+        return axes
 
-    def _release_task(self, task: Task, plan: Plan, records: Records, source: Randomness) -> None:
-        self.axes_ = plan.mechanism.axes
-        super()._release_task(task, replace(plan, mechanism=plan.mechanism.sums), records, source)
+    def learn(self, measure: Measure, setting: Setting) -> None:
+        """Ask for the sums of the task, and weigh them along the axes."""
+        self.axes_ = setting.prepared
+        super().learn(measure, setting)
 
     def _set_model(
         self, sums: NDArray[np.float64], variances: NDArray[np.float64], evidence: NDArray[np.float64]

@@ -16,13 +16,12 @@ from dppl.continual._stream import NEVER, ContinualClassifier, Task
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
-from dppl.estimators.plan import Plan
+from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicData
 from dppl.estimators.reading import UnknownLabels
-from dppl.estimators.sums import Records
+from dppl.kernel import Measure, Measurement
 from dppl.lattice import Lattice
-from dppl.mechanisms import Randomness
-from dppl.privacy import Budget, Release
+from dppl.privacy import Budget
 from dppl.prototypes import SoftmaxPrototypes
 from dppl.prototypes._shared import unit_directions
 
@@ -175,19 +174,24 @@ class ContinualEnsemble(ContinualClassifier):
     def _uses_public_rows(self, public: PublicData) -> bool:
         return super()._uses_public_rows(public) or self._new_head()._uses_public_rows(public)
 
-    def _mechanism(self, lattice: Lattice, public: PublicData) -> Any:
-        return self._new_head()._mechanism(lattice, public)
+    def prepare(self, setting: Setting) -> Any:
+        """As a head does."""
+        return self._new_head().prepare(setting)
 
-    def _releases(self, mechanism: Any, n_classes: int, dim: int) -> tuple[Release, ...]:
-        releases = self._new_head()._releases(mechanism, n_classes, dim)
-        return tuple(replace(release, statistic=f"{release.statistic}, of one task") for release in releases)
+    def measurements(self, setting: Setting) -> dict[str, Measurement]:
+        """Declare what a head does, of one task."""
+        declared = self._new_head().measurements(setting)
+        return {
+            name: replace(one, statistic=f"{one.statistic or one.query.statistic}, of one task")
+            for name, one in declared.items()
+        }
 
-    def _release_task(self, task: Task, plan: Plan, records: Records, source: Randomness) -> None:
-        head = self._new_head()
-        head.classes_, head.lattice_ = self.classes_, self.lattice_
-        head._release_sums(plan, records, source)
-        # From here on nothing private is at hand.
-        allowed = np.isin(np.arange(len(self.classes_)), task.allowed)
+    def learn(self, measure: Measure, setting: Setting) -> None:
+        """Fit a head for the task, and put it beside those of earlier ones."""
+        head, task = self._new_head(), self._now
+        head.classes_, head.lattice_ = setting.classes, setting.lattice
+        head.learn(measure, setting)
+        allowed = np.isin(np.arange(setting.n_classes), task.allowed)
         self.coef_ = _with_one_more(task, "coef_", head.coef_)
         self.allowed_ = _with_one_more(task, "allowed_", allowed)
         self.intercepts_ = self.centers_ = None

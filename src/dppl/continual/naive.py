@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dppl.continual._probe import ContinualProbe
 from dppl.estimators.descent import Descent
-from dppl.lattice import SoftmaxGradient
+from dppl.estimators.plan import Setting
 
 
 class NaiveContinual(ContinualProbe):
@@ -86,8 +86,8 @@ class NaiveContinual(ContinualProbe):
     (2, True)
     """
 
-    def _descent(self, gradient: SoftmaxGradient) -> Descent:
-        descent = super()._descent(gradient)
+    def _descent(self, setting: Setting) -> Descent:
+        descent = super()._descent(setting)
         if self._task is not None and self._task.earlier is not None:
             descent.coef, descent.intercept = self._task.earlier.coef_, self._task.earlier.intercept_
         return descent

@@ -16,18 +16,18 @@ from sklearn.utils.validation import check_is_fitted
 from dppl import _validate
 from dppl.continual import _factors, _presence
 from dppl.continual._factors import Factor
-from dppl.continual._state import BinSums, StateFile, opened
-from dppl.continual._stream import NEVER, ContinualClassifier, Task, Tasks
+from dppl.continual._state import CorrelatedClassSums, StateFile, opened
+from dppl.continual._stream import NEVER, ContinualClassifier, Tasks
 from dppl.continual._sums import KeptSums, ReleasedSums
 from dppl.errors import ParameterError
 from dppl.estimators.model_file import check_tensor
-from dppl.estimators.plan import Plan
-from dppl.estimators.public_data import PublicData
+from dppl.estimators.plan import Plan, Setting
 from dppl.estimators.reading import UnknownLabels
-from dppl.estimators.sums import Records, class_totals
-from dppl.lattice import Lattice
-from dppl.mechanisms import Randomness, RoundedGaussian
-from dppl.privacy import Budget, Release
+from dppl.estimators.sums import Records
+from dppl.kernel import Measure, Measurement
+from dppl.kernel.queries import ClassSums
+from dppl.mechanisms import Randomness
+from dppl.privacy import Budget
 from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
 
 Rule: TypeAlias = Literal["weighted", "sum"]
@@ -277,36 +277,44 @@ class ContinualPrototypes(ContinualClassifier):
     def _factor(self) -> Factor:
         return _factors.factor(self.noise, int(self.max_tasks or 0))
 
-    def _mechanism(self, lattice: Lattice, public: PublicData) -> RoundedGaussian:
-        growth = 1 if self.noise == "independent" else self._factor.squared_norm
-        return RoundedGaussian.within(self.resolved_budget, lattice.squared_norm * Fraction(growth))
-
-    def _releases(self, mechanism: RoundedGaussian, n_classes: int, dim: int) -> tuple[Release, ...]:
+    def measurements(self, setting: Setting) -> dict[str, Measurement]:
+        """Declare the class sums of one task, or of the row of a matrix for all tasks."""
+        n_classes, dim = setting.n_classes, setting.lattice.dim
         if self.noise == "independent":
-            return (mechanism.describe(f"class sums of lattice rows of one task ({n_classes} x {dim})"),)
+            statistic = f"class sums of lattice rows of one task ({n_classes} x {dim})"
+            return {"sums": Measurement(ClassSums(setting.lattice, n_classes), statistic=statistic)}
         weighted = f"weighted by the public matrix {self.noise!r} for at most {self.max_tasks} tasks"
-        return (mechanism.describe(f"class sums of lattice rows of all tasks ({n_classes} x {dim} each), {weighted}"),)
+        statistic = f"class sums of lattice rows of all tasks ({n_classes} x {dim} each), {weighted}"
+        rows = CorrelatedClassSums(setting.lattice, n_classes, Fraction(self._factor.squared_norm))
+        return {"sums": Measurement(rows, statistic=statistic)}
 
     def _not_covered(self) -> tuple[str, ...]:
         further = [_STATE] * (self.noise != "independent") + [_UNLEARNING] * self.keep_tasks
         return (*super()._not_covered(), *further)
 
-    def _release_task(self, task: Task, plan: Plan, records: Records, source: Randomness) -> None:
-        shape = len(self.classes_), self.lattice_.dim
-        (exact,) = records.total(class_totals, self.lattice_, len(self.classes_))
+    def learn(self, measure: Measure, setting: Setting) -> None:
+        """Ask for the sums of the task, and add them to those of earlier ones."""
+        task, shape, scale = self._now, (setting.n_classes, setting.lattice.dim), measure.unit("sums")
         before = ReleasedSums.none(*shape) if task.earlier is None else task.earlier.released_
         if self.noise != "independent":
-            self._release_row(before, task, plan.mechanism, exact, source)
+            estimate = measure("sums", row=self._factor.rows[self.n_tasks_ - 1], state=task.state)
+            self.released_ = before.totalled(task.allowed, estimate / scale)
+            growth = _factors.prefix_variance(self.noise, self.n_tasks_)
+            self._add_up(np.full(setting.n_classes, measure.noise_std("sums") ** 2 * growth / scale**2))
             return
-        mechanism: RoundedGaussian = plan.mechanism
-        sums = mechanism.release(exact[task.allowed], source) / self.lattice_.scale
-        # From here on nothing private is at hand. Rounding adds a twelfth of a step to the noise.
-        variance = float((mechanism.noise_std**2 + 1 / 12) / self.lattice_.scale**2)
+        sums = measure("sums", classes=task.allowed) / scale
+        # Rounding adds a twelfth of a step to the noise.
+        variance = float((measure.noise_std("sums") ** 2 + 1 / 12) / scale**2)
         self.released_ = before.added(task.allowed, sums, variance)
         if self.keep_tasks:
             kept = KeptSums.none(*shape) if task.earlier is None else task.earlier.kept_
             self.kept_ = kept.added(self.n_tasks_, task.allowed, sums, variance)
         self._weigh(variance)
+
+    def _release_records(self, plan: Plan, records: Records, source: Randomness) -> None:
+        super()._release_records(plan, records, source)
+        if self._now.state is not None:
+            self._now.state.write(self, self.n_tasks_)
 
     def _weigh(self, variance: float) -> None:
         """Compute the model from the released sums."""
@@ -314,25 +322,6 @@ class ContinualPrototypes(ContinualClassifier):
             self._add_up(variance * np.maximum(self.released_.n_sums, 1))
         else:
             self._set_model(*self.released_.weighted(variance))
-
-    def _release_row(
-        self,
-        before: ReleasedSums,
-        task: Task,
-        mechanism: RoundedGaussian,
-        exact: NDArray[np.int64],
-        source: Randomness,
-    ) -> None:
-        """Release the row of one task, and keep the state; `fit`, which learns one task, keeps none."""
-        state: StateFile | None = task.state
-        sums = None if state is None else state.sums
-        kept = BinSums.none(*exact.shape) if sums is None else sums
-        later, estimate = kept.after(self._factor.rows[self.n_tasks_ - 1], exact, mechanism, source)
-        self.released_ = before.totalled(task.allowed, estimate / self.lattice_.scale)
-        variance = mechanism.noise_std**2 * _factors.prefix_variance(self.noise, self.n_tasks_) / self.lattice_.scale**2
-        self._add_up(np.full(len(exact), variance))
-        if state is not None:
-            state.write(later, self, self.n_tasks_)
 
     def _add_up(self, variances: NDArray[np.float64]) -> None:
         """Compute the model from sums over all tasks, whose noise has these variances."""

@@ -20,16 +20,18 @@ from dppl import _validate
 from dppl.engines import Engine, InProcess
 from dppl.errors import BudgetError, InputError, ParameterError, WeakBudgetWarning
 from dppl.estimators import persons, reading
-from dppl.estimators.plan import Plan
+from dppl.estimators.plan import Plan, Setting
 from dppl.estimators.public_data import PublicArguments, PublicData
 from dppl.estimators.reading import Codes, UnknownLabels
 from dppl.estimators.released import ReleasedClassifier
 from dppl.estimators.repeats import count_fit, warn_of_uncounted_fits
 from dppl.estimators.sums import ONLY_PARTS, HeldRecords, Parted, Records, SpreadRecords, refuse_labels
+from dppl.estimators.whole_persons import WholePersons
+from dppl.kernel.measure import Measure, Measurement, calibrated
 from dppl.lattice import Lattice, RowSource, iter_blocks, usable_rows
 from dppl.lattice.threads import one_thread_each
 from dppl.mechanisms import Randomness, randomness
-from dppl.privacy import Budget, Guarantee, Release, group
+from dppl.privacy import Budget, Guarantee, group
 from dppl.privacy.budgets import resolved_budget
 from dppl.privacy.guarantee import (
     A_CHANGED_RECORD,
@@ -243,11 +245,6 @@ class EmbeddingClassifier(ReleasedClassifier):
         refuse_labels(y)
         if not X.labelled:
             raise InputError("X has no labels in its parts; name their column or file.")
-        if not self._sums_alone:
-            raise ParameterError(
-                f"{type(self).__name__} needs rows one after another with these parameters, and not sums over them "
-                "alone; pass X as one table, or use SoftmaxPrototypes."
-            )
         if plan is None:
             public.refuse_private(X, None)
             classes = self._given_classes()
@@ -256,6 +253,11 @@ class EmbeddingClassifier(ReleasedClassifier):
         else:
             self._check_plan(plan, X.n_features, public, None)
             plan.public.given.refuse_private(X, None)
+        if any(one.measurement.query.needs_rows for one in plan.measurements.values()):
+            raise ParameterError(
+                f"{type(self).__name__} needs rows one after another with these parameters, and not sums over them "
+                "alone; pass X as one table, or use SoftmaxPrototypes."
+            )
         engine.check()
         guarantee = plan.guarantee_on(X)
         if engine.assumption is not None and guarantee.releases:
@@ -264,7 +266,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         def release(plan: Plan) -> None:
             spread = SpreadRecords(X.parts, engine, plan.classes, self.unknown_labels, self.adjacency)
             with closing(spread):
-                self._release_sums(plan, spread, source)
+                self._release_records(plan, spread, source)
 
         with self._whole_or_nothing():
             self.n_features_in_ = X.n_features
@@ -379,17 +381,19 @@ class EmbeddingClassifier(ReleasedClassifier):
             )
         reading.check_lattice(public.given.X_public, n_features, "X_public")
         lattice = self.public_lattice(n_features, public.rows)
-        mechanism = self._mechanism(lattice, public)
+        setting = Setting(n_features, classes, lattice, public)
+        setting = replace(setting, prepared=self.prepare(setting))
+        paid = calibrated(self.resolved_budget, self.measurements(setting), self._relation_of_records)
         guarantee = Guarantee(
             budget=self.resolved_budget,
             adjacency=self.adjacency,
             neighbours=self._neighbours(),
-            releases=self._releases(mechanism, len(classes), lattice.dim),
+            releases=tuple(one.release for one in paid.values() if one.release is not None),
             public_inputs=self._public_inputs(public),
             not_covered=self._not_covered(),
             fit_for_release=randomness(self.random_state).fit_for_release,
         )
-        return Plan(type(self), deepcopy(self.get_params(deep=False)), classes, lattice, mechanism, public, guarantee)
+        return Plan(type(self), deepcopy(self.get_params(deep=False)), setting, paid, guarantee)
 
     def _check_plan(self, plan: Plan, n_features: int, public: PublicArguments, max_classes: int | None) -> None:
         """Refuse a plan that is not one for this fit."""
@@ -419,31 +423,39 @@ class EmbeddingClassifier(ReleasedClassifier):
             self._forget()
             raise
 
-    @abstractmethod
-    def _mechanism(self, lattice: Lattice, public: PublicData) -> Any:
-        """Return the calibrated mechanism, from parameters and public inputs only."""
+    def prepare(self, setting: Setting) -> Any:
+        """Compute what both `measurements` and `learn` need of public values; it becomes `setting.prepared`."""
+        return None
 
     @abstractmethod
-    def _releases(self, mechanism: Any, n_classes: int, dim: int) -> tuple[Release, ...]:
-        """Return the entries of the guarantee, one a release."""
+    def measurements(self, setting: Setting) -> dict[str, Measurement]:
+        """Declare what the fit will ask of the private records, from parameters and public values only."""
 
-    def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
-        """Set the fitted attributes to what the plan's mechanism releases from the private rows."""
-        self._release_sums(plan, HeldRecords(rows, codes), source)
+    @abstractmethod
+    def learn(self, measure: Measure, setting: Setting) -> None:
+        """Set the fitted attributes from what `measure` answers. No private value is in reach."""
 
     @property
-    def _sums_alone(self) -> bool:
-        """Whether private rows are read through `Records` alone, in `_release_sums`."""
-        return False
+    def _relation_of_records(self) -> str:
+        """The relation of neighbours, as queries know it."""
+        return self.adjacency
 
-    def _release_sums(self, plan: Plan, records: Records, source: Randomness) -> None:
-        """Do what `_release` does, wherever the records lie (`dppl.estimators.sums`)."""
-        raise NotImplementedError
+    def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
+        """Learn from rows and codes in this process."""
+        self._release_records(plan, HeldRecords(rows, codes), source)
+
+    def _release_records(self, plan: Plan, records: Records, source: Randomness) -> None:
+        """Learn from records, wherever they lie."""
+        self.learn(Measure(plan.measurements, records, source), plan.setting)
 
     def _release_persons(self, plan: Plan, rows: RowSource, codes: Codes, numbers: Codes, source: Randomness) -> None:
-        """Do the same for persons, of these numbers: each becomes one row of a class."""
-        most = plan.max_classes_per_person or 1
-        self._release(plan, *persons.rows_of_persons(rows, codes, numbers, len(plan.classes), most), source)
+        """Learn from persons, of these numbers: whole, or each as one row of a class."""
+        n_classes, most = len(plan.classes), plan.max_classes_per_person
+        if self._WHOLE_PERSONS:
+            whole = WholePersons.of(codes, numbers, n_classes, most)
+            self._release_records(plan, HeldRecords(rows, whole.codes, whole), source)
+        else:
+            self._release(plan, *persons.rows_of_persons(rows, codes, numbers, n_classes, most or 1), source)
 
     def _charge(
         self, guarantee: Guarantee, ledger: Ledger | None, partition: str | None

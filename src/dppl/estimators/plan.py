@@ -14,6 +14,7 @@ from dppl.errors import ParameterError
 from dppl.estimators.persons import of_persons
 from dppl.estimators.public_data import PublicData
 from dppl.estimators.reading import check_lattice, columns_of, depends_on_company
+from dppl.kernel.measure import Calibrated
 from dppl.lattice import Lattice
 from dppl.privacy import Guarantee
 from dppl.privacy.group import release_of_several
@@ -23,6 +24,36 @@ if TYPE_CHECKING:
 
 _COLUMNS = "the names of columns that the model keeps, as they were typed"
 _ROWS_MIX = "rounding by which an embedding may depend on the records embedded beside it"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Setting:
+    """The public values that a fit knows before a record is read.
+
+    Attributes
+    ----------
+    n_features : int
+        Width of the embeddings.
+    classes : ndarray of shape (n_classes,)
+        The sorted public list of classes.
+    lattice : Lattice
+        The map from embeddings to integer rows.
+    public : PublicData
+        Public rows, and public examples of the classes.
+    prepared : object
+        What the method's `prepare` made of these.
+    """
+
+    n_features: int
+    classes: NDArray[Any]
+    lattice: Lattice
+    public: PublicData
+    prepared: Any = None
+
+    @property
+    def n_classes(self) -> int:
+        """Length of the list of classes."""
+        return len(self.classes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,14 +69,10 @@ class Plan:
         The class that made it.
     parameters : mapping
         Those of the estimator.
-    classes : ndarray of shape (n_classes,)
-        The sorted public class list.
-    lattice : Lattice
-        The public map from embeddings to integer rows.
-    mechanism : object
-        What releases, with its noise. Its type is the estimator's own.
-    public : PublicData
-        The public rows, and the public examples of the classes.
+    setting : Setting
+        The public values that the fit knows.
+    measurements : mapping of str to Calibrated
+        What may be asked of the private records, with its noise.
     guarantee : Guarantee
         What `fit` will guarantee, and what it costs; without what a table of private embeddings says of itself.
     max_classes_per_person : int, default=None
@@ -55,12 +82,25 @@ class Plan:
 
     estimator: type[EmbeddingClassifier]
     parameters: Mapping[str, Any]
-    classes: NDArray[Any]
-    lattice: Lattice
-    mechanism: Any
-    public: PublicData
+    setting: Setting
+    measurements: Mapping[str, Calibrated]
     guarantee: Guarantee
     max_classes_per_person: int | None = None
+
+    @property
+    def classes(self) -> NDArray[Any]:
+        """The sorted public class list."""
+        return self.setting.classes
+
+    @property
+    def lattice(self) -> Lattice:
+        """The public map from embeddings to integer rows."""
+        return self.setting.lattice
+
+    @property
+    def public(self) -> PublicData:
+        """The public rows, and the public examples of the classes."""
+        return self.setting.public
 
     def of_several_rows(self, model: EmbeddingClassifier, n_rows: int) -> Plan:
         """Return the plan of a model for persons of so many rows, each of another class, from that for single rows."""

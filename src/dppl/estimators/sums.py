@@ -205,7 +205,7 @@ class HeldRecords:
     persons: WholePersons | None = None
     _blocks: list[tuple[Lattice, Iterable[Any]]] = field(default_factory=list, init=False, repr=False)
     _weights: list[Int64 | None] = field(default_factory=list, init=False, repr=False)
-    _by_class: list[RowsByClass] = field(default_factory=list, init=False, repr=False)
+    _made: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     def recoded(self, function: Callable[[Codes], Codes]) -> HeldRecords:
         """Return these rows with other codes."""
@@ -228,11 +228,22 @@ class HeldRecords:
         """Return public rows as one piece."""
         return (public,)
 
+    def once(self, name: str, make: Callable[[], Value]) -> Value:
+        """Return what was made of these records under this name before, or make it; a fit has one of each name."""
+        if name not in self._made:
+            self._made[name] = make()
+        made: Value = self._made[name]
+        return made
+
     def by_class(self, lattice: Lattice, n_classes: int) -> RowsByClass:
         """Return lattice rows by class; those of the first lattice are kept, and a fit has no other."""
-        if not self._by_class:
-            self._by_class.append(RowsByClass.of(lattice, self.rows, self.codes, n_classes))
-        return self._by_class[0]
+        return self.once("by class", lambda: RowsByClass.of(lattice, self.rows, self.codes, n_classes))
+
+    def sampled(self, lattice: Lattice, mask: NDArray[np.bool_]) -> HeldRecords:
+        """Return the records of one sample, for one pass over their lattice rows."""
+        sample = HeldRecords(self.rows, self.codes[mask])
+        sample._blocks.append((lattice, _masked(self.again(lattice), mask)))
+        return sample
 
     @property
     def size(self) -> int:
@@ -254,6 +265,13 @@ class HeldRecords:
         if not self._weights:
             self._weights.append(None if self.persons is None else self.persons.gradient_weights(blocks, lattice))
         return self._weights[0]
+
+
+def _masked(blocks: Iterable[Any], mask: NDArray[np.bool_]) -> Iterator[Any]:
+    start = 0
+    for block in blocks:
+        yield block[mask[start : start + len(block)]]
+        start += len(block)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -492,27 +510,24 @@ def class_sizes(records: HeldRecords, n_classes: int) -> tuple[Int64]:
     return (np.bincount(codes[codes >= 0], minlength=n_classes).astype(np.int64),)
 
 
-def class_masses(records: HeldRecords, n_classes: int, steps: int) -> tuple[Int64, Int64]:
-    """Return how much of the records each class has, shape (n_classes,), and the number of records or persons.
+def number_of_records(records: HeldRecords) -> tuple[Int64]:
+    """Return the number of records, or of persons, shape (1,)."""
+    counted = np.count_nonzero(records.codes >= 0) if records.persons is None else records.persons.number()
+    return (np.array([counted], np.int64),)
+
+
+def class_masses(records: HeldRecords, n_classes: int, steps: int) -> tuple[Int64]:
+    """Return how much of the records each class has, shape (n_classes,), if a record counts `steps`.
 
     A person counts as one record, of which each class has what it has of theirs: a whole person adds a vector that is
     not longer than `steps`.
-
-    Parameters
-    ----------
-    records : HeldRecords
-    n_classes : int
-    steps : int
-        What a record counts.
     """
     if records.persons is None:
-        (sizes,) = class_sizes(records, n_classes)
-        return steps * sizes, sizes.sum(keepdims=True)
+        return (steps * class_sizes(records, n_classes)[0],)
     counted = records.codes >= 0
     each = records.persons.shares(np.full(n_classes, steps))[counted].astype(np.float64)
     # Integers below 2⁵³: exact in any order.
-    masses = np.bincount(records.codes[counted], each, n_classes).astype(np.int64)
-    return masses, np.array([records.persons.number()], np.int64)
+    return (np.bincount(records.codes[counted], each, n_classes).astype(np.int64),)
 
 
 def class_totals(records: HeldRecords, lattice: Lattice, n_classes: int) -> tuple[Int64]:

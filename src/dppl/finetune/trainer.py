@@ -19,7 +19,6 @@ from dppl import _validate
 from dppl._optional import optional
 from dppl.encoders.frozen import tensors_digest
 from dppl.errors import BudgetError, InputError, ParameterError
-from dppl.estimators.descent import RepeatedGaussian, SampledGaussian
 from dppl.finetune.augmentation import augment_each
 from dppl.finetune.checkpoint import Checkpoint, State
 from dppl.finetune.gradients import RADIUS, RecordGradients
@@ -27,7 +26,7 @@ from dppl.finetune.refusals import refuse
 from dppl.finetune.selection import Selection, check_module
 from dppl.finetune.tensor_file import as_json
 from dppl.lattice.tensors import as_numpy, is_tensor
-from dppl.mechanisms import randomness
+from dppl.mechanisms import RoundedGaussian, SampledGaussian, randomness
 from dppl.privacy import Budget, Guarantee
 from dppl.privacy.budgets import resolved_budget
 from dppl.privacy.guarantee import ALWAYS_UNCOVERED, FORM_OF_FILES, software_versions
@@ -56,14 +55,14 @@ class TrainingPlan:
     Attributes
     ----------
     gradients : RecordGradients
-    noise : SampledGaussian or RepeatedGaussian
+    noise : SampledGaussian or RoundedGaussian
     guarantee : Guarantee
     made_for : dict
         The public things that it was made from, by name.
     """
 
     gradients: RecordGradients
-    noise: SampledGaussian | RepeatedGaussian
+    noise: SampledGaussian | RoundedGaussian
     guarantee: Guarantee
     made_for: dict[str, Any]
 
@@ -219,11 +218,11 @@ class DPTrainer:
             module, self.selection, clip=self.clip, shape=shape, integral=integral, block=self.block
         )
         squared = gradients.squared_sensitivity
-        noise: SampledGaussian | RepeatedGaussian
+        noise: SampledGaussian | RoundedGaussian
         if self.sampling_rate < 1:
             noise = SampledGaussian.within(self.budget, squared, self.steps, self.sampling_rate)
         else:
-            noise = RepeatedGaussian.within(self.budget, squared, self.steps)
+            noise = RoundedGaussian.within(self.budget, squared, self.steps)
         guarantee = Guarantee(
             budget=self.budget,
             adjacency="add-remove",

@@ -4,6 +4,7 @@ from dppl.mechanisms.coinpress import COINPRESS_SPLIT, DPPL_SPLIT, CoinPress
 from dppl.mechanisms.exponential import ExponentialMechanism
 from dppl.mechanisms.gaussian import RoundedGaussian, overheard
 from dppl.mechanisms.randomness import Randomness, randomness
+from dppl.mechanisms.sampled import SampledGaussian
 from dppl.mechanisms.symmetric import SymmetricRoundedGaussian
 from dppl.mechanisms.tally import Tally
 
@@ -14,6 +15,7 @@ __all__ = [
     "ExponentialMechanism",
     "Randomness",
     "RoundedGaussian",
+    "SampledGaussian",
     "SymmetricRoundedGaussian",
     "Tally",
     "overheard",

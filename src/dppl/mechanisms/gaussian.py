@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -33,9 +34,13 @@ class RoundedGaussian:
     ----------
     squared_sensitivity : Fraction
         Square of the L2 distance between the values of neighbours, over the whole array. Squares of integer distances
-        are rational, so nothing is rounded here.
+        are rational, so nothing is rounded here. Of all releases together, if there are several.
     noise_std : float
         Standard deviation sigma of the noise before it is rounded, in units of the array.
+    times : int, default=1
+        How often it releases values that may depend on what it released before. Squares of mu add under such
+        composition ([1]_, Corollary 3.3), so all together cost what one release does whose squared sensitivity is the
+        sum of theirs.
 
     Notes
     -----
@@ -51,6 +56,7 @@ class RoundedGaussian:
 
     squared_sensitivity: Fraction
     noise_std: float
+    times: int = 1
 
     def __post_init__(self) -> None:
         if self.noise_std > _WIDEST:
@@ -60,27 +66,29 @@ class RoundedGaussian:
             )
 
     @classmethod
-    def within(cls, budget: Budget, squared_sensitivity: Fraction) -> Self:
-        """Return the least noise that stays within `budget`.
+    def within(cls, budget: Budget, squared_sensitivity: Fraction, times: int = 1) -> Self:
+        """Return the least noise with which all releases stay within `budget`.
 
         Parameters
         ----------
         budget : Budget
-            What the release may cost.
+            What the releases may cost together.
         squared_sensitivity : Fraction
-            Square of the L2 sensitivity, exact.
+            Square of the L2 sensitivity of one, exact.
+        times : int, default=1
 
         Raises
         ------
         BudgetError
             For a PureDP budget, or one so small that its noise would not fit into 64-bit integers.
         """
-        mu = budget.gaussian_allowance().mu
-        return cls(squared_sensitivity=squared_sensitivity, noise_std=gaussian_noise_std(squared_sensitivity, mu))
+        total = times * squared_sensitivity
+        noise_std = gaussian_noise_std(total, budget.gaussian_allowance().mu)
+        return cls(squared_sensitivity=total, noise_std=noise_std, times=times)
 
     @property
     def cost(self) -> dict[str, float]:
-        """What one release costs, in Gaussian DP and in zCDP, rounded up."""
+        """What all releases cost, in Gaussian DP and in zCDP, rounded up."""
         return cost_of_gaussian(self.squared_sensitivity / Fraction(self.noise_std) ** 2)
 
     @property
@@ -108,14 +116,15 @@ class RoundedGaussian:
         return released
 
     def describe(self, statistic: str) -> Release:
-        """Return the entry of the guarantee."""
+        """Return the entry of the guarantee: the sensitivity of one release, the cost of all."""
         return Release(
             mechanism="rounded Gaussian",
             statistic=statistic,
-            sensitivity=float(self.squared_sensitivity) ** 0.5,
+            sensitivity=math.sqrt(self.squared_sensitivity / self.times),
             norm="L2",
             parameters={"noise_std": self.noise_std},
             cost=self.cost,
+            times=self.times,
         )
 
 

@@ -76,8 +76,9 @@ class SymmetricRoundedGaussian(RoundedGaussian):
         return Release(
             mechanism="rounded Gaussian on symmetric matrices",
             statistic=statistic,
-            sensitivity=float(self.squared_sensitivity) ** 0.5,
+            sensitivity=math.sqrt(self.squared_sensitivity / self.times),
             norm="Frobenius",
             parameters={"noise_std": self.noise_std, "off_diagonal_noise_std": self.off_diagonal_noise_std},
             cost=self.cost,
+            times=self.times,
         )

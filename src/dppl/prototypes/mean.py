@@ -12,14 +12,13 @@ from dppl import _validate
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import check_tensor
-from dppl.estimators.plan import Plan
+from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import Codes, UnknownLabels
-from dppl.estimators.sums import Records, class_sizes, class_totals
-from dppl.lattice import Lattice, RowSource, sum_blocks
-from dppl.lattice.tensors import as_numpy
-from dppl.mechanisms import COINPRESS_SPLIT, DPPL_SPLIT, CoinPress, Randomness, RoundedGaussian
-from dppl.privacy import Budget, Release
+from dppl.estimators.reading import UnknownLabels
+from dppl.kernel import Measure, Measurement
+from dppl.kernel.queries import ADD_REMOVE, WITHIN_CLASS, ClassSums, CoinPressMeans, PublicClassSizes
+from dppl.mechanisms import COINPRESS_SPLIT, DPPL_SPLIT
+from dppl.privacy import Budget
 from dppl.privacy.guarantee import Adjacency
 from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
 
@@ -164,21 +163,27 @@ class MeanPrototypes(EmbeddingClassifier):
                     f"got adjacency={self.adjacency!r}."
                 )
 
-    def _mechanism(self, lattice: Lattice, public: PublicData) -> RoundedGaussian | CoinPress:
+    def measurements(self, setting: Setting) -> dict[str, Measurement]:
+        """Declare the class sums, or means by CoinPress; class sizes are public where neighbours agree in them."""
+        lattice, n_classes = setting.lattice, setting.n_classes
         if self.mechanism == "coinpress":
-            return CoinPress.within(
-                self.resolved_budget,
-                lattice.dim,
-                split=self._split(),
-                radius=self.coinpress_radius,
-                center=self.coinpress_center,
-            )
-        replaces = self.adjacency == "replace-one"
-        return RoundedGaussian.within(self.resolved_budget, lattice.squared_norm * (4 if replaces else 1))
+            means = CoinPressMeans(lattice, n_classes, self._split(), self.coinpress_radius, self.coinpress_center)
+            return {"means": Measurement(means)}
+        sizes = {"sizes": Measurement(PublicClassSizes(n_classes))} if self.adjacency == "replace-one" else {}
+        return {"sums": Measurement(ClassSums(lattice, n_classes)), **sizes}
 
-    def _releases(self, mechanism: RoundedGaussian | CoinPress, n_classes: int, dim: int) -> tuple[Release, ...]:
-        statistic = "means" if isinstance(mechanism, CoinPress) else "sums"
-        return (mechanism.describe(f"class {statistic} of lattice rows ({n_classes} x {dim})"),)
+    def learn(self, measure: Measure, setting: Setting) -> None:
+        """Divide sums by their unit, and by public class sizes."""
+        if "means" in measure:
+            self.prototypes_ = measure("means")
+            return
+        self.prototypes_ = measure("sums") / measure.unit("sums")
+        if "sizes" in measure:
+            self.prototypes_ /= np.maximum(measure("sizes"), 1)[:, None]
+
+    @property
+    def _relation_of_records(self) -> str:
+        return WITHIN_CLASS if self.adjacency == "replace-one" else ADD_REMOVE
 
     def _neighbours(self) -> str | None:
         return _SAME_CLASS if self.adjacency == "replace-one" else None
@@ -190,30 +195,6 @@ class MeanPrototypes(EmbeddingClassifier):
     def _not_covered(self) -> tuple[str, ...]:
         labels = ("a changed label, since class sizes are public",) if self.adjacency == "replace-one" else ()
         return super()._not_covered() + labels
-
-    @property
-    def _sums_alone(self) -> bool:
-        return self.mechanism == "gaussian"
-
-    def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
-        mechanism = plan.mechanism
-        if isinstance(mechanism, CoinPress):
-            blocks = map(as_numpy, sum_blocks(self.lattice_, rows))
-            private = np.concatenate([np.empty((0, self.lattice_.dim), np.int8), *blocks])
-            parts = [private[codes == code] for code in range(len(self.classes_))]
-            self.prototypes_ = np.stack([mechanism.release(part, self.lattice_, source) for part in parts])
-        else:
-            super()._release(plan, rows, codes, source)
-
-    def _release_sums(self, plan: Plan, records: Records, source: Randomness) -> None:
-        (exact,) = records.total(class_totals, self.lattice_, len(self.classes_))
-        sums = plan.mechanism.release(exact, source) / self.lattice_.scale
-        self.prototypes_ = sums / self._public_sizes(records)[:, None] if self.adjacency == "replace-one" else sums
-
-    def _public_sizes(self, records: Records) -> NDArray[np.int64]:
-        """Count records per class, which replace-one takes as public; an empty class counts one, to divide by."""
-        (exact,) = records.total(class_sizes, len(self.classes_))
-        return np.maximum(exact, 1)
 
     def _split(self) -> tuple[float, ...]:
         if isinstance(self.coinpress_split, str):

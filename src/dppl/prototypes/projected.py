@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from fractions import Fraction
-from typing import Any, Literal, TypeAlias, get_args
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,15 +13,15 @@ from dppl import _validate
 from dppl._progress import steps
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
-from dppl.estimators.descent import RepeatedGaussian
 from dppl.estimators.model_file import Misfit, check_tensor
-from dppl.estimators.plan import Plan
+from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import Codes, UnknownLabels
-from dppl.lattice import Lattice, RowSource, class_sums, gradient_blocks, sum_blocks
+from dppl.estimators.reading import UnknownLabels
+from dppl.kernel import Measure, Measurement
+from dppl.kernel.projected import EpisodeGradients, Projected
+from dppl.kernel.queries import ClassSums, SoftmaxGradients
+from dppl.lattice import Lattice
 from dppl.lattice.projection import (
-    EPISODE_STEPS,
-    Episodes,
     IntegerProjection,
     ProjectedRows,
     PrototypicalLoss,
@@ -31,8 +30,7 @@ from dppl.lattice.projection import (
 )
 from dppl.lattice.residuals import check_clip
 from dppl.lattice.rotation import rotate
-from dppl.mechanisms import Randomness, RoundedGaussian
-from dppl.privacy import Budget, Release, composition
+from dppl.privacy import Budget
 from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
 from dppl.prototypes.mean import MeanPrototypes
 from dppl.prototypes.public import PublicPrototypes
@@ -49,13 +47,11 @@ _FIRST_PERCENT = 25
 _TEMPERATURE = 20.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Mechanisms:
-    """All mechanisms, settled before any record is read."""
+class _Head(NamedTuple):
+    """The prototypes after the projection, and their setting."""
 
-    first: RoundedGaussian | None
-    gradients: RepeatedGaussian
-    head: Any
+    model: MeanPrototypes | PublicPrototypes
+    setting: Setting
 
 
 class ProjectedPrototypes(EmbeddingClassifier):
@@ -219,15 +215,6 @@ class ProjectedPrototypes(EmbeddingClassifier):
     def _new_head(self, budget: Budget) -> MeanPrototypes | PublicPrototypes:
         return _HEADS[self.head](budget, self.classes)
 
-    def _budgets(self) -> list[Any]:
-        """Return what the projection's releases and then the head may spend."""
-        rest = 100 * (1 - self.share)
-        if self.form == "episodes":
-            return composition.split(self.resolved_budget, (100 * self.share, rest))
-        return composition.split(
-            self.resolved_budget, (_FIRST_PERCENT * self.share, (100 - _FIRST_PERCENT) * self.share, rest)
-        )
-
     def _width(self, lattice: Lattice) -> int:
         width = lattice.dim if self.n_components is None else self.n_components
         if width > lattice.dim:
@@ -243,81 +230,68 @@ class ProjectedPrototypes(EmbeddingClassifier):
         axes = np.eye(lattice.dim) if self.n_components is None else rotate(np.eye(lattice.dim), 0)
         return np.asarray(math.sqrt(_TEMPERATURE) * axes[: self._width(lattice)])
 
-    def _mechanism(self, lattice: Lattice, public: PublicData) -> _Mechanisms:
-        if self.head == "public" and public.rows is None:
+    def prepare(self, setting: Setting) -> _Head:
+        """Set up the prototypes after the projection; bounds of similarities are those of public rows at the start."""
+        if self.head == "public" and setting.public.rows is None:
             raise InputError("head='public' selects among public rows; pass them to fit as X_public.")
-        start = IntegerProjection.of(self._start(lattice))
-        *training, rest = self._budgets()
-        first = RoundedGaussian.within(training[0], lattice.squared_norm) if self.form == "released-first" else None
-        squared = Fraction((2 * EPISODE_STEPS) ** 2)
-        if first is not None:
-            squared = softmax_gradient(lattice).squared_sensitivity
-        head = self._new_head(rest)
-        # Bounds of similarities, where the head takes any, are those of public rows at the start.
-        projected = self._projected(public, lattice, start)
-        return _Mechanisms(
-            first=first,
-            gradients=RepeatedGaussian.within(training[-1], squared, self.steps),
-            head=head._mechanism(Lattice(self._width(lattice)), projected),
-        )
-
-    def _projected(self, public: PublicData, lattice: Lattice, projection: IntegerProjection) -> PublicData:
-        if self.head != "public" or public.rows is None:
-            return PublicData()
-        return PublicData(ProjectedRows(public.rows, lattice, projection.steps))
-
-    def _releases(self, mechanism: _Mechanisms, n_classes: int, dim: int) -> tuple[Release, ...]:
-        width = dim if self.n_components is None else self.n_components
-        check_size(dim, width, n_classes)
-        releases = []
-        if mechanism.first is None:
-            what = f"sum of clipped gradients of {self.n_episodes} episodes ({width} x {dim})"
-        else:
-            releases.append(mechanism.first.describe(f"class sums of lattice rows ({n_classes} x {dim})"))
-            what = f"sum of clipped gradients ({n_classes} x {dim} and a constant)"
-        releases.append(mechanism.gradients.describe(what))
-        last = self._new_head(self.resolved_budget)._releases(mechanism.head, n_classes, width)
-        return (*releases, *(replace(one, statistic=f"{one.statistic}, projected") for one in last))
-
-    def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
-        train = self._towards_released if self.form == "released-first" else self._by_episodes
-        projection = IntegerProjection.of(train(plan.mechanism, rows, codes, source))
-        self.projection_ = projection.steps.astype(np.int16)
+        check_size(setting.lattice.dim, self._width(setting.lattice), setting.n_classes)
         head = self._new_head(self.resolved_budget)
-        head.classes_, head.lattice_ = self.classes_, Lattice(len(projection.steps))
-        inner = replace(
-            plan,
-            lattice=head.lattice_,
-            mechanism=plan.mechanism.head,
-            public=self._projected(plan.public, self.lattice_, projection),
-        )
-        head._release(inner, ProjectedRows(rows, self.lattice_, projection.steps), codes, source)
+        inner = self._inner(setting, IntegerProjection.of(self._start(setting.lattice)))
+        return _Head(head, replace(inner, prepared=head.prepare(inner)))
+
+    def measurements(self, setting: Setting) -> dict[str, Measurement]:
+        """Declare prototypes to train with, gradients and, on projected rows, what the head declares."""
+        lattice, n_classes, rest = setting.lattice, setting.n_classes, 100 * (1 - self.share)
+        head = {
+            name: replace(one, query=Projected(one.query, lattice), percent=rest)
+            for name, one in setting.prepared.model.measurements(setting.prepared.setting).items()
+        }
+        if self.form == "episodes":
+            episodes = EpisodeGradients(lattice, n_classes, self.n_episodes, self._width(lattice))
+            return {"gradients": Measurement(episodes, 100 * self.share, self.steps), **head}
+        gradients = SoftmaxGradients(lattice, n_classes, softmax_gradient(lattice).bias)
+        return {
+            "first": Measurement(ClassSums(lattice, n_classes), _FIRST_PERCENT * self.share),
+            "gradients": Measurement(gradients, (100 - _FIRST_PERCENT) * self.share, self.steps),
+            **head,
+        }
+
+    def learn(self, measure: Measure, setting: Setting) -> None:
+        """Train the projection, and then learn prototypes of projected rows."""
+        train = self._towards_released if self.form == "released-first" else self._by_episodes
+        projection = IntegerProjection.of(train(measure, setting))
+        self.projection_ = projection.steps.astype(np.int16)
+        head, prepared = setting.prepared.model, setting.prepared.setting.prepared
+        head.learn(measure.at(projection=projection), replace(self._inner(setting, projection), prepared=prepared))
         self.prototypes_ = head.prototypes_
         if isinstance(head, PublicPrototypes):
             self.public_indices_, self.public_ids_ = head.public_indices_, head.public_ids_
 
-    def _towards_released(self, mechanism: _Mechanisms, rows: RowSource, codes: Codes, source: Randomness) -> Float:
+    def _inner(self, setting: Setting, projection: IntegerProjection) -> Setting:
+        """Return the setting of the head: rows that are projected, and public ones where it selects some."""
+        public = PublicData()
+        if self.head == "public" and setting.public.rows is not None:
+            public = PublicData(ProjectedRows(setting.public.rows, setting.lattice, projection.steps))
+        width = len(projection.steps)
+        return Setting(width, setting.classes, Lattice(width), public)
+
+    def _towards_released(self, measure: Measure, setting: Setting) -> Float:
         """Train the projection with prototypes that were released, record by record."""
-        lattice, first = self.lattice_, mechanism.first
-        assert first is not None  # _mechanism saw to that
-        exact_sums = class_sums(sum_blocks(lattice, rows), codes, len(self.classes_), lattice.dim)
-        prototypes = Lattice(lattice.dim).transform(first.release(exact_sums, source))
-        blocks = gradient_blocks(lattice, rows)
+        lattice = setting.lattice
+        prototypes = Lattice(lattice.dim).transform(measure("first"))
         weights = self._start(lattice)
         for step in steps(self.steps):
             loss = PrototypicalLoss(lattice, IntegerProjection.of(weights), prototypes)
-            exact = loss.gradient.sum(blocks, codes, loss.weights, loss.offsets, clip=self.clip)
-            direction, _ = loss.chained(mechanism.gradients.release(exact, source))
-            weights = self._moved(weights, direction, step)
+            noisy = measure("gradients", weights=loss.weights, offsets=loss.offsets, clip=self.clip)
+            weights = self._moved(weights, loss.chained(noisy)[0], step)
         return weights
 
-    def _by_episodes(self, mechanism: _Mechanisms, rows: RowSource, codes: Codes, source: Randomness) -> Float:
+    def _by_episodes(self, measure: Measure, setting: Setting) -> Float:
         """Train the projection with the prototypes of episodes, episode by episode."""
-        episodes = Episodes(self.lattice_, rows, codes, len(self.classes_), self.n_episodes)
-        weights = self._start(self.lattice_)
+        weights = self._start(setting.lattice)
         for step in steps(self.steps):
-            exact = episodes.sum(step, IntegerProjection.of(weights), self.clip)
-            weights = self._moved(weights, mechanism.gradients.release(exact, source).astype(np.float64), step)
+            noisy = measure("gradients", step=step, projection=IntegerProjection.of(weights), clip=self.clip)
+            weights = self._moved(weights, noisy.astype(np.float64), step)
         return weights
 
     def _moved(self, weights: Float, direction: Float, step: int) -> Float:

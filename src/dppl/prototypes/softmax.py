@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -13,51 +11,31 @@ from numpy.typing import ArrayLike, NDArray
 from dppl._progress import steps
 from dppl.errors import BudgetError
 from dppl.estimators import EmbeddingClassifier
-from dppl.estimators.descent import SIZE_PERCENT, RepeatedGaussian, release_size
+from dppl.estimators.descent import SIZE_PERCENT, measured_size
 from dppl.estimators.model_file import Misfit, check_tensor
-from dppl.estimators.plan import Plan
+from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import Codes, UnknownLabels
-from dppl.estimators.sums import HeldRecords, Records, class_masses, first_ranks, gradients, shortfalls, weighted_total
-from dppl.estimators.whole_persons import WholePersons
-from dppl.lattice import RESOLUTION, WEIGHT_STEPS, Lattice, RowSource, SoftmaxGradient, longest_shortfall
-from dppl.mechanisms import Randomness, RoundedGaussian
-from dppl.privacy import Budget, PureDP, Release
-from dppl.privacy.composition import split
+from dppl.estimators.reading import UnknownLabels
+from dppl.kernel import Measure, Measurement
+from dppl.kernel.queries import (
+    STEPS as GRID,
+)
+from dppl.kernel.queries import (
+    ClassCounts,
+    Hits,
+    NumberOfRecords,
+    Shortfalls,
+    SoftmaxGradients,
+    WeightedSum,
+    on_grid,
+)
+from dppl.lattice import Lattice
+from dppl.privacy import Budget, PureDP
 from dppl.prototypes._examples import ExampleClassifier, GuidedAscent
 from dppl.prototypes._shared import unit_directions
 from dppl.prototypes._softmax import CLIP, STEPS, Ascent, ClassSizes, Frame, intercepts, shrunken_mean
 
 Float = NDArray[np.float64]
-Int64 = NDArray[np.int64]
-
-# Percentages of mu² for the number of records, the class counts, the weighted sum, all gradients together, and the
-# shortfalls of predictions. More for the first three bought nothing.
-_PERCENTAGES = (SIZE_PERCENT, 2, 1, 93, 3)
-# The same with examples of the classes, and for the number of records that they classify rightly.
-_PERCENTAGES_WITH_EXAMPLES = (SIZE_PERCENT, 2, 1, 91, 3, 2)
-# Steps of the grid of the weights in the sum, per unit. At 127 a coordinate, sums of 10¹¹ records fit into 64 bits.
-_MEAN_STEPS = 2**16
-# Steps that a record counts, so that the classes of a person can share them.
-_COUNT_STEPS = 2**16
-
-
-@dataclass(frozen=True, slots=True)
-class _Mechanisms:
-    """All mechanisms, settled before any record is read."""
-
-    frame: Frame
-    size: RoundedGaussian
-    counts: RoundedGaussian
-    mean: RoundedGaussian
-    gradients: RepeatedGaussian
-    shortfalls: RoundedGaussian
-    hits: RoundedGaussian | None
-
-    @property
-    def mean_noise_std(self) -> float:
-        """Standard deviation in each coordinate of the weighted sum of unit rows."""
-        return self.mean.noise_std / (_MEAN_STEPS * self.frame.lattice().scale)
 
 
 class SoftmaxPrototypes(EmbeddingClassifier):
@@ -183,103 +161,78 @@ class SoftmaxPrototypes(EmbeddingClassifier):
     def _uses_public_rows(self, public: PublicData) -> bool:
         return public.rows is not None
 
-    def _mechanism(self, lattice: Lattice, public: PublicData) -> _Mechanisms | Frame:
-        frame = Frame.of(public.rows, lattice.n_features)
+    def prepare(self, setting: Setting) -> Frame:
+        """Fit the axes on public rows."""
+        return Frame.of(setting.public.rows, setting.n_features)
+
+    def measurements(self, setting: Setting) -> dict[str, Measurement]:
+        """Declare the twenty statistics, and with examples the number of records that these classify rightly."""
+        examples, n_classes = setting.public.examples, setting.n_classes
         if self.resolved_budget.is_zero:
-            if public.examples is None:
+            if examples is None:
                 raise BudgetError(
                     "a budget of mu = 0 releases nothing from private records; give public examples of the classes "
                     "for a model of them alone."
                 )
-            return frame
-        percentages = _PERCENTAGES if public.examples is None else _PERCENTAGES_WITH_EXAMPLES
-        size, counts, mean, gradients, shortfalls, *hits = split(self.resolved_budget, percentages)
-        lattice = frame.lattice()  # that of the rows which are summed, whose norm no centre changes
-        return _Mechanisms(
-            frame=frame,
-            size=RoundedGaussian.within(size, Fraction(1)),
-            counts=RoundedGaussian.within(counts, Fraction(_COUNT_STEPS**2)),
-            mean=RoundedGaussian.within(mean, _MEAN_STEPS**2 * lattice.squared_norm),
-            gradients=RepeatedGaussian.within(gradients, SoftmaxGradient(lattice).squared_sensitivity, STEPS),
-            shortfalls=RoundedGaussian.within(shortfalls, Fraction(RESOLUTION**2)),
-            hits=RoundedGaussian.within(hits[0], Fraction(1)) if hits else None,
-        )
+            return {}
+        lattice = setting.prepared.lattice()  # that of the rows which are summed, whose norm no centre changes
+        # More for the first three bought nothing.
+        return {
+            "size": Measurement(NumberOfRecords(), SIZE_PERCENT),
+            "counts": Measurement(ClassCounts(n_classes), 2),
+            "mean": Measurement(WeightedSum(lattice), 1),
+            **({} if examples is None else {"hits": Measurement(Hits(lattice), 2)}),
+            "gradients": Measurement(SoftmaxGradients(lattice, n_classes), 93 if examples is None else 91, STEPS),
+            "shortfalls": Measurement(Shortfalls(lattice, n_classes), 3),
+        }
 
-    def _releases(self, mechanism: _Mechanisms | Frame, n_classes: int, dim: int) -> tuple[Release, ...]:
-        if isinstance(mechanism, Frame):
-            return ()
-        releases = [
-            mechanism.size.describe("number of records"),
-            mechanism.counts.describe(f"size of each class, in steps of 1/{_COUNT_STEPS}"),
-            mechanism.mean.describe(f"sum of lattice rows, weighted by class ({dim})"),
-        ]
-        if mechanism.hits is not None:
-            releases.append(mechanism.hits.describe("number of records whose own class the examples rank first"))
-        return (
-            *releases,
-            mechanism.gradients.describe(f"sum of clipped gradients ({n_classes} x {dim})"),
-            mechanism.shortfalls.describe(f"how much less often than others each class is predicted ({n_classes})"),
-        )
-
-    @property
-    def _sums_alone(self) -> bool:
-        return True
-
-    def _release_persons(self, plan: Plan, rows: RowSource, codes: Codes, numbers: Codes, source: Randomness) -> None:
-        persons = WholePersons.of(codes, numbers, len(plan.classes), plan.max_classes_per_person)
-        self._release_sums(plan, HeldRecords(rows, persons.codes, persons), source)
-
-    def _release_sums(self, plan: Plan, records: Records, source: Randomness) -> None:
-        mechanism = plan.mechanism
-        if isinstance(mechanism, Frame):
-            alone = self._classifier_of_examples(plan, mechanism.lattice(mechanism.center), mechanism)
-            self._set_model(
-                alone.coef @ mechanism.axes.T, mechanism.axes @ mechanism.center, np.zeros(len(plan.classes))
-            )
+    def learn(self, measure: Measure, setting: Setting) -> None:
+        """Ask for sizes and a mean, climb along sixteen gradients about it, and balance the predictions."""
+        frame, n_classes = setting.prepared, setting.n_classes
+        if "size" not in measure:  # a budget of 0
+            examples = self._classifier_of_examples(setting, frame.lattice(frame.center))
+            self._set_model(examples.coef @ frame.axes.T, frame.axes @ frame.center, np.zeros(n_classes))
             return
-        frame, n_classes = mechanism.frame, len(plan.classes)
-        exact_counts, number = records.total(class_masses, n_classes, _COUNT_STEPS)
-        size = release_size(mechanism.size, int(number[0]), n_classes, source)
-        counts = mechanism.counts.release(exact_counts, source) / _COUNT_STEPS
-        sizes = ClassSizes.of(size, counts, mechanism.counts.noise_std / _COUNT_STEPS)
-        mean_weights = sizes.mean_weights(mechanism.mean_noise_std * math.sqrt(frame.lattice().dim))
-        center = self._released_mean(mechanism, sizes, mean_weights, records, source)
-        gradient = SoftmaxGradient(frame.lattice(center))
-        unit, basis, offsets = gradient.unit / CLIP, frame.basis, np.log(sizes.shares)
-        noise_std = mechanism.gradients.noise_std / unit
+        size = measured_size(measure, n_classes)
+        unit = measure.unit("counts")
+        sizes = ClassSizes.of(size, measure("counts") / unit, measure.noise_std("counts") / unit)
+
+        # The mean of rows, in which classes weigh alike as far as noise allows.
+        unit = measure.unit("mean")
+        noise_std = measure.noise_std("mean") / unit
+        mean_weights = sizes.mean_weights(noise_std * math.sqrt(setting.n_features))
+        noisy = measure("mean", weights=mean_weights) / unit @ frame.basis
+        weight = sizes.total * float(sizes.shares @ on_grid(mean_weights, GRID)) / GRID
+        center = shrunken_mean(noisy, weight, frame.center, noise_std)
+
+        # Sixteen gradients of the softmax loss on rows minus that mean.
+        lattice, basis, offsets = frame.lattice(center), frame.basis, np.log(sizes.shares)
+        unit = measure.unit("gradients") / CLIP
+        noise_std = measure.noise_std("gradients") / unit
         ascent = Ascent(sizes, frame.spectrum, noise_std)
-        if mechanism.hits is not None:
-            examples = self._classifier_of_examples(plan, gradient.lattice, frame)
-            (exact_hits,) = records.total(first_ranks, gradient, examples.coef @ basis.T, examples.offsets)
-            hits = mechanism.hits.release(exact_hits, source)
-            ascent = GuidedAscent(sizes, frame.spectrum, noise_std, examples, float(hits[0]), mechanism.hits.noise_std)
+        if "hits" in measure:
+            examples = self._classifier_of_examples(setting, lattice)
+            (hits,) = measure("hits", weights=examples.coef @ basis.T, offsets=examples.offsets, at=lattice)
+            hits_std = measure.noise_std("hits")
+            ascent = GuidedAscent(sizes, frame.spectrum, noise_std, examples, float(hits), hits_std)
         for _ in steps(STEPS):
-            (exact,) = records.total(gradients, gradient, ascent.weights @ basis.T, offsets, CLIP)
-            ascent.move(mechanism.gradients.release(exact, source) / unit @ basis)
-        balancing = integer_weights(sizes.balancing, WEIGHT_STEPS)
-        (exact,) = records.total(shortfalls, gradient, ascent.weights @ basis.T, balancing)
-        unit = RESOLUTION / longest_shortfall(n_classes)
-        noisy, noise_std = mechanism.shortfalls.release(exact, source) / unit, mechanism.shortfalls.noise_std / unit
-        intercept = intercepts(noisy, noise_std, sizes, mean_weights)
+            weights = ascent.weights @ basis.T
+            noisy = measure("gradients", weights=weights, offsets=offsets, clip=CLIP, at=lattice)
+            ascent.move(noisy / unit @ basis)
+
+        # Intercepts with which classes that weigh alike are predicted equally often.
+        unit = measure.unit("shortfalls")
+        weights = ascent.weights @ basis.T
+        noisy = measure("shortfalls", weights=weights, class_weights=sizes.balancing, at=lattice) / unit
+        intercept = intercepts(noisy, measure.noise_std("shortfalls") / unit, sizes, mean_weights)
         self._set_model(ascent.weights @ frame.axes.T, frame.axes @ center, intercept, sizes.shares)
 
-    def _classifier_of_examples(self, plan: Plan, lattice: Lattice, frame: Frame) -> ExampleClassifier:
+    def _classifier_of_examples(self, setting: Setting, lattice: Lattice) -> ExampleClassifier:
         """Fit the public examples alone, as rows of the lattice along the public axes."""
-        examples = plan.public.examples
+        examples = setting.public.examples
         assert examples is not None
-        features = lattice.features(examples.rows) @ frame.basis
-        return ExampleClassifier.fit(features, examples.codes, len(plan.classes))
-
-    def _released_mean(
-        self, mechanism: _Mechanisms, sizes: ClassSizes, weights: Float, records: Records, source: Randomness
-    ) -> Float:
-        """Release the weighted sum of rows and return their mean, along the public axes."""
-        frame, lattice = mechanism.frame, mechanism.frame.lattice()
-        on_grid = integer_weights(weights, _MEAN_STEPS)
-        (exact,) = records.total(weighted_total, lattice, on_grid)
-        noisy = mechanism.mean.release(exact, source) / (_MEAN_STEPS * lattice.scale) @ frame.basis
-        weight = sizes.total * float(sizes.shares @ on_grid) / _MEAN_STEPS
-        return shrunken_mean(noisy, weight, frame.center, mechanism.mean_noise_std)
+        features = lattice.features(examples.rows) @ setting.prepared.basis
+        return ExampleClassifier.fit(features, examples.codes, setting.n_classes)
 
     def _set_model(self, coef: Float, center: Float, intercept: Float, shares: Float | None = None) -> None:
         self.coef_, self.intercept_, self.shares_ = coef, intercept, shares
@@ -303,8 +256,3 @@ class SoftmaxPrototypes(EmbeddingClassifier):
 
     def _class_scores(self, features: NDArray[np.float32]) -> Float:
         return np.asarray(features @ self.coef_.T + self.intercept_, np.float64)
-
-
-def integer_weights(weights: Float, steps: int) -> Int64:
-    """Round weights down to a grid of integers, from 0 to `steps` whatever they are."""
-    return np.floor(np.clip(np.nan_to_num(weights), 0, 1) * steps).astype(np.int64)

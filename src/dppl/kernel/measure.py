@@ -1,0 +1,119 @@
+"""The counter at which a method asks: what was declared, as often as was paid for, with noise."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dppl.errors import MeasurementError
+from dppl.estimators.sums import Records
+from dppl.kernel.queries import Query
+from dppl.mechanisms import Randomness
+from dppl.privacy import Budget, Release
+from dppl.privacy.composition import split
+
+__all__ = ["Calibrated", "Measure", "Measurement", "calibrated"]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A query, its share of the budget and how often it may be asked.
+
+    Parameters
+    ----------
+    query : Query
+    percent : float, default=100
+        Of mu², relative to those of the other measurements of the method.
+    times : int, default=1
+        Each ask costs alike; all together cost the share.
+    statistic : str, default=None
+        What the statement calls it, where the query's own name does not say enough.
+    """
+
+    query: Query
+    percent: float = 100
+    times: int = 1
+    statistic: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """A measurement, the mechanism that answers it, and its entry in the statement; what costs nothing has none."""
+
+    measurement: Measurement
+    mechanism: Any
+    release: Release | None
+
+
+def calibrated(budget: Budget, declared: Mapping[str, Measurement], relation: str) -> dict[str, Calibrated]:
+    """Give each measurement the least noise with which its share of the budget suffices.
+
+    Squares of mu add up (Dong, Roth, Su 2022, arXiv:1905.02383v3, Corollary 3.3), also where a query depends on earlier
+    answers. What neighbours agree in costs nothing, and is told exactly.
+    """
+    priced = {name: one for name, one in declared.items() if one.query.squared_reach(relation)}
+    parts = [budget] if len(priced) == 1 else split(budget, [one.percent for one in priced.values()])
+    shares = dict(zip(priced, parts, strict=True))
+    paid = {}
+    for name, one in declared.items():
+        mechanism = one.query.mechanism(shares[name], one.times, relation) if name in shares else None
+        statistic = one.statistic or one.query.statistic
+        entry = None if mechanism is None else one.query.describe(mechanism, statistic, relation)
+        paid[name] = Calibrated(one, mechanism, entry)
+    return paid
+
+
+class Measure:
+    """Private records behind a counter: ``measure(name, **released)`` answers with noise, or refuses.
+
+    It is the only thing that a method gets which can reach a record.
+    """
+
+    def __init__(self, paid: Mapping[str, Calibrated], records: Records, source: Randomness) -> None:
+        self._paid, self._records, self._source = paid, records, source
+        self._left = {name: one.measurement.times for name, one in paid.items()}
+        self._always: dict[str, Any] = {}
+
+    def __call__(self, name: str, **released: Any) -> Any:
+        """Answer a measurement with noise.
+
+        Parameters
+        ----------
+        name : str
+            As it was declared.
+        **released
+            What the query asks at: public values and earlier answers, and what was computed from these.
+
+        Raises
+        ------
+        MeasurementError
+            If it was not declared, or has been asked as often as was paid for.
+        """
+        if not self._left.get(name):
+            raise MeasurementError(f"{name!r} was not declared, or was asked as often as was paid for.")
+        self._left[name] -= 1  # first: an ask that fails is spent
+        paid, released = self._paid[name], {**self._always, **released}
+        if paid.mechanism is None:
+            return paid.measurement.query.exact(self._records, **released)
+        return paid.measurement.query.answer(paid.mechanism, self._records, self._source, **released)
+
+    def at(self, **released: Any) -> Measure:
+        """Return the same counter, at which every ask has these arguments, too."""
+        bound = copy.copy(self)
+        bound._always = {**self._always, **released}
+        return bound
+
+    def noise_std(self, name: str) -> float:
+        """Return the standard deviation of the noise in each coordinate of an answer; public."""
+        std: float = self._paid[name].mechanism.noise_std
+        return std
+
+    def unit(self, name: str) -> float:
+        """Return how many integer steps of an answer are 1; public."""
+        return self._paid[name].measurement.query.unit
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a measurement was declared."""
+        return name in self._paid

@@ -1,0 +1,521 @@
+"""What may be asked of private records, and how far one record moves the answer before its noise.
+
+Each class is a query: an integer function of the records, exact in any order of them, whose docstring proves its reach.
+Arguments of `exact` are public or released; a query holds for any values of them. The reach is for records that were
+mapped by `Lattice`, whose rows q have the norm s at most (`Lattice.squared_norm` is s²), and of which each is in one
+class. Under replace-one a record leaves and another comes, so any sum moves by at most twice what it moves by under
+add-remove; queries say where they do better. Whole persons (`WholePersons`) move each query as one record does: their
+records share one weight, and the docstrings say how.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl.estimators import sums
+from dppl.estimators.sums import HeldRecords, Records
+from dppl.lattice import (
+    RESOLUTION,
+    WEIGHT_STEPS,
+    Lattice,
+    SoftmaxCurvature,
+    SoftmaxGradient,
+    longest_shortfall,
+    sum_blocks,
+)
+from dppl.lattice.tensors import as_numpy
+from dppl.mechanisms import CoinPress, Randomness, RoundedGaussian, SampledGaussian, SymmetricRoundedGaussian
+from dppl.privacy import Budget, Release
+
+__all__ = [
+    "ADD_REMOVE",
+    "REPLACE_ONE",
+    "WITHIN_CLASS",
+    "ClassCounts",
+    "ClassGramMatrices",
+    "ClassSums",
+    "CoinPressMeans",
+    "GramMatrix",
+    "Hits",
+    "LongResiduals",
+    "NumberOfRecords",
+    "PublicClassSizes",
+    "Query",
+    "Shortfalls",
+    "SoftmaxCurvatures",
+    "SoftmaxGradients",
+    "WeightedSum",
+]
+
+Float = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+# Steps of a grid for numbers in [0, 1]: class weights, and what a record counts. Sums of 10¹¹ records fit into 64 bits.
+STEPS = 2**16
+# Relations between neighbours. In the last one a record is replaced by another of its class.
+ADD_REMOVE, REPLACE_ONE, WITHIN_CLASS = "add-remove", "replace-one", "replace-one within a class"
+
+
+class Query(ABC):
+    """An exact integer function of records, and how far one record moves it."""
+
+    # Whether it reads rows one after another, so that the records must lie in one place.
+    needs_rows: ClassVar[bool] = False
+    # Noise for symmetric matrices is drawn above the diagonal alone.
+    _noise: ClassVar[type[RoundedGaussian]] = RoundedGaussian
+
+    @property
+    @abstractmethod
+    def statistic(self) -> str:
+        """What the statement calls it."""
+
+    @property
+    @abstractmethod
+    def squared_norm(self) -> Fraction:
+        """Square of the longest vector that a record adds."""
+
+    @abstractmethod
+    def exact(self, records: Records, *args: Any, **released: Any) -> Int64:
+        """Return the value without noise; what is asked at comes by name."""
+
+    def squared_reach(self, relation: str) -> Fraction:
+        """Square of the L2 distance between the values of neighbours."""
+        return self.squared_norm * (4 if relation != ADD_REMOVE else 1)
+
+    def mechanism(self, budget: Budget, times: int, relation: str) -> Any:
+        """Return the least noise with which the query may be asked so many times within the budget."""
+        return self._noise.within(budget, self.squared_reach(relation), times)
+
+    def describe(self, mechanism: Any, statistic: str, relation: str) -> Release:
+        """Return the entry of the statement."""
+        entry: Release = mechanism.describe(statistic)
+        return entry
+
+    @property
+    def unit(self) -> float:
+        """How many integer steps are 1."""
+        return 1.0
+
+    def answer(self, mechanism: Any, records: Records, source: Randomness, *args: Any, **released: Any) -> Any:
+        """Return the value with noise."""
+        return mechanism.release(self.exact(records, **released), source)
+
+
+@dataclass(frozen=True)
+class NumberOfRecords(Query):
+    """The number of records that count, or of persons.
+
+    A record adds 1, and a whole person 1. Under replace-one it does not move, and is paid for all the same.
+    """
+
+    statistic = "number of records"
+    squared_norm = Fraction(1)
+
+    def exact(self, records: Records) -> Int64:
+        """Return it, shape (1,)."""
+        return records.total(sums.number_of_records)[0]
+
+    def squared_reach(self, relation: str) -> Fraction:
+        """Return 1: it moves by no more in either relation."""
+        return self.squared_norm
+
+
+@dataclass(frozen=True)
+class PublicClassSizes(Query):
+    """How many records each class has, for relations in which neighbours agree in it.
+
+    A record that is replaced by one of its class moves nothing. In every other relation sizes are private, and
+    `ClassCounts` is to be asked.
+    """
+
+    n_classes: int
+    statistic = "number of records in each class"
+    squared_norm = Fraction(1)
+
+    def squared_reach(self, relation: str) -> Fraction:
+        """Nothing moves; other relations are refused."""
+        if relation != WITHIN_CLASS:
+            raise ValueError("class sizes are public only where a record is replaced by another of its class")
+        return Fraction(0)
+
+    def exact(self, records: Records) -> Int64:
+        """Return them, shape (n_classes,)."""
+        return records.total(sums.class_sizes, self.n_classes)[0]
+
+
+@dataclass(frozen=True)
+class ClassCounts(Query):
+    """How many records each class has, in steps of 1/2¹⁶.
+
+    A record adds 2¹⁶ to one class. A whole person adds a vector of nonnegative steps whose sum is 2¹⁶ at most, which is
+    no longer.
+    """
+
+    n_classes: int
+    statistic = f"size of each class, in steps of 1/{STEPS}"
+    squared_norm = Fraction(STEPS**2)
+
+    @property
+    def unit(self) -> float:
+        """That of a record."""
+        return STEPS
+
+    def exact(self, records: Records) -> Int64:
+        """Return them, shape (n_classes,)."""
+        return records.total(sums.class_masses, self.n_classes, STEPS)[0]
+
+
+@dataclass(frozen=True)
+class ClassSums(Query):
+    """The sum of the lattice rows of each class.
+
+    A record adds its q to the row of one class, and is in no other.
+    """
+
+    lattice: Lattice
+    n_classes: int
+
+    @property
+    def statistic(self) -> str:
+        """With its shape."""
+        return f"class sums of lattice rows ({self.n_classes} x {self.lattice.dim})"
+
+    @property
+    def squared_norm(self) -> Fraction:
+        """That of a lattice row."""
+        return self.lattice.squared_norm
+
+    @property
+    def unit(self) -> float:
+        """That of a unit row."""
+        return float(self.lattice.scale)
+
+    def exact(self, records: Records, *, classes: NDArray[np.intp] | None = None) -> Int64:
+        """Return them, shape (n_classes, dim), or those of some classes."""
+        (total,) = records.total(sums.class_totals, self.lattice, self.n_classes)
+        return total if classes is None else total[classes]
+
+
+@dataclass(frozen=True)
+class WeightedSum(Query):
+    """The sum of lattice rows, each times the weight of its class in steps of 1/2¹⁶.
+
+    A record adds w·q with an integer 0 ≤ w ≤ 2¹⁶, whatever the weights are, as these are limited here. The records of a
+    whole person share one weight.
+    """
+
+    lattice: Lattice
+
+    @property
+    def statistic(self) -> str:
+        """With its shape."""
+        return f"sum of lattice rows, weighted by class ({self.lattice.dim})"
+
+    @property
+    def squared_norm(self) -> Fraction:
+        """That of a lattice row of the largest weight."""
+        return STEPS**2 * self.lattice.squared_norm
+
+    @property
+    def unit(self) -> float:
+        """That of a unit row of weight 1."""
+        return STEPS * self.lattice.scale
+
+    def exact(self, records: Records, *, weights: Float) -> Int64:
+        """Return it, shape (dim,); the weights of the classes count from 0 to 1."""
+        return records.total(sums.weighted_total, self.lattice, on_grid(weights, STEPS))[0]
+
+
+@dataclass(frozen=True)
+class GramMatrix(Query):
+    """The sum of q·qᵀ.
+
+    ‖q·qᵀ‖ is s² in the Frobenius norm. Of two records the product ⟨q·qᵀ, p·pᵀ⟩ = (q·p)² is never negative, so their
+    difference is no longer than √2·s²: under replace-one the square grows by 2, and not by 4.
+    """
+
+    lattice: Lattice
+    n_classes: int
+    _noise = SymmetricRoundedGaussian
+
+    @property
+    def statistic(self) -> str:
+        """With its shape."""
+        return f"Gram matrix of lattice rows ({self.lattice.dim} x {self.lattice.dim})"
+
+    @property
+    def squared_norm(self) -> Fraction:
+        """The fourth power of that of a row."""
+        return self.lattice.squared_norm**2
+
+    def squared_reach(self, relation: str) -> Fraction:
+        """Twice the norm under replace-one."""
+        return self.squared_norm * (2 if relation != ADD_REMOVE else 1)
+
+    @property
+    def unit(self) -> float:
+        """That of the product of a unit row with itself."""
+        return float(self.lattice.squared_norm)
+
+    def exact(self, records: Records) -> Int64:
+        """Return it, shape (dim, dim)."""
+        grams: Int64 = records.total(sums.totals_and_grams, self.lattice, self.n_classes)[1].sum(axis=0)
+        return grams
+
+
+@dataclass(frozen=True)
+class ClassGramMatrices(GramMatrix):
+    """The sum of q·qᵀ of each class: a record adds to one of them, as to `GramMatrix`."""
+
+    @property
+    def statistic(self) -> str:
+        """With its shape."""
+        return f"Gram matrices of each class ({self.n_classes} x {self.lattice.dim} x {self.lattice.dim})"
+
+    def exact(self, records: Records) -> Int64:
+        """Return them, shape (n_classes, dim, dim)."""
+        return records.total(sums.totals_and_grams, self.lattice, self.n_classes, True)[1]
+
+
+@dataclass(frozen=True)
+class SoftmaxGradients(Query):
+    """The sum of clipped gradients of the softmax loss at released weights.
+
+    A record adds the outer product of its residual, whose norm is at most r grid steps, which is checked in integers,
+    and its q beside a constant b (`SoftmaxGradient.squared_sensitivity`). The records of a whole person share a weight
+    so that their sum is no longer.
+
+    With `sampling_rate` below 1 each ask sums a Poisson sample: every record is in it by a coin of its own.
+    """
+
+    lattice: Lattice
+    n_classes: int
+    bias: int = 0
+    sampling_rate: float = 1.0
+
+    @property
+    def needs_rows(self) -> bool:  # type: ignore[override]
+        """Coins are noise, which is drawn in one place."""
+        return self.sampling_rate < 1
+
+    @property
+    def gradient(self) -> SoftmaxGradient:
+        """The kernel."""
+        return SoftmaxGradient(self.lattice, bias=self.bias)
+
+    @property
+    def statistic(self) -> str:
+        """With its shape."""
+        constant = " and a constant" if self.bias else ""
+        return f"sum of clipped gradients ({self.n_classes} x {self.lattice.dim}{constant})"
+
+    @property
+    def squared_norm(self) -> Fraction:
+        """That of the kernel."""
+        return self.gradient.squared_sensitivity
+
+    @property
+    def unit(self) -> float:
+        """That of a gradient as long as the clip."""
+        return self.gradient.unit
+
+    def exact(
+        self,
+        records: Records,
+        *,
+        weights: Float,
+        offsets: Float | None = None,
+        clip: float = 1.0,
+        at: Lattice | None = None,
+    ) -> Int64:
+        """Return it; `at` is the same map about another, released centre."""
+        gradient = SoftmaxGradient(same_norm(at, self.lattice), bias=self.bias)
+        return records.total(sums.gradients, gradient, weights, offsets, clip)[0]
+
+    def mechanism(self, budget: Budget, times: int, relation: str) -> RoundedGaussian | SampledGaussian:
+        """Return the noise, that of samples by their own accounting."""
+        if self.sampling_rate < 1:
+            return SampledGaussian.within(budget, self.squared_reach(relation), times, self.sampling_rate)
+        noise: RoundedGaussian = super().mechanism(budget, times, relation)
+        return noise
+
+    def answer(self, mechanism: Any, records: Records, source: Randomness, **released: Any) -> Int64:
+        """Return it with noise, of a new sample if it is one of samples."""
+        if self.sampling_rate < 1:
+            assert isinstance(records, HeldRecords)  # needs_rows says so
+            records = records.sampled(self.lattice, mechanism.sample(len(records.codes), source))
+        answer: Int64 = super().answer(mechanism, records, source, **released)
+        return answer
+
+
+@dataclass(frozen=True)
+class LongResiduals(Query):
+    """The number of records whose residual at released weights is longer than a released threshold.
+
+    A record adds 0 or 1, and one that replaces another changes the number by at most 1.
+    """
+
+    lattice: Lattice
+    bias: int = 0
+    statistic = "number of long gradients"
+    squared_norm = Fraction(1)
+
+    def squared_reach(self, relation: str) -> Fraction:
+        """Return 1: it moves by no more in either relation."""
+        return self.squared_norm
+
+    def exact(self, records: Records, *, weights: Float, offsets: Float, clip: float, threshold: float) -> Int64:
+        """Return it, shape (1,)."""
+        gradient = SoftmaxGradient(self.lattice, bias=self.bias)
+        return records.total(sums.gradients_and_count, gradient, weights, offsets, clip=clip, threshold=threshold)[1]
+
+
+@dataclass(frozen=True)
+class SoftmaxCurvatures(Query):
+    """The Hessians of the softmax loss of each class at released weights.
+
+    A record adds nonnegative multiples of q·qᵀ (`SoftmaxCurvature.squared_sensitivity`). The product of what two
+    records add is never negative, so under replace-one the square grows by 2, as for `GramMatrix`.
+    """
+
+    lattice: Lattice
+    n_classes: int
+    _noise = SymmetricRoundedGaussian
+
+    @property
+    def curvature(self) -> SoftmaxCurvature:
+        """The kernel."""
+        return SoftmaxCurvature(self.lattice)
+
+    @property
+    def statistic(self) -> str:
+        """With its shape."""
+        return f"Hessians of each class ({self.n_classes} x {self.lattice.dim} x {self.lattice.dim})"
+
+    @property
+    def squared_norm(self) -> Fraction:
+        """That of the kernel."""
+        return self.curvature.squared_sensitivity
+
+    def squared_reach(self, relation: str) -> Fraction:
+        """Twice the norm under replace-one."""
+        return self.squared_norm * (2 if relation != ADD_REMOVE else 1)
+
+    @property
+    def unit(self) -> float:
+        """That of the kernel."""
+        return self.curvature.unit
+
+    def exact(self, records: Records, *, weights: Float) -> Int64:
+        """Return them, shape (n_classes, dim, dim)."""
+        return records.total(sums.curvatures, self.curvature, weights)[0]
+
+
+@dataclass(frozen=True)
+class Hits(Query):
+    """The number of records, or of persons, whose own class has the largest logit at released weights.
+
+    A record adds 0 or 1; a whole person adds 0 or 1 by what most of their records say.
+    """
+
+    lattice: Lattice
+    statistic = "number of records whose own class the examples rank first"
+    squared_norm = Fraction(1)
+
+    def squared_reach(self, relation: str) -> Fraction:
+        """Return 1: it moves by no more in either relation."""
+        return self.squared_norm
+
+    def exact(self, records: Records, *, weights: Float, offsets: Float, at: Lattice | None = None) -> Int64:
+        """Return it, shape (1,)."""
+        gradient = SoftmaxGradient(same_norm(at, self.lattice))
+        return records.total(sums.first_ranks, gradient, weights, offsets)[0]
+
+
+@dataclass(frozen=True)
+class Shortfalls(Query):
+    """How much less often than others each class is predicted: the sum of w·(1/C - p), on a grid.
+
+    p lies in the simplex, so 1/C - p is no longer than √(1 - 1/C), which is `RESOLUTION` grid steps; that a record adds
+    no more is checked in integers. Its weight w lies between 0 and 1, whatever the released ones are, and the records
+    of a whole person share one.
+    """
+
+    lattice: Lattice
+    n_classes: int
+    squared_norm = Fraction(RESOLUTION**2)
+
+    @property
+    def statistic(self) -> str:
+        """With its shape."""
+        return f"how much less often than others each class is predicted ({self.n_classes})"
+
+    @property
+    def unit(self) -> float:
+        """Grid steps of 1."""
+        return RESOLUTION / longest_shortfall(self.n_classes)
+
+    def exact(self, records: Records, *, weights: Float, class_weights: Float, at: Lattice | None = None) -> Int64:
+        """Return them, shape (n_classes,)."""
+        gradient = SoftmaxGradient(same_norm(at, self.lattice))
+        return records.total(sums.shortfalls, gradient, weights, on_grid(class_weights, WEIGHT_STEPS))[0]
+
+
+@dataclass(frozen=True, eq=False)
+class CoinPressMeans(Query):
+    """The mean of each class by CoinPress, whose steps clip rows to balls about earlier, noisy means.
+
+    A record is in one class, whose size neighbours agree in; how far it moves the sum of a step is that step's bound
+    (`CoinPress`).
+    """
+
+    lattice: Lattice
+    n_classes: int
+    split: tuple[float, ...]
+    radius: float | None
+    center: Any
+    needs_rows = True
+    squared_norm = Fraction(1)
+
+    @property
+    def statistic(self) -> str:
+        """With its shape."""
+        return f"class means of lattice rows ({self.n_classes} x {self.lattice.dim})"
+
+    def mechanism(self, budget: Budget, times: int, relation: str) -> CoinPress:
+        """Return the estimator that spends the budget."""
+        if relation != WITHIN_CLASS:
+            raise ValueError("CoinPress divides by class sizes, which are public only where neighbours agree in them")
+        return CoinPress.within(budget, self.lattice.dim, split=self.split, radius=self.radius, center=self.center)
+
+    def exact(self, records: Records, **released: Any) -> Int64:
+        """Each step needs the noisy mean of the one before."""
+        raise NotImplementedError
+
+    def answer(self, mechanism: Any, records: Records, source: Randomness, **released: Any) -> Float:
+        """Return noisy means of unit rows, shape (n_classes, dim)."""
+        assert isinstance(records, HeldRecords)  # needs_rows says so
+        blocks = map(as_numpy, sum_blocks(self.lattice, records.rows))
+        rows = np.concatenate([np.empty((0, self.lattice.dim), np.int8), *blocks])
+        parts = (rows[records.codes == code] for code in range(self.n_classes))
+        return np.stack([mechanism.release(part, self.lattice, source) for part in parts])
+
+
+def on_grid(weights: Float, steps: int) -> Int64:
+    """Return weights in [0, 1] in whole steps, rounded down; those outside, and NaN, are limited."""
+    return np.floor(np.clip(np.nan_to_num(weights), 0, 1) * steps).astype(np.int64)
+
+
+def same_norm(at: Lattice | None, declared: Lattice) -> Lattice:
+    """Return the map that a query is asked at, after seeing that its rows are no longer than was declared."""
+    if at is None:
+        return declared
+    if at.squared_norm != declared.squared_norm or at.dim != declared.dim:
+        raise ValueError("a query may be asked about another centre, and not for rows of another norm")
+    return at
