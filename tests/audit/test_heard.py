@@ -86,8 +86,8 @@ def test_noise_for_too_small_a_sensitivity(estimator, kind, squared_share, monke
     """A quarter of one, of many a sixteenth, for a Gram matrix s in place of s²; in one kind of release alone."""
     original = kind.within.__func__
 
-    def within(cls, budget, squared):
-        return original(cls, budget, squared / Fraction(squared_share))
+    def within(cls, budget, squared, times=1):
+        return original(cls, budget, squared / Fraction(squared_share), times)
 
     monkeypatch.setattr(kind, "within", classmethod(within))
     assert audited(estimator, 240).violation

@@ -6,7 +6,6 @@ approximation). That the same audits find nothing in the code as it is stands in
 
 import math
 import random
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -15,7 +14,9 @@ import pytest
 from dppl import ZCDP, ApproxDP, GaussianDP, MeanPrototypes, PublicPrototypes, PureDP
 from dppl.audit import Canary, Records, audit, audit_in_one_run, audit_release, orthogonal_canaries, worst_case
 from dppl.baselines import LinearProbe
-from dppl.estimators.sums import HeldRecords
+from dppl.kernel import Measurement
+from dppl.kernel.queries import ClassSums, NumberOfRecords
+from dppl.kernel.selection import Selection
 from dppl.lattice import Lattice, class_sums, sum_blocks
 from dppl.mechanisms import ExponentialMechanism, RoundedGaussian
 from dppl.mechanisms.randomness import SystemRandomness
@@ -95,15 +96,22 @@ def test_bits_that_are_used_again():
     assert audit_release(release, GaussianDP(1.0), runs=200, confidence=CONFIDENCE).violation
 
 
+class UnstatedNumber(NumberOfRecords):
+    """Costs more than its share, and is not in the statement."""
+
+    def mechanism(self, budget, times, relation):
+        return super().mechanism(GaussianDP(5.0), times, relation)
+
+    def describe(self, mechanism, statistic, relation):
+        return None
+
+
 class ForgetsItsSize(LinearProbe):
     """States the gradients, and leaves the number of records out of the sum of costs."""
 
-    def _mechanism(self, lattice, public):
-        mechanism = super()._mechanism(lattice, public)
-        return replace(mechanism, size=RoundedGaussian.within(GaussianDP(5.0), mechanism.size.squared_sensitivity))
-
-    def _releases(self, mechanism, n_classes, dim):
-        return super()._releases(mechanism, n_classes, dim)[:1]
+    def measurements(self, setting):
+        declared = super().measurements(setting)
+        return {**declared, "size": Measurement(UnstatedNumber(), declared["size"].percent)}
 
 
 def test_a_release_that_is_left_out_of_the_sum():
@@ -127,11 +135,18 @@ def test_a_tenth_of_the_noise_in_one_run(weaken_noise):
     assert audit_in_one_run(estimator, data, canaries, confidence=CONFIDENCE).violation
 
 
-class HalfSensitivity(MeanPrototypes):
+class HalfReach(ClassSums):
     """Forgets that a replaced record moves a sum twice as far."""
 
-    def _mechanism(self, lattice, public):
-        return RoundedGaussian.within(self.budget, lattice.squared_norm)
+    def squared_reach(self, relation):
+        return self.squared_norm
+
+
+class HalfSensitivity(MeanPrototypes):
+    """Asks for such sums."""
+
+    def measurements(self, setting):
+        return {**super().measurements(setting), "sums": Measurement(HalfReach(setting.lattice, setting.n_classes))}
 
 
 def test_half_the_sensitivity_of_a_sum():
@@ -175,7 +190,7 @@ class CountScaledNoise(MeanPrototypes):
 
     def _release(self, plan, rows, codes, source):
         super()._release(plan, rows, codes, source)
-        self.prototypes_ /= self._public_sizes(HeldRecords(rows, codes))[:, None]
+        self.prototypes_ /= np.maximum(np.bincount(codes, minlength=len(self.classes_)), 1)[:, None]
 
 
 def test_class_counts_as_scale_of_the_noise():
@@ -210,7 +225,7 @@ class SharedGenerator(MeanPrototypes):
 
     def _release(self, plan, rows, codes, source):
         exact = class_sums(sum_blocks(self.lattice_, rows), codes, len(self.classes_), self.lattice_.dim)
-        noise = source.rounded_gaussian(plan.mechanism.noise_std, (1, self.lattice_.dim))
+        noise = source.rounded_gaussian(plan.measurements["sums"].mechanism.noise_std, (1, self.lattice_.dim))
         self.prototypes_ = (exact + noise) / self.lattice_.scale
 
 
@@ -223,13 +238,19 @@ def test_one_generator_shared_by_all_classes():
     assert not audited(MeanPrototypes(ZCDP(0.5), ["a", "b"]), 200, case).violation
 
 
-class NoSensitivity(PublicPrototypes):
+class SelectionOfCosines(Selection):
     """Takes utilities for cosines, of sensitivity 2, where they count squared lattice steps."""
 
-    def _mechanism(self, lattice, public):
-        selection = super()._mechanism(lattice, public)
-        wrong = ExponentialMechanism(epsilon=self.budget.epsilon, sensitivity=2, size=selection.of_rows.size)
-        return replace(selection, of_rows=wrong)
+    def mechanism(self, budget, times, relation):
+        return ExponentialMechanism(epsilon=budget.epsilon, sensitivity=2, size=self.n_selected)
+
+
+class NoSensitivity(PublicPrototypes):
+    """Asks for such a selection."""
+
+    def measurements(self, setting):
+        query = super().measurements(setting)["rows"].query
+        return {"rows": Measurement(SelectionOfCosines(**vars(query)))}
 
 
 def test_a_selection_in_the_wrong_units():

@@ -305,7 +305,7 @@ def test_an_audit_finds_a_quarter_of_the_noise_planted(monkeypatch):
     def violation():
         return audit_release(release, GaussianDP(2.0), runs=500, confidence=1 - 1e-6).violation
 
-    monkeypatch.setattr("dppl.baselines.adamix.release_size", lambda *_: 10.0)
+    monkeypatch.setattr("dppl.baselines.adamix.measured_size", lambda *_: 10.0)
     assert not violation()
     original = SystemRandomness.rounded_gaussian
     monkeypatch.setattr(SystemRandomness, "rounded_gaussian", lambda self, std, shape: original(self, std / 4, shape))

@@ -11,12 +11,11 @@ import dppl
 from dppl import ZCDP, ApproxDP, GaussianDP, baselines
 from dppl.audit import audit_release
 from dppl.baselines import LinearProbe
-from dppl.baselines.probe import SampledGaussian
 from dppl.data import load_sample
 from dppl.errors import BudgetError, ParameterError
 from dppl.estimators.descent import SIZE_PERCENT
 from dppl.lattice import RESOLUTION, SoftmaxGradient
-from dppl.mechanisms import RoundedGaussian
+from dppl.mechanisms import RoundedGaussian, SampledGaussian
 from dppl.mechanisms.randomness import SeededRandomness, SystemRandomness
 from dppl.privacy import Ledger
 from dppl.privacy.accounting import sampled_gaussian_multiplier

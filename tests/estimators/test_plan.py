@@ -146,13 +146,13 @@ def plan_of(monkeypatch, estimator, *data, **given):
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_a_plan_made_before_there_are_records_is_the_one_that_a_fit_uses(name, monkeypatch):
     plan = make(name).plan(8, **public(name))
-    assert " at 0x" not in words(plan.mechanism)  # equal words are equal values
+    assert " at 0x" not in words(plan.measurements)  # equal words are equal values
     for data in ((X, Y), (1e6 * X[:7], np.ones(7, int)), (X[:0], Y[:0])):
         used = plan_of(monkeypatch, make(name), *data, **public(name))
         assert plan.guarantee == used.guarantee
         np.testing.assert_equal(vars(plan.lattice), vars(used.lattice))
         np.testing.assert_equal(plan.classes, used.classes)
-        assert words(plan.mechanism) == words(used.mechanism)
+        assert words(plan.measurements) == words(used.measurements)
         assert used.public.rows is plan.public.rows is P
         assert used.parameters == plan.parameters
         given = make(name).fit(*data[:2], plan=plan)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dppl import GaussianDP, Ledger, SoftmaxPrototypes
 from dppl.errors import InputError
 from dppl.estimators import whole_persons
-from dppl.estimators.sums import HeldRecords, class_masses, gradients, shortfalls
+from dppl.estimators.sums import HeldRecords, class_masses, gradients, number_of_records, shortfalls
 from dppl.estimators.whole_persons import WholePersons
 from dppl.lattice import Lattice, SoftmaxGradient, residuals
 from dppl.lattice.residuals import RESOLUTION, WEIGHT_STEPS
@@ -45,7 +45,7 @@ def test_a_person_counts_once_in_sizes_and_shortfalls(case):
     def added(kept):
         few = np.where(kept, codes, -1)
         held = HeldRecords(rows, few, WholePersons(few, numbers, 3))
-        sizes, number = class_masses(held, 3, 1000)
+        (sizes,), (number,) = class_masses(held, 3, 1000), number_of_records(held)
         assert number == len(np.unique(numbers[few >= 0]))
         return sizes, *shortfalls(held, SoftmaxGradient(LATTICE), weights, of_classes)
 

@@ -19,14 +19,13 @@ from sklearn.model_selection import GroupKFold, cross_val_score
 
 from dppl import ApproxDP, GaussianDP, Ledger, PrivateSearch, PureDP
 from dppl.errors import InputError, ParameterError, SplitterWarning, WeakBudgetWarning
-from dppl.estimators import persons, search
+from dppl.estimators import persons, search, sums
 from dppl.estimators import whole_persons as whole
 from dppl.estimators.whole_persons import WholePersons
 from dppl.lattice import Lattice, usable_rows
 from dppl.lattice.residuals import WEIGHT_STEPS
 from dppl.privacy import group
 from dppl.privacy.words import PERSON
-from dppl.prototypes import softmax
 from laws.recipes import BY_NAME, CHARGED, CLASSES, DIM, FIRST, KINDS, RELATIONS, cases, each, rows
 from laws.replay import compare
 from laws.traces import messages_of, traces
@@ -462,10 +461,9 @@ def sizes_by_records(patch):
 
     def masses(records, n_classes, steps):
         counted = records.codes >= 0
-        sizes = steps * np.bincount(records.codes[counted], minlength=n_classes)
-        return sizes, np.array([records.persons.number()])
+        return (steps * np.bincount(records.codes[counted], minlength=n_classes),)
 
-    patch.setattr(softmax, "class_masses", masses)
+    patch.setattr(sums, "class_masses", masses)
 
 
 def shortfalls_of_all_records(patch):
@@ -475,7 +473,7 @@ def shortfalls_of_all_records(patch):
         blocks, weighed = records.again(gradient.lattice), class_weights[records.codes]
         return (gradient.shortfalls(blocks, records.codes, weights, weighed),)
 
-    patch.setattr(softmax, "shortfalls", of_records)
+    patch.setattr(sums, "shortfalls", of_records)
 
 
 def count_records(patch):

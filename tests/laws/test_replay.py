@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dppl import GaussianDP, MeanPrototypes
-from dppl.estimators.descent import RepeatedGaussian
 from dppl.lattice import Lattice, SimilarityClip
 from dppl.mechanisms import CoinPress, ExponentialMechanism, RoundedGaussian
 from laws.recipes import BY_NAME, CHARGED, CLASSES, DIM, WIDE, cases, each, lattice_table, neighbours
@@ -88,7 +87,7 @@ def test_the_replay_notices_a_count_in_the_model(kind, monkeypatch):
 def plan_for_one_row(patch):
     """Calibrate noise for a record that leaves, where one is replaced."""
     whole = RoundedGaussian.within.__func__
-    half = classmethod(lambda cls, budget, squared: whole(cls, budget, squared / 4))
+    half = classmethod(lambda cls, budget, squared, times=1: whole(cls, budget, squared / 4, times))
     patch.setattr(RoundedGaussian, "within", half)
 
 
@@ -104,23 +103,26 @@ def select_for_one(patch):
 
 
 def divide_by_counts(patch):
-    whole = MeanPrototypes._release_sums
+    whole = MeanPrototypes._release_records
 
-    def release_sums(self, plan, records, source):
+    def release_records(self, plan, records, source):
         whole(self, plan, records, source)
-        self.prototypes_ = self.prototypes_ / self._public_sizes(records)[:, None]
+        sizes = np.bincount(records.codes[records.codes >= 0], minlength=len(self.classes_))
+        self.prototypes_ = self.prototypes_ / np.maximum(sizes, 1)[:, None]
 
-    patch.setattr(MeanPrototypes, "_release_sums", release_sums)
+    patch.setattr(MeanPrototypes, "_release_records", release_records)
 
 
 def scale_the_noise_by_the_count(patch):
-    whole = MeanPrototypes._release_sums
+    whole = MeanPrototypes._release_records
 
-    def release_sums(self, plan, records, source):
-        wider = replace(plan.mechanism, noise_std=plan.mechanism.noise_std * len(records.codes))
-        whole(self, replace(plan, mechanism=wider), records, source)
+    def release_records(self, plan, records, source):
+        paid = plan.measurements["sums"]
+        wider = replace(paid.mechanism, noise_std=paid.mechanism.noise_std * len(records.codes))
+        measurements = {**plan.measurements, "sums": replace(paid, mechanism=wider)}
+        whole(self, replace(plan, measurements=measurements), records, source)
 
-    patch.setattr(MeanPrototypes, "_release_sums", release_sums)
+    patch.setattr(MeanPrototypes, "_release_records", release_records)
 
 
 def add_the_exact_sum(patch):
@@ -134,10 +136,12 @@ def add_the_exact_sum(patch):
 
 
 def pay_for_one_step(patch):
-    def within(cls, budget, squared_sensitivity, times):
-        return cls(together=RoundedGaussian.within(budget, squared_sensitivity), times=times)
+    whole = RoundedGaussian.within.__func__
 
-    patch.setattr(RepeatedGaussian, "within", classmethod(within))
+    def within(cls, budget, squared_sensitivity, times=1):
+        return replace(whole(cls, budget, squared_sensitivity), times=times)
+
+    patch.setattr(RoundedGaussian, "within", classmethod(within))
 
 
 EAST = np.eye(DIM)[0]

@@ -47,13 +47,13 @@ def lone(kind):
 
 def wrapped(patch, kind, change):
     """Let `change(model, codes)` see what a task has released, and the classes of its records."""
-    whole = kind.cls._release_task
+    whole = kind.cls._release_records
 
-    def release(self, task, plan, records, source):
-        whole(self, task, plan, records, source)
+    def release(self, plan, records, source):
+        whole(self, plan, records, source)
         change(self, records.codes)
 
-    patch.setattr(kind.cls, "_release_task", release)
+    patch.setattr(kind.cls, "_release_records", release)
 
 
 def skip_the_empty(patch, kind):
@@ -65,13 +65,13 @@ def skip_the_empty(patch, kind):
 
 def learn_what_is_there(patch, kind):
     """Let a task speak only for the classes that occur in it."""
-    whole = kind.cls._release_task
+    whole = kind.cls._release_records
 
-    def release(self, task, plan, records, source):
-        object.__setattr__(task, "allowed", np.unique(records.codes[records.codes >= 0]))
-        whole(self, task, plan, records, source)
+    def release(self, plan, records, source):
+        object.__setattr__(self._task, "allowed", np.unique(records.codes[records.codes >= 0]))
+        whole(self, plan, records, source)
 
-    patch.setattr(kind.cls, "_release_task", release)
+    patch.setattr(kind.cls, "_release_records", release)
 
 
 def keep_what_is_there(patch, kind):

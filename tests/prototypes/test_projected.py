@@ -56,7 +56,7 @@ def test_public_rows_are_projected_too(form):
     projected = lattice.transform(model.lattice_.transform(X_public) @ steps.T)
     assert (model.prototypes_ == projected[model.public_indices_]).all()
     # Without noise those of the heads alone.
-    bounds = of_form(form, head="public", n_components=6).plan(12, X_public).mechanism.head.bounds
+    bounds = of_form(form, head="public", n_components=6).plan(12, X_public).setting.prepared.setting.prepared
     head = PublicPrototypes(NO_NOISE, [0, 1, 2], clip=bounds, random_state=0)
     head.fit(lattice.transform(model.lattice_.transform(X) @ steps.T), y, projected)
     assert (head.public_indices_ == model.public_indices_).all()
@@ -167,12 +167,12 @@ def test_the_replay_notices_prototypes_that_are_not_released(monkeypatch):
     replay(kind, case)
     whole = ProjectedPrototypes._towards_released
 
-    def exact_first(self, mechanism, rows, codes, source):
+    def exact_first(self, measure, setting):
         with pytest.MonkeyPatch.context() as patch:
-            release = RoundedGaussian.release
-            secret = lambda one, exact, source: exact if one is mechanism.first else release(one, exact, source)  # noqa: E731
+            release, first = RoundedGaussian.release, measure._paid["first"].mechanism
+            secret = lambda one, exact, source: exact if one is first else release(one, exact, source)  # noqa: E731
             patch.setattr(RoundedGaussian, "release", secret)
-            return whole(self, mechanism, rows, codes, source)
+            return whole(self, measure, setting)
 
     monkeypatch.setattr(ProjectedPrototypes, "_towards_released", exact_first)
     with pytest.raises(AssertionError):
@@ -217,7 +217,7 @@ def test_a_record_can_turn_the_gradient_of_its_episode_around():
     X, codes, row, code = turning()
     options = {"form": "episodes", "n_episodes": 1, "steps": 1, "clip": 1e-3}
     plan = ProjectedPrototypes(GaussianDP(1.0), [0, 1], **options).plan(2)
-    assert plan.mechanism.gradients.together.squared_sensitivity == (2 * EPISODE_STEPS) ** 2
+    assert plan.measurements["gradients"].mechanism.squared_sensitivity == (2 * EPISODE_STEPS) ** 2
     start = IntegerProjection.of(ProjectedPrototypes(GaussianDP(1.0))._start(plan.lattice))
     with_it = Episodes(plan.lattice, np.concatenate([X, row[None]]), np.array([*codes, code]), 2, 1)
     without = Episodes(plan.lattice, X, codes, 2, 1)

@@ -6,7 +6,6 @@ from sklearn.metrics.pairwise import cosine_similarity
 from dppl import ZCDP, ApproxDP, GaussianDP, PublicPrototypes, PureDP
 from dppl.errors import InputError, ParameterError
 from dppl.lattice import iter_blocks
-from dppl.prototypes import public as public_module
 
 # Statistical tests here raise a false alarm with at most this probability.
 ALARM = 1e-6
@@ -147,7 +146,7 @@ def test_streams_memory_limits_and_arrays_give_the_same_model(data, monkeypatch)
     assert_same()
     # Parts of one block, which are looked at one by one.
     for name, value in (("PUBLIC_ROWS", 16), ("_TALLY_BYTES", 1 << 20), ("_LOOK_BYTES", 999)):
-        monkeypatch.setattr(public_module, name, value)
+        monkeypatch.setattr(selection, name, value)
         assert_same()
 
 

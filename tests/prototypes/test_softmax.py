@@ -16,7 +16,7 @@ from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClas
 
 import dppl
 from dppl import ZCDP, ApproxDP, GaussianDP, SoftmaxPrototypes
-from dppl.estimators.descent import RepeatedGaussian
+from dppl.kernel import queries
 from dppl.lattice import Lattice, SoftmaxGradient, residuals
 from dppl.mechanisms import RoundedGaussian
 from dppl.privacy.composition import covers
@@ -108,20 +108,19 @@ def take_gradients_at_weights_that_noise_never_touched(patch):
 
 def forget_how_often(patch):
     """All gradients together get the noise of one."""
-    whole = RepeatedGaussian.within.__func__
+    whole = RoundedGaussian.within.__func__
 
-    def within(cls, budget, squared_sensitivity, times):
-        return replace(whole(cls, budget, squared_sensitivity, 1), times=times)
+    def within(cls, budget, squared_sensitivity, times=1):
+        return replace(whole(cls, budget, squared_sensitivity), times=times)
 
-    patch.setattr(RepeatedGaussian, "within", classmethod(within))
+    patch.setattr(RoundedGaussian, "within", classmethod(within))
 
 
 def take_one_step_more(patch):
     patch.setattr(module, "STEPS", 17)
-    whole = RepeatedGaussian.within.__func__
-    patch.setattr(
-        RepeatedGaussian, "within", classmethod(lambda cls, budget, squared, times: whole(cls, budget, squared, 16))
-    )
+    whole = RoundedGaussian.within.__func__
+    few = classmethod(lambda cls, budget, squared, times=1: whole(cls, budget, squared, min(times, 16)))
+    patch.setattr(RoundedGaussian, "within", few)
 
 
 def use_true_counts(patch):
@@ -146,7 +145,7 @@ def filter_true_sums(patch):
 
 
 def weigh_above_one(patch):
-    patch.setattr(module, "integer_weights", lambda weights, steps: np.rint(2 * weights * steps).astype(np.int64))
+    patch.setattr(queries, "on_grid", lambda weights, steps: np.rint(2 * weights * steps).astype(np.int64))
 
 
 def weigh_above_one_in_the_balance(patch):
@@ -279,7 +278,7 @@ def test_every_gradient_has_noise_of_its_own(monkeypatch):
 
 @given(hnp.arrays(np.float64, 5, elements=st.floats()))
 def test_integer_weights_are_at_most_one_whatever_they_come_from(weights):
-    integers = module.integer_weights(weights, 1000)
+    integers = queries.on_grid(weights, 1000)
     assert integers.min() >= 0
     assert integers.max() <= 1000
 
@@ -420,8 +419,8 @@ def test_it_is_the_rule_in_floats_up_to_the_lattice(data, rho, with_public, size
     last = residuals.RESOLUTION / residuals.longest_shortfall(len(sizes))
     units = [
         1,
-        module._COUNT_STEPS,
-        module._MEAN_STEPS * Lattice(24).scale,
+        queries.STEPS,
+        queries.STEPS * Lattice(24).scale,
         *[2 * SoftmaxGradient(Lattice(24)).unit] * 16,
         last,
     ]
@@ -455,10 +454,10 @@ def test_noise_is_that_for_the_rows_which_are_summed():
     """A subclass that names another map does not change the rows of the fit, and so not their noise."""
     subclass = type("Pooled", (SoftmaxPrototypes,), {"pool": 4})
     plan, whole = subclass(ZCDP(2.0), CLASSES).plan(16), make().plan(16)
-    assert plan.mechanism.mean == whole.mechanism.mean
-    assert plan.mechanism.gradients == whole.mechanism.gradients
-    squared_norm = plan.mechanism.frame.lattice().squared_norm
-    assert plan.mechanism.mean.squared_sensitivity == module._MEAN_STEPS**2 * squared_norm
+    for name in ("mean", "gradients"):
+        assert plan.measurements[name].mechanism == whole.measurements[name].mechanism
+    squared_norm = plan.setting.prepared.lattice().squared_norm
+    assert plan.measurements["mean"].mechanism.squared_sensitivity == queries.STEPS**2 * squared_norm
 
 
 def test_classes_differ_in_size_only_where_counts_differ_by_more_than_noise():

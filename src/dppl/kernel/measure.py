@@ -54,8 +54,9 @@ def calibrated(budget: Budget, declared: Mapping[str, Measurement], relation: st
     answers. What neighbours agree in costs nothing, and is told exactly.
     """
     priced = {name: one for name, one in declared.items() if one.query.squared_reach(relation)}
-    parts = [budget] if len(priced) == 1 else split(budget, [one.percent for one in priced.values()])
-    shares = dict(zip(priced, parts, strict=True))
+    shares: dict[str, Budget] = dict.fromkeys(priced, budget)
+    if len(priced) > 1:
+        shares = dict(zip(priced, split(budget, [one.percent for one in priced.values()]), strict=True))
     paid = {}
     for name, one in declared.items():
         mechanism = one.query.mechanism(shares[name], one.times, relation) if name in shares else None
