@@ -41,8 +41,8 @@ from dppl.continual import (
     FullDataContinual,
     NaiveContinual,
 )
-from dppl.continual._factors import factor
 from dppl.estimators import EmbeddingClassifier
+from dppl.kernel.factors import factor
 from dppl.mechanisms import ExponentialMechanism, RoundedGaussian, randomness
 from dppl.mechanisms.gaussian import overheard
 from dppl.privacy import Budget

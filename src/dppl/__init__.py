@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # what `__getattr__` does, for type checkers
     from dppl import experiments as experiments
     from dppl import export as export
     from dppl import finetune as finetune
+    from dppl import kernel as kernel
     from dppl import lattice as lattice
     from dppl import mechanisms as mechanisms
     from dppl import pages as pages
@@ -26,8 +27,9 @@ if TYPE_CHECKING:  # what `__getattr__` does, for type checkers
     from dppl import prototypes as prototypes
     from dppl import report as report
     from dppl import serve as serve
+    from dppl import testing as testing
     from dppl import training as training
-    from dppl.estimators import PrivateSearch, PublicRows, load
+    from dppl.estimators import Classifier, PrivateSearch, PublicRows, load
     from dppl.planning import plan_budget
     from dppl.privacy import ZCDP, ApproxDP, GaussianDP, Guarantee, Ledger, PureDP
     from dppl.prototypes import MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
@@ -36,6 +38,7 @@ if TYPE_CHECKING:  # what `__getattr__` does, for type checkers
 __all__ = [
     "ZCDP",
     "ApproxDP",
+    "Classifier",
     "GaussianDP",
     "Guarantee",
     "Ledger",
@@ -65,6 +68,7 @@ _PACKAGES = (
     "experiments",
     "export",
     "finetune",
+    "kernel",
     "lattice",
     "mechanisms",
     "pages",
@@ -73,10 +77,11 @@ _PACKAGES = (
     "prototypes",
     "report",
     "serve",
+    "testing",
     "training",
 )
 _HOMES = {
-    **dict.fromkeys(["PrivateSearch", "PublicRows", "load"], "dppl.estimators"),
+    **dict.fromkeys(["Classifier", "PrivateSearch", "PublicRows", "load"], "dppl.estimators"),
     **dict.fromkeys(["ZCDP", "ApproxDP", "GaussianDP", "Guarantee", "Ledger", "PureDP"], "dppl.privacy"),
     **dict.fromkeys(["MeanPrototypes", "PublicPrototypes", "SoftmaxPrototypes"], "dppl.prototypes"),
     "PrivateClassifier": "dppl.training",

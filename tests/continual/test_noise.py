@@ -16,10 +16,12 @@ import dppl
 from dppl import ZCDP, ApproxDP, GaussianDP, Ledger
 from dppl._files import part_of
 from dppl.audit import audit_release
-from dppl.continual import ContinualPrototypes, _factors, _state, recover
-from dppl.continual._factors import KINDS, MOST_TASKS, factor
-from dppl.continual._state import BinSums, CorrelatedClassSums, StateFile
+from dppl.continual import ContinualPrototypes, recover
 from dppl.errors import InputError, ParameterError
+from dppl.kernel import factors as _factors
+from dppl.kernel import streams as _state
+from dppl.kernel.factors import KINDS, MOST_TASKS, factor
+from dppl.kernel.streams import BinSums, CorrelatedClassSums, StateFile
 from dppl.mechanisms import RoundedGaussian, randomness
 from laws.recipes import CLASSES, DIM, rows
 from laws.replay import clip_nothing, spent, watched
@@ -374,7 +376,7 @@ def test_nothing_private_stays_in_the_estimator_or_the_model_file(tmp_path):
     state = tmp_path / "state"
     model = learn([records()] * 3, "toeplitz", state)
     assert set(vars(model)) == set(vars(ContinualPrototypes(QUARTER, CLASSES).fit(*records())))
-    with dppl.continual._state.opened(state, model, 3) as held:
+    with dppl.kernel.streams.opened(state, model, 3) as held:
         exact = held.sums.exact
         assert "array" not in repr(held) + repr(held.sums)
     assert exact.any()
@@ -551,4 +553,4 @@ def test_a_linked_state_is_replaced_where_it_is(tmp_path):
     model = learn([records(0), records(1)], "tree", link)
     assert link.is_symlink()
     assert model.n_tasks_ == 2
-    assert dppl.continual._state._read(target)[0]["n_tasks"] == 2
+    assert dppl.kernel.streams._read(target)[0]["n_tasks"] == 2

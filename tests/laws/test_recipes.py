@@ -7,7 +7,7 @@ import dppl
 from dppl import PureDP, baselines, mechanisms
 from dppl.errors import BudgetError
 from dppl.estimators.registry import ENTRIES, Entry
-from dppl.mechanisms import CoinPress, ExponentialMechanism, RoundedGaussian, SymmetricRoundedGaussian
+from dppl.mechanisms import CoinPress, ExponentialMechanism, RoundedGaussian, SampledGaussian, SymmetricRoundedGaussian
 from laws.recipes import BY_NAME, CHARGED, DIM, FITTED, KINDS, RECIPES, cases, kinds_of
 
 
@@ -51,7 +51,7 @@ def test_every_classifier_that_is_exported_is_in_the_registry():
 def test_every_mechanism_is_watched():
     """Replays see what these read and answer; a mechanism of another kind would go unseen."""
     watched = {RoundedGaussian, SymmetricRoundedGaussian, ExponentialMechanism}
-    made_of_them = {CoinPress}
+    made_of_them = {CoinPress, SampledGaussian}
     kinds = {getattr(mechanisms, name) for name in mechanisms.__all__ if isinstance(getattr(mechanisms, name), type)}
     assert {kind for kind in kinds if hasattr(kind, "release") or hasattr(kind, "select")} == watched | made_of_them
 

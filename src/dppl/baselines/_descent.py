@@ -6,7 +6,7 @@ import math
 from typing import ClassVar
 
 from dppl import _validate
-from dppl.baselines._linear import LinearClassifier
+from dppl.estimators.classifier import Classifier
 from dppl.estimators.descent import Descent
 from dppl.estimators.plan import Setting
 from dppl.kernel.queries import SoftmaxGradients
@@ -15,7 +15,7 @@ from dppl.kernel.queries import SoftmaxGradients
 _LARGEST_STEP = 4.0
 
 
-class GradientClassifier(LinearClassifier):
+class GradientClassifier(Classifier):
     """Softmax regression by noisy gradient steps with momentum."""
 
     steps: int

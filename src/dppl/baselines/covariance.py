@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
 from dppl._progress import steps
-from dppl.baselines._linear import LinearClassifier
 from dppl.baselines.least_squares import noise_radius, solve_ridge
+from dppl.estimators.classifier import Classifier
 from dppl.estimators.plan import Setting
 from dppl.estimators.reading import UnknownLabels
 from dppl.kernel import Measure, Measurement
@@ -22,7 +22,7 @@ from dppl.privacy.guarantee import Adjacency
 Float = NDArray[np.float64]
 
 
-class FeatureCovariance(LinearClassifier):
+class FeatureCovariance(Classifier):
     r"""Noisy gradient descent on the softmax loss in the metric of a noisy Gram matrix (DP-FC).
 
     The Gram matrix A = Σ u uᵀ of rows u of norm at most 1 is released once. From weights Θ = 0, each step releases the

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
-from dppl.baselines._linear import LinearClassifier
 from dppl.errors import ParameterError
+from dppl.estimators.classifier import Classifier
 from dppl.estimators.plan import Setting
 from dppl.estimators.reading import UnknownLabels
 from dppl.kernel import Measure, Measurement
@@ -24,7 +24,7 @@ from dppl.prototypes._shared import SHARPNESS
 Float = NDArray[np.float64]
 
 
-class LeastSquares(LinearClassifier):
+class LeastSquares(Classifier):
     r"""Least squares on noisy moments, one linear score per class (DP-LS).
 
     With rows u of norm at most 1, the Gram matrix A = Σ u uᵀ and class sums b_c are released once. The weights of class

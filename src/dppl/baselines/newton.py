@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike
 
 from dppl import _validate
 from dppl._progress import steps
-from dppl.baselines._linear import LinearClassifier
 from dppl.baselines.least_squares import noise_radius, solve_ridges
+from dppl.estimators.classifier import Classifier
 from dppl.estimators.plan import Setting
 from dppl.estimators.reading import UnknownLabels
 from dppl.kernel import Measure, Measurement
@@ -20,7 +20,7 @@ from dppl.privacy import Budget
 from dppl.privacy.guarantee import Adjacency
 
 
-class Newton(LinearClassifier):
+class Newton(Classifier):
     r"""Noisy Newton steps on the softmax loss, with a Hessian for each class (DP-Newton).
 
     From weights θ_c = 0, each step releases the sum G of the records' clipped descent directions and, for each class,

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 from dppl._lazy import lazy
 
 if TYPE_CHECKING:
-    from dppl.continual._state import recover
     from dppl.continual.discriminant import ContinualDiscriminant
     from dppl.continual.ensemble import ContinualEnsemble
     from dppl.continual.full_data import FullDataContinual
     from dppl.continual.naive import NaiveContinual
     from dppl.continual.prototypes import ContinualPrototypes
+    from dppl.kernel.streams import recover
 
 __all__ = [
     "ContinualDiscriminant",
@@ -24,7 +24,7 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "recover": "dppl.continual._state",
+        "recover": "dppl.kernel.streams",
         "ContinualDiscriminant": "dppl.continual.discriminant",
         "ContinualEnsemble": "dppl.continual.ensemble",
         "FullDataContinual": "dppl.continual.full_data",

@@ -36,7 +36,7 @@ from dppl.mechanisms import Randomness, randomness
 from dppl.privacy import Budget, Cost, Guarantee
 from dppl.privacy.budgets import resolved_budget
 from dppl.privacy.composition import total_budget
-from dppl.privacy.guarantee import SEVERAL_RECORDS
+from dppl.privacy.guarantee import SEVERAL_RECORDS, Adjacency
 
 if TYPE_CHECKING:
     from dppl.privacy.ledger import Ledger, LedgerEntry
@@ -100,7 +100,7 @@ class ContinualClassifier(EmbeddingClassifier):
     takes_earlier_records: ClassVar[bool] = False
     n_tasks_: int
     _task: Task | None = None
-    adjacency = "add-remove"
+    adjacency: Adjacency = "add-remove"
 
     def partial_fit(
         self,

@@ -14,9 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dppl import _validate
-from dppl.continual import _factors, _presence
-from dppl.continual._factors import Factor
-from dppl.continual._state import CorrelatedClassSums, StateFile, opened
+from dppl.continual import _presence
 from dppl.continual._stream import NEVER, ContinualClassifier, Tasks
 from dppl.continual._sums import KeptSums, ReleasedSums
 from dppl.errors import ParameterError
@@ -24,8 +22,10 @@ from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Plan, Setting
 from dppl.estimators.reading import UnknownLabels
 from dppl.estimators.sums import Records
-from dppl.kernel import Measure, Measurement
+from dppl.kernel import Measure, Measurement, factors
+from dppl.kernel.factors import Factor
 from dppl.kernel.queries import ClassSums
+from dppl.kernel.streams import CorrelatedClassSums, StateFile, opened
 from dppl.mechanisms import Randomness
 from dppl.privacy import Budget
 from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
@@ -254,8 +254,8 @@ class ContinualPrototypes(ContinualClassifier):
                 parameter="max_tasks",
             )
         _validate.positive_integer(max_tasks=self.max_tasks)
-        if self.max_tasks is not None and self.max_tasks > _factors.MOST_TASKS:
-            raise ParameterError(f"must be at most {_factors.MOST_TASKS}; got {self.max_tasks}.", parameter="max_tasks")
+        if self.max_tasks is not None and self.max_tasks > factors.MOST_TASKS:
+            raise ParameterError(f"must be at most {factors.MOST_TASKS}; got {self.max_tasks}.", parameter="max_tasks")
         if self.tasks == "overlapping":
             raise ParameterError(
                 "must be 'independent' where tasks overlap: a person in several tasks would be in one row several "
@@ -275,7 +275,7 @@ class ContinualPrototypes(ContinualClassifier):
 
     @property
     def _factor(self) -> Factor:
-        return _factors.factor(self.noise, int(self.max_tasks or 0))
+        return factors.factor(self.noise, int(self.max_tasks or 0))
 
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
         """Declare the class sums of one task, or of the row of a matrix for all tasks."""
@@ -299,7 +299,7 @@ class ContinualPrototypes(ContinualClassifier):
         if self.noise != "independent":
             estimate = measure("sums", row=self._factor.rows[self.n_tasks_ - 1], state=task.state)
             self.released_ = before.totalled(task.allowed, estimate / scale)
-            growth = _factors.prefix_variance(self.noise, self.n_tasks_)
+            growth = factors.prefix_variance(self.noise, self.n_tasks_)
             self._add_up(np.full(setting.n_classes, measure.noise_std("sums") ** 2 * growth / scale**2))
             return
         sums = measure("sums", classes=task.allowed) / scale
@@ -360,5 +360,5 @@ class ContinualPrototypes(ContinualClassifier):
         variance = noise_variance(self.guarantee_, float(self.lattice_.scale))
         if self._fitted_with["noise"] == "independent":
             return np.asarray(variance * self.released_.n_sums, np.float64)
-        growth = _factors.prefix_variance(self.noise, self.n_tasks_)
+        growth = factors.prefix_variance(self.noise, self.n_tasks_)
         return np.full(len(self.classes_), variance * growth, np.float64)

@@ -7,15 +7,17 @@ from dppl.estimators.splitters import PublicRows
 
 if TYPE_CHECKING:
     from dppl.estimators.base import EmbeddingClassifier
+    from dppl.estimators.classifier import Classifier
     from dppl.estimators.model_file import load
     from dppl.estimators.search import PrivateSearch
 
-__all__ = ["EmbeddingClassifier", "PrivateSearch", "PublicRows", "load"]
+__all__ = ["Classifier", "EmbeddingClassifier", "PrivateSearch", "PublicRows", "load"]
 
 # Tables and commands need how records are read and the names of estimators, and no scikit-learn.
 __getattr__, __dir__ = lazy(
     __name__,
     {
+        "Classifier": "dppl.estimators.classifier",
         "EmbeddingClassifier": "dppl.estimators.base",
         "PrivateSearch": "dppl.estimators.search",
         "load": "dppl.estimators.model_file",

@@ -67,6 +67,9 @@ class Query(ABC):
 
     # Whether it reads rows one after another, so that the records must lie in one place.
     needs_rows: ClassVar[bool] = False
+    # By how much more the square of a sum can move if a record is replaced than if one is added: 4 times in general, 2
+    # where what two records add never points apart, and not at all where each adds 0 or 1.
+    _replaced: ClassVar[int] = 4
     # Noise for symmetric matrices is drawn above the diagonal alone.
     _noise: ClassVar[type[RoundedGaussian]] = RoundedGaussian
 
@@ -86,7 +89,7 @@ class Query(ABC):
 
     def squared_reach(self, relation: str) -> Fraction:
         """Square of the L2 distance between the values of neighbours."""
-        return self.squared_norm * (4 if relation != ADD_REMOVE else 1)
+        return self.squared_norm * (1 if relation == ADD_REMOVE else self._replaced)
 
     def mechanism(self, budget: Budget, times: int, relation: str) -> Any:
         """Return the least noise with which the query may be asked so many times within the budget."""
@@ -116,14 +119,11 @@ class NumberOfRecords(Query):
 
     statistic = "number of records"
     squared_norm = Fraction(1)
+    _replaced = 1
 
     def exact(self, records: Records) -> Int64:
         """Return it, shape (1,)."""
         return records.total(sums.number_of_records)[0]
-
-    def squared_reach(self, relation: str) -> Fraction:
-        """Return 1: it moves by no more in either relation."""
-        return self.squared_norm
 
 
 @dataclass(frozen=True)
@@ -243,6 +243,7 @@ class GramMatrix(Query):
     lattice: Lattice
     n_classes: int
     _noise = SymmetricRoundedGaussian
+    _replaced = 2
 
     @property
     def statistic(self) -> str:
@@ -253,10 +254,6 @@ class GramMatrix(Query):
     def squared_norm(self) -> Fraction:
         """The fourth power of that of a row."""
         return self.lattice.squared_norm**2
-
-    def squared_reach(self, relation: str) -> Fraction:
-        """Twice the norm under replace-one."""
-        return self.squared_norm * (2 if relation != ADD_REMOVE else 1)
 
     @property
     def unit(self) -> float:
@@ -365,10 +362,7 @@ class LongResiduals(Query):
     bias: int = 0
     statistic = "number of long gradients"
     squared_norm = Fraction(1)
-
-    def squared_reach(self, relation: str) -> Fraction:
-        """Return 1: it moves by no more in either relation."""
-        return self.squared_norm
+    _replaced = 1
 
     def exact(self, records: Records, *, weights: Float, offsets: Float, clip: float, threshold: float) -> Int64:
         """Return it, shape (1,)."""
@@ -387,6 +381,7 @@ class SoftmaxCurvatures(Query):
     lattice: Lattice
     n_classes: int
     _noise = SymmetricRoundedGaussian
+    _replaced = 2
 
     @property
     def curvature(self) -> SoftmaxCurvature:
@@ -402,10 +397,6 @@ class SoftmaxCurvatures(Query):
     def squared_norm(self) -> Fraction:
         """That of the kernel."""
         return self.curvature.squared_sensitivity
-
-    def squared_reach(self, relation: str) -> Fraction:
-        """Twice the norm under replace-one."""
-        return self.squared_norm * (2 if relation != ADD_REMOVE else 1)
 
     @property
     def unit(self) -> float:
@@ -427,10 +418,7 @@ class Hits(Query):
     lattice: Lattice
     statistic = "number of records whose own class the examples rank first"
     squared_norm = Fraction(1)
-
-    def squared_reach(self, relation: str) -> Fraction:
-        """Return 1: it moves by no more in either relation."""
-        return self.squared_norm
+    _replaced = 1
 
     def exact(self, records: Records, *, weights: Float, offsets: Float, at: Lattice | None = None) -> Int64:
         """Return it, shape (1,)."""

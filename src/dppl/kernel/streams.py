@@ -24,9 +24,9 @@ from safetensors import safe_open
 from safetensors.numpy import save as to_safetensors
 
 from dppl._files import locked, part_of, write_atomically
-from dppl.continual._factors import Row
 from dppl.errors import InputError
 from dppl.estimators.sums import Records
+from dppl.kernel.factors import Row
 from dppl.kernel.queries import ClassSums
 from dppl.mechanisms import Randomness, RoundedGaussian
 

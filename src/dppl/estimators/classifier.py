@@ -1,0 +1,89 @@
+"""What a method of one's own extends."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dppl.estimators.base import EmbeddingClassifier
+from dppl.estimators.model_file import check_tensor
+from dppl.estimators.plan import Plan
+from dppl.estimators.reading import UnknownLabels
+from dppl.estimators.sums import Records
+from dppl.mechanisms import Randomness
+from dppl.privacy import Budget
+from dppl.privacy.guarantee import Adjacency
+
+
+class Classifier(EmbeddingClassifier):
+    """A linear classifier that a method of one's own learns from noisy answers alone.
+
+    A method implements two functions. ``measurements(setting)`` declares what it will ask of the private records, as a
+    dictionary of `dppl.kernel.Measurement`, from parameters and public values. ``learn(measure, setting)`` asks
+    ``measure(name, **released)``, which answers with noise, and sets `coef_` and, if it likes, `intercept_`. The
+    statement, the charge, the noise and the checks follow from the measurements; docs/own-method.md has an example.
+
+    Parameters
+    ----------
+    budget : GaussianDP, ZCDP or ApproxDP, default=None
+        What the whole fit may spend.
+    classes : array-like of shape (n_classes,), default=None
+        Public list of classes.
+    unknown_labels : {"error", "ignore"}, default="error"
+        What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
+    random_state : int, default=None
+        None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
+        must not be released.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_classes, dim), float64
+        Weights on unit rows, which `setting.lattice` maps embeddings to.
+    intercept_ : ndarray of shape (n_classes,), float64
+        Added to the scores; zeros unless `learn` sets them.
+
+    Notes
+    -----
+    **Privacy.** Unit: one record. Relation: add or remove one record. Released: the answers to the declared
+    measurements. Sensitivity: of each the reach of its query (`dppl.kernel.queries`), which the method cannot change.
+    Public inputs: `classes`, all parameters, `X_public`, `n_features`, and whatever `measurements` and `learn` take
+    from elsewhere. Not covered: a method that reads private values by another way than `measure`.
+    """
+
+    coef_: NDArray[np.float64]
+    intercept_: NDArray[np.float64]
+    _RELEASED = "coef_"
+    adjacency: Adjacency = "add-remove"
+    pool: int = 1
+    center: ArrayLike | Literal["public"] | None = None
+    rotation: int | Literal["auto"] | None = None
+
+    def __init__(
+        self,
+        budget: Budget | None = None,
+        classes: ArrayLike | None = None,
+        *,
+        unknown_labels: UnknownLabels = "error",
+        random_state: int | None = None,
+    ) -> None:
+        self.budget = budget
+        self.classes = classes
+        self.unknown_labels = unknown_labels
+        self.random_state = random_state
+
+    def _release_records(self, plan: Plan, records: Records, source: Randomness) -> None:
+        self.intercept_ = np.zeros(len(plan.classes))
+        super()._release_records(plan, records, source)
+
+    def _tensors(self) -> dict[str, NDArray[Any]]:
+        return {"coef": self.coef_, "intercept": self.intercept_}
+
+    def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
+        n_classes = len(self.classes_)
+        self.coef_ = check_tensor(tensors, "coef", (n_classes, self.lattice_.dim), np.float64)
+        self.intercept_ = check_tensor(tensors, "intercept", (n_classes,), np.float64)
+
+    def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+        return np.asarray(features.astype(np.float64) @ self.coef_.T + self.intercept_)

@@ -1,0 +1,99 @@
+"""Check a method of one's own: that it learns from noisy answers alone, and that these cost what is stated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from unittest.mock import patch
+
+import numpy as np
+from sklearn.base import clone
+
+from dppl.estimators import EmbeddingClassifier
+from dppl.kernel.measure import Measure
+
+__all__ = ["Asked", "check_private", "recorded", "replayed"]
+
+Estimator = TypeVar("Estimator", bound=EmbeddingClassifier)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """One ask of a fit, and its answer."""
+
+    name: str
+    answer: Any
+
+
+@contextmanager
+def recorded() -> Iterator[list[Asked]]:
+    """Write down what fits inside the block ask, and what they are answered: all that they learn of the records."""
+    asked: list[Asked] = []
+    ask = Measure.__call__
+
+    def note(self: Measure, name: str, **released: Any) -> Any:
+        asked.append(Asked(name, ask(self, name, **released)))
+        return asked[-1].answer
+
+    with patch.object(Measure, "__call__", note):
+        yield asked
+
+
+@contextmanager
+def replayed(asked: list[Asked]) -> Iterator[None]:
+    """Answer what fits inside the block ask by a transcript; their records are not looked at."""
+    left = iter(asked)
+
+    def answer(self: Measure, name: str, **released: Any) -> Any:
+        one = next(left, None)
+        if one is None or one.name != name:
+            raise AssertionError(f"asks for {name!r} where the recorded fit asked for {one and one.name!r}")
+        return one.answer
+
+    with patch.object(Measure, "__call__", answer):
+        yield
+
+
+def check_private(estimator: Estimator, X: Any, y: Any, **public: Any) -> Estimator:
+    """Check that an estimator learns from noisy answers alone, and states what they cost.
+
+    Parameters
+    ----------
+    estimator : EmbeddingClassifier
+        Not fitted.
+    X : ndarray of shape (n_records, n_features)
+        Made-up rows.
+    y : array-like of shape (n_records,)
+        Their labels.
+    **public
+        What `fit` takes of public data.
+
+    Returns
+    -------
+    EmbeddingClassifier
+        A fitted copy.
+
+    Raises
+    ------
+    AssertionError
+        If a fit on no records at all, which gets the answers of a fit on these, releases anything else; if the
+        statement is not that of the declared measurements; or if it promises more than the budget.
+    MeasurementError
+        If it asks for what it has not declared, or more often.
+    """
+    with recorded() as asked:
+        model: Estimator = clone(estimator).fit(X, y, **public)
+    with replayed(asked):
+        again = clone(estimator).fit(X[:0], y[:0], **public)
+    for name, tensor in model._tensors().items():
+        if not np.array_equal(tensor, again._tensors()[name], equal_nan=tensor.dtype.kind == "f"):
+            raise AssertionError(f"{name} is not a function of the noisy answers: without records it is another")
+    declared = estimator.plan(X.shape[1], **public)
+    stated = tuple(one.release for one in declared.measurements.values() if one.release is not None)
+    if model.guarantee_.releases != stated:
+        raise AssertionError("the statement does not list the declared measurements")
+    if not model.guarantee_.stays_within_budget():
+        raise AssertionError("the measurements cost more than the budget")
+    return model

@@ -1,0 +1,163 @@
+"""The counter: it answers what was declared, as often as was paid for, and methods learn from its answers alone."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dppl import ZCDP, ApproxDP, Classifier, GaussianDP
+from dppl.errors import MeasurementError
+from dppl.estimators.sums import HeldRecords
+from dppl.kernel import Measure, Measurement
+from dppl.kernel.measure import calibrated
+from dppl.kernel.queries import ADD_REMOVE, WITHIN_CLASS, ClassSums, NumberOfRecords, PublicClassSizes
+from dppl.lattice import Lattice
+from dppl.mechanisms import randomness
+from dppl.testing import check_private, recorded, replayed
+from laws.recipes import CLASSES, KINDS, each
+
+DIM = 6
+ROWS = np.random.default_rng(0).normal(size=(30, DIM))
+CODES = np.arange(30) % 3
+LATTICE = Lattice(DIM)
+SUMS = ClassSums(LATTICE, 3)
+
+
+def counter(declared, budget=None, relation=ADD_REMOVE):
+    paid = calibrated(budget or GaussianDP(2.0), declared, relation)
+    return Measure(paid, HeldRecords(ROWS, CODES), randomness(3))
+
+
+def test_a_measurement_is_answered_as_often_as_it_was_declared():
+    measure = counter({"sums": Measurement(SUMS, times=2), "size": Measurement(NumberOfRecords())})
+    first, second = measure("sums"), measure("sums")
+    assert first.shape == second.shape == (3, DIM)
+    assert (first != second).any()
+    with pytest.raises(MeasurementError, match="'sums' was not declared, or was asked as often as was paid for"):
+        measure("sums")
+    assert measure("size").shape == (1,)
+    for name in ("size", "counts"):
+        with pytest.raises(MeasurementError):
+            measure(name)
+
+
+def test_a_counter_with_further_arguments_counts_the_same_asks():
+    measure = counter({"sums": Measurement(SUMS)})
+    assert measure.at(classes=[0, 2])("sums").shape == (2, DIM)
+    with pytest.raises(MeasurementError):
+        measure("sums")
+
+
+def test_an_ask_that_fails_is_spent():
+    """What a failure tells of the records is not known, so nobody may try again."""
+    measure = counter({"sums": Measurement(SUMS)})
+    with pytest.raises(TypeError):
+        measure("sums", nothing=len)
+    with pytest.raises(MeasurementError):
+        measure("sums")
+
+
+@pytest.mark.parametrize("budget", [GaussianDP(2.0), ZCDP(0.5), ApproxDP(1.0, 1e-6)])
+def test_shares_are_those_that_were_declared_and_add_up_to_the_budget(budget):
+    declared = {"sums": Measurement(SUMS, 70, 4), "size": Measurement(NumberOfRecords(), 30)}
+    sums, size = calibrated(budget, declared, ADD_REMOVE).values()
+    total = Fraction(budget.gaussian_allowance().mu) ** 2
+    costs = [Fraction(one.release.cost["mu"]) ** 2 for one in (sums, size)]
+    assert costs[0] / costs[1] == pytest.approx(70 / 30, rel=1e-12)
+    assert float(sum(costs) / total) == pytest.approx(1, rel=1e-12)
+    assert (sums.release.times, size.release.times) == (4, 1)
+
+
+def test_several_times_cost_what_so_many_releases_do():
+    (one,) = calibrated(GaussianDP(2.0), {"sums": Measurement(SUMS)}, ADD_REMOVE).values()
+    (many,) = calibrated(GaussianDP(2.0), {"sums": Measurement(SUMS, times=16)}, ADD_REMOVE).values()
+    assert many.mechanism.noise_std == pytest.approx(4 * one.mechanism.noise_std)
+    assert many.release.sensitivity == one.release.sensitivity == pytest.approx(float(LATTICE.squared_norm) ** 0.5)
+    assert many.release.cost == one.release.cost
+
+
+def test_what_neighbours_agree_in_costs_nothing_and_is_told_exactly():
+    declared = {"sums": Measurement(SUMS), "sizes": Measurement(PublicClassSizes(3))}
+    paid = calibrated(GaussianDP(2.0), declared, WITHIN_CLASS)
+    assert paid["sizes"].release is None
+    assert paid["sums"] == calibrated(GaussianDP(2.0), {"sums": Measurement(SUMS)}, WITHIN_CLASS)["sums"]
+    assert (counter(declared, relation=WITHIN_CLASS)("sizes") == 10).all()
+
+
+# Methods
+
+
+@each(KINDS)
+def test_every_method_learns_the_same_model_from_a_transcript_without_any_records(kind):
+    """A fit that looked at records beside what it was told would find none."""
+    X, y = kind.records(20)
+    with recorded() as asked:
+        model = kind.fit(X, y)
+    with replayed(asked):
+        again = kind.fit(X[:0], y[:0])
+    assert asked
+    assert again.to_bytes() == model.to_bytes()
+
+
+@each(KINDS)
+def test_the_statement_is_that_of_the_declared_measurements(kind):
+    plan = kind.make().plan(kind.dim, **kind.given)
+    stated = [one.release.statistic for one in plan.measurements.values() if one.release is not None]
+    assert [release.statistic for release in plan.guarantee.releases] == stated
+
+
+class Sums(Classifier):
+    """A method that is in no paper: noisy class sums are its weights."""
+
+    def measurements(self, setting):
+        return {"sums": Measurement(ClassSums(setting.lattice, setting.n_classes))}
+
+    def learn(self, measure, setting):
+        self.coef_ = measure("sums") / measure.unit("sums")
+
+
+class AsksTwice(Sums):
+    def learn(self, measure, setting):
+        self.coef_ = (measure("sums") + measure("sums")) / 2
+
+
+class Peeks(Sums):
+    """Reaches around the counter, as no method can be kept from doing in Python."""
+
+    def learn(self, measure, setting):
+        super().learn(measure, setting)
+        self.coef_ += len(measure._records.codes)
+
+
+@dataclass(frozen=True)
+class Unstated(ClassSums):
+    def describe(self, mechanism, statistic, relation):
+        return None
+
+
+class Silent(Sums):
+    """Leaves a release out of the statement."""
+
+    def _planned(self, *given):
+        plan = super()._planned(*given)
+        object.__setattr__(plan, "guarantee", plan.guarantee.__class__(**{**vars_of(plan.guarantee), "releases": ()}))
+        return plan
+
+
+def vars_of(guarantee):
+    return {name: getattr(guarantee, name) for name in guarantee.__dataclass_fields__}
+
+
+def test_a_method_of_ones_own_is_checked():
+    labels = np.array(CLASSES)[CODES]
+    model = check_private(Sums(GaussianDP(5.0), CLASSES), ROWS, labels)
+    assert model.guarantee_.mu <= 5.0
+    assert (model.intercept_ == 0).all()
+    assert model.predict(ROWS).shape == (30,)
+    with pytest.raises(MeasurementError):
+        check_private(AsksTwice(GaussianDP(5.0), CLASSES), ROWS, labels)
+    with pytest.raises(AssertionError, match="coef is not a function of the noisy answers"):
+        check_private(Peeks(GaussianDP(5.0), CLASSES), ROWS, labels)
+    with pytest.raises(AssertionError, match="does not list"):
+        check_private(Silent(GaussianDP(5.0), CLASSES), ROWS, labels)
