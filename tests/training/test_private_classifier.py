@@ -611,23 +611,3 @@ def test_a_fit_that_fails_leaves_it_unfitted(tmp_path):
         with pytest.raises(NotFittedError):
             call([str(tmp_path / "m.safetensors")])
     assert not hasattr(model, "guarantee_")
-
-
-@pytest.mark.usefixtures("letters")
-@pytest.mark.parametrize("method", ["auto", "mean", "public"])
-def test_epsilon_and_delta_are_the_budget_that_they_name(method):
-    given = {"method": method, "random_state": 3}
-    public = PUBLIC if method == "public" else None
-    first = PrivateClassifier("letters", ApproxDP(1.0, 1e-6), CLASSES, **given)
-    second = PrivateClassifier("letters", classes=CLASSES, epsilon=1.0, delta=1e-6, **given)
-    models = [clone(model).fit(TEXTS, Y, X_public=public).model_ for model in (first, second)]
-    assert models[0].to_bytes() == models[1].to_bytes()
-    assert models[0].guarantee_ == models[1].guarantee_
-    alone = PrivateClassifier("letters", classes=CLASSES, epsilon=1.0, **given)
-    if method == "mean":
-        with pytest.raises(ParameterError, match="epsilon needs delta"):
-            alone.fit(TEXTS, Y)
-    else:
-        assert alone.fit(TEXTS, Y, X_public=PUBLIC).guarantee_.budget == PureDP(1.0)
-    with pytest.raises(ParameterError, match="got both"):
-        PrivateClassifier("letters", ApproxDP(1.0, 1e-6), CLASSES, epsilon=1.0).fit(TEXTS, Y)

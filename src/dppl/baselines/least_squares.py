@@ -49,10 +49,6 @@ class LeastSquares(LinearClassifier):
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
         Public list of classes. None reads the list from `y`, which is not private, and warns.
-    epsilon : float, default=None
-        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
-    delta : float, default=None
-        See `epsilon`.
     class_grams : bool, default=False
         Whether each class gets a Gram matrix of its own: n_classes·dim² numbers, whose noise takes about a minute per
         ten million to draw on one core.
@@ -125,8 +121,6 @@ class LeastSquares(LinearClassifier):
         budget: Budget | None = None,
         classes: ArrayLike | None = None,
         *,
-        epsilon: float | None = None,
-        delta: float | None = None,
         class_grams: bool = False,
         alpha: float = 1.0,
         ridge: float | None = None,
@@ -139,8 +133,6 @@ class LeastSquares(LinearClassifier):
         random_state: int | None = None,
     ) -> None:
         self.budget = budget
-        self.epsilon = epsilon
-        self.delta = delta
         self.classes = classes
         self.class_grams = class_grams
         self.alpha = alpha

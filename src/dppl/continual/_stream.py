@@ -35,7 +35,7 @@ from dppl.lattice import Lattice, RowSource
 from dppl.lattice.threads import one_thread_each
 from dppl.mechanisms import Randomness, randomness
 from dppl.privacy import Budget, Cost, Guarantee
-from dppl.privacy.budgets import resolved_budget
+from dppl.privacy.budgets import checked_budget
 from dppl.privacy.composition import total_budget
 from dppl.privacy.guarantee import SEVERAL_RECORDS
 
@@ -236,7 +236,7 @@ class ContinualClassifier(EmbeddingClassifier):
         fitted = self._fitted_with  # parameters that were set after the fit have no part in it
         if fitted.get("tasks", self.tasks) != "overlapping":
             return None
-        return resolved_budget(*(fitted[name] for name in ("budget", "epsilon", "delta")))
+        return checked_budget(fitted["budget"])
 
     @property
     def _relation(self) -> Relation:

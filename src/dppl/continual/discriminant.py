@@ -50,10 +50,6 @@ class ContinualDiscriminant(ContinualPrototypes):
     classes : array-like of shape (n_classes,), default=None
         Public list of all classes of all tasks; `partial_fit` needs it. Classes that never come cost hardly any
         accuracy, so a list that is too long is the safe choice. With None, `fit` reads the list from `y`, and warns.
-    epsilon : float, default=None
-        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
-    delta : float, default=None
-        See `epsilon`.
     tasks : {"disjoint", "overlapping"}, default="disjoint"
         As in `ContinualPrototypes`.
     noise : {"independent", "tree", "toeplitz"}, default="independent"
@@ -124,8 +120,6 @@ class ContinualDiscriminant(ContinualPrototypes):
         budget: Budget | None = None,
         classes: ArrayLike | None = None,
         *,
-        epsilon: float | None = None,
-        delta: float | None = None,
         tasks: Tasks = "disjoint",
         noise: Noise = "independent",
         max_tasks: int | None = None,
@@ -134,8 +128,6 @@ class ContinualDiscriminant(ContinualPrototypes):
         random_state: int | None = None,
     ) -> None:
         self.budget = budget
-        self.epsilon = epsilon
-        self.delta = delta
         self.classes = classes
         self.tasks = tasks
         self.noise = noise

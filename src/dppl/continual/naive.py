@@ -19,10 +19,6 @@ class NaiveContinual(ContinualProbe):
     classes : array-like of shape (n_classes,), default=None
         Public list of all classes of all tasks; `partial_fit` needs it. With None, `fit` reads the list from `y`, and
         warns.
-    epsilon : float, default=None
-        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
-    delta : float, default=None
-        See `epsilon`.
     steps : int, default=40
         Number of gradient steps in each task.
     learning_rate : float, default=None

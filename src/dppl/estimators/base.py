@@ -30,7 +30,7 @@ from dppl.lattice import Lattice, RowSource, iter_blocks, usable_rows
 from dppl.lattice.threads import one_thread_each
 from dppl.mechanisms import Randomness, randomness
 from dppl.privacy import Budget, Guarantee, Release, group
-from dppl.privacy.budgets import resolved_budget
+from dppl.privacy.budgets import checked_budget
 from dppl.privacy.guarantee import (
     A_CHANGED_RECORD,
     A_STRICT_STOP,
@@ -62,9 +62,6 @@ class EmbeddingClassifier(ReleasedClassifier):
     """
 
     budget: Budget | None
-    # In place of a budget; readers of old files have neither.
-    epsilon: float | None = None
-    delta: float | None = None
     classes: ArrayLike | None
     adjacency: Adjacency
     pool: int
@@ -337,14 +334,8 @@ class EmbeddingClassifier(ReleasedClassifier):
 
     @property
     def resolved_budget(self) -> Budget:
-        """What a fit may spend: `budget`, or what `epsilon` and `delta` make of it.
-
-        Raises
-        ------
-        ParameterError
-            If not exactly one of them is given.
-        """
-        return resolved_budget(self.budget, self.epsilon, self.delta, pure=self._PURE)
+        """The budget, which is one."""
+        return checked_budget(self.budget)
 
     def _given_classes(self) -> NDArray[Any]:
         """Return the sorted public list of classes, where no labels are there to take its place."""
@@ -367,7 +358,7 @@ class EmbeddingClassifier(ReleasedClassifier):
                 parameter="max_classes_per_person",
             )
         budget = group.budget_of_one(self.resolved_budget, n_rows, apart=self._CLASSES_APART, selects=self._PURE)
-        of_one: Self = clone(self).set_params(budget=budget, epsilon=None, delta=None)
+        of_one: Self = clone(self).set_params(budget=budget)
         plan = of_one._planned(classes, public, n_features)
         return replace(plan.of_several_rows(self, n_rows), max_classes_per_person=max_classes)
 
@@ -454,9 +445,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         if ledger is None or not guarantee.releases:
             return guarantee, None
         # Not the seed: whoever reads the ledger could take the noise out again.
-        left_out = ("random_state", "budget", "epsilon", "delta")
-        parameters = {name: as_json(value) for name, value in self._fitted_with.items() if name not in left_out}
-        parameters["budget"] = self.resolved_budget.to_dict()
+        parameters = {name: as_json(value) for name, value in self._fitted_with.items() if name != "random_state"}
         entry = ledger.charge(guarantee, estimator=type(self).__name__, parameters=parameters, partition=partition)
         return replace(guarantee, ledger_entry=f"{entry.dataset}, release {entry.number}"), entry
 

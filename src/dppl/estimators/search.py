@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Scoring: TypeAlias = Literal["accuracy", "balanced"]
 SCORINGS: tuple[Scoring, ...] = get_args(Scoring)
-_FIXED = ("budget", "epsilon", "delta", "classes", "adjacency", "unknown_labels", "random_state")
+_FIXED = ("budget", "classes", "adjacency", "unknown_labels", "random_state")
 _ROWS = 4096
 
 
@@ -306,7 +306,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         """Return an unfitted candidate that may spend what one run may."""
         seed = None if source.fit_for_release else source.bits(31)
         candidate: EmbeddingClassifier = clone(self.estimator)
-        candidate.set_params(budget=ZCDP(rho), epsilon=None, delta=None, random_state=seed, **parameters)
+        candidate.set_params(budget=ZCDP(rho), random_state=seed, **parameters)
         candidate.check_parameters()
         return candidate
 
