@@ -287,20 +287,6 @@ MUTANTS = (
         tests=("tests/laws/test_probabilities.py",),
     ),
     Mutant(
-        name="fits-of-an-array-that-is-gone-count-for-another",
-        file="estimators/repeats.py",
-        old="if known is None or known.of() is not X:",
-        new="if known is None:",
-        tests=("tests/estimators/test_repeats.py",),
-    ),
-    Mutant(
-        name="fits-without-a-ledger-cost-what-the-last-one-does",
-        file="estimators/repeats.py",
-        old="for one in guarantees for cost in one.costs()",
-        new="for one in guarantees[-1:] for cost in one.costs()",
-        tests=("tests/estimators/test_repeats.py",),
-    ),
-    Mutant(
         name="gaussian-draws-half-the-noise",
         file="mechanisms/gaussian.py",
         old="exact + source.rounded_gaussian(self.noise_std, exact.shape)",
@@ -434,14 +420,6 @@ MUTANTS = (
         new="STRONG_AND_WEAK = (1.0, 10.0)",
         tests=("tests/privacy/test_budgets.py",),
         keyword="weak",
-    ),
-    Mutant(
-        name="epsilon-and-delta-buy-more-than-they-say",
-        file="privacy/budgets.py",
-        old="return PureDP(epsilon) if delta is None else ApproxDP(epsilon, delta)\n\n\ndef budget_from_dict",
-        new="return PureDP(epsilon) if delta is None else ApproxDP(2 * epsilon, delta)\n\n\ndef budget_from_dict",
-        tests=("tests/laws/test_spellings.py",),
-        keyword="they_name",
     ),
     Mutant(
         name="epsilon-alone-is-pure-everywhere",

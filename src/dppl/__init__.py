@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # what `__getattr__` does, for type checkers
     from dppl import report as report
     from dppl import serve as serve
     from dppl import training as training
-    from dppl.estimators import PrivateSearch, PublicRows, load
+    from dppl.estimators import PrivateSearch, load
     from dppl.planning import plan_budget
     from dppl.privacy import ZCDP, ApproxDP, GaussianDP, Guarantee, Ledger, PureDP
     from dppl.prototypes import MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
@@ -43,7 +43,6 @@ __all__ = [
     "PrivateClassifier",
     "PrivateSearch",
     "PublicPrototypes",
-    "PublicRows",
     "PureDP",
     "SoftmaxPrototypes",
     "__version__",
@@ -76,7 +75,7 @@ _PACKAGES = (
     "training",
 )
 _HOMES = {
-    **dict.fromkeys(["PrivateSearch", "PublicRows", "load"], "dppl.estimators"),
+    **dict.fromkeys(["PrivateSearch", "load"], "dppl.estimators"),
     **dict.fromkeys(["ZCDP", "ApproxDP", "GaussianDP", "Guarantee", "Ledger", "PureDP"], "dppl.privacy"),
     **dict.fromkeys(["MeanPrototypes", "PublicPrototypes", "SoftmaxPrototypes"], "dppl.prototypes"),
     "PrivateClassifier": "dppl.training",

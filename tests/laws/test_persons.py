@@ -18,7 +18,7 @@ from sklearn import config_context
 from sklearn.model_selection import GroupKFold, cross_val_score
 
 from dppl import ApproxDP, GaussianDP, Ledger, PrivateSearch, PureDP
-from dppl.errors import InputError, ParameterError, SplitterWarning, WeakBudgetWarning
+from dppl.errors import InputError, ParameterError, WeakBudgetWarning
 from dppl.estimators import persons, search
 from dppl.estimators import whole_persons as whole
 from dppl.estimators.whole_persons import WholePersons
@@ -764,8 +764,7 @@ def test_scikit_learn_routes_persons_to_fit_and_to_splits(monkeypatch):
     estimator = MEAN.make(GaussianDP(3.0))
     with config_context(enable_metadata_routing=True):
         estimator.set_fit_request(groups=True)
-        with pytest.warns(SplitterWarning):
-            scores = cross_val_score(estimator, X, y, cv=GroupKFold(3), params={"groups": ids}, error_score="raise")
+        scores = cross_val_score(estimator, X, y, cv=GroupKFold(3), params={"groups": ids}, error_score="raise")
     assert len(scores) == len(seen) == 3
     assert [len(groups) for groups in seen] == [10, 10, 10]
     assert not set.intersection(*seen)

@@ -14,7 +14,7 @@ from scipy.stats import norm
 from sklearn.linear_model import LogisticRegression
 
 import dppl
-from dppl import ApproxDP, GaussianDP, MeanPrototypes, PrivateSearch, PublicRows, SoftmaxPrototypes
+from dppl import ApproxDP, GaussianDP, MeanPrototypes, PrivateSearch, SoftmaxPrototypes
 from dppl.errors import BudgetError, InputError, ModelFileError, ParameterError
 from dppl.lattice import Lattice, SoftmaxGradient
 from dppl.prototypes import _examples
@@ -301,13 +301,12 @@ def test_a_search_takes_examples():
     assert "the examples or descriptions of the classes (X_examples), " in str(search.guarantee_.public_inputs)
 
 
-def test_examples_may_be_tables_and_wrapped():
+def test_examples_may_be_tables():
     data = mixture()
     _, _, names, *_ = data
     plain = fitted(GaussianDP(1.0), data, names, range(20)).to_bytes()
     table = dppl.data.EmbeddingTable.of(names)
     assert fitted(GaussianDP(1.0), data, table, range(20)).to_bytes() == plain
-    assert fitted(GaussianDP(1.0), data, PublicRows(names), PublicRows(list(range(20)))).to_bytes() == plain
 
 
 def test_the_order_of_examples_hardly_shows():

@@ -464,14 +464,6 @@ def test_an_encoder_is_loaded_once(letters, monkeypatch):
 
 
 @pytest.mark.usefixtures("letters")
-def test_a_second_fit_on_the_same_items_is_warned_of():
-    items = np.array(TEXTS, object)
-    make().set_params(random_state=None, budget=ZCDP(1.0)).fit(items, Y)
-    with pytest.warns(dppl.errors.RepeatedFitWarning, match="All 2 fits together"):
-        make().set_params(random_state=None, budget=ZCDP(1.0)).fit(items, Y)
-
-
-@pytest.mark.usefixtures("letters")
 def test_probabilities_are_those_of_the_estimator(letters):
     model = make().fit(TEXTS, Y)
     probabilities = model.predict_proba(TEST)

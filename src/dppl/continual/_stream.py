@@ -29,7 +29,6 @@ from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Plan, same_value
 from dppl.estimators.public_data import PublicArguments, PublicData
 from dppl.estimators.reading import Codes
-from dppl.estimators.repeats import warn_of_uncounted_fits
 from dppl.estimators.sums import Parted, Records
 from dppl.lattice import Lattice, RowSource
 from dppl.lattice.threads import one_thread_each
@@ -158,8 +157,6 @@ class ContinualClassifier(EmbeddingClassifier):
             raise ParameterError("classes must be the public list of the classes of all tasks; got None.")
         if self.resolved_budget.is_weak:
             warnings.warn(self.resolved_budget.weakness, WeakBudgetWarning, stacklevel=2)
-        if ledger is None:
-            warn_of_uncounted_fits()
         # A copy, so that another thread that learns a task meanwhile changes nothing that is read here.
         earlier = copy.copy(self) if hasattr(self, self._RELEASED) else None
         if earlier is not None:
@@ -167,7 +164,7 @@ class ContinualClassifier(EmbeddingClassifier):
         with one_thread_each, self._kept(state, earlier) as file:
             later = copy.copy(earlier or self)
             later._task = Task(earlier, self._allowed(task_classes), file)
-            later._fit(X, y, PublicArguments.of(X_public, None, None), None, ledger, partition, engine=engine)
+            later._fit(X, y, PublicArguments(X_public, None, None), None, ledger, partition, engine=engine)
             del later._task
             self.__dict__.update(vars(later))
         return self

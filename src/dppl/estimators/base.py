@@ -24,7 +24,6 @@ from dppl.estimators.plan import Plan
 from dppl.estimators.public_data import PublicArguments, PublicData
 from dppl.estimators.reading import Codes, UnknownLabels
 from dppl.estimators.released import ReleasedClassifier
-from dppl.estimators.repeats import count_fit, warn_of_uncounted_fits
 from dppl.estimators.sums import ONLY_PARTS, HeldRecords, Parted, Records, SpreadRecords, refuse_labels
 from dppl.lattice import Lattice, RowSource, iter_blocks, usable_rows
 from dppl.lattice.threads import one_thread_each
@@ -109,8 +108,8 @@ class EmbeddingClassifier(ReleasedClassifier):
         y : array-like of shape (n_records,), default=None
             Private labels. None is for a table in parts.
         X_public : array-like, torch tensor or table of shape (n_public, n_features), default=None
-            Public embeddings of the same encoder. Inside tools of scikit-learn that cut data, such as cross-validation,
-            wrapped in `PublicRows`.
+            Public embeddings of the same encoder. Not through tools of scikit-learn that cut the
+            arguments of a fit, such as cross-validation: they would cut these rows as well.
         X_examples : array-like, torch tensor or table of shape (n_examples, n_features), default=None
             Public examples of the classes by the same encoder, for methods that start from some: embeddings of what the
             classes are called, of descriptions, or of published records. Those that were written or chosen by looking
@@ -158,13 +157,9 @@ class EmbeddingClassifier(ReleasedClassifier):
         self.check_parameters()
         if self.resolved_budget.is_weak:
             warnings.warn(self.resolved_budget.weakness, WeakBudgetWarning, stacklevel=2)
-        public = PublicArguments.of(X_public, X_examples, y_examples)
-        if ledger is None:
-            warn_of_uncounted_fits()
+        public = PublicArguments(X_public, X_examples, y_examples)
         with one_thread_each:
             self._fit(X, y, public, plan, ledger, partition, groups, max_classes_per_person, engine, strict)
-        if ledger is None:
-            count_fit(X, self.guarantee_)
         return self
 
     def _fit(
@@ -328,7 +323,7 @@ class EmbeddingClassifier(ReleasedClassifier):
             _validate.positive_integer(max_classes_per_person=max_classes_per_person)
         self.check_parameters()
         classes = self._given_classes()
-        public = PublicArguments.of(X_public, X_examples, y_examples).checked(n_features, classes)
+        public = PublicArguments(X_public, X_examples, y_examples).checked(n_features, classes)
         with one_thread_each:
             return self._planned_for_persons(classes, public, n_features, max_classes_per_person)
 

@@ -23,7 +23,6 @@ from dppl.estimators.base import EmbeddingClassifier, as_json, charged
 from dppl.estimators.public_data import PublicArguments
 from dppl.estimators.reading import Codes, Unusable
 from dppl.estimators.released import Shares
-from dppl.estimators.repeats import count_fit, warn_of_uncounted_fits
 from dppl.estimators.reported import Reported
 from dppl.lattice import RowSource, iter_blocks, take_rows
 from dppl.lattice.threads import one_thread_each
@@ -164,13 +163,11 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         budget, candidates = self._checked()
         if budget.is_weak:
             warnings.warn(budget.weakness, WeakBudgetWarning, stacklevel=2)
-        if ledger is None:
-            warn_of_uncounted_fits()
         source = randomness(self.random_state)
         rho = rho_per_run_within(budget.epsilon, budget.delta, int(self.mean_runs))
         scores = RoundedGaussian.within(ZCDP(rho), self._squared_sensitivity())
         # A candidate whose parameters do not fit each other, the width or the public rows shows before it is paid for.
-        public = PublicArguments.of(X_public, X_examples, y_examples)
+        public = PublicArguments(X_public, X_examples, y_examples)
         public.refuse_private(X, y)
         rows, labels = reading.checked_inputs(X, y)
         ids = None if groups is None else persons.checked_ids(groups, rows)
@@ -219,8 +216,6 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
             model_hash = sha256(self.best_estimator_.to_bytes()).hexdigest()
             # The content of the ledger tells no time of this; that of its file does, and stands in `not_covered`.
             ledger.finish(charge, model_sha256=model_hash, tell_time=False)
-        if ledger is None:
-            count_fit(X, self.guarantee_)
         return self
 
     def predict(self, X: Any, *, unusable: Unusable = "error") -> NDArray[Any]:

@@ -22,7 +22,6 @@ from dppl.errors import ModelFileError, ParameterError, WeakBudgetWarning
 from dppl.estimators import reading
 from dppl.estimators.base import as_json
 from dppl.estimators.reading import UnknownLabels
-from dppl.estimators.repeats import warn_of_uncounted_fits
 from dppl.estimators.reported import Reported
 from dppl.finetune import model_file
 from dppl.finetune.selection import head_of
@@ -201,8 +200,6 @@ class FilmEnsemble(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         records = records_of(X)
         finetuner, described = self._prepared(records.shape[1:], integral=records.dtype.kind in "iu", ledger=ledger)
         stream.refuse_partition(partition, self.tasks)
-        if ledger is None:
-            warn_of_uncounted_fits()
         labels = reading.as_labels(y, records)
         classes = reading.public_classes(self.classes, np.empty(0, np.intp))
         allowed = stream.codes_of_task(task_classes, classes)

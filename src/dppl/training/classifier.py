@@ -27,9 +27,7 @@ from dppl.estimators.public_data import refuse_private_as_public
 from dppl.estimators.reading import UNUSABLE, Unusable, as_labels, refuse_unusable
 from dppl.estimators.registry import BY_METHOD, Method, method_for
 from dppl.estimators.released import Shares
-from dppl.estimators.repeats import count_fit
 from dppl.estimators.reported import Reported
-from dppl.estimators.splitters import inside_splitter, whole_public_rows
 from dppl.privacy import Budget, Guarantee
 from dppl.privacy.budgets import checked_budget
 from dppl.training import workflow
@@ -175,7 +173,6 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
         check_items(encoder.modality, X, "X")
         labels = as_labels(y, np.empty((len(X), 0)))
         groups = ids_of_fit(groups, np.empty((len(X), 0)), max_classes_per_person)
-        X_public = whole_public_rows(X_public)
         refuse_private_as_public(X, X_public)
         refuse_private_as_public(X, self.descriptions, "descriptions")
 
@@ -201,8 +198,6 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
             strict=strict,
         )
         self.model_ = model
-        if ledger is None and not inside_splitter():  # where the estimator has counted
-            count_fit(X, model.guarantee_)
         return self
 
     def predict(self, X: Any, *, unusable: Unusable = "error") -> NDArray[Any]:

@@ -28,7 +28,6 @@ from dppl.embedding.pipeline import prepared
 from dppl.embedding.records import Unusable
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
-from dppl.estimators import PublicRows
 from dppl.estimators.persons import ids_of_fit
 from dppl.estimators.reading import COLUMNS, NOT_ALL_USABLE, class_codes, refuse_unusable_records
 from dppl.lattice import usable_rows
@@ -95,8 +94,6 @@ def fit(
     given = {"X_public": public()}
     if described is not None:
         given |= {"X_examples": described, "y_examples": described.y}
-    # Whoever calls has seen that they are whole.
-    given = {name: PublicRows(value) for name, value in given.items() if value is not None}
     plan = None
     if estimator.classes is not None:
         plan, given = estimator.plan(dimension, **given, max_classes_per_person=max_classes_per_person), {}
