@@ -12,7 +12,6 @@
     │   └── ModelFileError              a model file that is damaged or foreign
     ├── EngineError     (RuntimeError)  work that was spread over processes or machines, and did not end
     └── MissingExtra    (ImportError)   an optional dependency is not installed
-    LabelSetWarning     (UserWarning)   the class list was read from private labels
     WeakBudgetWarning   (UserWarning)   a budget so large that its guarantee says little
 
 Messages name parameters, shapes and files. They never show rows, labels or counts of private data, because
@@ -25,7 +24,6 @@ __all__ = [
     "DpplError",
     "EngineError",
     "InputError",
-    "LabelSetWarning",
     "LedgerError",
     "MissingExtra",
     "ModelFileError",
@@ -89,10 +87,6 @@ class ModelFileError(InputError):
 
 class MissingExtra(DpplError, ImportError):
     """An optional dependency is missing; the message names the command that installs it."""
-
-
-class LabelSetWarning(UserWarning):
-    """The class list was read from private labels, so which classes occur is not protected."""
 
 
 class WeakBudgetWarning(UserWarning):

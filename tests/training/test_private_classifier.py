@@ -24,7 +24,6 @@ from dppl.encoders import load_encoder
 from dppl.errors import (
     BudgetExceeded,
     InputError,
-    LabelSetWarning,
     MissingExtra,
     ParameterError,
     UnknownLabelError,
@@ -503,12 +502,6 @@ def test_a_ledger_pays(tmp_path):
     assert model.guarantee_.ledger_entry == "mails, release 1"
     with pytest.raises(BudgetExceeded):
         make(budget=ZCDP(0.75)).fit(TEXTS, Y, ledger=ledger, partition="north")
-
-
-@pytest.mark.usefixtures("letters")
-def test_a_list_of_classes_read_off_the_labels_warns():
-    with pytest.warns(LabelSetWarning):
-        PrivateClassifier("letters", ZCDP(1.0)).fit(TEXTS, Y)
 
 
 # Errors

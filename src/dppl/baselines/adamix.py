@@ -53,7 +53,7 @@ class AdaMix(GradientClassifier):
         What the whole fit may spend: a hundredth on the number of records, the rest on the gradients. With mu = 0 it is
         a model of the examples alone.
     classes : array-like of shape (n_classes,), default=None
-        Public list of classes. None reads the list from `y`, which is not private, and warns.
+        Public list of classes.
     steps : int, default=40
         Number of gradient steps; each gets the same share of the budget.
     learning_rate : float, default=None

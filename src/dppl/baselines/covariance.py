@@ -47,7 +47,7 @@ class FeatureCovariance(LinearClassifier):
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
-        Public list of classes. None reads the list from `y`, which is not private, and warns.
+        Public list of classes.
     steps : int, default=10
         Number of gradients.
     learning_rate : float, default=4.0

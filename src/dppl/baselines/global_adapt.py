@@ -53,7 +53,7 @@ class GlobalAdapt(GradientClassifier):
         What the whole fit may spend: a hundredth on the number of records, a hundredth on the counts of long gradients,
         the rest on the gradients.
     classes : array-like of shape (n_classes,), default=None
-        Public list of classes. None reads the list from `y`, which is not private, and warns.
+        Public list of classes.
     steps : int, default=40
         Number of gradient steps.
     learning_rate : float, default=None

@@ -48,7 +48,7 @@ class LeastSquares(LinearClassifier):
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
-        Public list of classes. None reads the list from `y`, which is not private, and warns.
+        Public list of classes.
     class_grams : bool, default=False
         Whether each class gets a Gram matrix of its own: n_classes·dim² numbers, whose noise takes about a minute per
         ten million to draw on one core.

@@ -48,7 +48,7 @@ class Newton(LinearClassifier):
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
-        Public list of classes. None reads the list from `y`, which is not private, and warns.
+        Public list of classes.
     steps : int, default=3
         Number of gradients, and of Hessians for each class.
     learning_rate : float, default=1.0

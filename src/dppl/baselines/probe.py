@@ -47,7 +47,7 @@ class LinearProbe(GradientClassifier):
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What the whole fit may spend. ApproxDP with `sampling_rate` below 1.
     classes : array-like of shape (n_classes,), default=None
-        Public list of classes. None reads the list from `y`, which is not private, and warns.
+        Public list of classes.
     steps : int, default=40
         Number of gradient steps; each gets the same share of the budget.
     learning_rate : float, default=None

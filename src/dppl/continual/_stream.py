@@ -149,12 +149,10 @@ class ContinualClassifier(EmbeddingClassifier):
         Raises
         ------
         ParameterError, BudgetError, BudgetExceeded, InputError, UnknownLabelError, EngineError
-            As `fit`; also if `classes` is None, a parameter is not what it was in earlier tasks, or `state` is not that
+            As `fit`; also if a parameter is not what it was in earlier tasks, or `state` is not that
             of this model.
         """
         self.check_parameters()
-        if self.classes is None:
-            raise ParameterError("classes must be the public list of the classes of all tasks; got None.")
         if self.resolved_budget.is_weak:
             warnings.warn(self.resolved_budget.weakness, WeakBudgetWarning, stacklevel=2)
         # A copy, so that another thread that learns a task meanwhile changes nothing that is read here.
@@ -198,7 +196,7 @@ class ContinualClassifier(EmbeddingClassifier):
                 )
 
     def _allowed(self, task_classes: ArrayLike | None) -> Codes:
-        classes = reading.public_classes(self.classes, np.empty(0, np.intp))
+        classes = reading.public_classes(self.classes)
         return codes_of_task(task_classes, classes)
 
     def public_lattice(self, n_features: int, public: RowSource | None) -> Lattice:
@@ -313,7 +311,7 @@ def codes_of_task(task_classes: ArrayLike | None, classes: NDArray[Any]) -> Code
         return np.arange(len(classes))
     if not np.size(np.asarray(task_classes, object)):
         raise ParameterError("must name at least one class, or be None for all.", parameter="task_classes")
-    chosen = reading.public_classes(task_classes, np.empty(0, np.intp))
+    chosen = reading.public_classes(task_classes)
     codes = reading.class_codes(chosen, classes, "ignore")
     if (codes < 0).any():
         # Not which: whoever takes them from private labels by mistake would see one.

@@ -48,8 +48,8 @@ class ContinualDiscriminant(ContinualPrototypes):
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What each task may spend. Where tasks are disjoint, this is also what a record pays in all.
     classes : array-like of shape (n_classes,), default=None
-        Public list of all classes of all tasks; `partial_fit` needs it. Classes that never come cost hardly any
-        accuracy, so a list that is too long is the safe choice. With None, `fit` reads the list from `y`, and warns.
+        Public list of all classes of all tasks. Classes that never come cost hardly any
+        accuracy, so a list that is too long is the safe choice.
     tasks : {"disjoint", "overlapping"}, default="disjoint"
         As in `ContinualPrototypes`.
     noise : {"independent", "tree", "toeplitz"}, default="independent"

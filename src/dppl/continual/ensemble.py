@@ -51,8 +51,7 @@ class ContinualEnsemble(ContinualClassifier):
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What each task may spend. Tasks are disjoint, so this is also what a record pays in all.
     classes : array-like of shape (n_classes,), default=None
-        Public list of all classes of all tasks; `partial_fit` needs it. With None, `fit` reads the list from `y`, and
-        warns.
+        Public list of all classes of all tasks.
     head : {"probe", "softmax"}, default="probe"
         What fits a head: `LinearProbe`, as published [1]_, or `SoftmaxPrototypes`, which takes public rows of each
         task.

@@ -17,8 +17,7 @@ class NaiveContinual(ContinualProbe):
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What each task may spend. Tasks are disjoint, so this is also what a record pays in all.
     classes : array-like of shape (n_classes,), default=None
-        Public list of all classes of all tasks; `partial_fit` needs it. With None, `fit` reads the list from `y`, and
-        warns.
+        Public list of all classes of all tasks.
     steps : int, default=40
         Number of gradient steps in each task.
     learning_rate : float, default=None

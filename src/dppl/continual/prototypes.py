@@ -53,8 +53,8 @@ class ContinualPrototypes(ContinualClassifier):
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What each task may spend. Where tasks are disjoint, this is also what a record pays in all.
     classes : array-like of shape (n_classes,), default=None
-        Public list of all classes of all tasks; `partial_fit` needs it. Classes that never come cost hardly any
-        accuracy, so a list that is too long is the safe choice. With None, `fit` reads the list from `y`, and warns.
+        Public list of all classes of all tasks. Classes that never come cost hardly any
+        accuracy, so a list that is too long is the safe choice.
     tasks : {"disjoint", "overlapping"}, default="disjoint"
         Whether a record is in one task, or a person may have a record in each of several. The costs of tasks that
         overlap add up, and the guarantee states the total so far.

@@ -119,8 +119,8 @@ class EmbeddingClassifier(ReleasedClassifier):
         plan : Plan, default=None
             What `plan` returned for these parameters; it holds all public data, which is left out then.
         ledger : Ledger, default=None
-            Account of the data set. The release is charged before any private value is read (but labels that have to
-            serve as class list); if the fit stops after that, the charge stays.
+            Account of the data set. The release is charged before any private value is read; if the fit stops
+            after that, the charge stays.
         partition : str, default=None
             Name of the part of the data set that (`X`, `y`) is, see `Ledger.charge`.
         groups : array-like of shape (n_records,), default=None
@@ -194,7 +194,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         ids = persons.ids_of_fit(groups, rows, max_classes_per_person)
         if plan is None:
             public.refuse_private(X, y)
-            classes = reading.public_classes(self.classes, labels)
+            classes = reading.public_classes(self.classes)
             data = public.checked(rows.shape[1], classes)
             plan = self._planned_for_persons(classes, data, rows.shape[1], max_classes_per_person)
         else:
@@ -242,7 +242,7 @@ class EmbeddingClassifier(ReleasedClassifier):
             )
         if plan is None:
             public.refuse_private(X, None)
-            classes = self._given_classes()
+            classes = reading.public_classes(self.classes)
             data = replace(public.checked(X.n_features, classes), engine=engine)
             plan = self._planned(classes, data, X.n_features)
         else:
@@ -316,13 +316,13 @@ class EmbeddingClassifier(ReleasedClassifier):
         Raises
         ------
         ParameterError, BudgetError, InputError
-            As `fit`; also if `classes` is None, because the labels then decide.
+            As `fit`.
         """
         _validate.positive_integer(n_features=n_features)
         if max_classes_per_person is not None:
             _validate.positive_integer(max_classes_per_person=max_classes_per_person)
         self.check_parameters()
-        classes = self._given_classes()
+        classes = reading.public_classes(self.classes)
         public = PublicArguments(X_public, X_examples, y_examples).checked(n_features, classes)
         with one_thread_each:
             return self._planned_for_persons(classes, public, n_features, max_classes_per_person)
@@ -331,12 +331,6 @@ class EmbeddingClassifier(ReleasedClassifier):
     def resolved_budget(self) -> Budget:
         """The budget, which is one."""
         return checked_budget(self.budget)
-
-    def _given_classes(self) -> NDArray[Any]:
-        """Return the sorted public list of classes, where no labels are there to take its place."""
-        if self.classes is None:
-            raise ParameterError("classes must be the public list of classes; got None.")
-        return reading.public_classes(self.classes, np.empty(0, np.intp))
 
     def _planned_for_persons(
         self, classes: NDArray[Any], public: PublicData, n_features: int, max_classes: int | None
@@ -470,8 +464,6 @@ class EmbeddingClassifier(ReleasedClassifier):
                 f"{budget} lets nothing be released, so {type(self).__name__} has nothing to fit; "
                 "SoftmaxPrototypes makes a model of public examples alone of it."
             )
-        if budget.is_zero and self.classes is None:
-            raise ParameterError("classes must be the public list of classes where nothing private is read; got None.")
         _validate.one_of(ADJACENCIES, adjacency=self.adjacency)
         _validate.one_of(reading.UNKNOWN_LABELS, unknown_labels=self.unknown_labels)
 
@@ -506,9 +498,7 @@ class EmbeddingClassifier(ReleasedClassifier):
 
     def _public_inputs(self, public: PublicData) -> tuple[str, ...]:
         """Name what every guarantee treats as public."""
-        inputs = ["the encoder", "the number of features", FORM_OF_FILES, "all parameters"]
-        if self.classes is not None:
-            inputs.insert(0, "the list of classes")
+        inputs = ["the list of classes", "the encoder", "the number of features", FORM_OF_FILES, "all parameters"]
         if self._uses_public_rows(public):
             inputs.append("the public rows (X_public)")
         if public.examples is not None:
@@ -525,8 +515,6 @@ class EmbeddingClassifier(ReleasedClassifier):
         missing = list(ALWAYS_UNCOVERED)
         if self.adjacency == "add-remove":
             missing.append(A_CHANGED_RECORD)
-        if self.classes is None:
-            missing.insert(0, "the label set: it was read from the private labels")
         if self.unknown_labels == "error":
             missing.append("whether the fit stopped at a label outside the class list (unknown_labels='error')")
         return tuple(missing)

@@ -171,7 +171,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         public.refuse_private(X, y)
         rows, labels = reading.checked_inputs(X, y)
         ids = None if groups is None else persons.checked_ids(groups, rows)
-        classes = reading.public_classes(self.estimator.classes, labels)
+        classes = reading.public_classes(self.estimator.classes)
         data = public.checked(rows.shape[1], classes)
         models = (self._candidate(candidate, rho, source) for candidate in candidates)
         with one_thread_each:
@@ -279,8 +279,6 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
                 f"a search is accounted in Rényi divergences, which end in approximate DP; got {budget!r}. Give the "
                 "estimator ApproxDP(epsilon, delta), for the whole search."
             )
-        if self.estimator.classes is None:
-            raise ParameterError("a search needs the public class list; give the estimator classes=[...].")
         from sklearn.model_selection import ParameterGrid  # here, because loading a model needs none of it
 
         candidates = list(ParameterGrid(self.parameters))

@@ -201,7 +201,7 @@ class FilmEnsemble(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         finetuner, described = self._prepared(records.shape[1:], integral=records.dtype.kind in "iu", ledger=ledger)
         stream.refuse_partition(partition, self.tasks)
         labels = reading.as_labels(y, records)
-        classes = reading.public_classes(self.classes, np.empty(0, np.intp))
+        classes = reading.public_classes(self.classes)
         allowed = stream.codes_of_task(task_classes, classes)
         plan, trainer = self._plan(finetuner, described, allowed)
 

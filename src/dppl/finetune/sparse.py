@@ -50,7 +50,7 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
     budget : ApproxDP, GaussianDP or ZCDP, default=None
         What the training may spend; ApproxDP with `sampling_rate` below 1.
     classes : array-like of shape (n_classes,), default=None
-        Public list of classes; a fit needs it.
+        Public list of classes.
     sparsity : float, default=0.01
         Share of the convolutions' weights that is trained, see `select_weights`. No budget covers choosing it by
         private data.
@@ -346,9 +346,7 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
         _validate.not_negative(warmup_epochs=self.warmup_epochs)
         _validate.probability(sampling_rate=rate)
         _validate.one_of(reading.UNKNOWN_LABELS, unknown_labels=self.unknown_labels)
-        if self.classes is None:
-            raise ParameterError("must be the public list of classes; got None.", parameter="classes")
-        classes = reading.public_classes(self.classes, np.empty(0, np.intp))
+        classes = reading.public_classes(self.classes)
         module, selection = self._selected(len(classes))
         head = head_of(module, self.head) if self._trains_head else ""
         rates = {

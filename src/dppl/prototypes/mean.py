@@ -43,8 +43,7 @@ class MeanPrototypes(EmbeddingClassifier):
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
-        Public list of classes. A class without records gets a prototype of pure noise. None reads the list from `y`,
-        which is not private, and warns.
+        Public list of classes. A class without records gets a prototype of pure noise.
     adjacency : {"add-remove", "replace-one"}, default="add-remove"
         ``"replace-one"`` reproduces DPPL-AAAI eq. (1): noisy means, twice the sensitivity, and class sizes taken as
         public.

@@ -77,7 +77,7 @@ class ProjectedPrototypes(EmbeddingClassifier):
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
-        Public list of classes. None reads the list from `y`, which is not private, and warns.
+        Public list of classes.
     form : {"released-first", "episodes"}, default="released-first"
         How the projection is trained.
     head : {"mean", "public"}, default="mean"

@@ -78,8 +78,7 @@ class PublicPrototypes(EmbeddingClassifier):
         What the whole fit may spend. Of ZCDP(rho) a selection uses epsilon = sqrt(8·rho), of GaussianDP(mu)
         epsilon = 2·log(Phi(mu/2)/Phi(-mu/2)).
     classes : array-like of shape (n_classes,), default=None
-        Public list of classes. A class without records gets a uniform draw. None reads the list from `y`, which is not
-        private, and warns.
+        Public list of classes. A class without records gets a uniform draw.
     n_prototypes : int, default=1
         Rows per class (the papers' K).
     clip : "auto" or (float, float), default="auto"

@@ -80,7 +80,7 @@ class SoftmaxPrototypes(EmbeddingClassifier):
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
-        Public list of classes. None reads the list from `y`, which is not private, and warns.
+        Public list of classes.
     unknown_labels : {"error", "ignore"}, default="error"
         What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
     random_state : int, default=None

@@ -53,7 +53,7 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
     budget : GaussianDP, ZCDP, ApproxDP or PureDP, default=None
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
-        Public list of classes. None reads the list from `y`, which is not private, and warns.
+        Public list of classes.
     descriptions : {"auto", "names"}, mapping, sequence, Path or None, default="auto"
         Public descriptions of the classes, from which ``method`` ``"auto"`` and ``"softmax"`` start. ``"names"`` takes
         what the classes are called; a mapping leads from classes to a text or several, a sequence has an entry for each
