@@ -422,22 +422,6 @@ MUTANTS = (
         keyword="weak",
     ),
     Mutant(
-        name="epsilon-alone-is-pure-everywhere",
-        file="privacy/budgets.py",
-        old="if delta is None and not pure:",
-        new="if False:",
-        tests=("tests/laws/test_spellings.py",),
-        keyword="epsilon_alone",
-    ),
-    Mutant(
-        name="budget-and-epsilon-go-together",
-        file="privacy/budgets.py",
-        old="if epsilon is None and delta is None and isinstance(budget, Budget):",
-        new="if isinstance(budget, Budget):",
-        tests=("tests/laws/test_spellings.py",),
-        keyword="refused_by_the_fit",
-    ),
-    Mutant(
         name="ledger-upgrade-changes-the-route",
         file="privacy/_storage.py",
         old="route = routes(budget_from_dict(json.loads(row.budget)))[-1]",

@@ -683,20 +683,10 @@ def test_the_statement_of_several_classes_counts_rows_and_not_persons():
     assert (last.statistic, last.sensitivity) == ("number of rows of persons", 2)
 
 
-def test_several_classes_a_person_need_persons_and_their_own_plan():
+def test_several_classes_a_person_need_persons():
     X, y = MEAN.records()
     with pytest.raises(ParameterError, match="is for fits with ids of persons"):
         MEAN.fit(X, y, given={"max_classes_per_person": 2})
-    model = MEAN.make(GaussianDP(1.0))
-    plan = model.plan(X.shape[1], max_classes_per_person=2)
-    with pytest.raises(ParameterError, match="must be that of the plan, 2; got None"):
-        model.fit(X, y, plan=plan, groups=["p", "q"] * 6)
-    with pytest.raises(ParameterError, match="is for fits with ids of persons"):
-        model.fit(X, y, plan=plan, max_classes_per_person=2)
-    planned = model.fit(X, y, plan=plan, groups=["p", "q"] * 6, max_classes_per_person=2)
-    direct = MEAN.make(GaussianDP(1.0)).fit(X, y, groups=["p", "q"] * 6, max_classes_per_person=2)
-    assert planned.guarantee_ == direct.guarantee_
-    assert (planned.prototypes_ == direct.prototypes_).all()
 
 
 @given(data=st.data())

@@ -362,13 +362,12 @@ def test_without_a_public_class_list_nothing_is_free():
         SoftmaxPrototypes(GaussianDP(0)).fit(names, range(20), X_examples=names + 1, y_examples=range(20))
 
 
-def test_a_plan_refuses_the_private_records_as_examples_too():
+def test_the_private_records_are_refused_as_examples_too():
     X, y, *_ = mixture()
     model = SoftmaxPrototypes(GaussianDP(1.0), classes=range(20))
     for rows, labels in ((X, y), (X[:20], y[:20].copy()), (X[:20] + 1, y[:20])):
-        plan = model.plan(64, X_examples=rows, y_examples=labels)
         with pytest.raises(ParameterError, match="_examples must be public data; got the private"):
-            model.fit(X, y, plan=plan)
+            model.fit(X, y, X_examples=rows, y_examples=labels)
 
 
 def test_private_labels_are_refused_as_labels_of_examples_before_one_is_shown():

@@ -162,7 +162,7 @@ class ContinualClassifier(EmbeddingClassifier):
         with one_thread_each, self._kept(state, earlier) as file:
             later = copy.copy(earlier or self)
             later._task = Task(earlier, self._allowed(task_classes), file)
-            later._fit(X, y, PublicArguments(X_public, None, None), None, ledger, partition, engine=engine)
+            later._fit(X, y, PublicArguments(X_public, None, None), ledger, partition, engine=engine)
             del later._task
             self.__dict__.update(vars(later))
         return self

@@ -87,7 +87,6 @@ class EmbeddingClassifier(ReleasedClassifier):
         *,
         X_examples: Any = None,
         y_examples: Any = None,
-        plan: Plan | None = None,
         ledger: Ledger | None = None,
         partition: str | None = None,
         groups: Any = None,
@@ -116,8 +115,6 @@ class EmbeddingClassifier(ReleasedClassifier):
             at private records are not public.
         y_examples : array-like of shape (n_examples,), default=None
             Their classes; a class may have several, or none.
-        plan : Plan, default=None
-            What `plan` returned for these parameters; it holds all public data, which is left out then.
         ledger : Ledger, default=None
             Account of the data set. The release is charged before any private value is read; if the fit stops
             after that, the charge stays.
@@ -159,7 +156,7 @@ class EmbeddingClassifier(ReleasedClassifier):
             warnings.warn(self.resolved_budget.weakness, WeakBudgetWarning, stacklevel=2)
         public = PublicArguments(X_public, X_examples, y_examples)
         with one_thread_each:
-            self._fit(X, y, public, plan, ledger, partition, groups, max_classes_per_person, engine, strict)
+            self._fit(X, y, public, ledger, partition, groups, max_classes_per_person, engine, strict)
         return self
 
     def _fit(
@@ -167,15 +164,15 @@ class EmbeddingClassifier(ReleasedClassifier):
         X: Any,
         y: Any,
         public: PublicArguments,
-        plan: Plan | None,
         ledger: Ledger | None,
         partition: str | None,
         groups: Any = None,
         max_classes_per_person: int | None = None,
         engine: Engine | None = None,
         strict: bool = False,
+        plan: Plan | None = None,
     ) -> Self:
-        """Fit without a warning: the number of warnings would tell how many runs a search has, which is secret."""
+        """Fit, of a search by a plan: passes over public rows, or warnings, would tell how many runs it has."""
         if isinstance(X, Parted):
             if groups is not None or max_classes_per_person is not None:
                 raise ParameterError(
@@ -185,7 +182,7 @@ class EmbeddingClassifier(ReleasedClassifier):
                 raise ParameterError(
                     "reads records before it charges, so not with a table in parts.", parameter="strict"
                 )
-            return self._fit_parts(X, y, public, plan, ledger, partition, engine or InProcess())
+            return self._fit_parts(X, y, public, ledger, partition, engine or InProcess())
         if engine is not None:
             raise ParameterError(ONLY_PARTS, parameter="engine")
         source = randomness(self.random_state)
@@ -197,9 +194,6 @@ class EmbeddingClassifier(ReleasedClassifier):
             classes = reading.public_classes(self.classes)
             data = public.checked(rows.shape[1], classes)
             plan = self._planned_for_persons(classes, data, rows.shape[1], max_classes_per_person)
-        else:
-            self._check_plan(plan, rows.shape[1], public, max_classes_per_person)
-            plan.public.given.refuse_private(X, y)
         guarantee = plan.guarantee_on(X, groups)
         if strict and guarantee.releases:
             guarantee = replace(guarantee, not_covered=(*guarantee.not_covered, A_STRICT_STOP))
@@ -224,7 +218,6 @@ class EmbeddingClassifier(ReleasedClassifier):
         X: Parted,
         y: Any,
         public: PublicArguments,
-        plan: Plan | None,
         ledger: Ledger | None,
         partition: str | None,
         engine: Engine,
@@ -240,14 +233,10 @@ class EmbeddingClassifier(ReleasedClassifier):
                 f"{type(self).__name__} needs rows one after another with these parameters, and not sums over them "
                 "alone; pass X as one table, or use SoftmaxPrototypes."
             )
-        if plan is None:
-            public.refuse_private(X, None)
-            classes = reading.public_classes(self.classes)
-            data = replace(public.checked(X.n_features, classes), engine=engine)
-            plan = self._planned(classes, data, X.n_features)
-        else:
-            self._check_plan(plan, X.n_features, public, None)
-            plan.public.given.refuse_private(X, None)
+        public.refuse_private(X, None)
+        classes = reading.public_classes(self.classes)
+        data = replace(public.checked(X.n_features, classes), engine=engine)
+        plan = self._planned(classes, data, X.n_features)
         engine.check()
         guarantee = plan.guarantee_on(X)
         if engine.assumption is not None and guarantee.releases:
@@ -311,7 +300,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         Returns
         -------
         Plan
-            For `fit`; its `guarantee` is what a fit would guarantee and cost.
+            Its `guarantee` is what a fit would guarantee and cost.
 
         Raises
         ------
@@ -370,21 +359,6 @@ class EmbeddingClassifier(ReleasedClassifier):
             fit_for_release=randomness(self.random_state).fit_for_release,
         )
         return Plan(type(self), deepcopy(self.get_params(deep=False)), classes, lattice, mechanism, public, guarantee)
-
-    def _check_plan(self, plan: Plan, n_features: int, public: PublicArguments, max_classes: int | None) -> None:
-        """Refuse a plan that is not one for this fit."""
-        if not isinstance(plan, Plan):
-            raise ParameterError(f"plan must be what the plan method returned; got {type(plan).__name__}.")
-        if not public.empty:
-            raise ParameterError("a plan holds the public data; leave X_public and X_examples out, or the plan.")
-        plan.check(type(self), self.get_params(deep=False))
-        if max_classes != plan.max_classes_per_person:
-            raise ParameterError(
-                f"must be that of the plan, {plan.max_classes_per_person}; got {max_classes}.",
-                parameter="max_classes_per_person",
-            )
-        if n_features != plan.lattice.n_features:
-            raise InputError(f"the plan is for rows of {plan.lattice.n_features} features; X has {n_features}.")
 
     @contextmanager
     def _whole_or_nothing(self) -> Iterator[None]:

@@ -130,11 +130,6 @@ class PublicArguments:
         if (self.X_examples is None) != (self.y_examples is None):
             raise ParameterError("X_examples and y_examples go together: public rows, and the class of each.")
 
-    @property
-    def empty(self) -> bool:
-        """Whether there is nothing."""
-        return self.X_public is None and self.X_examples is None
-
     def refuse_private(self, X: Any, y: Any) -> None:
         """Refuse private rows or labels in a public role, and rows of another encoder. Says nothing about values.
 

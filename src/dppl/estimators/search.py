@@ -197,7 +197,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
                 number = source.below(len(candidates))
                 candidate = candidates[number]
                 model = self._candidate(candidate, rho, source)
-                model._fit(train_rows, train_labels, PublicArguments(), plans[number], None, None)
+                model._fit(train_rows, train_labels, PublicArguments(), None, None, plan=plans[number])
                 model.encoder_ = reading.encoder_of(X)
                 score = self._score(model, test_rows, test_codes, scores, source)
                 # The theorem wants a total order on results, so equal scores are told apart by the models' bytes.

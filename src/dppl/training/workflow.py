@@ -91,16 +91,12 @@ def fit(
         Opened with None while the estimator is fitted.
     """
     described = examples()  # which takes less time than public rows
-    given = {"X_public": public()}
-    if described is not None:
-        given |= {"X_examples": described, "y_examples": described.y}
-    plan = None
-    if estimator.classes is not None:
-        plan, given = estimator.plan(dimension, **given, max_classes_per_person=max_classes_per_person), {}
-        promised = plan.guarantee_on(None, () if of_persons else None)
-        if ledger is not None and promised.releases:
-            ledger.check(promised, partition=partition)
-    if described is not None and plan is not None and not plan.guarantee.releases:
+    given = {"X_public": public(), "X_examples": described, "y_examples": None if described is None else described.y}
+    plan = estimator.plan(dimension, **given, max_classes_per_person=max_classes_per_person)
+    promised = plan.guarantee_on(None, () if of_persons else None)
+    if ledger is not None and promised.releases:
+        ledger.check(promised, partition=partition)
+    if described is not None and not plan.guarantee.releases:
         rows, labels = EmbeddingTable.of(np.empty((0, dimension)), metadata=described.metadata), np.empty(0, np.int64)
         groups = np.empty(0, np.int64) if of_persons else None
     else:
@@ -110,7 +106,6 @@ def fit(
             rows,
             labels,
             **given,
-            plan=plan,
             ledger=ledger,
             partition=partition,
             groups=groups,
