@@ -137,12 +137,11 @@ def measure(part, quick):
 
 def print_part(part, quick):
     """Measure a part here and print it as JSON."""
-    from dppl.errors import RepeatedFitWarning, WeakBudgetWarning
+    from dppl.errors import WeakBudgetWarning
 
     _, run, modules = PARTS[part]
     reason = missing(modules)
     # Every fit here is of made-up records.
-    warnings.simplefilter("ignore", RepeatedFitWarning)
     warnings.simplefilter("ignore", WeakBudgetWarning)
     print(json.dumps({"skipped": reason} if reason else {"entries": run(quick)}))
 

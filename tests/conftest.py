@@ -33,14 +33,6 @@ def _cache_of_the_tests(tmp_path_factory):
         yield
 
 
-@pytest.fixture(autouse=True)
-def _fits_of_other_tests(monkeypatch):
-    """Let no test be warned of fits of another on arrays that they share."""
-    from dppl.estimators import repeats
-
-    monkeypatch.setattr(repeats, "_FITS", {})
-
-
 @pytest.fixture(scope="session")
 def torch():
     """Import torch, and make what torchvision is there importable beside it, which dppl would refuse otherwise.

@@ -112,11 +112,6 @@ def test_a_npy_file_is_cut_into_rows(rows_each, tmp_path):
     assert tensors(FITS["softmax"]().fit(table)) == tensors(whole("softmax"))
 
 
-def test_a_plan_of_another_fit_goes_with_parts(folder):
-    model = FITS["mean"]()
-    assert tensors(FITS["mean"]().fit(read_parts(folder), plan=model.plan(DIM))) == tensors(whole("mean"))
-
-
 @pytest.mark.parametrize("fit", FITS)
 def test_no_bit_depends_on_ray(fit, folder, ray_engine):
     model = FITS[fit]().fit(read_parts(folder), engine=ray_engine, **given(fit))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # what `__getattr__` does, for type checkers
     from dppl import serve as serve
     from dppl import testing as testing
     from dppl import training as training
-    from dppl.estimators import Classifier, PrivateSearch, PublicRows, load
+    from dppl.estimators import Classifier, PrivateSearch, load
     from dppl.planning import plan_budget
     from dppl.privacy import ZCDP, ApproxDP, GaussianDP, Guarantee, Ledger, PureDP
     from dppl.prototypes import MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
@@ -46,7 +46,6 @@ __all__ = [
     "PrivateClassifier",
     "PrivateSearch",
     "PublicPrototypes",
-    "PublicRows",
     "PureDP",
     "SoftmaxPrototypes",
     "__version__",
@@ -81,7 +80,7 @@ _PACKAGES = (
     "training",
 )
 _HOMES = {
-    **dict.fromkeys(["Classifier", "PrivateSearch", "PublicRows", "load"], "dppl.estimators"),
+    **dict.fromkeys(["Classifier", "PrivateSearch", "load"], "dppl.estimators"),
     **dict.fromkeys(["ZCDP", "ApproxDP", "GaussianDP", "Guarantee", "Ledger", "PureDP"], "dppl.privacy"),
     **dict.fromkeys(["MeanPrototypes", "PublicPrototypes", "SoftmaxPrototypes"], "dppl.prototypes"),
     "PrivateClassifier": "dppl.training",

@@ -12,9 +12,6 @@
     │   └── ModelFileError              a model file that is damaged or foreign
     ├── EngineError     (RuntimeError)  work that was spread over processes or machines, and did not end
     └── MissingExtra    (ImportError)   an optional dependency is not installed
-    LabelSetWarning     (UserWarning)   the class list was read from private labels
-    SplitterWarning     (UserWarning)   a tool of scikit-learn that fits several times, without a ledger
-    RepeatedFitWarning  (UserWarning)   a second fit on the same records, without a ledger
     WeakBudgetWarning   (UserWarning)   a budget so large that its guarantee says little
 
 Messages name parameters, shapes and files. They never show rows, labels or counts of private data, because
@@ -27,13 +24,10 @@ __all__ = [
     "DpplError",
     "EngineError",
     "InputError",
-    "LabelSetWarning",
     "LedgerError",
     "MissingExtra",
     "ModelFileError",
     "ParameterError",
-    "RepeatedFitWarning",
-    "SplitterWarning",
     "UnknownLabelError",
     "WeakBudgetWarning",
 ]
@@ -97,18 +91,6 @@ class ModelFileError(InputError):
 
 class MissingExtra(DpplError, ImportError):
     """An optional dependency is missing; the message names the command that installs it."""
-
-
-class LabelSetWarning(UserWarning):
-    """The class list was read from private labels, so which classes occur is not protected."""
-
-
-class SplitterWarning(UserWarning):
-    """A tool of scikit-learn fits several times on the same records, and no ledger adds up what that costs."""
-
-
-class RepeatedFitWarning(UserWarning):
-    """A second fit on the same records in this process, and no ledger adds up what both cost."""
 
 
 class WeakBudgetWarning(UserWarning):

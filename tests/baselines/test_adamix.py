@@ -356,14 +356,6 @@ def test_parameters_are_checked(options, message):
         fitted(*problem(), **options)
 
 
-def test_a_plan_holds_the_examples():
-    X, y = problem()
-    plan = make(ZCDP(1.0), steps=5).plan(DIM, **EXAMPLES)
-    model = make(ZCDP(1.0), steps=5).fit(X, y, plan=plan)
-    assert (model.coef_ == fitted(X, y, ZCDP(1.0), steps=5).coef_).all()
-    assert model.guarantee_ == plan.guarantee
-
-
 def test_a_saved_model_is_the_same_and_a_ledger_charges_it(tmp_path):
     X, y = problem()
     ledger = Ledger(tmp_path / "ledger.db", "records", ZCDP(1.5))

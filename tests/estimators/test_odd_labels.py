@@ -5,7 +5,7 @@ import pytest
 
 import dppl
 from dppl import ZCDP, GaussianDP, Ledger, MeanPrototypes, SoftmaxPrototypes
-from dppl.errors import InputError, ModelFileError, ParameterError
+from dppl.errors import ModelFileError, ParameterError
 
 X = np.eye(4)
 
@@ -20,8 +20,6 @@ def test_classes_that_no_file_could_hold_are_refused_before_the_charge(classes, 
     labels = np.resize(np.asarray(classes), 4)
     with pytest.raises(ParameterError, match="classes must be texts or finite numbers"):
         MeanPrototypes(ZCDP(0.1), classes).fit(X, labels, ledger=ledger)
-    with pytest.raises(InputError), pytest.warns(dppl.errors.LabelSetWarning):
-        MeanPrototypes(ZCDP(0.1)).fit(X, labels, ledger=ledger)
     assert ledger.releases() == []
 
 
@@ -51,8 +49,6 @@ def test_integers_that_no_file_tells_apart_are_no_classes(tmp_path):
     classes = np.array([3, 2**63, 2**63 + 1], np.uint64)
     with pytest.raises(ParameterError, match="integers of 64 bits with a sign"):
         MeanPrototypes(ZCDP(0.1), classes).fit(X, np.resize(classes, 4), ledger=ledger)
-    with pytest.raises(InputError, match="64 bits with a sign"), pytest.warns(dppl.errors.LabelSetWarning):
-        MeanPrototypes(ZCDP(0.1)).fit(X, np.resize(classes, 4), ledger=ledger)
     assert ledger.releases() == []
     largest = np.array([3, 2**63 - 2, 2**63 - 1], np.uint64)
     MeanPrototypes(ZCDP(0.1), largest).fit(X, np.resize(largest, 4)).save(tmp_path / "m.safetensors")

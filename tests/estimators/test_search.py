@@ -351,16 +351,3 @@ def test_arrays_as_parameters_can_be_saved():
     estimator = MeanPrototypes(BUDGET, [0, 1, 2], adjacency="replace-one", mechanism="coinpress")
     search = PrivateSearch(estimator, {"coinpress_split": [np.array([0.5, 0.5])]}, mean_runs=2).fit(X, Y)
     assert search.best_params_["coinpress_split"].sum() == 1
-
-
-def test_the_estimator_of_a_search_may_name_epsilon_and_delta():
-    given = {"mean_runs": 3, "random_state": 3}
-    first = searching(**given).fit(X, Y)
-    spelt = MeanPrototypes(epsilon=BUDGET.epsilon, delta=BUDGET.delta, classes=[0, 1, 2])
-    second = PrivateSearch(spelt, {"pool": [1, 16]}, **given).fit(X, Y)
-    assert first.best_estimator_.to_bytes() == second.best_estimator_.to_bytes()
-    assert first.guarantee_ == second.guarantee_
-    assert second.best_estimator_.resolved_budget == BUDGET
-    for name in ("epsilon", "delta"):  # what a search may not try
-        with pytest.raises(ParameterError, match="parameters may name"):
-            searching({name: [1.0]}).fit(X, Y)

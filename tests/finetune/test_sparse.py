@@ -379,33 +379,3 @@ def test_a_checkpoint_is_of_one_class_list(net, images, tmp_path):
     other = SparseFinetuner(net, GaussianDP(1.0), [0, 1, 3], unknown_labels="ignore", **options)
     with pytest.raises(ParameterError, match="a run with another classes, another unknown_labels"):
         other.fit(X, y, checkpoint=tmp_path / "run.ckpt")
-
-
-@pytest.mark.parametrize("rate", [1.0, 0.5])
-def test_epsilon_and_delta_are_the_budget_that_they_name(net, labelled, rate, tmp_path):
-    options = {**FULL, "classes": CLASSES, "epochs": 2, "sampling_rate": rate, "random_state": 3}
-    models = [
-        clone(SparseFinetuner(net, **spelt, **options)).fit(*labelled)
-        for spelt in ({"budget": ApproxDP(1.3, 1e-6)}, {"epsilon": 1.3, "delta": 1e-6})
-    ]
-    for number, model in enumerate(models):
-        model.save(tmp_path / f"{number}.safetensors")
-    assert (tmp_path / "0.safetensors").read_bytes() == (tmp_path / "1.safetensors").read_bytes()
-    assert models[0].guarantee_ == models[1].guarantee_
-    assert models[0].guarantee_.epsilon(1e-6) <= 1.3
-    for spelt, words in (({}, "got neither"), ({"epsilon": 1.3}, "epsilon needs delta")):
-        with pytest.raises(ParameterError, match=words):
-            SparseFinetuner(net, **spelt, **options).fit(*labelled)
-
-
-def test_a_trainer_takes_epsilon_and_delta(net):
-    selection = select_weights(net, ("head",))
-    given = {"steps": 3, "batch_size": 10.0}
-    plans = [
-        DPTrainer(net, selection, **spelt, **given).plan((1, 6, 6))
-        for spelt in ({"budget": ApproxDP(1.3, 1e-6)}, {"epsilon": 1.3, "delta": 1e-6})
-    ]
-    assert plans[0].guarantee == plans[1].guarantee
-    assert plans[0].made_for == plans[1].made_for
-    with pytest.raises(ParameterError, match="got both"):
-        DPTrainer(net, selection, ApproxDP(1.3, 1e-6), epsilon=1.0, delta=1e-6, **given)

@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from dppl import ZCDP, ApproxDP, GaussianDP, Ledger, PureDP
-from dppl.errors import BudgetError, LabelSetWarning, ParameterError, WeakBudgetWarning
+from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.estimators import base
 from dppl.mechanisms import RoundedGaussian
 from dppl.mechanisms.randomness import SeededRandomness
@@ -183,15 +183,6 @@ def test_a_weak_budget_warns_and_a_strong_one_does_not(kind):
 
 
 @each(FIRST)
-def test_classes_read_from_the_labels_warn_and_are_not_covered(kind):
-    X, y = kind.records()
-    with pytest.warns(LabelSetWarning, match="Pass the public list") as caught:
-        model = kind.make(classes=None).fit(X, y, **kind.given)
-    told = [warning.filename for warning in caught if warning.category is LabelSetWarning]
-    assert told == [__file__]  # it points at the line to change
-    assert "label set" in " ".join(model.guarantee_.not_covered)
-    assert "the list of classes" not in model.guarantee_.public_inputs
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", LabelSetWarning)
-        model = kind.fit(X, y)
-    assert "label set" not in " ".join(model.guarantee_.not_covered)
+def test_classes_are_never_read_from_the_labels(kind):
+    with pytest.raises(ParameterError, match=r"classes must be the public list .* private labels"):
+        kind.make(classes=None).fit(*kind.records(), **kind.given)

@@ -18,7 +18,7 @@ from sklearn import config_context
 from sklearn.model_selection import GroupKFold, cross_val_score
 
 from dppl import ApproxDP, GaussianDP, Ledger, PrivateSearch, PureDP
-from dppl.errors import InputError, ParameterError, SplitterWarning, WeakBudgetWarning
+from dppl.errors import InputError, ParameterError, WeakBudgetWarning
 from dppl.estimators import persons, search, sums
 from dppl.estimators import whole_persons as whole
 from dppl.estimators.whole_persons import WholePersons
@@ -681,20 +681,10 @@ def test_the_statement_of_several_classes_counts_rows_and_not_persons():
     assert (last.statistic, last.sensitivity) == ("number of rows of persons", 2)
 
 
-def test_several_classes_a_person_need_persons_and_their_own_plan():
+def test_several_classes_a_person_need_persons():
     X, y = MEAN.records()
     with pytest.raises(ParameterError, match="is for fits with ids of persons"):
         MEAN.fit(X, y, given={"max_classes_per_person": 2})
-    model = MEAN.make(GaussianDP(1.0))
-    plan = model.plan(X.shape[1], max_classes_per_person=2)
-    with pytest.raises(ParameterError, match="must be that of the plan, 2; got None"):
-        model.fit(X, y, plan=plan, groups=["p", "q"] * 6)
-    with pytest.raises(ParameterError, match="is for fits with ids of persons"):
-        model.fit(X, y, plan=plan, max_classes_per_person=2)
-    planned = model.fit(X, y, plan=plan, groups=["p", "q"] * 6, max_classes_per_person=2)
-    direct = MEAN.make(GaussianDP(1.0)).fit(X, y, groups=["p", "q"] * 6, max_classes_per_person=2)
-    assert planned.guarantee_ == direct.guarantee_
-    assert (planned.prototypes_ == direct.prototypes_).all()
 
 
 @given(data=st.data())
@@ -762,8 +752,7 @@ def test_scikit_learn_routes_persons_to_fit_and_to_splits(monkeypatch):
     estimator = MEAN.make(GaussianDP(3.0))
     with config_context(enable_metadata_routing=True):
         estimator.set_fit_request(groups=True)
-        with pytest.warns(SplitterWarning):
-            scores = cross_val_score(estimator, X, y, cv=GroupKFold(3), params={"groups": ids}, error_score="raise")
+        scores = cross_val_score(estimator, X, y, cv=GroupKFold(3), params={"groups": ids}, error_score="raise")
     assert len(scores) == len(seen) == 3
     assert [len(groups) for groups in seen] == [10, 10, 10]
     assert not set.intersection(*seen)

@@ -1,84 +1,20 @@
-"""A budget may be given in any notion, or as epsilon and delta: equal releases are the same bits, and say the same."""
+"""A budget may be given in any notion: equal releases are the same bits, and say the same."""
 
 import pytest
-from sklearn.base import clone
 
-from dppl import ZCDP, ApproxDP, GaussianDP, Guarantee, Ledger, PureDP
+from dppl import ZCDP, ApproxDP, GaussianDP, Guarantee, PureDP
 from dppl.errors import ParameterError
 from dppl.privacy import tradeoff
 from laws.recipes import CHARGED, CLASSES, FIRST, each
 
 pytestmark = pytest.mark.slow
-NAMED = {"budget": None, "epsilon": 1.3, "delta": 1e-6}
-
-
-def check_same(kind, tmp_path, named):
-    """See that nothing tells whether an estimator got a budget or this."""
-    X, y = kind.records(17)
-    given = {"classes": CLASSES, "random_state": 5, **kind.recipe.options}
-    if "adjacency" in kind.entry.parameters:
-        given["adjacency"] = kind.adjacency
-    found = []
-    for number, spelt in enumerate(({"budget": ApproxDP(1.3, 1e-6)}, named)):
-        account = None
-        if not kind.recipe.sampled:
-            account = Ledger(tmp_path / f"{number}.db", "wards", ApproxDP(9.0, 1e-6), adjacency=kind.adjacency)
-        model = clone(kind.cls(**spelt, **given)).fit(X, y, **kind.given, ledger=account)
-        charged = None if account is None else [(entry["parameters"], entry["cost"]) for entry in account.releases()]
-        found.append((model.to_bytes(), model.guarantee_, str(model.guarantee_), model.guarantee_.table(), charged))
-    assert found[0] == found[1]
-
-
-@each()
-def test_epsilon_and_delta_are_the_budget_that_they_name(kind, tmp_path):
-    check_same(kind, tmp_path, NAMED)
 
 
 @each(FIRST)
-def test_another_delta_is_noticed(kind, tmp_path):
-    with pytest.raises(AssertionError):
-        check_same(kind, tmp_path, {**NAMED, "delta": 2e-6})
-
-
-@each(FIRST)
-def test_they_are_parameters_like_any_other(kind):
-    model = kind.cls(epsilon=1.3, delta=1e-6, classes=CLASSES)
-    assert (model.budget, model.epsilon, model.delta) == (None, 1.3, 1e-6)
-    assert clone(model).get_params() == model.get_params()
-    assert model.resolved_budget == ApproxDP(1.3, 1e-6)
-    model.set_params(epsilon=2.0)
-    assert model.resolved_budget == ApproxDP(2.0, 1e-6)
-    model.set_params(epsilon=None, delta=None, budget=ApproxDP(3.0, 1e-7))
-    assert model.resolved_budget == ApproxDP(3.0, 1e-7)
-
-
-REFUSED = [
-    ({}, "exactly one.*got neither"),
-    ({"delta": 1e-6}, "exactly one.*got neither"),
-    ({"budget": ApproxDP(1.0, 1e-6), "epsilon": 1.0, "delta": 1e-6}, "exactly one.*got both"),
-    ({"budget": ApproxDP(1.0, 1e-6), "delta": 1e-6}, "delta belongs to epsilon"),
-    ({"epsilon": 0.0, "delta": 1e-6}, "epsilon must be"),
-    ({"epsilon": 1.0, "delta": 1.0}, "delta must lie"),
-]
-
-
-@pytest.mark.parametrize(("spelt", "words"), REFUSED, ids=str)
-@each(FIRST)
-def test_none_and_several_are_refused_by_the_fit(kind, spelt, words):
-    model = kind.cls(classes=CLASSES, **spelt)  # the constructor stores what it gets
-    with pytest.raises(ParameterError, match=words):
-        model.fit(*kind.records(), **kind.given)
-
-
-@each(FIRST)
-def test_epsilon_alone_is_pure_and_needs_a_delta_elsewhere(kind):
-    model = kind.cls(epsilon=1.3, classes=CLASSES)
-    assert kind.entry.pure == kind.cls._PURE
-    if kind.entry.pure:
-        assert model.fit(*kind.records(), **kind.given).guarantee_.budget == PureDP(1.3)
-    else:
-        with pytest.raises(ParameterError, match="epsilon needs delta"):
-            model.fit(*kind.records(), **kind.given)
+def test_what_is_no_budget_is_refused_by_the_fit(kind):
+    for value in (None, 1.0):
+        with pytest.raises(ParameterError, match=f"budget must be GaussianDP.*got {value!r}"):
+            kind.cls(value, CLASSES).fit(*kind.records(), **kind.given)
 
 
 def said(kind, budget):

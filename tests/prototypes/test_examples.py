@@ -14,7 +14,7 @@ from scipy.stats import norm
 from sklearn.linear_model import LogisticRegression
 
 import dppl
-from dppl import ApproxDP, GaussianDP, MeanPrototypes, PrivateSearch, PublicRows, SoftmaxPrototypes
+from dppl import ApproxDP, GaussianDP, MeanPrototypes, PrivateSearch, SoftmaxPrototypes
 from dppl.errors import BudgetError, InputError, ModelFileError, ParameterError
 from dppl.lattice import Lattice, SoftmaxGradient
 from dppl.prototypes import _examples
@@ -301,13 +301,12 @@ def test_a_search_takes_examples():
     assert "the examples or descriptions of the classes (X_examples), " in str(search.guarantee_.public_inputs)
 
 
-def test_examples_may_be_tables_and_wrapped():
+def test_examples_may_be_tables():
     data = mixture()
     _, _, names, *_ = data
     plain = fitted(GaussianDP(1.0), data, names, range(20)).to_bytes()
     table = dppl.data.EmbeddingTable.of(names)
     assert fitted(GaussianDP(1.0), data, table, range(20)).to_bytes() == plain
-    assert fitted(GaussianDP(1.0), data, PublicRows(names), PublicRows(list(range(20)))).to_bytes() == plain
 
 
 def test_the_order_of_examples_hardly_shows():
@@ -363,13 +362,12 @@ def test_without_a_public_class_list_nothing_is_free():
         SoftmaxPrototypes(GaussianDP(0)).fit(names, range(20), X_examples=names + 1, y_examples=range(20))
 
 
-def test_a_plan_refuses_the_private_records_as_examples_too():
+def test_the_private_records_are_refused_as_examples_too():
     X, y, *_ = mixture()
     model = SoftmaxPrototypes(GaussianDP(1.0), classes=range(20))
     for rows, labels in ((X, y), (X[:20], y[:20].copy()), (X[:20] + 1, y[:20])):
-        plan = model.plan(64, X_examples=rows, y_examples=labels)
         with pytest.raises(ParameterError, match="_examples must be public data; got the private"):
-            model.fit(X, y, plan=plan)
+            model.fit(X, y, X_examples=rows, y_examples=labels)
 
 
 def test_private_labels_are_refused_as_labels_of_examples_before_one_is_shown():

@@ -9,7 +9,7 @@ import pytest
 import dppl
 from dppl import ZCDP, GaussianDP, PrivateClassifier, PureDP
 from dppl.encoders import load_encoder
-from dppl.errors import InputError, LabelSetWarning, ParameterError
+from dppl.errors import InputError, ParameterError
 from dppl.estimators.public_data import ExamplesKept
 from dppl.training import classifier as classifier_module
 from dppl.training import workflow
@@ -101,17 +101,6 @@ def test_by_default_names_are_for_texts_alone():
     assert model.model_.examples_ is None
     with pytest.raises(ParameterError, match=r"descriptions must be a folder with a subfolder .* pixels embeds images"):
         model.set_params(descriptions="names").fit(images, CLASSES)
-
-
-@pytest.mark.usefixtures("letters")
-def test_a_list_read_off_the_labels_is_never_described(letters):
-    """Which classes occur is private then."""
-    with pytest.warns(LabelSetWarning):
-        model = make(classes=None).fit(TEXTS, Y)
-    assert model.model_.examples_ is None
-    with pytest.raises(ParameterError, match="descriptions goes with a public list of classes"):
-        make("names", classes=None).fit(TEXTS, Y)
-    assert names_by_default(dppl.SoftmaxPrototypes(GaussianDP(1.0)), letters) is None
 
 
 @pytest.mark.usefixtures("letters")

@@ -24,7 +24,6 @@ from dppl.encoders import load_encoder
 from dppl.errors import (
     BudgetExceeded,
     InputError,
-    LabelSetWarning,
     MissingExtra,
     ParameterError,
     UnknownLabelError,
@@ -464,14 +463,6 @@ def test_an_encoder_is_loaded_once(letters, monkeypatch):
 
 
 @pytest.mark.usefixtures("letters")
-def test_a_second_fit_on_the_same_items_is_warned_of():
-    items = np.array(TEXTS, object)
-    make().set_params(random_state=None, budget=ZCDP(1.0)).fit(items, Y)
-    with pytest.warns(dppl.errors.RepeatedFitWarning, match="All 2 fits together"):
-        make().set_params(random_state=None, budget=ZCDP(1.0)).fit(items, Y)
-
-
-@pytest.mark.usefixtures("letters")
 def test_probabilities_are_those_of_the_estimator(letters):
     model = make().fit(TEXTS, Y)
     probabilities = model.predict_proba(TEST)
@@ -511,12 +502,6 @@ def test_a_ledger_pays(tmp_path):
     assert model.guarantee_.ledger_entry == "mails, release 1"
     with pytest.raises(BudgetExceeded):
         make(budget=ZCDP(0.75)).fit(TEXTS, Y, ledger=ledger, partition="north")
-
-
-@pytest.mark.usefixtures("letters")
-def test_a_list_of_classes_read_off_the_labels_warns():
-    with pytest.warns(LabelSetWarning):
-        PrivateClassifier("letters", ZCDP(1.0)).fit(TEXTS, Y)
 
 
 # Errors
@@ -611,23 +596,3 @@ def test_a_fit_that_fails_leaves_it_unfitted(tmp_path):
         with pytest.raises(NotFittedError):
             call([str(tmp_path / "m.safetensors")])
     assert not hasattr(model, "guarantee_")
-
-
-@pytest.mark.usefixtures("letters")
-@pytest.mark.parametrize("method", ["auto", "mean", "public"])
-def test_epsilon_and_delta_are_the_budget_that_they_name(method):
-    given = {"method": method, "random_state": 3}
-    public = PUBLIC if method == "public" else None
-    first = PrivateClassifier("letters", ApproxDP(1.0, 1e-6), CLASSES, **given)
-    second = PrivateClassifier("letters", classes=CLASSES, epsilon=1.0, delta=1e-6, **given)
-    models = [clone(model).fit(TEXTS, Y, X_public=public).model_ for model in (first, second)]
-    assert models[0].to_bytes() == models[1].to_bytes()
-    assert models[0].guarantee_ == models[1].guarantee_
-    alone = PrivateClassifier("letters", classes=CLASSES, epsilon=1.0, **given)
-    if method == "mean":
-        with pytest.raises(ParameterError, match="epsilon needs delta"):
-            alone.fit(TEXTS, Y)
-    else:
-        assert alone.fit(TEXTS, Y, X_public=PUBLIC).guarantee_.budget == PureDP(1.0)
-    with pytest.raises(ParameterError, match="got both"):
-        PrivateClassifier("letters", ApproxDP(1.0, 1e-6), CLASSES, epsilon=1.0).fit(TEXTS, Y)

@@ -40,11 +40,7 @@ class AdaMix(GradientClassifier):
         What the whole fit may spend: a hundredth on the number of records, the rest on the gradients. With mu = 0 it is
         a model of the examples alone.
     classes : array-like of shape (n_classes,), default=None
-        Public list of classes. None reads the list from `y`, which is not private, and warns.
-    epsilon : float, default=None
-        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
-    delta : float, default=None
-        See `epsilon`.
+        Public list of classes.
     steps : int, default=40
         Number of gradient steps; each gets the same share of the budget.
     learning_rate : float, default=None
@@ -126,8 +122,6 @@ class AdaMix(GradientClassifier):
         budget: Budget | None = None,
         classes: ArrayLike | None = None,
         *,
-        epsilon: float | None = None,
-        delta: float | None = None,
         steps: int = 40,
         learning_rate: float | None = None,
         momentum: float = 0.9,
@@ -142,8 +136,6 @@ class AdaMix(GradientClassifier):
         random_state: int | None = None,
     ) -> None:
         self.budget = budget
-        self.epsilon = epsilon
-        self.delta = delta
         self.classes = classes
         self.steps = steps
         self.learning_rate = learning_rate

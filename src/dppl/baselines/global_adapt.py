@@ -39,11 +39,7 @@ class GlobalAdapt(GradientClassifier):
         What the whole fit may spend: a hundredth on the number of records, a hundredth on the counts of long gradients,
         the rest on the gradients.
     classes : array-like of shape (n_classes,), default=None
-        Public list of classes. None reads the list from `y`, which is not private, and warns.
-    epsilon : float, default=None
-        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
-    delta : float, default=None
-        See `epsilon`.
+        Public list of classes.
     steps : int, default=40
         Number of gradient steps.
     learning_rate : float, default=None
@@ -131,8 +127,6 @@ class GlobalAdapt(GradientClassifier):
         budget: Budget | None = None,
         classes: ArrayLike | None = None,
         *,
-        epsilon: float | None = None,
-        delta: float | None = None,
         steps: int = 40,
         learning_rate: float | None = None,
         momentum: float = 0.9,
@@ -150,8 +144,6 @@ class GlobalAdapt(GradientClassifier):
         random_state: int | None = None,
     ) -> None:
         self.budget = budget
-        self.epsilon = epsilon
-        self.delta = delta
         self.classes = classes
         self.steps = steps
         self.learning_rate = learning_rate

@@ -36,11 +36,7 @@ class LeastSquares(Classifier):
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
-        Public list of classes. None reads the list from `y`, which is not private, and warns.
-    epsilon : float, default=None
-        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
-    delta : float, default=None
-        See `epsilon`.
+        Public list of classes.
     class_grams : bool, default=False
         Whether each class gets a Gram matrix of its own: n_classes·dim² numbers, whose noise takes about a minute per
         ten million to draw on one core.
@@ -113,8 +109,6 @@ class LeastSquares(Classifier):
         budget: Budget | None = None,
         classes: ArrayLike | None = None,
         *,
-        epsilon: float | None = None,
-        delta: float | None = None,
         class_grams: bool = False,
         alpha: float = 1.0,
         ridge: float | None = None,
@@ -127,8 +121,6 @@ class LeastSquares(Classifier):
         random_state: int | None = None,
     ) -> None:
         self.budget = budget
-        self.epsilon = epsilon
-        self.delta = delta
         self.classes = classes
         self.class_grams = class_grams
         self.alpha = alpha

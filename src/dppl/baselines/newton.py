@@ -35,11 +35,7 @@ class Newton(Classifier):
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
-        Public list of classes. None reads the list from `y`, which is not private, and warns.
-    epsilon : float, default=None
-        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
-    delta : float, default=None
-        See `epsilon`.
+        Public list of classes.
     steps : int, default=3
         Number of gradients, and of Hessians for each class.
     learning_rate : float, default=1.0
@@ -113,8 +109,6 @@ class Newton(Classifier):
         budget: Budget | None = None,
         classes: ArrayLike | None = None,
         *,
-        epsilon: float | None = None,
-        delta: float | None = None,
         steps: int = 3,
         learning_rate: float = 1.0,
         hessian_share: float = 0.5,
@@ -128,8 +122,6 @@ class Newton(Classifier):
         random_state: int | None = None,
     ) -> None:
         self.budget = budget
-        self.epsilon = epsilon
-        self.delta = delta
         self.classes = classes
         self.steps = steps
         self.learning_rate = learning_rate

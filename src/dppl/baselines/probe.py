@@ -33,11 +33,7 @@ class LinearProbe(GradientClassifier):
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What the whole fit may spend. ApproxDP with `sampling_rate` below 1.
     classes : array-like of shape (n_classes,), default=None
-        Public list of classes. None reads the list from `y`, which is not private, and warns.
-    epsilon : float, default=None
-        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
-    delta : float, default=None
-        See `epsilon`.
+        Public list of classes.
     steps : int, default=40
         Number of gradient steps; each gets the same share of the budget.
     learning_rate : float, default=None
@@ -124,8 +120,6 @@ class LinearProbe(GradientClassifier):
         budget: Budget | None = None,
         classes: ArrayLike | None = None,
         *,
-        epsilon: float | None = None,
-        delta: float | None = None,
         steps: int = 40,
         learning_rate: float | None = None,
         momentum: float = 0.9,
@@ -142,8 +136,6 @@ class LinearProbe(GradientClassifier):
         random_state: int | None = None,
     ) -> None:
         self.budget = budget
-        self.epsilon = epsilon
-        self.delta = delta
         self.classes = classes
         self.steps = steps
         self.learning_rate = learning_rate

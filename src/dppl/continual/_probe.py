@@ -27,8 +27,6 @@ class ContinualProbe(ContinualClassifier, LinearProbe):
         budget: Budget | None = None,
         classes: ArrayLike | None = None,
         *,
-        epsilon: float | None = None,
-        delta: float | None = None,
         steps: int = 40,
         learning_rate: float | None = None,
         momentum: float = 0.9,
@@ -42,8 +40,6 @@ class ContinualProbe(ContinualClassifier, LinearProbe):
         random_state: int | None = None,
     ) -> None:
         self.budget = budget
-        self.epsilon = epsilon
-        self.delta = delta
         self.classes = classes
         self.steps = steps
         self.learning_rate = learning_rate

@@ -28,13 +28,12 @@ from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Plan, same_value
 from dppl.estimators.public_data import PublicArguments, PublicData
 from dppl.estimators.reading import Codes
-from dppl.estimators.repeats import warn_of_uncounted_fits
 from dppl.estimators.sums import Parted, Records
 from dppl.lattice import Lattice, RowSource
 from dppl.lattice.threads import one_thread_each
 from dppl.mechanisms import Randomness, randomness
 from dppl.privacy import Budget, Cost, Guarantee
-from dppl.privacy.budgets import resolved_budget
+from dppl.privacy.budgets import checked_budget
 from dppl.privacy.composition import total_budget
 from dppl.privacy.guarantee import SEVERAL_RECORDS, Adjacency
 
@@ -149,16 +148,12 @@ class ContinualClassifier(EmbeddingClassifier):
         Raises
         ------
         ParameterError, BudgetError, BudgetExceeded, InputError, UnknownLabelError, EngineError
-            As `fit`; also if `classes` is None, a parameter is not what it was in earlier tasks, or `state` is not that
+            As `fit`; also if a parameter is not what it was in earlier tasks, or `state` is not that
             of this model.
         """
         self.check_parameters()
-        if self.classes is None:
-            raise ParameterError("classes must be the public list of the classes of all tasks; got None.")
         if self.resolved_budget.is_weak:
             warnings.warn(self.resolved_budget.weakness, WeakBudgetWarning, stacklevel=2)
-        if ledger is None:
-            warn_of_uncounted_fits()
         # A copy, so that another thread that learns a task meanwhile changes nothing that is read here.
         earlier = copy.copy(self) if hasattr(self, self._RELEASED) else None
         if earlier is not None:
@@ -166,7 +161,7 @@ class ContinualClassifier(EmbeddingClassifier):
         with one_thread_each, self._kept(state, earlier) as file:
             later = copy.copy(earlier or self)
             later._task = Task(earlier, self._allowed(task_classes), file)
-            later._fit(X, y, PublicArguments.of(X_public, None, None), None, ledger, partition, engine=engine)
+            later._fit(X, y, PublicArguments(X_public, None, None), ledger, partition, engine=engine)
             del later._task
             self.__dict__.update(vars(later))
         return self
@@ -200,7 +195,7 @@ class ContinualClassifier(EmbeddingClassifier):
                 )
 
     def _allowed(self, task_classes: ArrayLike | None) -> Codes:
-        classes = reading.public_classes(self.classes, np.empty(0, np.intp))
+        classes = reading.public_classes(self.classes)
         return codes_of_task(task_classes, classes)
 
     def public_lattice(self, n_features: int, public: RowSource | None) -> Lattice:
@@ -235,7 +230,7 @@ class ContinualClassifier(EmbeddingClassifier):
         fitted = self._fitted_with  # parameters that were set after the fit have no part in it
         if fitted.get("tasks", self.tasks) != "overlapping":
             return None
-        return resolved_budget(*(fitted[name] for name in ("budget", "epsilon", "delta")))
+        return checked_budget(fitted["budget"])
 
     @property
     def _relation(self) -> Relation:
@@ -309,7 +304,7 @@ def codes_of_task(task_classes: ArrayLike | None, classes: NDArray[Any]) -> Code
         return np.arange(len(classes))
     if not np.size(np.asarray(task_classes, object)):
         raise ParameterError("must name at least one class, or be None for all.", parameter="task_classes")
-    chosen = reading.public_classes(task_classes, np.empty(0, np.intp))
+    chosen = reading.public_classes(task_classes)
     codes = reading.class_codes(chosen, classes, "ignore")
     if (codes < 0).any():
         # Not which: whoever takes them from private labels by mistake would see one.

@@ -39,12 +39,8 @@ class ContinualDiscriminant(ContinualPrototypes):
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What each task may spend. Where tasks are disjoint, this is also what a record pays in all.
     classes : array-like of shape (n_classes,), default=None
-        Public list of all classes of all tasks; `partial_fit` needs it. Classes that never come cost hardly any
-        accuracy, so a list that is too long is the safe choice. With None, `fit` reads the list from `y`, and warns.
-    epsilon : float, default=None
-        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
-    delta : float, default=None
-        See `epsilon`.
+        Public list of all classes of all tasks. Classes that never come cost hardly any
+        accuracy, so a list that is too long is the safe choice.
     tasks : {"disjoint", "overlapping"}, default="disjoint"
         As in `ContinualPrototypes`.
     noise : {"independent", "tree", "toeplitz"}, default="independent"
@@ -115,8 +111,6 @@ class ContinualDiscriminant(ContinualPrototypes):
         budget: Budget | None = None,
         classes: ArrayLike | None = None,
         *,
-        epsilon: float | None = None,
-        delta: float | None = None,
         tasks: Tasks = "disjoint",
         noise: Noise = "independent",
         max_tasks: int | None = None,
@@ -125,8 +119,6 @@ class ContinualDiscriminant(ContinualPrototypes):
         random_state: int | None = None,
     ) -> None:
         self.budget = budget
-        self.epsilon = epsilon
-        self.delta = delta
         self.classes = classes
         self.tasks = tasks
         self.noise = noise

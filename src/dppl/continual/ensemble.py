@@ -50,12 +50,7 @@ class ContinualEnsemble(ContinualClassifier):
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What each task may spend. Tasks are disjoint, so this is also what a record pays in all.
     classes : array-like of shape (n_classes,), default=None
-        Public list of all classes of all tasks; `partial_fit` needs it. With None, `fit` reads the list from `y`, and
-        warns.
-    epsilon : float, default=None
-        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
-    delta : float, default=None
-        See `epsilon`.
+        Public list of all classes of all tasks.
     head : {"probe", "softmax"}, default="probe"
         What fits a head: `LinearProbe`, as published [1]_, or `SoftmaxPrototypes`, which takes public rows of each
         task.
@@ -131,8 +126,6 @@ class ContinualEnsemble(ContinualClassifier):
         budget: Budget | None = None,
         classes: ArrayLike | None = None,
         *,
-        epsilon: float | None = None,
-        delta: float | None = None,
         head: Head = "probe",
         head_options: dict[str, Any] | None = None,
         scores: Scores = "normalised",
@@ -143,8 +136,6 @@ class ContinualEnsemble(ContinualClassifier):
         random_state: int | None = None,
     ) -> None:
         self.budget = budget
-        self.epsilon = epsilon
-        self.delta = delta
         self.classes = classes
         self.head = head
         self.head_options = head_options
@@ -168,8 +159,7 @@ class ContinualEnsemble(ContinualClassifier):
         self._new_head().check_parameters()
 
     def _new_head(self) -> EmbeddingClassifier:
-        kind, given = _HEADS[self.head][0], {"epsilon": self.epsilon, "delta": self.delta}
-        return kind(self.budget, self.classes, **given, **(self.head_options or {}))
+        return _HEADS[self.head][0](self.budget, self.classes, **(self.head_options or {}))
 
     def _uses_public_rows(self, public: PublicData) -> bool:
         return super()._uses_public_rows(public) or self._new_head()._uses_public_rows(public)

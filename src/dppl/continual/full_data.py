@@ -30,12 +30,7 @@ class FullDataContinual(ContinualProbe):
         What each model may spend. All T together cost √T times its mu, as `guarantee_` states; where the total is
         given, `dppl.privacy.composition.split` gives that of each.
     classes : array-like of shape (n_classes,), default=None
-        Public list of all classes of all tasks; `partial_fit` needs it. With None, `fit` reads the list from `y`, and
-        warns.
-    epsilon : float, default=None
-        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
-    delta : float, default=None
-        See `epsilon`.
+        Public list of all classes of all tasks.
     steps : int, default=40
         Number of gradient steps in each task.
     learning_rate : float, default=None

@@ -17,12 +17,7 @@ class NaiveContinual(ContinualProbe):
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What each task may spend. Tasks are disjoint, so this is also what a record pays in all.
     classes : array-like of shape (n_classes,), default=None
-        Public list of all classes of all tasks; `partial_fit` needs it. With None, `fit` reads the list from `y`, and
-        warns.
-    epsilon : float, default=None
-        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
-    delta : float, default=None
-        See `epsilon`.
+        Public list of all classes of all tasks.
     steps : int, default=40
         Number of gradient steps in each task.
     learning_rate : float, default=None

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from dppl._lazy import lazy
-from dppl.estimators.splitters import PublicRows
 
 if TYPE_CHECKING:
     from dppl.estimators.base import EmbeddingClassifier
@@ -11,7 +10,7 @@ if TYPE_CHECKING:
     from dppl.estimators.model_file import load
     from dppl.estimators.search import PrivateSearch
 
-__all__ = ["Classifier", "EmbeddingClassifier", "PrivateSearch", "PublicRows", "load"]
+__all__ = ["Classifier", "EmbeddingClassifier", "PrivateSearch", "load"]
 
 # Tables and commands need how records are read and the names of estimators, and no scikit-learn.
 __getattr__, __dir__ = lazy(

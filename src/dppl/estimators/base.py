@@ -24,7 +24,6 @@ from dppl.estimators.plan import Plan, Setting
 from dppl.estimators.public_data import PublicArguments, PublicData
 from dppl.estimators.reading import Codes, UnknownLabels
 from dppl.estimators.released import ReleasedClassifier
-from dppl.estimators.repeats import count_fit, warn_of_uncounted_fits
 from dppl.estimators.sums import ONLY_PARTS, HeldRecords, Parted, Records, SpreadRecords, refuse_labels
 from dppl.estimators.whole_persons import WholePersons
 from dppl.kernel.measure import Measure, Measurement, calibrated
@@ -32,7 +31,7 @@ from dppl.lattice import Lattice, RowSource, iter_blocks, usable_rows
 from dppl.lattice.threads import one_thread_each
 from dppl.mechanisms import Randomness, randomness
 from dppl.privacy import Budget, Guarantee, group
-from dppl.privacy.budgets import resolved_budget
+from dppl.privacy.budgets import checked_budget
 from dppl.privacy.guarantee import (
     A_CHANGED_RECORD,
     A_STRICT_STOP,
@@ -64,9 +63,6 @@ class EmbeddingClassifier(ReleasedClassifier):
     """
 
     budget: Budget | None
-    # In place of a budget; readers of old files have neither.
-    epsilon: float | None = None
-    delta: float | None = None
     classes: ArrayLike | None
     adjacency: Adjacency
     pool: int
@@ -93,7 +89,6 @@ class EmbeddingClassifier(ReleasedClassifier):
         *,
         X_examples: Any = None,
         y_examples: Any = None,
-        plan: Plan | None = None,
         ledger: Ledger | None = None,
         partition: str | None = None,
         groups: Any = None,
@@ -114,19 +109,17 @@ class EmbeddingClassifier(ReleasedClassifier):
         y : array-like of shape (n_records,), default=None
             Private labels. None is for a table in parts.
         X_public : array-like, torch tensor or table of shape (n_public, n_features), default=None
-            Public embeddings of the same encoder. Inside tools of scikit-learn that cut data, such as cross-validation,
-            wrapped in `PublicRows`.
+            Public embeddings of the same encoder. Not through tools of scikit-learn that cut the
+            arguments of a fit, such as cross-validation: they would cut these rows as well.
         X_examples : array-like, torch tensor or table of shape (n_examples, n_features), default=None
             Public examples of the classes by the same encoder, for methods that start from some: embeddings of what the
             classes are called, of descriptions, or of published records. Those that were written or chosen by looking
             at private records are not public.
         y_examples : array-like of shape (n_examples,), default=None
             Their classes; a class may have several, or none.
-        plan : Plan, default=None
-            What `plan` returned for these parameters; it holds all public data, which is left out then.
         ledger : Ledger, default=None
-            Account of the data set. The release is charged before any private value is read (but labels that have to
-            serve as class list); if the fit stops after that, the charge stays.
+            Account of the data set. The release is charged before any private value is read; if the fit stops
+            after that, the charge stays.
         partition : str, default=None
             Name of the part of the data set that (`X`, `y`) is, see `Ledger.charge`.
         groups : array-like of shape (n_records,), default=None
@@ -163,13 +156,9 @@ class EmbeddingClassifier(ReleasedClassifier):
         self.check_parameters()
         if self.resolved_budget.is_weak:
             warnings.warn(self.resolved_budget.weakness, WeakBudgetWarning, stacklevel=2)
-        public = PublicArguments.of(X_public, X_examples, y_examples)
-        if ledger is None:
-            warn_of_uncounted_fits()
+        public = PublicArguments(X_public, X_examples, y_examples)
         with one_thread_each:
-            self._fit(X, y, public, plan, ledger, partition, groups, max_classes_per_person, engine, strict)
-        if ledger is None:
-            count_fit(X, self.guarantee_)
+            self._fit(X, y, public, ledger, partition, groups, max_classes_per_person, engine, strict)
         return self
 
     def _fit(
@@ -177,15 +166,15 @@ class EmbeddingClassifier(ReleasedClassifier):
         X: Any,
         y: Any,
         public: PublicArguments,
-        plan: Plan | None,
         ledger: Ledger | None,
         partition: str | None,
         groups: Any = None,
         max_classes_per_person: int | None = None,
         engine: Engine | None = None,
         strict: bool = False,
+        plan: Plan | None = None,
     ) -> Self:
-        """Fit without a warning: the number of warnings would tell how many runs a search has, which is secret."""
+        """Fit, of a search by a plan: passes over public rows, or warnings, would tell how many runs it has."""
         if isinstance(X, Parted):
             if groups is not None or max_classes_per_person is not None:
                 raise ParameterError(
@@ -195,7 +184,7 @@ class EmbeddingClassifier(ReleasedClassifier):
                 raise ParameterError(
                     "reads records before it charges, so not with a table in parts.", parameter="strict"
                 )
-            return self._fit_parts(X, y, public, plan, ledger, partition, engine or InProcess())
+            return self._fit_parts(X, y, public, ledger, partition, engine or InProcess())
         if engine is not None:
             raise ParameterError(ONLY_PARTS, parameter="engine")
         source = randomness(self.random_state)
@@ -204,12 +193,9 @@ class EmbeddingClassifier(ReleasedClassifier):
         ids = persons.ids_of_fit(groups, rows, max_classes_per_person)
         if plan is None:
             public.refuse_private(X, y)
-            classes = reading.public_classes(self.classes, labels)
+            classes = reading.public_classes(self.classes)
             data = public.checked(rows.shape[1], classes)
             plan = self._planned_for_persons(classes, data, rows.shape[1], max_classes_per_person)
-        else:
-            self._check_plan(plan, rows.shape[1], public, max_classes_per_person)
-            plan.public.given.refuse_private(X, y)
         guarantee = plan.guarantee_on(X, groups)
         if strict and guarantee.releases:
             guarantee = replace(guarantee, not_covered=(*guarantee.not_covered, A_STRICT_STOP))
@@ -234,7 +220,6 @@ class EmbeddingClassifier(ReleasedClassifier):
         X: Parted,
         y: Any,
         public: PublicArguments,
-        plan: Plan | None,
         ledger: Ledger | None,
         partition: str | None,
         engine: Engine,
@@ -245,14 +230,10 @@ class EmbeddingClassifier(ReleasedClassifier):
         refuse_labels(y)
         if not X.labelled:
             raise InputError("X has no labels in its parts; name their column or file.")
-        if plan is None:
-            public.refuse_private(X, None)
-            classes = self._given_classes()
-            data = replace(public.checked(X.n_features, classes), engine=engine)
-            plan = self._planned(classes, data, X.n_features)
-        else:
-            self._check_plan(plan, X.n_features, public, None)
-            plan.public.given.refuse_private(X, None)
+        public.refuse_private(X, None)
+        classes = reading.public_classes(self.classes)
+        data = replace(public.checked(X.n_features, classes), engine=engine)
+        plan = self._planned(classes, data, X.n_features)
         if any(one.measurement.query.needs_rows for one in plan.measurements.values()):
             raise ParameterError(
                 f"{type(self).__name__} needs rows one after another with these parameters, and not sums over them "
@@ -321,38 +302,26 @@ class EmbeddingClassifier(ReleasedClassifier):
         Returns
         -------
         Plan
-            For `fit`; its `guarantee` is what a fit would guarantee and cost.
+            Its `guarantee` is what a fit would guarantee and cost.
 
         Raises
         ------
         ParameterError, BudgetError, InputError
-            As `fit`; also if `classes` is None, because the labels then decide.
+            As `fit`.
         """
         _validate.positive_integer(n_features=n_features)
         if max_classes_per_person is not None:
             _validate.positive_integer(max_classes_per_person=max_classes_per_person)
         self.check_parameters()
-        classes = self._given_classes()
-        public = PublicArguments.of(X_public, X_examples, y_examples).checked(n_features, classes)
+        classes = reading.public_classes(self.classes)
+        public = PublicArguments(X_public, X_examples, y_examples).checked(n_features, classes)
         with one_thread_each:
             return self._planned_for_persons(classes, public, n_features, max_classes_per_person)
 
     @property
     def resolved_budget(self) -> Budget:
-        """What a fit may spend: `budget`, or what `epsilon` and `delta` make of it.
-
-        Raises
-        ------
-        ParameterError
-            If not exactly one of them is given.
-        """
-        return resolved_budget(self.budget, self.epsilon, self.delta, pure=self._PURE)
-
-    def _given_classes(self) -> NDArray[Any]:
-        """Return the sorted public list of classes, where no labels are there to take its place."""
-        if self.classes is None:
-            raise ParameterError("classes must be the public list of classes; got None.")
-        return reading.public_classes(self.classes, np.empty(0, np.intp))
+        """The budget, which is one."""
+        return checked_budget(self.budget)
 
     def _planned_for_persons(
         self, classes: NDArray[Any], public: PublicData, n_features: int, max_classes: int | None
@@ -369,7 +338,7 @@ class EmbeddingClassifier(ReleasedClassifier):
                 parameter="max_classes_per_person",
             )
         budget = group.budget_of_one(self.resolved_budget, n_rows, apart=self._CLASSES_APART, selects=self._PURE)
-        of_one: Self = clone(self).set_params(budget=budget, epsilon=None, delta=None)
+        of_one: Self = clone(self).set_params(budget=budget)
         plan = of_one._planned(classes, public, n_features)
         return replace(plan.of_several_rows(self, n_rows), max_classes_per_person=max_classes)
 
@@ -394,21 +363,6 @@ class EmbeddingClassifier(ReleasedClassifier):
             fit_for_release=randomness(self.random_state).fit_for_release,
         )
         return Plan(type(self), deepcopy(self.get_params(deep=False)), setting, paid, guarantee)
-
-    def _check_plan(self, plan: Plan, n_features: int, public: PublicArguments, max_classes: int | None) -> None:
-        """Refuse a plan that is not one for this fit."""
-        if not isinstance(plan, Plan):
-            raise ParameterError(f"plan must be what the plan method returned; got {type(plan).__name__}.")
-        if not public.empty:
-            raise ParameterError("a plan holds the public data; leave X_public and X_examples out, or the plan.")
-        plan.check(type(self), self.get_params(deep=False))
-        if max_classes != plan.max_classes_per_person:
-            raise ParameterError(
-                f"must be that of the plan, {plan.max_classes_per_person}; got {max_classes}.",
-                parameter="max_classes_per_person",
-            )
-        if n_features != plan.lattice.n_features:
-            raise InputError(f"the plan is for rows of {plan.lattice.n_features} features; X has {n_features}.")
 
     @contextmanager
     def _whole_or_nothing(self) -> Iterator[None]:
@@ -466,9 +420,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         if ledger is None or not guarantee.releases:
             return guarantee, None
         # Not the seed: whoever reads the ledger could take the noise out again.
-        left_out = ("random_state", "budget", "epsilon", "delta")
-        parameters = {name: as_json(value) for name, value in self._fitted_with.items() if name not in left_out}
-        parameters["budget"] = self.resolved_budget.to_dict()
+        parameters = {name: as_json(value) for name, value in self._fitted_with.items() if name != "random_state"}
         entry = ledger.charge(guarantee, estimator=type(self).__name__, parameters=parameters, partition=partition)
         return replace(guarantee, ledger_entry=f"{entry.dataset}, release {entry.number}"), entry
 
@@ -498,8 +450,6 @@ class EmbeddingClassifier(ReleasedClassifier):
                 f"{budget} lets nothing be released, so {type(self).__name__} has nothing to fit; "
                 "SoftmaxPrototypes makes a model of public examples alone of it."
             )
-        if budget.is_zero and self.classes is None:
-            raise ParameterError("classes must be the public list of classes where nothing private is read; got None.")
         _validate.one_of(ADJACENCIES, adjacency=self.adjacency)
         _validate.one_of(reading.UNKNOWN_LABELS, unknown_labels=self.unknown_labels)
 
@@ -534,9 +484,7 @@ class EmbeddingClassifier(ReleasedClassifier):
 
     def _public_inputs(self, public: PublicData) -> tuple[str, ...]:
         """Name what every guarantee treats as public."""
-        inputs = ["the encoder", "the number of features", FORM_OF_FILES, "all parameters"]
-        if self.classes is not None:
-            inputs.insert(0, "the list of classes")
+        inputs = ["the list of classes", "the encoder", "the number of features", FORM_OF_FILES, "all parameters"]
         if self._uses_public_rows(public):
             inputs.append("the public rows (X_public)")
         if public.examples is not None:
@@ -553,8 +501,6 @@ class EmbeddingClassifier(ReleasedClassifier):
         missing = list(ALWAYS_UNCOVERED)
         if self.adjacency == "add-remove":
             missing.append(A_CHANGED_RECORD)
-        if self.classes is None:
-            missing.insert(0, "the label set: it was read from the private labels")
         if self.unknown_labels == "error":
             missing.append("whether the fit stopped at a label outside the class list (unknown_labels='error')")
         return tuple(missing)

@@ -35,7 +35,7 @@ FORMAT, _READABLE = 2, (1, 2)
 _KEY = "dppl"
 _FINETUNED = "dppl_finetune"  # the key of `dppl.finetune.model_file`
 # Parameters that have a place of their own, are needed by `fit` only, or would undo the noise (a seed).
-_UNSAVED = {"budget", "epsilon", "delta", "classes", "center", "rotation", "pool", "coinpress_center", "random_state"}
+_UNSAVED = {"budget", "classes", "center", "rotation", "pool", "coinpress_center", "random_state"}
 
 
 class Misfit(ValueError):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.errors import ParameterError
 from dppl.estimators.persons import of_persons
 from dppl.estimators.public_data import PublicData
 from dppl.estimators.reading import check_lattice, columns_of, depends_on_company
@@ -60,8 +59,7 @@ class Setting:
 class Plan:
     """What a fit releases and guarantees, computed from parameters and public inputs alone.
 
-    `EmbeddingClassifier.plan` makes one, and `fit` accepts it, so that public rows are read once for several fits. It
-    is trusted as code is: whoever puts another mechanism or guarantee into one makes the statement false.
+    `EmbeddingClassifier.plan` makes one, and every fit its own.
 
     Attributes
     ----------
@@ -128,28 +126,6 @@ class Plan:
         if depends_on_company(X):
             guarantee = replace(guarantee, not_covered=(_ROWS_MIX, *guarantee.not_covered))
         return guarantee
-
-    def check(self, estimator: type, parameters: Mapping[str, Any]) -> None:
-        """See that it was made by such an estimator with these parameters; one seed does as well as another.
-
-        Parameters
-        ----------
-        estimator : type
-        parameters : mapping
-            Those of the fit.
-
-        Raises
-        ------
-        ParameterError
-            If not.
-        """
-        if estimator is not self.estimator:
-            raise ParameterError(f"plan must be one of {estimator.__name__}; got one of {self.estimator.__name__}.")
-        for name, value in parameters.items():
-            planned = self.parameters[name]
-            same = (value is None) == (planned is None) if name == "random_state" else same_value(value, planned)
-            if not same:
-                raise ParameterError(f"plan must be made with the parameters of the fit; it has another {name}.")
 
 
 def same_value(one: Any, other: Any) -> bool:

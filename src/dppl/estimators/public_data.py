@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from dppl.engines import Engine, InProcess
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.reading import Codes, as_labels, as_rows, check_encoder, class_codes, encoder_of, lattice_of
-from dppl.estimators.splitters import whole_public_rows
 from dppl.lattice import RowSource, TensorRows, iter_blocks
 from dppl.lattice.tensors import is_tensor
 
@@ -127,24 +126,9 @@ class PublicArguments:
     X_examples: Any = None
     y_examples: Any = None
 
-    @classmethod
-    def of(cls, X_public: Any, X_examples: Any, y_examples: Any) -> Self:
-        """Take them out of their wrappers.
-
-        Raises
-        ------
-        ParameterError
-            If a tool of scikit-learn may have cut them, or examples lack labels, or labels examples.
-        """
-        if (X_examples is None) != (y_examples is None):
+    def __post_init__(self) -> None:
+        if (self.X_examples is None) != (self.y_examples is None):
             raise ParameterError("X_examples and y_examples go together: public rows, and the class of each.")
-        given = {"X_public": X_public, "X_examples": X_examples, "y_examples": y_examples}
-        return cls(**{name: whole_public_rows(value, name) for name, value in given.items()})
-
-    @property
-    def empty(self) -> bool:
-        """Whether there is nothing."""
-        return self.X_public is None and self.X_examples is None
 
     def refuse_private(self, X: Any, y: Any) -> None:
         """Refuse private rows or labels in a public role, and rows of another encoder. Says nothing about values.

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
 from dppl._fingerprint import same_encoder
-from dppl.errors import InputError, LabelSetWarning, ParameterError, UnknownLabelError
+from dppl.errors import InputError, ParameterError, UnknownLabelError
 from dppl.lattice import Lattice, RowSource, RowTable, TensorRows, usable_rows
 from dppl.lattice.tensors import as_numpy, is_tensor
 
@@ -323,24 +323,20 @@ def _is_unicode(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def public_classes(classes: ArrayLike | None, y: NDArray[Any]) -> NDArray[Any]:
-    """Return the sorted class list: the public one, or with a `LabelSetWarning` the labels that occur in `y`.
+def public_classes(classes: ArrayLike | None) -> NDArray[Any]:
+    """Return the sorted class list.
 
     Raises
     ------
     ParameterError
-        If `classes` is empty or names a class twice.
-    InputError
-        If `y` has to serve and holds continuous values or kinds that do not sort.
+        If `classes` is None, empty or no list of labels, or names a class twice.
     """
     if classes is None:
-        warnings.warn(
-            "classes=None reads the class list from the private labels: which classes occur is then released without "
-            "protection. Pass the public list of classes.",
-            LabelSetWarning,
-            stacklevel=4,
+        raise ParameterError(
+            "must be the public list of classes, which nobody may read off the private labels: which classes occur "
+            "there is private, and the model would tell. Got None.",
+            parameter="classes",
         )
-        return _classes_of(y)
     given = np.asarray(classes)
     if given.ndim != 1 or not len(given):
         raise ParameterError(
@@ -362,33 +358,6 @@ def public_classes(classes: ArrayLike | None, y: NDArray[Any]) -> NDArray[Any]:
     if repeated:
         raise ParameterError(f"classes must name every class once; {min(map(str, repeated))!r} occurs again.")
     return np.unique(given)
-
-
-def _classes_of(y: NDArray[Any]) -> NDArray[Any]:
-    from sklearn.utils.multiclass import type_of_target
-
-    if not len(y):
-        raise InputError("y holds no labels to read the class list from; pass classes.")
-    # A list of labels becomes the array that scikit-learn would make of it.
-    labels = np.asarray(y.tolist()) if y.dtype == object else y
-    if labels.dtype.kind not in "UOiubf":
-        raise InputError(f"y must be texts or numbers to serve as the class list; got {labels.dtype}. Pass classes.")
-    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        what = "NaN" if np.isnan(labels).any() else f"infinity or a value too large for {labels.dtype!r}"
-        raise InputError(f"Input y contains {what}. It cannot serve as the class list; pass classes.")
-    if _too_large(labels):
-        raise InputError("y must hold integers of 64 bits with a sign to serve as the class list; pass classes.")
-    kind = classes = None
-    try:
-        kind = type_of_target(labels, input_name="y")
-        classes = np.unique(labels)
-    except TypeError:
-        pass  # raised below, without the exception that names values
-    if classes is None:
-        raise InputError("y mixes kinds of labels that cannot be sorted; pass classes.")
-    if kind not in ("binary", "multiclass"):
-        raise InputError(f"Unknown label type: {kind}. Labels must be classes, not measurements.")
-    return np.asarray(classes)
 
 
 def _too_large(labels: NDArray[Any]) -> bool:

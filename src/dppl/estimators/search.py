@@ -23,7 +23,6 @@ from dppl.estimators.base import EmbeddingClassifier, as_json, charged
 from dppl.estimators.public_data import PublicArguments
 from dppl.estimators.reading import Codes, Unusable
 from dppl.estimators.released import Shares
-from dppl.estimators.repeats import count_fit, warn_of_uncounted_fits
 from dppl.estimators.reported import Reported
 from dppl.lattice import RowSource, iter_blocks, take_rows
 from dppl.lattice.threads import one_thread_each
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 Scoring: TypeAlias = Literal["accuracy", "balanced"]
 SCORINGS: tuple[Scoring, ...] = get_args(Scoring)
-_FIXED = ("budget", "epsilon", "delta", "classes", "adjacency", "unknown_labels", "random_state")
+_FIXED = ("budget", "classes", "adjacency", "unknown_labels", "random_state")
 _ROWS = 4096
 
 
@@ -164,17 +163,15 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         budget, candidates = self._checked()
         if budget.is_weak:
             warnings.warn(budget.weakness, WeakBudgetWarning, stacklevel=2)
-        if ledger is None:
-            warn_of_uncounted_fits()
         source = randomness(self.random_state)
         rho = rho_per_run_within(budget.epsilon, budget.delta, int(self.mean_runs))
         scores = RoundedGaussian.within(ZCDP(rho), self._squared_sensitivity())
         # A candidate whose parameters do not fit each other, the width or the public rows shows before it is paid for.
-        public = PublicArguments.of(X_public, X_examples, y_examples)
+        public = PublicArguments(X_public, X_examples, y_examples)
         public.refuse_private(X, y)
         rows, labels = reading.checked_inputs(X, y)
         ids = None if groups is None else persons.checked_ids(groups, rows)
-        classes = reading.public_classes(self.estimator.classes, labels)
+        classes = reading.public_classes(self.estimator.classes)
         data = public.checked(rows.shape[1], classes)
         models = (self._candidate(candidate, rho, source) for candidate in candidates)
         with one_thread_each:
@@ -200,7 +197,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
                 number = source.below(len(candidates))
                 candidate = candidates[number]
                 model = self._candidate(candidate, rho, source)
-                model._fit(train_rows, train_labels, PublicArguments(), plans[number], None, None)
+                model._fit(train_rows, train_labels, PublicArguments(), None, None, plan=plans[number])
                 model.encoder_ = reading.encoder_of(X)
                 score = self._score(model, test_rows, test_codes, scores, source)
                 # The theorem wants a total order on results, so equal scores are told apart by the models' bytes.
@@ -219,8 +216,6 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
             model_hash = sha256(self.best_estimator_.to_bytes()).hexdigest()
             # The content of the ledger tells no time of this; that of its file does, and stands in `not_covered`.
             ledger.finish(charge, model_sha256=model_hash, tell_time=False)
-        if ledger is None:
-            count_fit(X, self.guarantee_)
         return self
 
     def predict(self, X: Any, *, unusable: Unusable = "error") -> NDArray[Any]:
@@ -284,8 +279,6 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
                 f"a search is accounted in Rényi divergences, which end in approximate DP; got {budget!r}. Give the "
                 "estimator ApproxDP(epsilon, delta), for the whole search."
             )
-        if self.estimator.classes is None:
-            raise ParameterError("a search needs the public class list; give the estimator classes=[...].")
         from sklearn.model_selection import ParameterGrid  # here, because loading a model needs none of it
 
         candidates = list(ParameterGrid(self.parameters))
@@ -306,7 +299,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         """Return an unfitted candidate that may spend what one run may."""
         seed = None if source.fit_for_release else source.bits(31)
         candidate: EmbeddingClassifier = clone(self.estimator)
-        candidate.set_params(budget=ZCDP(rho), epsilon=None, delta=None, random_state=seed, **parameters)
+        candidate.set_params(budget=ZCDP(rho), random_state=seed, **parameters)
         candidate.check_parameters()
         return candidate
 

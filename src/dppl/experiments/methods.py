@@ -18,7 +18,7 @@ from dppl.privacy import Budget
 __all__ = ["ALL_METHODS", "METHODS", "STREAM_METHODS", "Choice", "Method", "Range", "checked_method", "label"]
 
 # What the runner passes itself.
-_GIVEN = ("budget", "epsilon", "delta", "classes", "random_state")
+_GIVEN = ("budget", "classes", "random_state")
 _PUBLIC_ROWS = PublicData(np.zeros((1, 1), np.float32))
 
 

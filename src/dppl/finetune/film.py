@@ -22,7 +22,6 @@ from dppl.errors import ModelFileError, ParameterError, WeakBudgetWarning
 from dppl.estimators import reading
 from dppl.estimators.base import as_json
 from dppl.estimators.reading import UnknownLabels
-from dppl.estimators.repeats import warn_of_uncounted_fits
 from dppl.estimators.reported import Reported
 from dppl.finetune import model_file
 from dppl.finetune.selection import head_of
@@ -30,7 +29,7 @@ from dppl.finetune.sparse import SparseFinetuner
 from dppl.finetune.trainer import DPTrainer, TrainingPlan, records_of, weights_of
 from dppl.lattice.tensors import as_numpy
 from dppl.privacy import Budget, Guarantee
-from dppl.privacy.budgets import budget_from_dict, resolved_budget
+from dppl.privacy.budgets import budget_from_dict, checked_budget
 
 if TYPE_CHECKING:
     from dppl.privacy import Ledger
@@ -62,10 +61,6 @@ class FilmEnsemble(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         record pays in all.
     classes : array-like of shape (n_classes,), default=None
         Public list of all classes of all tasks.
-    epsilon : float, default=None
-        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
-    delta : float, default=None
-        See `epsilon`.
     options : dict, default=None
         Of `SparseFinetuner`: `head`, `batch_size`, `sampling_rate`, `epochs`, `warmup_epochs`, `head_learning_rate`,
         `learning_rate`, `momentum`, `clip` or `block`. Each task is trained with them.
@@ -127,8 +122,6 @@ class FilmEnsemble(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         budget: Budget | None = None,
         classes: ArrayLike | None = None,
         *,
-        epsilon: float | None = None,
-        delta: float | None = None,
         options: dict[str, Any] | None = None,
         scores: Scores = "normalised",
         tasks: stream.Tasks = "disjoint",
@@ -137,8 +130,6 @@ class FilmEnsemble(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[mi
     ) -> None:
         self.module = module
         self.budget = budget
-        self.epsilon = epsilon
-        self.delta = delta
         self.classes = classes
         self.options = options
         self.scores = scores
@@ -209,10 +200,8 @@ class FilmEnsemble(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         records = records_of(X)
         finetuner, described = self._prepared(records.shape[1:], integral=records.dtype.kind in "iu", ledger=ledger)
         stream.refuse_partition(partition, self.tasks)
-        if ledger is None:
-            warn_of_uncounted_fits()
         labels = reading.as_labels(y, records)
-        classes = reading.public_classes(self.classes, np.empty(0, np.intp))
+        classes = reading.public_classes(self.classes)
         allowed = stream.codes_of_task(task_classes, classes)
         plan, trainer = self._plan(finetuner, described, allowed)
 
@@ -352,7 +341,7 @@ class FilmEnsemble(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[mi
             )
         described = {
             "module": model_file.module_digest(self.module),
-            "budget": resolved_budget(self.budget, self.epsilon, self.delta).to_dict(),
+            "budget": checked_budget(self.budget).to_dict(),
             "classes": classes.tolist(),
             "options": {name: as_json(getattr(finetuner, name)) for name in _OPTIONS},
             "scores": self.scores,
@@ -370,7 +359,7 @@ class FilmEnsemble(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def _finetuner(self, options: dict[str, Any], **further: Any) -> SparseFinetuner:
         options = {**options, "train": ("head", "norm"), "unknown_labels": self.unknown_labels, **further}
-        budget = resolved_budget(self.budget, self.epsilon, self.delta)
+        budget = checked_budget(self.budget)
         return SparseFinetuner(self.module, budget, self.classes, **options)
 
     def _plan(

@@ -164,7 +164,7 @@ def _is_whole(fields: dict[str, Any]) -> bool:
         and isinstance(fields["written_by"], str)
         and isinstance(classes, list)
         # One kind of label, all different, in the order of the logits.
-        and public_classes(classes, np.empty(0, np.intp)).tolist() == classes
+        and public_classes(classes).tolist() == classes
         and (encoder is None or isinstance(encoder, str))
     )
 

@@ -26,7 +26,7 @@ from dppl.finetune.networks import Network, load_network
 from dppl.finetune.selection import PARTS, Part, Selection, check_module, head_of, select_weights
 from dppl.finetune.trainer import DPTrainer, TrainingPlan, records_of
 from dppl.privacy import ApproxDP, Budget, Guarantee
-from dppl.privacy.budgets import resolved_budget
+from dppl.privacy.budgets import checked_budget
 from dppl.privacy.guarantee import A_STRICT_STOP
 
 if TYPE_CHECKING:
@@ -50,11 +50,7 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
     budget : ApproxDP, GaussianDP or ZCDP, default=None
         What the training may spend; ApproxDP with `sampling_rate` below 1.
     classes : array-like of shape (n_classes,), default=None
-        Public list of classes; a fit needs it.
-    epsilon : float, default=None
-        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
-    delta : float, default=None
-        See `epsilon`.
+        Public list of classes.
     sparsity : float, default=0.01
         Share of the convolutions' weights that is trained, see `select_weights`. No budget covers choosing it by
         private data.
@@ -132,8 +128,6 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
         budget: Budget | None = None,
         classes: ArrayLike | None = None,
         *,
-        epsilon: float | None = None,
-        delta: float | None = None,
         sparsity: float = 0.01,
         train: Collection[Part] = PARTS,
         head: str | None = None,
@@ -152,8 +146,6 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
     ) -> None:
         self.module = module
         self.budget = budget
-        self.epsilon = epsilon
-        self.delta = delta
         self.classes = classes
         self.sparsity = sparsity
         self.train = train
@@ -346,7 +338,7 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
 
     def _prepared(self, ledger: Ledger | None = None) -> tuple[NDArray[Any], DPTrainer]:
         """Return the class list and the trainer of a network with a new head, from parameters and public inputs."""
-        budget = resolved_budget(self.budget, self.epsilon, self.delta)
+        budget = checked_budget(self.budget)
         rate = usual_sampling_rate(budget, ledger) if self.sampling_rate is None else self.sampling_rate
         _validate.positive(
             epochs=self.epochs, learning_rate=self.learning_rate, head_learning_rate=self.head_learning_rate
@@ -354,9 +346,7 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
         _validate.not_negative(warmup_epochs=self.warmup_epochs)
         _validate.probability(sampling_rate=rate)
         _validate.one_of(reading.UNKNOWN_LABELS, unknown_labels=self.unknown_labels)
-        if self.classes is None:
-            raise ParameterError("must be the public list of classes; got None.", parameter="classes")
-        classes = reading.public_classes(self.classes, np.empty(0, np.intp))
+        classes = reading.public_classes(self.classes)
         module, selection = self._selected(len(classes))
         head = head_of(module, self.head) if self._trains_head else ""
         rates = {

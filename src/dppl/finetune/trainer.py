@@ -28,7 +28,7 @@ from dppl.finetune.tensor_file import as_json
 from dppl.lattice.tensors import as_numpy, is_tensor
 from dppl.mechanisms import RoundedGaussian, SampledGaussian, randomness
 from dppl.privacy import Budget, Guarantee
-from dppl.privacy.budgets import resolved_budget
+from dppl.privacy.budgets import checked_budget
 from dppl.privacy.guarantee import ALWAYS_UNCOVERED, FORM_OF_FILES, software_versions
 
 if TYPE_CHECKING:
@@ -83,10 +83,6 @@ class DPTrainer:
         What `select_weights` returns: for each trained parameter the flat positions, None for all.
     budget : ApproxDP, GaussianDP or ZCDP, default=None
         What the training may spend; ApproxDP with `sampling_rate` below 1.
-    epsilon : float, default=None
-        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
-    delta : float, default=None
-        See `epsilon`.
     steps : int
         Number of steps. Public, like `sampling_rate` and `batch_size`: never take them from the private data.
     sampling_rate : float, default=1.0
@@ -143,8 +139,6 @@ class DPTrainer:
         selection: Selection,
         budget: Budget | None = None,
         *,
-        epsilon: float | None = None,
-        delta: float | None = None,
         steps: int,
         batch_size: float,
         sampling_rate: float = 1.0,
@@ -156,7 +150,7 @@ class DPTrainer:
         block: int = 32,
         random_state: int | None = None,
     ) -> None:
-        budget = resolved_budget(budget, epsilon, delta)
+        budget = checked_budget(budget)
         if budget.is_zero:
             raise BudgetError(f"{budget} lets nothing be released, so there is nothing to train.")
         check_module(module)

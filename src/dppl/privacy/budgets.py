@@ -416,50 +416,20 @@ class ApproxDP(Budget):
         return self.epsilon
 
 
-def resolved_budget(
-    budget: Budget | None, epsilon: float | None = None, delta: float | None = None, *, pure: bool = False
-) -> Budget:
-    """Return the budget that an estimator may spend, from the parameters by which it is named.
-
-    Parameters
-    ----------
-    budget : Budget or None
-    epsilon, delta : float or None
-        In place of `budget`: both are `ApproxDP`, and epsilon alone is `PureDP`.
-    pure : bool, default=False
-        Whether the method can spend a budget of pure DP.
+def checked_budget(budget: object) -> Budget:
+    """Return the budget if it is one.
 
     Raises
     ------
     ParameterError
-        If none or several are given, or delta is missing.
-
-    Examples
-    --------
-    >>> resolved_budget(None, 1.0, 1e-6)
-    ApproxDP(epsilon=1.0, delta=1e-06)
+        If it is not.
     """
-    if epsilon is None and delta is None and isinstance(budget, Budget):
-        return budget
-    if budget is not None and not isinstance(budget, Budget):
+    if not isinstance(budget, Budget):
         raise ParameterError(
             "budget must be GaussianDP(mu), ZCDP(rho), ApproxDP(epsilon, delta) or PureDP(epsilon), since a number "
-            f"means nothing without its notion; got {budget!r}. Or give epsilon and delta."
+            f"means nothing without its notion; got {budget!r}."
         )
-    if (budget is None) == (epsilon is None):
-        given = "neither" if budget is None else "both"
-        raise ParameterError(
-            "give exactly one: budget=GaussianDP(mu), ZCDP(rho), ApproxDP(epsilon, delta) or PureDP(epsilon), or "
-            f"epsilon with delta; got {given}."
-        )
-    if epsilon is None:
-        raise ParameterError("delta belongs to epsilon; a budget has its own.")
-    if delta is None and not pure:
-        raise ParameterError(
-            "epsilon needs delta: without one it is pure DP, which this method cannot give at any noise. Choose a "
-            "delta far below 1 / number of records, such as 1e-6."
-        )
-    return PureDP(epsilon) if delta is None else ApproxDP(epsilon, delta)
+    return budget
 
 
 def budget_from_dict(fields: dict[str, float]) -> Budget:

@@ -27,8 +27,6 @@ class DiscriminantPrototypes(EmbeddingClassifier):
     ----------
     budget : GaussianDP, ZCDP or ApproxDP, default=None
     classes : array-like of shape (n_classes,), default=None
-    epsilon : float, default=None
-    delta : float, default=None
     unknown_labels : {"error", "ignore"}, default="error"
     random_state : int, default=None
 
@@ -54,14 +52,10 @@ class DiscriminantPrototypes(EmbeddingClassifier):
         budget: Budget | None = None,
         classes: ArrayLike | None = None,
         *,
-        epsilon: float | None = None,
-        delta: float | None = None,
         unknown_labels: UnknownLabels = "error",
         random_state: int | None = None,
     ) -> None:
         self.budget = budget
-        self.epsilon = epsilon
-        self.delta = delta
         self.classes = classes
         self.unknown_labels = unknown_labels
         self.random_state = random_state

@@ -42,12 +42,7 @@ class MeanPrototypes(EmbeddingClassifier):
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
-        Public list of classes. A class without records gets a prototype of pure noise. None reads the list from `y`,
-        which is not private, and warns.
-    epsilon : float, default=None
-        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
-    delta : float, default=None
-        See `epsilon`.
+        Public list of classes. A class without records gets a prototype of pure noise.
     adjacency : {"add-remove", "replace-one"}, default="add-remove"
         ``"replace-one"`` reproduces DPPL-AAAI eq. (1): noisy means, twice the sensitivity, and class sizes taken as
         public.
@@ -121,8 +116,6 @@ class MeanPrototypes(EmbeddingClassifier):
         budget: Budget | None = None,
         classes: ArrayLike | None = None,
         *,
-        epsilon: float | None = None,
-        delta: float | None = None,
         adjacency: Adjacency = "add-remove",
         mechanism: Mechanism = "gaussian",
         pool: int = 1,
@@ -136,8 +129,6 @@ class MeanPrototypes(EmbeddingClassifier):
         random_state: int | None = None,
     ) -> None:
         self.budget = budget
-        self.epsilon = epsilon
-        self.delta = delta
         self.classes = classes
         self.adjacency = adjacency
         self.mechanism = mechanism

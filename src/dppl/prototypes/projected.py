@@ -73,11 +73,7 @@ class ProjectedPrototypes(EmbeddingClassifier):
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
-        Public list of classes. None reads the list from `y`, which is not private, and warns.
-    epsilon : float, default=None
-        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``.
-    delta : float, default=None
-        See `epsilon`.
+        Public list of classes.
     form : {"released-first", "episodes"}, default="released-first"
         How the projection is trained.
     head : {"mean", "public"}, default="mean"
@@ -164,8 +160,6 @@ class ProjectedPrototypes(EmbeddingClassifier):
         budget: Budget | None = None,
         classes: ArrayLike | None = None,
         *,
-        epsilon: float | None = None,
-        delta: float | None = None,
         form: Form = "released-first",
         head: Head = "mean",
         share: float = 0.5,
@@ -181,8 +175,6 @@ class ProjectedPrototypes(EmbeddingClassifier):
         random_state: int | None = None,
     ) -> None:
         self.budget = budget
-        self.epsilon = epsilon
-        self.delta = delta
         self.classes = classes
         self.form = form
         self.head = head

@@ -41,14 +41,9 @@ class PublicPrototypes(EmbeddingClassifier):
         What the whole fit may spend. Of ZCDP(rho) a selection uses epsilon = sqrt(8·rho), of GaussianDP(mu)
         epsilon = 2·log(Phi(mu/2)/Phi(-mu/2)).
     classes : array-like of shape (n_classes,), default=None
-        Public list of classes. A class without records gets a uniform draw. None reads the list from `y`, which is not
-        private, and warns.
+        Public list of classes. A class without records gets a uniform draw.
     n_prototypes : int, default=1
         Rows per class (the papers' K).
-    epsilon : float, default=None
-        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``, and ``epsilon=1`` alone ``PureDP(1)``.
-    delta : float, default=None
-        See `epsilon`.
     clip : "auto" or (float, float), default="auto"
         Bounds (d_min, d_max) within [0, 2] on 1 + cosine similarity. ``"auto"`` takes quantiles of the similarities
         among public rows, at no cost. (0, 2) clips nothing.
@@ -116,8 +111,6 @@ class PublicPrototypes(EmbeddingClassifier):
         classes: ArrayLike | None = None,
         n_prototypes: int = 1,
         *,
-        epsilon: float | None = None,
-        delta: float | None = None,
         clip: Literal["auto"] | tuple[float, float] = "auto",
         adjacency: Adjacency = "add-remove",
         pool: int = 1,
@@ -127,8 +120,6 @@ class PublicPrototypes(EmbeddingClassifier):
         random_state: int | None = None,
     ) -> None:
         self.budget = budget
-        self.epsilon = epsilon
-        self.delta = delta
         self.classes = classes
         self.n_prototypes = n_prototypes
         self.clip = clip

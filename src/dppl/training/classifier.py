@@ -27,11 +27,9 @@ from dppl.estimators.public_data import refuse_private_as_public
 from dppl.estimators.reading import UNUSABLE, Unusable, as_labels, refuse_unusable
 from dppl.estimators.registry import BY_METHOD, Method, method_for
 from dppl.estimators.released import Shares
-from dppl.estimators.repeats import count_fit
 from dppl.estimators.reported import Reported
-from dppl.estimators.splitters import inside_splitter, whole_public_rows
 from dppl.privacy import Budget, Guarantee
-from dppl.privacy.budgets import resolved_budget
+from dppl.privacy.budgets import checked_budget
 from dppl.training import workflow
 from dppl.training.descriptions import described, embed_examples, names_by_default
 from dppl.training.items import Items, check_items, embed_items
@@ -55,11 +53,7 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
     budget : GaussianDP, ZCDP, ApproxDP or PureDP, default=None
         What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
-        Public list of classes. None reads the list from `y`, which is not private, and warns.
-    epsilon : float, default=None
-        In place of `budget`: ``epsilon=1, delta=1e-6`` is ``ApproxDP(1, 1e-6)``, and ``epsilon=1`` alone ``PureDP(1)``.
-    delta : float, default=None
-        See `epsilon`.
+        Public list of classes.
     descriptions : {"auto", "names"}, mapping, sequence, Path or None, default="auto"
         Public descriptions of the classes, from which ``method`` ``"auto"`` and ``"softmax"`` start. ``"names"`` takes
         what the classes are called; a mapping leads from classes to a text or several, a sequence has an entry for each
@@ -117,8 +111,6 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
         budget: Budget | None = None,
         classes: ArrayLike | None = None,
         *,
-        epsilon: float | None = None,
-        delta: float | None = None,
         descriptions: Any = "auto",
         method: Method | Literal["auto"] = "auto",
         options: Mapping[str, Any] | None = None,
@@ -126,8 +118,6 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
     ) -> None:
         self.encoder = encoder
         self.budget = budget
-        self.epsilon = epsilon
-        self.delta = delta
         self.classes = classes
         self.descriptions = descriptions
         self.method = method
@@ -183,7 +173,6 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
         check_items(encoder.modality, X, "X")
         labels = as_labels(y, np.empty((len(X), 0)))
         groups = ids_of_fit(groups, np.empty((len(X), 0)), max_classes_per_person)
-        X_public = whole_public_rows(X_public)
         refuse_private_as_public(X, X_public)
         refuse_private_as_public(X, self.descriptions, "descriptions")
 
@@ -209,8 +198,6 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
             strict=strict,
         )
         self.model_ = model
-        if ledger is None and not inside_splitter():  # where the estimator has counted
-            count_fit(X, model.guarantee_)
         return self
 
     def predict(self, X: Any, *, unusable: Unusable = "error") -> NDArray[Any]:
@@ -349,11 +336,10 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
     def _estimator(self) -> EmbeddingClassifier:
         options = dict(self.options or {})
         _validate.one_of(("auto", *BY_METHOD), method=self.method)
-        pure = self.method == "auto" or BY_METHOD[self.method].pure
-        budget = resolved_budget(self.budget, self.epsilon, self.delta, pure=pure)
+        budget = checked_budget(self.budget)
         automatic = method_for(budget, options.get("adjacency", "add-remove"))
         entry = BY_METHOD[automatic if self.method == "auto" else self.method]
-        known = sorted(set(entry.parameters) - {"budget", "epsilon", "delta", "classes", "random_state"})
+        known = sorted(set(entry.parameters) - {"budget", "classes", "random_state"})
         for name in options:
             if name not in known:
                 raise ParameterError(f"options must be parameters of {entry.name}: {', '.join(known)}; got {name!r}.")

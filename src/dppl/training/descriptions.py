@@ -124,8 +124,6 @@ def described(given: Any, estimator: EmbeddingClassifier) -> Source | None:
             "method softmax, or leave it out.",
             parameter="descriptions",
         )
-    if estimator.classes is None:
-        raise ParameterError("goes with a public list of classes; pass classes as well.", parameter="descriptions")
     source = _source(given, _list_of(estimator))
     if next(iter(source), None) is None:
         raise InputError("must describe at least one class; got no description.", parameter="descriptions")
@@ -145,7 +143,7 @@ def names_by_default(estimator: EmbeddingClassifier, encoder: Encoder) -> Source
     -------
     Source or None
     """
-    if encoder.modality != "text" or not takes_examples(estimator) or estimator.classes is None:
+    if encoder.modality != "text" or not takes_examples(estimator):
         return None
     classes = _list_of(estimator)
     return _names(classes) if are_words(classes) else None
@@ -153,7 +151,7 @@ def names_by_default(estimator: EmbeddingClassifier, encoder: Encoder) -> Source
 
 def _list_of(estimator: EmbeddingClassifier) -> list[Any]:
     """Return the class list in the order in which it was given."""
-    public_classes(estimator.classes, np.empty(0, np.intp))  # which refuses what is none
+    public_classes(estimator.classes)  # which refuses what is none
     return list(np.asarray(estimator.classes).tolist())
 
 
@@ -244,7 +242,7 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
 def _refuse_unknown(names: Iterable[Any], classes: list[Any], where: str) -> None:
     """Refuse what is no class, by name, since descriptions and the class list are public."""
     labels = np.array([*names, None], object)[:-1]  # with the None NumPy keeps every label as it is
-    codes = class_codes(labels, public_classes(classes, np.empty(0, np.intp)), "ignore")
+    codes = class_codes(labels, public_classes(classes), "ignore")
     unknown = sorted({str(name) for name, code in zip(labels.tolist(), codes.tolist(), strict=True) if code < 0})
     if unknown:
         shown = ", ".join(map(repr, unknown[:5])) + (f" and {len(unknown) - 5} more" if len(unknown) > 5 else "")

@@ -28,7 +28,6 @@ from dppl.embedding.pipeline import prepared
 from dppl.embedding.records import Unusable
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
-from dppl.estimators import PublicRows
 from dppl.estimators.persons import ids_of_fit
 from dppl.estimators.reading import COLUMNS, NOT_ALL_USABLE, class_codes, refuse_unusable_records
 from dppl.lattice import usable_rows
@@ -92,18 +91,12 @@ def fit(
         Opened with None while the estimator is fitted.
     """
     described = examples()  # which takes less time than public rows
-    given = {"X_public": public()}
-    if described is not None:
-        given |= {"X_examples": described, "y_examples": described.y}
-    # Whoever calls has seen that they are whole.
-    given = {name: PublicRows(value) for name, value in given.items() if value is not None}
-    plan = None
-    if estimator.classes is not None:
-        plan, given = estimator.plan(dimension, **given, max_classes_per_person=max_classes_per_person), {}
-        promised = plan.guarantee_on(None, () if of_persons else None)
-        if ledger is not None and promised.releases:
-            ledger.check(promised, partition=partition)
-    if described is not None and plan is not None and not plan.guarantee.releases:
+    given = {"X_public": public(), "X_examples": described, "y_examples": None if described is None else described.y}
+    plan = estimator.plan(dimension, **given, max_classes_per_person=max_classes_per_person)
+    promised = plan.guarantee_on(None, () if of_persons else None)
+    if ledger is not None and promised.releases:
+        ledger.check(promised, partition=partition)
+    if described is not None and not plan.guarantee.releases:
         rows, labels = EmbeddingTable.of(np.empty((0, dimension)), metadata=described.metadata), np.empty(0, np.int64)
         groups = np.empty(0, np.int64) if of_persons else None
     else:
@@ -113,7 +106,6 @@ def fit(
             rows,
             labels,
             **given,
-            plan=plan,
             ledger=ledger,
             partition=partition,
             groups=groups,
