@@ -23,24 +23,12 @@ _FULL = (ENOSPC, EDQUOT, EFBIG, EIO)
 def atomic_file(path: str | os.PathLike[str], *, overwrite: bool, private: bool = False) -> Iterator[IO[bytes]]:
     """Open a file to fill, which takes the name `path` when the block ends.
 
+    If it must not overwrite, two processes that write at once cannot both succeed. A private file is its owner's to
+    read.
+
     The bytes reach the disk before they take the name. Whatever ends the block early, or the process, leaves `path` as
     it was. On Linux the bytes have no name at all until they are complete, so even a killed process leaves no part
     behind (when overwriting, at worst a complete copy under a hidden name, for a private file that of `part_of`).
-
-    Parameters
-    ----------
-    path : path
-    overwrite : bool
-        Whether an existing file may be replaced. If not, two processes that write at once cannot both succeed.
-    private : bool, default=False
-        Whether only the owner of the file may read it.
-
-    Raises
-    ------
-    FileExistsError
-        If the file exists and `overwrite` is False.
-    OSError
-        If the folder does not exist or cannot be written to.
     """
     path = Path(path)
     if not path.parent.is_dir():
@@ -70,20 +58,7 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool, private: bool 
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes, *, overwrite: bool, private: bool = False) -> None:
-    """Write `content` to `path` in one step, as `atomic_file` does.
-
-    Parameters
-    ----------
-    path : path
-    content : bytes
-    overwrite, private : bool
-        As of `atomic_file`.
-
-    Raises
-    ------
-    OSError
-        As of `atomic_file`.
-    """
+    """Write `content` to `path` in one step, as `atomic_file` does."""
     with atomic_file(path, overwrite=overwrite, private=private) as file:
         file.write(content)
 
@@ -111,19 +86,9 @@ def part_of(path: Path) -> Path:
 def locked(path: Path, refusal: str) -> Iterator[None]:
     """Keep other processes away from a file or folder until the block, or this process, ends.
 
+    `path` must exist; `refusal` is what to say if another has the lock.
+
     Only who asks for the lock is kept away. Without POSIX there is none, and whoever starts two has to know.
-
-    Parameters
-    ----------
-    path : Path
-        Must exist.
-    refusal : str
-        What to say if another has the lock.
-
-    Raises
-    ------
-    InputError
-        If another has it.
     """
     if fcntl is None:
         yield

@@ -7,8 +7,6 @@ from html import escape
 def summary(text: str, rows: Iterable[tuple[str, str]]) -> str:
     """Return a paragraph and a table as HTML; texts are shown as they are.
 
-    Examples
-    --------
     >>> summary("a < b", [("mu", "1")])
     '<p>a &lt; b</p><table><tr><th style="text-align: left">mu</th><td style="text-align: left">1</td></tr></table>'
     """

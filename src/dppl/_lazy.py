@@ -12,14 +12,7 @@ def lazy(
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return the functions ``__getattr__`` and ``__dir__`` of a package (PEP 562).
 
-    Parameters
-    ----------
-    package : str
-        Its ``__name__``.
-    homes : mapping of str to str
-        The module that defines a name, by name.
-    packages : collection of str
-        Packages inside it.
+    `homes` tells the module of each name.
     """
     here = vars(sys.modules[package])
 

@@ -9,22 +9,7 @@ from dppl.errors import MissingExtra
 
 
 def optional(module: str, package: str, extra: str) -> Any:
-    """Import a module that an extra brings.
-
-    Parameters
-    ----------
-    module : str
-        What is imported, for example ``"PIL.Image"``.
-    package : str
-        Its name in the package index, for example ``"pillow"``.
-    extra : str
-        The extra of dppl that installs it, for example ``"vision"``.
-
-    Raises
-    ------
-    MissingExtra
-        If it is not installed.
-    """
+    """Import a module, such as ``"PIL.Image"`` of the package ``"pillow"``, that an extra of dppl brings."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError:

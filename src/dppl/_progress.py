@@ -54,17 +54,7 @@ def shown_by(show: Show | None) -> Iterator[None]:
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """Tell who watches how far some work is, if it takes long.
 
-    Parameters
-    ----------
-    what : str
-        What is done, in a word.
-    total : int
-        Number of units, which must be public.
-
-    Yields
-    ------
-    callable
-        Told how many more units are done; one call at a time.
+    The total must be public. Yields what is told how many more units are done, one call at a time.
     """
     show = _find.get()()
     if show is None:

@@ -56,11 +56,7 @@ class Engine(Protocol):
     def each(self, function: Callable[[Item], Value], items: Sequence[Item]) -> Iterator[tuple[int, Value]]:
         """Yield the place and the value of each item once, in any order.
 
-        Parameters
-        ----------
-        function : callable
-            Pure: a task may run again, and on another machine.
-        items : sequence
+        `function` must be pure: a task may run again, and on another machine.
         """
 
 
@@ -76,13 +72,7 @@ class InProcess:
         """Do nothing."""
 
     def each(self, function: Callable[[Item], Value], items: Sequence[Item]) -> Iterator[tuple[int, Value]]:
-        """Yield the place and the value of each item once, in order.
-
-        Parameters
-        ----------
-        function : callable
-        items : sequence
-        """
+        """Yield the place and the value of each item once, in order."""
         yield from ((place, function(item)) for place, item in enumerate(items))
 
 
@@ -90,38 +80,24 @@ class InProcess:
 class RayEngine:
     """Tasks of Ray (extra ``ray``), on this machine or on a cluster.
 
+    A cluster that cannot be used is refused when it is first used; nothing is charged then.
+
     Every machine needs the same version of dppl, and the files under the same paths. If a process or machine dies, its
     tasks run again elsewhere; they are pure, so no bit depends on it.
 
-    Parameters
-    ----------
-    address : str, default=None
-        Of the cluster: ``"auto"`` on one of its machines, or ``"ray://HOST:10001"``. None takes the Ray that this
-        process is connected to, or starts one on this machine alone.
-    cores : int, default=1
-        Processor cores that a task reserves. As many as a machine has let one process do all of a fit there, with as
-        many threads, and keep its rows from pass to pass.
-    gpus : float, default=0.0
-        GPUs that a task reserves, for encoders on one; half a GPU lets two tasks share it.
-
-    Raises
-    ------
-    MissingExtra
-        When it is first used, if Ray is not installed; nothing is charged then.
-    EngineError
-        When it is used, if there is no such cluster, its machines have another version of dppl, or tasks keep dying.
-
-    Notes
-    -----
     **Privacy.** Unit: as in the fit. Nothing is released here. Ray's object store holds what functions and items hold
     (paths, parameters, released weights) and what tasks return, and may write both to the disks of the cluster: for a
     fit these are sums of private records without noise. The statement of the model says that the cluster is trusted
     with them. Not covered: who else can read the memory, the disks or the network of the cluster.
     """
 
+    # ``"auto"`` on a machine of the cluster, or ``"ray://HOST:10001"``. None takes the Ray that this process is
+    # connected to, or starts one on this machine alone.
     address: str | None = None
+    # Processor cores that a task reserves. As many as a machine has let one process do all of a fit there, with as many
+    # threads, and keep its rows from pass to pass.
     cores: int = 1
-    gpus: float = 0.0
+    gpus: float = 0.0  # GPUs that a task reserves, for encoders on one; half a GPU lets two tasks share it
 
     def __post_init__(self) -> None:
         _validate.positive_integer(cores=self.cores)
@@ -133,24 +109,12 @@ class RayEngine:
         return _SEES_SUMS
 
     def check(self) -> None:
-        """Run a task that does nothing.
-
-        Raises
-        ------
-        MissingExtra, EngineError
-            As the class says.
-        """
+        """Run a task that does nothing, to see that the cluster works."""
         for _ in self.each(bool, (0,)):
             pass
 
     def each(self, function: Callable[[Item], Value], items: Sequence[Item]) -> Iterator[tuple[int, Value]]:
-        """Yield the place and the value of each item once, in the order in which tasks end.
-
-        Parameters
-        ----------
-        function : callable
-        items : sequence
-        """
+        """Yield the place and the value of each item once, in the order in which tasks end."""
         ray = self._connected()
         with _in_our_words(ray):
             near = _near(ray)
@@ -198,19 +162,7 @@ def _near(ray: Any) -> Callable[[int], dict[str, Any]]:
 
 
 def engine_of(name: str, address: str | None = None) -> Engine:
-    """Return the engine of this name.
-
-    Parameters
-    ----------
-    name : {"local", "ray"}
-    address : str, default=None
-        Of a cluster, for "ray".
-
-    Raises
-    ------
-    ParameterError
-        If there is no such engine, or this one has no address.
-    """
+    """Return the engine of this name."""
     _validate.one_of(ENGINES, engine=name)
     if name == "ray":
         return RayEngine(address)

@@ -161,23 +161,10 @@ def one_run_lower_bound(
 
 
 def one_run_p_value(n_correct: int, n_guesses: int, n_canaries: int, epsilon: float, delta: float) -> float:
-    """Bound the probability of `n_correct` or more right guesses under (epsilon, delta)-DP.
+    """Bound the probability of `n_correct` or more right guesses under (epsilon, delta)-DP. Here m is `n_canaries`.
 
     With f(v) = P[Binomial(n_guesses, e^epsilon/(1 + e^epsilon)) >= v] it is
     f(v) + 2·m·delta·max_i (f(v - i) - f(v))/i (Steinke, Nasr, Jagielski 2023, arXiv:2305.08846v1, Corollary 5.4).
-
-    Parameters
-    ----------
-    n_correct : int
-        How many guesses were right.
-    n_guesses : int
-        How many were made.
-    n_canaries : int
-        Of how many canaries, m in the formula.
-    epsilon : float
-        At least 0.
-    delta : float
-        At least 0.
     """
     accuracy = float(expit(epsilon))
     tail = float(_binomial_tail(np.array([n_correct]), n_guesses, accuracy)[0])
@@ -217,14 +204,9 @@ def epsilon_of_gdp(mu: float, delta: float) -> float:
 def clopper_pearson(successes: ArrayLike, trials: int, error: float) -> tuple[Float, Float]:
     """Return a lower and an upper bound on a probability, each wrong with probability at most `error`.
 
-    Clopper and Pearson (1934), by quantiles of the beta distribution.
+    Fractions of successes give the bounds at expected counts, for planning.
 
-    Parameters
-    ----------
-    successes : array-like
-        Counts; fractions give the bounds at expected counts, for planning.
-    trials : int
-    error : float
+    Clopper and Pearson (1934), by quantiles of the beta distribution.
     """
     hits = np.asarray(successes, np.float64)
     misses = trials - hits
@@ -235,17 +217,7 @@ def clopper_pearson(successes: ArrayLike, trials: int, error: float) -> tuple[Fl
 
 
 def event_epsilon(p: Float, q: Float, delta: float) -> Float:
-    """Return the epsilon at `delta` proved by an event of probability at least p with, at most q without the canary.
-
-    Parameters
-    ----------
-    p : ndarray
-        What the probability with the canary is at least.
-    q : ndarray of the same shape
-        What the probability without it is at most.
-    delta : float
-        At least 0.
-    """
+    """Return the epsilon at `delta` proved by an event of probability at least p with, at most q without the canary."""
     with np.errstate(divide="ignore", invalid="ignore"):
         event = np.log(np.maximum(p - delta, 0) / q)
         complement = np.log(np.maximum(1 - q - delta, 0) / (1 - p))
@@ -253,29 +225,13 @@ def event_epsilon(p: Float, q: Float, delta: float) -> Float:
 
 
 def event_mu(p: Float, q: Float) -> Float:
-    """Return the mu of Gaussian differential privacy that the event proves.
-
-    Parameters
-    ----------
-    p : ndarray
-        What the probability with the canary is at least.
-    q : ndarray of the same shape
-        What the probability without it is at most.
-    """
+    """Return the mu of Gaussian differential privacy that the event proves."""
     with np.errstate(invalid="ignore"):
         return np.where(p > q, ndtri(p) - ndtri(q), -np.inf)
 
 
 def event_rho(p: Float, q: Float) -> Float:
-    """Return the rho of zCDP that the event proves: the largest D_alpha/alpha of Bernoulli laws.
-
-    Parameters
-    ----------
-    p : ndarray
-        What the probability with the canary is at least.
-    q : ndarray of the same shape
-        What the probability without it is at most.
-    """
+    """Return the rho of zCDP that the event proves: the largest D_alpha/alpha of Bernoulli laws."""
     proper = p > q  # then 0 <= q < p <= 1, and the bounds of samples never reach 0 or 1 there
     safe_p, safe_q = np.where(proper, p, 0.5)[..., None], np.where(proper, q, 0.5)[..., None]
     both = np.maximum(_divergences(safe_p, safe_q), _divergences(safe_q, safe_p))

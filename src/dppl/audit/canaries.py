@@ -105,15 +105,9 @@ class Canary:
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """The class's prototype along a row: for Gaussian noise this is the most powerful statistic (Neyman, Pearson).
+    """The class's prototype along a row: for Gaussian noise this is the most powerful statistic (Neyman, Pearson)."""
 
-    Parameters
-    ----------
-    row : array-like of shape (n_features,)
-    label : object
-    """
-
-    row: ArrayLike
+    row: ArrayLike  # shape (n_features,)
     label: Any
 
     def __call__(self, model: MeanPrototypes) -> float:
@@ -124,15 +118,9 @@ class Projection:
 
 @dataclass(frozen=True, slots=True)
 class Similarity:
-    """The smallest similarity of a row with the public rows selected for its class.
+    """The smallest similarity of a row with the public rows selected for its class."""
 
-    Parameters
-    ----------
-    row : array-like of shape (n_features,)
-    label : object
-    """
-
-    row: ArrayLike
+    row: ArrayLike  # shape (n_features,)
     label: Any
 
     def __call__(self, model: PublicPrototypes) -> float:
@@ -149,16 +137,10 @@ class Likelihood:
 
     It takes the place of statistics of a model that hides a part of what was released, for instance a Gram matrix. Of
     rounded noise it is the ratio of what was rounded, nearly.
-
-    Parameters
-    ----------
-    without : tuple of ndarray
-        Releases without the canary and with hardly any noise.
-    differences : tuple of ndarray
-        What the canary adds to them. Later releases of a fit depend on earlier ones, so for these it is a guess.
     """
 
-    without: tuple[NDArray[np.int64], ...]
+    without: tuple[NDArray[np.int64], ...]  # releases without the canary and with hardly any noise
+    # What the canary adds to them. Later releases of a fit depend on earlier ones, so for these it is a guess.
     differences: tuple[NDArray[np.int64], ...]
 
     def __call__(self, released: Released) -> float:
@@ -296,22 +278,10 @@ def _of_a_person(
 def neighbour(
     data: Records, canaries: Sequence[Canary], included: Sequence[bool] | NDArray[np.bool_]
 ) -> tuple[NDArray[Any], NDArray[Any], dict[str, Any]]:
-    """Return the shared records with those of the canaries that are in, and what replaces others, as a fit takes them.
+    """Return the shared records with the canaries that are in, and what replaces others, as a fit takes them.
 
-    Parameters
-    ----------
-    data : Records
-    canaries : sequence of Canary
-    included : sequence of bool
-        Which of them are in.
-
-    Returns
-    -------
-    X : ndarray of shape (n, n_features)
-    y : ndarray of shape (n,)
-    groups : dict
-        Ids of the persons under ``groups``, if the data have any, and in how many classes they count; each canary is a
-        person.
+    Rows have shape (n, n_features), labels (n,); if the data have persons, their ids and in how many classes they count
+    follow as arguments by name, and each canary is a person.
     """
     X, y = np.asarray(data.X), np.asarray(data.y)
     added = [canary.neighbour(bool(is_in)) for canary, is_in in zip(canaries, included, strict=True)]

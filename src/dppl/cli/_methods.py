@@ -45,12 +45,7 @@ def _known_method(method: str) -> str:
 
 
 def refuse_replaced(method: str) -> None:
-    """Refuse a method of an earlier version, and name the one to use instead.
-
-    Raises
-    ------
-    ParameterError
-    """
+    """Refuse a method of an earlier version, and name the one to use instead."""
     if method in REPLACED:
         successor = REPLACED[method]
         raise ParameterError(
@@ -60,15 +55,7 @@ def refuse_replaced(method: str) -> None:
 
 
 def chosen_method(method: str, budget: Budget, options: dict[str, Any], public: Path | None) -> str:
-    """Return the method of a fit, the default one for ``"auto"``; refuse what it cannot do.
-
-    Raises
-    ------
-    ParameterError
-        If options or public rows have no effect with it, or it needs some that are not there.
-    BudgetError
-        If it cannot spend the budget.
-    """
+    """Return the method of a fit, the default one for ``"auto"``; refuse what it cannot do."""
     if isinstance(budget, PureDP) and public is None and method in ("auto", "public"):
         raise ParameterError(
             "--epsilon alone is pure DP, which selects rows of public data; add --public, or --delta D."
@@ -84,22 +71,9 @@ def chosen_method(method: str, budget: Budget, options: dict[str, Any], public: 
 
 
 def check_options(method: str, budget: Budget, options: dict[str, Any], *, this: str, use: str) -> None:
-    """Refuse a budget that the method cannot spend, and options without effect: whoever gives one expects another fit.
+    """Refuse a budget that the method cannot spend, and options without effect: their giver expects another fit.
 
-    Parameters
-    ----------
-    method : str
-    budget : Budget
-    options : dict
-    this : str
-        What messages call the method.
-    use : str
-        What to do with another method, before its name.
-
-    Raises
-    ------
-    ParameterError
-    BudgetError
+    Messages call the method `this`, and put `use` before the name of another one.
     """
     entry = BY_METHOD[method]
     if isinstance(budget, PureDP) and not entry.pure:
@@ -137,12 +111,7 @@ def _check_public(method: str, options: dict[str, Any], public: Path | None) -> 
 
 
 def check_examples(flag: str, method: str) -> None:
-    """Refuse public examples of the classes without effect.
-
-    Raises
-    ------
-    ParameterError
-    """
+    """Refuse public examples of the classes without effect."""
     if not BY_METHOD[method].starts_from_examples:
         takers = " or ".join(f"--method {other}" for other, entry in BY_METHOD.items() if entry.starts_from_examples)
         raise ParameterError(

@@ -311,15 +311,7 @@ Seed = Annotated[
 def budget_from_options(
     mu: float | None, rho: float | None, epsilon: float | None, delta: float | None, max_records: int | None = None
 ) -> Budget:
-    """Return the budget that ``--mu``, ``--rho``, ``--epsilon`` and ``--delta`` name, and say so if it is weak.
-
-    Raises
-    ------
-    ParameterError
-        If they name none or several, or a value breaks its rule.
-    BudgetError
-        If delta is too large for `max_records`.
-    """
+    """Return the budget that ``--mu``, ``--rho``, ``--epsilon`` and ``--delta`` name, and say so if it is weak."""
     if sum(value is not None for value in (mu, rho, epsilon)) != 1:
         raise ParameterError("name exactly one budget: --epsilon E --delta D, --mu M, --rho R, or --epsilon E.")
     if max_records is not None and delta is None:

@@ -123,13 +123,7 @@ def _labels_report(labels: NDArray[Any], classes: NDArray[Any]) -> dict[str, Any
 
 
 def print_report(report: dict[str, Any], screen: Console) -> None:
-    """Print a report for people.
-
-    Parameters
-    ----------
-    report : dict
-    screen : Console
-    """
+    """Print a report for people."""
     screen.print()
     for line in source_lines(report) if "modality" in report else _rows_lines(report):
         screen.print(line, soft_wrap=True)

@@ -29,15 +29,7 @@ _RAW = (".csv", ".tsv", ".jsonl", ".ndjson", ".txt")
 
 
 def check_output(path: Path, inputs: Sequence[Path | None], *, force: bool, option: str = "--out") -> None:
-    """Refuse an output path before any work is done for it.
-
-    Raises
-    ------
-    ParameterError
-        If its folder does not exist, it is a folder, it is one of the `inputs`, or it exists and `force` is False.
-    PermissionError
-        If nothing can be written into its folder.
-    """
+    """Refuse, before any work, an output path that cannot be written, is an input, or exists (unless `force`)."""
     if not path.parent.is_dir():
         raise ParameterError(f"{option} must lie in an existing folder; {path.parent} is not one; create it first.")
     if path.is_dir():
@@ -53,38 +45,21 @@ def check_output(path: Path, inputs: Sequence[Path | None], *, force: bool, opti
 
 
 def check_inputs(*paths: Path | None) -> None:
-    """Refuse a path that does not exist; whoever reads a URL says that of it.
-
-    Raises
-    ------
-    FileNotFoundError
-    """
+    """Refuse a path that does not exist; whoever reads a URL says that of it."""
     for path in paths:
         if path is not None and not is_url(path) and not path.exists():
             raise FileNotFoundError(f"there is no file or folder {path}.")
 
 
 def ids_of_persons(table: Path, person: str, *, y: str, labels: Path | None) -> NDArray[Any]:
-    """Read whose each record of a table is.
-
-    Raises
-    ------
-    InputError
-        If they are the labels, with which all records of a class would be one person; or as `read_ids`.
-    """
+    """Read whose each record of a table is; labels as ids would make all records of a class one person."""
     if person == (y if labels is None else str(labels)):
         raise InputError(f"must name ids of persons; {person!r} holds the labels; name another.", parameter="groups")
     return read_ids(table, person)
 
 
 def check_table(path: Path) -> None:
-    """Refuse raw records where embeddings are wanted.
-
-    Raises
-    ------
-    InputError
-        If the path ends as files of texts do.
-    """
+    """Refuse files of raw texts where embeddings are wanted."""
     if path.suffix.lower() in _RAW and path.is_file():
         if path.stat().st_size == 0:
             raise InputError(f"{path} is empty; write it again, or name another.")
@@ -116,13 +91,7 @@ def overlaps(path: Path, others: Sequence[Path | None]) -> bool:
 
 
 def refuse_private(public: Path | None, private: Sequence[Path | None], option: str) -> None:
-    """Refuse private data in a public role.
-
-    Raises
-    ------
-    ParameterError
-        If the path of what is said to be public is that of private data, holds it or lies in it.
-    """
+    """Refuse as public a path that is one of private data, holds it or lies in it."""
     if public is not None and overlaps(public, private):
         raise ParameterError(
             f"{option} must be public data; got private data, labels or embeddings, or a part of them."
@@ -135,13 +104,7 @@ def _same(one: Path, other: Path) -> bool:
 
 
 def require_labels(table: EmbeddingTable | PartedTable, path: Path) -> Any:
-    """Return the labels of a table; None of one in parts, where they stay.
-
-    Raises
-    ------
-    InputError
-        If it has none.
-    """
+    """Return the labels of a table; None of one in parts, where they stay."""
     labels = None if isinstance(table, PartedTable) else table.y
     if labels is None and not (isinstance(table, PartedTable) and table.labelled):
         raise InputError(f"{path} has no labels; name their array or column with --y, or their file with --labels.")
@@ -149,13 +112,7 @@ def require_labels(table: EmbeddingTable | PartedTable, path: Path) -> Any:
 
 
 def opened(path: Path) -> EmbeddingClassifier | Finetuned:
-    """Read a model file of either form.
-
-    Raises
-    ------
-    FileNotFoundError, ModelFileError
-        If there is none, or it is damaged or something else.
-    """
+    """Read a model file of either form."""
     from dppl.estimators import load  # here, because the help of a command needs no scikit-learn
 
     return Finetuned(path) if is_finetuned(path) else load(path)
@@ -164,13 +121,7 @@ def opened(path: Path) -> EmbeddingClassifier | Finetuned:
 def read_rows_for(
     model: EmbeddingClassifier, path: Path, *, x: str, y: str | None = None, labels: Path | None = None
 ) -> EmbeddingTable:
-    """Read a table that `model` can classify.
-
-    Raises
-    ------
-    InputError
-        If it cannot be read, or its rows have another width than those the model was fitted on.
-    """
+    """Read a table whose rows are as wide as those that `model` was fitted on."""
     check_inputs(path, labels)
     table = read_table(path, x=x, y=y, labels=labels)
     if table.shape[1] != model.n_features_in_:
@@ -185,13 +136,7 @@ def read_rows_for(
 
 
 def check_same_encoder(public: EmbeddingTable, path: Path, private: EmbeddingTable | PartedTable, table: Path) -> None:
-    """Refuse public embeddings of another encoder than the private ones; names and widths of both are public.
-
-    Raises
-    ------
-    InputError
-        If the widths differ, or both tables name their encoder and the two are not the same.
-    """
+    """Refuse public embeddings of another encoder than the private ones; names and widths of both are public."""
     made_by = {where: encoder_of(rows) for where, rows in ((path, public), (table, private))}
     ours, theirs = made_by[table], made_by[path]
     differ = ours is not None and theirs is not None and not same_encoder(ours, theirs)

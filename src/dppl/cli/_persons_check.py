@@ -21,15 +21,7 @@ def persons_report(
 ) -> dict[str, Any]:
     """Say how many records persons have, and what a fit with ids keeps of them.
 
-    Parameters
-    ----------
-    ids, labels, usable : ndarray of shape (n_records,)
-        Whose each record is, its label (None: there are none), and whether it can be used.
-    classes : ndarray of shape (n_classes,)
-
-    Returns
-    -------
-    dict
+    Arrays have one entry a record; labels may be None.
     """
     persons = person_codes(ids)
     ordered, places = np.unique(classes, return_inverse=True)  # as a fit has them, for persons of several classes

@@ -17,31 +17,15 @@ SUFFIXES = (".csv", ".npy", ".npz", ".parquet")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictions:
-    """Labels in the order of the records; None is the empty one.
-
-    Parameters
-    ----------
-    labels : list
-    ids : sequence of str or None, or None
-        None where the records have no ids.
-    classes : ndarray of shape (n_classes,)
-    probabilities : ndarray of shape (n, n_classes), float32, or None
-        NaN for records that cannot be used.
-    proba : bool
-        Whether all are written.
-    top : int
-        Number of classes that are written with their probabilities; 0 for none.
-    private : bool
-        Whether nobody but the owner may read the file.
-    """
+    """Labels in the order of the records; None is the empty one."""
 
     labels: list[Any]
-    ids: Sequence[str | None] | None
-    classes: NDArray[Any]
-    probabilities: NDArray[np.float32] | None = None
-    proba: bool = False
-    top: int = 0
-    private: bool = False
+    ids: Sequence[str | None] | None  # None where the records have no ids
+    classes: NDArray[Any]  # shape (n_classes,)
+    probabilities: NDArray[np.float32] | None = None  # shape (n, n_classes); NaN for records that cannot be used
+    proba: bool = False  # whether the probabilities of all classes are written
+    top: int = 0  # number of classes that are written with their probabilities; 0 for none
+    private: bool = False  # whether nobody but the owner may read the file
 
     @property
     def plain(self) -> bool:

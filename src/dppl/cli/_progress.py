@@ -29,21 +29,8 @@ def progress_bar(
 ) -> Iterator[Callable[..., None] | None]:
     """Show how far some work is, while the block runs.
 
-    Parameters
-    ----------
-    what : str
-        What is done, in a word.
-    total : int or callable
-        Units of work; a callable that takes its time is asked behind a note.
-    *columns : ProgressColumn
-        Shown before the time that is left.
-    public : bool, default=False
-        Whether the total is public, so that a pipe or a log may have it: a line every ten seconds.
-
-    Yields
-    ------
-    callable or None
-        Told of units that are done. None where nobody watches.
+    Yields what is told of units that are done, or None where nobody watches. A total that is a callable is asked behind
+    a note; a public total may go to a pipe or a log, a line every ten seconds.
     """
     if not sys.stderr.isatty():
         yield _Lines(what, total) if public and isinstance(total, int) else None
@@ -136,19 +123,7 @@ class _Spent(ProgressColumn):
 def training_bar(steps: int, epsilon: Callable[[int], float], delta: float) -> Iterator[Callable[[int], None] | None]:
     """Show the step, what the steps so far cost, and the time left, if a person is watching.
 
-    Parameters
-    ----------
-    steps : int
-        Of the whole training.
-    epsilon : callable
-        Returns what so many steps cost.
-    delta : float
-        At which they do.
-
-    Yields
-    ------
-    callable or None
-        Told how many steps are done; those of an earlier run count too.
+    Yields what is told how many steps are done, those of an earlier run among them, or None.
     """
     with progress_bar("training", steps, _Spent(steps, epsilon, delta)) as advance:
         done = 0

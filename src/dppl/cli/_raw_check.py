@@ -17,16 +17,7 @@ _REFERENCES = 10
 
 
 def source_report(source: Source) -> tuple[dict[str, Any], Any, NDArray[Any]]:
-    """Read and decode every record of a source.
-
-    Returns
-    -------
-    report : dict
-    labels : ndarray of object, or None
-        Labels of the records that can be used; "" for a missing one. None where the source has none.
-    persons : ndarray of object
-        Ids of their persons; None for a missing one.
-    """
+    """Read and decode every record; return a report, the labels ("" for a missing one) and the ids of persons."""
     reasons: dict[str, list[str]] = {}
     ids: set[str | None] = set()
     repeated_ids: list[str] = []

@@ -16,17 +16,7 @@ _TERMINAL = "/dev/tty"
 def review(report: Callable[[], dict[str, Any]]) -> None:
     """Show the owner's report, and ask whether to go on; what is piped or logged gets no word of it.
 
-    Parameters
-    ----------
-    report : callable
-        Reads the records.
-
-    Raises
-    ------
-    ParameterError
-        If there is no terminal to ask on; nothing was read then.
-    KeyboardInterrupt
-        If the answer is no.
+    Without a terminal nothing is read.
     """
     with ExitStack() as stack:
         try:

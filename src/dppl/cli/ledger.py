@@ -129,15 +129,7 @@ def export(
 
 
 def open_account(file: str | None, dataset: str | None, partition: str | None) -> Ledger | None:
-    """Open the account that ``--ledger`` and ``--dataset`` name, in an existing ledger; None if they name none.
-
-    Raises
-    ------
-    LedgerError
-        If there is no ledger.
-    ParameterError
-        If options are missing, or the ledger has no such data set, or one whose name only looks the same.
-    """
+    """Open the account that ``--ledger`` and ``--dataset`` name, in an existing ledger; None if they name none."""
     if file is None and dataset is None and partition is None:
         return None
     if file is None or dataset is None:

@@ -247,12 +247,7 @@ def leftover(folder: Path, otherwise: str = "") -> Iterator[None]:
 
 
 def check_folder(folder: Path, read: Sequence[Path | None]) -> None:
-    """Refuse a folder for tables that what is read lies in, since it is removed at the end.
-
-    Raises
-    ------
-    ParameterError
-    """
+    """Refuse a folder for tables that what is read lies in, since it is removed at the end."""
     if overlaps(folder, read):
         raise ParameterError(
             f"{folder}, the folder for the tables, must neither hold what is read nor lie in it; choose another with "

@@ -43,29 +43,15 @@ Shard: TypeAlias = ParquetShard | NpyShard | NpzShard | ArrayShard
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The outline of a table.
+    """The outline of a table."""
 
-    Attributes
-    ----------
-    shards : tuple of Shard
-        In the order of rows, of one width and type.
-    labels : ndarray of shape (n,) or None
-    metadata : dict of str to str
-    """
-
-    shards: tuple[Shard, ...]
-    labels: Array | None = None
+    shards: tuple[Shard, ...]  # in the order of rows, of one width and type
+    labels: Array | None = None  # shape (n,)
     metadata: dict[str, str] = field(default_factory=dict)
 
 
 def read_layout(place: Place, x: str, y: str | None) -> Layout:
-    """Read the outline of a file or folder: headers, labels and metadata, no rows.
-
-    Raises
-    ------
-    InputError
-        If something is missing, damaged, or does not fit the rest.
-    """
+    """Read the outline of a file or folder: headers, labels and metadata, no rows."""
     if place.is_folder():
         return _read_folder(place, x, y)
     readers = {".npy": _one_npy, ".npz": _one_npz, ".parquet": _one_parquet}

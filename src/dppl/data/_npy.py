@@ -148,13 +148,7 @@ class ArrayShard:
 
 
 def outline_of(place: Place, beside: Place | None = None) -> NpyShard:
-    """Read the header of an npy file, and see that it is followed by as many bytes as it says.
-
-    Raises
-    ------
-    InputError
-        If it is no matrix of numbers, or damaged.
-    """
+    """Read the header of an npy file, and see that it is followed by as many bytes as it says."""
     if place.local is not None:
         rows = load_npy(place.local)
     else:

@@ -108,13 +108,7 @@ def read_labels(place: Place, y: str) -> Array | None:
 
 
 def has_labels(place: Place, y: str) -> bool:
-    """Tell whether a file has labels, by its outline alone.
-
-    Raises
-    ------
-    InputError
-        If the column cannot hold labels.
-    """
+    """Tell whether a file has labels, by its outline alone."""
     with open_parquet(place) as file:
         schema = file.schema_arrow
     name = pick_labels(schema.names, y, place)

@@ -68,33 +68,15 @@ def natural(name: str) -> tuple[list[tuple[int, str]], str]:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Place:
-    """A file or folder. It can be sent to another process.
+    """A file or folder. It can be sent to another process."""
 
-    Attributes
-    ----------
-    path : str
-        Within its file system.
-    system : pyarrow.fs.FileSystem or None
-        None is this machine.
-    shown : str
-        As messages call it: without what may be a password.
-    """
-
-    path: str
-    system: Any
-    shown: str
+    path: str  # within its file system
+    system: Any  # None is this machine
+    shown: str  # as messages call it: without what may be a password
 
     @classmethod
     def of(cls, path: str | os.PathLike[str] | Place) -> Place:
-        """Find a path or URL; nothing is read.
-
-        Raises
-        ------
-        MissingExtra
-            If a package that such URLs need is not installed.
-        InputError
-            If there is no file system of that kind.
-        """
+        """Find a path or URL; nothing is read."""
         if isinstance(path, Place):
             return path
         found, shown = _URL.fullmatch(_text(path)), shown_as(path)
@@ -139,13 +121,7 @@ class Place:
         return replace(self, path=self.path.rpartition("/")[0], shown=self.shown.rpartition("/")[0])
 
     def is_folder(self) -> bool:
-        """Tell whether something that exists is a folder.
-
-        Raises
-        ------
-        InputError
-            If it does not exist, or cannot be looked at.
-        """
+        """Tell whether something that exists is a folder."""
         with converting(f"{self} must be an existing file or folder", self.hint):
             if self.system is None:
                 return stat.S_ISDIR(os.stat(self.path).st_mode)
@@ -180,10 +156,7 @@ class Place:
     def files(self, suffix: str) -> list[Place]:
         """Return those entries whose names end so, in upper or lower case.
 
-        Raises
-        ------
-        InputError
-            If two names are those of one file of this machine, whose records would count twice.
+        Two names of one file of this machine are refused: its records would count twice.
         """
         found = [entry for entry in self.entries() if entry.suffix == suffix]
         files = [os.stat(entry.path) for entry in found if entry.system is None and os.path.exists(entry.path)]

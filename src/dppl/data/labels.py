@@ -91,15 +91,7 @@ def align_labels(y: npt.ArrayLike, classes: npt.ArrayLike) -> tuple[Array, Array
 
 
 def as_labels(y: npt.ArrayLike, *, name: str = "y") -> Array:
-    """Return labels as int64, unicode strings or, where one long text would widen all others, str objects.
-
-    Parameters
-    ----------
-    y : array-like of shape (n,)
-        Integers or strings.
-    name : str, default="y"
-        What messages call them.
-    """
+    """Return labels as int64, unicode strings or, where one long text would widen all others, str objects."""
     array = as_array(y, name)
     if array.ndim != 1:
         raise InputError(f"{name} must have one dimension; got {array.ndim}; pass one label for each row")

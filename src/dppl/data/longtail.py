@@ -120,16 +120,7 @@ def long_tailed(
 def person_numbers(groups: npt.ArrayLike, n_records: int) -> npt.NDArray[np.intp]:
     """Return the number of each record's person, in the order in which ids first occur.
 
-    Parameters
-    ----------
-    groups : array-like of shape (n_records,)
-        Ids, matched as `fit` does; each missing one is a person of its own.
-    n_records : int
-
-    Raises
-    ------
-    InputError
-        If there is not one id a record, or ids cannot be compared by value. The message shows none.
+    Each missing id is a person of its own; messages show no id.
     """
     return person_codes(checked_ids(groups, np.empty((n_records, 1), np.int8)))
 
@@ -175,13 +166,7 @@ def _members(labels: npt.NDArray[np.generic], classes: npt.NDArray[np.generic]) 
 
 
 def generator_of(random_state: object) -> np.random.Generator:
-    """Return a generator as it is, and a new one of an integer.
-
-    Raises
-    ------
-    ParameterError
-        If it is neither, or the integer is negative.
-    """
+    """Return a generator as it is, and a new one of an integer of at least 0."""
     if isinstance(random_state, np.random.Generator):
         return random_state
     if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:

@@ -138,23 +138,13 @@ def _column_ids(place: Place, name: str) -> list[Any]:
 
 
 def id_type(kind: Any) -> Any:
-    """Return the type of the ids in an Arrow column, without its dictionary; None if it is not one of ids.
-
-    Parameters
-    ----------
-    kind : pyarrow.DataType
-    """
+    """Return the type of the ids in an Arrow column, without its dictionary; None if it is not one of ids."""
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return kind if any(of_kind(kind) for of_kind in _ID_TYPES) or is_text(kind) else None
 
 
 def ids_of(column: Any) -> list[Any]:
-    """Return the ids in an Arrow column; texts that are not UTF-8 stay apart from each other.
-
-    Parameters
-    ----------
-    column : pyarrow.Array or pyarrow.ChunkedArray
-    """
+    """Return the ids in an Arrow column; texts that are not UTF-8 stay apart from each other."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     texts = is_text(column.type)

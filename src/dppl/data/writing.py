@@ -68,15 +68,7 @@ def write_table(
 
 
 def write_npz(file: IO[bytes], rows: Array, labels: Array | None) -> None:
-    """Write rows and labels into an open file: given a path, NumPy would append a suffix to it.
-
-    Parameters
-    ----------
-    file : binary file
-    rows : ndarray of shape (n, d)
-    labels : ndarray of shape (n,) or None
-        Integers or strings.
-    """
+    """Write rows and labels into an open file: given a path, NumPy would append a suffix to it."""
     arrays = {"x": rows}
     if labels is not None:
         arrays["y"] = labels.astype(np.str_) if labels.dtype.kind == "O" else labels

@@ -23,20 +23,10 @@ _PATIENCE_S = 60.0  # how long one process waits while another writes
 class Cache:
     """Embeddings of contents that were met before, in one SQLite file.
 
+    Folder and file are for their owner alone: they hold embeddings of private records. `maker` is everything that
+    decides an embedding but the content: the encoder's fingerprint and the decoder.
+
     SQLite's transactions keep it whole when a process is killed, and let several processes share it.
-
-    Parameters
-    ----------
-    folder : Path
-        Made if it is missing. Folder and file are for their owner alone: they hold embeddings of private records.
-    maker : str
-        Everything that decides an embedding but the content: the encoder's fingerprint and the decoder.
-    dimension : int
-
-    Raises
-    ------
-    InputError
-        If the file in the folder is not such a cache.
     """
 
     def __init__(self, folder: Path, maker: str, dimension: int) -> None:

@@ -44,11 +44,6 @@ def decode(payload: Payload, modality: str, most_pixels: int = MOST_PIXELS) -> A
     """Return the upright RGB image, the text or the embedding that a record holds, as bytes or as it is.
 
     An image in the bytes of a file may have `most_pixels`, at most `MOST_PIXELS`.
-
-    Raises
-    ------
-    Unusable
-        If it holds none.
     """
     if modality == "image":
         if hasattr(payload, "convert"):

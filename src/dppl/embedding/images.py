@@ -26,13 +26,7 @@ _REASONS = {errno.ELOOP: _LOOP, errno.ENOENT: "there is no such file, or its lin
 
 
 def open_images(path: Path, columns: Columns, labels: Path | None, form: Form) -> Source:
-    """Return the images below a folder, or those of them that a CSV file lists, or a single image.
-
-    Raises
-    ------
-    InputError
-        If `path` is not a folder, or the CSV file cannot be read.
-    """
+    """Return the images below a folder, or those of them that a CSV file lists, or a single image."""
     if path.suffix.lower() in SUFFIXES and path.is_file() and labels is None:
         return OneImage(path)
     if not path.is_dir():
@@ -157,13 +151,7 @@ def _identity(state: os.stat_result) -> tuple[int, int]:
 
 
 def read_image(path: Path) -> bytes:
-    """Return the content of a file, of a huge one no more than shows that it is.
-
-    Raises
-    ------
-    Unusable
-        If it cannot be read.
-    """
+    """Return the content of a file, of a huge one no more than shows that it is."""
     try:
         state = os.stat(path)
         if not stat.S_ISREG(state.st_mode):  # a pipe would wait for ever

@@ -35,16 +35,7 @@ class LeftOut(NamedTuple):
 class Report:
     """A file of JSON lines: a notice, the records that were left out, and at the end the totals.
 
-    Parameters
-    ----------
-    path : Path
-    size : int
-        Bytes that are worth keeping of an earlier run, 0 for a new report, which takes the place of an old one.
-
-    Raises
-    ------
-    ParameterError
-        If something else lies there.
+    `size` bytes of an earlier run are kept; 0 starts a new report.
     """
 
     def __init__(self, path: Path, size: int) -> None:
@@ -88,13 +79,7 @@ class Report:
 
 
 def check_place(path: Path) -> None:
-    """See that there is nothing at this path, or a report, of which a killed process may have left the beginning only.
-
-    Raises
-    ------
-    ParameterError
-        If there is anything else.
-    """
+    """See that there is nothing at this path, or a report, perhaps only the beginning that a killed process left."""
     try:
         if stat.S_ISREG(path.lstat().st_mode):
             with _opened(path, "rb") as file:

@@ -48,23 +48,12 @@ _LARGEST_LONG = (1 << 8 * struct.calcsize("l") - 1) - 1  # of the platform's C
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How files of lines are written, as far as it is named.
+    """How files of lines are written, as far as it is named."""
 
-    Parameters
-    ----------
-    encoding : str, default=None
-        Of all files that are read. None is UTF-8, or UTF-16 where a file begins with its byte order mark.
-    delimiter : str, default=None
-        One character, or ``"tab"``. None is a comma, or in ``.tsv`` a tab; where the header has none, that of comma,
-        semicolon, tab and bar which cuts it into most columns.
-
-    Raises
-    ------
-    ParameterError
-        If either is none.
-    """
-
+    # That of all files that are read. None is UTF-8, or UTF-16 where a file begins with its byte order mark.
     encoding: str | None = None
+    # One character, or ``"tab"``. None is a comma, or in ``.tsv`` a tab; where the header has none, that of comma,
+    # semicolon, tab and bar which cuts it into most columns.
     delimiter: str | None = None
 
     def __post_init__(self) -> None:
@@ -94,26 +83,14 @@ class Form:
             return _MARKS.get(file.read(2), _UTF_8)
 
     def check(self, path: Path) -> None:
-        """Read a file to its end.
-
-        Raises
-        ------
-        InputError
-            If it is written in another encoding.
-        """
+        """Read a file to its end, to see that it is in this encoding."""
         with self.opened(path) as file:
             while file.read(_CHARACTERS):
                 pass
 
     @contextmanager
     def opened(self, path: Path, newline: str = "") -> Iterator[TextIO]:
-        """Open a file; a byte order mark of UTF-8 is left to whoever reads.
-
-        Raises
-        ------
-        InputError
-            If it is written in another encoding, wherever that shows.
-        """
+        """Open a file; a byte order mark of UTF-8 is left to whoever reads."""
         encoding = self.encoding_of(path)
         try:
             with path.open(encoding=encoding, newline=newline) as file:
@@ -140,21 +117,9 @@ def _usual_delimiter(path: Path) -> str:
 
 
 class CsvRows:
-    """Rows of a CSV file with a header.
+    """Rows of a CSV file with a header, in which columns that are not named are found.
 
-    Parameters
-    ----------
-    path : Path
-    columns : Columns
-        What is None there is found in the header.
-    are_paths : bool
-        Whether the column `x` holds paths, which then serve as reference, and as id where there is no column of ids.
-    form : Form
-
-    Raises
-    ------
-    InputError
-        If the header cannot be read, or has not all columns, or the file is in another encoding.
+    Where the column `x` holds paths, they serve as references, and as ids where there is no column of ids.
     """
 
     def __init__(self, path: Path, columns: Columns, form: Form, *, are_paths: bool = False) -> None:

@@ -349,13 +349,7 @@ def _job_for(
     workers: int,
     cache: str | os.PathLike[str] | None,
 ) -> _Job:
-    """Describe the work to tasks.
-
-    Raises
-    ------
-    ParameterError
-        If it needs what only this process has.
-    """
+    """Describe the work to tasks; refuse what only this process has."""
     if source.again is None:
         raise ParameterError("goes with a source in files, which tasks open by themselves.", parameter="engine")
     if cache is not None:
@@ -510,13 +504,7 @@ class _Work:
 
 
 def prepared(encoder: Encoder | _Given, payload: Payload) -> Any:
-    """Return what a record holds as the encoder takes it.
-
-    Raises
-    ------
-    Unusable
-        If it cannot be decoded or prepared.
-    """
+    """Return what a record holds as the encoder takes it."""
     content = decode(payload, encoder.modality)
     try:
         return encoder.prepare(content)

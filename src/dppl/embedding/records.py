@@ -117,25 +117,13 @@ def _refusal(reason: str) -> Callable[[], NoReturn]:
 
 
 def version_of(*files: str | os.PathLike[str]) -> str:
-    """Return what changes when one of the files is written anew: a hash of their sizes and times.
-
-    Raises
-    ------
-    OSError
-        If there is no such file.
-    """
+    """Return what changes when one of the files is written anew: a hash of their sizes and times."""
     states = [os.stat(file) for file in files]
     return sha256(repr([(state.st_size, state.st_mtime_ns) for state in states]).encode()).hexdigest()
 
 
 def label_of(value: Any) -> Label:
-    """Return a label as the table holds it: stripped text, an integer, or None where it is missing.
-
-    Raises
-    ------
-    Unusable
-        If it is of another type or no UTF-8.
-    """
+    """Return a label as the table holds it: stripped text, an integer, or None where it is missing."""
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value if value is None or abs(value) <= _LARGEST_INTEGER else None
     return _text(value, "label").strip() or None

@@ -19,18 +19,10 @@ LATTICE_ROWS = "lattice"  # those of int8, as bytes
 
 
 def to_storage(x: NDArray[Any], rows: str) -> NDArray[Any]:
-    """Return embeddings in one of the forms `ROWS`, or as lattice rows, each row by itself.
+    """Return embeddings of shape (n, d) in one of the forms `ROWS`, or as lattice rows, each row by itself.
 
-    Parameters
-    ----------
-    x : ndarray of shape (n, d)
-    rows : str
-        int8 gives the rows of the plain lattice, which `fit` takes as they are; a map of `fit` that does more than
-        normalise takes their directions.
-
-    Returns
-    -------
-    ndarray of shape (n, d)
+    Rows in int8 are those of the plain lattice, which `fit` takes as they are; a map that does more than normalise
+    takes their directions.
     """
     if rows in ("int8", LATTICE_ROWS):
         return Lattice(x.shape[1]).transform(x)

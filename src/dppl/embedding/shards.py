@@ -118,26 +118,8 @@ class SourceChanged(InputError):
 class ShardedTable:
     """The folder of a table, open for one process.
 
-    Parameters
-    ----------
-    folder : Path
-    schema : pyarrow.Schema
-    parameters : dict
-        JSON-ready; what decides the content of the table, together with the source.
-
-    Attributes
-    ----------
-    report : Path
-        The list of records that were left out, beside the folder.
-    done : list of Done
-    finished : bool
-
-    Raises
-    ------
-    ParameterError
-        If the folder holds something else, or a table with other parameters, or the report has no place.
-    InputError
-        If another process writes to it, or its manifest is damaged.
+    The JSON-ready `parameters` decide its content, together with the source. The list of records left out, `report`,
+    lies beside the folder.
     """
 
     def __init__(self, folder: Path, schema: pa.Schema, parameters: dict[str, Any]) -> None:
@@ -176,12 +158,7 @@ class ShardedTable:
         self._write_manifest()
 
     def refuse(self, left_out: Sequence[LeftOut]) -> NoReturn:
-        """Stop because records were left out; they are listed first.
-
-        Raises
-        ------
-        InputError
-        """
+        """Stop because records were left out; they are listed first."""
         if not self.finished:
             self._report.add(left_out)
         raise InputError(
@@ -247,16 +224,7 @@ class ShardedTable:
 
 
 def write_shard(folder: Path, number: int, shard: Window, schema: pa.Schema) -> int:
-    """Write the file of a shard, and return its size.
-
-    Parameters
-    ----------
-    folder : Path
-        Of the table.
-    number : int
-    shard : Window
-    schema : pyarrow.Schema
-    """
+    """Write the file of a shard into the folder of its table, and return its size."""
     content, path = shard.to_bytes(schema), folder / _name(number)
     part_of(path).unlink(missing_ok=True)  # of a task that was killed
     write_atomically(path, content, overwrite=True, private=True)

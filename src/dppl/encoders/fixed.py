@@ -57,42 +57,24 @@ _COMPANIES = 2  # sets of rows, drawn with repetition, to try rows among
 
 @dataclass(kw_only=True)
 class Network(ABC):
-    """A model as an adapter supplies it: one item to an input, one batch of a fixed shape to embeddings.
-
-    Parameters
-    ----------
-    library, weights, preprocessing, pooling, versions, dtype, device : str
-        As in `Fingerprint`.
-    prepare : callable
-        One image or text to an input.
-    compute : callable
-        Arrays of a full batch, by name, to embeddings.
-    batch_rows : int
-        What to try if the user does not say.
-    only_rows : int, default=None
-        The number of rows, of a model that takes no other.
-    pool : callable
-        Number of threads to a context of threads that compute batches.
-    state : callable
-        To a digest of what the model could remember by.
-    for_texts : mapping of str to str, default={}
-        Options of the URI by which a model of images loads its part for texts, if it has one.
-    """
+    """A model as an adapter supplies it: one item to an input, one batch of a fixed shape to embeddings."""
 
     modality: ClassVar[str]
-    library: str
+    library: str  # library, weights, preprocessing, pooling, versions, dtype, device: as in `Fingerprint`
     weights: str
     preprocessing: str
     pooling: str
     versions: str
     dtype: str = "float32"
     device: str = "cpu"
-    prepare: Callable[[Any], Any]
-    compute: Callable[[dict[str, NDArray[Any]]], NDArray[np.float32]]
-    batch_rows: int
-    only_rows: int | None = None
+    prepare: Callable[[Any], Any]  # one image or text to an input
+    compute: Callable[[dict[str, NDArray[Any]]], NDArray[np.float32]]  # arrays of a full batch, by name, to embeddings
+    batch_rows: int  # what to try if the user does not say
+    only_rows: int | None = None  # the number of rows, of a model that takes no other
+    # from a number of threads to a context of threads that compute batches
     pool: Callable[[int], AbstractContextManager[ThreadPoolExecutor]] = ThreadPoolExecutor
-    state: Callable[[], str] = str  # always ""
+    state: Callable[[], str] = str  # a digest of what the model could remember by; "" where that is nothing
+    # options of the URI by which a model of images loads its part for texts, if it has one
     for_texts: Mapping[str, str] = field(default_factory=dict)
 
     @abstractmethod
@@ -146,26 +128,10 @@ class Network(ABC):
 class FixedShapeEncoder:
     """An `Encoder` that computes rows in batches of fixed shapes.
 
-    Parameters
-    ----------
-    network : Network
-    uri : str
-        For the fingerprint.
-    batch_rows : int, default=None
-        By default what fits into memory, tried on synthetic rows.
-    loader : callable, default=None
-        Loads it again, given device, precision and batch_rows. A pickle consists of that; None refuses to be pickled.
-    text_loader : callable, default=None
-        Loads what embeds texts into the space of the images, given device and precision.
-    predicting : bool, default=False
-        Whether no private record will ever be embedded for a fit. Then what was found at an earlier load counts without
-        another trial.
-
-    Raises
-    ------
-    ParameterError
-        If `batch_rows` breaks its rule or does not fit into memory, or the model mixes the rows of a batch, changes
-        while it computes, or overflows.
+    A pickle of it is its `loader`, called with device, precision and batch_rows. `batch_rows` is by default what fits
+    into memory, tried on synthetic rows. `predicting` says that no private record will ever be embedded for a fit: then
+    what was found at an earlier load counts without another trial. A model that mixes the rows of a batch, changes
+    while it computes, or overflows is refused.
     """
 
     def __init__(
@@ -252,13 +218,7 @@ class FixedShapeEncoder:
         return self.batch_rows * batches
 
     def text_tower(self) -> Encoder | None:
-        """Load what embeds texts into the space of these images; None where the model has no such part.
-
-        Raises
-        ------
-        ParameterError
-            If its embeddings have another length.
-        """
+        """Load what embeds texts into the space of these images; None where the model has no such part."""
         if self._text_loader is None:
             return None
         tower = self._text_loader(device=self.fingerprint.device, precision=self.fingerprint.dtype)
@@ -283,17 +243,7 @@ class FixedShapeEncoder:
         return self._network.input(item)
 
     def encode(self, batch: Sequence[Any]) -> NDArray[np.float32]:
-        """Embed images or texts.
-
-        Parameters
-        ----------
-        batch : sequence of PIL.Image.Image or of str
-            Any number.
-
-        Returns
-        -------
-        ndarray of float32, shape (len(batch), dimension)
-        """
+        """Embed images or texts."""
         return self.encode_prepared([self.prepare(item) for item in batch])
 
     def encode_prepared(
@@ -374,15 +324,7 @@ class FixedShapeEncoder:
 def for_prediction(encoder: Encoder) -> Encoder:
     """Return an encoder for predictions, which spares few items the cost of a full batch where that moves no bit.
 
-    Parameters
-    ----------
-    encoder : Encoder
-        Any; one without short batches is returned as it is.
-
-    Returns
-    -------
-    Encoder
-        For rows that no guarantee is about.
+    It is for rows that no guarantee is about; an encoder without short batches is returned as it is.
     """
     return encoder.for_prediction() if isinstance(encoder, FixedShapeEncoder) else encoder
 

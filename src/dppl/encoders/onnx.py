@@ -52,15 +52,7 @@ _TYPES = {
 
 
 def load(source: Source, device: str, precision: str) -> Network:
-    """Load a model.
-
-    Raises
-    ------
-    ParameterError
-        If there is no such device, a precision is asked for that is not the file's own, or rows are quantised together.
-    InputError
-        If the file or what states its preprocessing is missing or wrong.
-    """
+    """Load a model in the file's own precision; one that quantises rows together is refused."""
     source.check(())
     runtime = optional("onnxruntime", "onnxruntime", "onnx")
     path = Path(source.name)
@@ -89,13 +81,7 @@ def load(source: Source, device: str, precision: str) -> Network:
 
 
 def output_of(path: Path) -> tuple[str, str]:
-    """Return the name of the output that a file's embeddings are made of, and how it is pooled.
-
-    Raises
-    ------
-    InputError
-        If the file or what states its preprocessing is missing or wrong.
-    """
+    """Return the name of the output that a file's embeddings are made of, and how it is pooled."""
     session = _session(optional("onnxruntime", "onnxruntime", "onnx"), path, "cpu")
     stated = _stated(session, path)
     model = _Model(session, stated.get("output"), stated.get("pooling", "none"))

@@ -25,15 +25,7 @@ __all__ = ["build", "load"]
 
 
 def load(source: Source, device: str, precision: str) -> ImageNetwork:
-    """Load a network without its last linear layer. It runs the code that the source names.
-
-    Raises
-    ------
-    ParameterError
-        If the last linear layer is not the last that the network computes.
-    InputError
-        If code or weights are not on this machine, or do not fit.
-    """
+    """Load a network without its last linear layer, which must compute last. It runs the code that the source names."""
     torch = optional("torch", "torch", "torch")
     module, description, preprocessing, versions = build(source)
     head = _take_head(torch, module, preprocessing.size)
@@ -56,13 +48,7 @@ def load(source: Source, device: str, precision: str) -> ImageNetwork:
 
 
 def build(source: Source) -> tuple[Any, str, Preprocessing, str]:
-    """Return the whole network, its name without folders, its preprocessing, and the versions of what computes it.
-
-    Raises
-    ------
-    ParameterError, InputError
-        As `load`.
-    """
+    """Return the whole network, its name without folders, its preprocessing, and the versions of what computes it."""
     torch = optional("torch", "torch", "torch")
     source.check(OPTIONS)
     code, _, weights = source.name.rpartition("@")

@@ -37,16 +37,7 @@ _PROBES = ("A Probe, of  the TOKENIZER. ", "naïve Ünïcode", "words " * 5000)
 
 
 def load(source: Source, device: str, precision: str) -> Network:
-    """Load a model.
-
-    Raises
-    ------
-    ParameterError
-        If the model does not take the modality, its inputs are not rows of tokens or pixels, its tokenizer does not
-        fit, or its own preprocessing would fetch what a text names.
-    InputError
-        If the model is not on this machine, or its files are not complete.
-    """
+    """Load a model; one whose own preprocessing would fetch what a text names is refused."""
     source.check(("modality", "revision"))
     torch, library = load_torch("text"), optional("sentence_transformers", "sentence-transformers", "text")
     folder = model_folder(source.name, source.options.get("revision"), "text")

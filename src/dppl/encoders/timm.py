@@ -40,15 +40,7 @@ _TORCHVISION = (
 
 
 def load(source: Source, device: str, precision: str) -> ImageNetwork:
-    """Load a model.
-
-    Raises
-    ------
-    ParameterError
-        If timm has no such model.
-    InputError
-        If the weights are not on this machine or not those of the model.
-    """
+    """Load a model."""
     torch = load_torch("vision")
     model, description, preprocessing = build(source)
     frozen = FrozenModel(torch, model, lambda model, tensors: model(tensors["pixel_values"]), device, precision)
@@ -70,13 +62,7 @@ def load(source: Source, device: str, precision: str) -> ImageNetwork:
 
 
 def build(source: Source) -> tuple[Any, str, Preprocessing]:
-    """Return a model without its classifier, its architecture in words, and its preprocessing.
-
-    Raises
-    ------
-    ParameterError, InputError
-        As `load`.
-    """
+    """Return a model without its classifier, its architecture in words, and its preprocessing."""
     source.check(OPTIONS)
     torch, timm = load_torch("vision"), optional("timm", "timm", "vision")
     name, _, checkpoint = source.name.partition("@")

@@ -42,13 +42,7 @@ def tokenise(tokenizer: Any, text: str, limit: int, *, padded: bool = False) -> 
 
 
 def vocabulary(tokenizer: Any, model: Any) -> NDArray[np.int64]:
-    """Return the ordinary tokens of a tokenizer of transformers, and see that the model has embeddings for all.
-
-    Raises
-    ------
-    ParameterError
-        If there is such a token: one text with it would stop the work on all.
-    """
+    """Return the ordinary tokens of a tokenizer; refuse one that the model has no embedding for."""
     tokens = set(tokenizer.get_vocab().values())
     last = max(tokens)
     for module in model.modules():
@@ -66,21 +60,12 @@ def vocabulary(tokenizer: Any, model: Any) -> NDArray[np.int64]:
 
 @dataclass(kw_only=True)
 class TextNetwork(Network):
-    """Batches of texts.
-
-    Parameters
-    ----------
-    limit : int
-        Largest number of tokens; `prepare` cuts there.
-    padding : mapping of str to int
-        Values to pad with, by name of the array; 0 for others.
-    vocabulary : ndarray of int64, default=()
-        Tokens for synthetic texts. Without it they are those of an English sentence, if the tokenizer knows them.
-    """
+    """Batches of texts."""
 
     modality: ClassVar[str] = "text"
-    limit: int
-    padding: Mapping[str, int] = field(default_factory=dict)
+    limit: int  # largest number of tokens; `prepare` cuts there
+    padding: Mapping[str, int] = field(default_factory=dict)  # values to pad with, by name of the array; 0 for others
+    # Tokens for synthetic texts. Without it they are those of an English sentence, if the tokenizer knows them.
     vocabulary: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     def shape_class(self, prepared: Any) -> Hashable:

@@ -44,15 +44,7 @@ _PADDED = ("siglip", "siglip2")
 
 
 def load(source: Source, device: str, precision: str) -> Network:
-    """Load a model.
-
-    Raises
-    ------
-    ParameterError
-        If an option or the tokenizer does not fit the model.
-    InputError
-        If the model is not on this machine, or its files are not complete.
-    """
+    """Load a model."""
     source.check(("pooling", "modality", "max_tokens", "revision"))
     torch, transformers = load_torch("text"), optional("transformers", "transformers", "text")
     folder = model_folder(source.name, source.options.get("revision"), "text")

@@ -32,28 +32,16 @@ _TRIAL = 2  # counts changes of the trial in `dppl.encoders.fixed`
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the trial found.
+    """What the trial found."""
 
-    Parameters
-    ----------
-    row_independent : bool
-        Whether each row has the same bits in any place and company.
-    short : bool
-        Whether it has them in short batches too.
-    """
-
-    row_independent: bool
-    short: bool
+    row_independent: bool  # whether each row has the same bits in any place and company
+    short: bool  # whether it has them in short batches too
 
 
 def known(fingerprint: Fingerprint, rows: NDArray[np.float32]) -> Verdict | None:
     """Return what was found of an encoder here, or None if it was not tried or what is kept cannot be used.
 
-    Parameters
-    ----------
-    fingerprint : Fingerprint
-    rows : ndarray of float32
-        Embeddings of synthetic rows, which tell kernels apart.
+    `rows` are embeddings of synthetic rows, which tell kernels apart.
     """
     tried = _tried(fingerprint, rows)
     try:

@@ -45,18 +45,6 @@ def check_cells(cells: Iterable[Cell], datasets: Mapping[tuple[str, str], Datase
     """Look for what would stop cells, without a fit: of arrays the headers, of public pools the sizes, all parameters.
 
     Streams are cut with every seed. Only data sets that streams join, or that come in one piece, are read as a whole.
-
-    Parameters
-    ----------
-    cells : iterable of Cell
-    datasets : mapping of (str, str) to DatasetSpec
-
-    Raises
-    ------
-    InputError
-        If parts of a data set do not fit together, a pool or a class is too small, or a task has no test rows.
-    ParameterError
-        If a method refuses its parameters.
     """
     cells = list(cells)
     loaded = {key: load_dataset(spec) for key, spec in datasets.items()}
@@ -96,18 +84,7 @@ def _check_estimator(cell: Cell, dataset: Dataset) -> None:
 
 
 def run_cell(cell: Cell, datasets: Mapping[tuple[str, str], DatasetSpec]) -> Result:
-    """Compute a cell.
-
-    Parameters
-    ----------
-    cell : Cell
-    datasets : mapping of (str, str) to DatasetSpec
-
-    Returns
-    -------
-    dict
-        The result for the results file. A cell that fails gives a result too: class and message of the error.
-    """
+    """Compute a cell; one that fails gives a result too, with class and message of the error."""
     try:
         with warnings.catch_warnings(record=True) as caught, threadpool_limits(1):
             warnings.simplefilter("always")

@@ -62,52 +62,25 @@ _METHOD_KEYS = ("method", "tune", "budgets", "seeds", "examples", "wrong", "left
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One fit of an experiment. Its key is a hash of these fields, so equal cells are computed once.
-
-    Parameters
-    ----------
-    method : str
-    parameters : dict
-    dataset, encoder : str
-    pool : Pool or None
-        Public rows; None where the method uses none.
-    budget : dict or None
-        Parameters of the budget; None for a reference without privacy.
-    ir : float or "natural"
-        Imbalance ratio; "natural" leaves class sizes as they are.
-    seed : int
-        Draws the subset, which is the same for every method, and a subset of the public rows.
-    trials : int
-        Hyper-parameter settings tried on private data; 0 for none.
-    examples : Examples or None
-        Public examples of the classes.
-    stream : Stream or None
-        Cuts the rows into tasks; None learns them at once.
-    in_all : bool
-        Whether all tasks of a stream together, whose costs add up, may spend the budget, and not each of them.
-    persons : Persons or None
-        Whose records these are; None where nothing is known of that.
-    unit : {"record", "person"}
-        Whom the promise is for. References without privacy have cells of both, beside what is compared with them.
-    classes : Merged or None
-        How the classes of the data set are put together to few.
-    """
+    """One fit of an experiment. Its key is a hash of these fields, so equal cells are computed once."""
 
     method: str
     parameters: dict[str, Any]
     dataset: str
     encoder: str
-    pool: Pool | None
-    budget: dict[str, float] | None
-    ir: float | str
-    seed: int
-    trials: int = 0
-    examples: Examples | None = None
-    stream: Stream | None = None
+    pool: Pool | None  # public rows; None where the method uses none
+    budget: dict[str, float] | None  # parameters of the budget; None for a reference without privacy
+    ir: float | str  # imbalance ratio; "natural" leaves class sizes as they are
+    seed: int  # draws the subset, which is the same for every method, and a subset of the public rows
+    trials: int = 0  # hyper-parameter settings tried on private data; 0 for none
+    examples: Examples | None = None  # public examples of the classes
+    stream: Stream | None = None  # cuts the rows into tasks; None learns them at once
+    # whether all tasks of a stream together, whose costs add up, may spend the budget, and not each of them
     in_all: bool = False
-    persons: Persons | None = None
+    persons: Persons | None = None  # whose records these are; None where nothing is known of that
+    # Whom the promise is for. References without privacy have cells of both, beside what is compared with them.
     unit: str = RECORD
-    classes: Merged | None = None
+    classes: Merged | None = None  # how the classes of the data set are put together to few
 
     @property
     def key(self) -> str:
@@ -149,29 +122,14 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """A checked configuration.
+    """A checked configuration."""
 
-    Parameters
-    ----------
-    name : str
-        What its results file is called by default.
-    config : str
-        Path or name by which it was loaded, as given.
-    data : str or None
-        Folder that was given in place of the configuration's, as given.
-    about : str
-    datasets : dict of (str, str) to DatasetSpec
-        By name and encoder.
-    cells : list of Cell
-        One seed after the other, so that an interrupted run has compared all methods.
-    """
-
-    name: str
-    config: str
-    data: str | None
+    name: str  # what its results file is called by default
+    config: str  # path or name by which it was loaded, as given
+    data: str | None  # folder that was given in place of the configuration's, as given
     about: str
-    datasets: dict[tuple[str, str], DatasetSpec]
-    cells: list[Cell]
+    datasets: dict[tuple[str, str], DatasetSpec]  # by name and encoder
+    cells: list[Cell]  # one seed after the other, so that an interrupted run has compared all methods
 
 
 def built_in_names(*, streams: bool = False) -> list[str]:
@@ -182,25 +140,9 @@ def built_in_names(*, streams: bool = False) -> list[str]:
 
 
 def load_experiment(config: str, data: Path | None = None, *, streams: bool = False) -> Experiment:
-    """Read and check a configuration.
+    """Read and check a configuration: a YAML file by its path, or a built-in one by its name.
 
-    Parameters
-    ----------
-    config : str
-        Path of a YAML file, or the name of a built-in configuration.
-    data : Path, default=None
-        Folder that the data sets' paths start from, in place of the configuration's ``data``.
-    streams : bool, default=False
-        Whether the configuration is one of streams of tasks.
-
-    Raises
-    ------
-    ParameterError
-        If the configuration breaks a rule; the message names the key, what is allowed, and the value.
-    InputError
-        If data is missing, or the file cannot be read.
-    MissingExtra
-        If PyYAML is not installed.
+    `data` takes the place of the configuration's own folder.
     """
     name, text = _text(config, streams)
     yaml = optional("yaml", "PyYAML", "bench")

@@ -35,63 +35,34 @@ SAMPLE = "sample"
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Public rows, as a configuration names them.
-
-    Parameters
-    ----------
-    name : str
-    first : int, default=None
-        Take the first so many rows of the file only.
-    rows : int, default=None
-        Of those, draw so many at random, with the seed of the run.
-    without : tuple of str, default=()
-        Leave out, before all else, rows whose line in the pool's text file is one of these.
-    """
+    """Public rows, as a configuration names them."""
 
     name: str
-    first: int | None = None
-    rows: int | None = None
-    without: tuple[str, ...] = ()
+    first: int | None = None  # take the first so many rows of the file only
+    rows: int | None = None  # of those, draw so many at random, with the seed of the run
+    without: tuple[str, ...] = ()  # leave out, before all else, rows whose line in the pool's text file is one of these
 
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """Public examples of the classes, as a configuration names them.
+    """Public examples of the classes, as a configuration names them."""
 
-    Parameters
-    ----------
-    source : "names" or int
-        ``"names"`` are the rows of the data set's file of names, one of each class. A number is how many training rows
-        of each class, drawn with the seed of the run, are taken to be public, and are no private records.
-    wrong : {"permuted", "half"}, default=None
-        Whether the examples of all classes, or of half of them, stand for another class, drawn with the seed of the
-        run.
-    used : bool, default=True
-        False takes the rows out of the private ones only: the start from zero beside one from examples.
-    """
-
+    # ``"names"`` are the rows of the data set's file of names, one of each class. A number is how many training rows of
+    # each class, drawn with the seed of the run, are taken to be public, and are no private records.
     source: int | str
+    # whether the examples of all classes, or of half of them, stand for another class, drawn with the seed of the run
     wrong: str | None = None
-    used: bool = True
+    used: bool = True  # False takes the rows out of the private ones only: the start from zero beside one from examples
 
 
 @dataclass(frozen=True, slots=True)
 class Persons:
-    """Whose records a data set holds, as a configuration says it: ids from a file, or persons that are made up.
+    """Whose records a data set holds, as a configuration says it: ids from a file, or persons that are made up."""
 
-    Parameters
-    ----------
-    groups : str, default=None
-        Name of the ids, by which their files are called.
-    number : int, default=None
-        Make so many persons up, with records drawn from the training rows (`dppl.data.simulated_persons`).
-    largest, share, offset
-        Parameters of made-up persons.
-    """
-
-    groups: str | None = None
+    groups: str | None = None  # name of the ids, by which their files are called
+    # make so many persons up, with records drawn from the training rows (`dppl.data.simulated_persons`)
     number: int | None = None
-    largest: int = 50
+    largest: int = 50  # largest, share, offset: parameters of made-up persons
     share: float = 1.0
     offset: float = 0.3
 
@@ -106,18 +77,10 @@ class Persons:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A task of few classes, made of all those of a data set: which go together is drawn with the seed of the run.
+    """A task of few classes, made of all those of a data set: which go together is drawn with the seed of the run."""
 
-    Parameters
-    ----------
-    alone : int, default=0
-        Keep so many classes, and make one of all the others.
-    groups : int, default=0
-        Make so many classes of all, each of as many as the others, or of one fewer.
-    """
-
-    alone: int = 0
-    groups: int = 0
+    alone: int = 0  # keep so many classes, and make one of all the others
+    groups: int = 0  # make so many classes of all, each of as many as the others, or of one fewer
 
     @property
     def name(self) -> str:
@@ -140,39 +103,21 @@ class Merged:
 
 @dataclass(frozen=True, slots=True)
 class DatasetSpec:
-    """Where a data set lies.
-
-    Parameters
-    ----------
-    name, encoder : str
-    files : mapping of str to Path
-        The four parts, and the names of the classes and ids of persons if there are any; empty for the built-in sample.
-    pools : mapping of str to Path
-        Files of public rows by the name of their pool.
-    lines : mapping of str to Path
-        Text files with a line for each row of a pool, where one is named.
-    source : str
-        What to tell someone who does not have the files.
-    parts : tuple of DatasetSpec
-        Data sets that this one joins, each with classes of its own; it has no files then.
-    """
+    """Where a data set lies."""
 
     name: str
     encoder: str
+    # the four parts, and the names of the classes and ids of persons if there are any; empty for the built-in sample
     files: dict[str, Path] = field(default_factory=dict)
-    pools: dict[str, Path] = field(default_factory=dict)
+    pools: dict[str, Path] = field(default_factory=dict)  # files of public rows by the name of their pool
+    # text files with a line for each row of a pool, where one is named
     lines: dict[str, Path] = field(default_factory=dict)
-    source: str = ""
+    source: str = ""  # what to tell someone who does not have the files
+    # data sets that this one joins, each with classes of its own; it has no files then
     parts: tuple[DatasetSpec, ...] = ()
 
     def check(self) -> None:
-        """Look whether the files are there, and text files have a line for each row.
-
-        Raises
-        ------
-        InputError
-            If one is missing, and the message says where it belongs; or if lines and rows differ in number.
-        """
+        """Look whether the files are there, and text files have a line for each row."""
         for part in self.parts:
             part.check()
         files = (*self.files.values(), *self.pools.values(), *self.lines.values())
@@ -194,46 +139,27 @@ class DatasetSpec:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
-    """Rows and labels of a data set.
+    """Rows and labels of a data set."""
 
-    Attributes
-    ----------
-    X, X_test : ndarray of shape (n, d)
-    y, y_test : ndarray of shape (n,)
-    classes : ndarray of shape (n_classes,)
-        The labels that occur, sorted.
-    pools : dict of str to ndarray of shape (n_public, d)
-    lines : dict of str to list of str
-        A line for each row of a pool, where a text file is named.
-    names : ndarray of shape (n_classes, d) or None
-        Row c says what class c is called.
-    groups, groups_test : ndarray of shape (n,) or None
-        Ids of the persons whose records these are. Nobody has records on both sides.
-    n_classes_of_parts : tuple of int
-        Numbers of classes of the data sets that this one joins, whose rows stand one after another.
-    """
-
-    X: NDArray[Any]
-    y: NDArray[Any]
+    X: NDArray[Any]  # X, X_test: shape (n, d)
+    y: NDArray[Any]  # y, y_test: shape (n,)
     X_test: NDArray[Any]
     y_test: NDArray[Any]
-    classes: NDArray[Any]
-    pools: dict[str, NDArray[Any]]
+    classes: NDArray[Any]  # shape (n_classes,); the labels that occur, sorted
+    pools: dict[str, NDArray[Any]]  # shape (n_public, d)
+    # a line for each row of a pool, where a text file is named
     lines: dict[str, list[str]] = field(default_factory=dict)
-    names: NDArray[Any] | None = None
+    names: NDArray[Any] | None = None  # shape (n_classes, d); row c says what class c is called
+    # groups, groups_test: Shape (n,). Ids of the persons whose records these are. Nobody has records on both sides.
     groups: NDArray[Any] | None = None
     groups_test: NDArray[Any] | None = None
+    # numbers of classes of the data sets that this one joins, whose rows stand one after another
     n_classes_of_parts: tuple[int, ...] = ()
 
     def split(self, examples: Examples | None, seed: int) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
         """Return the places of the training rows that are private, and the examples as arguments of a fit.
 
         Who has a row among the examples has no private one.
-
-        Raises
-        ------
-        InputError
-            If a class has too few rows, or the data set has no names.
         """
         everything = np.arange(len(self.y), dtype=np.int64)
         if examples is None:
@@ -258,13 +184,7 @@ class Dataset:
         return private, {"X_examples": np.asarray(X), "y_examples": self.classes[codes]}
 
     def merged(self, classes: Merged | None, seed: int) -> Dataset:
-        """Return the data set with its classes put together to those of a task, which are numbers, or as it is.
-
-        Raises
-        ------
-        InputError
-            If it has too few classes.
-        """
+        """Return the data set with its classes put together to those of a task, which are numbers, or as it is."""
         if classes is None:
             return self
         if len(self.classes) < max(classes.alone + 1, classes.groups):
@@ -274,26 +194,14 @@ class Dataset:
         return replace(self, y=y, y_test=y_test, classes=np.unique(new), names=None)
 
     def public(self, pool: Pool | None, seed: int) -> NDArray[Any] | None:
-        """Return the rows of a pool.
-
-        Raises
-        ------
-        InputError
-            If it has fewer rows than are to be drawn.
-        """
+        """Return the rows of a pool."""
         if pool is None:
             return None
         rows = self.available(pool)
         return rows if pool.rows is None else np.asarray(rows[random_rows(len(rows), pool.rows, seed)])
 
     def available(self, pool: Pool) -> NDArray[Any]:
-        """Return the rows that a pool takes or draws its own from, still on disk if none are left out.
-
-        Raises
-        ------
-        InputError
-            If it has fewer rows than are to be drawn, or no row that is to be left out.
-        """
+        """Return the rows that a pool takes or draws its own from, still on disk if none are left out."""
         rows = self.pools[pool.name]
         if pool.without:
             rows = rows[self._kept(pool)[: pool.first]]
@@ -311,13 +219,7 @@ class Dataset:
 
 
 def load_dataset(spec: DatasetSpec) -> Dataset:
-    """Load a data set; rows stay on disk until they are used.
-
-    Raises
-    ------
-    InputError
-        If a file is missing or damaged, or the parts do not fit together.
-    """
+    """Load a data set; rows stay on disk until they are used."""
     if spec.parts:
         return _joined([load_dataset(part) for part in spec.parts])
     if not spec.files:

@@ -35,25 +35,13 @@ REFERENCE = "ncm"
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Accuracies of one method at one budget and imbalance ratio.
+    """Accuracies of one method at one budget and imbalance ratio."""
 
-    Parameters
-    ----------
-    method : str
-        Name in `METHODS`.
-    imbalance_ratio : int
-    budget : ApproxDP or None
-        None for the non-private reference.
-    balanced : tuple of float
-        Mean accuracy over classes, seed by seed.
-    minority : tuple of float
-        The same over the smallest quarter of the training classes; empty where all classes have one size.
-    """
-
-    method: str
+    method: str  # name in `METHODS`
     imbalance_ratio: int
-    budget: ApproxDP | None
-    balanced: tuple[float, ...]
+    budget: ApproxDP | None  # None for the non-private reference
+    balanced: tuple[float, ...]  # mean accuracy over classes, seed by seed
+    # the same over the smallest quarter of the training classes; empty where all classes have one size
     minority: tuple[float, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -68,18 +56,9 @@ class Runs:
 
 
 def compare(sample: Sample, advance: Callable[[], None]) -> list[Runs]:
-    """Fit every method at every budget and imbalance ratio.
+    """Fit every method at every budget and imbalance ratio, seeded: numbers for people, no models for release.
 
-    Parameters
-    ----------
-    sample : Sample
-    advance : callable
-        Called after each of the `n_fits` fits, for a progress bar.
-
-    Returns
-    -------
-    list of Runs
-        Runs are seeded: numbers for people, not models for release.
+    `advance` is called after each of the `n_fits` fits.
     """
     cells = []
     for ratio in IMBALANCE_RATIOS:
@@ -129,8 +108,6 @@ def sizes(sample: Sample, ratio: int) -> tuple[int, int, list[int]]:
 def row_name(method: str) -> str:
     """Return the name of a row: the method's own in all tables, without what it shares with the row that it changes.
 
-    Examples
-    --------
     >>> row_name("mean"), row_name("coinpress"), row_name("public-topk")
     ('DPPL-Mean', '  CoinPress (v1)', '  top-5')
     """
@@ -148,8 +125,6 @@ def figures(values: Sequence[float]) -> str:
 def winner(values: Mapping[str, Sequence[float]]) -> str | None:
     """Return the method that is ahead of every other, or None where no lead is beyond two standard errors.
 
-    Examples
-    --------
     >>> winner({"one": [0.5, 0.6], "two": [0.2, 0.3]})
     'one'
     >>> winner({"one": [0.5, 0.6], "two": [0.4, 0.5]}) is None

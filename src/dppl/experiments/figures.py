@@ -82,13 +82,6 @@ def _styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 def budget_panels(panels: Sequence[Panel], y_label: str) -> Figure:
     """Draw values over the budget: a panel each, a line for every series, the median of the seeds with a band.
 
-    Parameters
-    ----------
-    panels : sequence of (title, series)
-    y_label : str
-
-    Notes
-    -----
     A budget of 0 has no place on a logarithmic scale; values there are dashed lines.
     """
     styles = _styles(one for _, several in panels for one in several)
@@ -113,16 +106,7 @@ def lines(
     log_x: bool = False,
     log_y: bool = False,
 ) -> Figure:
-    """Draw plain lines: panels of (title, values by x of every line).
-
-    Parameters
-    ----------
-    panels : sequence of (title, mapping of label to mapping of x to y)
-    x_label : str or None
-        None where x is the budget.
-    y_label : str
-    log_x, log_y : bool, default=False
-    """
+    """Draw plain lines: panels of (title, values by x of every line); x is the budget if `x_label` is None."""
     names = list(dict.fromkeys(name for _, several in panels for name in several))
     looks = dict(zip(names, _every_look(), strict=False))
     figure, axes = _axes(len(panels), names)
@@ -147,13 +131,7 @@ def lines(
 
 @_styled
 def over_tasks(panels: Sequence[tuple[str, Mapping[str, NDArray[np.float64]]]], y_label: str) -> Figure:
-    """Draw values after each task: panels of (title, values of shape (n_seeds, n_tasks) of every line).
-
-    Parameters
-    ----------
-    panels : sequence of (title, mapping of label to ndarray)
-    y_label : str
-    """
+    """Draw values after each task: panels of (title, values of shape (n_seeds, n_tasks) of every line)."""
     names = list(dict.fromkeys(name for _, several in panels for name in several))
     looks = dict(zip(names, _every_look(), strict=False))
     figure, axes = _axes(len(panels), names)
@@ -174,10 +152,6 @@ def heat_maps(maps: Sequence[tuple[str, NDArray[np.float64]]]) -> Figure:
     """Draw accuracies on task i (columns) after task t (rows): a map of (title, matrix) each, NaN left white.
 
     Colours span the values of all maps; those of few tasks are printed as well.
-
-    Parameters
-    ----------
-    maps : sequence of (title, ndarray of shape (n_tasks, n_tasks))
     """
     figure, axes = _axes(len(maps), [])
     low, high = (float(bound([bound(matrix) for _, matrix in maps])) for bound in (np.nanmin, np.nanmax))

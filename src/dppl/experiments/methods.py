@@ -42,32 +42,15 @@ Space = Mapping[str, Choice | Range]
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One way to train a classifier.
+    """One way to train a classifier."""
 
-    Parameters
-    ----------
-    label : str
-        Name in tables and figures.
-    estimator : str
-        A class of the registry, or one of `dppl.baselines` that is not private.
-    fixed : mapping
-        Parameters that make the method what it is.
-    public : bool
-        Whether it may read public rows that it can do without.
-    needs_examples : bool
-        Whether a fit is impossible without public examples of the classes.
-    space : mapping of str to Choice or Range
-        Hyper-parameters to search.
-    defaults : mapping
-        Values for what neither a configuration nor a search sets, where the class's own defaults would miss the point.
-    """
-
-    label: str
-    estimator: str
-    fixed: Mapping[str, Any] = field(default_factory=dict)
-    public: bool = True
-    needs_examples: bool = False
-    space: Space = field(default_factory=dict)
+    label: str  # name in tables and figures
+    estimator: str  # a class of the registry, or one of `dppl.baselines` that is not private
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # parameters that make the method what it is
+    public: bool = True  # whether it may read public rows that it can do without
+    needs_examples: bool = False  # whether a fit is impossible without public examples of the classes
+    space: Space = field(default_factory=dict)  # hyper-parameters to search
+    # values for what neither a configuration nor a search sets, where the class's own defaults would miss the point
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -133,16 +116,8 @@ def _named(
 ) -> dict[str, Method]:
     """Return an estimator of the registry under the names that it has there, or a variant of it.
 
-    Parameters
-    ----------
-    estimator : str
-    variant : str, default=""
-        What follows the name of the estimator's method, or the whole name if it starts with no hyphen.
-    label : str, default="{}"
-        Name in tables, with the estimator's own in place of the braces.
-    fixed : mapping, default=None
-    **more
-        Further attributes of `Method`.
+    A variant is appended to the method's name, or is the whole name if it starts with no hyphen; the braces in `label`
+    are the estimator's own.
     """
     entry = BY_NAME[estimator]
     own = entry.method or entry.name
@@ -219,22 +194,7 @@ ALL_METHODS = ChainMap(METHODS, STREAM_METHODS)
 def checked_method(
     name: str, parameters: Mapping[str, Any], where: str, methods: Mapping[str, Method] = METHODS
 ) -> Method:
-    """Return the method called `name`, if it takes `parameters`.
-
-    Parameters
-    ----------
-    name : str
-    parameters : mapping
-    where : str
-        Place in the configuration, for messages.
-    methods : mapping of str to Method
-        Those to choose from.
-
-    Raises
-    ------
-    ParameterError
-        If there is no such method, or it does not take a parameter.
-    """
+    """Return the method called `name`, if it takes `parameters`; messages name the place `where`."""
     if name not in methods:
         raise ParameterError(f"{where} must be one of {', '.join(methods)}; got {name!r}.")
     method = methods[name]
@@ -250,8 +210,6 @@ def checked_method(
 def label(name: str, parameters: Mapping[str, Any], examples: Mapping[str, Any] | None = None) -> str:
     """Return what a method with these parameters and examples of the classes is called in tables and figures.
 
-    Examples
-    --------
     >>> label("public-topk", {"n_prototypes": 5})
     'DPPL-Public top-5'
     >>> label("mean", {"pool": 2})

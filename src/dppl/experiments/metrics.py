@@ -38,18 +38,6 @@ Float = NDArray[np.float64]
 def accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     """Return the share of records whose predicted label is the true one.
 
-    Parameters
-    ----------
-    y_true, y_pred : array-like of shape (n,)
-        Labels of one type.
-
-    Raises
-    ------
-    InputError
-        If there are no records, or the lengths differ.
-
-    Examples
-    --------
     >>> accuracy(["a", "a", "b", "c"], ["a", "b", "b", "a"])
     0.5
     """
@@ -60,8 +48,6 @@ def accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
 def class_sizes(y: ArrayLike, classes: ArrayLike) -> NDArray[np.int64]:
     """Return the number of records of each class, in the order of `classes`.
 
-    Examples
-    --------
     >>> class_sizes(["b", "b", "x"], ["a", "b"]).tolist()
     [0, 2]
     """
@@ -71,20 +57,8 @@ def class_sizes(y: ArrayLike, classes: ArrayLike) -> NDArray[np.int64]:
 
 
 def class_accuracies(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) -> Float:
-    """Return the accuracy on the records of each class, which is the class's recall.
+    """Return the accuracy on the records of each class, its recall, in the order of `classes`; NaN without records.
 
-    Parameters
-    ----------
-    y_true, y_pred : array-like of shape (n,)
-    classes : array-like of shape (n_classes,)
-
-    Returns
-    -------
-    ndarray of shape (n_classes,)
-        In the order of `classes`; NaN for a class without records.
-
-    Examples
-    --------
     >>> class_accuracies(["a", "a", "b"], ["a", "b", "b"], ["a", "b", "c"])
     array([0.5, 1. , nan])
     """
@@ -97,19 +71,8 @@ def class_accuracies(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) -
 def confusions(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) -> list[tuple[Any, Any, int]]:
     """Return which classes are taken for which others, and how many records that happens to, the most first.
 
-    Parameters
-    ----------
-    y_true, y_pred : array-like of shape (n,)
-    classes : array-like of shape (n_classes,)
-        Records of other classes are left out.
+    Records of classes not in `classes` are left out; of equally frequent pairs, the first in their order comes first.
 
-    Returns
-    -------
-    list of (true class, predicted class, int)
-        Those that occur; of equally frequent ones, the first in the order of `classes` comes first.
-
-    Examples
-    --------
     >>> confusions(["a", "b", "b", "b"], ["a", "a", "c", "c"], ["a", "b", "c"])
     [('b', 'c', 2), ('b', 'a', 1)]
     """
@@ -124,8 +87,6 @@ def confusions(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) -> list
 def balanced_accuracy(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) -> float:
     """Return the mean of the class accuracies over the classes with records; NaN if there is none.
 
-    Examples
-    --------
     >>> balanced_accuracy(["a", "a", "a", "b"], ["a", "a", "a", "a"], ["a", "b"])
     0.5
     """
@@ -137,25 +98,14 @@ def balanced_accuracy(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) 
 def calibration_error(y_true: ArrayLike, probabilities: ArrayLike, classes: ArrayLike, n_bins: int = 15) -> float:
     """Return the expected calibration error of the largest probability, with classes weighing alike.
 
+    A label outside `classes`, those of the columns, is one that is never predicted.
+
     Records are put in bins of equal width by the largest of their probabilities. The error is the sum over bins of
     their weight times the difference of accuracy and mean confidence. Each record weighs one over the number of records
     of its class, so that all classes with records weigh the same, as in `balanced_accuracy`.
 
-    Parameters
-    ----------
-    y_true : array-like of shape (n,)
-        A label outside `classes` is one that is never predicted.
-    probabilities : array-like of shape (n, n_classes)
-    classes : array-like of shape (n_classes,)
-        The class of each column.
-    n_bins : int, default=15
+    Guo, Pleiss, Sun, Weinberger 2017, arXiv:1706.04599, equation 3.
 
-    References
-    ----------
-    .. [1] Guo, Pleiss, Sun, Weinberger 2017, arXiv:1706.04599, equation 3.
-
-    Examples
-    --------
     >>> round(calibration_error(["a", "b"], [[0.75, 0.25], [0.75, 0.25]], ["a", "b"]), 3)
     0.25
     """
@@ -171,27 +121,12 @@ def calibration_error(y_true: ArrayLike, probabilities: ArrayLike, classes: Arra
 
 
 def minority_classes(sizes: ArrayLike, share: float = 0.25) -> NDArray[np.intp]:
-    """Return the positions of the smallest classes.
+    """Return the positions of the smallest classes, smallest first; none where all have one size.
 
-    Parameters
-    ----------
-    sizes : array-like of shape (n_classes,)
-        Numbers of records.
-    share : float, default=0.25
-        Share of the classes to take, rounded down, but at least one class.
+    `share` of them is taken, rounded down, but at least one; of classes of one size, the first comes first.
 
-    Returns
-    -------
-    ndarray of intp
-        Smallest first; of classes of one size, the first comes first. Empty if all sizes are equal, because no class
-        is then a minority.
+    DPPL-v1, arXiv:2406.08039, reports accuracy on the smallest 25 % of the classes.
 
-    References
-    ----------
-    .. [1] DPPL-v1, arXiv:2406.08039, reports accuracy on the smallest 25 % of the classes.
-
-    Examples
-    --------
     >>> minority_classes([9, 2, 7, 2, 8, 5, 6, 4]).tolist()
     [1, 3]
     >>> minority_classes([3, 3, 3]).tolist()
@@ -210,8 +145,6 @@ def minority_accuracy(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) 
 
     Sizes are those in `y_true`. None if all are equal.
 
-    Examples
-    --------
     >>> minority_accuracy(["a", "a", "b"], ["a", "a", "a"], ["a", "b"])
     0.0
     >>> minority_accuracy(["a", "b"], ["a", "a"], ["a", "b"]) is None
@@ -226,26 +159,10 @@ def minority_accuracy(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) 
 def person_accuracies(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike) -> Float:
     """Return the accuracy on the records of each person; its mean counts every person once, whatever their records.
 
+    Persons come in the order in which ids first occur; each missing id is a person of its own, and messages show no id.
+
     A majority vote of a person's predictions is not what this is: a person may have records of several classes.
 
-    Parameters
-    ----------
-    y_true, y_pred : array-like of shape (n,)
-    groups : array-like of shape (n,)
-        Ids of persons, matched as `fit` does; each missing one is a person of its own.
-
-    Returns
-    -------
-    ndarray of shape (n_persons,)
-        In the order in which ids first occur.
-
-    Raises
-    ------
-    InputError
-        If there are no records, the lengths differ, or ids cannot be compared by value. The message shows no id.
-
-    Examples
-    --------
     >>> person_accuracies(["a", "a", "b", "c"], ["a", "b", "b", "a"], ["u", "u", "v", None])
     array([0.5, 1. , 0. ])
     """
@@ -257,8 +174,6 @@ def person_accuracies(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike) -
 def standard_error(values: Sequence[float]) -> float | None:
     """Return the standard error of a mean; None for fewer than two values, which show no spread.
 
-    Examples
-    --------
     >>> standard_error([0.25, 0.75])
     0.25
     """
@@ -276,8 +191,6 @@ def is_ahead(values: Sequence[float], others: Sequence[float]) -> bool:
 
     Runs of one seed share their records, which mostly makes the true error of the difference smaller.
 
-    Examples
-    --------
     >>> is_ahead([0.5, 0.6], [0.2, 0.3]), is_ahead([0.5, 0.6], [0.4, 0.5]), is_ahead([0.6], [0.2])
     (True, False, False)
     """

@@ -17,19 +17,7 @@ _STEM = "plan"
 
 
 def save_plan(plan: BudgetPlan, path: Path) -> None:
-    """Draw a plan; a page of HTML also has its sentences.
-
-    Parameters
-    ----------
-    plan : BudgetPlan
-    path : Path
-        Ends in ``.png``, ``.svg`` or ``.html``; an existing file is replaced.
-
-    Raises
-    ------
-    MissingExtra
-        If Matplotlib is not installed.
-    """
+    """Draw a plan as ``.png``, ``.svg`` or ``.html``; a page of HTML also has its sentences."""
     figure = _figure(plan)
     with tempfile.TemporaryDirectory() as folder:
         figures.save(figure, Path(folder), _STEM)

@@ -61,8 +61,6 @@ _LINK_MARKS, _ESCAPED = re.compile(r"([\[\]])"), r"\\\1"
 def slug(*names: str) -> str:
     """Make part of a file's name.
 
-    Examples
-    --------
     >>> slug("CIFAR-10", "ViT, 14")
     'cifar-10-vit-14'
     """
@@ -160,8 +158,6 @@ def _caption(title: str, *notes: str) -> Markup:
 def _without_constants(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]], str]:
     """Take columns that say the same in every row out of a table, and say it once.
 
-    Examples
-    --------
     >>> _without_constants(("method", "rows", "mu 1"), [("one", "9", "0.5"), ("two", "9", "0.6")])
     (['method', 'mu 1'], [['one', '0.5'], ['two', '0.6']], 'In all rows: rows 9.')
     """

@@ -58,26 +58,8 @@ _NOTIONS = (
 def write_report(path: Path, folder: Path) -> list[Path]:
     """Write figures, ``report.md`` and ``report.html`` of a results file, whole or partial.
 
-    Parameters
-    ----------
-    path : Path
-    folder : Path
-        Made if it does not exist. Files of an earlier report are replaced; a folder with other files is refused.
+    A folder with other files than those of an earlier report is refused.
 
-    Returns
-    -------
-    list of Path
-        The files.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read, no cell of it is done, or the folder holds files and no earlier report.
-    MissingExtra
-        If Matplotlib is not installed.
-
-    Notes
-    -----
     Accuracies on test records are experiments: no guarantee covers them. What was tuned on private records is marked in
     every table and figure.
     """

@@ -24,18 +24,6 @@ class ResultsFile:
 
     A crash can leave a last line without its end. It is cut off when the file is opened next, or completed if only the
     line break is missing; nothing else in the file is ever changed.
-
-    Parameters
-    ----------
-    path : path
-        Made if it does not exist.
-
-    Raises
-    ------
-    InputError
-        If another runner holds the file, or it has lines that are no results.
-    OSError
-        If it cannot be written to.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -97,11 +85,6 @@ def read_results(path: str | os.PathLike[str]) -> list[Result]:
     """Return the last word on every cell: its result, or how it failed if it was never done.
 
     May be called while a runner writes; a torn last line is left out.
-
-    Raises
-    ------
-    InputError
-        If there is no such file, a line is no result, or a later version of dppl wrote it.
     """
     path = Path(path)
     if not path.is_file():

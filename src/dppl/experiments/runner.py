@@ -29,21 +29,11 @@ _THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How a run went.
+    """How a run went."""
 
-    Parameters
-    ----------
-    cells : int
-        All cells of the experiment.
-    before : int
-        Of those, done by earlier runs.
-    done, failed : int
-        By this run.
-    """
-
-    cells: int
-    before: int
-    done: int
+    cells: int  # all cells of the experiment
+    before: int  # of those, done by earlier runs
+    done: int  # done, failed: by this run
     failed: int
 
 
@@ -62,30 +52,10 @@ def run_experiment(
 ) -> Summary:
     """Compute the cells that the results file does not have yet.
 
+    `jobs` are processes of one BLAS thread each. `finished` is told of each result when it is on disk, where Ctrl-C
+    leaves it.
+
     Cells that failed before are tried again; a cell that fails, or whose process dies, is recorded and stops no other.
-
-    Parameters
-    ----------
-    experiment : Experiment
-    path : path
-        Results file; results are appended.
-    jobs : int, default=None
-        Processes, each with one BLAS thread. None takes `default_jobs`.
-    started : callable, default=None
-        Told which cells will be computed.
-    finished : callable, default=None
-        Told of each result when it is on disk.
-
-    Returns
-    -------
-    Summary
-
-    Raises
-    ------
-    InputError
-        If another run holds the results file, or it is damaged.
-    KeyboardInterrupt
-        On Ctrl-C; all finished cells are on disk then.
     """
     jobs = default_jobs() if jobs is None else jobs
     _validate.positive_integer(jobs=jobs)

@@ -28,33 +28,16 @@ _MAIN_K = 5
 
 @dataclass(slots=True)
 class Series:
-    """One line of a figure, or one row of a table.
-
-    Attributes
-    ----------
-    label : str
-    method : str
-        Name in `ALL_METHODS`.
-    tuned : bool
-        Whether hyper-parameters were chosen on private data.
-    private : bool
-        False for references, which have one value for all budgets.
-    promise : str
-        Notion, adjacency, arithmetic, and persons if these are protected.
-    adjacency : str or None
-    n_public : set of int
-        Numbers of public rows read; 0 for none.
-    values : dict of float to list of float
-        Values of the seeds by mu, the position on the x-axis; by 0 for references.
-    """
+    """One line of a figure, or one row of a table."""
 
     label: str
-    method: str
-    tuned: bool
-    private: bool
-    promise: str
+    method: str  # name in `ALL_METHODS`
+    tuned: bool  # whether hyper-parameters were chosen on private data
+    private: bool  # False for references, which have one value for all budgets
+    promise: str  # notion, adjacency, arithmetic, and persons if these are protected
     adjacency: str | None
-    n_public: set[int] = field(default_factory=set)
+    n_public: set[int] = field(default_factory=set)  # numbers of public rows read; 0 for none
+    # values of the seeds by mu, the position on the x-axis; by 0 for references
     values: dict[float, list[float]] = field(default_factory=dict)
 
     def at(self, mu: float) -> list[float]:
@@ -76,17 +59,10 @@ def series(
     *,
     name: Callable[[Result], str] | None = None,
 ) -> list[Series]:
-    """Collect results into series, in the order of `ALL_METHODS`.
+    """Collect finished cells into series, in the order of `ALL_METHODS`; cells without the metric are left out.
 
-    Parameters
-    ----------
-    results : iterable of dict
-        Finished cells.
-    metric : str
-        Name among the ``metrics``; cells where it is None or missing are left out.
-    name : callable, default=None
-        Label of a result; None takes `method_name`. Tuned ones are marked in any case, and so are the notion and whom
-        the promise is for where there are several.
+    `name` labels a result. Tuned ones are marked in any case, and so are the notion and whom the promise is for where
+    there are several.
     """
     results = list(results)
     units = {unit_of(result) for result in results if result["e"] is not None}
@@ -162,8 +138,6 @@ def dataset_name(cell: Mapping[str, Any]) -> str:
 
     So results of different units are never in one table or panel by accident.
 
-    Examples
-    --------
     >>> dataset_name({"dataset": "scans", "persons": {"groups": "patient"}, "unit": "person"})
     'scans (persons by patient), protecting persons'
     """
@@ -174,8 +148,6 @@ def dataset_name(cell: Mapping[str, Any]) -> str:
 def population_name(cell: Mapping[str, Any]) -> str:
     """Say the data set of a cell, and how its classes are put together, or how it knows of persons.
 
-    Examples
-    --------
     >>> population_name({"dataset": "scans", "classes": {"alone": 1}})
     'scans (one class against the rest)'
     """
@@ -191,8 +163,6 @@ def unit_of(result: Result) -> str:
 def encoder_name(cell: Mapping[str, Any]) -> str:
     """Say the encoder of a cell, or that the configuration does not.
 
-    Examples
-    --------
     >>> encoder_name({"encoder": "not named"})
     'encoder not named'
     """
@@ -264,8 +234,6 @@ def n_prototypes(result: Result) -> int | None:
 def budget_name(result: Result) -> str:
     """Say the budget of a result: mu of Gaussian noise with its epsilon at `USUAL_DELTA`, or an epsilon with its mu.
 
-    Examples
-    --------
     >>> budget_name({"cell": {"budget": {"rho": 0.5}}, "e": 1.0})
     'mu 1 (epsilon 4.887)'
     >>> budget_name({"cell": {"budget": {"epsilon": 2.0, "delta": 1e-6}}, "e": 0.4483})
@@ -287,8 +255,6 @@ def budget_name(result: Result) -> str:
 def budgets_note(budgets: Iterable[Mapping[str, float] | None]) -> str:
     """Say how `budget_name` names budgets of these kinds.
 
-    Examples
-    --------
     >>> budgets_note([{"epsilon": 2.0, "delta": 1e-6}, None])
     'Budgets: epsilon and delta, and in brackets the mu of Gaussian noise that they allow, rounded up.'
     """
@@ -311,8 +277,6 @@ def _kind(budget: Mapping[str, float]) -> str:
 def epsilon_name(mu: float) -> str:
     """Say the exact epsilon of mu-GDP at `USUAL_DELTA`, rounded up to four digits; infinity where it is beyond all use.
 
-    Examples
-    --------
     >>> [epsilon_name(mu) for mu in (0, 0.05, 1, 64, 1e9)]
     ['0', '0.1893', '4.887', '2,352', '∞']
     """

@@ -18,8 +18,6 @@ Rows = NDArray[np.int64]
 def random_rows(n: int, size: int, seed: int) -> Rows:
     """Choose `size` of `n` rows without replacement.
 
-    Examples
-    --------
     >>> random_rows(4, 4, seed=0).tolist()
     [0, 1, 2, 3]
     """
@@ -29,8 +27,6 @@ def random_rows(n: int, size: int, seed: int) -> Rows:
 def rows_of_classes(codes: NDArray[np.intp], size: ArrayLike, seed: int) -> Rows:
     """Choose `size` rows of each class, or one size a class, without replacement; those of smaller ones are among them.
 
-    Examples
-    --------
     >>> rows = rows_of_classes(np.array([0, 1, 0, 1, 0]), 2, seed=0)
     >>> len(rows), 1 in rows, 3 in rows
     (4, True, True)
@@ -48,8 +44,6 @@ def made_up_persons(
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Draw rows, labels and ids of made-up persons; parameters are those of `simulated_persons`.
 
-    Examples
-    --------
     >>> _, y, groups = made_up_persons(np.eye(3), ["a", "b", "c"], 5, seed=0, largest=1)
     >>> len(y), groups.tolist()
     (5, [0, 1, 2, 3, 4])
@@ -62,8 +56,6 @@ def made_up_persons(
 def moved_classes(n_classes: int, n_moved: int, seed: int) -> NDArray[np.intp]:
     """Give `n_moved` of the classes, at least two, the name of another of them each; the rest keep theirs.
 
-    Examples
-    --------
     >>> moved = moved_classes(5, 4, seed=0)
     >>> int((moved != np.arange(5)).sum()), sorted(moved.tolist())
     (4, [0, 1, 2, 3, 4])
@@ -77,8 +69,6 @@ def moved_classes(n_classes: int, n_moved: int, seed: int) -> NDArray[np.intp]:
 def merged_classes(n_classes: int, alone: int, groups: int, seed: int) -> NDArray[np.intp]:
     """Give each class the number of its new one: `alone` of them keep to themselves, or all are dealt into `groups`.
 
-    Examples
-    --------
     >>> np.bincount(merged_classes(9, 2, 0, seed=0)).tolist(), np.bincount(merged_classes(9, 0, 2, seed=0)).tolist()
     ([1, 1, 7], [5, 4])
     """
@@ -91,8 +81,6 @@ def validation_split(n: int, share: float, seed: int, groups: ArrayLike | None =
 
     With ids of persons in `groups` the parts are of persons, each with all of their rows.
 
-    Examples
-    --------
     >>> fit, validation = validation_split(10, 0.2, seed=0)
     >>> len(fit), len(validation), sorted([*fit, *validation]) == list(range(10))
     (8, 2, True)

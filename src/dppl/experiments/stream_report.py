@@ -56,13 +56,7 @@ PUBLISHED: dict[str, dict[str, tuple[float | None, ...]]] = {
 
 
 def stream_parts(done: list[Result]) -> Iterator[Part]:
-    """Show each stream, and what methods take in time and storage.
-
-    Parameters
-    ----------
-    done : list of dict
-        Finished cells of streams.
-    """
+    """Show each stream, and what methods take in time and storage."""
     if not done:
         return
     yield Text(

@@ -33,25 +33,14 @@ APART = ("class-incremental", DATA_SETS)
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A benchmark of DP-CL.
+    """A benchmark of DP-CL."""
 
-    Parameters
-    ----------
-    datasets : tuple of str
-        Names of the data sets, which are their folders' as well unless a configuration says otherwise.
-    kind : str
-    n_tasks : int
-    n_classes : tuple of int
-        Of each data set.
-    whole : bool, default=False
-        Whether the data set comes in one piece, of which a random fifth is the test set.
-    """
-
+    # names of the data sets, which are their folders' as well unless a configuration says otherwise
     datasets: tuple[str, ...]
     kind: str
     n_tasks: int
-    n_classes: tuple[int, ...]
-    whole: bool = False
+    n_classes: tuple[int, ...]  # of each data set
+    whole: bool = False  # whether the data set comes in one piece, of which a random fifth is the test set
 
 
 RECIPES = {
@@ -63,26 +52,13 @@ RECIPES = {
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """How a data set becomes a stream, as a configuration says it.
+    """How a data set becomes a stream, as a configuration says it."""
 
-    Parameters
-    ----------
-    kind : str
-        One of `KINDS`.
-    n_tasks : int
-    elsewhere : float, default=None
-        Share of the rows that go anywhere; for ``"blurry"``.
-    told : bool, default=False
-        Whether the classes of each task are public, and told to the method.
-    recipe : str, default=None
-        Name in `RECIPES`.
-    """
-
-    kind: str
+    kind: str  # one of `KINDS`
     n_tasks: int
-    elsewhere: float | None = None
-    told: bool = False
-    recipe: str | None = None
+    elsewhere: float | None = None  # share of the rows that go anywhere; for ``"blurry"``
+    told: bool = False  # whether the classes of each task are public, and told to the method
+    recipe: str | None = None  # name in `RECIPES`
 
     @property
     def name(self) -> str:
@@ -93,13 +69,7 @@ class Stream:
         return f"{self.n_tasks} tasks, {self.kind}{elsewhere}"
 
     def check(self, dataset: Dataset) -> None:
-        """Look whether the data set has the classes and test rows that the stream needs.
-
-        Raises
-        ------
-        InputError
-            If it has not.
-        """
+        """Look whether the data set has the classes and test rows that the stream needs."""
         sizes = dataset.n_classes_of_parts or (len(dataset.classes),)
         if self.recipe is not None and sizes != (expected := RECIPES[self.recipe].n_classes):
             raise InputError(f"{self.recipe} has {_listed(expected)} classes; the data has {_listed(sizes)}.")
@@ -110,29 +80,13 @@ class Stream:
 
 
 def tasks_of_training_rows(stream: Stream, dataset: Dataset, y: NDArray[Any], seed: int) -> list[Task]:
-    """Cut training rows into tasks.
-
-    Parameters
-    ----------
-    stream : Stream
-    dataset : Dataset
-    y : ndarray of shape (n_rows,)
-        Labels of the rows in use, in the order of the data set.
-    seed : int
-        Of the order of classes and of the places of rows.
-    """
+    """Cut training rows with labels `y` into tasks; the seed orders classes and places rows."""
     more = {} if stream.elsewhere is None else {"elsewhere": stream.elsewhere}
     return _cut(stream.kind, stream.n_tasks, dataset, y, seed, **more)
 
 
 def tasks_of_test_rows(stream: Stream, dataset: Dataset, seed: int) -> list[Task]:
-    """Cut test rows into the tasks that they belong to; those of a blurry stream are of the classes at home in it.
-
-    Raises
-    ------
-    InputError
-        If a task has no test rows.
-    """
+    """Cut test rows into the tasks that they belong to; those of a blurry stream are of the classes at home in it."""
     kind = "class-incremental" if stream.kind == "blurry" else stream.kind
     tasks = _cut(kind, stream.n_tasks, dataset, dataset.y_test, seed)
     if not all(len(task.rows) for task in tasks):

@@ -35,30 +35,9 @@ def tune(
 ) -> dict[str, Any]:
     """Return the settings with the best balanced accuracy on held-out private records, the defaults among them.
 
-    Parameters
-    ----------
-    cell : Cell
-        Its seed fixes the split, the sampler and the noise of every trial.
-    method : Method
-        Its space is searched; parameters that the cell fixes stay as they are.
-    fit : callable
-        Fits settings on records with a noise seed, and the ids of their persons or None.
-    X, y : ndarray
-        Private records. A fifth is held out.
-    classes : ndarray
-    groups : ndarray, default=None
-        Ids of the persons whose records these are. Then a fifth of the persons is held out.
-
-    Returns
-    -------
-    dict
-        The ``best`` settings, their ``score``, and how many ``trials`` on how many ``validation_rows`` led to them
-        (beside one of the defaults).
-
-    Raises
-    ------
-    MissingExtra
-        If Optuna is not installed.
+    A fifth of the records, or of the persons, is held out. The cell's seed fixes the split, the sampler and the noise
+    of every trial; parameters that the cell fixes stay as they are. `fit` takes settings, records, a noise seed, and
+    ids of persons or None.
     """
     optuna = optional("optuna", "Optuna", "bench")
     optuna.logging.set_verbosity(logging.WARNING)

@@ -40,21 +40,12 @@ _AGREEMENT = 1e-5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Head:
-    """Scores of unit rows.
+    """Scores of unit rows."""
 
-    Parameters
-    ----------
-    weights : ndarray of shape (n_classes, width)
-    offsets : ndarray of shape (n_classes,)
-    center : ndarray of shape (dim,), default=None
-        Subtracted from φ.
-    projection : ndarray of shape (width, dim), default=None
-        Multiplied by it then. After one of them or both the row is scaled to length 1; a zero row stays zero.
-    """
-
-    weights: Float
-    offsets: Float
-    center: Float | None = None
+    weights: Float  # shape (n_classes, width)
+    offsets: Float  # shape (n_classes,)
+    center: Float | None = None  # shape (dim,); subtracted from φ
+    # Shape (width, dim); what is left is multiplied by it. After one of both a row is scaled to length 1, unless zero.
     projection: Float | None = None
 
     @property
@@ -80,30 +71,15 @@ class Head:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scorer:
-    """A model as arithmetic on one row at a time.
-
-    Parameters
-    ----------
-    n_features : int
-    center : ndarray of shape (n_features,) or None
-        Subtracted from x/‖x‖.
-    pool : int
-        How many neighbouring coordinates are added up; a remainder is dropped.
-    heads : tuple of Head
-    together : {"logaddexp", "maximum"}
-        How the scores of several heads become one.
-    sharpness : float
-        What turns scores into logits.
-    classes : ndarray of shape (n_classes,)
-    """
+    """A model as arithmetic on one row at a time."""
 
     n_features: int
-    center: Float | None
-    pool: int
+    center: Float | None  # shape (n_features,); subtracted from x/‖x‖
+    pool: int  # how many neighbouring coordinates are added up; a remainder is dropped
     heads: tuple[Head, ...]
-    together: Together
-    sharpness: float
-    classes: NDArray[Any]
+    together: Together  # how the scores of several heads become one
+    sharpness: float  # what turns scores into logits
+    classes: NDArray[Any]  # shape (n_classes,)
 
     @property
     def dim(self) -> int:
@@ -116,13 +92,7 @@ class Scorer:
         return self.center is not None or self.pool > 1
 
     def scores(self, rows: NDArray[Any]) -> Float:
-        """Return scores of shape (n, n_classes); NaN for rows without a direction.
-
-        Parameters
-        ----------
-        rows : ndarray of shape (n, n_features)
-            Numbers whose squares stay in the range of float64.
-        """
+        """Return scores of shape (n, n_classes); NaN for rows without a direction. Squares must stay in float64."""
         with np.errstate(all="ignore"):
             features = _unit(rows.astype(np.float64))
             if self.moves:
@@ -133,19 +103,7 @@ class Scorer:
 
 
 def fitted(model: Any) -> EmbeddingClassifier:
-    """Return the estimator of embeddings that a model is, or holds.
-
-    Parameters
-    ----------
-    model : EmbeddingClassifier, PrivateClassifier or PrivateSearch
-
-    Raises
-    ------
-    InputError
-        If it is something else.
-    sklearn.exceptions.NotFittedError
-        If it is not fitted.
-    """
+    """Return the estimator of embeddings that a model is, or holds."""
     for kind, attribute in ((PrivateClassifier, "model_"), (PrivateSearch, "best_estimator_")):
         if isinstance(model, kind):
             check_is_fitted(model, attribute)
@@ -160,18 +118,7 @@ def fitted(model: Any) -> EmbeddingClassifier:
 
 
 def scorer_of(model: Any) -> Scorer:
-    """Return a model as arithmetic, compared with the model on fixed rows.
-
-    Parameters
-    ----------
-    model : EmbeddingClassifier, PrivateClassifier or PrivateSearch
-        Fitted.
-
-    Raises
-    ------
-    InputError
-        If it cannot be written so.
-    """
+    """Return a fitted model as arithmetic, compared with the model on fixed rows."""
     model = fitted(model)
     heads, together = next((make(model) for kind, make in _KINDS if isinstance(model, kind)), None) or _linear(model)
     lattice = model.lattice_

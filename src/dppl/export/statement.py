@@ -12,19 +12,7 @@ if TYPE_CHECKING:
 
 
 def statement(model: EmbeddingClassifier) -> dict[str, Any]:
-    """Return what is known of a fitted model, JSON-ready. All of it stands in the model file, too.
-
-    Parameters
-    ----------
-    model : EmbeddingClassifier
-
-    Returns
-    -------
-    dict
-        ``written_by``, ``estimator``, ``encoder``, ``classes``, ``sharpness`` (what turns scores into logits),
-        ``guarantee`` in words, ``fit_for_release``, the whole ``statement`` (docs/statement.schema.json), and
-        ``model_sha256`` of the model file, which a ledger keeps as well.
-    """
+    """Return what is known of a fitted model, JSON-ready. All of it stands in the model file, too."""
     guarantee = model.guarantee_
     return {
         "written_by": f"dppl {__version__}",

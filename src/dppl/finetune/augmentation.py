@@ -21,15 +21,10 @@ _LOCK = Lock()
 def augment_each(augment: Callable[[Any], Any], source: Randomness, records: Any) -> None:
     """Augment records in place; the global generators begin anew at each, with bits of the source.
 
+    `records` has shape (n, ...).
+
     From one stream for all of them a record more would shift the draws of those behind it, and where the caller has
     seeded that stream, these are known. Afterwards the generators are as the caller left them.
-
-    Parameters
-    ----------
-    augment : callable
-        Takes a record and returns another.
-    source : Randomness
-    records : torch.Tensor of shape (n, ...)
     """
     torch = optional("torch", "torch", "torch")
     devices = range(torch.cuda.device_count())

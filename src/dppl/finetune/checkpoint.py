@@ -33,32 +33,19 @@ _KEY = "dppl_checkpoint"
 
 @dataclass(slots=True)
 class State:
-    """Where a run is.
+    """Where a run is."""
 
-    Attributes
-    ----------
-    begun : int
-        Steps that have begun, and count.
-    values, velocity : ndarray of shape (size,)
-        Trained weights and the optimiser's memory: functions of what was released.
-    entry : LedgerEntry or None
-        The charge that paid for all steps.
-    """
-
-    begun: int
+    begun: int  # steps that have begun, and count
+    # values, velocity: shape (size,); trained weights and the optimiser's memory: functions of what was released
     values: Vector
     velocity: Vector
-    entry: LedgerEntry | None = None
+    entry: LedgerEntry | None = None  # the charge that paid for all steps
 
 
 class Checkpoint:
     """The file of one run; without a path it keeps nothing.
 
-    Parameters
-    ----------
-    path : path or None
-    identity : dict
-        The public things that decide the run, JSON-ready, by the names that they have for people.
+    `identity` holds the public things that decide the run, JSON-ready, by the names that they have for people.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, identity: dict[str, Any]) -> None:
@@ -76,22 +63,7 @@ class Checkpoint:
             yield
 
     def read(self, size: int, steps: int) -> State | None:
-        """Return the state of an earlier run, if there was one.
-
-        Parameters
-        ----------
-        size : int
-            Number of trained weights.
-        steps : int
-            Steps of a whole run.
-
-        Raises
-        ------
-        InputError
-            If the file is damaged or something else.
-        ParameterError
-            If it is of a run with other parameters, or another module.
-        """
+        """Return the state of an earlier run of the same parameters and module, if there was one."""
         if self._path is None or not self._path.exists():
             return None
         found = tensor_file.read(self._path, _KEY)

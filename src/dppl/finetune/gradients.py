@@ -40,35 +40,9 @@ _AGREEMENT = 1e-3
 class RecordGradients:
     """Clipped gradients of the cross-entropy at single records, for the trained weights of a module.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        Maps records to logits; no parameter of it requires a gradient.
-    selection : mapping
-        Which weights, see `select_weights`.
-    clip : float
-        Longest gradient, over all trained weights together, that keeps its length.
-    shape : tuple of int
-        Of one record.
-    block : int
-        Records that are computed at once.
-
-    Attributes
-    ----------
-    module : torch.nn.Module
-        Whose weights are the point of the gradients.
-    size : int
-        Number of trained weights.
-    n_outputs : int
-        Number of logits.
-    row_independent : bool
-        Whether each record is computed by itself (a block of one). In larger blocks kernels may round a record
-        differently in another place or company.
-
-    Raises
-    ------
-    ParameterError
-        If the module cannot be trained record by record.
+    No parameter of the module requires a gradient. `clip` is the longest gradient, over all trained weights together,
+    that keeps its length; `shape` is that of one record. Rows are independent in a block of one: in larger blocks
+    kernels may round a record differently in another place or company.
     """
 
     squared_sensitivity = Fraction(RADIUS) ** 2
@@ -98,19 +72,9 @@ class RecordGradients:
     def sum(
         self, records: NDArray[Any], codes: NDArray[np.intp], augment: Callable[[Any], None] | None
     ) -> NDArray[Any]:
-        """Return the sum of the integer rows of at most a block of records.
+        """Return the sum, int64 of shape (size,), of the integer rows of at most a block of records.
 
-        Parameters
-        ----------
-        records : ndarray of shape (n, ...)
-        codes : ndarray of shape (n,)
-            Positions of their classes.
-        augment : callable or None
-            Changes the records of a block, a tensor, in place, each by itself.
-
-        Returns
-        -------
-        ndarray of shape (size,), int64
+        `codes` are places of classes; `augment` changes a tensor of records in place, each by itself.
         """
         torch = self._torch
         # A block of fixed shape: what is missing stays zero, and its rows are left out.
@@ -127,17 +91,9 @@ class RecordGradients:
     def integers(self, x: Any, y: Any) -> list[Any]:
         """Return integer rows of length at most `RADIUS`: gradients, clipped over all trained weights together.
 
+        One tensor of shape (block, ...) for each parameter; float32 holds integers exactly up to 2²⁴.
+
         A row with NaN or infinity is zero.
-
-        Parameters
-        ----------
-        x : tensor of shape (block, ...)
-        y : tensor of shape (block,)
-
-        Returns
-        -------
-        list of tensors of shape (block, ...), float32
-            One for each parameter. They hold integers, which float32 does exactly up to 2²⁴.
         """
         torch = self._torch
         rows = self.rows(x, y)

@@ -86,13 +86,7 @@ def write(
 def read(
     path: str | os.PathLike[str], module: Any, estimator: str = "SparseFinetuner"
 ) -> tuple[dict[str, Any], Guarantee, dict[str, NDArray[Any]]]:
-    """Return the description, guarantee and arrays of a file, if it is one of this class for this module.
-
-    Raises
-    ------
-    ModelFileError, InputError
-        As `SparseFinetuner.load`.
-    """
+    """Return the description, guarantee and arrays of a file, if it is one of this class for this module."""
     fields, guarantee, tensors = _read(path, (estimator,))
     check_module(module)
     if fields["module"] != module_digest(module):
@@ -108,11 +102,6 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     Sizes are the number of trained weights and of steps (of each task), and the noise of a step in multiples of the
     clipping norm.
-
-    Raises
-    ------
-    FileNotFoundError, ModelFileError
-        As `SparseFinetuner.load`.
     """
     fields, guarantee, tensors = _read(path, tuple(_CONTENT))
     (release,) = guarantee.releases  # _read saw to that
@@ -196,13 +185,7 @@ def n_steps(epochs: float, rate: float) -> int:
 
 
 def restored(model: SparseFinetuner, guarantee: Guarantee, values: NDArray[np.float32]) -> SparseFinetuner:
-    """Return the model as it was after its fit.
-
-    Raises
-    ------
-    ModelFileError
-        If its parameters or weights do not fit the module.
-    """
+    """Return the model as it was after its fit."""
     classes = np.array(model.classes)
     misfit = ModelFileError("the trained weights or the parameters of the file do not fit the module.")
     try:

@@ -39,19 +39,10 @@ class Network:
     """A public network for images.
 
     As an encoder it returns what the network takes: the prepared pixels of each image, in one row.
-
-    Attributes
-    ----------
-    module : torch.nn.Module
-        In evaluation mode, on its device.
-    head : str
-        Name of its last linear layer.
-    preprocessing : Preprocessing
-    fingerprint : Fingerprint
     """
 
-    module: Any
-    head: str
+    module: Any  # in evaluation mode, on its device
+    head: str  # name of its last linear layer
     preprocessing: Preprocessing
     fingerprint: Fingerprint
 
@@ -92,25 +83,7 @@ class Network:
 def load_network(uri: str, *, device: Device = "auto") -> Network:
     """Load a public network from this machine; nothing is downloaded.
 
-    Parameters
-    ----------
-    uri : str
-        ``timm:NAME[@CHECKPOINT]``, ``python:MODULE:FUNCTION@WEIGHTS`` or a preset of `dppl.encoders` that is of timm.
-        The second runs the code that it names.
-    device : {"auto", "cpu", "cuda"}
-
-    Returns
-    -------
-    Network
-
-    Raises
-    ------
-    ParameterError
-        If a parameter breaks its rule, or the network has no linear layer at its end.
-    InputError
-        If the network or its weights are not on this machine, or do not fit.
-    MissingExtra
-        If a library is not installed.
+    ``timm:NAME[@CHECKPOINT]``, a preset of timm, or ``python:MODULE:FUNCTION@WEIGHTS``, which runs the code it names.
     """
     _validate.one_of(get_args(Device), device=device)
     if not isinstance(uri, str):

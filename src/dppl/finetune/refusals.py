@@ -13,14 +13,7 @@ __all__ = ["refuse"]
 
 
 def refuse(module: Any, selection: Selection) -> None:
-    """Refuse what would let a record reach more than its own gradient, and masks that cannot be kept.
-
-    Raises
-    ------
-    ParameterError
-        If a layer normalises with statistics of the batch or updates running ones, or drops at random, or a trained
-        parameter is one parameter under two names.
-    """
+    """Refuse what would let a record reach more than its own gradient, and masks that cannot be kept."""
     torch = optional("torch", "torch", "torch")
     for name, layer in module.named_modules():
         if isinstance(layer, torch.nn.modules.batchnorm._NormBase):

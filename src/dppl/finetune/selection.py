@@ -72,12 +72,7 @@ def select_weights(
 
 
 def check_module(module: Any) -> None:
-    """Refuse what is not a module of torch.
-
-    Raises
-    ------
-    ParameterError
-    """
+    """Refuse what is not a module of torch."""
     if not isinstance(module, optional("torch", "torch", "torch").nn.Module):
         raise ParameterError(
             f"must be the public network, a torch.nn.Module; got a {type(module).__name__}.", parameter="module"
@@ -85,13 +80,7 @@ def check_module(module: Any) -> None:
 
 
 def head_of(module: Any, head: str | None = None) -> str:
-    """Return the name of the head: the one given, or that of the last linear layer.
-
-    Raises
-    ------
-    ParameterError
-        If there is no linear layer of that name, or none at all.
-    """
+    """Return the name of the head: the one given, or that of the last linear layer."""
     check_module(module)
     torch = optional("torch", "torch", "torch")
     linear: list[str] = [name for name, layer in module.named_modules() if isinstance(layer, torch.nn.Linear)]

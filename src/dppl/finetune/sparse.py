@@ -408,12 +408,5 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
 
 
 def usual_sampling_rate(budget: Budget, ledger: object) -> float:
-    """Return the rate of samples where none is given: 0.1, or 1 where the budget or a ledger cannot account for it.
-
-    Parameters
-    ----------
-    budget : Budget
-    ledger : object or None
-        What will be charged, if anything.
-    """
+    """Return the rate of samples where none is given: 0.1, or 1 where the budget or a ledger cannot account for it."""
     return _RATE if isinstance(budget, ApproxDP) and ledger is None else 1.0

@@ -50,21 +50,12 @@ _ASSUMPTIONS = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingPlan:
-    """What a training releases and guarantees, settled before a private record is read.
-
-    Attributes
-    ----------
-    gradients : RecordGradients
-    noise : SampledGaussian or RoundedGaussian
-    guarantee : Guarantee
-    made_for : dict
-        The public things that it was made from, by name.
-    """
+    """What a training releases and guarantees, settled before a private record is read."""
 
     gradients: RecordGradients
     noise: SampledGaussian | RoundedGaussian
     guarantee: Guarantee
-    made_for: dict[str, Any]
+    made_for: dict[str, Any]  # the public things that it was made from, by name
 
 
 class DPTrainer:
@@ -407,13 +398,7 @@ class DPTrainer:
 
 
 def records_of(X: Any) -> NDArray[Any]:
-    """Return records as an array of numbers whose first axis counts them.
-
-    Raises
-    ------
-    InputError
-        If it is something else. No value is shown.
-    """
+    """Return records as an array of numbers whose first axis counts them. Messages show no value."""
     records = as_numpy(X) if is_tensor(X) else None
     if records is None:
         try:
@@ -441,15 +426,7 @@ def weights_of(module: Any, selection: Selection) -> dict[str, NDArray[np.float3
 
 
 def set_weights(module: Any, selection: Selection, values: NDArray[np.float32]) -> None:
-    """Put trained weights into their places of a module; no other weight is touched.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-    selection : mapping
-    values : ndarray of shape (size,)
-        In the order of `selection`.
-    """
+    """Put trained weights, in the order of `selection`, into their places of a module; no other weight is touched."""
     torch = optional("torch", "torch", "torch")
     start = 0
     for name, places in selection.items():

@@ -54,29 +54,11 @@ def train(
 ) -> None:
     """Read labelled images, train on them, and write the model, then the report on what was left out.
 
+    Folder and options are as in `dppl.training.workflow.train`. `watch` is opened with the source while it is read,
+    then with the guarantee, and told of steps that are done.
+
     After an interruption the same call goes on where it stopped, unless the model has a seed: then the training begins
     anew.
-
-    Parameters
-    ----------
-    model : SparseFinetuner
-        Of the network's module.
-    network : Network
-    source : Source
-        Labelled images.
-    out : Path
-        The model file.
-    folder : Path
-        Where prepared images and the checkpoint lie meanwhile, as in `dppl.training.workflow.train`.
-    watch : callable
-        Opened with the source while it is read; then with the guarantee, and told of steps that are done.
-    keep, overwrite, workers, ledger, partition, strict
-        As in `dppl.training.workflow.train`.
-
-    Raises
-    ------
-    ParameterError, InputError, BudgetError, BudgetExceeded, UnknownLabelError
-        As `embed` and `SparseFinetuner.fit`; also if the folder holds something else, or the source no labels.
     """
     if source.label_type is None:
         raise InputError("the records have no labels.")
@@ -107,25 +89,7 @@ def train(
 
 
 class Finetuned:
-    """A file of a fine-tuned model that names its network. Of the network nothing is read before a prediction.
-
-    Parameters
-    ----------
-    path : Path
-
-    Attributes
-    ----------
-    path : Path
-    description : dict
-        What `dppl.finetune.model_file.describe` returns.
-    classes_ : ndarray of shape (n_classes,)
-    guarantee_ : Guarantee
-
-    Raises
-    ------
-    FileNotFoundError, ModelFileError
-        As `SparseFinetuner.load`.
-    """
+    """A file of a fine-tuned model that names its network. Of the network nothing is read before a prediction."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.description = path, describe(path)
@@ -137,17 +101,7 @@ class Finetuned:
     ) -> tuple[Network, Callable[[Any], NDArray[np.float32]]]:
         """Build the public network again, and return it with what gives the rows that it prepares probabilities.
 
-        Parameters
-        ----------
-        network : str, default=None
-            Where the network is, as in `load_network`; None takes the name in the file, unless that is one of Python
-            code: which code runs is not for a model file to say.
-        device : {"auto", "cpu", "cuda"}
-
-        Raises
-        ------
-        InputError
-            If the file names no network, or one of Python code while `network` is None, or the network is another.
+        Where the file names Python code, `network` must say it: which code runs is not for a model file to say.
         """
         from dppl.finetune.sparse import SparseFinetuner  # here, because a description needs no scikit-learn
 
@@ -178,14 +132,7 @@ def delta_of(guarantee: Guarantee) -> float:
 
 
 def epsilon_after(guarantee: Guarantee, steps: int) -> float:
-    """Return the epsilon that the first steps of a training cost, at `delta_of` the guarantee.
-
-    Parameters
-    ----------
-    guarantee : Guarantee
-        Of the whole training.
-    steps : int
-    """
+    """Return the epsilon that the first steps of a training cost, at `delta_of` the guarantee."""
     (release,) = guarantee.releases
     delta = delta_of(guarantee)
     if "mu" in release.cost:

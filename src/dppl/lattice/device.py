@@ -83,19 +83,7 @@ def _bounded(lattice: Lattice, rows: Any) -> Any:
 
 
 def product(left: Any, right: Any) -> Any:
-    """Return ``left @ right.T``, exactly.
-
-    Parameters
-    ----------
-    left : torch.Tensor of shape (n, k), int8
-    right : torch.Tensor of shape (m, k), int8
-        On the same device.
-
-    Returns
-    -------
-    torch.Tensor of shape (n, m), int32
-        It must hold what any of the terms of a product add up to, as it does for k up to `EXACT_TERMS`.
-    """
+    """Return ``left @ right.T``, int32 of shape (n, m), exactly for int8 rows of up to `EXACT_TERMS` columns."""
     xp = namespace(left)
     if not _int8_is_exact(left.device):
         return (left.to(xp.float64) @ right.to(xp.float64).T).to(xp.int32)
@@ -128,35 +116,14 @@ def _int8_is_exact(device: Any) -> bool:
 
 
 def sums_of_classes(rows: Any, codes: NDArray[np.intp], n_classes: int) -> Int64:
-    """Return the sum of the rows of each class, by a product with rows that tell the class.
-
-    Parameters
-    ----------
-    rows : torch.Tensor of shape (n, dim), int8
-    codes : ndarray of shape (n,), intp
-        -1 leaves a row out.
-    n_classes : int
-
-    Returns
-    -------
-    ndarray of shape (n_classes, dim), int64
-    """
+    """Return the int64 sums of int8 rows by class, by a product with rows that tell it; code -1 counts nowhere."""
     xp = namespace(rows)
     member = beside(np.array(codes), rows) == beside(np.arange(n_classes), rows)[:, None]
     return as_numpy(product(member.to(xp.int8), rows.T)).astype(np.int64)
 
 
 def gram(rows: Any) -> Int64:
-    """Return the Gram matrix of rows.
-
-    Parameters
-    ----------
-    rows : torch.Tensor of shape (n, dim), int8
-
-    Returns
-    -------
-    ndarray of shape (dim, dim), int64
-    """
+    """Return the Gram matrix of int8 rows of shape (n, dim), as int64 of shape (dim, dim)."""
     total = np.zeros((rows.shape[1],) * 2, np.int64)
     for few in rows.split(EXACT_TERMS):
         columns = few.T.contiguous()
@@ -167,14 +134,8 @@ def gram(rows: Any) -> Int64:
 class DeviceScore:
     """Utilities of a block of public rows, computed on the device of the private ones.
 
-    Parameters
-    ----------
-    rows : torch.Tensor of shape (n, dim), int8
-        Private lattice rows, those of one class after those of another.
-    ends : ndarray of shape (n_classes,)
-        Where each class ends.
-    clip : SimilarityClip
-        Neither its bounds nor s² lie beyond `LARGEST_SIMILARITY`.
+    `rows` are private lattice rows, those of one class after those of another, each up to its entry of `ends`. Neither
+    the bounds of `clip` nor s² lie beyond `LARGEST_SIMILARITY`.
     """
 
     def __init__(self, rows: Any, ends: Int64, clip: SimilarityClip) -> None:

@@ -31,13 +31,7 @@ _work = 0
 
 
 def int8_pays(multiplications: int) -> bool:
-    """Tell whether to multiply int8 numbers with torch; the more a process multiplies, the more is tried.
-
-    Parameters
-    ----------
-    multiplications : int
-        Of the work ahead.
-    """
+    """Tell whether to multiply int8 numbers with torch; the more a process multiplies, the more is tried."""
     global _work
     _work += multiplications
     imported = "torch" in sys.modules
@@ -97,17 +91,10 @@ def _seconds(run: Callable[[], object]) -> float:
 
 
 def multiply(left: Int8, right: Int8, out: NDArray[np.int32] | None = None) -> NDArray[np.int32]:
-    """Return the product of int8 matrices; torch must be imported.
+    """Return the int32 product of int8 matrices of shapes (n, k) and (k, m); torch must be imported.
 
     torch does not say when its kernel refuses to work, as it does for some rows or columns of length 1 (PyTorch issue
     195066) and could for want of memory, and leaves in `out` what was there. So one entry is computed twice.
-
-    Parameters
-    ----------
-    left : ndarray of shape (n, k), int8
-    right : ndarray of shape (k, m), int8
-    out : ndarray of shape (n, m), int32, default=None
-        What to overwrite.
     """
     if out is None:
         out = np.empty((len(left), right.shape[1]), np.int32)
@@ -133,19 +120,9 @@ def _kernel(left: Int8, right: Int8, out: NDArray[np.int32]) -> None:
 
 
 def limbs(integers: NDArray[Any], largest: int) -> Int8:
-    """Split integers into signed bytes, the least significant ones first.
+    """Split integers of magnitude at most 8,355,711 into signed bytes, the least significant ones first.
 
-    Parameters
-    ----------
-    integers : ndarray of shape (n, k), of any dtype
-        Integers.
-    largest : int
-        Bound on their magnitudes: at most 8,355,711.
-
-    Returns
-    -------
-    ndarray of shape (n_limbs, n, k), int8
-        ``sum(limb * 256**i for i, limb in enumerate(...))`` gives the integers.
+    Of shape (n, k) they become int8 of shape (n_limbs, n, k), and ``sum(limb * 256**i for i, limb in enumerate(...))``.
     """
     n_limbs = next(k for k in (1, 2, 3) if largest <= 127 * (256**k - 1) // 255)
     half = np.int32(128 * (256**n_limbs - 1) // 255)
@@ -161,20 +138,7 @@ def limbs(integers: NDArray[Any], largest: int) -> Int8:
 
 
 def multiply_limbs(left: Int8, right: Int8, dtype: type[np.signedinteger[Any]]) -> NDArray[Any]:
-    """Return the product of integers, given as limbs, with an int8 matrix.
-
-    Parameters
-    ----------
-    left : ndarray of shape (n_limbs, n, k), int8
-    right : ndarray of shape (k, m), int8
-        At most 2¹⁷ rows.
-    dtype : type
-        An integer that holds the product.
-
-    Returns
-    -------
-    ndarray of shape (n, m)
-    """
+    """Return the product of integers, given as limbs, with an int8 matrix of at most 2¹⁷ rows; `dtype` holds it."""
     n_limbs, n, k = left.shape
     parts = multiply(left.reshape(n_limbs * n, k), right).reshape(n_limbs, n, -1)
     # Limbs of higher order may leave the range on the way; modulo 2³² or 2⁶⁴ all is right, and the result fits.

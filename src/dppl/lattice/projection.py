@@ -50,17 +50,7 @@ _UNCLIPPED = 2.0
 
 
 def check_size(dim: int, n_components: int, n_classes: int) -> None:
-    """Refuse projections whose products could leave 2⁵³.
-
-    Parameters
-    ----------
-    dim, n_components, n_classes : int
-
-    Raises
-    ------
-    ParameterError
-        If the projection has more than 2²² entries, or there are more than 2¹⁶/√dim classes.
-    """
+    """Refuse projections whose products could leave 2⁵³: over 2²² entries, or over 2¹⁶/√dim classes."""
     if n_components * dim > 2**22 or n_classes**2 * dim > 2**32:
         raise ParameterError(
             f"a projection of {n_classes} classes from {dim} to {n_components} dimensions is too large for exact "
@@ -75,18 +65,10 @@ def softmax_gradient(lattice: Lattice) -> SoftmaxGradient:
 
 @dataclass(frozen=True)
 class IntegerProjection:
-    """A linear map of lattice rows on a grid of integers, so that products are exact.
+    """A linear map of lattice rows on a grid of integers, so that products are exact."""
 
-    Parameters
-    ----------
-    steps : ndarray of shape (n_components, dim), float64
-        Integers; rows are at most 2¹⁰ long, but for rounding.
-    unit : float
-        The weight of one step.
-    """
-
-    steps: Float
-    unit: float
+    steps: Float  # shape (n_components, dim); integers, whose rows are at most 2¹⁰ long, but for rounding
+    unit: float  # the weight of one step
 
     @classmethod
     def of(cls, weights: Float) -> Self:
@@ -98,12 +80,7 @@ class IntegerProjection:
 class ProjectedRows:
     """Rows of a table, mapped to the lattice and projected, as a table that streams.
 
-    Parameters
-    ----------
-    source : array, memory map, tensor or table of shape (n, d)
-    lattice : Lattice
-    steps : ndarray of shape (n_components, dim), float64
-        Integers, those of an `IntegerProjection`.
+    `steps` are the integers of an `IntegerProjection`.
     """
 
     def __init__(self, source: RowSource, lattice: Lattice, steps: Float) -> None:
@@ -120,13 +97,7 @@ class ProjectedRows:
 class PrototypicalLoss:
     """The loss of a projection with given prototypes: logits, and how gradients are chained.
 
-    Parameters
-    ----------
-    lattice : Lattice
-        The lattice of all rows.
-    projection : IntegerProjection
-    prototypes : ndarray of shape (n_classes, dim), int8
-        Lattice rows. The zero row is a class that cannot be.
+    Prototypes are lattice rows of int8; the zero row is a class that cannot be.
     """
 
     def __init__(self, lattice: Lattice, projection: IntegerProjection, prototypes: Int8) -> None:
@@ -151,17 +122,8 @@ class PrototypicalLoss:
     def chained(self, total: Int64) -> tuple[Float, float]:
         """Turn a gradient with respect to weights and offsets into one with respect to the projection.
 
-        Parameters
-        ----------
-        total : ndarray of shape (n_classes, dim + 1), int64
-            What `gradient.sum` returned, perhaps with noise.
-
-        Returns
-        -------
-        ndarray of shape (n_components, dim), float64
-            In units of the second value.
-        float
-            The unit, for residuals of the clipping norm 1.
+        `total`, of shape (n_classes, dim + 1), is what `gradient.sum` returned, perhaps with noise. The result, of
+        shape (n_components, dim), is in units of the second value, for residuals of the clipping norm 1.
         """
         largest = float(np.abs(total).max())
         if largest == 0:
@@ -181,15 +143,6 @@ class Episodes:
     In each step a record is in one episode, as support or as query, whatever other records there are. An episode's
     prototypes are the directions of its support's class sums.
 
-    Parameters
-    ----------
-    lattice : Lattice
-    rows : ndarray of shape (n, dim), int8
-    codes : ndarray of shape (n,), intp
-    n_classes, n_episodes : int
-
-    Notes
-    -----
     One record changes what one episode adds, from one vector of norm at most `EPISODE_STEPS` to another; that norm is
     checked in integers. So the sum moves by at most twice that, however many queries a support record has.
     """
@@ -201,20 +154,10 @@ class Episodes:
         self._keys = _keys(self._rows)
 
     def sum(self, step: int, projection: IntegerProjection, clip: float) -> Int64:
-        """Return the sum of all episodes' clipped gradients.
+        """Return the int64 sum of all episodes' clipped gradients, in `EPISODE_STEPS` per clipping norm.
 
-        Parameters
-        ----------
-        step : int
-            Its number goes into the hash.
-        projection : IntegerProjection
-        clip : float
-            Longest mean gradient of an episode's queries that keeps its length.
-
-        Returns
-        -------
-        ndarray of shape (n_components, dim), int64
-            In `EPISODE_STEPS` per clipping norm.
+        The number of the step goes into the hash. `clip` is the longest mean gradient of an episode's queries that
+        keeps its length.
         """
         mixed = _mixed(self._keys, step)
         episode = (mixed >> np.uint64(1)) % np.uint64(self._n_episodes)
@@ -242,16 +185,7 @@ class Episodes:
 
 
 def clipped_to_grid(direction: Float, unit: float, clip: float) -> Int64:
-    """Clip a whole array to a norm and round it to integers of norm at most `EPISODE_STEPS`.
-
-    Parameters
-    ----------
-    direction : ndarray of float64
-    unit : float
-        What one of its units is in units of `clip`.
-    clip : float
-        Norm that becomes `EPISODE_STEPS`.
-    """
+    """Clip an array, in units of `unit` clips, and round it to integers; the norm `clip` becomes `EPISODE_STEPS`."""
     largest = float(np.abs(direction).max())
     if not 0 < largest < math.inf:
         return np.zeros(direction.shape, np.int64)

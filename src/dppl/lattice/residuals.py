@@ -278,13 +278,7 @@ def longest_shortfall(n_classes: int) -> float:
 
 
 def check_clip(clip: float) -> None:
-    """Refuse a clipping norm for residuals that float32 could not apply.
-
-    Raises
-    ------
-    ParameterError
-        If it is not between 2⁻²⁰ and 2²⁰.
-    """
+    """Refuse a clipping norm for residuals that float32 could not apply: not between 2⁻²⁰ and 2²⁰."""
     if not _CLIPS[0] <= clip <= _CLIPS[1]:
         raise ParameterError(f"clip must lie between 2**-20 and 2**20; got {clip!r}.")
 

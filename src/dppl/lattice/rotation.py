@@ -16,25 +16,13 @@ _ROUNDS = 3
 
 
 def rotate(rows: Float, seed: int) -> Float:
-    """Rotate each row by the orthogonal map that `seed` names.
+    """Rotate each row by the orthogonal map that `seed` names; norms stay up to rounding.
 
     Three rounds of random signs and a Walsh-Hadamard transform, on the first, the last and again the first p
     coordinates, where p is the largest power of two that fits. The signs come from SHAKE-256, so the map is the same
     on every machine and with every version of NumPy.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n, d), float64
-    seed : int
-
-    Returns
-    -------
-    ndarray of shape (n, d), float64
-        Rows of the same L2 norm up to rounding.
-
-    References
-    ----------
-    .. [1] Ailon, Chazelle (2009), The fast Johnson-Lindenstrauss transform.
+    Ailon, Chazelle (2009), The fast Johnson-Lindenstrauss transform.
     """
     n, n_features = rows.shape
     width = 1 << (n_features.bit_length() - 1)

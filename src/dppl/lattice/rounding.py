@@ -14,22 +14,9 @@ _SHRINK = 1 - 2.0**-10
 def round_within(steps: Float, squared_norm: Fraction, largest: float = math.inf, *, out: Float | None = None) -> Float:
     r"""Round rows to integers and shrink those toward zero whose squared norm would exceed `squared_norm`.
 
-    Parameters
-    ----------
-    steps : ndarray of shape (n, d), float64
-        Finite rows. Squared norms of the rounded rows, times the denominator of `squared_norm`, must lie below 2⁵³, so
-        that floats hold them exactly and every comparison is one of integers.
-    squared_norm : Fraction
-        Bound on Σq².
-    largest : float, default=inf
-        Bound on each \|q_j\|.
-    out : ndarray of shape (n, d), float64, default=None
-        What to overwrite and return; not `steps`.
-
-    Returns
-    -------
-    ndarray of shape (n, d), float64
-        Integers. Each row depends on its own row alone.
+    Rows are finite. Squared norms of the rounded rows, times the denominator of `squared_norm`, must lie below 2⁵³, so
+    that floats hold them exactly and every comparison is one of integers. `largest` bounds each |q_j|. Each row depends
+    on its own row alone; `out` is overwritten and must not be `steps`.
     """
     numerator, denominator = squared_norm.numerator, squared_norm.denominator
     q = _round(steps, largest, out)

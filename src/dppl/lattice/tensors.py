@@ -28,29 +28,14 @@ def namespace(array: Any) -> Any:
 
 
 def beside(values: Any, array: Any) -> Any:
-    """Return `values` in the library and on the device of `array`.
-
-    Parameters
-    ----------
-    values : array or tensor
-        What is wanted there.
-    array : array or tensor
-        What tells where.
-    """
+    """Return `values` in the library and on the device of `array`."""
     if isinstance(array, np.ndarray):
         return as_numpy(values)
     return namespace(array).asarray(values, device=array.device)
 
 
 def empty_beside(array: Any, shape: tuple[int, ...]) -> Any:
-    """Return memory in the library, on the device and of the dtype of `array`.
-
-    Parameters
-    ----------
-    array : array or tensor
-        What tells where.
-    shape : tuple of int
-    """
+    """Return memory in the library, on the device and of the dtype of `array`."""
     return np.empty(shape, array.dtype) if isinstance(array, np.ndarray) else array.new_empty(shape)
 
 
@@ -58,11 +43,6 @@ def as_numpy(array: Any) -> NDArray[Any]:
     """Return an array or tensor as an ndarray: the same memory where possible, a copy from another device.
 
     Gradients are left behind. Floats that NumPy does not know (bfloat16) become float32, which holds them exactly.
-
-    Raises
-    ------
-    InputError
-        If the tensor has no dense values, for instance a sparse one.
     """
     if isinstance(array, np.ndarray):
         return array

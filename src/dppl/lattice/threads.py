@@ -75,16 +75,7 @@ def _threads_of_blas() -> int:
 
 @contextmanager
 def workers(n_threads: int) -> Iterator[Executor]:
-    """Run what is submitted on `n_threads` threads, on each of which BLAS and torch have one.
-
-    Parameters
-    ----------
-    n_threads : int
-
-    Yields
-    ------
-    concurrent.futures.Executor
-    """
+    """Run what is submitted on `n_threads` threads, on each of which BLAS and torch have one."""
     torch = sys.modules.get("torch")
     # What a new thread sets holds for later ones, so what this thread sees is put back.
     threads = {} if torch is None else {"initializer": torch.set_num_threads, "initargs": (1,)}
@@ -98,17 +89,7 @@ def workers(n_threads: int) -> Iterator[Executor]:
 
 
 def in_order(compute: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Yield what `compute` makes of each item, in their order, with a few computed ahead on other cores.
-
-    Parameters
-    ----------
-    compute : callable
-    items : iterable
-
-    Yields
-    ------
-    object
-    """
+    """Yield what `compute` makes of each item, in their order, with a few computed ahead on other cores."""
     n_threads = one_thread_each.n_threads()
     if n_threads == 1:
         yield from map(compute, items)
@@ -128,12 +109,6 @@ def for_each_block(fill: Callable[[int, Any], None], blocks: Iterable[Any]) -> N
     """Call ``fill(start, block)`` for each block, a block a core, with few blocks in memory at a time.
 
     Tensors come one by one: their device is busy with one.
-
-    Parameters
-    ----------
-    fill : callable
-        Told where a block starts, and the block.
-    blocks : iterable of ndarray or torch.Tensor
     """
     n_threads = one_thread_each.n_threads()
     with workers(n_threads) as pool:

@@ -86,31 +86,15 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Stratum:
-    """Neighbouring bins whose candidates are not told apart: one bin, or all below the window.
+    """Neighbouring bins whose candidates are not told apart: one bin, or all below the window."""
 
-    Parameters
-    ----------
-    lowest, highest : int
-        Its bins.
-    count : int
-        Its candidates.
-    """
-
-    lowest: int
+    lowest: int  # lowest, highest: its bins
     highest: int
-    count: int
+    count: int  # number of its candidates
 
 
 def strata(whole: Tally, code: int) -> list[Stratum]:
-    """Return the strata of a class that hold candidates, best first.
-
-    Parameters
-    ----------
-    whole : Tally
-        Of all candidates.
-    code : int
-        The class.
-    """
+    """Return the strata of a class that hold candidates, best first."""
     best, counts = whole.best[code], whole.counts[code]
     last, width = int(best[-1]), len(counts) - 1
     above, times = np.unique(best[best > last], return_counts=True)
@@ -121,15 +105,7 @@ def strata(whole: Tally, code: int) -> list[Stratum]:
 
 
 class Places:
-    """Where the candidates of one class lie, in parts of a pool.
-
-    Parameters
-    ----------
-    parts : sequence of Tally
-        In the order of positions.
-    code : int
-        The class.
-    """
+    """Where the candidates of one class lie, in parts of a pool in the order of positions."""
 
     def __init__(self, parts: Sequence[Tally], code: int) -> None:
         self._n = np.array([part.n for part in parts])
@@ -142,12 +118,8 @@ class Places:
     def find(self, lowest: int, highest: int, ordinal: int) -> tuple[int, int]:
         """Return the part of a candidate, and how many others of its bins stand before it in that part.
 
-        Parameters
-        ----------
-        lowest, highest : int
-            Bins that are whole strata of the whole pool. The windows of parts reach at least as far down as its own.
-        ordinal : int
-            Its place among all candidates of these bins, in the order of positions.
+        The bins from `lowest` to `highest` are whole strata of the whole pool, and the windows of parts reach at least
+        as far down. `ordinal` counts all candidates of these bins, in the order of positions.
         """
         fewer = self._n if lowest == NONE else self._better(lowest - 1)
         ends = np.cumsum(fewer - self._better(highest))

@@ -42,49 +42,24 @@ _STEPS = 20
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """Constants of a method.
+    """Constants of a method."""
 
-    Parameters
-    ----------
-    floor : float
-        Variance that neither records nor budget take away, relative to that without privacy.
-    noise : float
-        Variance of the noise with 384 features, one record and a cost of 1.
-    width : float
-        Power of the number of features.
-    share : float
-        How much a class loses to larger ones.
-    spread : float
-        Factor of the variance, up and down, within which four of five classes of the calibration sets lay.
-    wide : float
-        The same where the accuracy without privacy is unknown.
-    names : float
-        Variance of what the names of classes tell, where a fit starts from them; infinite where it does not.
-    """
-
-    floor: float
-    noise: float
-    width: float
-    share: float
+    floor: float  # variance that neither records nor budget take away, relative to that without privacy
+    noise: float  # variance of the noise with 384 features, one record and a cost of 1
+    width: float  # power of the number of features
+    share: float  # how much a class loses to larger ones
+    # factor of the variance, up and down, within which four of five classes of the calibration sets lay
     spread: float = 1.0
-    wide: float = 1.0
+    wide: float = 1.0  # the same where the accuracy without privacy is unknown
+    # variance of what the names of classes tell, where a fit starts from them; infinite where it does not
     names: float = math.inf
 
 
 def recall(detectability: ArrayLike, n_classes: ArrayLike) -> Float:
-    """Return the probability that the own class wins against all others.
+    """Return the probability that the own class wins against all others. Both are numbers or arrays of shape (n,).
 
-    Parameters
-    ----------
-    detectability : array-like of shape (n,)
-    n_classes : int or array-like of shape (n,)
+    Green and Swets (1966), Signal detection theory and psychophysics, section 2.6: m-alternative forced choice.
 
-    References
-    ----------
-    .. [1] Green and Swets (1966), Signal detection theory and psychophysics, section 2.6: m-alternative forced choice.
-
-    Examples
-    --------
     >>> recall([0.0, 2.0], 2).round(3).tolist()
     [0.5, 0.921]
     """
@@ -94,14 +69,7 @@ def recall(detectability: ArrayLike, n_classes: ArrayLike) -> Float:
 
 
 def hardness(accuracy: float, n_classes: int) -> float:
-    """Return the variance s at which classes are told apart with this accuracy without privacy.
-
-    Parameters
-    ----------
-    accuracy : float
-        Balanced, above chance and below 1.
-    n_classes : int
-    """
+    """Return the variance s at which classes are told apart with this balanced accuracy without privacy."""
     most = float(recall(_STRONGEST, n_classes))
     return float(brentq(lambda d: float(recall(d, n_classes)) - min(accuracy, most), 0.0, _STRONGEST) ** -2)
 
@@ -109,15 +77,7 @@ def hardness(accuracy: float, n_classes: int) -> float:
 def variance(
     law: Law, s: ArrayLike, sizes: ArrayLike, mean_size: ArrayLike, n_features: ArrayLike, spend: ArrayLike
 ) -> Float:
-    """Return 1/D² of classes of these sizes; see the module.
-
-    Parameters
-    ----------
-    law : Law
-    s : float or array-like of shape (n,)
-        `hardness`.
-    sizes, mean_size, n_features, spend : float or array-like of shape (n,)
-    """
+    """Return 1/D² of classes of these sizes and `hardness` s, numbers or of shape (n,); see the module."""
     n = np.asarray(sizes, float)
     effective = n * (n / np.asarray(mean_size, float)) ** law.share
     wide = (np.asarray(n_features, float) / USUAL_WIDTH) ** law.width
@@ -129,16 +89,10 @@ def variance(
 def recall_range(v: ArrayLike, n_classes: ArrayLike, factor: float) -> tuple[Float, Float]:
     """Return both ends of the recalls to expect of classes, rounded outwards to twentieths.
 
+    The variance may be larger or smaller by `factor`.
+
     At the low end only what exceeds chance counts: a classifier that has not found a class may give its name to hardly
     any record, less often than chance would.
-
-    Parameters
-    ----------
-    v : float or array-like of shape (n,)
-        `variance`.
-    n_classes : int or array-like of shape (n,)
-    factor : float
-        By which the variance may be larger or smaller.
     """
     v, chance = np.asarray(v, float), 1 / np.asarray(n_classes, float)
     low, high = (recall(1 / np.sqrt(v * scale), n_classes) for scale in (factor, 1 / factor))
@@ -147,29 +101,14 @@ def recall_range(v: ArrayLike, n_classes: ArrayLike, factor: float) -> tuple[Flo
 
 
 def share_found(law: Law, s: ArrayLike, recalls: ArrayLike, n_classes: ArrayLike) -> Float:
-    """Return how much of what could be learnt of a class without noise a recall is; chance is 0.
-
-    Parameters
-    ----------
-    law : Law
-    s : float or array-like of shape (n,)
-        `hardness`.
-    recalls : float or array-like of shape (n,)
-    n_classes : int or array-like of shape (n,)
-    """
+    """Return how much of what could be learnt of a class without noise a recall is; chance is 0."""
     chance = 1 / np.asarray(n_classes, float)
     best = recall(1 / np.sqrt(law.floor * np.asarray(s, float)), n_classes)
     return np.asarray((np.asarray(recalls, float) - chance) / (best - chance))
 
 
 def spend(method: str, budget: Budget) -> float:
-    """Return the cost that stands in the last term: mu of the noise, or the epsilon of a selection of public rows.
-
-    Raises
-    ------
-    BudgetError
-        If the method cannot spend the budget, or it is zero.
-    """
+    """Return the cost that stands in the last term: mu of the noise, or the epsilon of a selection of public rows."""
     return budget.selection_epsilon() if method == "public" else budget.gaussian_allowance().mu
 
 

@@ -391,12 +391,6 @@ def plan_of_sizes(
 def class_sizes(n_classes: int, n_records: int, smallest: int) -> Float:
     """Return sizes that rise in equal ratios from the smallest class, and add up to the number of records.
 
-    Parameters
-    ----------
-    n_classes, n_records, smallest : int
-
-    Examples
-    --------
     >>> class_sizes(3, 700, 100).round().tolist()
     [100.0, 200.0, 400.0]
     """

@@ -25,15 +25,9 @@ _TEST_SHARE, _MOST_TESTED = 0.2, 200
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """Measured recalls.
+    """Measured recalls."""
 
-    Parameters
-    ----------
-    recalls : ndarray of shape (runs, n_classes)
-        Of the classes from the smallest to the largest, in each run.
-    """
-
-    recalls: Float
+    recalls: Float  # shape (runs, n_classes); of the classes from the smallest to the largest, in each run
 
     @property
     def balanced(self) -> Float:
@@ -52,32 +46,11 @@ def rehearse(
 ) -> Rehearsal:
     """Fit parts of a public table several times and measure the recall of each class on the rest.
 
+    `sizes` are those of the classes, ascending.
+
     Which classes, which rows and the noise are drawn with the number of the run as seed, so the same table gives the
     same numbers.
 
-    Parameters
-    ----------
-    method : str
-        As in `--method`.
-    budget : Budget
-    X : ndarray of shape (n, n_features)
-        Public rows.
-    y : array-like of shape (n,)
-        Their labels.
-    sizes : array-like of shape (n_classes,)
-        Of the classes, ascending.
-    X_public : array-like, default=None
-    runs : int, default=5
-
-    Raises
-    ------
-    InputError
-        If the table has too few classes, or too few rows of them.
-    ParameterError
-        If `runs` is not an integer of at least 1.
-
-    Notes
-    -----
     **Privacy.** None is given: the table must be public.
     """
     _validate.positive_integer(runs=runs)

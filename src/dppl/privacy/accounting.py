@@ -1,7 +1,8 @@
 """Conversions between notions, on plain floats, always rounded to the safe side; those of Gaussian DP are `tradeoff`'s.
 
 The arithmetic of Rényi orders is dp-accounting's; this module chooses the orders, searches the inverse and checks the
-side on which the result lies. Closed forms are decided in exact rational arithmetic.
+side on which the result lies. Closed forms are decided in exact rational arithmetic. Here rho, mu and epsilon are
+above 0, and delta is between 0 and 1, both excluded.
 """
 
 import math
@@ -32,18 +33,6 @@ def epsilon_of_zcdp(rho: float, delta: float) -> float:
 
     Canonne, Kamath, Steinke (2020), arXiv:2004.00010v5, Proposition 12 at the best of many orders, computed by
     dp-accounting.
-
-    Parameters
-    ----------
-    rho : float
-        Above 0, and finite.
-    delta : float
-        Between 0 and 1, both excluded.
-
-    Raises
-    ------
-    BudgetError
-        If no finite epsilon results: `rho` is beyond all use.
     """
     epsilon, _ = _epsilon_and_order(rho, delta)
     if not math.isfinite(epsilon):
@@ -53,18 +42,9 @@ def epsilon_of_zcdp(rho: float, delta: float) -> float:
 
 
 def epsilon_at_order(divergence: float, delta: float, order: float) -> float:
-    """Return the epsilon at `delta` that a bound on the Rényi divergence of one order proves, rounded up.
+    """Return the epsilon at `delta` that a bound on the Rényi divergence of one order, above 1, proves, rounded up.
 
     Canonne, Kamath, Steinke (2020), arXiv:2004.00010v5, Proposition 12.
-
-    Parameters
-    ----------
-    divergence : float
-        What the Rényi divergence of this order is at most.
-    delta : float
-        Between 0 and 1, both excluded.
-    order : float
-        Above 1.
     """
     epsilon = divergence + math.log1p(-1 / order) - math.log(delta * order) / (order - 1)
     # Relative to the largest of the terms, which may cancel; it covers the rounding of a sum of divergences as well.
@@ -73,13 +53,7 @@ def epsilon_at_order(divergence: float, delta: float, order: float) -> float:
 
 
 def order_of_zcdp_within(epsilon: float, delta: float) -> float:
-    """Return the Rényi order that proves `zcdp_within` (epsilon, delta).
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        Above 0, and delta below 1.
-    """
+    """Return the Rényi order that proves `zcdp_within` (epsilon, delta)."""
     return _epsilon_and_order(zcdp_within(epsilon, delta), delta)[1]
 
 
@@ -96,13 +70,7 @@ def _epsilon_and_order(rho: float, delta: float) -> tuple[float, float]:
 
 
 def zcdp_within(epsilon: float, delta: float) -> float:
-    """Return the largest rho that `epsilon_of_zcdp` puts within (epsilon, delta), rounded down.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        Above 0, and delta below 1.
-    """
+    """Return the largest rho that `epsilon_of_zcdp` puts within (epsilon, delta), rounded down."""
     # Python's own numbers: as keys of the cache others are equal to them, and compute in less precision.
     return _zcdp_within(float(epsilon), float(delta))
 
@@ -131,19 +99,7 @@ def _walk(start: float, step: float, accept: Callable[[float], bool]) -> float:
 
 
 def check_delta(delta: float, max_records: int) -> None:
-    """Refuse a delta that is not below 1/n for all n up to a public bound.
-
-    Parameters
-    ----------
-    delta : float
-        Between 0 and 1, both excluded.
-    max_records : int
-        The public bound.
-
-    Raises
-    ------
-    BudgetError
-    """
+    """Refuse a delta that is not below 1/n for all n up to a public bound."""
     _validate.positive_integer(max_records=max_records)
     if delta * max_records >= 1:
         raise BudgetError(
@@ -172,13 +128,6 @@ def gaussian_noise_std(squared_sensitivity: Fraction, mu: float) -> float:
     """Return the smallest float sigma with sensitivity/sigma ≤ mu, decided in rationals.
 
     Dong, Roth, Su (2022), arXiv:1905.02383v3, Theorem 2.7.
-
-    Parameters
-    ----------
-    squared_sensitivity : Fraction
-        Square of the L2 sensitivity, exact.
-    mu : float
-        Above 0.
     """
     if squared_sensitivity <= 0:
         raise BudgetError("a release needs a positive sensitivity.")
@@ -206,22 +155,10 @@ def mu_below(squared_mu: Fraction) -> float:
 def sampled_gaussian_multiplier(epsilon: float, delta: float, sampling_rate: float, steps: int) -> float:
     """Return the noise, in sensitivities, with which Gaussian sums over Poisson samples stay within (epsilon, delta).
 
+    Each of the `steps` sums is over a sample of its own.
+
     Calibrated by dp-accounting with privacy loss distributions, on the safe side, for adding or removing one record.
     The tolerance is a thousandth.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        Above 0, and delta below 1.
-    sampling_rate : float
-        Chance of each record to be in a sample, above 0 and at most 1.
-    steps : int
-        How many sums are released, each over a sample of its own.
-
-    Raises
-    ------
-    BudgetError
-        If there are so many steps that rounding uses up the budget.
     """
     import dp_accounting  # here, because importing it takes longer than all else
     from dp_accounting import pld
@@ -255,15 +192,7 @@ def sampled_gaussian_multiplier(epsilon: float, delta: float, sampling_rate: flo
 def sampled_gaussian_epsilon(multiplier: float, delta: float, sampling_rate: float, steps: int) -> float:
     """Return the epsilon of Gaussian sums over Poisson samples, by privacy loss distributions, on the safe side.
 
-    Parameters
-    ----------
-    multiplier : float
-        The noise, in sensitivities.
-    delta : float
-        Between 0 and 1, both excluded.
-    sampling_rate : float
-    steps : int
-        As in `sampled_gaussian_multiplier`.
+    The multiplier is the noise in sensitivities.
     """
     _validate.open_unit(delta=delta)
     return max(float(_sampled_gaussian(multiplier, sampling_rate, steps).get_epsilon(delta)), SMALLEST_EPSILON)
@@ -273,13 +202,6 @@ def sampled_gaussian_pairs(multiplier: float, sampling_rate: float, steps: int) 
     """Return pairs (epsilon, delta) all of which hold for Gaussian sums over Poisson samples, epsilon from 0 on.
 
     Together they are the trade-off function, but for what lies between them (Dong, Roth, Su 2022, Proposition 2.12).
-
-    Parameters
-    ----------
-    multiplier : float
-    sampling_rate : float
-    steps : int
-        As in `sampled_gaussian_epsilon`.
     """
     deltas = _sampled_gaussian(multiplier, sampling_rate, steps).get_delta(_EPSILONS)
     return [(epsilon, min(float(delta), 1.0)) for epsilon, delta in zip(_EPSILONS, deltas, strict=True)]
@@ -301,12 +223,7 @@ def _sampled_gaussian(multiplier: float, sampling_rate: float, steps: int) -> An
 def round_up(guess: float, holds: Callable[[Fraction], bool]) -> float:
     """Return the first float at or above about `guess` for which `holds` is true.
 
-    Parameters
-    ----------
-    guess : float
-        Where the search begins.
-    holds : callable
-        Takes a Fraction; false up to some number and true from there.
+    `holds` takes a Fraction, and is false up to some number and true from there.
     """
     return _round(guess, holds, math.inf)
 
@@ -314,12 +231,7 @@ def round_up(guess: float, holds: Callable[[Fraction], bool]) -> float:
 def round_down(guess: float, holds: Callable[[Fraction], bool]) -> float:
     """Return the first float at or below about `guess` for which `holds` is true.
 
-    Parameters
-    ----------
-    guess : float
-        Where the search begins.
-    holds : callable
-        Takes a Fraction; true up to some number and false from there.
+    `holds` takes a Fraction, and is true up to some number and false from there.
     """
     return _round(guess, holds, 0.0)
 

@@ -121,28 +121,10 @@ class Composed:
 def split(budget: Budget, shares: Sequence[float]) -> list[GaussianDP]:
     """Share what a budget allows in Gaussian noise among releases that together never cost more.
 
+    Shares are proportions, and each part is rounded down.
+
     Squares of mu add up (Dong, Roth, Su 2022, arXiv:1905.02383v3, Corollary 3.3), so it is these that are shared.
 
-    Parameters
-    ----------
-    budget : GaussianDP, ZCDP or ApproxDP
-    shares : sequence of float
-        What each release gets in proportion to the others; (1, 1) and (0.5, 0.5) are the same.
-
-    Returns
-    -------
-    list of GaussianDP
-        One for each share, rounded down.
-
-    Raises
-    ------
-    ParameterError
-        If a share is not a finite number above 0.
-    BudgetError
-        For a PureDP budget, or a part too small for a float.
-
-    Examples
-    --------
     >>> split(GaussianDP(5.0), (9, 16))
     [GaussianDP(mu=3.0), GaussianDP(mu=4.0)]
     """
@@ -157,11 +139,6 @@ def total_mu(costs: Iterable[Cost]) -> float:
 
     The total holds also where costs are chosen by what earlier releases showed (Smith, Thakurta 2022, arXiv:2210.17520;
     Koskela, Tobaben, Honkela 2023, arXiv:2209.15596).
-
-    Raises
-    ------
-    BudgetError
-        If a release has no such cost.
     """
     squared_mu = Fraction(0)
     for cost in costs:
@@ -172,13 +149,7 @@ def total_mu(costs: Iterable[Cost]) -> float:
 
 
 def total_rho(costs: Iterable[Cost]) -> float:
-    """Add zCDP costs exactly and round up once (Bun, Steinke 2016, arXiv:1605.02065v1, Lemma 1.7).
-
-    Raises
-    ------
-    BudgetError
-        If one is a search.
-    """
+    """Add zCDP costs exactly and round up once (Bun, Steinke 2016, arXiv:1605.02065v1, Lemma 1.7)."""
     costs = list(costs)
     if any(cost.mean_runs is not None for cost in costs):
         raise BudgetError("a search for hyper-parameters has no zCDP cost of use; account it in approximate DP.")
@@ -186,13 +157,7 @@ def total_rho(costs: Iterable[Cost]) -> float:
 
 
 def total_epsilon(costs: Iterable[Cost]) -> float:
-    """Add pure costs exactly and round up once.
-
-    Raises
-    ------
-    BudgetError
-        If a release has no pure cost.
-    """
+    """Add pure costs exactly and round up once."""
     total = Fraction(0)
     for cost in costs:
         if cost.epsilon is None:
@@ -206,15 +171,6 @@ def epsilon_at(costs: Iterable[Cost], delta: float, order: float) -> float:
 
     An order that was fixed in advance adds up even where later releases are chosen by what earlier ones showed
     (Feldman, Zrnic 2021, arXiv:2008.11193).
-
-    Parameters
-    ----------
-    costs : iterable of Cost
-        Of all releases.
-    delta : float
-        Between 0 and 1, both excluded.
-    order : float
-        Above 1.
     """
     return epsilon_at_order(math.fsum(cost.renyi(order) for cost in costs), delta, order)
 
@@ -283,28 +239,8 @@ def _check_costs(costs: Sequence[Cost]) -> None:
 
 
 def total_budget(budget: Budget, costs: Sequence[Cost]) -> Budget:
-    """Return what all releases cost together, in the notion of `budget` and, in approximate DP, at its delta.
+    """Return what releases cost together, rounded up, in the notion of `budget`; in approximate DP, at its delta.
 
-    Parameters
-    ----------
-    budget : GaussianDP, ZCDP or ApproxDP
-    costs : sequence of Cost
-        Of releases of Gaussian noise.
-
-    Returns
-    -------
-    Budget
-        The least that covers them, rounded up.
-
-    Raises
-    ------
-    BudgetError
-        If the total is beyond all use, or there is none in that notion.
-    ParameterError
-        As `compose`.
-
-    Examples
-    --------
     >>> total_budget(GaussianDP(9.0), [Cost(rho=4.5, mu=3.0), Cost(rho=8.0, mu=4.0)])
     GaussianDP(mu=5.0)
     """
@@ -317,15 +253,7 @@ def total_budget(budget: Budget, costs: Sequence[Cost]) -> Budget:
 
 
 def covers(budget: Budget, costs: Sequence[Cost]) -> bool:
-    """Tell whether all releases together stay within `budget`.
-
-    Parameters
-    ----------
-    budget : Budget
-        In the notion that is asked about.
-    costs : sequence of Cost
-        Of all releases.
-    """
+    """Tell whether all releases together stay within `budget`."""
     if isinstance(budget, ApproxDP):
         return compose(costs, budget.delta).epsilon <= budget.epsilon
     if isinstance(budget, PureDP):

@@ -24,26 +24,12 @@ _HEAD_ROOM = 1 + Fraction(1, 2**48)
 def budget_of_one(budget: Budget, n_rows: int, *, apart: bool, selects: bool = False) -> Budget:
     """Return what a fit on single rows may spend, so that so many rows together cost no more than `budget`.
 
-    Parameters
-    ----------
-    budget : Budget
-        Of a person, in any notion.
-    n_rows : int
-        Rows of one person, in different classes.
-    apart : bool
-        Whether what is released of a class follows from the rows of that class alone, with noise of its own.
-    selects : bool, default=False
-        Whether all that is released are selections, whose costs add up in pure DP.
+    It is in the notion of `budget`; of approximate DP, what it allows in Gaussian DP, or in pure DP to selections. The
+    rows are in different classes. `apart` says that what is released of a class follows from the rows of that class
+    alone, with noise of its own; `selects`, that all releases are selections, whose costs add up in pure DP.
 
-    Returns
-    -------
-    Budget
-        In the notion of `budget`; of approximate DP, what it allows in Gaussian DP, or in pure DP to selections.
-
-    References
-    ----------
-    .. [1] Dong, Roth, Su (2022), arXiv:1905.02383v3, Theorem 2.14 (groups) and Corollary 3.3 (composition).
-    .. [2] Bun and Steinke (2016), arXiv:1605.02065v1, Proposition 1.9 (groups) and Lemma 1.7 (composition).
+    Dong, Roth, Su (2022), arXiv:1905.02383v3, Theorem 2.14 (groups) and Corollary 3.3 (composition).
+    Bun and Steinke (2016), arXiv:1605.02065v1, Proposition 1.9 (groups) and Lemma 1.7 (composition).
     """
     if budget.is_zero:
         return budget
@@ -58,17 +44,7 @@ def budget_of_one(budget: Budget, n_rows: int, *, apart: bool, selects: bool = F
 def release_of_several(release: Release, n_rows: int, *, apart: bool) -> Release:
     """Return the entry of a release for a person of so many rows, from that for single rows.
 
-    Parameters
-    ----------
-    release : Release
-        What it costs for single rows.
-    n_rows, apart
-        As in `budget_of_one`.
-
-    Raises
-    ------
-    BudgetError
-        If it is of anything else than Gaussian noise or selections, as sums over samples are.
+    Only Gaussian noise and selections have such an entry; sums over samples do not.
     """
     names = set(release.cost)
     if names == {"mu", "rho"}:

@@ -27,27 +27,14 @@ ORDERS = 1 + np.geomspace(0.02, 1e5, 400)
 def renyi_of_best(rho: float, mean_runs: int, order: float) -> float:
     r"""Bound the Rényi divergence of the best of a geometric number of rho-zCDP runs, rounded up.
 
+    Here rho is the cost of one run, its score included, and m the mean number of runs, at least 2.
+
     With the number of runs geometric on 1, 2, … of mean m and runs of divergence rho·order,
 
     .. math:: D \le \rho\,\alpha + \frac{\log m}{\alpha - 1}
               + 2 \min_{\hat\alpha \ge 1} \left[\rho (\hat\alpha - 1) + \frac{\log m}{\hat\alpha}\right].
 
-    Parameters
-    ----------
-    rho : float
-        ZCDP cost of one run, its score included.
-    mean_runs : int
-        m, at least 2.
-    order : float
-        Rényi order alpha, above 1.
-
-    Returns
-    -------
-    float
-
-    References
-    ----------
-    .. [1] Papernot, Steinke (2022), arXiv:2110.03620v2, Theorem 2 with eta = 1 and rho-zCDP runs.
+    Papernot, Steinke (2022), arXiv:2110.03620v2, Theorem 2 with eta = 1 and rho-zCDP runs.
     """
     check_mean_runs(mean_runs)
     _validate.positive(rho=rho)
@@ -60,20 +47,7 @@ def renyi_of_best(rho: float, mean_runs: int, order: float) -> float:
 
 
 def rho_per_run_within(epsilon: float, delta: float, mean_runs: int) -> float:
-    """Return the largest rho of one run whose search stays within (epsilon, delta), rounded down.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        Above 0, and delta below 1.
-    mean_runs : int
-        Mean of the random number of runs.
-
-    Raises
-    ------
-    BudgetError
-        If even free runs would cost more: epsilon is too small for this delta and number of runs.
-    """
+    """Return the largest rho of one run whose search stays within (epsilon, delta), rounded down."""
     check_mean_runs(mean_runs)
     # Python's own numbers: as keys of the cache others are equal to them, and compute in less precision.
     return _rho_per_run_within(float(epsilon), float(delta), int(mean_runs))
@@ -100,17 +74,7 @@ def _rho_per_run_within(epsilon: float, delta: float, mean_runs: int) -> float:
 
 
 def best_order(rho: float, mean_runs: int, delta: float) -> float:
-    """Return the Rényi order, of `ORDERS`, that proves the smallest epsilon of a search at `delta`.
-
-    Parameters
-    ----------
-    rho : float
-        Cost of one run in zCDP.
-    mean_runs : int
-        Mean of the random number of runs.
-    delta : float
-        Between 0 and 1, both excluded.
-    """
+    """Return the Rényi order, of `ORDERS`, that proves the smallest epsilon of a search at `delta`."""
     return _epsilon_and_order(rho, mean_runs, delta)[1]
 
 

@@ -12,7 +12,7 @@ parameter: the larger it is, the weaker the guarantee.
   `selection_mu` returns.
 
 Values come from ball arithmetic (Arb, through python-flint): a ball holds the true value, and its end on the safe side
-is returned.
+is returned. Throughout, mu is at least 0, epsilon above 0, delta between 0 and 1, and `level` a false-positive rate.
 """
 
 from __future__ import annotations
@@ -35,19 +35,7 @@ SMALLEST_MU, _LARGEST_MU, _LARGEST_EPSILON = 1e-15, 1e8, 1e17
 
 
 def check_mu(mu: float, *, least: float = 0.0) -> None:
-    """Refuse a mu with which nothing can be done.
-
-    Parameters
-    ----------
-    mu : float
-        Of all releases together.
-    least : float, default=0
-        The smallest that is accepted.
-
-    Raises
-    ------
-    BudgetError
-    """
+    """Refuse a mu, of all releases together, with which nothing can be done."""
     if not least <= mu <= _LARGEST_MU:
         raise BudgetError(f"mu must be from {SMALLEST_MU:g} to {_LARGEST_MU:g}; got {mu:.3g}.")
 
@@ -57,18 +45,6 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     """Return the smallest float epsilon such that mu-GDP implies (epsilon, delta).
 
     Dong, Roth, Su (2022), Corollary 2.13; Balle, Wang (2018), arXiv:1805.06530, Theorem 8.
-
-    Parameters
-    ----------
-    mu : float
-        At least 0.
-    delta : float
-        Between 0 and 1, both excluded.
-
-    Raises
-    ------
-    BudgetError
-        If mu is beyond all use.
     """
     _validate.open_unit(delta=delta)
     check_mu(mu)
@@ -77,18 +53,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 @lru_cache(maxsize=256)
 def gaussian_mu_within(epsilon: float, delta: float) -> float:
-    """Return the largest float mu such that mu-GDP implies (epsilon, delta).
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        Above 0, and delta below 1.
-
-    Raises
-    ------
-    BudgetError
-        If epsilon is beyond all use.
-    """
+    """Return the largest float mu such that mu-GDP implies (epsilon, delta)."""
     _validate.open_unit(delta=delta)
     if not 0 < epsilon <= _LARGEST_EPSILON:
         raise BudgetError(f"epsilon must be at most {_LARGEST_EPSILON:g}; got {epsilon:.3g}.")
@@ -102,26 +67,12 @@ def gaussian_best_guess(mu: float) -> float:
 
 
 def gaussian_power(mu: float, level: float) -> float:
-    """Return the largest true-positive rate at the false-positive rate `level` under mu-GDP, rounded up.
-
-    Parameters
-    ----------
-    mu : float
-        At least 0.
-    level : float
-        Of false positives, between 0 and 1.
-    """
+    """Return the largest true-positive rate at the false-positive rate `level` under mu-GDP, rounded up."""
     return _share(lambda: _phi(_ball(mu) + _quantile(_ball(level)))) if mu else level
 
 
 def selection_mu(epsilon: float) -> float:
-    """Return a mu such that one selection of range epsilon is mu-GDP: 2·Phi⁻¹(1/(1 + e^(-epsilon/2))), rounded up.
-
-    Raises
-    ------
-    BudgetError
-        If epsilon is beyond all use.
-    """
+    """Return a mu such that one selection of range epsilon is mu-GDP: 2·Phi⁻¹(1/(1 + e^(-epsilon/2))), rounded up."""
     if not epsilon <= _LARGEST_MU:
         raise BudgetError(f"epsilon must be at most {_LARGEST_MU:g}; got {epsilon:.3g}.")
     # The tail, since 1 minus it would lose all digits of a large epsilon.
@@ -140,11 +91,6 @@ def selection_epsilon(epsilon: float, delta: float) -> float:
     """Return the epsilon at `delta` of one selection of range `epsilon`, rounded up.
 
     The supremum of 1 - L(a) - e^x·a is (1 - e^(-(epsilon - x)/2))²/(1 - e^(-epsilon)); this is the x where it is delta.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        The range, above 0, and delta between 0 and 1, both excluded.
     """
 
     def exact() -> arb:
@@ -160,15 +106,7 @@ def selection_best_guess(epsilon: float) -> float:
 
 
 def selection_power(epsilon: float, level: float) -> float:
-    """Return the largest true-positive rate at the false-positive rate `level`, 1 - L(level), rounded up.
-
-    Parameters
-    ----------
-    epsilon : float
-        The range, above 0.
-    level : float
-        Of false positives, between 0 and 1.
-    """
+    """Return the largest true-positive rate at the false-positive rate `level`, 1 - L(level), rounded up."""
     # e^epsilon·a/(1 + (e^epsilon - 1)·a), without its overflow.
     return _share(lambda: 1 / (1 + (-_ball(epsilon)).exp() * (1 / _ball(level) - 1)))
 
@@ -177,13 +115,6 @@ def approximate_power(epsilon: float, delta: float, level: float) -> float:
     """Return the largest true-positive rate at the false-positive rate `level` under (epsilon, delta), rounded up.
 
     Wasserman, Zhou (2010), arXiv:0811.2501v2, Theorem 2.4; Kairouz, Oh, Viswanath (2015), arXiv:1311.0776, Theorem 2.1.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        Above 0, and delta below 1.
-    level : float
-        Of false positives, between 0 and 1.
     """
     few = _share(lambda: _ball(epsilon).exp() * _ball(level) + _ball(delta)) if epsilon < 700 else 1.0
     many = _share(lambda: 1 - (-_ball(epsilon)).exp() * (1 - _ball(delta) - _ball(level)))
@@ -194,11 +125,6 @@ def approximate_best_guess(epsilon: float, delta: float) -> float:
     """Return how often a guess at even odds is right at most under (epsilon, delta), rounded up.
 
     (e^epsilon + delta)/(1 + e^epsilon): Kairouz, Oh, Viswanath (2015), arXiv:1311.0776, Theorem 2.1.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        Above 0, and delta below 1.
     """
     return _share(lambda: (1 + _ball(delta) * (-_ball(epsilon)).exp()) / (1 + (-_ball(epsilon)).exp()))
 
@@ -229,13 +155,7 @@ def _covers(mu: float, epsilon: float, delta: float) -> bool:
 
 
 def _smallest(holds: Callable[[float], bool], low: float, limit: float) -> float:
-    """Return the smallest float from which on `holds` is true, or `low` if it is true there.
-
-    Raises
-    ------
-    BudgetError
-        If it is false at `limit`.
-    """
+    """Return the smallest float from which on `holds` is true, or `low` if it is true there."""
     if holds(low):
         return low
     high = max(1.0, 2 * low)

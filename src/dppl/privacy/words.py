@@ -35,26 +35,12 @@ def protected(guarantee: Guarantee) -> str:
 
 
 def summary(guarantee: Guarantee, delta: float) -> str:
-    """Return the statement in one short paragraph.
-
-    Parameters
-    ----------
-    guarantee : Guarantee
-    delta : float
-        At which it names an epsilon that follows.
-    """
+    """Return the statement in one short paragraph, with the epsilon that follows at `delta`."""
     return " ".join([*_warnings(guarantee), _headline(guarantee, delta)])
 
 
 def statement(guarantee: Guarantee, delta: float) -> str:
-    """Return everything as one text.
-
-    Parameters
-    ----------
-    guarantee : Guarantee
-    delta : float
-        As of `summary`.
-    """
+    """Return everything as one text."""
     released = "; ".join(_release_in_words(release, times) for release, times in in_a_row(guarantee.releases))
     rest = (f"{heading}: {'; '.join(items)}." for heading, items in details(guarantee))
     said = [f"Released: {released}."] if released else []
@@ -62,14 +48,7 @@ def statement(guarantee: Guarantee, delta: float) -> str:
 
 
 def in_short(guarantee: Guarantee, delta: float) -> list[tuple[str, str]]:
-    """Return the guarantee in four lines, as headings with texts: what, of whom, on what it rests, what to remember.
-
-    Parameters
-    ----------
-    guarantee : Guarantee
-    delta : float
-        As of `summary`.
-    """
+    """Return the guarantee in four lines, as headings with texts: what, of whom, on what it rests, what to remember."""
     promise = NOTHING_RELEASED
     if guarantee.releases:
         guess = _percent(guarantee.best_guess())
@@ -84,14 +63,7 @@ def in_short(guarantee: Guarantee, delta: float) -> list[tuple[str, str]]:
 
 
 def table(guarantee: Guarantee, delta: float | None) -> list[tuple[str, str]]:
-    """Return the numbers as pairs of texts.
-
-    Parameters
-    ----------
-    guarantee : Guarantee
-    delta : float or None
-        One more at which to give the epsilon.
-    """
+    """Return the numbers as pairs of texts, with the epsilon at one more `delta` if there is one."""
     implied = guarantee.implied(delta)
     mu = [] if implied["mu"] is None else [("mu, Gaussian DP", rounded_up(implied["mu"], 4))]
     pure = guarantee.pure_epsilon
@@ -143,14 +115,7 @@ def noise(release: Release) -> list[str]:
 
 
 def measured(release: Release, length: str) -> str:
-    """Return a sensitivity or noise with its unit, where the norm does not say it: what is released is integers.
-
-    Parameters
-    ----------
-    release : Release
-    length : str
-        As it is to be written.
-    """
+    """Return a sensitivity or noise with its unit, where the norm does not say it: what is released is integers."""
     if not release.mechanism.startswith("rounded Gaussian"):
         return length
     counted = re.match(r"number of (?:rows of |long )?(\w+)", release.statistic)
@@ -168,14 +133,7 @@ def _warnings(guarantee: Guarantee) -> list[str]:
 
 
 def views(guarantee: Guarantee, delta: float) -> str:
-    """Return what was drawn as epsilon and as mu, such as "epsilon = 1 at delta = 1e-6 (mu = 0.2368)".
-
-    Parameters
-    ----------
-    guarantee : Guarantee
-    delta : float
-        At which to say epsilon.
-    """
+    """Return what was drawn as epsilon and as mu, such as "epsilon = 1 at delta = 1e-6 (mu = 0.2368)"."""
     epsilon = f"epsilon = {rounded_up(guarantee.epsilon(delta), 4)} at delta = {rounded_up(delta)}"
     first, *rest = [epsilon] if guarantee.pure_epsilon is None else [_pure(guarantee.pure_epsilon), epsilon]
     if guarantee.mu is not None:

@@ -14,17 +14,7 @@ __all__ = ["account_of", "read_ledger"]
 
 
 def read_ledger(path_or_url: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Return the accounts of a ledger file or database, JSON-ready.
-
-    Parameters
-    ----------
-    path_or_url : path or str
-
-    Raises
-    ------
-    LedgerError
-        If it is not a ledger.
-    """
+    """Return the accounts of a ledger file or database, JSON-ready."""
     from dppl.privacy.ledger import accounts  # the database comes with it
 
     return [account.to_dict() for account in accounts(path_or_url)]
@@ -33,19 +23,7 @@ def read_ledger(path_or_url: str | os.PathLike[str]) -> list[dict[str, Any]]:
 def account_of(books: list[dict[str, Any]], entry: str | None, sha256: str) -> dict[str, Any]:
     """Return the account that paid for a model. Accounts of other data sets stay out.
 
-    Parameters
-    ----------
-    books : list of dict
-        What `Ledger.to_dict` returns, of each account.
-    entry : str or None
-        The charge that the model's guarantee names.
-    sha256 : str
-        Hash of the model file.
-
-    Raises
-    ------
-    InputError
-        If none of them paid for it.
+    It is the one that holds the charge `entry`, or, where the guarantee names none, the hash of the model file.
     """
     for book in books:
         for release in book["releases"]:

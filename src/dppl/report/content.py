@@ -42,21 +42,7 @@ def content(
     ledger: Mapping[str, Any] | None = None,
     gallery: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return what a report says.
-
-    Parameters
-    ----------
-    description : dict
-        What the model file says, as `dppl.estimators.model_file.describe` returns it.
-    sha256 : str
-        Hash of the model file.
-    file : str, default="model.safetensors"
-        What the commands call it.
-    by : str, default=None
-        Who made the model, as its publisher says.
-    evaluation, accuracy, ledger, gallery : dict, default=None
-        What `dppl.report.evidence`, `dppl.report.account` and `dppl.report.gallery` return.
-    """
+    """Return what a report says of a model file and of what its publisher gave beside it."""
     guarantee = Guarantee.from_dict(description["guarantee"])
     title, item = _TASKS[task_of(dict(description))]
     return {

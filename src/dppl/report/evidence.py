@@ -40,17 +40,7 @@ _WRITERS = "`dppl evaluate --json`, `dppl bench run` or `dppl continual run`"
 
 
 def read_evidence(path: Path) -> dict[str, Any] | list[Result]:
-    """Return what a results file holds: an evaluation, or the finished cells of an experiment.
-
-    Parameters
-    ----------
-    path : Path
-
-    Raises
-    ------
-    InputError
-        If it is neither, or no such cell is done.
-    """
+    """Return what a results file holds: an evaluation, or the finished cells of an experiment."""
     if not path.is_file():
         raise InputError(f"there is no results file {path}; {_WRITERS} writes one.")
     try:
@@ -68,19 +58,7 @@ def read_evidence(path: Path) -> dict[str, Any] | list[Result]:
 
 
 def evaluation_of(found: Mapping[str, Any], classes: Sequence[Any]) -> dict[str, Any]:
-    """Return accuracies by class and confusions from what `dppl evaluate --json` printed.
-
-    Parameters
-    ----------
-    found : dict
-    classes : sequence
-        Those of the model.
-
-    Raises
-    ------
-    InputError
-        If it lacks a part, or is of a model with other classes.
-    """
+    """Return accuracies by class and confusions from what `dppl evaluate --json` printed of a model with `classes`."""
     try:
         each = [(str(one["class"]), _count(one["n"]), _share(one["accuracy"], one["n"])) for one in found["per_class"]]
         numbers = {name: _count(found[name]) for name in _COUNTS} | {name: _share(found[name]) for name in _SHARES}
@@ -125,21 +103,9 @@ def _share(value: Any, there: object = True) -> float | None:
 def accuracy_over_budget(done: list[Result], estimator: str, file: str) -> dict[str, Any]:
     """Return balanced test accuracies over the budget: for each data set, stream and imbalance a panel with lines.
 
+    Those of a stream are of the model after its last task. The lines of the estimator's own method are marked.
+
     Those of a stream are of the model after its last task.
-
-    Parameters
-    ----------
-    done : list of dict
-        Finished cells of an experiment.
-    estimator : str
-        Class of the model, whose method's lines are marked.
-    file : str
-        Name of the results file.
-
-    Raises
-    ------
-    InputError
-        If a line was damaged.
     """
     own = {name for name, method in ALL_METHODS.items() if method.estimator == estimator}
     try:

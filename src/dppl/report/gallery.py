@@ -24,21 +24,7 @@ _LETTERS = 400
 
 
 def selected_items(source: Source, wanted: set[str], path: Path) -> dict[str, Any]:
-    """Return the images or texts with these ids.
-
-    Parameters
-    ----------
-    source : Source
-        The public pool.
-    wanted : set of str
-    path : Path
-        What messages call it.
-
-    Raises
-    ------
-    InputError
-        If one is not there, or there several times.
-    """
+    """Return the images or texts of a public pool with these ids, each of which it must hold once."""
     found: dict[str, Any] = {}
     with quiet():
         for record in source:
@@ -59,17 +45,7 @@ def selected_items(source: Source, wanted: set[str], path: Path) -> dict[str, An
 def gallery_of(
     classes: Sequence[Any], ids: Sequence[Sequence[str]], items: Mapping[str, Any], kind: str
 ) -> dict[str, Any]:
-    """Return what was selected for each class, for as many classes as fit.
-
-    Parameters
-    ----------
-    classes : sequence
-    ids : sequence of sequences of str
-        Of the items that were selected for each.
-    items : mapping
-        Images of Pillow or texts, by id.
-    kind : {"image", "text"}
-    """
+    """Return what was selected for each class, images or texts by id, for as many classes as fit."""
     rows: list[dict[str, Any]] = []
     left = _MOST_BYTES
     for name, several in zip(classes, ids, strict=True):

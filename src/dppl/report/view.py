@@ -28,13 +28,7 @@ _GUESSING = [10 ** (place / 10) for place in range(-40, 1)]
 
 
 def view(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the templates show beside the content.
-
-    Parameters
-    ----------
-    content : dict
-        Of a report.
-    """
+    """Return what the templates show beside the content."""
     classes, selected = content["model"]["classes"], content["model"]["selected"]
     most = _NAME_BYTES if content["evaluation"] is None else _NAME_BYTES_BESIDE_A_TABLE
     named = fitting(classes, most, lambda name: [name], _ENTRY_BYTES)
@@ -57,17 +51,7 @@ def view(content: Mapping[str, Any]) -> dict[str, Any]:
 def fitting(
     rows: Sequence[Any], n_bytes: int, names: Callable[[Any], Iterable[str]], row_bytes: int = _ROW_BYTES
 ) -> list[Any]:
-    """Return the first rows, as many as fit.
-
-    Parameters
-    ----------
-    rows : sequence
-    n_bytes : int
-    names : callable
-        Returns the names in a row.
-    row_bytes : int
-        Of a row beside its names.
-    """
+    """Return the first rows, as many as fit with `row_bytes` each and their names."""
     kept = []
     for row in rows:
         n_bytes -= row_bytes + sum(len(breakable(short(name)).encode("utf-8")) for name in names(row))
@@ -90,8 +74,6 @@ def short(name: str) -> str:
 def percent(share: float | None) -> str:
     """Write a share with one digit; a dash where there is none.
 
-    Examples
-    --------
     >>> percent(0.9876), percent(1.0), percent(None)
     ('98.8 %', '100 %', '–')
     """
@@ -101,8 +83,6 @@ def percent(share: float | None) -> str:
 def at_most(share: float) -> str:
     """Write a bound, rounded up to a hundredth of a per cent.
 
-    Examples
-    --------
     >>> at_most(0.018251), at_most(0.9999999)
     ('1.83 %', '100 %')
     """

@@ -51,13 +51,7 @@ _OTHERWISE = {
 
 
 class _Service:
-    """Models that are served, and what their predictions share.
-
-    Parameters
-    ----------
-    models : sequence of Served
-    limits : Limits
-    """
+    """Models that are served, and what their predictions share."""
 
     def __init__(self, models: Sequence[Served], limits: Limits) -> None:
         self.models = {served.about.name: served for served in models}

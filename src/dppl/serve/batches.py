@@ -21,16 +21,10 @@ _Row = NDArray[np.float32] | None
 class Batches:
     """The queue before an encoder, for one event loop.
 
+    `most` items are embedded together; `seen` is told how many each batch has.
+
     Nobody waits for company: an item that finds the encoder idle is embedded at once. Company moves no bit, because an
     encoder computes in fixed shapes; one whose rows are not independent gets one item at a time.
-
-    Parameters
-    ----------
-    encoder : Encoder
-    most : int
-        Items that are embedded together.
-    seen : callable
-        Called with the number of items of each batch.
     """
 
     def __init__(self, encoder: Encoder, most: int, seen: Callable[[int], object]) -> None:

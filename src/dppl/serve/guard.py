@@ -53,15 +53,8 @@ def problem(refused: Refused) -> tuple[int, Headers, bytes]:
 class Guard:
     """Middleware of ASGI: who may ask, headers of answers, logs and numbers.
 
-    Parameters
-    ----------
-    app : ASGI application
-    metrics : Metrics
-    routes : collection of str
-        Known paths; another is logged as "other".
-    token : str or None
-        Without one, only requests to a name of this machine itself are answered: a page elsewhere whose name was made
-        to lead here cannot read the answers.
+    Paths beside `routes` are logged as "other". Without a token, only requests to a name of this machine itself are
+    answered: a page elsewhere whose name was made to lead here cannot read the answers.
     """
 
     def __init__(self, app: App, metrics: Metrics, routes: Collection[str], token: str | None) -> None:

@@ -54,16 +54,7 @@ class Limits:
 class Refused(Exception):
     """A request that gets an answer other than 200.
 
-    Parameters
-    ----------
-    status : int
-        Of HTTP.
-    code : str
-        The same for programs, in words that do not change.
-    message : str
-        For people. Never a part of the request.
-    headers : sequence of (str, str), default=()
-        Sent with the answer.
+    The `code` says the same for programs, in words that do not change. The message never holds a part of the request.
     """
 
     def __init__(self, status: int, code: str, message: str, headers: Headers = ()) -> None:

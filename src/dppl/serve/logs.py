@@ -31,15 +31,7 @@ class _JsonLines(logging.Formatter):
 
 
 def tell(event: str, *, level: int = logging.INFO, **fields: object) -> None:
-    """Log an event.
-
-    Parameters
-    ----------
-    event : str
-    level : int, default=logging.INFO
-    **fields : object
-        JSON-ready.
-    """
+    """Log an event with JSON-ready fields."""
     LOG.log(level, event, extra={"fields": fields})
 
 

@@ -59,6 +59,11 @@ class Served:
     def prepared(self, payload: bytes | str, most_pixels: int) -> tuple[Any, str | None]:
         """Decode and prepare an item; return what the encoder takes, or None and why there is nothing.
 
+        Parameters
+        ----------
+        payload : bytes or str
+        most_pixels : int
+
         Raises
         ------
         Refused

@@ -22,21 +22,11 @@ _Rows = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Prototypes:
-    """Directions of released prototypes, and the map that takes a row to where they lie.
+    """Directions of released prototypes, and the map that takes a row to where they lie."""
 
-    Parameters
-    ----------
-    directions : ndarray of shape (n_prototypes, dim)
-        Unit vectors.
-    names : list of Nearest
-        What is told of each, but for the similarity.
-    place : callable
-        From a row of shape (1, n_features) to one of shape (1, dim).
-    """
-
-    directions: NDArray[np.float64]
-    names: list[Nearest]
-    place: Callable[[_Rows], _Rows]
+    directions: NDArray[np.float64]  # shape (n_prototypes, dim); unit vectors
+    names: list[Nearest]  # what is told of each, but for the similarity
+    place: Callable[[_Rows], _Rows]  # from a row of shape (1, n_features) to one of shape (1, dim)
 
     def nearest(self, row: NDArray[Any], count: int) -> list[Nearest]:
         """Return the prototypes of the largest cosines with a row of shape (n_features,), the closest first."""

@@ -21,35 +21,17 @@ _LONGEST = 1000  # characters of the name of a model, or of an option in a form
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Items of one kind, and what to tell of each.
-
-    Parameters
-    ----------
-    kind : {"embeddings", "texts", "images"}
-    items : list
-        Of lists of numbers, str or bytes.
-    model : str or None
-    top, nearest : int
-        How many classes and prototypes to tell.
-    probabilities : bool
-        Whether to tell those of all classes.
-    """
+    """Items of one kind, and what to tell of each."""
 
     kind: str
-    items: list[Any]
+    items: list[Any]  # of lists of numbers, str or bytes
     model: str | None = None
-    top: int = _TOP
+    top: int = _TOP  # top, nearest: how many classes and prototypes to tell
     nearest: int = _NEAREST
-    probabilities: bool = False
+    probabilities: bool = False  # whether to tell those of all classes
 
     def rows(self, n_features: int | None) -> NDArray[np.float64]:
-        """Return embeddings as an array.
-
-        Raises
-        ------
-        Refused
-            If they are not all of `n_features` numbers.
-        """
+        """Return embeddings as an array; refuse those of another width."""
         if any(len(item) != n_features for item in self.items):
             raise Refused(422, "wrong_width", f"An embedding of this model has {n_features} numbers.")
         try:
@@ -59,13 +41,7 @@ class Wanted:
 
 
 def wanted_of_json(body: bytes, limits: Limits) -> Wanted:
-    """Read a JSON object.
-
-    Raises
-    ------
-    Refused
-        If it is not one, or not one that asks for a prediction.
-    """
+    """Read a JSON object."""
     if _opens_more_than(limits.items + 2, body):  # the object, the list of items and theirs
         raise _too_many(limits)
     try:
@@ -120,13 +96,7 @@ def _is_text(value: Any) -> bool:
 
 
 def wanted_of_form(content_type: str, body: bytes, limits: Limits) -> Wanted:
-    """Read a form of several parts, whose `images` are files; no part of it touches the disk.
-
-    Raises
-    ------
-    Refused
-        If it is not one, or not one that asks for a prediction.
-    """
+    """Read a form of several parts, whose `images` are files; no part of it touches the disk."""
     multipart = optional("python_multipart", "python-multipart", "serve")
     images: list[bytes] = []
     fields: dict[str, str] = {}
@@ -199,14 +169,7 @@ def _invalid(message: str) -> Refused:
 
 
 def request_schema(limits: Limits, widths: set[int]) -> dict[str, Any]:
-    """Return the bodies of a prediction, as OpenAPI describes them.
-
-    Parameters
-    ----------
-    limits : Limits
-    widths : set of int
-        Of the embeddings of the models that are served.
-    """
+    """Return the bodies of a prediction, as OpenAPI describes them, for embeddings of these widths."""
     options = {
         "model": {"type": "string", "description": "Which model, where several are served."},
         "top": {"type": "integer", "minimum": 0, "default": _TOP, "description": "Likeliest classes to tell."},

@@ -54,13 +54,6 @@ class Descriptions(Source):
 def words_of(name: object) -> str:
     """Return what a class is called, as words: underscores and hyphens become spaces, question marks are dropped.
 
-    Parameters
-    ----------
-    name : object
-        A class.
-
-    Examples
-    --------
     >>> words_of("reverted_card_payment?")
     'reverted card payment'
     """
@@ -70,15 +63,10 @@ def words_of(name: object) -> str:
 def are_words(classes: Iterable[object]) -> bool:
     """Tell whether each class has a name of its own in words, and not only a number or a code.
 
+    Only the public class list decides.
+
     A word has two letters or more and no digit. Names that differ in numbers or codes alone are none of their own.
 
-    Parameters
-    ----------
-    classes : iterable
-        The public class list; nothing else decides.
-
-    Examples
-    --------
     >>> are_words(["card_arrival", "lost-card"]), are_words(["class 1", "class 2"]), are_words(["C50", "C51"])
     (True, False, False)
     """
@@ -98,23 +86,7 @@ def takes_examples(estimator: EmbeddingClassifier) -> bool:
 def described(given: Any, estimator: EmbeddingClassifier) -> Source | None:
     """Return the public examples of the classes that a fit is to start from, not embedded yet.
 
-    Parameters
-    ----------
-    given : "names", mapping, sequence, path or None
-        As in `PrivateClassifier`; where that says "auto", `names_by_default` decides.
-    estimator : EmbeddingClassifier
-
-    Returns
-    -------
-    Source or None
-        Labelled texts or images, or None for no examples.
-
-    Raises
-    ------
-    ParameterError
-        If `given` is none of these, or the estimator does not start from examples.
-    InputError, FileNotFoundError
-        If a file or folder cannot be read, or describes what is no class.
+    None stands for no examples; where `PrivateClassifier` says "auto", `names_by_default` decides.
     """
     if given is None:
         return None
@@ -131,18 +103,7 @@ def described(given: Any, estimator: EmbeddingClassifier) -> Source | None:
 
 
 def names_by_default(estimator: EmbeddingClassifier, encoder: Encoder) -> Source | None:
-    """Return the names of the classes, if the encoder is one for texts, all are words and the estimator takes examples.
-
-    Parameters
-    ----------
-    estimator : EmbeddingClassifier
-        Of it no more counts than its class and the public class list.
-    encoder : Encoder
-
-    Returns
-    -------
-    Source or None
-    """
+    """Return the names of the classes, if the encoder is for texts, all are words and the estimator takes examples."""
     if encoder.modality != "text" or not takes_examples(estimator):
         return None
     classes = _list_of(estimator)
@@ -250,18 +211,7 @@ def _refuse_unknown(names: Iterable[Any], classes: list[Any], where: str) -> Non
 
 
 def _tower(source: Source, encoder: Encoder) -> Encoder:
-    """Return what embeds examples: the encoder, or for descriptions of images its part for texts.
-
-    Parameters
-    ----------
-    source : Source
-    encoder : Encoder
-
-    Raises
-    ------
-    ParameterError
-        If there is no such part.
-    """
+    """Return what embeds examples: the encoder, or for descriptions of images its part for texts."""
     if source.modality == encoder.modality:
         return encoder
     if source.modality == "image":
@@ -288,19 +238,7 @@ def embed_examples(
 ) -> EmbeddingTable:
     """Return the embeddings of public examples, with their classes and, of texts, the texts themselves.
 
-    Parameters
-    ----------
-    source : Source
-        What `described` returned.
-    encoder : Encoder
-        That of the fit.
-    rows, workers, progress
-        As in `embed_windows`.
-
-    Raises
-    ------
-    InputError
-        If an example cannot be used; it is public, so that the message names it.
+    An example that cannot be used is public, so the message names it.
     """
     whole = Window()
     for window in embed_windows(source, _tower(source, encoder), rows=rows, workers=workers, progress=progress):

@@ -27,19 +27,8 @@ _OPENING = Lock()  # of images that the caller opened: two threads must not read
 class Items(Source):
     """Items in memory, whose ids are their places.
 
-    Parameters
-    ----------
-    items : sequence of n items
-        Texts: str or bytes. Images: Pillow images, uint8 arrays of shape (height, width) or (height, width, 3), paths,
-        or the bytes of files.
-    modality : str
-    name : str
-        Name of the argument, for messages.
-
-    Raises
-    ------
-    InputError
-        If `items` is no sequence of items.
+    Texts are str or bytes; images are those of Pillow, uint8 arrays of shape (height, width) or (height, width, 3),
+    paths, or the bytes of files. Messages call the argument `name`.
     """
 
     label_type = None
@@ -57,27 +46,7 @@ class Items(Source):
 
 
 def embed_items(encoder: Encoder, items: Any, name: str, *, rows: Rows = "float32") -> EmbeddingTable:
-    """Return the embeddings of images or texts as a table that names its encoder.
-
-    Parameters
-    ----------
-    encoder : Encoder
-    items : sequence of n items
-        As in `Items`.
-    name : str
-        Name of the argument, for messages.
-    rows : {"float16", "float32"}, default="float32"
-
-    Returns
-    -------
-    EmbeddingTable
-        n rows of ``encoder.dimension`` numbers. A row of NaN stands for an item that cannot be used.
-
-    Raises
-    ------
-    InputError
-        If `items` is no sequence of items.
-    """
+    """Return the embeddings of images or texts, in a table that names its encoder; NaN where an item cannot be used."""
     source = Items(items, encoder.modality, name)
     table = np.full((len(source.items), encoder.dimension), np.nan, rows)
     for window in embed_windows(source, encoder, rows=rows):
@@ -91,11 +60,6 @@ def check_items(modality: str, items: Any, name: str) -> None:
 
     Of the items no more is looked at than their types, and one that may be an item is enough: a single odd one is
     private, and counts as an item that cannot be used.
-
-    Raises
-    ------
-    InputError
-        If it does.
     """
     shape, dtype = tuple(getattr(items, "shape", ())), str(getattr(items, "dtype", "object"))
     if isinstance(items, str | bytes | Path) or not hasattr(items, "__len__") or len(shape) == 2:

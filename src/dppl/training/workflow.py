@@ -71,24 +71,11 @@ def fit(
 ) -> None:
     """Fit an estimator on embeddings that are made when their turn comes.
 
+    `public` returns the public rows or None; `private` rows, labels and, if the guarantee is `of_persons`, their ids;
+    `examples` embeddings with labels, or None. `watch` is opened with None while the estimator is fitted.
+
     What is wrong with public data, or with the account, shows before the private records take their time. A budget of
     mu = 0 reads none of them.
-
-    Parameters
-    ----------
-    estimator : EmbeddingClassifier
-    dimension : int
-        Width of the embeddings.
-    public, private : callable
-        Return the public rows or None, and the private rows with their labels and, `of_persons`, ids of persons.
-    examples : callable
-        Returns the embeddings of public examples of the classes with their labels, or None.
-    ledger, partition, max_classes_per_person, strict
-        As in `EmbeddingClassifier.fit`.
-    of_persons : bool, default=False
-        Whether persons are protected with all of their records.
-    watch : callable
-        Opened with None while the estimator is fitted.
     """
     described = examples()  # which takes less time than public rows
     given = {"X_public": public(), "X_examples": described, "y_examples": None if described is None else described.y}
@@ -117,22 +104,7 @@ def fit(
 def check_records(
     source: Source, encoder: Encoder, classes: NDArray[Any], unknown_labels: str, *, strict: bool
 ) -> None:
-    """Stop over what cannot be used before anything is embedded or charged, as a fit would stop over it.
-
-    Parameters
-    ----------
-    source : Source
-    encoder : Encoder
-    classes : ndarray of shape (n_classes,)
-    unknown_labels : {"error", "ignore"}
-    strict : bool
-        Whether every record must be usable.
-
-    Raises
-    ------
-    UnknownLabelError, InputError
-        As `EmbeddingClassifier.fit`.
-    """
+    """Stop over what cannot be used before anything is embedded or charged, as a fit would stop over it."""
     if unknown_labels == "ignore" and not strict:
         return
     records = iter(source)
@@ -179,15 +151,7 @@ def embed_all(
 def left_out_of(report: Path, table: EmbeddingTable, classes: NDArray[Any], usable: NDArray[np.bool_]) -> bytes:
     """Return the owner's list of the records that a fit leaves out: those of `embed`, and those of the fit itself.
 
-    Parameters
-    ----------
-    report : Path
-        That of `embed`.
-    table : EmbeddingTable
-        What it embedded, with labels.
-    classes : ndarray of shape (n_classes,)
-    usable : ndarray of shape (n_rows,)
-        Which rows of the table the fit can use.
+    `report` is that of `embed`, `table` what it embedded, and `usable` says which of its rows the fit can use.
     """
     assert table.y is not None
     places = np.flatnonzero((class_codes(table.y, classes, "ignore") < 0) | ~usable)
@@ -224,42 +188,13 @@ def train(
 ) -> None:
     """Embed a labelled source, fit an estimator on it, and write the model, then the report on what was left out.
 
+    Adjacency must be add-remove, because records that cannot be used are left out. With ids of persons the guarantee is
+    for a person with all of their records. The folder holds tables of embeddings and is removed at the end unless
+    `keep`: nothing that is read may lie in it. `columns`, for predictions, are published with the model, so they are
+    only those that were typed: what a file calls its columns is its owner's. `watch` is opened with a source while it
+    is embedded, and with None while the estimator is fitted.
+
     After an interruption the same call goes on where it stopped.
-
-    Parameters
-    ----------
-    estimator : EmbeddingClassifier
-        Of adjacency add-remove, because records that cannot be used are left out.
-    source : Source
-        With ids of persons (`Columns.person`) the guarantee is for a person with all of their records.
-    encoder : Encoder
-    out : Path
-        The model file.
-    folder : Path
-        Where the tables of embeddings lie meanwhile: a new folder, or one that an interrupted call left. Nothing that
-        is read may lie in it, for it is removed at the end.
-    public : Source or EmbeddingTable, default=None
-        Public records, or their embeddings by the same encoder.
-    examples : Source, default=None
-        Public examples of the classes, see `described`.
-    keep : bool, default=False
-        Whether the folder stays.
-    overwrite : bool, default=False
-        Whether an existing model may be replaced.
-    workers : int, default=None
-        As in `embed`.
-    columns : Columns, default=None
-        Names of columns that the model is to remember for predictions. They are published with it, so only those that
-        were typed: what a file calls its columns is its owner's.
-    ledger, partition, max_classes_per_person, strict
-        As in `EmbeddingClassifier.fit`.
-    watch : callable
-        Opened with a source while it is embedded, and with None while the estimator is fitted.
-
-    Raises
-    ------
-    ParameterError, InputError, BudgetExceeded, UnknownLabelError
-        As `embed` and `EmbeddingClassifier.fit`; also if the folder holds something else, or the source no labels.
     """
     if estimator.adjacency != "add-remove":
         raise ParameterError(
@@ -362,13 +297,7 @@ def work_in(folder: Path, *, keep: bool) -> Iterator[None]:
 
 
 def discard(folder: Path) -> None:
-    """Remove the folder of an earlier run, if there is one and nothing else is in it.
-
-    Raises
-    ------
-    ParameterError
-        If it holds something else.
-    """
+    """Remove the folder of an earlier run, if there is one and nothing else is in it."""
     if folder.exists():
         _refuse_foreign(folder)
         shutil.rmtree(folder)
