@@ -35,7 +35,7 @@ def account(file, kind, budget=None):
     return Ledger(file, "wards", budget or ZCDP(1.0), adjacency=kind.adjacency)
 
 
-def check_order(kind, file, planned, seed=None):
+def check_order(kind, file, seed=None):
     """Look at the ledger whenever records are read or mapped, labels are compared, or a value is drawn."""
     account(file, kind)
     X, y = kind.records()
@@ -47,15 +47,13 @@ def check_order(kind, file, planned, seed=None):
             seen.append((what, connection.execute("SELECT status, cost FROM dppl_releases").fetchall()))
         connection.close()
 
-    # A plan has read the public rows, so all that is mapped after it is private.
-    given = {"plan": estimator.plan(kind.dim, **kind.given)} if planned else kind.given
-    mapping = (
-        [(Lattice, "transform"), (Lattice, "_quantise"), (Lattice, "_map"), (Lattice, "blocks")] if planned else []
-    )
+    # Without public rows all that is mapped is private.
+    names = () if kind.given else ("transform", "_quantise", "_map", "blocks")
+    mapping = [(Lattice, name) for name in names]
     with pytest.MonkeyPatch.context() as patch:
         for owner, name in [(reading, "class_codes"), (kind.cls, "_release"), *DRAWING, *mapping]:
             spy_on(patch, owner, name, look)
-        estimator.fit(Table(X, lambda: look("rows")), y, **given, ledger=Ledger(file, "wards"))
+        estimator.fit(Table(X, lambda: look("rows")), y, **kind.given, ledger=Ledger(file, "wards"))
     # Labels are matched of records whose row can be used, where the others are left out.
     assert seen[0][0] == ("rows" if kind.adjacency == "add-remove" else "class_codes")
     what = {what for what, _ in seen}
@@ -66,15 +64,14 @@ def check_order(kind, file, planned, seed=None):
         assert all(json.loads(cost)["rho"] > 0 for _, cost in releases)
 
 
-@pytest.mark.parametrize("planned", [False, True], ids=["direct", "planned"])
 @each(CHARGED)
-def test_the_charge_is_on_record_before_anything_private_is_looked_at_or_drawn(kind, planned, file):
-    check_order(kind, file, planned)
+def test_the_charge_is_on_record_before_anything_private_is_looked_at_or_drawn(kind, file):
+    check_order(kind, file)
 
 
 @each(FIRST)
 def test_so_it_is_in_a_seeded_fit(kind, file):
-    check_order(kind, file, False, seed=1)
+    check_order(kind, file, seed=1)
 
 
 def draw_early(self, *arguments):
@@ -94,7 +91,7 @@ _charge = EmbeddingClassifier._charge
 def test_whatever_comes_before_the_charge_is_noticed(fault, file, monkeypatch):
     monkeypatch.setattr(EmbeddingClassifier, "_charge", fault)
     with pytest.raises(AssertionError):
-        check_order(FIRST[0], file, False)
+        check_order(FIRST[0], file)
 
 
 @each(RELATIONS)
