@@ -57,7 +57,7 @@ def promise(*costs, adjacency="add-remove"):
 
 
 def gaussian(rho, **more):
-    """Return what a release of an earlier dppl promises, which stated no mu."""
+    """Return what a release whose cost is known in zCDP only promises."""
     return promise({"rho": rho}, **more)
 
 
@@ -440,11 +440,11 @@ def test_a_search_needs_an_account_in_renyi_divergences_and_is_told_so(budget, f
 
 
 @pytest.mark.parametrize("budget", [GaussianDP(100.0), ApproxDP(100.0, 1e-6)])
-def test_a_release_of_an_earlier_dppl_is_refused_where_mu_is_added(budget, file):
-    """Its noise was discrete, for which no mu is proven; one such release among others is one too many."""
+def test_a_release_without_mu_is_refused_where_mu_is_added(budget, file):
+    """One such release among others is one too many."""
     ledger = Ledger(file, "wards", budget)
     for guarantee in (gaussian(1e-9), pure(1e-9), promise({"rho": 0.5, "mu": 1.0}, {"rho": 1e-9})):
-        with pytest.raises(BudgetExceeded, match="stated no cost; charge it to an account in zCDP"):
+        with pytest.raises(BudgetExceeded, match="states no cost; charge it to an account in zCDP"):
             ledger.charge(guarantee)
     assert ledger.releases() == []
     ledger.charge(noise(1.0))

@@ -84,8 +84,8 @@ class Account:
             )
         if self.accounting == "gdp" and "mu" not in cost:
             raise BudgetExceeded(
-                f"data set {self.dataset!r} is accounted in Gaussian DP, in which this release, of an earlier dppl, "
-                "stated no cost; charge it to an account in zCDP."
+                f"data set {self.dataset!r} is accounted in Gaussian DP, in which this release states no cost; charge "
+                "it to an account in zCDP."
             )
         if self.accounting == "pure" and "epsilon" not in cost:
             raise BudgetExceeded(
