@@ -460,13 +460,6 @@ MUTANTS = (
         keyword="refused_by_the_fit",
     ),
     Mutant(
-        name="ledger-upgrade-changes-the-route",
-        file="privacy/_storage.py",
-        old="route = routes(budget_from_dict(json.loads(row.budget)))[-1]",
-        new="route = routes(budget_from_dict(json.loads(row.budget)))[0]",
-        tests=("tests/privacy/test_ledger.py",),
-    ),
-    Mutant(
         name="probe-leaves-the-size-out-of-the-sum",
         file="baselines/probe.py",
         old="if mechanism.size is not None:\n            releases.append(",

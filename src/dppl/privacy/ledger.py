@@ -75,7 +75,7 @@ class Ledger:
         If the data set is new and `budget` is missing or its name looks like that of another one here, or what is given
         contradicts the ledger.
     LedgerError
-        If the file or database is not a ledger, one of a later schema, or cannot be reached.
+        If the file or database is not a ledger, one of another schema, or cannot be reached.
 
     Notes
     -----
