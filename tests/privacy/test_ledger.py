@@ -22,13 +22,11 @@ from hypothesis import strategies as st
 import dppl
 from dppl.errors import BudgetError, BudgetExceeded, LedgerError, ParameterError, UnknownLabelError
 from dppl.mechanisms import ExponentialMechanism
-from dppl.privacy import ZCDP, ApproxDP, GaussianDP, PureDP, _account, _storage
-from dppl.privacy import ledger as ledger_module
+from dppl.privacy import ZCDP, ApproxDP, GaussianDP, PureDP, _storage
 from dppl.privacy.accounting import cost_of_gaussian, epsilon_of_zcdp, zcdp_within
 from dppl.privacy.composition import Cost, compose, epsilon_at, total_mu, total_rho
 from dppl.privacy.guarantee import Guarantee, Release
 from dppl.privacy.ledger import CHARGED, RELEASED, SCHEMA_VERSION, Ledger, LedgerEntry, accounts
-from dppl.privacy.names import skeleton
 from dppl.privacy.search import best_order
 from dppl.privacy.tradeoff import gaussian_epsilon, gaussian_mu_within
 from dppl.privacy.words import PERSON
@@ -200,10 +198,9 @@ def test_bad_arguments_make_no_file(arguments, file):
 
 def test_a_name_is_a_name_and_not_sql_or_a_url(tmp_path):
     name, path = "'; drop table dppl_releases; --%s", tmp_path / "what?.db"
-    ledger = Ledger(path, name, ZCDP(1.0))
-    ledger.charge(gaussian(0.5), partition=name, estimator=name, parameters={name: name})
+    ledger = Ledger(path, "wards", ZCDP(1.0))
+    ledger.charge(gaussian(0.5), estimator=name, parameters={name: name})
     assert path.exists()
-    assert ledger.releases()[0]["partition"] == name
     assert ledger.releases()[0]["parameters"] == {name: name}
 
 
@@ -874,102 +871,47 @@ def test_a_seeded_release_is_marked_and_its_seed_is_not_told(ledger, seed):
     assert "random_state" not in parameters
 
 
-@pytest.mark.parametrize("name", ["north ", " north", "Zu\u0308rich", "a\nb", "", 3])
-def test_names_that_look_like_others_are_refused(file, name):
-    with pytest.raises(ParameterError, match="no two names look the same"):
-        Ledger(file, name, ZCDP(1.0))
+@pytest.mark.parametrize(
+    "name",
+    ["north ", " north", "no  rth", "Z\u00fcrich", "n\u043erth", "a\nb", "a\tb", "<a>", "a/b", "", "a" * 256, 3],
+    ids=ascii,
+)
+def test_names_of_other_characters_are_refused(name, ledger, file):
+    for ask in (
+        lambda: Ledger(file, name, ZCDP(1.0)),
+        lambda: ledger.charge(gaussian(0.1), partition=name),
+        lambda: ledger.check(gaussian(0.1), partition=name),
+    ):
+        with pytest.raises(
+            ParameterError, match=r"must be a name of 1 to 255 ASCII letters, digits, .* got "
+        ) as caught:
+            ask()
+        assert str(caught.value).endswith(f"got {name!a}.")
+    assert ledger.releases() == []
+    assert [account.dataset for account in accounts(file)] == ["wards"]
 
 
-# Names that a reader takes for "Data north 1": Cyrillic, Greek and full-width letters, a mathematical one, a letter for
-# the digit, a filler and a selector that show nothing.
-LOOK_ALIKES = [
-    "D\u0430ta north 1",
-    "Data n\u03bfrth 1",
-    "\uff24ata north 1",
-    "D\U0001d41ata north 1",
-    "Data north l",
-    "Data north\u115f 1",
-    "Data north 1\ufe0f",
-    "Data  north 1",
-    "Data north\U0001d159 1",
-]
-
-
-def test_dots_and_prototypes_of_prototypes_make_no_difference():
-    alike = [("with ill", "w\u0131\u0307th ill"), ("jan", "\u0237\u0307an"), ("a\u02ddb", "a''b"), ("a\u00b4b", "a'b")]
-    for one, other in alike:
-        assert skeleton(one) == skeleton(other)
-    for one, other in [("north", "south"), ("ward 1", "ward 2"), ("ab", "a b")]:
-        assert skeleton(one) != skeleton(other)
-
-
-@pytest.mark.parametrize("name", LOOK_ALIKES, ids=ascii)
-def test_a_data_set_that_looks_like_another_opens_no_second_account(file, name):
+@pytest.mark.parametrize("name", ["data North 1", "Data north l", "Data north I", "Data n0rth 1"])
+def test_a_name_that_looks_like_one_in_use_opens_no_second_account_and_no_second_part(file, name):
     first = Ledger(file, "Data north 1", ZCDP(1.0))
     for budget in (ZCDP(1.0), None):
-        with pytest.raises(ParameterError) as caught:
+        with pytest.raises(ParameterError, match=f"dataset must not look like a name .* got '{name}'.* 'Data north 1'"):
             Ledger(file, name, budget)
-        message = str(caught.value)
-        assert message.isascii()
-        assert message.startswith(f"dataset must not look like a name that is in use; got {name!a}, which")
-        assert "give 'Data north 1'" in message
-    assert [account.dataset for account in accounts(file)] == ["Data north 1"]
-    first.charge(gaussian(0.5))
-
-
-@pytest.mark.parametrize("name", LOOK_ALIKES, ids=ascii)
-def test_a_part_that_looks_like_another_is_not_counted_apart(ledger, name):
-    ledger.charge(gaussian(0.75), partition="Data north 1")
-    ledger.charge(gaussian(0.25), partition="south")
-    for ask in (ledger.charge, ledger.check):
-        with pytest.raises(ParameterError, match="partition must not look like a name that is in use") as caught:
+    first.charge(gaussian(0.75), partition="Data north 1")
+    first.charge(gaussian(0.25), partition="south")
+    for ask in (first.charge, first.check):
+        with pytest.raises(ParameterError, match="partition must not look like a name that is in use"):
             ask(gaussian(0.75), partition=name)
-        assert str(caught.value).isascii()
-    assert ledger.spent() == {"rho": 0.75}
-    ledger.charge(gaussian(0.25), partition="Data north 1")
-
-
-@pytest.mark.parametrize(("name", "other"), [("jan", "Jan"), ("India", "india"), ("STRASSE", "stra\u00dfe")])
-def test_names_that_differ_in_case_alone_are_one(ledger, name, other):
-    ledger.charge(gaussian(0.25), partition=name)
-    with pytest.raises(ParameterError, match="must not look like a name that is in use"):
-        ledger.charge(gaussian(0.25), partition=other)
+    assert first.spent() == {"rho": 0.75}
+    first.charge(gaussian(0.25), partition="Data north 1")
+    assert [account.dataset for account in accounts(file)] == ["Data north 1"]
 
 
 def test_names_that_only_resemble_each_other_are_all_taken(file):
-    names = [
-        "north",
-        "nord",
-        "n\u00f6rd",
-        "\u043d\u043e\u0440\u0434",
-        "ward 1",
-        "ward 2",
-        "\u75c5\u623f",
-        "\u75c5\u68df",
-    ]
+    names = ["north", "nord", "ward 1", "ward 2", "ward.1", "ward-1", "ward_1", "a" * 255]
     for name in names:
         Ledger(file, name, ZCDP(1.0))
     assert [account.dataset for account in accounts(file)] == names
-
-
-def test_accounts_that_look_alike_from_before_are_still_open(file, monkeypatch):
-    with monkeypatch.context() as patch:
-        for room in (ledger_module, _account):
-            patch.setattr(room, "refuse_look_alike", lambda *_: None)
-        for name in ("wards", "w\u0430rds"):
-            Ledger(file, name, ZCDP(1.0)).charge(gaussian(0.5), partition=name)
-            Ledger(file, name).charge(gaussian(0.1), partition="north")
-    for account in accounts(file):
-        account.charge(gaussian(0.1), partition=account.dataset)
-    with pytest.raises(ParameterError, match="must not look like"):
-        accounts(file)[0].charge(gaussian(0.1), partition="n\u043erth")
-
-
-@pytest.mark.parametrize("unseen", ["\u200b", "\u200d", "\u2060", "\ufeff", "\u00ad", "\u202e"], ids=ascii)
-def test_characters_without_width_are_shown_where_they_are_refused(file, unseen):
-    with pytest.raises(ParameterError, match="dataset must be a name") as caught:
-        Ledger(file, f"wa{unseen}rds", ZCDP(1.0))
-    assert ascii(unseen)[1:-1] in str(caught.value)
 
 
 def test_whoever_meets_an_error_after_the_charge_is_told_that_it_stays(ledger):
@@ -993,13 +935,12 @@ def test_a_path_to_no_ledger_leaves_no_file(tmp_path):
 
 
 def test_a_notebook_shows_the_account_rounded_to_the_weaker_side(file):
-    ledger = Ledger(file, "<wards>", GaussianDP(1.0))
+    ledger = Ledger(file, "wards", GaussianDP(1.0))
     first = ledger.charge(noise(0.3), estimator="MeanPrototypes", partition="north")
     ledger.finish(first)
     ledger.charge(noise(0.7), estimator="MeanPrototypes")
     shown = ledger._repr_html_()
-    assert "<wards>" not in shown
-    assert "&lt;wards&gt;: add-remove, accounting gdp" in shown
+    assert "wards: add-remove, accounting gdp" in shown
     one, other = re.findall(r">(MeanPrototypes, [^<]*)<", shown)
     assert one.startswith("MeanPrototypes, part north, ")
     assert one.endswith(", mu 0.3")
