@@ -1,6 +1,5 @@
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -69,17 +68,6 @@ def test_sums_over_samples_imply_no_mu_and_an_epsilon_by_their_noise(delta, tmp_
     }
     assert privacy["implied_epsilon"] == model.guarantee_.epsilon(1e-6)
     assert (privacy["implied_epsilon"] < 1.0) == (delta < 1e-6)
-
-
-@pytest.mark.parametrize("name", ["mean", "discriminant", "public"])
-def test_the_card_of_an_older_file_names_no_mu(name):
-    description = describe(Path(__file__).parents[1] / "privacy" / "before" / f"{name}.safetensors")
-    card = model_card(description)
-    privacy = front_matter(card)["differential_privacy"]
-    assert "implied_mu" not in privacy
-    assert privacy["implied_epsilon"] == Guarantee.from_dict(description["guarantee"]).epsilon(1e-6)
-    assert "mu, Gaussian DP" not in card
-    assert "rounded" not in card
 
 
 def test_the_numbers_stand_in_a_table(description):

@@ -32,7 +32,6 @@ VALIDATOR = Draft202012Validator(SCHEMA)
 RNG = np.random.default_rng(0)
 X, P, Y = RNG.normal(size=(30, 8)), RNG.normal(size=(20, 8)), RNG.integers(0, 3, 30)
 REPLACE = {"adjacency": "replace-one"}
-BEFORE = Path(__file__).parents[1] / "privacy" / "before"
 MODELS = {
     "mean-gaussian": MeanPrototypes(GaussianDP(1.0), [0, 1, 2]),
     "mean-zcdp": MeanPrototypes(ZCDP(1.0), [0, 1, 2]),
@@ -104,25 +103,6 @@ def test_a_reader_can_compute_mu_from_the_releases(name, statements):
         for one in content["guarantee"]["releases"]
     )
     assert squared**0.5 == pytest.approx(content["implied"]["mu"], rel=1e-9)
-
-
-@pytest.fixture(params=sorted(path.stem for path in BEFORE.glob("*.safetensors")))
-def older(request):
-    return shown(BEFORE / f"{request.param}.safetensors")
-
-
-def test_statements_of_older_files_are_valid_and_state_no_mu(older):
-    assert older["format"] == 1
-    assert older["implied"]["mu"] is None
-    VALIDATOR.validate(older)
-
-
-def test_a_file_of_the_older_format_can_state_no_mu(older):
-    release(older)["cost"]["mu"] = 1.0
-    assert not VALIDATOR.is_valid(older)
-    for one in older["guarantee"]["releases"]:
-        one["cost"]["mu"] = 1.0
-    VALIDATOR.validate(older | {"format": 2})
 
 
 def test_what_the_command_prints_is_valid(tmp_path, runner):

@@ -16,8 +16,6 @@ from dppl.data import write_table
 from dppl.privacy import budgets
 
 CLASSES = ("cat", "dog", "gnu")
-# Model files and a ledger that the release before Gaussian DP wrote.
-BEFORE = Path(__file__).parents[1] / "privacy" / "before"
 
 
 @pytest.fixture
@@ -84,12 +82,6 @@ def model(task: SimpleNamespace) -> Path:
     path: Path = task.folder / "model.safetensors"
     dppl.MeanPrototypes(dppl.ZCDP(1e4), classes=CLASSES, random_state=0).fit(task.X, task.y).save(path)
     return path
-
-
-@pytest.fixture
-def before() -> Path:
-    """Return the folder of what an earlier dppl wrote. Nothing may be written there: a ledger is read from a copy."""
-    return BEFORE
 
 
 @pytest.fixture

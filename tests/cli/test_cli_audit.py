@@ -46,7 +46,6 @@ def test_half_of_the_noise_is_found_and_has_its_own_exit_code(cli, monkeypatch):
     ("arguments", "code"),
     [
         (("median", "--rho", 1), 2),
-        (("discriminant", "--rho", 1), 2),
         (("softmax", "--epsilon", 1), 3),
         (("softmax", "--rho", 1, "--adjacency", "replace-one"), 2),
         (("softmax", "--rho", 1, "--one-run"), 2),
@@ -71,7 +70,6 @@ def test_wrong_usage_is_one_line(cli, arguments, code):
     ("arguments", "words"),
     [
         (("mean", "--rho", 1, "--mechanism", "coinpress"), "only --adjacency replace-one treats as public"),
-        (("discriminant", "--rho", 1), "earlier version, and softmax replaced it; use softmax"),
         (("median", "--rho", 1), "METHOD must be one of 'softmax', 'mean', 'public'; got 'median'"),
     ],
 )

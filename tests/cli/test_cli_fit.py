@@ -282,7 +282,6 @@ def test_an_unknown_label_can_be_left_out(task, cli):
         (["--rho", "1", "--metric", "taxi"], 2, "'cosine', 'euclidean'"),
         (["--rho", "1", "--adjacency", "near"], 2, "--adjacency must be one of 'add-remove', 'replace-one'; got"),
         (["--rho", "1", "--mechanism", "coinpress"], 2, "--mechanism coinpress divides by class sizes, which only --a"),
-        (["--rho", "1", "--method", "discriminant"], 2, "earlier version, and softmax replaced it; use softmax"),
         (["--epsilon", "1", "--method", "auto"], 2, "--epsilon alone is pure DP, which selects rows of public data"),
         (
             ["--rho", "1", "--method", "auto", "--pool", "2"],

@@ -44,7 +44,7 @@ def test_every_flag_is_an_option_of_a_command():
         (
             ["ledger", "create", "l.db", "--dataset", "a\u00a0b", "--mu", "1"],
             lambda: Ledger("l.db", "a\u00a0b", dppl.GaussianDP(1.0)),
-            "dataset must be a name of 1 to 255 printable characters",
+            "dataset must be a name of 1 to 255 ASCII letters",
         ),
         (
             ["embed", "photos", "--format", "zip", "--out", "t"],

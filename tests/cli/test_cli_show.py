@@ -13,7 +13,6 @@ from dppl.privacy.budgets import rounded_up
 from dppl.privacy.words import in_a_row
 
 HEADINGS = ["Protected", "Neighbours", "Treated as public", "Assumed", "Not covered", "Made with"]
-EARLIER = "The file is from before dppl accounted in Gaussian DP"
 
 
 def words(text):
@@ -29,7 +28,6 @@ def test_people_see_the_facts_and_the_whole_guarantee(model, cli):
         assert fact in shown
     loaded = dppl.load(model)
     assert words(loaded.guarantee_.summary()) in shown
-    assert EARLIER not in shown
     details = loaded.guarantee_.details()
     assert [heading for heading, _ in details] == HEADINGS
     assert words(" ".join(" ".join([heading, *(f"- {item}" for item in items)]) for heading, items in details)) in shown
@@ -56,15 +54,6 @@ def test_the_numbers_of_the_guarantee_stand_in_a_table(model, cli):
         assert [line for line in shown if line.startswith(f"{name}  ") and line.endswith(f"  {value}")]
 
 
-@pytest.fixture(params=["softmax", "an earlier model"])
-def many_releases(request, task, before):
-    """Return a model, how its last release is numbered, and what each costs; in the earlier one the last are equal."""
-    if request.param == "an earlier model":
-        return before / "discriminant.safetensors", "5 to 9, each: ", ["rho"]
-    dppl.SoftmaxPrototypes(dppl.GaussianDP(0.7), classes=["cat", "dog", "gnu"]).fit(task.X, task.y).save(task.out)
-    return task.out, "5: ", ["mu", "rho"]
-
-
 def cells_of(shown):
     """Return the rows of the table of releases, each cell as its lines."""
     rows = []
@@ -78,45 +67,19 @@ def cells_of(shown):
     return rows
 
 
-def test_every_release_is_readable_in_80_columns(many_releases, cli):
-    path, last, names = many_releases
-    shown = cli("show", path, COLUMNS="80").stdout
+def test_every_release_is_readable_in_80_columns(task, cli):
+    dppl.SoftmaxPrototypes(dppl.GaussianDP(0.7), classes=["cat", "dog", "gnu"]).fit(task.X, task.y).save(task.out)
+    shown = cli("show", task.out, COLUMNS="80").stdout
     assert max(map(len, shown.splitlines())) <= 80
     assert "…" not in shown
-    rows, releases = cells_of(shown), in_a_row(dppl.load(path).guarantee_.releases)
+    rows, releases = cells_of(shown), in_a_row(dppl.load(task.out).guarantee_.releases)
     assert len(rows) == len(releases) > 3
-    assert rows[-1][0][0].startswith(last)
+    assert rows[-1][0][0].startswith("5: ")
     for (what, noise, cost), (release, _) in zip(rows, releases, strict=True):
         assert f"{release.statistic}, by the {release.mechanism}" in " ".join(what)
         assert f"noise_std = {release.parameters['noise_std']:.6g}" in " ".join(noise)
-        assert cost == [f"{name} = {rounded_up(release.cost[name])}" for name in names]
+        assert cost == [f"{name} = {rounded_up(release.cost[name])}" for name in ("mu", "rho")]
         assert all(float(line.split()[-1]) >= release.cost[line.split()[0]] for line in cost)
-
-
-@pytest.mark.parametrize("name", ["mean", "discriminant", "public"])
-def test_a_model_of_an_earlier_dppl_is_shown_with_its_old_meaning(name, before, cli):
-    path = before / f"{name}.safetensors"
-    result = cli("show", path, COLUMNS="80")
-    assert (result.exit_code, result.stderr) == (0, "")
-    shown = words(result.stdout)
-    assert ("exponential mechanism" if name == "public" else "discrete Gaussian") in shown
-    assert "rounded" not in shown
-    assert "mu = " not in shown
-    assert "mu, Gaussian DP" not in shown
-    assert (EARLIER in shown) or name == "public"
-    content = json.loads(cli("show", path, "--json").stdout)
-    assert content["format"] == 1
-    assert content["implied"]["mu"] is None
-    card = cli("show", path, "--card").stdout
-    assert "implied_mu" not in card
-    assert content["guarantee"]["releases"][0]["mechanism"] in card
-
-
-def test_an_old_model_in_zcdp_implies_the_epsilon_of_zcdp_and_not_that_of_gaussian_noise(before, cli):
-    content = json.loads(cli("show", before / "mean.safetensors", "--json").stdout)
-    assert content["guarantee"]["budget"] == {"rho": 0.5}
-    assert dppl.ZCDP(0.5).to_approx(1e-6).to_dict() in content["implied"]["epsilon"]
-    assert "private: epsilon = 5.222 at delta = 1e-6. " in words(cli("show", before / "mean.safetensors").stdout)
 
 
 def test_long_class_lists_are_cut(task, cli):

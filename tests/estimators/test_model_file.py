@@ -1,24 +1,18 @@
 import json
 import os
-import re
-import shutil
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file, save_file
-from scipy import stats
 
 import dppl
 from dppl import ZCDP, ApproxDP, GaussianDP, MeanPrototypes, PublicPrototypes, PureDP
 from dppl.data import EmbeddingTable, read_table
 from dppl.errors import ModelFileError
-from dppl.estimators.model_file import FORMAT, describe, to_bytes
+from dppl.estimators.model_file import describe, to_bytes
 from dppl.estimators.public_data import ExamplesKept
-from dppl.privacy import Cost, compose, tradeoff
-from dppl.prototypes import former
 
 RNG = np.random.default_rng(0)
 X, P = RNG.normal(size=(60, 12)), RNG.normal(size=(40, 12))
@@ -188,7 +182,7 @@ def test_foreign_and_later_files_are_refused(tmp_path):
     with pytest.raises(ModelFileError, match="cannot be read"):
         dppl.load(path)
     save_file(tensors, path, {"dppl": '{"format": 99}'})
-    with pytest.raises(ModelFileError, match=r"format 99.*Update dppl"):
+    with pytest.raises(ModelFileError, match="format 99"):
         dppl.load(path)
     path.write_text("label,x\n")
     with pytest.raises(ModelFileError, match="not a whole safetensors file"):
@@ -282,103 +276,13 @@ def test_noise_that_costs_more_than_is_stated_is_refused(tmp_path, change):
         dppl.load(path)
 
 
-# Files of dppl before it knew Gaussian DP
-
-BEFORE = Path(__file__).parents[1] / "privacy" / "before"
-EARLIER = {
-    "mean": (MeanPrototypes, ZCDP(0.5)),
-    "discriminant": (former.DiscriminantPrototypes, ApproxDP(2.0, 1e-6)),
-    "public": (PublicPrototypes, PureDP(1.0)),
-}
-
-
-@pytest.mark.parametrize("name", EARLIER)
-def test_a_model_file_of_the_first_format_keeps_its_promise(name):
-    path = BEFORE / f"{name}.safetensors"
-    description = describe(path)
-    assert description["format"] == 1
-    model, (kind, budget) = dppl.load(path), EARLIER[name]
-    assert type(model) is kind
-    guarantee = model.guarantee_
-    assert model.budget == guarantee.budget == budget
-    assert guarantee.to_dict() == description["guarantee"]
-    assert guarantee.stays_within_budget()
-    # It classifies by the tensors of the file; those of "public" hold one and the same row for both classes.
-    tensors, rows = load_file(path), np.random.default_rng(0).normal(size=(50, 8))
-    weights = tensors.get("coef", tensors["prototypes"].reshape(2, 8))
-    if name != "discriminant":
-        weights = weights / np.linalg.norm(weights, axis=1, keepdims=True)
-    scores = rows / np.linalg.norm(rows, axis=1, keepdims=True) @ weights.T
-    assert np.allclose(model.decision_function(rows), scores[:, 1] - scores[:, 0], rtol=1e-5, atol=1e-6)
-    assert set(model.predict(rows)) <= {"a", "b"}
-    assert (np.abs(scores[:, 1] - scores[:, 0]).max() > 0.1) == (name != "public")
-    words = str(guarantee)
-    assert ("exponential mechanism" if name == "public" else "discrete Gaussian") in words
-    assert "rounded Gaussian" not in words
-    assert "opendp 0.16.0" in words
-
-
-@pytest.mark.parametrize("name", EARLIER)
-def test_what_an_earlier_model_implies_is_what_was_proven_for_it(name):
-    """Its releases state no mu: the discrete noise converts by zCDP, to more than rounded noise would."""
-    guarantee = dppl.load(BEFORE / f"{name}.safetensors").guarantee_
-    assert guarantee.mu is None
-    assert guarantee.implied()["mu"] is None
-    assert "mu" not in guarantee.summary()
-    costs = [Cost.from_dict(release.cost) for release in guarantee.releases]
-    rho = sum(cost.rho for cost in costs)
-    if name == "public":
-        assert guarantee.epsilon(1e-6) == compose(costs, 1e-6).epsilon <= 1.0
-        # From its rho, by Pinsker: between what is exact for a selection and what epsilon alone would say.
-        assert tradeoff.selection_best_guess(1.0) <= guarantee.best_guess() < 1 / (1 + np.exp(-1))
-    else:
-        assert guarantee.epsilon(1e-6) == pytest.approx(ZCDP(rho).to_approx(1e-6).epsilon, rel=1e-12)
-        assert guarantee.epsilon(1e-6) > 1.05 * GaussianDP((2 * rho) ** 0.5).to_approx(1e-6).epsilon
-        assert guarantee.best_guess() > stats.norm.cdf((2 * rho) ** 0.5 / 2)
-    assert 0.001 < guarantee.true_positive_rate(0.001) < guarantee.true_positive_rate(0.01) < 1
-    (stated,) = re.findall(r"is right in at most ([0-9.]+) %", guarantee.summary())
-    assert 100 * guarantee.best_guess() <= float(stated)
-
-
-@pytest.mark.parametrize("name", EARLIER)
-def test_saving_an_earlier_model_again_writes_todays_format_and_adds_no_promise(name, tmp_path):
-    old, path = BEFORE / f"{name}.safetensors", tmp_path / "m.safetensors"
-    model = dppl.load(old)
-    model.save(path)
-    before, after = describe(old), describe(path)
-    assert after.pop("format") == FORMAT == 2
-    assert before.pop("format") == 1
-    assert after == before  # the guarantee above all: the version that made the release, and costs without mu
-    tensors = load_file(old), load_file(path)
-    assert tensors[0].keys() == tensors[1].keys()
-    assert all((tensors[0][key] == tensors[1][key]).all() for key in tensors[0])
-    again = dppl.load(path)
-    assert to_bytes(again) == path.read_bytes() == to_bytes(model)
-    assert again.guarantee_ == model.guarantee_
-    rows = np.random.default_rng(1).normal(size=(20, 8))
-    assert (again.decision_function(rows) == model.decision_function(rows)).all()
-
-
-@pytest.mark.parametrize("version", [0, 3, "1", 1.5, None])
+@pytest.mark.parametrize("version", [0, 1, 3, "2", 1.5, None])
 def test_no_other_format_is_read(version, tmp_path):
-    old, path = BEFORE / "mean.safetensors", tmp_path / "m.safetensors"
-    description = describe(old)
-    save_file(load_file(old), path, {"dppl": json.dumps(description)})
-    assert (dppl.load(path).prototypes_ == dppl.load(old).prototypes_).all()
-    save_file(load_file(old), path, {"dppl": json.dumps(description | {"format": version})})
-    with pytest.raises(ModelFileError, match="reads formats up to 2"):
+    path = tmp_path / "m.safetensors"
+    MODELS["mean"].fit(X, TEXT).save(path)
+    save_file(load_file(path), path, {"dppl": json.dumps(describe(path) | {"format": version})})
+    with pytest.raises(ModelFileError, match=f"has format {version!r}; this version of dppl reads format 2"):
         dppl.load(path)
-
-
-def test_a_refit_of_an_earlier_model_promises_anew(tmp_path):
-    shutil.copy(BEFORE / "mean.safetensors", tmp_path)
-    model = dppl.load(tmp_path / "mean.safetensors")
-    model.fit(np.random.default_rng(0).normal(size=(9, 8)), ["a", "b", "a"] * 3)
-    (release,) = model.guarantee_.releases
-    assert release.mechanism == "rounded Gaussian"
-    assert set(release.cost) == {"mu", "rho"}
-    model.save(tmp_path / "mean.safetensors", overwrite=True)
-    assert describe(tmp_path / "mean.safetensors")["format"] == FORMAT
 
 
 def test_prototypes_that_are_not_numbers_are_refused(tmp_path):

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,8 +17,6 @@ from dppl.export.statement import statement
 from dppl.lattice.rotation import rotate
 from export.readers import ROUNDING
 from laws.recipes import KINDS, each
-
-BEFORE = Path(__file__).parents[1] / "privacy" / "before"
 
 
 def check(model, rows):
@@ -44,11 +41,6 @@ def rows(dim):
 @each(KINDS)
 def test_scores_are_those_of_the_model(kind):
     check(kind.fit(*kind.records(40)), rows(kind.dim))
-
-
-def test_models_of_an_earlier_version_too():
-    model = dppl.load(BEFORE / "discriminant.safetensors")
-    check(model, rows(model.n_features_in_))
 
 
 @pytest.mark.parametrize("scores", ["normalised", "largest"])

@@ -221,14 +221,12 @@ def kinds_of(entry):
             yield Kind(entry=entry, variant=variant, recipe=recipe, adjacency=adjacency)
 
 
-# Entries with a successor cannot be fitted.
-FITTED = [entry for entry in ENTRIES if entry.successor is None]
-KINDS = [kind for entry in FITTED for kind in kinds_of(entry)]
+KINDS = [kind for entry in ENTRIES for kind in kinds_of(entry)]
 CHARGED = [kind for kind in KINDS if not kind.recipe.sampled]
 BY_NAME = {str(kind): kind for kind in KINDS}
 # One of each estimator in each relation, and one of each estimator, for laws that options have no part in.
 RELATIONS = list({(kind.entry.name, kind.adjacency): kind for kind in reversed(CHARGED)}.values())[::-1]
-FIRST = [next(kind for kind in KINDS if kind.entry is entry) for entry in FITTED if entry.name in RECIPES]
+FIRST = [next(kind for kind in KINDS if kind.entry is entry) for entry in ENTRIES if entry.name in RECIPES]
 
 
 def each(kinds=KINDS):

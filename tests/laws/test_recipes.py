@@ -8,7 +8,7 @@ from dppl import PureDP, baselines, mechanisms
 from dppl.errors import BudgetError
 from dppl.estimators.registry import ENTRIES, Entry
 from dppl.mechanisms import CoinPress, ExponentialMechanism, RoundedGaussian, SampledGaussian, SymmetricRoundedGaussian
-from laws.recipes import BY_NAME, CHARGED, DIM, FITTED, KINDS, RECIPES, cases, kinds_of
+from laws.recipes import BY_NAME, CHARGED, DIM, KINDS, RECIPES, cases, kinds_of
 
 
 def check_has_recipes(entry):
@@ -20,7 +20,7 @@ def check_has_recipes(entry):
     assert not missing, f"{entry.name} has no recipe under {missing} in tests/laws/recipes.py; add one."
 
 
-@pytest.mark.parametrize("entry", FITTED, ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_every_estimator_has_recipes_in_every_relation(entry):
     check_has_recipes(entry)
 
@@ -37,14 +37,14 @@ def test_an_estimator_without_a_recipe_is_named():
 
 
 def test_recipes_are_of_estimators_that_there_are():
-    assert set(RECIPES) == {entry.name for entry in FITTED}
+    assert set(RECIPES) == {entry.name for entry in ENTRIES}
     assert len(BY_NAME) == len(KINDS) > len(CHARGED)
 
 
 def test_every_classifier_that_is_exported_is_in_the_registry():
     exported = {name for name in dppl.__all__ if hasattr(getattr(dppl, name), "fit")}
     # Both fit estimators of the registry; test_search.py and test_private_classifier.py hold them to the laws.
-    assert exported - {"PrivateSearch", "PrivateClassifier"} == {entry.name for entry in FITTED} & exported
+    assert exported - {"PrivateSearch", "PrivateClassifier"} == {entry.name for entry in ENTRIES} & exported
     assert {name for name in baselines.__all__ if not name.startswith("NonPrivate")} <= set(RECIPES)
 
 
@@ -56,7 +56,7 @@ def test_every_mechanism_is_watched():
     assert {kind for kind in kinds if hasattr(kind, "release") or hasattr(kind, "select")} == watched | made_of_them
 
 
-@pytest.mark.parametrize("entry", FITTED, ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_pure_budgets_are_spent_where_the_registry_says_so_and_refused_with_a_way_out_elsewhere(entry):
     for kind in kinds_of(entry):
         fit = lambda kind=kind: kind.fit(*kind.records(), budget=PureDP(1.0))  # noqa: E731

@@ -159,7 +159,7 @@ ESTIMATORS = [
     DPTrainer,
     SparseFinetuner,
     FilmEnsemble,
-    *(entry.load() for entry in ENTRIES if not entry.former_method),
+    *(entry.load() for entry in ENTRIES),
 ]
 
 

@@ -34,13 +34,13 @@ def selecting(epsilon):
     return Cost.from_dict(mechanism.describe("rows", adjacency="add-remove").cost)
 
 
-# Without a mu, as dppl stated costs before Gaussian DP; and with it.
+# Without a mu, and with it.
 SELECTION = Cost(rho=0.125, epsilon=1.0)
-EARLIER = [Cost(rho=0.5), SELECTION, Cost(rho=1e-3), Cost(rho=0.1**2 / 8, epsilon=0.1), Cost(rho=50.0, epsilon=20.0)]
+PLAIN = [Cost(rho=0.5), SELECTION, Cost(rho=1e-3), Cost(rho=0.1**2 / 8, epsilon=0.1), Cost(rho=50.0, epsilon=20.0)]
 KINDS = [noise(1), selecting(1.0), noise(Fraction(1, 300)), selecting(0.1), selecting(20.0)]
 
 
-@pytest.mark.parametrize("cost", EARLIER + KINDS, ids=str)
+@pytest.mark.parametrize("cost", PLAIN + KINDS, ids=str)
 @pytest.mark.parametrize("count", [1, 2, 10])
 def test_k_at_once_cost_what_k_single_ones_do(cost, count):
     together = compose([replace(cost, count=count)], 1e-6).epsilon
@@ -50,7 +50,7 @@ def test_k_at_once_cost_what_k_single_ones_do(cost, count):
         assert together > compose([cost], 1e-6).epsilon
 
 
-@pytest.mark.parametrize("kinds", [EARLIER[:4], KINDS[:4], EARLIER[:2] + KINDS[2:4]])
+@pytest.mark.parametrize("kinds", [PLAIN[:4], KINDS[:4], PLAIN[:2] + KINDS[2:4]])
 @given(st.data(), st.integers(0, 3))
 @settings(max_examples=20)
 def test_order_does_not_matter_and_more_never_costs_less(kinds, data, removed):
@@ -167,7 +167,7 @@ def test_the_smallest_route_wins_and_is_named():
     assert alone.route == "the trade-off function of one selection"
     assert alone.epsilon < 1.0 < compose([selecting(1.0)] * 2, 1e-6).epsilon
     assert "pure epsilons added" in compose([selecting(0.5)] * 2, 1e-12).route
-    # One release of an earlier dppl among them, and there is no total in Gaussian DP.
+    # One release without a mu among them, and there is no total in Gaussian DP.
     assert "zCDP" in compose([noise(4), Cost(rho=1e-9)], 1e-6).route
 
 
@@ -303,7 +303,7 @@ RELEASES = {
 }
 COSTS = {name: Cost.from_dict(release.cost) for name, release in RELEASES.items()}
 COSTS["search"] = Cost(rho=0.01, mean_runs=5)
-COSTS["Gaussian noise of an earlier dppl"] = Cost(rho=0.3)
+COSTS["noise in zCDP alone"] = Cost(rho=0.3)
 
 
 def assert_that_k_cost_k_times(cost, k):

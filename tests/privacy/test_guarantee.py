@@ -23,8 +23,8 @@ RELEASE = Release(
     parameters={"noise_std": 2.5},
     cost={"mu": 1.0, "rho": 0.5},
 )
-# As dppl stated it before it knew Gaussian DP.
-EARLIER = replace(RELEASE, mechanism="discrete Gaussian", cost={"rho": 0.5})
+# A mechanism whose cost is known in zCDP only.
+CONCENTRATED = replace(RELEASE, mechanism="discrete Gaussian", cost={"rho": 0.5})
 SAMPLED = replace(RELEASE, cost={"epsilon": 1.0, "delta": 1e-6})
 SEARCH = replace(RELEASE, mechanism="repeat and select", cost={"rho_per_run": 0.01, "mean_runs": 5.0})
 
@@ -49,7 +49,7 @@ def guarantee(budget=None, **changes):
     return Guarantee(**(fields | changes))
 
 
-@pytest.mark.parametrize("releases", [(RELEASE,), (EARLIER,), (RELEASE, EARLIER), (SAMPLED,), (SEARCH,)])
+@pytest.mark.parametrize("releases", [(RELEASE,), (CONCENTRATED,), (RELEASE, CONCENTRATED), (SAMPLED,), (SEARCH,)])
 @pytest.mark.parametrize("budget", [GaussianDP(1.0), ZCDP(0.5), PureDP(1.0), ApproxDP(1.0, 1e-5)])
 def test_a_guarantee_survives_json(budget, releases):
     original = guarantee(budget, releases=releases)
@@ -138,10 +138,10 @@ def test_no_guess_after_gaussian_noise_is_right_more_often(mu, budget):
 
 
 @pytest.mark.parametrize("rho", [1e-3, 0.03, 0.5, 2.0, 32.0])
-def test_no_guess_after_the_noise_of_an_earlier_dppl_is_right_more_often(rho):
-    """It was discrete and had a cost in zCDP only, which bounds guesses less closely."""
+def test_no_guess_after_noise_in_zcdp_alone_is_right_more_often(rho):
+    """A cost in zCDP only bounds guesses less closely."""
     exact = float(normal(math.sqrt(2 * rho) / 2))
-    found = percent_in(replace(EARLIER, cost={"rho": rho}), budget=ZCDP(rho))
+    found = percent_in(replace(CONCENTRATED, cost={"rho": rho}), budget=ZCDP(rho))
     assert exact <= found <= exact + 0.13
 
 
@@ -164,12 +164,12 @@ def test_mu_adds_up_over_the_releases_and_is_none_where_one_has_none():
     assert guarantee(releases=(noise(1.0), selection(1.0))).mu == pytest.approx(
         math.hypot(1.0, selection(1.0).cost["mu"])
     )
-    for other in (EARLIER, SAMPLED, SEARCH):
+    for other in (CONCENTRATED, SAMPLED, SEARCH):
         assert guarantee(releases=(other,)).mu is None
-    assert guarantee(releases=(RELEASE, EARLIER)).mu is None
+    assert guarantee(releases=(RELEASE, CONCENTRATED)).mu is None
 
 
-@pytest.mark.parametrize("releases", [(RELEASE,), (RELEASE, EARLIER), (selection(0.5), noise(0.3)), (SEARCH,)])
+@pytest.mark.parametrize("releases", [(RELEASE,), (RELEASE, CONCENTRATED), (selection(0.5), noise(0.3)), (SEARCH,)])
 @pytest.mark.parametrize("delta", [1e-9, 1e-3])
 def test_an_epsilon_is_that_of_all_releases_together(releases, delta):
     promise = guarantee(releases=releases)
@@ -264,7 +264,7 @@ def test_no_test_finds_more_members_than_stated(level):
         few, many = mpmath.e * a + mpmath.mpf(1e-6), 1 - (1 - mpmath.mpf(1e-6) - a) / mpmath.e
         found = guarantee(ApproxDP(1.0, 1e-6), releases=(SAMPLED,)).true_positive_rate(level)
         assert min(few, many) <= found <= min(few, many) * (1 + close)
-    for other in (EARLIER, SEARCH):
+    for other in (CONCENTRATED, SEARCH):
         promise = guarantee(releases=(other,))
         # Each proven epsilon bounds it, and so does the best guess, which gains half the difference of the two rates.
         bounds = [1.0, 2 * promise.best_guess() - 1 + level]
@@ -278,7 +278,7 @@ def test_no_test_finds_more_members_than_stated(level):
 
 
 @pytest.mark.parametrize(
-    "releases", [(RELEASE,), (selection(1.0),), (EARLIER,), (SAMPLED,), (SEARCH,), (noise(0.1),) * 3]
+    "releases", [(RELEASE,), (selection(1.0),), (CONCENTRATED,), (SAMPLED,), (SEARCH,), (noise(0.1),) * 3]
 )
 def test_what_is_implied_is_said_once_for_machines_and_once_for_people(releases):
     promise = guarantee(ApproxDP(9.0, 1e-6), releases=releases)
@@ -351,8 +351,8 @@ def test_costs_in_the_paragraph_are_rounded_up():
     assert mu <= float(implied) <= mu * 1.001
     exact = GaussianDP(mu).to_approx(1e-6).epsilon
     assert exact <= float(epsilon) <= exact * 1.001
-    # An earlier release has no mu, and converts by zCDP, to more.
-    words = guarantee(ZCDP(rho), releases=(replace(EARLIER, cost={"rho": rho}),)).summary()
+    # A release without mu converts by zCDP, to more.
+    words = guarantee(ZCDP(rho), releases=(replace(CONCENTRATED, cost={"rho": rho}),)).summary()
     (epsilon,) = re.findall(r": epsilon = ([0-9.]+) at delta = 1e-6\.", words)
     assert ZCDP(rho).to_approx(1e-6).epsilon <= float(epsilon) <= ZCDP(rho).to_approx(1e-6).epsilon * 1.001
     assert "rho = 0.123457," in str(ZCDP(0.12345678))

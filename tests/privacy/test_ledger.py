@@ -6,14 +6,12 @@ import json
 import math
 import os
 import re
-import shutil
 import sqlite3
 import sys
 import tempfile
 import threading
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,17 +22,15 @@ from hypothesis import strategies as st
 import dppl
 from dppl.errors import BudgetError, BudgetExceeded, LedgerError, ParameterError, UnknownLabelError
 from dppl.mechanisms import ExponentialMechanism
-from dppl.privacy import ZCDP, ApproxDP, GaussianDP, PureDP, _account, _storage
-from dppl.privacy import ledger as ledger_module
+from dppl.privacy import ZCDP, ApproxDP, GaussianDP, PureDP, _storage
 from dppl.privacy.accounting import cost_of_gaussian, epsilon_of_zcdp, zcdp_within
 from dppl.privacy.composition import Cost, compose, epsilon_at, total_mu, total_rho
 from dppl.privacy.guarantee import Guarantee, Release
 from dppl.privacy.ledger import CHARGED, RELEASED, SCHEMA_VERSION, Ledger, LedgerEntry, accounts
-from dppl.privacy.names import skeleton
 from dppl.privacy.search import best_order
 from dppl.privacy.tradeoff import gaussian_epsilon, gaussian_mu_within
 from dppl.privacy.words import PERSON
-from laws.ledgers import content_without_times, spy_on
+from laws.ledgers import content_without_times
 
 X = np.vstack([np.eye(4), -np.eye(4)]).astype(np.float32)
 Y = np.repeat(["a", "b"], 4)
@@ -57,7 +53,7 @@ def promise(*costs, adjacency="add-remove"):
 
 
 def gaussian(rho, **more):
-    """Return what a release of an earlier dppl promises, which stated no mu."""
+    """Return what a release whose cost is known in zCDP only promises."""
     return promise({"rho": rho}, **more)
 
 
@@ -143,23 +139,6 @@ def test_an_account_takes_releases_of_its_unit_alone(file, ledger):
         Ledger(file, "persons", unit="record")
 
 
-def test_accounts_of_the_second_schema_are_of_records(file):
-    for name, accounting in (("renyi", "renyi"), ("gdp", "gdp")):
-        Ledger(file, name, ApproxDP(4.0, 1e-6), accounting=accounting).charge(noise(0.1))
-    spent = {account.dataset: account.spent() for account in accounts(file)}
-    with sqlite3.connect(file) as connection:
-        connection.execute("ALTER TABLE dppl_datasets DROP COLUMN unit")
-        connection.execute("UPDATE dppl_schema SET version = 2")
-    connection.close()
-    found = accounts(file)
-    assert {account.dataset: account.spent() for account in found} == spent
-    assert {account.dataset: (account.accounting, account.unit) for account in found} == {
-        "renyi": ("renyi", "record"),
-        "gdp": ("gdp", "record"),
-    }
-    assert Ledger(file, "new", ZCDP(1.0), unit="person").unit == "person"
-
-
 ROUTES = [(GaussianDP(1.0), "gdp"), (ZCDP(1.0), "zcdp"), (PureDP(1.0), "pure"), (ApproxDP(1.0, 1e-6), "gdp")]
 
 
@@ -219,10 +198,9 @@ def test_bad_arguments_make_no_file(arguments, file):
 
 def test_a_name_is_a_name_and_not_sql_or_a_url(tmp_path):
     name, path = "'; drop table dppl_releases; --%s", tmp_path / "what?.db"
-    ledger = Ledger(path, name, ZCDP(1.0))
-    ledger.charge(gaussian(0.5), partition=name, estimator=name, parameters={name: name})
+    ledger = Ledger(path, "wards", ZCDP(1.0))
+    ledger.charge(gaussian(0.5), estimator=name, parameters={name: name})
     assert path.exists()
-    assert ledger.releases()[0]["partition"] == name
     assert ledger.releases()[0]["parameters"] == {name: name}
 
 
@@ -439,12 +417,22 @@ def test_a_search_needs_an_account_in_renyi_divergences_and_is_told_so(budget, f
     assert len(account.releases()) == 1
 
 
+def test_fits_and_searches_after_a_first_search_are_added_at_its_order(file):
+    account = Ledger(file, "trial", ApproxDP(8.0, 1e-6), accounting="renyi")
+    account.charge(searched(0.05, 10))
+    mean(GaussianDP(0.1)).fit(X, Y, ledger=account)
+    account.charge(searched())
+    costs = [Cost.from_dict(release["cost"]) for release in account.releases()]
+    order = best_order(costs[0].rho, costs[0].mean_runs, 1e-6)
+    assert account.spent()["epsilon"] == pytest.approx(epsilon_at(costs, 1e-6, order), rel=1e-12)
+
+
 @pytest.mark.parametrize("budget", [GaussianDP(100.0), ApproxDP(100.0, 1e-6)])
-def test_a_release_of_an_earlier_dppl_is_refused_where_mu_is_added(budget, file):
-    """Its noise was discrete, for which no mu is proven; one such release among others is one too many."""
+def test_a_release_without_mu_is_refused_where_mu_is_added(budget, file):
+    """One such release among others is one too many."""
     ledger = Ledger(file, "wards", budget)
     for guarantee in (gaussian(1e-9), pure(1e-9), promise({"rho": 0.5, "mu": 1.0}, {"rho": 1e-9})):
-        with pytest.raises(BudgetExceeded, match="stated no cost; charge it to an account in zCDP"):
+        with pytest.raises(BudgetExceeded, match="states no cost; charge it to an account in zCDP"):
             ledger.charge(guarantee)
     assert ledger.releases() == []
     ledger.charge(noise(1.0))
@@ -666,13 +654,14 @@ def test_a_table_of_the_same_name_but_other_columns_is_refused(file):
     one_line(caught)
 
 
-def test_a_ledger_of_a_later_schema_is_left_alone(file, ledger):
+@pytest.mark.parametrize("version", [SCHEMA_VERSION - 1, SCHEMA_VERSION + 1])
+def test_a_ledger_of_another_schema_is_left_alone(file, ledger, version):
     with sqlite3.connect(file) as connection:
-        connection.execute(f"UPDATE dppl_schema SET version = {SCHEMA_VERSION + 1}")
+        connection.execute(f"UPDATE dppl_schema SET version = {version}")
     connection.close()
     before = file.read_bytes()
     for use in (lambda: Ledger(file, "wards"), lambda: Ledger(file, "new", ZCDP(1.0)), lambda: accounts(file)):
-        with pytest.raises(LedgerError, match=rf"schema {SCHEMA_VERSION + 1}.*Update dppl"):
+        with pytest.raises(LedgerError, match=f"schema {version}; this version of dppl reads schema {SCHEMA_VERSION}"):
             use()
     assert file.read_bytes() == before
 
@@ -719,7 +708,8 @@ def test_an_account_that_vanished_pays_for_nothing_and_says_so(file, ledger):
     for ask in (lambda: mean(0.25).fit(X, Y, ledger=ledger), lambda: ledger.check(gaussian(0.25)), ledger.spent):
         with pytest.raises(LedgerError, match="has no data set 'wards' any more"):
             ask()
-    assert raw(file)[2] == []
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        assert connection.execute("SELECT * FROM dppl_releases").fetchall() == []
 
 
 @pytest.mark.parametrize(
@@ -768,159 +758,6 @@ def test_postgresql_without_its_driver_names_the_extra(monkeypatch):
         with pytest.raises(LedgerError, match=r"pip install -e '\.\[postgresql\]'") as caught:
             Ledger(url, "wards", ZCDP(1.0))
         assert "psycopg" in one_line(caught)
-
-
-# Ledgers of dppl before it knew Gaussian DP
-
-BEFORE = Path(__file__).parent / "before" / "ledger.db"
-# What that release said was spent, and how its accounts added up.
-SPENT = {
-    "zcdp": ({"rho": 0.5}, "zcdp"),
-    "approx": ({"epsilon": 1.9999999999989675, "delta": 1e-6}, "renyi"),
-    "searched": ({"epsilon": 3.1324814016891374, "delta": 1e-6}, "renyi"),
-    "pure": ({"epsilon": 1.0}, "pure"),
-}
-
-
-@pytest.fixture
-def before(file):
-    shutil.copy(BEFORE, file)
-    file.chmod(0o600)
-    return file
-
-
-def raw(path):
-    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-        versions = [version for (version,) in connection.execute("SELECT version FROM dppl_schema")]
-        datasets = connection.execute("SELECT id, name, budget, adjacency, created FROM dppl_datasets").fetchall()
-        return versions, datasets, connection.execute("SELECT * FROM dppl_releases").fetchall()
-
-
-def test_the_kept_ledger_is_one_of_the_first_schema():
-    versions, datasets, _ = raw(BEFORE)
-    assert versions == [1]
-    assert {name for _, name, *_ in datasets} == set(SPENT)
-
-
-@pytest.mark.parametrize("dataset", SPENT)
-def test_an_earlier_ledger_opens_with_the_same_total_and_goes_on_adding_up_as_it_did(dataset, before):
-    account = Ledger(before, dataset)
-    spent, route = SPENT[dataset]
-    assert account.spent() == pytest.approx(spent, rel=1e-12)
-    assert (account.accounting, account.unit) == (route, "record")
-    versions, datasets, releases = raw(before)
-    assert versions == [SCHEMA_VERSION]
-    assert (datasets, releases) == raw(BEFORE)[1:]
-    assert {account.dataset: account.accounting for account in accounts(before)} == {
-        name: route for name, (_, route) in SPENT.items()
-    }
-
-
-def test_earlier_releases_are_shown_as_they_were(before):
-    shown = {account.dataset: account.releases() for account in accounts(before)}
-    with contextlib.closing(sqlite3.connect(BEFORE)) as connection:
-        connection.row_factory = sqlite3.Row
-        kept = connection.execute("SELECT * FROM dppl_releases ORDER BY id").fetchall()
-    told = sorted((release for releases in shown.values() for release in releases), key=lambda r: r["number"])
-    assert [release["cost"] for release in told] == [json.loads(row["cost"]) for row in kept]
-    for name in ("status", "mechanism", "estimator", "dppl_version", "charged_at", "released_at", "model_sha256"):
-        assert [release[name] for release in told] == [row[name] for row in kept]
-    assert all("mu" not in release["cost"] for release in told)
-
-
-def test_an_earlier_ledger_is_upgraded_once(before, monkeypatch):
-    upgrades = []
-    spy_on(monkeypatch, _storage, "_upgrade", upgrades.append)
-    for _ in range(3):
-        accounts(before)
-        Ledger(before, "zcdp")
-    Ledger(before, "new", ApproxDP(1.0, 1e-6))
-    assert upgrades == ["_upgrade"]
-    assert Ledger(before, "new").accounting == "gdp"
-
-
-def test_an_upgrade_that_fails_leaves_the_ledger_as_it_was(before, monkeypatch):
-    whole, content = _storage.routes, before.read_bytes()
-    calls = []
-
-    def failing(budget):
-        calls.append(budget)
-        if len(calls) == 3:  # some accounts have their route already
-            raise KeyboardInterrupt
-        return whole(budget)
-
-    monkeypatch.setattr(_storage, "routes", failing)
-    with pytest.raises(KeyboardInterrupt):
-        Ledger(before, "zcdp")
-    assert before.read_bytes() == content
-    monkeypatch.undo()
-    assert Ledger(before, "approx").accounting == "renyi"
-
-
-def test_many_who_open_an_earlier_ledger_at_once_upgrade_it_once(before):
-    found, barrier = [], threading.Barrier(8)
-
-    def work():
-        barrier.wait(timeout=30)
-        found.append(Ledger(before, "approx").accounting)
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == ["renyi"] * 8
-    assert raw(before)[0] == [SCHEMA_VERSION]
-
-
-def test_fits_in_an_earlier_zcdp_account_add_in_zcdp(before):
-    account = Ledger(before, "zcdp")
-    mean(GaussianDP(0.3)).fit(X, Y, ledger=account)
-    cost = Cost.from_dict(account.releases()[-1]["cost"])
-    assert account.spent() == {"rho": total_rho([Cost(rho=0.5), cost])}
-    assert account.spent()["rho"] == pytest.approx(0.545)
-    with pytest.raises(BudgetExceeded):
-        mean(0.46).fit(X, Y, ledger=account)
-
-
-def test_fits_in_an_earlier_approximate_account_are_added_in_zcdp_and_converted(before):
-    account = Ledger(before, "approx")
-    (old,) = [Cost.from_dict(release["cost"]) for release in account.releases()]
-    mean(GaussianDP(0.3)).fit(X, Y, ledger=account)
-    new = Cost.from_dict(account.releases()[-1]["cost"])
-    spent = account.spent()["epsilon"]
-    assert spent == epsilon_of_zcdp(total_rho([old, new]), 1e-6)
-    assert spent > SPENT["approx"][0]["epsilon"]
-    # By squares of mu it would be less, which is not proven for the noise that was drawn before.
-    assert spent > 1.03 * gaussian_epsilon(math.sqrt(2 * old.rho + new.mu**2), 1e-6)
-    # The account takes what its rule allows and no more.
-    rest = Fraction(zcdp_within(4.0, 1e-6)) - old.exact_rho - new.exact_rho
-    with pytest.raises(BudgetExceeded):
-        mean(float(rest) * (1 + 1e-9)).fit(X, Y, ledger=account)
-    mean(float(rest) * (1 - 1e-9)).fit(X, Y, ledger=account)
-    assert account.spent()["epsilon"] == pytest.approx(4.0, rel=1e-8)
-
-
-def test_fits_and_searches_in_an_earlier_account_with_a_search_are_added_at_its_order(before):
-    account = Ledger(before, "searched")
-    mean(GaussianDP(0.1)).fit(X, Y, ledger=account)
-    account.charge(searched())
-    costs = [Cost.from_dict(release["cost"]) for release in account.releases()]
-    first = costs[0]
-    assert len(costs) == 4
-    order = best_order(first.rho, first.mean_runs, 1e-6)
-    assert account.spent()["epsilon"] == pytest.approx(epsilon_at(costs, 1e-6, order), rel=1e-12)
-    assert SPENT["searched"][0]["epsilon"] < account.spent()["epsilon"] <= 8.0
-
-
-def test_an_earlier_pure_account_takes_selections_and_no_noise(before):
-    account = Ledger(before, "pure")
-    dppl.PublicPrototypes(PureDP(1.0), classes=["a", "b"]).fit(X, Y, X_public=X_PUBLIC, ledger=account)
-    assert account.spent() == {"epsilon": 2.0}
-    assert set(account.releases()[-1]["cost"]) == {"epsilon", "mu", "rho"}
-    for refused in (noise(1e-9), pure(1e-9)):
-        with pytest.raises(BudgetExceeded):
-            account.charge(refused)
 
 
 # Two at once
@@ -997,7 +834,7 @@ def test_steps_are_those_of_one_charge(tmp_path, file, ledger):
     ledger.begin_step(one, 3)
     assert (ledger.steps_begun(one), ledger.steps_begun(two)) == (4, 0)
     other = Ledger(tmp_path / "other.db", "wards", ZCDP(1.0))
-    assert other.steps_begun(one) is None  # also while it has no such table
+    assert other.steps_begun(one) is None
     strangers = [other.charge(gaussian(0.1), stepwise=True) for _ in range(2)]
     assert strangers[1].number == one.number
     unpaid = [plain, *strangers, replace(one, number=plain.number), replace(one, dataset="beds"), replace(one, run="")]
@@ -1025,12 +862,6 @@ def test_of_threads_that_begin_one_step_one_does(file, ledger):
     assert sorted(begun) == list(range(10))
 
 
-def test_steps_are_counted_in_an_earlier_ledger_too(before):
-    entry = Ledger(before, "zcdp").charge(gaussian(0.1), stepwise=True)
-    Ledger(before, "zcdp").begin_step(entry, 0)
-    assert Ledger(before, "zcdp").steps_begun(entry) == 1
-
-
 @pytest.mark.parametrize("seed", [None, 3])
 def test_a_seeded_release_is_marked_and_its_seed_is_not_told(ledger, seed):
     dppl.MeanPrototypes(ZCDP(0.1), [0, 1], random_state=seed).fit(np.eye(2), [0, 1], ledger=ledger)
@@ -1040,102 +871,47 @@ def test_a_seeded_release_is_marked_and_its_seed_is_not_told(ledger, seed):
     assert "random_state" not in parameters
 
 
-@pytest.mark.parametrize("name", ["north ", " north", "Zu\u0308rich", "a\nb", "", 3])
-def test_names_that_look_like_others_are_refused(file, name):
-    with pytest.raises(ParameterError, match="no two names look the same"):
-        Ledger(file, name, ZCDP(1.0))
+@pytest.mark.parametrize(
+    "name",
+    ["north ", " north", "no  rth", "Z\u00fcrich", "n\u043erth", "a\nb", "a\tb", "<a>", "a/b", "", "a" * 256, 3],
+    ids=ascii,
+)
+def test_names_of_other_characters_are_refused(name, ledger, file):
+    for ask in (
+        lambda: Ledger(file, name, ZCDP(1.0)),
+        lambda: ledger.charge(gaussian(0.1), partition=name),
+        lambda: ledger.check(gaussian(0.1), partition=name),
+    ):
+        with pytest.raises(
+            ParameterError, match=r"must be a name of 1 to 255 ASCII letters, digits, .* got "
+        ) as caught:
+            ask()
+        assert str(caught.value).endswith(f"got {name!a}.")
+    assert ledger.releases() == []
+    assert [account.dataset for account in accounts(file)] == ["wards"]
 
 
-# Names that a reader takes for "Data north 1": Cyrillic, Greek and full-width letters, a mathematical one, a letter for
-# the digit, a filler and a selector that show nothing.
-LOOK_ALIKES = [
-    "D\u0430ta north 1",
-    "Data n\u03bfrth 1",
-    "\uff24ata north 1",
-    "D\U0001d41ata north 1",
-    "Data north l",
-    "Data north\u115f 1",
-    "Data north 1\ufe0f",
-    "Data  north 1",
-    "Data north\U0001d159 1",
-]
-
-
-def test_dots_and_prototypes_of_prototypes_make_no_difference():
-    alike = [("with ill", "w\u0131\u0307th ill"), ("jan", "\u0237\u0307an"), ("a\u02ddb", "a''b"), ("a\u00b4b", "a'b")]
-    for one, other in alike:
-        assert skeleton(one) == skeleton(other)
-    for one, other in [("north", "south"), ("ward 1", "ward 2"), ("ab", "a b")]:
-        assert skeleton(one) != skeleton(other)
-
-
-@pytest.mark.parametrize("name", LOOK_ALIKES, ids=ascii)
-def test_a_data_set_that_looks_like_another_opens_no_second_account(file, name):
+@pytest.mark.parametrize("name", ["data North 1", "Data north l", "Data north I", "Data n0rth 1"])
+def test_a_name_that_looks_like_one_in_use_opens_no_second_account_and_no_second_part(file, name):
     first = Ledger(file, "Data north 1", ZCDP(1.0))
     for budget in (ZCDP(1.0), None):
-        with pytest.raises(ParameterError) as caught:
+        with pytest.raises(ParameterError, match=f"dataset must not look like a name .* got '{name}'.* 'Data north 1'"):
             Ledger(file, name, budget)
-        message = str(caught.value)
-        assert message.isascii()
-        assert message.startswith(f"dataset must not look like a name that is in use; got {name!a}, which")
-        assert "give 'Data north 1'" in message
-    assert [account.dataset for account in accounts(file)] == ["Data north 1"]
-    first.charge(gaussian(0.5))
-
-
-@pytest.mark.parametrize("name", LOOK_ALIKES, ids=ascii)
-def test_a_part_that_looks_like_another_is_not_counted_apart(ledger, name):
-    ledger.charge(gaussian(0.75), partition="Data north 1")
-    ledger.charge(gaussian(0.25), partition="south")
-    for ask in (ledger.charge, ledger.check):
-        with pytest.raises(ParameterError, match="partition must not look like a name that is in use") as caught:
+    first.charge(gaussian(0.75), partition="Data north 1")
+    first.charge(gaussian(0.25), partition="south")
+    for ask in (first.charge, first.check):
+        with pytest.raises(ParameterError, match="partition must not look like a name that is in use"):
             ask(gaussian(0.75), partition=name)
-        assert str(caught.value).isascii()
-    assert ledger.spent() == {"rho": 0.75}
-    ledger.charge(gaussian(0.25), partition="Data north 1")
-
-
-@pytest.mark.parametrize(("name", "other"), [("jan", "Jan"), ("India", "india"), ("STRASSE", "stra\u00dfe")])
-def test_names_that_differ_in_case_alone_are_one(ledger, name, other):
-    ledger.charge(gaussian(0.25), partition=name)
-    with pytest.raises(ParameterError, match="must not look like a name that is in use"):
-        ledger.charge(gaussian(0.25), partition=other)
+    assert first.spent() == {"rho": 0.75}
+    first.charge(gaussian(0.25), partition="Data north 1")
+    assert [account.dataset for account in accounts(file)] == ["Data north 1"]
 
 
 def test_names_that_only_resemble_each_other_are_all_taken(file):
-    names = [
-        "north",
-        "nord",
-        "n\u00f6rd",
-        "\u043d\u043e\u0440\u0434",
-        "ward 1",
-        "ward 2",
-        "\u75c5\u623f",
-        "\u75c5\u68df",
-    ]
+    names = ["north", "nord", "ward 1", "ward 2", "ward.1", "ward-1", "ward_1", "a" * 255]
     for name in names:
         Ledger(file, name, ZCDP(1.0))
     assert [account.dataset for account in accounts(file)] == names
-
-
-def test_accounts_that_look_alike_from_before_are_still_open(file, monkeypatch):
-    with monkeypatch.context() as patch:
-        for room in (ledger_module, _account):
-            patch.setattr(room, "refuse_look_alike", lambda *_: None)
-        for name in ("wards", "w\u0430rds"):
-            Ledger(file, name, ZCDP(1.0)).charge(gaussian(0.5), partition=name)
-            Ledger(file, name).charge(gaussian(0.1), partition="north")
-    for account in accounts(file):
-        account.charge(gaussian(0.1), partition=account.dataset)
-    with pytest.raises(ParameterError, match="must not look like"):
-        accounts(file)[0].charge(gaussian(0.1), partition="n\u043erth")
-
-
-@pytest.mark.parametrize("unseen", ["\u200b", "\u200d", "\u2060", "\ufeff", "\u00ad", "\u202e"], ids=ascii)
-def test_characters_without_width_are_shown_where_they_are_refused(file, unseen):
-    with pytest.raises(ParameterError, match="dataset must be a name") as caught:
-        Ledger(file, f"wa{unseen}rds", ZCDP(1.0))
-    assert ascii(unseen)[1:-1] in str(caught.value)
 
 
 def test_whoever_meets_an_error_after_the_charge_is_told_that_it_stays(ledger):
@@ -1159,13 +935,12 @@ def test_a_path_to_no_ledger_leaves_no_file(tmp_path):
 
 
 def test_a_notebook_shows_the_account_rounded_to_the_weaker_side(file):
-    ledger = Ledger(file, "<wards>", GaussianDP(1.0))
+    ledger = Ledger(file, "wards", GaussianDP(1.0))
     first = ledger.charge(noise(0.3), estimator="MeanPrototypes", partition="north")
     ledger.finish(first)
     ledger.charge(noise(0.7), estimator="MeanPrototypes")
     shown = ledger._repr_html_()
-    assert "<wards>" not in shown
-    assert "&lt;wards&gt;: add-remove, accounting gdp" in shown
+    assert "wards: add-remove, accounting gdp" in shown
     one, other = re.findall(r">(MeanPrototypes, [^<]*)<", shown)
     assert one.startswith("MeanPrototypes, part north, ")
     assert one.endswith(", mu 0.3")

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 import dppl
 from dppl.errors import BudgetExceeded, LedgerError
-from dppl.privacy import ZCDP, ApproxDP, Cost, _storage
+from dppl.privacy import ZCDP, Cost, _storage
 from dppl.privacy.ledger import CHARGED, RELEASED, Ledger, accounts
 
 PROCESSES, KILLED, AT_ONCE = 200, 40, 8
@@ -359,27 +359,6 @@ def test_postgresql_keeps_the_rules_of_the_file(monkeypatch):
     with pytest.raises(LedgerError) as caught:
         ledger.spent()
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.postgresql
-def test_an_earlier_ledger_on_postgresql_is_upgraded_once_by_many(monkeypatch):
-    if not has_postgresql():
-        assert_the_error_of_a_missing_database(monkeypatch)
-        return
-    with server() as url:
-        budgets = {"approx": ApproxDP(4.0, 1e-6), "zcdp": ZCDP(1.0)}
-        for name, budget in budgets.items():
-            Ledger(url, name, budget)
-        with sa.create_engine(url, poolclass=sa.pool.NullPool).begin() as connection:  # as the first schema had it
-            connection.exec_driver_sql("ALTER TABLE dppl_datasets DROP COLUMN unit")
-            connection.exec_driver_sql("ALTER TABLE dppl_datasets DROP COLUMN accounting")
-            connection.exec_driver_sql("UPDATE dppl_schema SET version = 1")
-        whole, upgrades = _storage._upgrade, []
-        monkeypatch.setattr(_storage, "_upgrade", lambda *given: upgrades.append(1) or whole(*given))
-        names = ["approx", "zcdp"] * 4
-        assert at_once(8, lambda i: Ledger(url, names[i]).accounting) == ["renyi", "zcdp"] * 4
-        assert upgrades == [1]
-        assert Ledger(url, "new", ApproxDP(4.0, 1e-6)).accounting == "gdp"
 
 
 BEGIN_POSTGRESQL = _storage._BEGIN["postgresql"]

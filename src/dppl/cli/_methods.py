@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dppl import _validate
 from dppl.cli._options import FLAGS, METHOD, option
 from dppl.errors import BudgetError, ParameterError
-from dppl.estimators.registry import BY_METHOD, BY_NAME, REPLACED, method_for
+from dppl.estimators.registry import BY_METHOD, BY_NAME, method_for
 from dppl.privacy import Budget, PureDP
 
 if TYPE_CHECKING:
@@ -36,22 +36,11 @@ def method_option(automatic: str) -> Any:
 
 
 def _known_method(method: str) -> str:
-    refuse_replaced(method)
     short = BY_NAME[method].method if method in BY_NAME else None
     if short in BY_METHOD:
         raise ParameterError(f"takes the short names of methods; got {method}.", parameter="method", suggestion=short)
     _validate.one_of(("auto", *BY_METHOD), method=method)
     return method
-
-
-def refuse_replaced(method: str) -> None:
-    """Refuse a method of an earlier version, and name the one to use instead."""
-    if method in REPLACED:
-        successor = REPLACED[method]
-        raise ParameterError(
-            f"method {method} is from an earlier version, and {successor} replaced it; use {successor}. Models that "
-            f"{method} fitted still predict."
-        )
 
 
 def chosen_method(method: str, budget: Budget, options: dict[str, Any], public: Path | None) -> str:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from dppl import _validate
 from dppl.cli import _options as options
-from dppl.cli._methods import build, check_options, refuse_replaced
+from dppl.cli._methods import build, check_options
 from dppl.cli._options import BUDGET, budget_from_options, option
 from dppl.cli._output import console, print_json
 from dppl.cli._progress import progress_bar
@@ -78,7 +78,6 @@ def audit(
     """
     # Beside --mu or --rho, --delta is where the audit looks, and no part of the budget.
     at = delta if epsilon is None else None
-    refuse_replaced(method)
     _validate.one_of(BY_METHOD, METHOD=method)
     budget = budget_from_options(mu, rho, epsilon, None if epsilon is None else delta)
     given = {"adjacency": adjacency, "n_prototypes": prototypes, "mechanism": mechanism}

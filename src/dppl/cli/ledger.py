@@ -15,10 +15,10 @@ from dppl.cli import _options as options
 from dppl.cli._options import BUDGET, budget_from_options, option
 from dppl.cli._output import console, print_json, printable
 from dppl.errors import LedgerError, ParameterError
+from dppl.privacy._account import check_name
 from dppl.privacy._shown import figures, in_words, rounded_down
 from dppl.privacy.guarantee import Adjacency, Guarantee
 from dppl.privacy.ledger import RELEASED, Ledger, accounts
-from dppl.privacy.names import refuse_look_alike
 
 ledger = typer.Typer(
     name="ledger",
@@ -136,7 +136,7 @@ def open_account(file: str | None, dataset: str | None, partition: str | None) -
         raise ParameterError("--ledger FILE and --dataset NAME go together, and --partition with them.")
     names = [account.dataset for account in accounts(file)]
     if dataset not in names:
-        refuse_look_alike("dataset", dataset, names)
+        check_name("dataset", dataset, names)
         raise ParameterError(
             f"the ledger has no data set {dataset!r}, but {', '.join(map(repr, names)) or 'none at all'}; name one of "
             "them, or open an account with `dppl ledger create`."

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 _NAMES = 20
 _POOL = "Selected public rows"
-_EARLIER = "The file is from before dppl accounted in Gaussian DP: its numbers go through zCDP and are less tight."
 
 
 def show(
@@ -133,8 +132,6 @@ def _print(fitted: EmbeddingClassifier | Finetuned, sha256: str, delta: float | 
     screen.print()
     screen.print(numbers(guarantee, delta))
     if guarantee.releases:
-        if all(set(release.cost) == {"rho"} for release in guarantee.releases):
-            screen.print(_EARLIER)
         screen.print()
         screen.print(_releases(guarantee.releases))
     for heading, items in guarantee.details():

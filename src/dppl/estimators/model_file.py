@@ -30,8 +30,7 @@ from dppl.privacy.budgets import budget_from_dict
 if TYPE_CHECKING:
     from dppl.estimators.base import EmbeddingClassifier
 
-# Format 1 is that of dppl before Gaussian DP: its releases state no mu, and its noise was discrete. It is still read.
-FORMAT, _READABLE = 2, (1, 2)
+FORMAT = 2
 _KEY = "dppl"
 _FINETUNED = "dppl_finetune"  # the key of `dppl.finetune.model_file`
 # Parameters that have a place of their own, are needed by `fit` only, or would undo the noise (a seed).
@@ -105,7 +104,7 @@ def load(path: str | os.PathLike[str]) -> EmbeddingClassifier:
     FileNotFoundError
         If there is no such file.
     ModelFileError
-        If the file is damaged, was not written by dppl, or by a later format than this version reads.
+        If the file is damaged, was not written by dppl, or has another format than this version reads.
 
     Examples
     --------
@@ -172,8 +171,8 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArr
                 problem = "holds weights of a network; SparseFinetuner.load or FilmEnsemble.load reads it."
             elif text is None:
                 problem = "is a safetensors file, but not a dppl model."
-            elif version not in _READABLE:
-                problem = f"has format {version!r}; this version of dppl reads formats up to {FORMAT}. Update dppl."
+            elif version != FORMAT:
+                problem = f"has format {version!r}; this version of dppl reads format {FORMAT}."
     if problem is not None:
         raise ModelFileError(f"{name} {problem}")
     return description, tensors

@@ -38,10 +38,6 @@ class Entry:
         Relations of neighbours that it offers.
     pure : bool
         Whether it spends budgets of pure DP.
-    former_method : str, default=None
-        What `--method` called it in an earlier version. Its models predict, and it cannot be fitted.
-    successor : str, default=None
-        The method that replaced it.
     """
 
     name: str
@@ -51,8 +47,6 @@ class Entry:
     hint: str = ""
     adjacencies: tuple[str, ...] = ADJACENCIES
     pure: bool = False
-    former_method: str | None = None
-    successor: str | None = None
 
     def load(self) -> type[EmbeddingClassifier]:
         """Import the class."""
@@ -113,20 +107,11 @@ ENTRIES = (
     Entry(name="LeastSquares", module="dppl.baselines", method="least-squares", label="DP-LS"),
     Entry(name="LinearProbe", module="dppl.baselines", method="linear-probe", label="Linear probe, DP-SGD"),
     Entry(name="Newton", module="dppl.baselines", method="newton", label="DP-Newton"),
-    # Of an earlier version: its models predict.
-    Entry(
-        name="DiscriminantPrototypes",
-        module="dppl.prototypes.former",
-        former_method="discriminant",
-        successor="softmax",
-    ),
 )
 # What `--method` and `PrivateClassifier` offer.
 Method: TypeAlias = Literal["softmax", "mean", "public"]
 BY_NAME = {entry.name: entry for entry in ENTRIES}
 BY_METHOD = {entry.method: entry for entry in ENTRIES if entry.method is not None and entry.method in get_args(Method)}
-# Methods of earlier versions, and what replaced them.
-REPLACED = {entry.former_method: entry.successor for entry in ENTRIES if entry.former_method is not None}
 
 
 def method_for(budget: Budget, adjacency: Adjacency = "add-remove") -> str:

@@ -107,7 +107,7 @@ class Cell:
         """Return the fields, ready for JSON."""
         fields = asdict(self)
         if self.pool is not None and not self.pool.without:
-            del fields["pool"]["without"]  # as in results of earlier versions, whose keys are to stay
+            del fields["pool"]["without"]  # so that the keys of measured cells stay
         for name in ("examples", "stream", "in_all", "persons", "classes"):
             if not fields[name]:
                 del fields[name]  # likewise

@@ -263,10 +263,7 @@ def _every_look() -> list[_Look]:
 
 
 def _looks(several: Sequence[Series]) -> dict[str, _Look]:
-    """Give the first series of a method the same look in all figures, and all others one of those left.
-
-    Others are its other settings, and methods of an earlier version.
-    """
+    """Give the first series of a method the same look in all figures, and its other settings one of those left."""
     every = _every_look()
     own = dict(zip((name for name in METHODS if name != _FOREMOST), every, strict=False))
     own[_FOREMOST] = _Look(_BLACK, "solid", _MARKERS[-1])

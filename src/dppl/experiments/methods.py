@@ -214,13 +214,11 @@ def label(name: str, parameters: Mapping[str, Any], examples: Mapping[str, Any] 
     'DPPL-Public top-5'
     >>> label("mean", {"pool": 2})
     'DPPL-Mean (pool 2)'
-    >>> label("discriminant", {})
-    'discriminant (of an earlier version)'
     >>> label("softmax", {}, {"source": 5, "wrong": "half"})
     'Softmax prototypes, from 5 examples a class, half of them wrong'
     """
     rest = dict(parameters)
-    text = ALL_METHODS[name].label if name in ALL_METHODS else f"{name} (of an earlier version)"
+    text = ALL_METHODS[name].label
     if name == "public-topk" and "n_prototypes" in rest:
         text = text.replace("top-K", f"top-{rest.pop('n_prototypes')}")
     details = ", ".join(f"{key} {value}" for key, value in sorted(rest.items()))

@@ -21,6 +21,7 @@ from dppl._files import write_atomically
 from dppl.errors import InputError
 from dppl.experiments import figures
 from dppl.experiments.comparisons import class_sizes, comparisons
+from dppl.experiments.methods import ALL_METHODS
 from dppl.experiments.rendering import Heading, Part, Picture, Table, Text, slug, to_html, to_markdown
 from dppl.experiments.results import DONE, FAILED, Result, read_results
 from dppl.experiments.series import (
@@ -67,6 +68,9 @@ def write_report(path: Path, folder: Path) -> list[Path]:
     done = [result for result in results if result["status"] == DONE]
     if not done:
         raise InputError(f"{path} holds no finished cell yet; run the experiment first.")
+    unknown = sorted({result["cell"]["method"] for result in results} - ALL_METHODS.keys())
+    if unknown:
+        raise InputError(f"{path} holds results of methods that this version does not have: {', '.join(unknown)}.")
     _refuse_foreign(folder)
     parts = [
         *_head(path, folder, results),
@@ -96,11 +100,11 @@ def _refuse_foreign(folder: Path) -> None:
 
 
 def _made_by(path: Path, folder: Path, results: Sequence[Result]) -> str:
-    """Say which commands lead here. Results of earlier versions hold the configuration's stem and no folder of data."""
+    """Say which commands lead here."""
     commands = dict.fromkeys(
         shlex.join(["dppl", _group([r]), "run", r["config"], *(["--data", data] if data else []), "--out", str(path)])
         for r in results
-        for data in [r.get("data_folder")]
+        for data in [r["data_folder"]]
     )
     made = shlex.join(["dppl", _group(results), "report", str(path), "--out", str(folder)])
     text = f"Made by `{made}` from the results of {' and '.join(f'`{command}`' for command in commands)}."

@@ -79,8 +79,8 @@ def series(
             one = found.setdefault(text, start)
             one.n_public.add(result["data"]["n_public"] or 0)
             one.values.setdefault(position(result), []).append(value)
-    order = {method: place for place, method in enumerate(ALL_METHODS)}
-    return sorted(found.values(), key=lambda one: (not one.private, order.get(one.method, len(order))))
+    order = list(ALL_METHODS)
+    return sorted(found.values(), key=lambda one: (not one.private, order.index(one.method)))
 
 
 def _start(result: Result) -> tuple[bool, str, int, str]:
@@ -191,13 +191,12 @@ def panels_by_ratio(results: list[Result], metric: str = BALANCED) -> list[Panel
 def best(several: Iterable[Series], mu: float) -> list[tuple[Series, float]]:
     """Return the private series that have a value at mu, with their means to three digits, the best first.
 
-    Tuned ones are left out: they saw the private data once more than their budget says. So are methods that this
-    version does not have, because a reader cannot choose them.
+    Tuned ones are left out: they saw the private data once more than their budget says.
     """
     means = [
         (one, round(fmean(one.values[mu]), 3))
         for one in several
-        if one.private and not one.tuned and one.method in ALL_METHODS and one.values.get(mu)
+        if one.private and not one.tuned and one.values.get(mu)
     ]
     return sorted(means, key=lambda item: -item[1])
 
@@ -313,8 +312,7 @@ def method_name(result: Result) -> str:
     """Say the method with its parameters, and whether it would have read public rows; of results all is in the cell."""
     cell = result["cell"]
     text = label(cell["method"], cell["parameters"], cell.get("examples"))
-    method = ALL_METHODS.get(cell["method"])
-    lacks = method is not None and cell["pool"] is None and method.uses_public({})
+    lacks = cell["pool"] is None and ALL_METHODS[cell["method"]].uses_public({})
     told = ", told the classes of each task" if cell.get("stream", {}).get("told") else ""
     paid = ", the budget for all tasks together" if cell.get("in_all") else ""
     if pays_again(result):
@@ -325,9 +323,8 @@ def method_name(result: Result) -> str:
 def pays_again(result: Result) -> bool:
     """Tell whether the tasks of a stream cost a record more than the budget of one."""
     cell = result["cell"]
-    method = ALL_METHODS.get(cell["method"])
     several = cell.get("stream", {}).get("n_tasks", 1) > 1 and not cell.get("in_all")
-    return several and method is not None and method.overlaps(cell["parameters"])
+    return several and ALL_METHODS[cell["method"]].overlaps(cell["parameters"])
 
 
 def series_name(result: Result) -> str:

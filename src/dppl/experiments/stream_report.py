@@ -93,9 +93,8 @@ def stream_parts(done: list[Result]) -> Iterator[Part]:
 def _place(result: Result) -> tuple[Any, ...]:
     """Order results as no run does: processes finish at any time."""
     cell = result["cell"]
-    method = list(ALL_METHODS).index(cell["method"]) if cell["method"] in ALL_METHODS else len(ALL_METHODS)
     return (
-        method,
+        list(ALL_METHODS).index(cell["method"]),
         cell["stream"]["told"],
         cell.get("in_all", False),
         json.dumps(cell["parameters"], sort_keys=True),

@@ -6,8 +6,9 @@ All arithmetic on costs is exact or rounded up.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -17,7 +18,6 @@ from dppl.privacy.accounting import epsilon_of_zcdp, float_below, mu_below, orde
 from dppl.privacy.budgets import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
 from dppl.privacy.composition import Cost, epsilon_at, total_epsilon, total_mu, total_rho
 from dppl.privacy.guarantee import Guarantee
-from dppl.privacy.names import check_name, refuse_look_alike
 from dppl.privacy.search import best_order
 from dppl.privacy.tradeoff import SMALLEST_EPSILON, gaussian_epsilon, gaussian_mu_within
 from dppl.privacy.words import PERSON
@@ -25,10 +25,33 @@ from dppl.privacy.words import PERSON
 _ROUTES = {"mu": ("gdp",), "rho": ("zcdp",), "epsilon": ("pure",), "epsilon, delta": ("gdp", "renyi")}
 # Whom an account is for: a record, or a person with all of their records.
 UNITS = ("record", "person")
+_NAME = re.compile("[A-Za-z0-9._-]+( [A-Za-z0-9._-]+)*")
+_LOOKS = str.maketrans("01i", "oll")  # what small letters and digits look like, some of them as large ones
 # A smaller share of a budget is left by rounding, and is nothing that anyone would spend.
 _REMAINDER = 1e-5
 # The part of the data set that a release came from, None for all of it, and what it cost.
 Paid: TypeAlias = tuple[str | None, dict[str, Any]]
+
+
+def check_name(parameter: str, name: object, others: Iterable[str] = ()) -> None:
+    """Refuse a name that could be taken for another one, and one that looks like one of those in use.
+
+    Two names that look the same would split one account in two, each with the whole budget, or make two parts, of which
+    only the larger cost counts, of records that are the same.
+    """
+    if not isinstance(name, str) or len(name) > 255 or not _NAME.fullmatch(name):
+        raise ParameterError(
+            "must be a name of 1 to 255 ASCII letters, digits, '.', '_' and '-', with single spaces between them; got "
+            f"{name!a}.",
+            parameter=parameter,
+        )
+    for other in others:
+        if name != other and name.lower().translate(_LOOKS) == other.lower().translate(_LOOKS):
+            raise ParameterError(
+                f"must not look like a name that is in use; got {name!r}, which looks like {other!r}. For the same "
+                f"records give {other!r}.",
+                parameter=parameter,
+            )
 
 
 def routes(budget: Budget) -> tuple[str, ...]:
@@ -74,8 +97,8 @@ class Account:
         """Refuse a release that may not join those that are paid, in the order in which they were."""
         partition, cost = new
         parts = {name for name, _ in paid if name is not None}
-        if partition is not None and partition not in parts:
-            refuse_look_alike("partition", partition, parts)
+        if partition is not None:
+            check_name("partition", partition, parts)
         if self.accounting != "renyi" and "mean_runs" in cost:
             raise BudgetExceeded(
                 f"data set {self.dataset!r} has the accounting {self.accounting!r}, but a search for hyper-parameters "
@@ -84,8 +107,8 @@ class Account:
             )
         if self.accounting == "gdp" and "mu" not in cost:
             raise BudgetExceeded(
-                f"data set {self.dataset!r} is accounted in Gaussian DP, in which this release, of an earlier dppl, "
-                "stated no cost; charge it to an account in zCDP."
+                f"data set {self.dataset!r} is accounted in Gaussian DP, in which this release states no cost; charge "
+                "it to an account in zCDP."
             )
         if self.accounting == "pure" and "epsilon" not in cost:
             raise BudgetExceeded(

@@ -17,11 +17,9 @@ import sqlalchemy as sa
 from dppl._optional import how_to_install
 from dppl._version import __version__
 from dppl.errors import LedgerError
-from dppl.privacy._account import Account, Paid, routes
+from dppl.privacy._account import Account, Paid
 from dppl.privacy.budgets import budget_from_dict
 
-# `tests/privacy/before` holds a ledger of schema 1, which had no column for the routes by which accounts add up: those
-# in approximate DP then counted as "renyi" does. Until schema 2 all accounts were for single records.
 SCHEMA_VERSION = 3
 CHARGED, RELEASED = "charged", "released"
 _PATIENCE_S = 120  # how long a charge waits for others to finish theirs
@@ -48,8 +46,8 @@ _DATASETS = sa.Table(
     sa.Column("budget", sa.Text, nullable=False),
     sa.Column("adjacency", sa.String(32), nullable=False),
     sa.Column("created", sa.String(40), nullable=False),
-    sa.Column("accounting", sa.String(16)),
-    sa.Column("unit", sa.String(16)),
+    sa.Column("accounting", sa.String(16), nullable=False),
+    sa.Column("unit", sa.String(16), nullable=False),
 )
 _RELEASES = sa.Table(
     "dppl_releases",
@@ -68,12 +66,11 @@ _RELEASES = sa.Table(
     sa.Column("released_at", sa.String(40)),
     sa.Column("model_sha256", sa.String(64)),
 )
-# Which steps of a training have begun, for those charges that say so. The table is made with the first of them, so a
-# ledger without one is read as it is, also where nothing can be written.
+# Which steps of a training have begun, for those charges that say so.
 _RUNS = sa.Table(
     "dppl_runs",
-    sa.MetaData(),
-    sa.Column("release_id", sa.Integer, primary_key=True, autoincrement=False),
+    _METADATA,
+    sa.Column("release_id", sa.Integer, sa.ForeignKey(_RELEASES.c.id), primary_key=True, autoincrement=False),
     sa.Column("run", sa.String(32), nullable=False),
     sa.Column("begun", sa.Integer, nullable=False),
 )
@@ -134,29 +131,13 @@ def transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
 
 
 def prepare(connection: sa.Connection) -> None:
-    """Make the tables, or bring those of an earlier version up to date."""
+    """Make the tables; refuse those of another schema."""
     _METADATA.create_all(connection)
     version = connection.execute(sa.select(_SCHEMA.c.version)).scalar_one_or_none()
     if version is None:
         connection.execute(_SCHEMA.insert().values(version=SCHEMA_VERSION))
-    elif version < SCHEMA_VERSION:
-        _upgrade(connection, version)
     elif version != SCHEMA_VERSION:
-        raise LedgerError(
-            f"the ledger has schema {version}; this version of dppl knows schema {SCHEMA_VERSION}. Update dppl."
-        )
-
-
-def _upgrade(connection: sa.Connection, version: int) -> None:
-    """Bring a ledger of an earlier schema up to date; its accounts add up as they did, and are for single records."""
-    connection.exec_driver_sql(f"ALTER TABLE {_DATASETS.name} ADD COLUMN unit VARCHAR(16)")
-    connection.execute(_DATASETS.update().values(unit="record"))
-    if version == 1:
-        connection.exec_driver_sql(f"ALTER TABLE {_DATASETS.name} ADD COLUMN accounting VARCHAR(16)")
-        for row in connection.execute(_DATASETS.select()).all():
-            route = routes(budget_from_dict(json.loads(row.budget)))[-1]
-            connection.execute(_DATASETS.update().where(_DATASETS.c.id == row.id).values(accounting=route))
-    connection.execute(_SCHEMA.update().values(version=SCHEMA_VERSION))
+        raise LedgerError(f"the ledger has schema {version}; this version of dppl reads schema {SCHEMA_VERSION}.")
 
 
 def is_ledger(connection: sa.Connection) -> bool:
@@ -220,14 +201,11 @@ def add_charge(
 
 def add_run(connection: sa.Connection, number: int, run: str) -> None:
     """Keep the name of the training that a charge pays for, of which no step has begun."""
-    _RUNS.create(connection, checkfirst=True)
     connection.execute(_RUNS.insert().values(release_id=number, run=run, begun=0))
 
 
 def begun(connection: sa.Connection, number: int, run: str) -> int | None:
     """Return how many steps of a training have begun; None if the charge is not its own."""
-    if not sa.inspect(connection).has_table(_RUNS.name):
-        return None
     query = sa.select(_RUNS.c.begun).where(_RUNS.c.release_id == number, _RUNS.c.run == run)
     return connection.execute(query).scalar_one_or_none()
 

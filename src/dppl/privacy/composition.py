@@ -35,7 +35,7 @@ class Cost:
     rho : float
         ZCDP cost, greater than 0.
     mu : float, default=None
-        Cost in Gaussian DP; None if none was stated (releases of dppl before it knew the notion).
+        Cost in Gaussian DP; None if none was stated.
     epsilon : float, default=None
         Pure-DP cost; None if it has none (Gaussian noise). With a `mu` beside it the release is one selection by the
         exponential mechanism, of range epsilon.

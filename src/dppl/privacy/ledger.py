@@ -17,12 +17,11 @@ from dppl import _validate
 from dppl._html import summary
 from dppl.errors import LedgerError, ParameterError
 from dppl.privacy import _storage
-from dppl.privacy._account import UNITS, Account, routes
+from dppl.privacy._account import UNITS, Account, check_name, routes
 from dppl.privacy._shown import figures, in_words, rounded_down
 from dppl.privacy._storage import CHARGED, RELEASED, SCHEMA_VERSION
 from dppl.privacy.budgets import Budget
 from dppl.privacy.guarantee import ADJACENCIES, Adjacency, Guarantee
-from dppl.privacy.names import check_name, refuse_look_alike
 
 __all__ = ["CHARGED", "RELEASED", "SCHEMA_VERSION", "Ledger", "LedgerEntry", "accounts"]
 
@@ -54,7 +53,8 @@ class Ledger:
         A SQLite file, made where there is none, or the SQLAlchemy URL of a PostgreSQL database
         (``postgresql+psycopg://…``).
     dataset : str
-        Name of the private data set. Whoever adds records to it later keeps the name and the account.
+        Name of the private data set: 1 to 255 ASCII letters, digits, ``.``, ``_`` and ``-``, with single spaces between
+        them, as all names in a ledger. Whoever adds records to it later keeps the name and the account.
     budget : Budget, default=None
         Total that all releases may spend. Needed when the data set is new; afterwards None, or the same budget.
     adjacency : {"add-remove", "replace-one"}, default=None
@@ -75,7 +75,7 @@ class Ledger:
         If the data set is new and `budget` is missing or its name looks like that of another one here, or what is given
         contradicts the ledger.
     LedgerError
-        If the file or database is not a ledger, one of a later schema, or cannot be reached.
+        If the file or database is not a ledger, one of another schema, or cannot be reached.
 
     Notes
     -----
@@ -123,7 +123,7 @@ class Ledger:
             _storage.prepare(connection)
             account = _storage.find(connection, dataset)
             if account is None:
-                refuse_look_alike("dataset", dataset, _storage.names(connection))
+                check_name("dataset", dataset, _storage.names(connection))
                 if budget is None:
                     raise ParameterError(f"the ledger has no data set {dataset!r}; give its total budget to open one.")
                 if unit == "person" and adjacency == "replace-one":
