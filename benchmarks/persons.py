@@ -29,9 +29,9 @@ import numpy as np
 from dppl import GaussianDP, MeanPrototypes, SoftmaxPrototypes
 from dppl.data import simulated_persons
 from dppl.errors import WeakBudgetWarning
-from dppl.estimators.persons import rows_of_persons
 from dppl.experiments import metrics
 from dppl.experiments.splits import validation_split
+from dppl.kernel.persons import rows_of_persons
 
 PERSONS, SHARES = 3000, (1.0, 0.7)
 TEST_SHARE = 0.25

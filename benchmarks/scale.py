@@ -19,7 +19,8 @@ from threadpoolctl import threadpool_limits
 from dppl import GaussianDP, SoftmaxPrototypes
 from dppl.data import read_parts, read_table
 from dppl.engines import InProcess, RayEngine
-from dppl.estimators.sums import SpreadRecords, class_totals, gradients
+from dppl.kernel.records import SpreadRecords
+from dppl.kernel.sums import class_totals, gradients
 from dppl.lattice import Lattice, SoftmaxGradient
 
 RUNS = 3

@@ -24,8 +24,9 @@ from dppl.data import PartedTable, TablePart, read_parts, read_table
 from dppl.data.tables import Fragment
 from dppl.engines import InProcess, RayEngine, _outcome, engine_of
 from dppl.errors import EngineError, InputError, MissingExtra, ParameterError, UnknownLabelError
-from dppl.estimators import sums
-from dppl.estimators.sums import HeldRecords, SpreadRecords, class_totals, public_rows_at
+from dppl.kernel import records as sums
+from dppl.kernel.records import HeldRecords, SpreadRecords, public_rows_at
+from dppl.kernel.sums import class_totals
 from dppl.lattice import Lattice
 from dppl.prototypes import public
 

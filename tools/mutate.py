@@ -400,7 +400,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-promise-to-persons-does-not-say-that-ids-must-be-right",
-        file="estimators/persons.py",
+        file="kernel/persons.py",
         old="        assumptions=(*guarantee.assumptions, _ONE_ID),\n",
         new="",
         tests=("tests/cli/test_cli_persons.py",),
@@ -768,14 +768,14 @@ MUTANTS = (
     ),
     Mutant(
         name="continual-parts-hold-records-of-any-class",
-        file="estimators/sums.py",
+        file="kernel/records.py",
         old="return held if recode is None else held.recoded(recode)",
         new="return held",
         tests=("tests/continual/test_parts.py",),
     ),
     Mutant(
         name="public-rows-come-in-the-order-of-pieces",
-        file="estimators/sums.py",
+        file="kernel/records.py",
         old='taken[np.argsort(holders, kind="stable")] = together',
         new="taken[:] = together",
         tests=("tests/test_engines.py",),
@@ -1085,7 +1085,7 @@ MUTANTS = (
     ),
     Mutant(
         name="records-give-all-labels-one-type",
-        file="estimators/reading.py",
+        file="kernel/reading.py",
         old='labels = np.asarray(y) if hasattr(y, "dtype") or hasattr(y, "__array__") else _as_objects(y, names[1])',
         new="labels = np.asarray(y)",
         tests=("tests/laws/test_labels.py",),
@@ -1093,7 +1093,7 @@ MUTANTS = (
     ),
     Mutant(
         name="records-that-cannot-be-used-count",
-        file="estimators/reading.py",
+        file="kernel/reading.py",
         old="codes[kept] = class_codes(y[kept], classes, unknown_labels)",
         new='codes[:] = class_codes(y, classes, "ignore")',
         tests=("tests/laws/test_unusable.py",),
@@ -1101,7 +1101,7 @@ MUTANTS = (
     ),
     Mutant(
         name="records-that-cannot-be-used-change-a-public-number",
-        file="estimators/reading.py",
+        file="kernel/reading.py",
         old='if adjacency == "replace-one":\n        return class_codes',
         new='if adjacency == "both":\n        return class_codes',
         tests=("tests/laws/test_unusable.py",),
@@ -1125,7 +1125,7 @@ MUTANTS = (
     ),
     Mutant(
         name="records-show-the-unknown-label",
-        file="estimators/reading.py",
+        file="kernel/reading.py",
         old="classes, but at least one is not.",
         new="classes, but {y[codes < 0][0]} is not.",
         tests=("tests/laws/test_labels.py",),
@@ -1157,7 +1157,7 @@ MUTANTS = (
     ),
     Mutant(
         name="records-of-a-person-weigh-as-if-orthogonal",
-        file="estimators/whole_persons.py",
+        file="kernel/whole_persons.py",
         old="    fourth = int(np.square(products).sum())\n",
         new="    fourth = int(np.square(products.diagonal()).sum())\n",
         tests=("tests/estimators/test_whole_persons.py",),
@@ -1165,7 +1165,7 @@ MUTANTS = (
     ),
     Mutant(
         name="persons-keep-the-weights-of-rows-that-changed",
-        file="estimators/sums.py",
+        file="kernel/records.py",
         old="compared=self.persons is not None",
         new="compared=False",
         tests=("tests/estimators/test_whole_persons.py",),
@@ -1173,7 +1173,7 @@ MUTANTS = (
     ),
     Mutant(
         name="zero-rows-of-a-person-weigh-as-one-record",
-        file="estimators/whole_persons.py",
+        file="kernel/whole_persons.py",
         old="return least  # zeros",
         new="return WEIGHT_STEPS  # zeros",
         tests=("tests/estimators/test_whole_persons.py",),
@@ -1198,7 +1198,7 @@ MUTANTS = (
     ),
     Mutant(
         name="records-of-a-person-all-have-the-weight-of-their-class",
-        file="estimators/whole_persons.py",
+        file="kernel/whole_persons.py",
         old="weights[self.codes] // each[self.numbers]",
         new="weights[self.codes]",
         tests=("tests/laws/test_persons.py",),
@@ -1206,7 +1206,7 @@ MUTANTS = (
     ),
     Mutant(
         name="weights-of-records-are-left-out-of-gradients",
-        file="estimators/sums.py",
+        file="kernel/records.py",
         old="None if self.persons is None else self.persons.gradient_weights(blocks, lattice)",
         new="None",
         tests=("tests/laws/test_persons.py",),
@@ -1222,7 +1222,7 @@ MUTANTS = (
     ),
     Mutant(
         name="persons-count-in-every-class",
-        file="estimators/persons.py",
+        file="kernel/persons.py",
         old="chosen[ranked[rank < max_classes]] = True",
         new="chosen[ranked] = True",
         tests=("tests/laws/test_persons.py",),
@@ -1245,7 +1245,7 @@ MUTANTS = (
     ),
     Mutant(
         name="weights-of-persons-take-memory-for-every-pair-of-records",
-        file="estimators/whole_persons.py",
+        file="kernel/whole_persons.py",
         old="products = wide.T @ wide if m > len(wide.T) else wide @ wide.T",
         new="products = wide @ wide.T",
         tests=("tests/estimators/test_whole_persons.py",),
@@ -1269,7 +1269,7 @@ MUTANTS = (
     ),
     Mutant(
         name="persons-choose-the-last-of-several-classes",
-        file="estimators/persons.py",
+        file="kernel/persons.py",
         old="ranked = np.lexsort((codes, -counts, persons))",
         new="ranked = np.lexsort((-codes, -counts, persons))",
         tests=("tests/laws/test_persons.py",),
@@ -1277,7 +1277,7 @@ MUTANTS = (
     ),
     Mutant(
         name="persons-count-in-classes-that-others-choose",
-        file="estimators/persons.py",
+        file="kernel/persons.py",
         old="ranked = np.lexsort((codes, -counts, persons))",
         new="ranked = np.lexsort((codes, -np.bincount(codes, counts, 1)[codes], persons))",
         tests=("tests/estimators/test_person_rows.py",),
@@ -1285,7 +1285,7 @@ MUTANTS = (
     ),
     Mutant(
         name="persons-are-capped-after-the-sum",
-        file="estimators/persons.py",
+        file="kernel/persons.py",
         old="classes, counts, order = classes_of_persons(codes[counted], persons[counted], n_classes, max_classes)",
         new="classes = classes_of_persons(codes[counted], persons[counted], n_classes)[0]\n"
         "    _, counts, order = classes_of_persons(0 * codes[counted], persons[counted], 1)",
@@ -1294,7 +1294,7 @@ MUTANTS = (
     ),
     Mutant(
         name="persons-of-many-records-lose-the-start",
-        file="estimators/persons.py",
+        file="kernel/persons.py",
         old="sums[begun] += held.taken(here[begun])",
         new="held.taken(here[begun])",
         tests=("tests/laws/test_persons.py",),
@@ -1302,7 +1302,7 @@ MUTANTS = (
     ),
     Mutant(
         name="persons-of-many-records-overflow",
-        file="estimators/persons.py",
+        file="kernel/persons.py",
         old="np.min_scalar_type(-LARGEST * int(counts.max(initial=1)))",
         new="np.int16",
         tests=("tests/estimators/test_person_rows.py",),
@@ -1310,7 +1310,7 @@ MUTANTS = (
     ),
     Mutant(
         name="persons-are-shrunk-before-their-last-row",
-        file="estimators/persons.py",
+        file="kernel/persons.py",
         old="last[here] >= stop",
         new="last[here] >= stop + 1",
         tests=("tests/estimators/test_person_rows.py",),
@@ -1318,7 +1318,7 @@ MUTANTS = (
     ),
     Mutant(
         name="persons-are-cut-off-where-sums-are-long",
-        file="estimators/persons.py",
+        file="kernel/persons.py",
         old="    out[long] = lattice.transform(sums[long])\n",
         new="",
         tests=("tests/laws/test_persons.py",),
@@ -1350,7 +1350,7 @@ MUTANTS = (
     ),
     Mutant(
         name="persons-with-ids-of-other-types-are-one",
-        file="estimators/persons.py",
+        file="kernel/persons.py",
         old="reading._key(one) if type(one) in (str, int, float) else one",
         new="reading._key(one)",
         tests=("tests/laws/test_persons.py",),
@@ -1358,7 +1358,7 @@ MUTANTS = (
     ),
     Mutant(
         name="persons-with-long-ids-are-one-beside-a-null",
-        file="estimators/persons.py",
+        file="kernel/persons.py",
         old="        groups = _items(groups)\n",
         new="        pass\n",
         tests=("tests/laws/test_persons.py",),
@@ -1374,7 +1374,7 @@ MUTANTS = (
     ),
     Mutant(
         name="persons-without-an-id-are-one",
-        file="estimators/persons.py",
+        file="kernel/persons.py",
         old="    if missing:\n        return object()\n",
         new="    if missing:\n        return None\n",
         tests=("tests/laws/test_persons.py",),
@@ -1382,7 +1382,7 @@ MUTANTS = (
     ),
     Mutant(
         name="persons-by-identity-are-apart",
-        file="estimators/persons.py",
+        file="kernel/persons.py",
         old='if getattr(type(one), "__hash__", None) in (None, object.__hash__):',
         new="if False:",
         tests=("tests/laws/test_persons.py",),
@@ -1390,7 +1390,7 @@ MUTANTS = (
     ),
     Mutant(
         name="persons-are-shown-by-the-error-of-their-id",
-        file="estimators/persons.py",
+        file="kernel/persons.py",
         old="    codes = None\n    with suppress(Exception):",
         new="    codes = None\n    with suppress(TypeError):",
         tests=("tests/laws/test_persons.py",),
@@ -1398,7 +1398,7 @@ MUTANTS = (
     ),
     Mutant(
         name="persons-are-promised-under-replace-one",
-        file="estimators/persons.py",
+        file="kernel/persons.py",
         old='if guarantee.adjacency != "add-remove":',
         new="if False:",
         tests=("tests/laws/test_persons.py",),
@@ -1486,7 +1486,7 @@ MUTANTS = (
     ),
     Mutant(
         name="tuples-with-missing-parts-name-nobody",
-        file="estimators/persons.py",
+        file="kernel/persons.py",
         old="return tuple(_MISSING_PART if type(part) is object else part for part in map(_key, one))",
         new="return tuple(map(_key, one))",
         tests=("tests/laws/test_persons.py",),
@@ -1654,7 +1654,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-part-that-an-engine-yields-twice-counts-twice",
-        file="estimators/sums.py",
+        file="kernel/records.py",
         old="        if place not in missing:",
         new="        missing.add(place)\n        if False:",
         tests=("tests/test_engines.py",),
@@ -1678,7 +1678,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-selection-is-by-the-first-part",
-        file="estimators/sums.py",
+        file="kernel/records.py",
         old="held = [read(part) for part in parts]",
         new="held = [read(part) for part in parts[:1]]",
         tests=("tests/test_engines.py",),
@@ -1718,7 +1718,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-last-part-is-all",
-        file="estimators/sums.py",
+        file="kernel/records.py",
         old="tuple(a + b for a, b in zip(total, of_part, strict=True))",
         new="of_part",
         tests=("tests/test_engines.py",),
@@ -1726,7 +1726,7 @@ MUTANTS = (
     ),
     Mutant(
         name="rows-of-an-earlier-fit-are-kept",
-        file="estimators/sums.py",
+        file="kernel/records.py",
         old="field(default_factory=lambda: uuid4().hex, init=False, repr=False)",
         new="field(default='one', init=False, repr=False)",
         tests=("tests/test_engines.py",),
@@ -1963,7 +1963,7 @@ MUTANTS = (
     ),
     Mutant(
         name="class-sizes-count-every-record-of-a-person",
-        file="estimators/sums.py",
+        file="kernel/sums.py",
         old="records.persons.shares(np.full(n_classes, steps))[counted].astype(np.float64)",
         new="np.full(np.count_nonzero(counted), float(steps))",
         tests=("tests/estimators/test_whole_persons.py",),
@@ -1971,7 +1971,7 @@ MUTANTS = (
     ),
     Mutant(
         name="shortfalls-count-every-record-of-a-person",
-        file="estimators/sums.py",
+        file="kernel/sums.py",
         old="class_weights[records.codes] if records.persons is None else records.persons.shares(class_weights)",
         new="class_weights[records.codes]",
         tests=("tests/estimators/test_whole_persons.py",),
@@ -2003,7 +2003,7 @@ MUTANTS = (
     ),
     Mutant(
         name="lattice-rows-of-another-map-are-taken",
-        file="estimators/reading.py",
+        file="kernel/reading.py",
         old="if found is not None and found != plain:",
         new="if False:",
         tests=("tests/data/test_pools.py",),

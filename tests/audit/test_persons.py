@@ -13,7 +13,7 @@ from dppl.audit import Canary, Records, audit, audit_release, bounds, worst_case
 from dppl.audit.canaries import Projection
 from dppl.baselines import LinearProbe
 from dppl.errors import ParameterError
-from dppl.estimators import persons
+from dppl.kernel import persons
 from dppl.mechanisms import RoundedGaussian, randomness
 from dppl.privacy.words import PERSON, RECORD
 

@@ -14,7 +14,7 @@ import pytest
 
 import dppl
 from dppl.data import write_table
-from dppl.estimators import reading
+from dppl.kernel import reading
 from dppl.mechanisms import RoundedGaussian
 from dppl.privacy.ledger import CHARGED, RELEASED, Ledger, accounts
 

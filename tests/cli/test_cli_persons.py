@@ -10,7 +10,7 @@ import pytest
 import dppl
 from dppl.data import read_classes, read_ids
 from dppl.errors import InputError
-from dppl.estimators.persons import person_codes
+from dppl.kernel.persons import person_codes
 from dppl.privacy.words import PERSON
 
 IDS = [f"Jane-Doe-{i % 9}" if i % 10 else None for i in range(37)]
@@ -205,10 +205,10 @@ def test_check_tells_the_owner_how_many_records_persons_have(persons, task, cli)
     assert report["missing_ids"] == 4
     assert report["records_each"] == {"median": 3.0, "percentile_90": 4, "largest": 4}
     assert sum(report["class_sizes"]) == 13
-    reduced, codes = dppl.estimators.persons.rows_of_persons(
+    reduced, codes = dppl.kernel.persons.rows_of_persons(
         task.X,
         np.unique(task.y, return_inverse=True)[1],
-        dppl.estimators.persons.person_codes(np.array(IDS, object)),
+        dppl.kernel.persons.person_codes(np.array(IDS, object)),
         3,
     )
     assert len(reduced) == 13

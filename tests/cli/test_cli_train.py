@@ -22,8 +22,8 @@ from dppl.data import read_table, write_table
 from dppl.embedding import open_source
 from dppl.encoders import load_encoder
 from dppl.encoders.fixed import FixedShapeEncoder
-from dppl.estimators import reading
 from dppl.estimators.public_data import ExamplesKept
+from dppl.kernel import reading
 from dppl.privacy import ZCDP
 from dppl.training import workflow
 

@@ -18,7 +18,7 @@ from dppl.continual import (
 from dppl.data import read_parts
 from dppl.engines import InProcess, RayEngine
 from dppl.errors import BudgetExceeded, InputError, ParameterError, UnknownLabelError
-from dppl.estimators import sums
+from dppl.kernel import records as sums
 from laws.recipes import CLASSES, DIM
 
 BUDGET = GaussianDP(1.0)

@@ -21,7 +21,7 @@ from dppl.data import EmbeddingTable, _places, read_ids, read_table, write_table
 from dppl.data._places import Place, natural, shown_as
 from dppl.embedding import convert_table
 from dppl.errors import DpplError, InputError, MissingExtra, ParameterError
-from dppl.estimators.reading import LATTICE
+from dppl.kernel.reading import LATTICE
 from dppl.lattice import Lattice
 
 SECRET = "topsecret"

@@ -11,7 +11,7 @@ import pytest
 from dppl.data import read_ids, read_table
 from dppl.embedding import sort_table, sorting
 from dppl.errors import InputError, ParameterError
-from dppl.estimators.persons import person_codes
+from dppl.kernel.persons import person_codes
 
 N = 500
 LEAK = "Jane Doe"

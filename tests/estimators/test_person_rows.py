@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from dppl.estimators import persons
+from dppl.kernel import persons
 from dppl.lattice import Lattice
 
 CASES = 400

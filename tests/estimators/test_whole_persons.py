@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from dppl import GaussianDP, Ledger, SoftmaxPrototypes
 from dppl.errors import InputError
-from dppl.estimators import whole_persons
-from dppl.estimators.sums import HeldRecords, class_masses, gradients, number_of_records, shortfalls
-from dppl.estimators.whole_persons import WholePersons
+from dppl.kernel import whole_persons
+from dppl.kernel.records import HeldRecords
+from dppl.kernel.sums import class_masses, gradients, number_of_records, shortfalls
+from dppl.kernel.whole_persons import WholePersons
 from dppl.lattice import Lattice, SoftmaxGradient, residuals
 from dppl.lattice.residuals import RESOLUTION, WEIGHT_STEPS
 

@@ -8,10 +8,10 @@ import pytest
 
 from dppl import ZCDP, ApproxDP, Classifier, GaussianDP
 from dppl.errors import MeasurementError
-from dppl.estimators.sums import HeldRecords
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.measure import calibrated
 from dppl.kernel.queries import ADD_REMOVE, WITHIN_CLASS, ClassSums, NumberOfRecords, PublicClassSizes
+from dppl.kernel.records import HeldRecords
 from dppl.lattice import Lattice
 from dppl.mechanisms import randomness
 from dppl.testing import check_private, recorded, replayed

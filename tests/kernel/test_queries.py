@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from dppl.estimators.sums import HeldRecords
 from dppl.kernel.queries import (
     ADD_REMOVE,
     REPLACE_ONE,
@@ -23,6 +22,7 @@ from dppl.kernel.queries import (
     WeightedSum,
     on_grid,
 )
+from dppl.kernel.records import HeldRecords
 from dppl.lattice import Lattice
 
 DIM, CLASSES = 16, 3

@@ -9,8 +9,8 @@ import pytest
 
 from dppl import ApproxDP, GaussianDP, Ledger, PureDP
 from dppl.errors import BudgetExceeded, InputError, ParameterError, UnknownLabelError
-from dppl.estimators import reading
 from dppl.estimators.base import EmbeddingClassifier
+from dppl.kernel import reading
 from dppl.lattice import Lattice
 from dppl.mechanisms import randomness
 from dppl.mechanisms.randomness import SeededRandomness, SystemRandomness

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dppl.errors import InputError, UnknownLabelError
-from dppl.estimators import reading
+from dppl.kernel import reading
 from laws.recipes import BY_NAME, FIRST, KINDS, RELATIONS, each
 from laws.traces import messages_of
 

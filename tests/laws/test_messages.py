@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dppl.errors import InputError
-from dppl.estimators import reading
+from dppl.kernel import reading
 from laws.recipes import CLASSES, FIRST, each
 from laws.traces import messages_of
 

@@ -19,9 +19,10 @@ from sklearn.model_selection import GroupKFold, cross_val_score
 
 from dppl import ApproxDP, GaussianDP, Ledger, PrivateSearch, PureDP
 from dppl.errors import InputError, ParameterError, WeakBudgetWarning
-from dppl.estimators import persons, search, sums
-from dppl.estimators import whole_persons as whole
-from dppl.estimators.whole_persons import WholePersons
+from dppl.estimators import search
+from dppl.kernel import persons, sums
+from dppl.kernel import whole_persons as whole
+from dppl.kernel.whole_persons import WholePersons
 from dppl.lattice import Lattice, usable_rows
 from dppl.lattice.residuals import WEIGHT_STEPS
 from dppl.privacy import group

@@ -5,7 +5,7 @@ import pytest
 
 import dppl
 from dppl.errors import UnknownLabelError
-from dppl.estimators import reading
+from dppl.kernel import reading
 from laws.recipes import FIRST, KINDS, Table, each
 from laws.replay import watched
 from laws.streams import FIRST_OF_TASKS

@@ -29,8 +29,8 @@ from dppl.errors import (
     UnknownLabelError,
     WeakBudgetWarning,
 )
-from dppl.estimators import reading
 from dppl.estimators.registry import BY_METHOD
+from dppl.kernel import reading
 from dppl.lattice import Lattice
 from dppl.training import encoder_of_model, items
 from laws.traces import heard

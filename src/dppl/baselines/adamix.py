@@ -14,9 +14,9 @@ from dppl.baselines._descent import GradientClassifier
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, measured_size
 from dppl.estimators.plan import Setting
-from dppl.estimators.reading import Codes, UnknownLabels
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.queries import NumberOfRecords
+from dppl.kernel.reading import Codes, UnknownLabels
 from dppl.privacy import Budget
 from dppl.privacy.guarantee import Adjacency
 from dppl.prototypes._examples import ExampleClassifier

@@ -13,9 +13,9 @@ from dppl.baselines._descent import GradientClassifier
 from dppl.errors import ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, measured_size
 from dppl.estimators.plan import Setting
-from dppl.estimators.reading import UnknownLabels
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.queries import LongResiduals, NumberOfRecords
+from dppl.kernel.reading import UnknownLabels
 from dppl.privacy import Budget
 from dppl.privacy.guarantee import Adjacency
 

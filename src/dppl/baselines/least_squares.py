@@ -13,9 +13,9 @@ from dppl import _validate
 from dppl.errors import ParameterError
 from dppl.estimators.classifier import Classifier
 from dppl.estimators.plan import Setting
-from dppl.estimators.reading import UnknownLabels
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.queries import ClassGramMatrices, ClassSums, GramMatrix
+from dppl.kernel.reading import UnknownLabels
 from dppl.lattice.threads import in_order
 from dppl.privacy import Budget
 from dppl.privacy.guarantee import Adjacency

@@ -12,9 +12,9 @@ from dppl._progress import steps
 from dppl.baselines.least_squares import noise_radius, solve_ridges
 from dppl.estimators.classifier import Classifier
 from dppl.estimators.plan import Setting
-from dppl.estimators.reading import UnknownLabels
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.queries import SoftmaxCurvatures, SoftmaxGradients
+from dppl.kernel.reading import UnknownLabels
 from dppl.lattice.residuals import check_clip
 from dppl.privacy import Budget
 from dppl.privacy.guarantee import Adjacency

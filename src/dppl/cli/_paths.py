@@ -17,9 +17,9 @@ from dppl.data import EmbeddingTable, PartedTable, read_ids, read_table
 from dppl.data._places import is_url, shown_as
 from dppl.embedding import Source, open_source
 from dppl.errors import InputError, ParameterError
-from dppl.estimators.reading import check_encoder, encoder_of
 from dppl.finetune.model_file import is_finetuned
 from dppl.finetune.workflow import Finetuned
+from dppl.kernel.reading import check_encoder, encoder_of
 
 if TYPE_CHECKING:
     from dppl.estimators import EmbeddingClassifier

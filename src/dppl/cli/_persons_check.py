@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from dppl.estimators.persons import are_missing, classes_of_persons, person_codes
-from dppl.estimators.reading import class_codes
+from dppl.kernel.persons import are_missing, classes_of_persons, person_codes
+from dppl.kernel.reading import class_codes
 
 _MOST_CLASSES = 3
 

@@ -27,10 +27,10 @@ from dppl.data import read_classes
 from dppl.embedding import Columns, Source
 from dppl.encoders.load import Device, is_code
 from dppl.errors import BudgetError, ParameterError
-from dppl.estimators.reading import UnknownLabels
 from dppl.finetune import workflow
 from dppl.finetune.networks import load_network
 from dppl.finetune.selection import PARTS, Part
+from dppl.kernel.reading import UnknownLabels
 from dppl.privacy import ApproxDP, Budget, Guarantee, PureDP
 from dppl.training.workflow import report_of
 

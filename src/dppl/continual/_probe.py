@@ -11,8 +11,8 @@ from dppl.baselines import LinearProbe
 from dppl.continual._stream import NEVER, ContinualClassifier
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Setting
-from dppl.estimators.reading import UnknownLabels
 from dppl.kernel import Measure
+from dppl.kernel.reading import UnknownLabels
 from dppl.privacy import Budget
 
 

@@ -23,12 +23,13 @@ from sklearn.utils.validation import validate_data
 from dppl import _validate
 from dppl.engines import Engine
 from dppl.errors import ParameterError, UnknownLabelError, WeakBudgetWarning
-from dppl.estimators import EmbeddingClassifier, reading
+from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Plan, same_value
 from dppl.estimators.public_data import PublicArguments, PublicData
-from dppl.estimators.reading import Codes
-from dppl.estimators.sums import Parted, Records
+from dppl.kernel import reading
+from dppl.kernel.reading import Codes
+from dppl.kernel.records import Parted, Records
 from dppl.lattice import Lattice, RowSource
 from dppl.lattice.threads import one_thread_each
 from dppl.mechanisms import Randomness, randomness

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dppl.continual import _presence
 from dppl.errors import ParameterError
 from dppl.estimators.model_file import Misfit, check_tensor
-from dppl.estimators.reading import Codes
+from dppl.kernel.reading import Codes
 
 Float = NDArray[np.float64]
 

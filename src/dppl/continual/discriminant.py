@@ -16,8 +16,8 @@ from dppl.errors import ParameterError
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import UnknownLabels
 from dppl.kernel import Measure
+from dppl.kernel.reading import UnknownLabels
 from dppl.lattice import Lattice, RowSource
 from dppl.privacy import Budget
 from dppl.prototypes._shared import cosine_sharpness

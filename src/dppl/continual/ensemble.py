@@ -18,8 +18,8 @@ from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import UnknownLabels
 from dppl.kernel import Measure, Measurement
+from dppl.kernel.reading import UnknownLabels
 from dppl.lattice import Lattice
 from dppl.privacy import Budget
 from dppl.prototypes import SoftmaxPrototypes

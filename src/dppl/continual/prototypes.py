@@ -20,11 +20,11 @@ from dppl.continual._sums import KeptSums, ReleasedSums
 from dppl.errors import ParameterError
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Plan, Setting
-from dppl.estimators.reading import UnknownLabels
-from dppl.estimators.sums import Records
 from dppl.kernel import Measure, Measurement, factors
 from dppl.kernel.factors import Factor
 from dppl.kernel.queries import ClassSums
+from dppl.kernel.reading import UnknownLabels
+from dppl.kernel.records import Records
 from dppl.kernel.streams import CorrelatedClassSums, StateFile, opened
 from dppl.mechanisms import Randomness
 from dppl.privacy import Budget

@@ -27,7 +27,7 @@ from dppl.data._parquet import (
 from dppl.data._places import Place
 from dppl.data._reading import Array, converting
 from dppl.errors import InputError
-from dppl.estimators.reading import LATTICE
+from dppl.kernel.reading import LATTICE
 
 MANIFEST = "_manifest.json"  # of a table that dppl embed writes; readers of Parquet pass over such names
 _ENCODER, _NOT_COVERED = "encoder", "not_covered"

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dppl.data._reading import Array, as_array, converting, load_npy, type_name
 from dppl.errors import InputError
-from dppl.estimators.reading import characters_only
+from dppl.kernel.reading import characters_only
 
 __all__ = ["LABEL_READERS", "align_labels", "as_labels", "read_classes"]
 

@@ -16,7 +16,7 @@ from dppl.data._places import Place
 from dppl.data._reading import Array, by_suffix, converting, load_npy, type_name
 from dppl.data.labels import AnyPath
 from dppl.errors import InputError
-from dppl.estimators.persons import texts_apart
+from dppl.kernel.persons import texts_apart
 
 __all__ = ["read_ids"]
 

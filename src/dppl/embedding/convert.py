@@ -23,7 +23,7 @@ from dppl.embedding.records import PERSON
 from dppl.embedding.rows import LATTICE_ROWS, ROWS, Rows, lattice_metadata, to_storage
 from dppl.embedding.shards import dictionary_columns, schema_of
 from dppl.errors import ParameterError
-from dppl.estimators.reading import LATTICE, lattice_of
+from dppl.kernel.reading import LATTICE, lattice_of
 
 __all__ = ["SUFFIXES", "convert_table", "holds_embeddings", "is_list"]
 

@@ -19,14 +19,14 @@ from sklearn.utils.validation import validate_data
 from dppl import _validate
 from dppl.engines import Engine, InProcess
 from dppl.errors import BudgetError, InputError, ParameterError, WeakBudgetWarning
-from dppl.estimators import persons, reading
 from dppl.estimators.plan import Plan, Setting
 from dppl.estimators.public_data import PublicArguments, PublicData
-from dppl.estimators.reading import Codes, UnknownLabels
 from dppl.estimators.released import ReleasedClassifier
-from dppl.estimators.sums import ONLY_PARTS, HeldRecords, Parted, Records, SpreadRecords, refuse_labels
-from dppl.estimators.whole_persons import WholePersons
+from dppl.kernel import persons, reading
 from dppl.kernel.measure import Measure, Measurement, calibrated
+from dppl.kernel.reading import Codes, UnknownLabels
+from dppl.kernel.records import ONLY_PARTS, HeldRecords, Parted, Records, SpreadRecords, refuse_labels
+from dppl.kernel.whole_persons import WholePersons
 from dppl.lattice import Lattice, RowSource, iter_blocks, usable_rows
 from dppl.lattice.threads import one_thread_each
 from dppl.mechanisms import Randomness, randomness

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from dppl.estimators.base import EmbeddingClassifier
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Plan
-from dppl.estimators.reading import UnknownLabels
-from dppl.estimators.sums import Records
+from dppl.kernel.reading import UnknownLabels
+from dppl.kernel.records import Records
 from dppl.mechanisms import Randomness
 from dppl.privacy import Budget
 from dppl.privacy.guarantee import Adjacency

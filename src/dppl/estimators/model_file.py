@@ -21,8 +21,8 @@ from dppl._files import write_atomically
 from dppl._version import __version__
 from dppl.errors import ModelFileError
 from dppl.estimators.public_data import ExamplesKept
-from dppl.estimators.reading import checked_columns
 from dppl.estimators.registry import BY_NAME
+from dppl.kernel.reading import checked_columns
 from dppl.lattice import Lattice
 from dppl.privacy import Guarantee
 from dppl.privacy.budgets import budget_from_dict

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.estimators.persons import of_persons
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import check_lattice, columns_of, depends_on_company
 from dppl.kernel.measure import Calibrated
+from dppl.kernel.persons import of_persons
+from dppl.kernel.reading import check_lattice, columns_of, depends_on_company
 from dppl.lattice import Lattice
 from dppl.privacy import Guarantee
 from dppl.privacy.group import release_of_several

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dppl.engines import Engine, InProcess
 from dppl.errors import InputError, ParameterError
-from dppl.estimators.reading import Codes, as_labels, as_rows, check_encoder, class_codes, encoder_of, lattice_of
+from dppl.kernel.reading import Codes, as_labels, as_rows, check_encoder, class_codes, encoder_of, lattice_of
 from dppl.lattice import RowSource, TensorRows, iter_blocks
 from dppl.lattice.tensors import is_tensor
 

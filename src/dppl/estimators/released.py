@@ -18,11 +18,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dppl import _validate
 from dppl.engines import Engine, InProcess
 from dppl.errors import InputError, ParameterError
-from dppl.estimators import model_file, reading
+from dppl.estimators import model_file
 from dppl.estimators.public_data import ExamplesKept
-from dppl.estimators.reading import Unusable
 from dppl.estimators.reported import Reported
-from dppl.estimators.sums import ONLY_PARTS, Part, Parted
+from dppl.kernel import reading
+from dppl.kernel.reading import Unusable
+from dppl.kernel.records import ONLY_PARTS, Part, Parted
 from dppl.lattice import Lattice, iter_blocks
 from dppl.privacy import Guarantee
 

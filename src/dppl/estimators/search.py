@@ -18,12 +18,12 @@ from sklearn.utils.validation import check_is_fitted
 from dppl import _validate
 from dppl._progress import shown_by
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
-from dppl.estimators import persons, reading
 from dppl.estimators.base import EmbeddingClassifier, as_json, charged
 from dppl.estimators.public_data import PublicArguments
-from dppl.estimators.reading import Codes, Unusable
 from dppl.estimators.released import Shares
 from dppl.estimators.reported import Reported
+from dppl.kernel import persons, reading
+from dppl.kernel.reading import Codes, Unusable
 from dppl.lattice import RowSource, iter_blocks, take_rows
 from dppl.lattice.threads import one_thread_each
 from dppl.mechanisms import Randomness, RoundedGaussian, randomness

@@ -19,14 +19,14 @@ from dppl._optional import optional
 from dppl.continual import _stream as stream
 from dppl.continual.ensemble import SCORES, Scores, normalised, put_together
 from dppl.errors import ModelFileError, ParameterError, WeakBudgetWarning
-from dppl.estimators import reading
 from dppl.estimators.base import as_json
-from dppl.estimators.reading import UnknownLabels
 from dppl.estimators.reported import Reported
 from dppl.finetune import model_file
 from dppl.finetune.selection import head_of
 from dppl.finetune.sparse import SparseFinetuner
 from dppl.finetune.trainer import DPTrainer, TrainingPlan, records_of, weights_of
+from dppl.kernel import reading
+from dppl.kernel.reading import UnknownLabels
 from dppl.lattice.tensors import as_numpy
 from dppl.privacy import Budget, Guarantee
 from dppl.privacy.budgets import budget_from_dict, checked_budget

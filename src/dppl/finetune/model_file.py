@@ -18,10 +18,10 @@ from dppl._files import write_atomically
 from dppl._version import __version__
 from dppl.encoders.frozen import tensors_digest
 from dppl.errors import InputError, ModelFileError, ParameterError
-from dppl.estimators.reading import public_classes
 from dppl.finetune import tensor_file
 from dppl.finetune.selection import check_module, head_of
 from dppl.finetune.trainer import set_weights, weights_of
+from dppl.kernel.reading import public_classes
 from dppl.privacy import Guarantee
 
 if TYPE_CHECKING:

@@ -17,14 +17,14 @@ from sklearn.utils.validation import check_is_fitted
 from dppl import _validate
 from dppl._optional import optional
 from dppl.errors import InputError, ParameterError
-from dppl.estimators import reading
-from dppl.estimators.reading import UnknownLabels
 from dppl.estimators.reported import Reported
 from dppl.finetune import model_file
 from dppl.finetune.gradients import logits_of
 from dppl.finetune.networks import Network, load_network
 from dppl.finetune.selection import PARTS, Part, Selection, check_module, head_of, select_weights
 from dppl.finetune.trainer import DPTrainer, TrainingPlan, records_of
+from dppl.kernel import reading
+from dppl.kernel.reading import UnknownLabels
 from dppl.privacy import ApproxDP, Budget, Guarantee
 from dppl.privacy.budgets import checked_budget
 from dppl.privacy.guarantee import A_STRICT_STOP

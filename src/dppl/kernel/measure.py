@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dppl.errors import MeasurementError
-from dppl.estimators.sums import Records
 from dppl.kernel.queries import Query
+from dppl.kernel.records import Records
 from dppl.mechanisms import Randomness
 from dppl.privacy import Budget, Release
 from dppl.privacy.composition import split

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.estimators.sums import HeldRecords, Records
 from dppl.kernel.queries import Query
+from dppl.kernel.records import HeldRecords, Records
 from dppl.lattice import Lattice
 from dppl.lattice.projection import EPISODE_STEPS, Episodes, IntegerProjection, ProjectedRows
 from dppl.mechanisms import Randomness

@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.estimators import sums
-from dppl.estimators.sums import HeldRecords, Records
+from dppl.kernel import sums
+from dppl.kernel.records import HeldRecords, Records
 from dppl.lattice import (
     RESOLUTION,
     WEIGHT_STEPS,

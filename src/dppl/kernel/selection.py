@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from dppl._progress import progress
 from dppl.errors import InputError
-from dppl.estimators.sums import HeldRecords, Records, RowsByClass
 from dppl.kernel.queries import Query
+from dppl.kernel.records import HeldRecords, Records, RowsByClass
 from dppl.lattice import (
     DEVICE_ROWS,
     PUBLIC_ROWS,

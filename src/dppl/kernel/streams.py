@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,18 +25,25 @@ from safetensors.numpy import save as to_safetensors
 
 from dppl._files import locked, part_of, write_atomically
 from dppl.errors import InputError
-from dppl.estimators.sums import Records
 from dppl.kernel.factors import Row
 from dppl.kernel.queries import ClassSums
+from dppl.kernel.records import Records
 from dppl.mechanisms import Randomness, RoundedGaussian
-
-if TYPE_CHECKING:
-    from dppl.estimators import EmbeddingClassifier
 
 Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]
 _KEY, _FORMAT = "dppl_stream", 1
 _START_AGAIN = "Without its state a stream cannot go on: publish no more of it, or start a new one."
+
+
+class Model(Protocol):
+    """The model that a state goes with."""
+
+    def to_bytes(self) -> bytes:
+        """Return its file."""
+
+    def _tensors(self) -> dict[str, NDArray[Any]]:
+        """Return what it released."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,7 +109,7 @@ class StateFile:
     sums: BinSums | None = field(repr=False)
     later: BinSums | None = field(default=None, init=False, repr=False)
 
-    def write(self, model: EmbeddingClassifier, n_tasks: int) -> None:
+    def write(self, model: Model, n_tasks: int) -> None:
         """Replace the state by that after the task, which goes with this model."""
         sums = self.later
         assert sums is not None  # the query has been answered
@@ -143,7 +150,7 @@ class CorrelatedClassSums(ClassSums):
         return estimate
 
 
-def fingerprint(model: EmbeddingClassifier) -> str:
+def fingerprint(model: Model) -> str:
     """Return a hash of all that a model released, which later versions of dppl do not change."""
     parts = sha256()
     for name, tensor in sorted(model._tensors().items()):
@@ -152,13 +159,13 @@ def fingerprint(model: EmbeddingClassifier) -> str:
 
 
 @contextmanager
-def opened(path: str | os.PathLike[str], model: EmbeddingClassifier | None, n_tasks: int) -> Iterator[StateFile]:
+def opened(path: str | os.PathLike[str], model: Model | None, n_tasks: int) -> Iterator[StateFile]:
     """Read the state that goes with a model, and keep other processes from it meanwhile.
 
     Parameters
     ----------
     path : path
-    model : EmbeddingClassifier or None
+    model : Model or None
         That of the earlier tasks; None before the first.
     n_tasks : int
         Number of tasks so far.

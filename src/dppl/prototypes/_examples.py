@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit, log_softmax, softmax
 
-from dppl.estimators.reading import Codes
+from dppl.kernel.reading import Codes
 from dppl.prototypes._softmax import CLIP, STEPS, Ascent, ClassSizes
 
 Float = NDArray[np.float64]

@@ -14,9 +14,9 @@ from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import UnknownLabels
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.queries import ADD_REMOVE, WITHIN_CLASS, ClassSums, CoinPressMeans, PublicClassSizes
+from dppl.kernel.reading import UnknownLabels
 from dppl.mechanisms import COINPRESS_SPLIT, DPPL_SPLIT
 from dppl.privacy import Budget
 from dppl.privacy.guarantee import Adjacency

@@ -16,10 +16,10 @@ from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import UnknownLabels
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.projected import EpisodeGradients, Projected
 from dppl.kernel.queries import ClassSums, SoftmaxGradients
+from dppl.kernel.reading import UnknownLabels
 from dppl.lattice import Lattice
 from dppl.lattice.projection import (
     IntegerProjection,

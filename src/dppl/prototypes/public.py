@@ -13,9 +13,9 @@ from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import UnknownLabels
-from dppl.estimators.sums import public_rows_at
 from dppl.kernel import Measure, Measurement
+from dppl.kernel.reading import UnknownLabels
+from dppl.kernel.records import public_rows_at
 from dppl.kernel.selection import Selection
 from dppl.lattice import Lattice
 from dppl.privacy import Budget

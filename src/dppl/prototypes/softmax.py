@@ -15,7 +15,6 @@ from dppl.estimators.descent import SIZE_PERCENT, measured_size
 from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicData
-from dppl.estimators.reading import UnknownLabels
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.queries import (
     STEPS as GRID,
@@ -29,6 +28,7 @@ from dppl.kernel.queries import (
     WeightedSum,
     on_grid,
 )
+from dppl.kernel.reading import UnknownLabels
 from dppl.lattice import Lattice
 from dppl.privacy import Budget, PureDP
 from dppl.prototypes._examples import ExampleClassifier, GuidedAscent

@@ -22,12 +22,12 @@ from dppl.encoders.fixed import for_prediction
 from dppl.encoders.load import Device, Precision, refuse_code
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
-from dppl.estimators.persons import ids_of_fit
 from dppl.estimators.public_data import refuse_private_as_public
-from dppl.estimators.reading import UNUSABLE, Unusable, as_labels, refuse_unusable
 from dppl.estimators.registry import BY_METHOD, Method, method_for
 from dppl.estimators.released import Shares
 from dppl.estimators.reported import Reported
+from dppl.kernel.persons import ids_of_fit
+from dppl.kernel.reading import UNUSABLE, Unusable, as_labels, refuse_unusable
 from dppl.privacy import Budget, Guarantee
 from dppl.privacy.budgets import checked_budget
 from dppl.training import workflow

@@ -20,7 +20,7 @@ from dppl.embedding.pipeline import table_metadata
 from dppl.embedding.rows import Rows
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
-from dppl.estimators.reading import class_codes, public_classes
+from dppl.kernel.reading import class_codes, public_classes
 
 if TYPE_CHECKING:
     from dppl.estimators import EmbeddingClassifier

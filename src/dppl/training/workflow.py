@@ -28,8 +28,8 @@ from dppl.embedding.pipeline import prepared
 from dppl.embedding.records import Unusable
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
-from dppl.estimators.persons import ids_of_fit
-from dppl.estimators.reading import COLUMNS, NOT_ALL_USABLE, class_codes, refuse_unusable_records
+from dppl.kernel.persons import ids_of_fit
+from dppl.kernel.reading import COLUMNS, NOT_ALL_USABLE, class_codes, refuse_unusable_records
 from dppl.lattice import usable_rows
 from dppl.training.descriptions import embed_examples
 

@@ -5,10 +5,9 @@ sizes, class sums, Gram matrices, gradients at given weights, hits. So it is one
 
     f(all records) = f(first part) + f(second part) + ...
 
-exactly and in any order, because integers add so. The functions are below. Each takes `HeldRecords`, which are rows and
-codes in this process, then public parameters or released values, and returns an array of int64. An estimator whose
-`_release_sums` reads its records through ``records.total(f, ...)`` alone, and draws noise on what that returns, need
-not know where they lie:
+exactly and in any order, because integers add so. The functions are in `dppl.kernel.sums`. Each takes `HeldRecords`,
+which are rows and codes in this process, then public parameters or released values, and returns an array of int64. A
+query that reads its records through ``records.total(f, ...)`` alone need not know where they lie:
 
 * `HeldRecords.total` calls f on the records at hand.
 * `SpreadRecords.total` lets an engine call f on each part, which is read there, and adds what comes back by the place
@@ -44,22 +43,16 @@ from numpy.typing import NDArray
 
 from dppl.engines import Engine
 from dppl.errors import EngineError, InputError
-from dppl.estimators import reading
-from dppl.estimators.reading import Codes
-from dppl.estimators.whole_persons import WholePersons
+from dppl.kernel import reading
+from dppl.kernel.reading import Codes
+from dppl.kernel.whole_persons import WholePersons
 from dppl.lattice import (
     Lattice,
     RowSource,
-    SoftmaxCurvature,
-    SoftmaxGradient,
-    class_sums,
     gradient_blocks,
     iter_blocks,
     lattice_blocks,
-    sum_blocks,
-    sums_and_grams,
     take_rows,
-    weighted_sum,
 )
 from dppl.lattice.tensors import beside, empty_beside
 
@@ -71,17 +64,7 @@ __all__ = [
     "Records",
     "RowsByClass",
     "SpreadRecords",
-    "class_masses",
-    "class_sizes",
-    "class_totals",
-    "curvatures",
-    "first_ranks",
-    "gradients",
-    "gradients_and_count",
     "public_rows_at",
-    "shortfalls",
-    "totals_and_grams",
-    "weighted_total",
 ]
 
 Float = NDArray[np.float64]
@@ -496,155 +479,6 @@ def _read(
     rows, labels = reading.checked_inputs(*part.read())
     held = HeldRecords(rows, reading.codes_of_records(rows, labels, classes, unknown_labels, adjacency))
     return held if recode is None else held.recoded(recode)
-
-
-def class_sizes(records: HeldRecords, n_classes: int) -> tuple[Int64]:
-    """Return the number of records of each class, shape (n_classes,).
-
-    Parameters
-    ----------
-    records : HeldRecords
-    n_classes : int
-    """
-    codes = records.codes
-    return (np.bincount(codes[codes >= 0], minlength=n_classes).astype(np.int64),)
-
-
-def number_of_records(records: HeldRecords) -> tuple[Int64]:
-    """Return the number of records, or of persons, shape (1,)."""
-    counted = np.count_nonzero(records.codes >= 0) if records.persons is None else records.persons.number()
-    return (np.array([counted], np.int64),)
-
-
-def class_masses(records: HeldRecords, n_classes: int, steps: int) -> tuple[Int64]:
-    """Return how much of the records each class has, shape (n_classes,), if a record counts `steps`.
-
-    A person counts as one record, of which each class has what it has of theirs: a whole person adds a vector that is
-    not longer than `steps`.
-    """
-    if records.persons is None:
-        return (steps * class_sizes(records, n_classes)[0],)
-    counted = records.codes >= 0
-    each = records.persons.shares(np.full(n_classes, steps))[counted].astype(np.float64)
-    # Integers below 2⁵³: exact in any order.
-    return (np.bincount(records.codes[counted], each, n_classes).astype(np.int64),)
-
-
-def class_totals(records: HeldRecords, lattice: Lattice, n_classes: int) -> tuple[Int64]:
-    """Return the sum of lattice rows of each class, shape (n_classes, dim).
-
-    Parameters
-    ----------
-    records : HeldRecords
-    lattice : Lattice
-    n_classes : int
-    """
-    return (class_sums(sum_blocks(lattice, records.rows), records.codes, n_classes, lattice.dim),)
-
-
-def weighted_total(records: HeldRecords, lattice: Lattice, weights: Int64) -> tuple[Int64]:
-    """Return the sum of lattice rows times the weight of their class, shape (dim,); a person weighs what one row does.
-
-    Parameters
-    ----------
-    records : HeldRecords
-    lattice : Lattice
-    weights : ndarray of shape (n_classes,), int64
-        From 0 to 2²⁰: the sums of 2³⁵ records are below 2⁶².
-    """
-    if records.persons is None:
-        return (weights @ class_totals(records, lattice, len(weights))[0],)
-    return (weighted_sum(sum_blocks(lattice, records.rows), records.persons.shares(weights), lattice.dim),)
-
-
-def totals_and_grams(
-    records: HeldRecords, lattice: Lattice, n_classes: int, per_class: bool = False
-) -> tuple[Int64, Int64]:
-    """Return the sums of lattice rows of each class, and Gram matrices, as `sums_and_grams` does.
-
-    Parameters
-    ----------
-    records : HeldRecords
-    lattice : Lattice
-    n_classes : int
-    per_class : bool, default=False
-    """
-    blocks = sum_blocks(lattice, records.rows)
-    return sums_and_grams(blocks, records.codes, n_classes, lattice.dim, per_class=per_class)
-
-
-def gradients(
-    records: HeldRecords, gradient: SoftmaxGradient, weights: Float, offsets: Float | None = None, clip: float = 1.0
-) -> tuple[Int64]:
-    """Return the sum of clipped gradients at released weights, as `SoftmaxGradient.sum` does.
-
-    Parameters
-    ----------
-    records : HeldRecords
-    gradient : SoftmaxGradient
-    weights : ndarray of shape (n_classes, dim)
-    offsets : ndarray of shape (n_classes,), default=None
-    clip : float, default=1.0
-    """
-    blocks, of_records = records.again(gradient.lattice), records.weights(gradient.lattice)
-    return (gradient.sum(blocks, records.codes, weights, offsets, clip=clip, of_records=of_records),)
-
-
-def gradients_and_count(
-    records: HeldRecords, gradient: SoftmaxGradient, weights: Float, offsets: Float, *, clip: float, threshold: float
-) -> tuple[Int64, Int64]:
-    """Return what `gradients` does, and the number of longer residuals, shape (1,): `SoftmaxGradient.sum_and_count`.
-
-    Parameters
-    ----------
-    records, gradient, weights, offsets, clip
-        As in `gradients`.
-    threshold : float
-    """
-    blocks = records.again(gradient.lattice)
-    total, longer = gradient.sum_and_count(blocks, records.codes, weights, offsets, clip=clip, threshold=threshold)
-    return total, np.array([longer], np.int64)
-
-
-def curvatures(records: HeldRecords, curvature: SoftmaxCurvature, weights: Float) -> tuple[Int64]:
-    """Return the Hessians of the classes at released weights, as `SoftmaxCurvature.sum` does.
-
-    Parameters
-    ----------
-    records : HeldRecords
-    curvature : SoftmaxCurvature
-    weights : ndarray of shape (n_classes, dim)
-    """
-    return (curvature.sum(records.again(curvature.lattice), records.codes, weights),)
-
-
-def shortfalls(records: HeldRecords, gradient: SoftmaxGradient, weights: Float, class_weights: Int64) -> tuple[Int64]:
-    """Return how much less often than others each class is predicted, as `SoftmaxGradient.shortfalls` does.
-
-    Parameters
-    ----------
-    records : HeldRecords
-    gradient : SoftmaxGradient
-    weights : ndarray of shape (n_classes, dim)
-    class_weights : ndarray of shape (n_classes,), int64
-        What a record of each class weighs, from 0 to `WEIGHT_STEPS`; the records of a person share that.
-    """
-    of_records = class_weights[records.codes] if records.persons is None else records.persons.shares(class_weights)
-    return (gradient.shortfalls(records.again(gradient.lattice), records.codes, weights, of_records),)
-
-
-def first_ranks(records: HeldRecords, gradient: SoftmaxGradient, weights: Float, offsets: Float) -> tuple[Int64]:
-    """Return the number of records, or persons, whose own class has the largest logit, shape (1,).
-
-    Parameters
-    ----------
-    records : HeldRecords
-    gradient : SoftmaxGradient
-    weights : ndarray of shape (n_classes, dim)
-    offsets : ndarray of shape (n_classes,)
-    """
-    right = gradient.hits(records.again(gradient.lattice), records.codes, weights, offsets)
-    return (np.array([right.sum() if records.persons is None else records.persons.right(right)], np.int64),)
 
 
 def refuse_labels(y: Any) -> None:

@@ -1,6 +1,6 @@
 """Persons that enter a fit with all of their records, which together weigh no more than one record does.
 
-A reduction to one row (`dppl.estimators.persons`) loses how the records of a person differ, and those of other classes.
+A reduction to one row (`dppl.kernel.persons`) loses how the records of a person differ, and those of other classes.
 Sums can take all of them: let the rows q_1 ... q_m of a person be those of a matrix Q, and let each record add r_i·q_iᵀ
 with |r_i| at most w. The whole is R·Q, and its Frobenius norm at most |R|·‖Q‖ ≤ √m·w·‖Q‖, with the largest singular
 value of Q. That is at most w·m·s, for equal rows, and w·√m·s for orthogonal ones, where a row is at most s long. So
@@ -18,8 +18,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.estimators.persons import classes_of_persons
-from dppl.estimators.reading import Codes
+from dppl.kernel.persons import classes_of_persons
+from dppl.kernel.reading import Codes
 from dppl.lattice import Lattice
 from dppl.lattice.lattice import Int8
 from dppl.lattice.residuals import WEIGHT_STEPS

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from dppl import _validate
 from dppl.errors import InputError, ParameterError
-from dppl.estimators import reading
-from dppl.estimators.reading import Codes
+from dppl.kernel import reading
+from dppl.kernel.reading import Codes
 from dppl.lattice import Lattice, RowSource, iter_blocks
 from dppl.lattice.lattice import LARGEST, Int8
 from dppl.privacy import Guarantee
