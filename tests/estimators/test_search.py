@@ -288,7 +288,7 @@ def test_candidates_that_cannot_be_fitted_show_before_anything_is_paid(ledger):
     ("search", "message"),
     [
         (PrivateSearch(MeanPrototypes(ZCDP(1.0), [0]), {}), "ApproxDP"),
-        (PrivateSearch(MeanPrototypes(BUDGET), {}), "class list"),
+        (PrivateSearch(MeanPrototypes(BUDGET), {}), "public list of classes"),
         (PrivateSearch("mean", {}), "dppl classifier"),
         (searching({"budget": [ZCDP(1.0)]}), "budget"),
         (searching({"random_state": [1]}), "random_state"),
