@@ -33,7 +33,7 @@ def records(draw):
 
 def weights_of(rows, codes, numbers, size=7):
     blocks = [rows[start : start + size] for start in range(0, len(rows), size)]
-    return WholePersons(codes, numbers, 3).gradient_weights(blocks, LATTICE)
+    return WholePersons(codes, numbers).gradient_weights(blocks, LATTICE)
 
 
 @given(records())
@@ -45,7 +45,7 @@ def test_a_person_counts_once_in_sizes_and_shortfalls(case):
 
     def added(kept):
         few = np.where(kept, codes, -1)
-        held = HeldRecords(rows, few, WholePersons(few, numbers, 3))
+        held = HeldRecords(rows, few, WholePersons(few, numbers))
         (sizes,), (number,) = class_masses(held, 3, 1000), number_of_records(held)
         assert number == len(np.unique(numbers[few >= 0]))
         return sizes, *shortfalls(held, SoftmaxGradient(LATTICE), weights, of_classes)
@@ -138,7 +138,7 @@ def test_a_person_of_many_records_takes_no_memory_for_every_pair_of_them():
 def test_shares_of_a_person_add_up_to_the_weight_of_a_class_at_most(case, largest):
     _, codes, numbers, rng = case
     of_classes = rng.integers(0, largest + 1, size=3)
-    shares = WholePersons(codes, numbers, 3).shares(of_classes)
+    shares = WholePersons(codes, numbers).shares(of_classes)
     assert (shares >= 0).all()
     assert np.bincount(numbers, shares).max() <= of_classes.max()
     alone = np.bincount(numbers, codes >= 0)[numbers] == 1
@@ -154,7 +154,7 @@ def test_persons_are_right_by_at_least_half_of_their_records(case, seed):
     for person in np.unique(numbers):
         own = (numbers == person) & (codes >= 0)
         expected += bool(own.any() and records_right[own].mean() >= 0.5)
-    assert WholePersons(codes, numbers, 3).right(records_right) == expected
+    assert WholePersons(codes, numbers).right(records_right) == expected
 
 
 @given(records(), st.integers(1, 3))
@@ -225,7 +225,7 @@ def one_person_more(others, passes):
     gradient, W = SoftmaxGradient(LATTICE), np.random.default_rng(1).normal(size=(3, DIM))
 
     def total(codes):
-        records = HeldRecords(Changing(X, changed, passes), codes, WholePersons(codes, numbers, 3))
+        records = HeldRecords(Changing(X, changed, passes), codes, WholePersons(codes, numbers))
         return gradients(records, gradient, W)[0].astype(float)
 
     added = total(np.zeros(2 * MANY, np.intp)) - total(np.where(numbers > 0, 0, -1))

@@ -88,7 +88,7 @@ def test_a_gaussian_budget_says_what_it_is():
     assert GaussianDP(0.5).notion == "Gaussian DP"
     assert GaussianDP(0.5).to_dict() == {"mu": 0.5}
     assert budget_from_dict({"mu": 0.5}) == GaussianDP(0.5)
-    assert GaussianDP(0.5).to_gdp() == GaussianDP(0.5).gaussian_allowance() == GaussianDP(0.5)
+    assert GaussianDP(0.5).gaussian_allowance() == GaussianDP(0.5)
 
 
 def test_paper_epsilon_is_the_axis_of_the_figures():
@@ -99,13 +99,7 @@ def test_paper_epsilon_is_the_axis_of_the_figures():
 @pytest.mark.parametrize(
     "convert",
     [
-        lambda: GaussianDP(1.0).to_pure(),
-        lambda: ZCDP(1.0).to_gdp(),
-        lambda: ApproxDP(1.0, 1e-5).to_gdp(),
         lambda: ApproxDP(1e18, 1e-5).gaussian_allowance(),
-        lambda: PureDP(1e9).to_gdp(),
-        lambda: ZCDP(1.0).to_pure(),
-        lambda: ApproxDP(1.0, 1e-5).to_pure(),
         lambda: ApproxDP(1.0, 1e-5).to_zcdp(),
         lambda: ApproxDP(1.0, 1e-5).to_approx(1e-6),
         lambda: PureDP(1.0).gaussian_allowance(),
@@ -222,23 +216,6 @@ def test_budgets_that_add_up_in_decimals_do_so_in_floats(thousandths):
     assert sum(Fraction(ZCDP(part).gaussian_allowance().mu) ** 2 / 2 for part in parts) <= allowed
     mus = [GaussianDP(part).gaussian_allowance().mu for part in parts]
     assert sum(Fraction(mu) ** 2 for mu in mus) <= sum(Fraction(number, 1000) ** 2 for number in thousandths)
-
-
-@pytest.mark.parametrize("epsilon", [0.01, 1.0, 3.0, 20.0])
-def test_pure_dp_implies_the_gaussian_dp_of_randomized_response(epsilon):
-    """Its best tests find e^epsilon times as many members as others: no more than mu allows, and just so many once."""
-    mu = PureDP(epsilon).to_gdp().mu
-    with mpmath.workdps(40):
-        kept = 1 / (1 + mpmath.exp(-epsilon))
-
-        def spare(level):
-            """Return what mu allows beyond what randomized response finds."""
-            power = mpmath.mpf(level) * mpmath.exp(epsilon)
-            allowed = mpmath.ncdf(mpmath.mpf(mu) + mpmath.sqrt(2) * mpmath.erfinv(2 * mpmath.mpf(level) - 1))
-            return allowed - min(power, 1 - mpmath.exp(-epsilon) * (1 - mpmath.mpf(level)))
-
-        assert 0 <= spare(1 - kept) < mpmath.mpf("1e-15")
-        assert all(spare((1 - kept) * share) > 0 for share in (0.01, 0.5, 0.99, 1.01, 1.5))
 
 
 @given(st.floats(1e-3, 20.0))

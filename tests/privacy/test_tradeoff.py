@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dppl.errors import BudgetError, ParameterError
-from dppl.privacy import ZCDP, ApproxDP, Cost, GaussianDP, PureDP, compose
+from dppl.privacy import ZCDP, ApproxDP, Cost, GaussianDP, compose
 from dppl.privacy.tradeoff import (
     approximate_power,
     gaussian_best_guess,
@@ -269,7 +269,7 @@ def test_the_range_within_a_mu_is_the_inverse(mu):
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_pure_dp_lies_above_gaussian_noise_of_its_mu(epsilon):
     """Its trade-off function has one corner, at equal error rates, and the convex Gaussian one runs through it."""
-    mu = PureDP(epsilon).to_gdp().mu
+    mu = selection_mu(2 * epsilon)
     corner = 1 / (1 + mpmath.exp(mpmath.mpf(epsilon)))
     assert gaussian_tradeoff(mu, corner) <= corner < gaussian_tradeoff(mu * (1 - 1e-9), corner)
 

@@ -19,9 +19,8 @@ from dppl.estimators import EmbeddingClassifier
 from dppl.export.scorer import TINY, Head, Scorer, fitted, scorer_of
 from dppl.export.statement import statement
 
-__all__ = ["NO_LABEL", "OUTPUTS", "to_bytes", "to_onnx"]
+__all__ = ["NO_LABEL", "to_bytes", "to_onnx"]
 
-OUTPUTS = ("label", "scores", "probabilities")
 # The label of a row without a direction: no class is called so.
 NO_LABEL = {"text": "", "integer": np.iinfo(np.int64).min, "number": np.nan}
 # Of the graphs that start from rows, and the least to which an encoder's graph is raised: sums take axes as inputs.

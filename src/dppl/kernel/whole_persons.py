@@ -43,23 +43,21 @@ class WholePersons:
         Class of each record; -1 for those that do not count.
     numbers : ndarray of shape (n_records,), intp
         Person of each record, from 0.
-    n_classes : int
     """
 
     codes: Codes
     numbers: Codes
-    n_classes: int
 
     @classmethod
     def of(cls, codes: Codes, numbers: Codes, n_classes: int, max_classes: int | None = None) -> Self:
         """Leave out all records but those of so many classes of each person, those of most of their records."""
         if max_classes is None:
-            return cls(codes, numbers, n_classes)
+            return cls(codes, numbers)
         counted = np.flatnonzero(codes >= 0)
         kept = counted[classes_of_persons(codes[counted], numbers[counted], n_classes, max_classes)[2]]
         of_those = np.full_like(codes, -1)
         of_those[kept] = codes[kept]
-        return cls(of_those, numbers, n_classes)
+        return cls(of_those, numbers)
 
     def number(self) -> int:
         """Return the number of persons with a record that counts."""

@@ -83,10 +83,6 @@ class Budget(ABC):
         return {name: float(value) for name, value in asdict(self).items()}  # type: ignore[call-overload]
 
     @abstractmethod
-    def to_gdp(self) -> GaussianDP:
-        """Return the Gaussian-DP guarantee that this budget implies."""
-
-    @abstractmethod
     def to_zcdp(self) -> ZCDP:
         """Return the zCDP guarantee that this budget implies."""
 
@@ -154,10 +150,6 @@ class PureDP(Budget):
     def __str__(self) -> str:
         return f"epsilon = {rounded_up(self.epsilon)}, pure DP"
 
-    def to_gdp(self) -> GaussianDP:
-        """Return mu = 2·Phi⁻¹(e^epsilon/(1 + e^epsilon)), rounded up: that of a selection of range 2·epsilon."""
-        return GaussianDP(tradeoff.selection_mu(2 * self.epsilon))
-
     def to_zcdp(self) -> ZCDP:
         """Return rho = epsilon²/2 (Bun and Steinke 2016, arXiv:1605.02065v1, Proposition 1.4), rounded up."""
         return ZCDP(accounting.rho_of_pure(self.epsilon))
@@ -220,17 +212,9 @@ class GaussianDP(Budget):
     def __str__(self) -> str:
         return f"mu = {rounded_up(self.mu)}, Gaussian DP"
 
-    def to_gdp(self) -> GaussianDP:
-        """Return the budget itself."""
-        return self
-
     def to_zcdp(self) -> ZCDP:
         """Return rho = mu²/2, that of the pair of Gaussians (Bun and Steinke 2016, Proposition 1.6), rounded up."""
         return ZCDP(accounting.cost_of_gaussian(Fraction(self.mu) ** 2)["rho"])
-
-    def to_pure(self) -> PureDP:
-        """Raise `BudgetError`: Gaussian DP implies no pure-DP guarantee."""
-        raise BudgetError(f"{self!r} implies no pure-DP guarantee: rare outcomes may show any amount.")
 
     def to_approx(self, delta: float) -> ApproxDP:
         """Return the exact epsilon at `delta`, rounded up (Dong, Roth, Su 2022, arXiv:1905.02383v3, Corollary 2.13)."""
@@ -296,19 +280,9 @@ class ZCDP(Budget):
         """Position on the x-axis of the DPPL papers' figures, sqrt(2·rho); it is not an epsilon of any notion."""
         return math.sqrt(2 * self.rho)
 
-    def to_gdp(self) -> GaussianDP:
-        """Raise `BudgetError`: zCDP implies no Gaussian-DP guarantee."""
-        raise BudgetError(
-            f"{self!r} implies no Gaussian-DP guarantee; gaussian_allowance() gives the noise that fits into it."
-        )
-
     def to_zcdp(self) -> ZCDP:
         """Return the budget itself."""
         return self
-
-    def to_pure(self) -> PureDP:
-        """Raise `BudgetError`: zCDP implies no pure-DP guarantee."""
-        raise BudgetError(f"{self!r} implies no pure-DP guarantee: zCDP bounds an average, not every outcome.")
 
     def to_approx(self, delta: float) -> ApproxDP:
         """Return the smallest epsilon that Rényi conversion proves at `delta`, rounded up.
@@ -377,16 +351,6 @@ class ApproxDP(Budget):
 
     def _implied(self) -> tuple[float, float]:
         return self.epsilon, self.delta
-
-    def to_pure(self) -> PureDP:
-        """Raise `BudgetError`: a positive delta allows outcomes that pure DP forbids."""
-        raise BudgetError(f"{self!r} implies no pure-DP guarantee: delta allows outcomes that pure DP forbids.")
-
-    def to_gdp(self) -> GaussianDP:
-        """Raise `BudgetError`: one (epsilon, delta) pair says nothing about other false-positive rates."""
-        raise BudgetError(
-            f"{self!r} implies no Gaussian-DP guarantee; gaussian_allowance() gives the noise that fits into it."
-        )
 
     def to_zcdp(self) -> ZCDP:
         """Raise `BudgetError`: one (epsilon, delta) pair says nothing about other orders."""
