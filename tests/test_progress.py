@@ -11,7 +11,7 @@ import pytest
 from dppl import ApproxDP, GaussianDP, MeanPrototypes, PrivateSearch, PublicPrototypes, SoftmaxPrototypes
 from dppl import _progress as progress_module
 from dppl._progress import progress, shown_by, steps
-from dppl.prototypes import public as public_module
+from dppl.kernel import selection as public_module
 
 
 @pytest.fixture

@@ -123,22 +123,20 @@ class RayEngine:
             at_once = _TASKS_PER_CORE * max(1, int(ray.cluster_resources().get("CPU", 1)) // self.cores)
         waiting = iter(enumerate(items))
         running: dict[Any, int] = {}
-        try:
-            while True:
-                with _in_our_words(ray):
-                    for place, item in islice(waiting, at_once - len(running)):
-                        running[task.options(**near(place)).remote(__version__, shared, item)] = place
-                    if not running:
-                        return
-                    (done, *_), _ = ray.wait(list(running), num_returns=1)
-                    outcome = ray.get(done)
-                if isinstance(outcome, _Failure):
-                    raise outcome.error()
-                yield running.pop(done), outcome
-                del done, outcome  # lets the store forget it
-        finally:
-            for reference in running:
-                ray.cancel(reference, force=True)
+        # Where one fails, those that run end by themselves and nobody reads what they return: to cancel a task that is
+        # about to end can end this process (https://github.com/ray-project/ray/pull/54798).
+        while True:
+            with _in_our_words(ray):
+                for place, item in islice(waiting, at_once - len(running)):
+                    running[task.options(**near(place)).remote(__version__, shared, item)] = place
+                if not running:
+                    return
+                (done, *_), _ = ray.wait(list(running), num_returns=1)
+                outcome = ray.get(done)
+            if isinstance(outcome, _Failure):
+                raise outcome.error()
+            yield running.pop(done), outcome
+            del done, outcome  # lets the store forget it
 
     def _connected(self) -> Any:
         """Return the module of Ray, connected."""

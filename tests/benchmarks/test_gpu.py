@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from dppl.kernel import selection as public
 from dppl.lattice import device, tensors
-from dppl.prototypes import public
 
 torch = pytest.importorskip("torch")
 STEPS = ["utilities", "class sums", "Gram matrix", "gradient", "whole fit"]

@@ -186,7 +186,7 @@ def test_a_label_that_a_task_may_not_hold_stops_it_and_the_charge_stays(tmp_path
 
 REFUSED = {
     "labels beside the parts": ({"y": tasks()[0][1]}, {}, "hold their own labels"),
-    "no classes": ({}, {"classes": None}, "public list of the classes"),
+    "no classes": ({}, {"classes": None}, "must stay what it was"),
     "another parameter": ({}, {"accumulate": "sum"}, "must stay what it was"),
     "a state": ({"state": "stream.state"}, {}, "correlated noise"),
 }

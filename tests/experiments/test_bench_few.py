@@ -119,7 +119,7 @@ def test_names_are_of_single_classes_and_start_no_task_of_few(experiment):
 def test_a_report_keeps_tasks_apart(run, tmp_path):
     with ResultsFile(tmp_path / "mine.jsonl") as file:
         for result in run(datasets=blobs(classes=TASKS)):
-            file.append(result | {"config": "mine"})
+            file.append(result | {"config": "mine", "data_folder": None})
     write_report(tmp_path / "mine.jsonl", tmp_path / "report")
     page = (tmp_path / "report" / "report.md").read_text()
     assert [name for name in NAMES if f"\n## {name}, none\n" in page] == NAMES

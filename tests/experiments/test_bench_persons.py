@@ -188,7 +188,7 @@ def both(run):
 def test_a_report_keeps_the_promises_apart_and_compares_them_where_it_says_so(both, tmp_path):
     with ResultsFile(tmp_path / "mine.jsonl") as file:
         for result in both:
-            file.append(result | {"config": "mine"})
+            file.append(result | {"config": "mine", "data_folder": None})
     write_report(tmp_path / "mine.jsonl", tmp_path / "report")
     page = (tmp_path / "report" / "report.md").read_text()
     name = "blobs (60 made-up persons, 1 to 8 records, 80 % of one class, offset 0.3)"

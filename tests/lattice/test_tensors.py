@@ -9,9 +9,9 @@ import pytest
 from dppl import ZCDP, ApproxDP, MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
 from dppl.baselines import FeatureCovariance, GlobalAdapt, LeastSquares, LinearProbe, Newton
 from dppl.errors import InputError, ParameterError
+from dppl.kernel import selection as public_module
 from dppl.kernel.reading import as_labels, as_rows
 from dppl.lattice import Lattice, SoftmaxGradient, TensorRows, device, gradient_blocks, residuals, tensors
-from dppl.prototypes import public as public_module
 
 torch = pytest.importorskip("torch")
 

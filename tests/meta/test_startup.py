@@ -71,7 +71,7 @@ def test_packages_are_attributes():
     assert here == "True"
     assert set(dppl._PACKAGES) == {path.parent.name for path in Path(dppl.__file__).parent.glob("*/__init__.py")} - {
         "cli"
-    } | {"errors"}
+    } | {"errors", "testing"}
     for name in dppl._PACKAGES:
         assert getattr(dppl, name) is importlib.import_module(f"dppl.{name}")
 
