@@ -52,12 +52,8 @@ class GradientClassifier(Classifier):
     def _step_size(self, n_records: float, noise_std: float) -> float:
         """Return the step along the mean gradient, from parameters and released values.
 
-        Parameters
-        ----------
-        n_records : float
-            What a gradient is divided by.
-        noise_std : float
-            That of one step, in units of the residual's clipping norm and unit rows.
+        A gradient is divided by `n_records`; `noise_std` is that of one step, in units of the residual's clipping norm
+        and unit rows.
         """
         n_classes = len(self.classes_)
         if self.learning_rate is not None:

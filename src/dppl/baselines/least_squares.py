@@ -191,31 +191,12 @@ def noise_radius(noise_std: float, dim: int) -> float:
 def solve_ridge(gram: NDArray[Any], ridge: float, targets: NDArray[Any]) -> Float:
     """Return the rows θ of ``(gram₊ + ridge·I)·θ = target``, with the positive semidefinite part of a noisy matrix.
 
-    Parameters
-    ----------
-    gram : ndarray of shape (dim, dim), float64
-    ridge : float
-    targets : ndarray of shape (..., dim), float64
-
-    Returns
-    -------
-    ndarray of the shape of `targets`
+    `gram` has shape (dim, dim), `targets` (..., dim).
     """
     values, vectors = np.linalg.eigh(gram)
     return np.asarray((targets @ vectors / (np.maximum(values, 0) + ridge)) @ vectors.T)
 
 
 def solve_ridges(grams: Iterable[NDArray[Any]], ridge: float, targets: NDArray[Any]) -> Float:
-    """Return `solve_ridge` of each matrix and its target, one on each core.
-
-    Parameters
-    ----------
-    grams : iterable of ndarray of shape (dim, dim), float64
-    ridge : float
-    targets : ndarray of shape (n, dim), float64
-
-    Returns
-    -------
-    ndarray of shape (n, dim)
-    """
+    """Return `solve_ridge` of each matrix and its target, one on each core."""
     return np.stack(list(in_order(lambda pair: solve_ridge(pair[0], ridge, pair[1]), zip(grams, targets, strict=True))))

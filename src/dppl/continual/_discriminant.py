@@ -32,18 +32,10 @@ _DOUBT = 0.5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Axes:
-    """Principal axes of public rows.
+    """Principal axes of public rows."""
 
-    Parameters
-    ----------
-    directions : ndarray of shape (dim, dim), float32
-        In columns, in the coordinates of lattice rows.
-    spectrum : ndarray of shape (dim,), float64
-        Share of each axis in the second moment of public rows, of sum 1.
-    """
-
-    directions: NDArray[np.float32]
-    spectrum: Float
+    directions: NDArray[np.float32]  # shape (dim, dim); in columns, in the coordinates of lattice rows
+    spectrum: Float  # shape (dim,); share of each axis in the second moment of public rows, of sum 1
 
     @classmethod
     def of(cls, lattice: Lattice, public: RowSource) -> Self:
@@ -62,20 +54,8 @@ class Axes:
 def weights(sums: Float, variances: Float, evidence: Float, axes: Axes | None) -> Float:
     """Return the weights of a linear discriminant.
 
-    Parameters
-    ----------
-    sums : ndarray of shape (n_classes, dim)
-        Noisy class sums.
-    variances : ndarray of shape (n_classes,)
-        Of the noise in each coordinate.
-    evidence : ndarray of shape (n_classes,)
-        Log-likelihood ratio of a class with records against one without.
-    axes : Axes or None
-        None takes all directions for alike.
-
-    Returns
-    -------
-    ndarray of shape (n_classes, dim)
+    `sums` are noisy class sums, `variances` of the noise in each of their coordinates; `evidence` is the log-likelihood
+    ratio of a class with records against one without. No `axes` takes all directions for alike.
     """
     dim = sums.shape[1]
     if axes is None:
@@ -106,16 +86,10 @@ def _told_apart(sums: Float, variances: Float, evidence: Float) -> Float:
 def _lengths(sums: Float, variances: Float, gains: Float, shares: Float) -> Float:
     """Return lengths of class sums without what noise adds to them.
 
+    `gains` is what the square of each coordinate counts.
+
     Noise is taken off only as far as lengths differ between classes by more than it makes them differ, and by a share
     for each class: else one without any record would be divided by next to nothing.
-
-    Parameters
-    ----------
-    sums : ndarray of shape (n_classes, dim)
-    variances : ndarray of shape (n_classes,)
-    gains : ndarray of shape (dim,)
-        What the square of each coordinate counts.
-    shares : ndarray of shape (n_classes,)
     """
     energy = np.square(sums) @ gains
     noise = variances * gains.sum()

@@ -23,17 +23,9 @@ _CLOSE = 1e-9
 
 
 def evidence(sums: Float, variance: Float) -> Float:
-    """Return the log-likelihood ratio of a signal against none for each sum.
+    """Return the log-likelihood ratio of a signal against none for each row of `sums`.
 
-    Parameters
-    ----------
-    sums : ndarray of shape (n, dim)
-    variance : ndarray of shape (n,)
-        Of the noise of each coordinate.
-
-    Returns
-    -------
-    ndarray of shape (n,)
+    `variance` is of the noise of each coordinate of a row.
     """
     x = np.maximum(_lengths(sums, variance), 1.0)
     return np.asarray(sums.shape[1] / 2 * (x - 1 - np.log(x)) - 1)
@@ -44,15 +36,6 @@ def presence(sums: Float, variance: Float) -> tuple[Float, Float]:
 
     The weight is the posterior probability that the class is present times what James and Stein (1961) shrink a sum of
     its length by.
-
-    Parameters
-    ----------
-    sums : ndarray of shape (n, dim)
-    variance : ndarray of shape (n,)
-
-    Returns
-    -------
-    weights, evidence : ndarray of shape (n,)
     """
     odds = evidence(sums, variance) + math.log(_PRESENT / (1 - _PRESENT))
     shrunk = 1 - 1 / np.maximum(_lengths(sums, variance), 1.0)
@@ -62,16 +45,9 @@ def presence(sums: Float, variance: Float) -> tuple[Float, Float]:
 def posterior(for_one: Float, for_other: Float) -> Float:
     """Return the posterior probability for each class that the first of two cases holds.
 
+    The arguments are the logarithms of the two likelihoods.
+
     The share of such classes is fitted to all of them together, by expectation-maximisation.
-
-    Parameters
-    ----------
-    for_one, for_other : ndarray of shape (n_classes,)
-        Logarithms of the two likelihoods.
-
-    Returns
-    -------
-    ndarray of shape (n_classes,)
     """
     share = 0.5
     for _ in range(_MOST_STEPS):

@@ -23,28 +23,19 @@ _OF_CLASSES = ("weight", "squared_weight", "evidence")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReleasedSums:
-    """Noisy sums of unit rows, added up over tasks; all of it may be published.
+    """Noisy sums of unit rows, added up over tasks; all of it may be published."""
 
-    Parameters
-    ----------
-    n_sums : ndarray of shape (n_classes,), int64
-        Number of tasks that could hold each class: public.
-    total : ndarray of shape (n_classes, dim), float64
-        Sums of all tasks, with equal weights.
-    present : ndarray of shape (n_classes, dim), float64
-        Sums of all tasks, weighted by how likely their class is in the task. Zero with correlated noise.
-    weight, squared_weight : ndarray of shape (n_classes,), float64
-        Those weights, and their squares, added up over tasks. Zero with correlated noise.
-    evidence : ndarray of shape (n_classes,), float64
-        Logarithm of the likelihood of all sums, if the class is in some tasks and not in others. Zero with correlated
-        noise.
-    """
-
-    n_sums: NDArray[np.int64]
-    total: Float
+    n_sums: NDArray[np.int64]  # shape (n_classes,); number of tasks that could hold each class: public
+    total: Float  # shape (n_classes, dim); sums of all tasks, with equal weights
+    # Shape (n_classes, dim). Sums of all tasks, weighted by how likely their class is in the task. Zero with correlated
+    # noise.
     present: Float
+    # weight, squared_weight: Shape (n_classes,). Those weights, and their squares, added up over tasks. Zero with
+    # correlated noise.
     weight: Float
     squared_weight: Float
+    # Shape (n_classes,). Logarithm of the likelihood of all sums, if the class is in some tasks and not in others. Zero
+    # with correlated noise.
     evidence: Float
 
     @classmethod
@@ -68,13 +59,7 @@ class ReleasedSums:
     def added(self, classes: Codes, sums: Float, variance: float) -> Self:
         """Return these with those of one more task.
 
-        Parameters
-        ----------
-        classes : ndarray of shape (n,), intp
-            Positions of the classes that have a sum in the task.
-        sums : ndarray of shape (n, dim)
-        variance : float
-            Of the noise of each coordinate.
+        `classes` are the positions of those that have a row in `sums`; `variance` is of the noise of each coordinate.
         """
         weights, evidence = _presence.presence(sums, np.full(len(sums), variance))
         later = deepcopy(self)
@@ -89,11 +74,7 @@ class ReleasedSums:
     def totalled(self, classes: Codes, sums: Float) -> Self:
         """Return these with those of one more task, of which nothing but the total is kept.
 
-        Parameters
-        ----------
-        classes : ndarray of shape (n,), intp
-            Positions of the classes that the task may hold.
-        sums : ndarray of shape (n_classes, dim)
+        `classes` are the positions of those that the task may hold; `sums` has a row for every class.
         """
         n_sums = self.n_sums.copy()
         n_sums[classes] += 1
@@ -102,22 +83,12 @@ class ReleasedSums:
     def weighted(self, variance: float) -> tuple[Float, Float, Float]:
         """Return one sum for each class, between `total` and `present`, by how likely it is spread over its tasks.
 
+        Returns these, the variances of the noise of their coordinates, if weights depended on nothing else, and the
+        evidence of each class: the log-likelihood ratio of records in any task against none in all. That is not from
+        the weighted sum, whose weights follow the noise: it is longer than noise by itself.
+
         Weights are such that a class in a single task has the sum of that task, and one that is spread over all the
         sum of all.
-
-        Parameters
-        ----------
-        variance : float
-            Of the noise of each coordinate of one sum.
-
-        Returns
-        -------
-        sums : ndarray of shape (n_classes, dim)
-        variances : ndarray of shape (n_classes,)
-            Of the noise of each coordinate, if weights depended on nothing else.
-        evidence : ndarray of shape (n_classes,)
-            Log-likelihood ratio of records in any task against none in all. Not from the weighted sum, whose weights
-            follow the noise: it is longer than noise by itself.
         """
         tasks = np.maximum(self.n_sums, 1).astype(np.float64)
         evidence = _presence.evidence(self.total, variance * tasks)
@@ -137,24 +108,12 @@ class ReleasedSums:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptSums:
-    """Noisy sums of each task by itself, so that a task can be left out later; all of it may be published.
+    """Noisy sums of each task by itself, so that a task can be left out later; all of it may be published."""
 
-    Parameters
-    ----------
-    tasks : ndarray of shape (n_kept,), int64
-        Numbers of the tasks, from 1, increasing.
-    allowed : ndarray of shape (n_kept, n_classes), bool
-        Classes that each task could hold: public.
-    sums : ndarray of shape (n_kept, n_classes, dim), float64
-        Zero for other classes.
-    variances : ndarray of shape (n_kept,), float64
-        Of the noise of each coordinate.
-    """
-
-    tasks: NDArray[np.int64]
-    allowed: NDArray[np.bool_]
-    sums: Float
-    variances: Float
+    tasks: NDArray[np.int64]  # shape (n_kept,); numbers of the tasks, from 1, increasing
+    allowed: NDArray[np.bool_]  # shape (n_kept, n_classes); classes that each task could hold: public
+    sums: Float  # shape (n_kept, n_classes, dim); zero for other classes
+    variances: Float  # shape (n_kept,); of the noise of each coordinate
 
     @classmethod
     def none(cls, n_classes: int, dim: int) -> Self:
@@ -178,15 +137,7 @@ class KeptSums:
         return {f"kept_{name}": getattr(self, name) for name in ("tasks", "allowed", "sums", "variances")}
 
     def added(self, task: int, classes: Codes, sums: Float, variance: float) -> Self:
-        """Return these with those of one more task, of these classes.
-
-        Parameters
-        ----------
-        task : int
-        classes : ndarray of shape (n,), intp
-        sums : ndarray of shape (n, dim)
-        variance : float
-        """
+        """Return these with those of one more task, of these classes."""
         allowed, whole = np.zeros(self.allowed.shape[1:], np.bool_), np.zeros(self.sums.shape[1:])
         allowed[classes], whole[classes] = True, sums
         return type(self)(

@@ -247,15 +247,8 @@ def normalised(coef: Float) -> Float:
 def put_together(logits: Iterable[NDArray[Any]], allowed: NDArray[np.bool_], n_rows: int, scores: str) -> Float:
     """Return the score of each class from the logits of all heads.
 
-    Parameters
-    ----------
-    logits : iterable of ndarray of shape (n_rows, n_allowed)
-        Of each head for the classes that it speaks for.
-    allowed : ndarray of shape (n_classes, n_heads), bool
-        Which those are.
-    n_rows : int
-    scores : {"normalised", "largest"}
-        Whether exponentials are added up, or the largest logit is taken.
+    Each head has logits of shape (n_rows, n_allowed) for its classes in `allowed`, shape (n_classes, n_heads).
+    Exponentials of ``"normalised"`` logits are added up; else the ``"largest"`` logit counts.
     """
     together = np.logaddexp if scores == "normalised" else np.maximum
     total = np.full((n_rows, len(allowed)), NEVER)

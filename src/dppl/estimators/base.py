@@ -387,7 +387,15 @@ class EmbeddingClassifier(ReleasedClassifier):
 
     @abstractmethod
     def learn(self, measure: Measure, setting: Setting) -> None:
-        """Set the fitted attributes from what `measure` answers. No private value is in reach."""
+        """Set the fitted attributes from what `measure` answers. No private value is in reach.
+
+        Parameters
+        ----------
+        measure : Measure
+            Answers what was declared, with noise, as often as was declared.
+        setting : Setting
+            The public values that the fit knows.
+        """
 
     @property
     def _relation_of_records(self) -> str:

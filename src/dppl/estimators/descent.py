@@ -16,21 +16,9 @@ SIZE_PERCENT = 1
 class Descent:
     """Weights that move from zero along released gradients by the heavy-ball rule (Polyak 1964).
 
-    Parameters
-    ----------
-    n_classes, dim : int
-    momentum : float
-        Share of the last step's velocity that is kept.
-    l2 : float, default=0.0
-        Strength of the penalty ``l2 / 2 * ‖coef‖²`` beside the mean loss.
-    constant : float, default=0.0
-        A constant coordinate that ends every row, and so the column of a gradient that moves the intercept; 0 is none.
-
-    Attributes
-    ----------
-    coef : ndarray of shape (n_classes, dim)
-    intercept : ndarray of shape (n_classes,)
-    velocity : ndarray of shape (n_classes, dim) or (n_classes, dim + 1)
+    `momentum` is the share of the last step's velocity that is kept, and `l2` the strength of the penalty ``l2 / 2 *
+    ‖coef‖²`` beside the mean loss. A `constant` other than 0 ends every row, and so the last column of a gradient moves
+    the intercept.
     """
 
     def __init__(self, n_classes: int, dim: int, *, momentum: float, l2: float = 0.0, constant: float = 0.0) -> None:

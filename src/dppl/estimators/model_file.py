@@ -132,13 +132,7 @@ def load(path: str | os.PathLike[str]) -> EmbeddingClassifier:
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what a model file says, with the positions of public rows where it has them, after checking it.
-
-    Raises
-    ------
-    FileNotFoundError, ModelFileError
-        As `load`.
-    """
+    """Return what a model file says, with the positions of public rows where it has them, after checking it."""
     load(path)
     description, tensors = _read(path)
     if "public_indices" in tensors:
@@ -227,13 +221,7 @@ def _set_public_ids(model: EmbeddingClassifier, ids: list[list[str]]) -> None:
 
 
 def check_tensor(tensors: dict[str, NDArray[Any]], name: str, shape: tuple[int, ...], kind: type) -> NDArray[Any]:
-    """Return a tensor of a model file.
-
-    Raises
-    ------
-    Misfit
-        If it has another shape or dtype, or is not finite.
-    """
+    """Return a tensor of a model file; `Misfit` if it has another shape or dtype, or is not finite."""
     tensor = tensors[name]
     if tensor.shape != shape or tensor.dtype != kind or not np.isfinite(tensor).all():
         raise Misfit(f"its {name} do not fit its classes and lattice")

@@ -27,27 +27,13 @@ _ROWS_MIX = "rounding by which an embedding may depend on the records embedded b
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Setting:
-    """The public values that a fit knows before a record is read.
+    """The public values that a fit knows before a record is read."""
 
-    Attributes
-    ----------
-    n_features : int
-        Width of the embeddings.
-    classes : ndarray of shape (n_classes,)
-        The sorted public list of classes.
-    lattice : Lattice
-        The map from embeddings to integer rows.
-    public : PublicData
-        Public rows, and public examples of the classes.
-    prepared : object
-        What the method's `prepare` made of these.
-    """
-
-    n_features: int
-    classes: NDArray[Any]
-    lattice: Lattice
-    public: PublicData
-    prepared: Any = None
+    n_features: int  # width of the embeddings
+    classes: NDArray[Any]  # shape (n_classes,); the sorted public list of classes
+    lattice: Lattice  # the map from embeddings to integer rows
+    public: PublicData  # public rows, and public examples of the classes
+    prepared: Any = None  # what the method's `prepare` made of these
 
     @property
     def n_classes(self) -> int:
@@ -60,29 +46,16 @@ class Plan:
     """What a fit releases and guarantees, computed from parameters and public inputs alone.
 
     `EmbeddingClassifier.plan` makes one, and every fit its own.
-
-    Attributes
-    ----------
-    estimator : type
-        The class that made it.
-    parameters : mapping
-        Those of the estimator.
-    setting : Setting
-        The public values that the fit knows.
-    measurements : mapping of str to Calibrated
-        What may be asked of the private records, with its noise.
-    guarantee : Guarantee
-        What `fit` will guarantee, and what it costs; without what a table of private embeddings says of itself.
-    max_classes_per_person : int, default=None
-        In how many classes a person counts; None as `EmbeddingClassifier.fit` says. With more than one, the guarantee
-        holds only with ids of persons.
     """
 
-    estimator: type[EmbeddingClassifier]
-    parameters: Mapping[str, Any]
-    setting: Setting
-    measurements: Mapping[str, Calibrated]
+    estimator: type[EmbeddingClassifier]  # the class that made it
+    parameters: Mapping[str, Any]  # those of the estimator
+    setting: Setting  # the public values that the fit knows
+    measurements: Mapping[str, Calibrated]  # what may be asked of the private records, with its noise
+    # what `fit` will guarantee, and what it costs; without what a table of private embeddings says of itself
     guarantee: Guarantee
+    # In how many classes a person counts; None as `EmbeddingClassifier.fit` says. With more than one, the guarantee
+    # holds only with ids of persons.
     max_classes_per_person: int | None = None
 
     @property
@@ -110,12 +83,9 @@ class Plan:
     def guarantee_on(self, X: Any, groups: Any = None) -> Guarantee:
         """Return the guarantee for such private rows: with what a table says of how its rows were made.
 
-        With ids of persons (`groups`), which are not looked into, it is for a person and not for a record.
+        Lattice rows of a map that does more than normalise are refused.
 
-        Raises
-        ------
-        InputError
-            If they are lattice rows of a map that does more than normalise.
+        With ids of persons (`groups`), which are not looked into, it is for a person and not for a record.
         """
         check_lattice(X, self.lattice.n_features, "X")
         guarantee = self.guarantee

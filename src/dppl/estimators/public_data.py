@@ -23,20 +23,11 @@ _MOST_EXAMPLES = 10**12  # of a class, in a file that is believed
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Examples:
-    """Public labelled rows.
+    """Public labelled rows."""
 
-    Attributes
-    ----------
-    rows : ndarray of shape (n_examples, n_features)
-    codes : ndarray of shape (n_examples,), intp
-        Positions in the class list; some classes may have none.
-    texts : sequence of str, default=None
-        What was embedded, where the table of the rows says it.
-    """
-
-    rows: NDArray[Any]
-    codes: Codes
-    texts: Sequence[str] | None = None
+    rows: NDArray[Any]  # shape (n_examples, n_features)
+    codes: Codes  # shape (n_examples,); positions in the class list; some classes may have none
+    texts: Sequence[str] | None = None  # what was embedded, where the table of the rows says it
 
     def kept(self, n_classes: int) -> ExamplesKept:
         """Return what a model keeps of them; texts only if they are short."""
@@ -51,17 +42,10 @@ class Examples:
 
 @dataclass(frozen=True, slots=True)
 class ExamplesKept:
-    """What a model keeps of the public examples that its fit started from.
+    """What a model keeps of the public examples that its fit started from."""
 
-    Attributes
-    ----------
-    counts : tuple of int
-        Number of examples of each class.
-    texts : tuple of tuple of str, or None
-        For each class the texts that were embedded; None if they are not known, or long.
-    """
-
-    counts: tuple[int, ...]
+    counts: tuple[int, ...]  # number of examples of each class
+    # for each class the texts that were embedded; None if they are not known, or long
     texts: tuple[tuple[str, ...], ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -70,13 +54,7 @@ class ExamplesKept:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any], n_classes: int) -> Self:
-        """Read what `to_dict` wrote.
-
-        Raises
-        ------
-        KeyError, TypeError, ValueError
-            If the fields are not those of examples of so many classes.
-        """
+        """Read what `to_dict` wrote; KeyError, TypeError or ValueError if these are not examples of so many classes."""
         if fields.keys() != {"counts", "texts"}:
             raise KeyError("examples have counts and texts")
         counts, texts = fields["counts"], fields["texts"]
@@ -100,22 +78,12 @@ class ExamplesKept:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublicData:
-    """Public rows and examples that were checked.
+    """Public rows and examples that were checked."""
 
-    Attributes
-    ----------
-    rows : ndarray or table of shape (n_public, n_features), or None
-    examples : Examples or None
-    given : PublicArguments
-        What they were made of.
-    engine : Engine
-        Where some of the rows are read, if they lie in files.
-    """
-
-    rows: RowSource | None = None
+    rows: RowSource | None = None  # shape (n_public, n_features)
     examples: Examples | None = None
-    given: PublicArguments = field(default_factory=lambda: PublicArguments())
-    engine: Engine = field(default_factory=InProcess)
+    given: PublicArguments = field(default_factory=lambda: PublicArguments())  # what they were made of
+    engine: Engine = field(default_factory=InProcess)  # where some of the rows are read, if they lie in files
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,12 +99,7 @@ class PublicArguments:
             raise ParameterError("X_examples and y_examples go together: public rows, and the class of each.")
 
     def refuse_private(self, X: Any, y: Any) -> None:
-        """Refuse private rows or labels in a public role, and rows of another encoder. Says nothing about values.
-
-        Raises
-        ------
-        ParameterError, InputError
-        """
+        """Refuse private rows or labels in a public role, and rows of another encoder. Says nothing about values."""
         for name in ("X_public", "X_examples"):
             value = getattr(self, name)
             refuse_private_as_public(X, value, name)
@@ -144,13 +107,7 @@ class PublicArguments:
         refuse_private_as_public(y, self.y_examples, "y_examples")
 
     def checked(self, n_features: int, classes: NDArray[Any]) -> PublicData:
-        """Return the public data of a fit on rows of that width, of these classes.
-
-        Raises
-        ------
-        TypeError, InputError
-            If they are not rows of that width, or an example has no direction or no class of the list.
-        """
+        """Return the public data of a fit; refuse rows of another width, and examples without direction or class."""
         rows = None if self.X_public is None else _rows(self.X_public, n_features, "X_public")
         if self.X_examples is None:
             return PublicData(rows, None, self)
@@ -178,13 +135,7 @@ class PublicArguments:
 
 
 def refuse_private_as_public(X: Any, X_public: Any, name: str = "X_public") -> None:
-    """Refuse the commonest slip: one object, or views of one array, in both roles. Says nothing about the values.
-
-    Raises
-    ------
-    ParameterError
-        If they are.
-    """
+    """Refuse the commonest slip: one object, or views of one array, in both roles. Says nothing about the values."""
     same = X_public is not None and X is X_public
     X, X_public = _in_memory(X), _in_memory(X_public)
     if isinstance(X, np.ndarray) and isinstance(X_public, np.ndarray):

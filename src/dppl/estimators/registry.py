@@ -20,33 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """An estimator.
+    """An estimator."""
 
-    Parameters
-    ----------
-    name : str
-        Its class, by which model files and ledgers know it.
-    module : str
-        Where that is imported from.
-    method : str, default=None
-        What commands, configurations and results files call it. None where they use `name`.
-    label : str, default=None
-        What tables and figures call it. None where they use `name`.
-    hint : str
-        What it does, for help texts.
-    adjacencies : tuple of str
-        Relations of neighbours that it offers.
-    pure : bool
-        Whether it spends budgets of pure DP.
-    """
-
-    name: str
-    module: str
-    method: str | None = None
-    label: str | None = None
-    hint: str = ""
-    adjacencies: tuple[str, ...] = ADJACENCIES
-    pure: bool = False
+    name: str  # its class, by which model files and ledgers know it
+    module: str  # where that is imported from
+    method: str | None = None  # What commands, configurations and results files call it. None where they use `name`.
+    label: str | None = None  # What tables and figures call it. None where they use `name`.
+    hint: str = ""  # what it does, for help texts
+    adjacencies: tuple[str, ...] = ADJACENCIES  # relations of neighbours that it offers
+    pure: bool = False  # whether it spends budgets of pure DP
 
     def load(self) -> type[EmbeddingClassifier]:
         """Import the class."""
@@ -117,24 +99,9 @@ BY_METHOD = {entry.method: entry for entry in ENTRIES if entry.method is not Non
 def method_for(budget: Budget, adjacency: Adjacency = "add-remove") -> str:
     """Return the method that is most accurate in most cases, among those that can spend `budget`.
 
-    Parameters
-    ----------
-    budget : GaussianDP, ZCDP, ApproxDP or PureDP
-    adjacency : {"add-remove", "replace-one"}, default="add-remove"
+    It is ``"public"`` for pure DP, where Gaussian noise gives no guarantee; ``"mean"`` under replace-one; else
+    ``"softmax"``. The choice depends on nothing else, so it costs nothing.
 
-    Returns
-    -------
-    str
-        A key of `BY_METHOD`: ``"public"`` for pure DP, where Gaussian noise gives no guarantee; ``"mean"`` under
-        replace-one; else ``"softmax"``. The choice depends on nothing else, so it costs nothing.
-
-    Raises
-    ------
-    ParameterError
-        If there is no such adjacency.
-
-    Examples
-    --------
     >>> from dppl import ZCDP, PureDP
     >>> method_for(ZCDP(0.5)), method_for(PureDP(1.0)), method_for(ZCDP(0.5), "replace-one")
     ('softmax', 'public', 'mean')

@@ -42,36 +42,20 @@ Bins = list[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
-    """One row of the matrix, and what becomes of the bins after it.
+    """One row of the matrix, and what becomes of the bins after it."""
 
-    Parameters
-    ----------
-    own : int
-        Weight of the task itself.
-    weights : ndarray of shape (n_bins,), int64
-        Weight of each bin of earlier tasks, oldest first.
-    homes : ndarray of shape (n_bins + 1,), intp
-        Which bin of the next row each of these, and the task, is part of. It does not decrease.
-    """
-
-    own: int
-    weights: Int64
+    own: int  # weight of the task itself
+    weights: Int64  # shape (n_bins,); weight of each bin of earlier tasks, oldest first
+    # Shape (n_bins + 1,). Which bin of the next row each of these, and the task, is part of. It does not decrease.
     homes: NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Factor:
-    """A matrix for streams of at most so many tasks.
-
-    Parameters
-    ----------
-    rows : tuple of Row
-    squared_norm : int
-        Square of the largest norm of its columns, exactly.
-    """
+    """A matrix for streams of at most so many tasks."""
 
     rows: tuple[Row, ...]
-    squared_norm: int
+    squared_norm: int  # square of the largest norm of its columns, exactly
 
     def matrix(self) -> Int64:
         """Return the whole matrix, of shape (n_tasks, n_tasks)."""
@@ -85,12 +69,7 @@ class Factor:
         return whole
 
     def variances(self) -> NDArray[np.float64]:
-        """Return the variance of each sum of all tasks so far, relative to the noise of a single task.
-
-        Returns
-        -------
-        ndarray of shape (n_tasks,)
-        """
+        """Return the variance of each sum of all tasks so far, shape (n_tasks,), in units of that of a single task."""
         matrix = self.matrix().astype(np.float64)
         decoder = np.linalg.solve(matrix.T, np.tri(len(matrix)).T).T
         return np.asarray(np.square(decoder).sum(axis=1) * self.squared_norm)
@@ -100,11 +79,6 @@ def prefix_variance(kind: str, n_tasks: int) -> float:
     """Return the variance of the sum of so many tasks, relative to the noise of a row in its own weight.
 
     Of ``"toeplitz"`` it is that of the square root itself, which bins change by 2 % at most over 1,000 tasks.
-
-    Parameters
-    ----------
-    kind : {"tree", "toeplitz"}
-    n_tasks : int
     """
     if kind == "tree":
         return float(n_tasks.bit_count())
@@ -114,13 +88,7 @@ def prefix_variance(kind: str, n_tasks: int) -> float:
 
 @lru_cache(maxsize=8)
 def factor(kind: str, n_tasks: int) -> Factor:
-    """Return the matrix of a kind of noise for at most `n_tasks` tasks.
-
-    Parameters
-    ----------
-    kind : {"tree", "toeplitz"}
-    n_tasks : int
-    """
+    """Return the matrix of a kind of noise for at most `n_tasks` tasks."""
     planned = list((_tree if kind == "tree" else _toeplitz)(n_tasks))
     # What each row adds to the squared norms of the columns from a task on.
     steps = [0] * (n_tasks + 1)

@@ -47,19 +47,8 @@ Integers = NDArray[np.signedinteger[Any]]
 def of_persons(guarantee: Guarantee, max_classes: int | None = None, *, whole: bool = False) -> Guarantee:
     """Return what a guarantee for single records says where rows are those of persons.
 
-    Parameters
-    ----------
-    guarantee : Guarantee
-        Whose costs are those of so many rows.
-    max_classes : int, default=None
-        In how many classes a person counts at most. None is 1, or all where persons are whole.
-    whole : bool, default=False
-        Whether a person's records enter one by one, and weigh as much as one together.
-
-    Raises
-    ------
-    ParameterError
-        If it is of another unit than a record, or not under add-remove.
+    A person counts in `max_classes` at most; None is 1, or all if persons are `whole`: their records enter one by one
+    and weigh as much as one together. The guarantee must be for a record, under add-remove.
     """
     if guarantee.adjacency != "add-remove":
         raise ParameterError(
@@ -103,15 +92,7 @@ def _counted_in_persons(statistic: str, several: bool) -> str:
 
 
 def ids_of_fit(groups: Any, rows: RowSource, max_classes: int | None) -> NDArray[Any] | None:
-    """Return the `checked_ids` of a fit, if it has any.
-
-    Raises
-    ------
-    InputError
-        As `checked_ids`.
-    ParameterError
-        If `max_classes` is not an integer of at least 1, or given without ids.
-    """
+    """Return the `checked_ids` of a fit, if it has any. `max_classes` without ids is refused."""
     if max_classes is not None:
         _validate.positive_integer(max_classes_per_person=max_classes)
     if groups is None and max_classes is not None:
@@ -125,19 +106,7 @@ def ids_of_fit(groups: Any, rows: RowSource, max_classes: int | None) -> NDArray
 def checked_ids(groups: Any, rows: RowSource) -> NDArray[Any]:
     """Return person ids as a vector with one id per row; those that a mask leaves out are None.
 
-    Parameters
-    ----------
-    groups : array-like of shape (n_records,)
-    rows : array, memory map, tensor or table of shape (n_records, n_features)
-
-    Returns
-    -------
-    ndarray of shape (n_records,)
-
-    Raises
-    ------
-    InputError
-        If they are not a vector, or of another length than the rows.
+    Anything but a vector as long as the rows is refused.
     """
     if isinstance(groups, np.ma.MaskedArray):
         mask = np.ma.getmaskarray(groups)
@@ -160,17 +129,7 @@ def _items(column: Any) -> Any:
 
 
 def texts_apart(ids: NDArray[Any]) -> NDArray[Any]:
-    """Return ids of which those that are not Unicode are bytes: as texts some would be alike, or no texts at all.
-
-    Parameters
-    ----------
-    ids : ndarray
-
-    Returns
-    -------
-    ndarray
-        As objects, if they are texts.
-    """
+    """Return ids of which those that are not Unicode are bytes: as texts some would be alike, or no texts at all."""
     if ids.dtype.kind != "U":
         return ids
     characters = reading.characters_only(ids)
@@ -184,22 +143,11 @@ def texts_apart(ids: NDArray[Any]) -> NDArray[Any]:
 def person_codes(ids: NDArray[Any]) -> Codes:
     """Return the number of each record's person, in the order in which ids first occur.
 
+    Ids that cannot be compared by value are refused, by a message that shows none.
+
     Ids are matched one by one, as labels are: a whole number and its text name the same person. None, NaN and empty
     texts name nobody, and each of them is a person of its own. All else is an id, also what only looks missing: texts
     of NUL or of zero-width characters, and tuples, whose parts are matched as ids are, with missing parts.
-
-    Parameters
-    ----------
-    ids : ndarray of shape (n_records,)
-
-    Returns
-    -------
-    ndarray of shape (n_records,), intp
-
-    Raises
-    ------
-    InputError
-        If ids cannot be compared by value. The message shows none.
     """
     if ids.dtype.kind in "mM":  # a list of them may hold numbers, also for those that are missing
         ids = _without(ids.astype(np.int64).astype(object), np.isnat(ids))
@@ -215,17 +163,7 @@ def person_codes(ids: NDArray[Any]) -> Codes:
 
 
 def are_missing(ids: NDArray[Any]) -> NDArray[np.bool_]:
-    """Mark ids that name nobody, each of which is a person of its own.
-
-    Parameters
-    ----------
-    ids : ndarray of shape (n_records,)
-        For which `person_codes` has numbers.
-
-    Returns
-    -------
-    ndarray of shape (n_records,), bool
-    """
+    """Mark ids that name nobody, each of which is a person of its own."""
     if ids.dtype.kind in "mM":
         ids = _without(ids.astype(np.int64).astype(object), np.isnat(ids))
     return np.fromiter((type(_key(one)) is object for one in ids.tolist()), bool, len(ids))
@@ -280,30 +218,12 @@ def rows_of_persons(
 ) -> tuple[Int8, Codes]:
     """Reduce each person to one lattice row a class: the sum of their rows of it, shrunk to the norm of one.
 
+    `source` is read once, in blocks. Returns int8 rows, which other lattices take as they do rows of floats, and their
+    classes. A code of -1 marks a row without class or use; persons without a row that counts have none.
+
     The classes are those of most of the person's rows, and the first of several. A sum that is a lattice row itself
     stays as it is, such as that of one record; another one becomes the lattice row of its direction.
 
-    Parameters
-    ----------
-    source : array, memory map, tensor or table of shape (n_records, n_features)
-        Read once, in blocks.
-    codes : ndarray of shape (n_records,), intp
-        Class of each row; -1 for none, and where the row cannot be used (`codes_of_records`).
-    persons : ndarray of shape (n_records,), intp
-        Person of each row.
-    n_classes : int
-    max_classes : int, default=1
-        In how many classes a person counts at most.
-
-    Returns
-    -------
-    rows : ndarray of shape (n_rows, n_features), int8
-        Lattice rows, which other lattices take as they do rows of floats. Persons without a row that counts have none.
-    codes : ndarray of shape (n_rows,), intp
-        Their classes.
-
-    Notes
-    -----
     Memory holds the result, and a sum of small integers for each row of it that has begun and not ended: one or a few
     where the rows of a person are adjacent, and else nearly as many as there are persons of several records.
     """
@@ -317,19 +237,7 @@ def classes_of_persons(
 ) -> tuple[Codes, Int64, Int64]:
     """Return the classes in which each person counts, the numbers of their records, and which records these are.
 
-    Parameters
-    ----------
-    codes, persons : ndarray of shape (n_records,), intp
-        Class and person of each record that can be used.
-    n_classes : int
-    max_classes : int, default=1
-
-    Returns
-    -------
-    classes : ndarray of shape (n_rows,), intp
-    counts : ndarray of shape (n_rows,), int64
-    order : ndarray of shape (n_kept,), intp
-        Records of the first row, then those of the next one, and so on.
+    `order` has the records of the first row, then those of the next one, and so on.
     """
     pair = persons * n_classes + codes
     pairs, counts = np.unique(pair, return_counts=True)

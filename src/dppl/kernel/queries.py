@@ -85,18 +85,46 @@ class Query(ABC):
 
     @abstractmethod
     def exact(self, records: Records, *args: Any, **released: Any) -> Int64:
-        """Return the value without noise; what is asked at comes by name."""
+        """Return the value without noise; what is asked at comes by name.
+
+        Parameters
+        ----------
+        records : Records
+        *args
+            None.
+        **released
+            What the query is asked at: public or released values.
+        """
 
     def squared_reach(self, relation: str) -> Fraction:
         """Square of the L2 distance between the values of neighbours."""
         return self.squared_norm * (1 if relation == ADD_REMOVE else self._replaced)
 
     def mechanism(self, budget: Budget, times: int, relation: str) -> Any:
-        """Return the least noise with which the query may be asked so many times within the budget."""
+        """Return the least noise with which the query may be asked so many times within the budget.
+
+        Parameters
+        ----------
+        budget : Budget
+            What all asks together cost at most.
+        times : int
+        relation : {"add-remove", "replace-one", "replace-one within a class"}
+            Which records are neighbours.
+        """
         return self._noise.within(budget, self.squared_reach(relation), times)
 
     def describe(self, mechanism: Any, statistic: str, relation: str) -> Release:
-        """Return the entry of the statement."""
+        """Return the entry of the statement.
+
+        Parameters
+        ----------
+        mechanism
+            As `mechanism` returns it.
+        statistic : str
+            What the statement calls the query.
+        relation : str
+            As for `mechanism`.
+        """
         entry: Release = mechanism.describe(statistic)
         return entry
 
@@ -106,7 +134,17 @@ class Query(ABC):
         return 1.0
 
     def answer(self, mechanism: Any, records: Records, source: Randomness, *args: Any, **released: Any) -> Any:
-        """Return the value with noise."""
+        """Return the value with noise.
+
+        Parameters
+        ----------
+        mechanism
+            As `mechanism` returns it.
+        records : Records
+        source : Randomness
+        *args, **released
+            As for `exact`.
+        """
         return mechanism.release(self.exact(records, **released), source)
 
 

@@ -50,13 +50,7 @@ _UNMATCHED = object()
 
 
 def checked_inputs(X: Any, y: Any) -> tuple[RowSource, NDArray[Any]]:
-    """Return rows and labels, whose shapes and kinds are checked; these are public but for the length.
-
-    Raises
-    ------
-    TypeError, InputError
-        If they do not fit together.
-    """
+    """Return rows and labels, whose shapes and kinds are checked; these are public but for the length."""
     rows = as_rows(X)
     return rows, as_labels(y, rows)
 
@@ -64,13 +58,10 @@ def checked_inputs(X: Any, y: Any) -> tuple[RowSource, NDArray[Any]]:
 def as_rows(X: Any, name: str = "X") -> RowSource:
     """Return `X` as a two-dimensional numeric array, or as it is if it is a table that streams.
 
+    What is sparse, not numeric, complex, not two-dimensional or without columns is refused.
+
     Only an array, tensor or table of dtype int8 keeps it (and counts as lattice rows); lists and frames become float64.
     Torch tensors share memory with the array where NumPy can read it, and stream otherwise.
-
-    Raises
-    ------
-    TypeError, InputError
-        If it is sparse, not numeric, complex, not two-dimensional or without columns.
     """
     if isinstance(X, RowTable) and not isinstance(X, np.ndarray):
         return X
@@ -103,13 +94,7 @@ def _check_rows(rows: NDArray[Any], name: str) -> None:
 
 
 def refuse_unusable(unusable: NDArray[np.bool_], what: str) -> None:
-    """Refuse to predict rows that cannot be used. Whoever predicts has them, so the message says where they are.
-
-    Raises
-    ------
-    InputError
-        If there are any.
-    """
+    """Refuse to predict rows that cannot be used. Whoever predicts has them, so the message says where they are."""
     places = np.flatnonzero(unusable)
     if len(places):
         raise InputError(
@@ -124,21 +109,7 @@ def listed(places: list[int]) -> str:
 
 
 def refuse_unusable_records(usable: NDArray[np.bool_], y: NDArray[Any], classes: NDArray[Any]) -> None:
-    """Stop a strict fit, by one message whatever is wrong, so that it is one bit that a stop tells.
-
-    Parameters
-    ----------
-    usable : ndarray of shape (n_records,)
-        Which records can be used.
-    y : ndarray of shape (n_records,)
-        Their labels.
-    classes : ndarray of shape (n_classes,)
-
-    Raises
-    ------
-    InputError
-        If one cannot be used, or has a label outside `classes`.
-    """
+    """Stop a strict fit, by one message whatever is wrong, so that it is one bit that a stop tells."""
     if not (usable.all() and (class_codes(y, classes, "ignore") >= 0).all()):
         raise InputError(NOT_ALL_USABLE, parameter="strict")
 
@@ -183,13 +154,7 @@ def depends_on_company(X: Any) -> bool:
 
 
 def check_encoder(X: Any, expected: str | None, name: str) -> None:
-    """Refuse a table that names another encoder.
-
-    Raises
-    ------
-    InputError
-        If it does.
-    """
+    """Refuse a table that names another encoder."""
     found = encoder_of(X)
     if found is not None and expected is not None and not same_encoder(found, expected):
         raise InputError(
@@ -209,11 +174,6 @@ def check_lattice(X: Any, n_features: int, name: str) -> None:
     """Refuse a table of lattice rows that are not directions of embeddings, because of a centre, pooling or rotation.
 
     Others serve every fit: one whose map is that of the table takes them as they are, any other as directions.
-
-    Raises
-    ------
-    InputError
-        If it is one.
     """
     found, plain = lattice_of(X), Lattice(n_features).name()
     if found is not None and found != plain:
@@ -253,10 +213,7 @@ def _other_columns(X: Any) -> str:
 def as_labels(y: Any, rows: RowSource, names: tuple[str, str] = ("X", "y")) -> NDArray[Any]:
     """Return `y` as a vector with one label per row: an array in its own dtype, anything else as objects.
 
-    Raises
-    ------
-    InputError
-        If it is missing, not a vector, or of another length than the rows.
+    Anything but a vector as long as the rows is refused.
     """
     if y is None:
         raise InputError(f"requires {names[1]} to be passed, but the target {names[1]} is None.")
@@ -283,16 +240,7 @@ def as_labels(y: Any, rows: RowSource, names: tuple[str, str] = ("X", "y")) -> N
 
 
 def characters_only(labels: NDArray[Any]) -> NDArray[Any]:
-    """Put U+FFFD in the place of numbers that are not characters: making a str of one raises, or writing it does.
-
-    Parameters
-    ----------
-    labels : ndarray of dtype str
-
-    Returns
-    -------
-    ndarray of dtype str
-    """
+    """Put U+FFFD in the place of numbers that are not characters: making a str of one raises, or writing it does."""
     labels = labels.astype(labels.dtype.newbyteorder("="), copy=False)
     if not labels.dtype.itemsize:
         return labels
@@ -324,13 +272,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def public_classes(classes: ArrayLike | None) -> NDArray[Any]:
-    """Return the sorted class list.
-
-    Raises
-    ------
-    ParameterError
-        If `classes` is None, empty or no list of labels, or names a class twice.
-    """
+    """Return the sorted class list, after checking that it is one and names no class twice."""
     if classes is None:
         raise ParameterError(
             "must be the public list of classes, which nobody may read off the private labels: which classes occur "
@@ -368,14 +310,10 @@ def _too_large(labels: NDArray[Any]) -> bool:
 def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> Codes:
     """Return the position of each label in the sorted `classes`, -1 for a label outside (with ``"ignore"``).
 
-    Each label is matched by itself, whatever the others are. A number and its text name the same class (1, 1.0, "1").
+    With ``"error"`` a label outside is refused by a message that shows neither it nor how many there are. So are float
+    labels where a class is an integer that floats cannot tell from its neighbours.
 
-    Raises
-    ------
-    UnknownLabelError
-        With ``unknown_labels="error"``, if any label lies outside. The message shows neither it nor how many there are.
-    InputError
-        If labels are floats and a class is an integer that floats cannot tell from its neighbours.
+    Each label is matched by itself, whatever the others are. A number and its text name the same class (1, 1.0, "1").
     """
     _validate.one_of(UNKNOWN_LABELS, unknown_labels=unknown_labels)
     if y.dtype.kind == "f" and classes.dtype.kind in "iu" and np.abs(classes).max() > _LARGEST_EXACT_FLOAT:
@@ -398,22 +336,6 @@ def codes_of_records(
     A row of NaN, infinity or only zeros has no direction. It is left out with its label: that depends on the record
     alone, and so the records that are left are neighbours where all were. Under replace-one their number is public and
     must stay, so there such a row counts as a record, and is a row of zeros.
-
-    Parameters
-    ----------
-    rows : array or table of shape (n_records, n_features)
-    y : ndarray of shape (n_records,)
-    classes : ndarray of shape (n_classes,)
-    unknown_labels, adjacency : str
-
-    Returns
-    -------
-    ndarray of shape (n_records,), intp
-
-    Raises
-    ------
-    UnknownLabelError, InputError
-        As `class_codes`, of the records that are not left out.
     """
     if adjacency == "replace-one":
         return class_codes(y, classes, unknown_labels)

@@ -132,15 +132,9 @@ class Records(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowsByClass:
-    """Lattice rows, those of one class after those of another, and the number of each.
+    """Lattice rows, those of one class after those of another, and the number of each."""
 
-    Attributes
-    ----------
-    rows : ndarray or torch.Tensor of shape (n, dim), int8
-    sizes : list of int
-    """
-
-    rows: Any
+    rows: Any  # an array or tensor of int8, shape (n, dim)
     sizes: list[int]
 
     @classmethod
@@ -172,20 +166,11 @@ class RowsByClass:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldRecords:
-    """Records in this process.
+    """Records in this process."""
 
-    Parameters
-    ----------
-    rows : array, memory map, tensor or table of shape (n, d)
-    codes : ndarray of shape (n,), intp
-        Class of each record; -1 leaves it out.
-    persons : WholePersons, default=None
-        Whose they are, where persons enter with all of their records.
-    """
-
-    rows: RowSource
-    codes: Codes
-    persons: WholePersons | None = None
+    rows: RowSource  # shape (n, d)
+    codes: Codes  # shape (n,); class of each record; -1 leaves it out
+    persons: WholePersons | None = None  # whose they are, where persons enter with all of their records
     _blocks: list[tuple[Lattice, Iterable[Any]]] = field(default_factory=list, init=False, repr=False)
     _weights: list[Int64 | None] = field(default_factory=list, init=False, repr=False)
     _made: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
@@ -261,27 +246,15 @@ def _masked(blocks: Iterable[Any], mask: NDArray[np.bool_]) -> Iterator[Any]:
 class SpreadRecords:
     """Records in parts that an engine reads.
 
-    Parameters
-    ----------
-    parts : sequence of Part
-    engine : Engine
-    classes : ndarray of shape (n_classes,)
-        The sorted public list of classes.
-    unknown_labels, adjacency : str
-        As in the estimator.
-    recode : callable, default=None
-        What `recoded` was given; it travels, so it holds public values alone.
-
-    Notes
-    -----
     A process that reads parts keeps the lattice rows of the first, up to a gibibyte, for the passes of one fit.
     """
 
     parts: Sequence[Part]
     engine: Engine
-    classes: NDArray[Any]
-    unknown_labels: str
+    classes: NDArray[Any]  # shape (n_classes,); the sorted public list of classes
+    unknown_labels: str  # this and `adjacency` as in the estimator
     adjacency: str
+    # what `recoded` was given; it travels, so it holds public values alone
     recode: Callable[[Codes], Codes] | None = None
     _fit: str = field(default_factory=lambda: uuid4().hex, init=False, repr=False)
 
@@ -314,12 +287,7 @@ class SpreadRecords:
             yield from ((place, value) for value in values)
 
     def split(self, public: RowSource) -> Sequence[RowSource]:
-        """Return public rows as runs of their files, which a task reads by itself; rows in memory are one, and travel.
-
-        Parameters
-        ----------
-        public : array or table of shape (n_public, n_features)
-        """
+        """Return public rows as runs of files, which a task reads by itself; rows in memory are one run, and travel."""
         return _pieces(public)
 
     @property
@@ -354,10 +322,7 @@ class _Chain:
 def _once(engine: Engine, function: Callable[[Item], Value], items: Sequence[Item]) -> Iterator[tuple[int, Value]]:
     """Yield what an engine yields; a part that counted twice would move sums further than noise is made for.
 
-    Raises
-    ------
-    EngineError
-        If an item has not exactly one value.
+    So an item that has not exactly one value is an error.
     """
     missing = set(range(len(items)))
     for place, value in engine.each(function, items):
@@ -384,16 +349,7 @@ def _pieces(public: RowSource) -> list[RowSource]:
 def public_rows_at(public: RowSource, indices: Int64, engine: Engine) -> NDArray[Any]:
     """Return public rows as `take_rows` does; an engine reads the files that they lie in.
 
-    Parameters
-    ----------
-    public : array or table of shape (n_public, n_features)
-    indices : ndarray of shape (k,), int64
-        Public, or released: they travel.
-    engine : Engine
-
-    Returns
-    -------
-    ndarray of shape (k, n_features)
+    `indices` travel, so they must be public or released.
     """
     if not hasattr(public, "fragments") or any(fragment.path is None for fragment in public.fragments()):
         return take_rows(public, indices)  # of rows in memory only these would have to travel
@@ -482,11 +438,6 @@ def _read(
 
 
 def refuse_labels(y: Any) -> None:
-    """Refuse labels beside a table that has its own.
-
-    Raises
-    ------
-    InputError
-    """
+    """Refuse labels beside a table that has its own."""
     if y is not None:
         raise InputError("y must be left out: the parts of X hold their own labels.")

@@ -54,19 +54,12 @@ class Selection(Query):
     The utility of a public row for a class is the sum of its similarities with the private rows of the class, clipped
     to whole numbers between two bounds. A record is in one class, and moves each utility there by at most the
     sensitivity of the clip; all in one direction under add-remove.
-
-    Parameters
-    ----------
-    lattice : Lattice
-    n_classes, n_selected : int
-    bounds : tuple of float
-        On 1 + cosine.
     """
 
     lattice: Lattice
     n_classes: int
     n_selected: int
-    bounds: tuple[float, float]
+    bounds: tuple[float, float]  # on 1 + cosine
 
     @property
     def clip(self) -> SimilarityClip:
@@ -192,11 +185,8 @@ class _Scores:
     ) -> Iterator[tuple[int, int, Int64, Int64]]:
         """Yield what is sought in a piece; parts and positions are those within it.
 
-        Raises
-        ------
-        InputError
-            If the rows are not those of the tallies. Scores of others would not be those that the draw was made by, and
-            which candidate has them would tell the draw's private bins.
+        Rows that are not those of the tallies are refused. Scores of others would not be those that the draw was made
+        by, and which candidate has them would tell the draw's private bins.
         """
         piece, wanted, before = item
         private, hashes = self._private(records, piece), _Hashes(self.part_rows)

@@ -48,18 +48,10 @@ class Model(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BinSums:
-    """Class sums of earlier tasks, added up over each bin.
+    """Class sums of earlier tasks, added up over each bin."""
 
-    Parameters
-    ----------
-    exact : ndarray of shape (n_bins, n_classes, dim), int64
-        Private.
-    noisy : ndarray of shape (n_bins, n_classes, dim), float64
-        What was released tells of them.
-    """
-
-    exact: Int64 = field(repr=False)
-    noisy: Float = field(repr=False)
+    exact: Int64 = field(repr=False)  # shape (n_bins, n_classes, dim); private
+    noisy: Float = field(repr=False)  # shape (n_bins, n_classes, dim); what was released tells of them
 
     @classmethod
     def none(cls, n_classes: int, dim: int) -> Self:
@@ -69,17 +61,7 @@ class BinSums:
     def after(
         self, row: Row, sums: Int64, mechanism: RoundedGaussian, source: Randomness
     ) -> tuple[Self, NDArray[np.float64]]:
-        """Release the row of one more task; return what is kept then, and what was released tells of the task's sums.
-
-        Parameters
-        ----------
-        row : Row
-        sums : ndarray of shape (n_classes, dim), int64
-            Exact class sums of the task.
-        mechanism : RoundedGaussian
-            Of the whole stream.
-        source : Randomness
-        """
+        """Release the row of one more task; return what is kept then, and what the release tells of the task's sums."""
         exact = row.own * sums + np.tensordot(row.weights, self.exact, axes=1)
         released = mechanism.release(exact, source)
         # C⁻¹, one row further. From here on nothing private is read but to be kept.
@@ -96,17 +78,10 @@ def _joined(bins: NDArray[Any], new: NDArray[Any], row: Row) -> NDArray[Any]:
 
 @dataclass(slots=True, eq=False)
 class StateFile:
-    """The state of a stream before a task, and where that of after the task goes.
-
-    Parameters
-    ----------
-    path : Path
-    sums : BinSums or None
-        None before the first task.
-    """
+    """The state of a stream before a task, and where that of after the task goes."""
 
     path: Path
-    sums: BinSums | None = field(repr=False)
+    sums: BinSums | None = field(repr=False)  # None before the first task
     later: BinSums | None = field(default=None, init=False, repr=False)
 
     def write(self, model: Model, n_tasks: int) -> None:
@@ -162,18 +137,8 @@ def fingerprint(model: Model) -> str:
 def opened(path: str | os.PathLike[str], model: Model | None, n_tasks: int) -> Iterator[StateFile]:
     """Read the state that goes with a model, and keep other processes from it meanwhile.
 
-    Parameters
-    ----------
-    path : path
-    model : Model or None
-        That of the earlier tasks; None before the first.
-    n_tasks : int
-        Number of tasks so far.
-
-    Raises
-    ------
-    InputError
-        If the file is missing, damaged or not the state of this model, or is there before the first task.
+    `model` is None before the first task. A file that is missing, damaged, of another model, or there before the first
+    task is refused.
     """
     path = Path(os.path.realpath(path))  # what a link leads to is replaced, and not the link
     if not path.parent.is_dir():

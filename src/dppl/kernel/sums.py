@@ -1,6 +1,7 @@
 """Exact sums over records, one pass each: what queries are made of.
 
 Each takes `HeldRecords`, then public parameters or released values, and returns arrays of int64 that add over parts.
+Weights of classifiers have shape (n_classes, dim), their offsets (n_classes,).
 """
 
 from __future__ import annotations
@@ -24,13 +25,7 @@ Int64 = NDArray[np.int64]
 
 
 def class_sizes(records: HeldRecords, n_classes: int) -> tuple[Int64]:
-    """Return the number of records of each class, shape (n_classes,).
-
-    Parameters
-    ----------
-    records : HeldRecords
-    n_classes : int
-    """
+    """Return the number of records of each class, shape (n_classes,)."""
     codes = records.codes
     return (np.bincount(codes[codes >= 0], minlength=n_classes).astype(np.int64),)
 
@@ -56,26 +51,14 @@ def class_masses(records: HeldRecords, n_classes: int, steps: int) -> tuple[Int6
 
 
 def class_totals(records: HeldRecords, lattice: Lattice, n_classes: int) -> tuple[Int64]:
-    """Return the sum of lattice rows of each class, shape (n_classes, dim).
-
-    Parameters
-    ----------
-    records : HeldRecords
-    lattice : Lattice
-    n_classes : int
-    """
+    """Return the sum of lattice rows of each class, shape (n_classes, dim)."""
     return (class_sums(sum_blocks(lattice, records.rows), records.codes, n_classes, lattice.dim),)
 
 
 def weighted_total(records: HeldRecords, lattice: Lattice, weights: Int64) -> tuple[Int64]:
     """Return the sum of lattice rows times the weight of their class, shape (dim,); a person weighs what one row does.
 
-    Parameters
-    ----------
-    records : HeldRecords
-    lattice : Lattice
-    weights : ndarray of shape (n_classes,), int64
-        From 0 to 2²⁰: the sums of 2³⁵ records are below 2⁶².
+    Weights are from 0 to 2²⁰: the sums of 2³⁵ records are below 2⁶².
     """
     if records.persons is None:
         return (weights @ class_totals(records, lattice, len(weights))[0],)
@@ -85,15 +68,7 @@ def weighted_total(records: HeldRecords, lattice: Lattice, weights: Int64) -> tu
 def totals_and_grams(
     records: HeldRecords, lattice: Lattice, n_classes: int, per_class: bool = False
 ) -> tuple[Int64, Int64]:
-    """Return the sums of lattice rows of each class, and Gram matrices, as `sums_and_grams` does.
-
-    Parameters
-    ----------
-    records : HeldRecords
-    lattice : Lattice
-    n_classes : int
-    per_class : bool, default=False
-    """
+    """Return the sums of lattice rows of each class, and Gram matrices, as `sums_and_grams` does."""
     blocks = sum_blocks(lattice, records.rows)
     return sums_and_grams(blocks, records.codes, n_classes, lattice.dim, per_class=per_class)
 
@@ -101,16 +76,7 @@ def totals_and_grams(
 def gradients(
     records: HeldRecords, gradient: SoftmaxGradient, weights: Float, offsets: Float | None = None, clip: float = 1.0
 ) -> tuple[Int64]:
-    """Return the sum of clipped gradients at released weights, as `SoftmaxGradient.sum` does.
-
-    Parameters
-    ----------
-    records : HeldRecords
-    gradient : SoftmaxGradient
-    weights : ndarray of shape (n_classes, dim)
-    offsets : ndarray of shape (n_classes,), default=None
-    clip : float, default=1.0
-    """
+    """Return the sum of clipped gradients at released weights, as `SoftmaxGradient.sum` does."""
     blocks, of_records = records.again(gradient.lattice), records.weights(gradient.lattice)
     return (gradient.sum(blocks, records.codes, weights, offsets, clip=clip, of_records=of_records),)
 
@@ -118,55 +84,27 @@ def gradients(
 def gradients_and_count(
     records: HeldRecords, gradient: SoftmaxGradient, weights: Float, offsets: Float, *, clip: float, threshold: float
 ) -> tuple[Int64, Int64]:
-    """Return what `gradients` does, and the number of longer residuals, shape (1,): `SoftmaxGradient.sum_and_count`.
-
-    Parameters
-    ----------
-    records, gradient, weights, offsets, clip
-        As in `gradients`.
-    threshold : float
-    """
+    """Return what `gradients` does, and the number of longer residuals, shape (1,): `SoftmaxGradient.sum_and_count`."""
     blocks = records.again(gradient.lattice)
     total, longer = gradient.sum_and_count(blocks, records.codes, weights, offsets, clip=clip, threshold=threshold)
     return total, np.array([longer], np.int64)
 
 
 def curvatures(records: HeldRecords, curvature: SoftmaxCurvature, weights: Float) -> tuple[Int64]:
-    """Return the Hessians of the classes at released weights, as `SoftmaxCurvature.sum` does.
-
-    Parameters
-    ----------
-    records : HeldRecords
-    curvature : SoftmaxCurvature
-    weights : ndarray of shape (n_classes, dim)
-    """
+    """Return the Hessians of the classes at released weights, as `SoftmaxCurvature.sum` does."""
     return (curvature.sum(records.again(curvature.lattice), records.codes, weights),)
 
 
 def shortfalls(records: HeldRecords, gradient: SoftmaxGradient, weights: Float, class_weights: Int64) -> tuple[Int64]:
     """Return how much less often than others each class is predicted, as `SoftmaxGradient.shortfalls` does.
 
-    Parameters
-    ----------
-    records : HeldRecords
-    gradient : SoftmaxGradient
-    weights : ndarray of shape (n_classes, dim)
-    class_weights : ndarray of shape (n_classes,), int64
-        What a record of each class weighs, from 0 to `WEIGHT_STEPS`; the records of a person share that.
+    A record of each class weighs from 0 to `WEIGHT_STEPS`; the records of a person share that.
     """
     of_records = class_weights[records.codes] if records.persons is None else records.persons.shares(class_weights)
     return (gradient.shortfalls(records.again(gradient.lattice), records.codes, weights, of_records),)
 
 
 def first_ranks(records: HeldRecords, gradient: SoftmaxGradient, weights: Float, offsets: Float) -> tuple[Int64]:
-    """Return the number of records, or persons, whose own class has the largest logit, shape (1,).
-
-    Parameters
-    ----------
-    records : HeldRecords
-    gradient : SoftmaxGradient
-    weights : ndarray of shape (n_classes, dim)
-    offsets : ndarray of shape (n_classes,)
-    """
+    """Return the number of records, or persons, whose own class has the largest logit, shape (1,)."""
     right = gradient.hits(records.again(gradient.lattice), records.codes, weights, offsets)
     return (np.array([right.sum() if records.persons is None else records.persons.right(right)], np.int64),)

@@ -35,18 +35,10 @@ _LARGEST_TRACE = 2**31
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WholePersons:
-    """Whose each record is.
+    """Whose each record is."""
 
-    Parameters
-    ----------
-    codes : ndarray of shape (n_records,), intp
-        Class of each record; -1 for those that do not count.
-    numbers : ndarray of shape (n_records,), intp
-        Person of each record, from 0.
-    """
-
-    codes: Codes
-    numbers: Codes
+    codes: Codes  # shape (n_records,); class of each record; -1 for those that do not count
+    numbers: Codes  # shape (n_records,); person of each record, from 0
 
     @classmethod
     def of(cls, codes: Codes, numbers: Codes, n_classes: int, max_classes: int | None = None) -> Self:
@@ -77,16 +69,7 @@ class WholePersons:
     def gradient_weights(self, blocks: Iterable[Any], lattice: Lattice) -> Int64:
         """Return the weight of each record's residual, in steps of the grid of `SoftmaxGradient.sum`.
 
-        Parameters
-        ----------
-        blocks : iterable of ndarray or torch.Tensor of shape (any, dim), int8
-            Lattice rows in the order of the records. Those of a person are held until the last has come.
-        lattice : Lattice
-            That of the rows.
-
-        Returns
-        -------
-        ndarray of shape (n_records,), int64
+        `blocks` come in the order of the records. Rows of a person are held until the last has come.
         """
         counted = self.codes >= 0
         missing = np.bincount(self.numbers, counted).astype(np.int64)

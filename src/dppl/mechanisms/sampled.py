@@ -43,6 +43,16 @@ class SampledGaussian:
     def within(cls, budget: Budget, squared_sensitivity: Fraction, times: int, rate: float) -> SampledGaussian:
         """Return the least noise that stays within `budget`; rounding it is post-processing.
 
+        Parameters
+        ----------
+        budget : ApproxDP
+        squared_sensitivity : Fraction
+            Square of the L2 distance between the exact values of neighbours, were all records sampled.
+        times : int
+            Number of releases, each of a new sample.
+        rate : float
+            Probability that a record is in a sample; rounded down to a multiple of 2⁻³², and at least that.
+
         Raises
         ------
         BudgetError
@@ -64,11 +74,29 @@ class SampledGaussian:
         return self.each.noise_std
 
     def release(self, exact: NDArray[np.int64], source: Randomness) -> NDArray[np.int64]:
-        """Return `exact` plus the noise of one release."""
+        """Return `exact` plus the noise of one release.
+
+        Parameters
+        ----------
+        exact : ndarray of int64
+            The sum over one sample.
+        source : Randomness
+        """
         return self.each.release(exact, source)
 
     def sample(self, n: int, source: Randomness) -> NDArray[np.bool_]:
-        """Toss a coin for each of n records."""
+        """Toss a coin for each of n records.
+
+        Parameters
+        ----------
+        n : int
+        source : Randomness
+
+        Returns
+        -------
+        ndarray of shape (n,), bool
+            Which records are in the sample; as private as they are.
+        """
         draws = source.bits(_RATE_BITS * n).to_bytes(_RATE_BITS // 8 * n, "little")
         return np.frombuffer(draws, "<u4") < self.threshold
 

@@ -220,8 +220,6 @@ def _grouped(paid: list[dict[str, Any]]) -> list[Cost]:
 def worth_showing(left: float, budget: float) -> float:
     """Return what is left of a budget as people are shown it: 0 where it is what rounding left over.
 
-    Examples
-    --------
     >>> worth_showing(7.45e-9, 0.5), worth_showing(1e-5, 0.5)
     (0.0, 1e-05)
     """

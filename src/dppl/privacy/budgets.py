@@ -381,13 +381,7 @@ class ApproxDP(Budget):
 
 
 def checked_budget(budget: object) -> Budget:
-    """Return the budget if it is one.
-
-    Raises
-    ------
-    ParameterError
-        If it is not.
-    """
+    """Return the budget if it is one."""
     if not isinstance(budget, Budget):
         raise ParameterError(
             "budget must be GaussianDP(mu), ZCDP(rho), ApproxDP(epsilon, delta) or PureDP(epsilon), since a number "
@@ -397,13 +391,7 @@ def checked_budget(budget: object) -> Budget:
 
 
 def budget_from_dict(fields: dict[str, float]) -> Budget:
-    """Return the budget with these parameters: ``mu``, ``rho``, ``epsilon``, or ``epsilon`` and ``delta``.
-
-    Raises
-    ------
-    ValueError
-        If the names are those of no notion.
-    """
+    """Return the budget with these parameters: ``mu``, ``rho``, ``epsilon``, or ``epsilon`` and ``delta``."""
     kinds: dict[tuple[str, ...], Callable[..., Budget]] = {
         ("mu",): GaussianDP,
         ("rho",): ZCDP,
@@ -419,8 +407,6 @@ def budget_from_dict(fields: dict[str, float]) -> Budget:
 def as_typed(value: float) -> float:
     """Return the largest float that is at most the shortest decimal number which is read as `value`.
 
-    Examples
-    --------
     >>> as_typed(0.5), as_typed(0.8) < 0.8  # the float 0.8 lies above the decimal number
     (0.5, True)
     """
@@ -428,17 +414,8 @@ def as_typed(value: float) -> float:
 
 
 def rounded_up(value: float, digits: int = 6) -> str:
-    """Write a cost with few digits, never less than it is.
+    """Write a cost with at most so many significant digits, never less than it is.
 
-    Parameters
-    ----------
-    value : float
-        The cost.
-    digits : int, default=6
-        How many significant digits are written at most.
-
-    Examples
-    --------
     >>> rounded_up(1e-5), rounded_up(10.0436, 3), rounded_up(3.00000001e-9)
     ('1e-5', '10.1', '3.00001e-9')
     """

@@ -28,19 +28,11 @@ __all__ = ["CHARGED", "RELEASED", "SCHEMA_VERSION", "Ledger", "LedgerEntry", "ac
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """A charge: where it stands, for the statement of the model that it paid for.
-
-    Parameters
-    ----------
-    dataset : str
-    number : int
-        Number of the release in its ledger.
-    run : str, default=None
-        Name of the training that it pays for step by step: a random number, which no other charge in any ledger has.
-    """
+    """A charge: where it stands, for the statement of the model that it paid for."""
 
     dataset: str
-    number: int
+    number: int  # number of the release in its ledger
+    # name of the training that it pays for step by step: a random number, which no other charge in any ledger has
     run: str | None = None
 
 
@@ -331,13 +323,7 @@ class Ledger:
 
 
 def accounts(path_or_url: str | os.PathLike[str]) -> list[Ledger]:
-    """Return the accounts of all data sets in an existing file or database; it may hold none yet.
-
-    Raises
-    ------
-    LedgerError
-        If there is no file, or it cannot be used.
-    """
+    """Return the accounts of all data sets in an existing file or database; it may hold none yet."""
     with _storage.transaction(_storage.connect(path_or_url, must_exist=True)) as connection:
         if not _storage.is_ledger(connection):
             return []

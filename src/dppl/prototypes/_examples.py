@@ -38,23 +38,12 @@ _LEAST_SPREAD, _USUAL_SPREAD = 0.05, 0.1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExampleClassifier:
-    """Ridge softmax regression on the public examples alone.
+    """Ridge softmax regression on the public examples alone."""
 
-    Parameters
-    ----------
-    features : ndarray of shape (n_examples, dim)
-        Centred unit rows.
-    codes : ndarray of shape (n_examples,), intp
-    coef : ndarray of shape (n_classes, dim)
-        Zero for classes without an example.
-    known : ndarray of shape (n_classes,), bool
-        Classes with an example.
-    """
-
-    features: Float
-    codes: Codes
-    coef: Float
-    known: NDArray[np.bool_]
+    features: Float  # shape (n_examples, dim); centred unit rows
+    codes: Codes  # shape (n_examples,)
+    coef: Float  # shape (n_classes, dim); zero for classes without an example
+    known: NDArray[np.bool_]  # shape (n_classes,); classes with an example
 
     @classmethod
     def fit(cls, features: Float, codes: Codes, n_classes: int) -> Self:
@@ -90,17 +79,10 @@ class ExampleClassifier:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """What released values say of the examples.
+    """What released values say of the examples."""
 
-    Parameters
-    ----------
-    all_right : float
-        Probability that those of all classes are right, times the share of classes that have any.
-    right : ndarray of shape (n_classes,)
-        What is left of the probability that those of the class are right; 0 for classes without any.
-    """
-
-    all_right: float
+    all_right: float  # probability that those of all classes are right, times the share of classes that have any
+    # shape (n_classes,); what is left of the probability that those of the class are right; 0 for classes without any
     right: Float
 
     @property
@@ -114,23 +96,14 @@ class Trust:
     ) -> Self:
         r"""Weigh three hypotheses on the examples: none is right, each is with probability 1/2, all are.
 
+        `agreement` has each class's noisy gradient in a row, and each class's examples, a record, in a column;
+        `noise_std` is that of each row, `spread` the relative standard deviation of the class sizes that rows were
+        divided by. `hits` is the noisy share of records, of classes with examples, whose own class the examples rank
+        first, and the standard deviation of its noise.
+
         Examples of *other* classes show how wrong ones agree with a gradient, so there is no threshold; this is the
         two-groups model of large-scale testing (Efron 2008, DOI 10.1214/07-STS236) with an empirical null. Right ones
         agree better by an unknown shift.
-
-        Parameters
-        ----------
-        agreement : ndarray of shape (n_classes, n_classes)
-            Of each class's noisy gradient, in the row, with each class's examples, a record.
-        noise_std : ndarray of shape (n_classes,)
-            Of the noise in each row.
-        spread : ndarray of shape (n_classes,)
-            Relative standard deviation of the class sizes that rows were divided by.
-        known : ndarray of shape (n_classes,), bool
-            Classes with examples.
-        hits : tuple of float
-            Noisy share of records, of classes with examples, whose own class the examples rank first, and the
-            standard deviation of its noise.
         """
         middle, variance = _null(agreement, noise_std, spread, known)
         own, noise, sizes = agreement.diagonal()[known], noise_std[known] ** 2, spread[known] ** 2
@@ -174,19 +147,11 @@ def _log_normal(x: Float | float, mean: Float | float, variance: Float | float) 
 class GuidedAscent(Ascent):
     """An ascent that starts, after a few gradients from zero, from the examples' classifier, as far as that is right.
 
+    `hits` is the noisy number of records whose own class the examples rank first, with noise of `hits_std`.
+
     The start of a class is the shorter, the more of its gradients is signal, for records say more than examples then.
     What is learned from records is kept the shorter, the more of it is noise, if all examples are right, for it can
     only spoil them then. From there on examples are records without noise.
-
-    Parameters
-    ----------
-    sizes, spectrum, noise_std
-        As in `Ascent`.
-    examples : ExampleClassifier
-    hits : float
-        Noisy number of records whose own class the examples rank first.
-    hits_std : float
-        Standard deviation of its noise.
     """
 
     def __init__(

@@ -29,19 +29,10 @@ _LEAST = 1e-3
 def cosine_sharpness(prototypes: NDArray[Any], variances: NDArray[Any] | float = 0.0) -> float:
     """Return what turns cosines with prototypes into logits, from released values alone.
 
+    `variances` are of the noise of each coordinate, 0 where it is not known. The factor is greater than 0.
+
     Prototypes that point in similar directions differ little in their cosines with any row, so the factor grows as they
     come closer; it shrinks with the share of noise in them.
-
-    Parameters
-    ----------
-    prototypes : ndarray of shape (n_classes, dim)
-    variances : ndarray of shape (n_classes,), or float
-        Of the noise of each coordinate; 0 where it is not known.
-
-    Returns
-    -------
-    float
-        Greater than 0.
     """
     wide = np.asarray(prototypes, np.float64)
     squared = np.square(wide).sum(axis=1)

@@ -57,24 +57,12 @@ _PUBLIC_ROWS = 2048
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Public axes, and the coordinates in which rows become integers.
+    """Public axes, and the coordinates in which rows become integers."""
 
-    Parameters
-    ----------
-    axes : ndarray of shape (n_features, n_features)
-        In columns.
-    center : ndarray of shape (n_features,)
-        Mean of public unit rows along the axes; zero without any.
-    spectrum : ndarray of shape (n_features,)
-        Share of each axis in the public second moment, of sum 1.
-    rotation : int or None
-        That of the lattice.
-    """
-
-    axes: Float
-    center: Float
-    spectrum: Float
-    rotation: int | None
+    axes: Float  # shape (n_features, n_features); in columns
+    center: Float  # shape (n_features,); mean of public unit rows along the axes; zero without any
+    spectrum: Float  # shape (n_features,); share of each axis in the public second moment, of sum 1
+    rotation: int | None  # that of the lattice
 
     @classmethod
     def of(cls, public: RowSource | None, n_features: int) -> Self:
@@ -124,24 +112,13 @@ def _features(lattice: Lattice, public: RowSource) -> Iterator[NDArray[np.float3
 
 @dataclass(frozen=True, slots=True)
 class ClassSizes:
-    """Class sizes, told apart only as far as noisy counts differ by more than their noise.
+    """Class sizes, told apart only as far as noisy counts differ by more than their noise."""
 
-    Parameters
-    ----------
-    total : float
-        Number of records, at least two a class.
-    sizes : ndarray of shape (n_classes,)
-        Not below 0.
-    least : float
-        What a class counts at least where sizes are divided by: the noise, or the mean size if that is smaller.
-    noise_std : float
-        Standard deviation of the noise that is left in sizes.
-    """
-
-    total: float
-    sizes: Float
+    total: float  # number of records, at least two a class
+    sizes: Float  # shape (n_classes,); not below 0
+    # what a class counts at least where sizes are divided by: the noise, or the mean size if that is smaller
     least: float
-    noise_std: float
+    noise_std: float  # standard deviation of the noise that is left in sizes
 
     @classmethod
     def of(cls, total: float, counts: Float, noise_std: float) -> Self:
@@ -173,13 +150,10 @@ class ClassSizes:
     def mean_weights(self, noise_std: float) -> Float:
         """Return weights from 0 to 1 of each class's records in a mean.
 
+        `noise_std` is the length of the noise in the sum of weighted unit rows.
+
         A class weighs up to a limit, which is as low as the noise stays below a share of the sum: the smallest class,
         so that all weigh alike, if that is enough; and no limit if nothing is.
-
-        Parameters
-        ----------
-        noise_std : float
-            Length of the noise in the sum of weighted unit rows.
         """
         shares = np.sort(self.shares)
         needed = noise_std / (_BALANCE * self.total)
@@ -192,14 +166,7 @@ class ClassSizes:
 def shrunken_mean(total: Float, weight: float, center: Float, noise_std: float) -> Float:
     """Return the mean of unit rows from their noisy weighted sum, drawn to a public one (James and Stein 1961).
 
-    Parameters
-    ----------
-    total : ndarray of shape (dim,)
-    weight : float
-        Sum of the weights.
-    center : ndarray of shape (dim,)
-    noise_std : float
-        In each coordinate of `total`.
+    `weight` is the sum of the weights; `noise_std` is in each coordinate of `total`.
     """
     away = total - weight * center
     trust = max(0.0, 1 - len(away) * noise_std**2 / max(float(away @ away), 1e-300))
@@ -210,21 +177,14 @@ def shrunken_mean(total: Float, weight: float, center: Float, noise_std: float) 
 def intercepts(shortfalls: Float, noise_std: float, sizes: ClassSizes, mean_weights: Float) -> Float:
     r"""Return intercepts with which classes that weigh alike are predicted equally often, as far as noise shows it.
 
+    `shortfalls` are noisy sums of 1/C - p over records, those of a class weighing `ClassSizes.balancing`, with
+    `noise_std` in each; `mean_weights` is what a record of each class weighed in the released mean.
+
     Divided by the records that each class then weighs, shortfalls are minus the gradient of the balanced softmax loss
     in the intercepts: 1 minus C times the share of predictions. They are believed as far as their squared length is
     beyond that of their noise (James and Stein 1961, with more caution). Where the mean of two classes could not be
     balanced, the boundary passes through the one that it leans to, which is predicted too seldom. That side is expected
     before any noise, so it is believed earlier, and the other later.
-
-    Parameters
-    ----------
-    shortfalls : ndarray of shape (n_classes,)
-        Noisy sum of 1/C - p over records, those of a class weighing `ClassSizes.balancing`.
-    noise_std : float
-        In each of them.
-    sizes : ClassSizes
-    mean_weights : ndarray of shape (n_classes,)
-        What a record of each class weighed in the released mean.
     """
     freedom = len(shortfalls) - 1
     shortfalls = shortfalls - shortfalls.mean()
@@ -239,17 +199,7 @@ def intercepts(shortfalls: Float, noise_std: float, sizes: ClassSizes, mean_weig
 class Ascent:
     """Weights of a softmax that follow noisy sums of clipped gradients, from zero and with momentum.
 
-    Parameters
-    ----------
-    sizes : ClassSizes
-    spectrum : ndarray of shape (dim,)
-        Public second moment of the features, of sum 1.
-    noise_std : float
-        In each entry of a gradient.
-
-    Attributes
-    ----------
-    weights : ndarray of shape (n_classes, dim)
+    `spectrum` is the public second moment of the features, of sum 1; `noise_std` is in each entry of a gradient.
     """
 
     def __init__(self, sizes: ClassSizes, spectrum: Float, noise_std: float) -> None:
@@ -289,17 +239,12 @@ def _longest(rule: tuple[float, float, float], class_size: float) -> float:
 def axis_filter(path: Float, variance: float, spectrum: Float) -> Float:
     """Return a factor for each axis by which sums of gradients are best believed, 1 at most.
 
+    `path` has shape (n_classes, dim), with noise of `variance` in each entry.
+
     Differences between classes are taken for Gaussian, with variances that follow a power of the public spectrum, plus
     the noise. The factors are the roots of Wiener's, averaged over powers and scales by their marginal likelihood; a
     unit of the power costs as much as it adds for free, the logarithm of the number of axes. Where the spectrum is
     flat, all factors are 1.
-
-    Parameters
-    ----------
-    path : ndarray of shape (n_classes, dim)
-    variance : float
-        Of the noise in each entry.
-    spectrum : ndarray of shape (dim,)
     """
     freedom, dim = len(path) - 1, path.shape[1]
     energy = np.square(path - path.mean(axis=0)).sum(axis=0) / variance
