@@ -1,8 +1,11 @@
 """What the pages in docs/ name exists: files, tests, commands and options, and their numbers are those of the code."""
 
+import ast
+import io
 import json
 import re
 import shlex
+import tokenize
 from functools import partial
 from pathlib import Path
 
@@ -66,6 +69,34 @@ def test_named_files_and_tests_exist(name):
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"`(\w+/\w+\.py)`", PAGE))))
 def test_named_sources_exist(name):
     assert (ROOT / "src" / "dppl" / name).exists()
+
+
+def code_lines(text):
+    """Count the lines that hold code, and not docstrings and comments alone."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    code = {token.start[0] for token in tokens if token.string.strip() and token.type != tokenize.COMMENT}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            code -= set(range(node.lineno, node.end_lineno + 1))
+    return len(code)
+
+
+def test_lines_of_code_are_counted_without_docstrings_comments_and_blanks():
+    assert (
+        code_lines('"""Say.\n\nMore.\n"""\n\n# Why.\none = 1  # one\ndef two():\n    """Return."""\n    return (\n2)\n')
+        == 4
+    )
+
+
+def test_the_table_of_the_trusted_base_names_every_file_and_about_its_lines():
+    """Within 15 lines, so that a small edit needs no change."""
+    (table,) = re.findall(r"<!-- trusted base: begin -->(.*)<!-- trusted base: end -->", PAGE, re.DOTALL)
+    told = {name: int(lines) for name, lines in re.findall(r"^\| `(\S+)` \| (\d+) \|", table, re.MULTILINE)}
+    source = ROOT / "src" / "dppl"
+    files = [path for name in ("kernel", "mechanisms", "lattice") for path in (source / name).rglob("*.py")]
+    found = {path.relative_to(source).as_posix(): code_lines(path.read_text(encoding="utf-8")) for path in files}
+    assert told.keys() == found.keys()
+    assert {name: lines for name, lines in found.items() if abs(lines - told[name]) > 15} == {}
 
 
 @pytest.mark.parametrize("command", [line for line in COMMANDS if line.startswith("dppl ")])
