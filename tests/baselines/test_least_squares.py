@@ -113,7 +113,7 @@ def test_the_split_shares_the_budget(data):
         ({"alpha": -1.0}, "alpha must be"),
         ({"split": (1, 1, 1)}, "2 shares"),
         ({"split": (1, 1), "class_grams": True}, "3 shares"),
-        ({"split": (1, -1)}, r"shares\[1\] must be"),
+        ({"split": (1, -1)}, r"split\[1\] must be"),
         ({"class_grams": "yes"}, "class_grams must be"),
     ],
 )

@@ -1,5 +1,10 @@
 """The counter: it answers what was declared, as often as was paid for, and methods learn from its answers alone."""
 
+import contextlib
+import copy
+import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -7,11 +12,13 @@ import numpy as np
 import pytest
 
 from dppl import ZCDP, ApproxDP, Classifier, GaussianDP
-from dppl.errors import MeasurementError
+from dppl.errors import MeasurementError, ParameterError
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.measure import calibrated
 from dppl.kernel.queries import ADD_REMOVE, WITHIN_CLASS, ClassSums, NumberOfRecords, PublicClassSizes
 from dppl.kernel.records import HeldRecords
+from dppl.kernel.selection import Selection
+from dppl.kernel.streams import CorrelatedClassSums
 from dppl.lattice import Lattice
 from dppl.mechanisms import randomness
 from dppl.testing import check_private, recorded, replayed
@@ -56,6 +63,53 @@ def test_an_ask_that_fails_is_spent():
         measure("sums", nothing=len)
     with pytest.raises(MeasurementError):
         measure("sums")
+
+
+def test_no_copy_counts_anew_and_nothing_is_answered_after_the_fit():
+    measure = counter({"sums": Measurement(SUMS, times=2)})
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="neither copied nor pickled"):
+            copied(measure)
+    bound = measure.at(classes=[0])
+    bound("sums")
+    measure.close()
+    for one in (measure, bound):
+        with pytest.raises(MeasurementError):
+            one("sums")
+
+
+def test_threads_get_as_many_answers_as_were_paid_for():
+    measure, before = counter({"sums": Measurement(SUMS, times=50)}), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def ask(_):
+        with contextlib.suppress(MeasurementError):
+            return measure("sums") is not None
+
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            assert sum(filter(None, threads.map(ask, range(400)))) == 50
+    finally:
+        sys.setswitchinterval(before)
+
+
+@pytest.mark.parametrize("times", [0, -1, 0.5, 2.5, True, Fraction(1, 2)])
+def test_times_are_a_whole_number(times):
+    with pytest.raises(ParameterError):
+        Measurement(SUMS, times=times)
+
+
+@pytest.mark.parametrize("percent", [0, -5, float("nan"), float("inf"), "5"])
+def test_shares_are_positive(percent):
+    with pytest.raises(ParameterError):
+        Measurement(SUMS, percent)
+
+
+def test_what_is_priced_for_one_ask_is_asked_once():
+    for query in (Selection(LATTICE, 3, 1, (0.0, 2.0)), CorrelatedClassSums(LATTICE, 3, "tree", 4, 1)):
+        Measurement(query)
+        with pytest.raises(ParameterError, match="must be 1"):
+            Measurement(query, times=2)
 
 
 @pytest.mark.parametrize("budget", [GaussianDP(2.0), ZCDP(0.5), ApproxDP(1.0, 1e-6)])
@@ -127,7 +181,7 @@ class Peeks(Sums):
 
     def learn(self, measure, setting):
         super().learn(measure, setting)
-        self.coef_ += len(measure._records.codes)
+        self.coef_ += len(measure._counter.records.codes)
 
 
 @dataclass(frozen=True)
@@ -161,3 +215,32 @@ def test_a_method_of_ones_own_is_checked():
         check_private(Peeks(GaussianDP(5.0), CLASSES), ROWS, labels)
     with pytest.raises(AssertionError, match="does not list"):
         check_private(Silent(GaussianDP(5.0), CLASSES), ROWS, labels)
+
+
+class OfFewerClasses(Sums):
+    def measurements(self, setting):
+        return {"sums": Measurement(ClassSums(setting.lattice, 1))}
+
+
+class Whole(Sums):
+    """Says that its sums are moved by a whole person as by one record."""
+
+    _WHOLE_PERSONS = True
+
+
+@pytest.mark.parametrize(("method", "words"), [(OfFewerClasses, "must be of the 3 classes"), (Whole, "whole persons")])
+def test_measurements_that_do_not_fit_are_refused_before_a_record_is_read(method, words):
+    with pytest.raises(ParameterError, match=words):
+        method(GaussianDP(1.0), CLASSES).plan(DIM)
+
+
+def test_a_model_keeps_no_record_of_a_method_that_keeps_its_counter():
+    class Keeps(Sums):
+        def learn(self, measure, setting):
+            super().learn(measure, setting)
+            self.measure_ = measure
+
+    model = Keeps(GaussianDP(1.0), CLASSES).fit(ROWS, np.array(CLASSES)[CODES])
+    assert model.measure_._counter.records is None
+    with pytest.raises(MeasurementError):
+        model.measure_("sums")

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from dppl.errors import MeasurementError, ParameterError
 from dppl.kernel.queries import (
     ADD_REMOVE,
     REPLACE_ONE,
@@ -39,8 +40,8 @@ WORST = {
     "counts": (ClassCounts(CLASSES), {}, LONG, None),
     "sums": (ClassSums(LATTICE, CLASSES), {}, LONG, -LONG),
     "sums of some": (ClassSums(LATTICE, CLASSES), {"classes": np.array([0])}, LONG, -LONG),
-    "weighted": (WeightedSum(LATTICE), {"weights": np.array([1.0, 0.5, 0.1])}, LONG, -LONG),
-    "weighted by too much": (WeightedSum(LATTICE), {"weights": np.array([9.0, np.nan, -1.0])}, LONG, -LONG),
+    "weighted": (WeightedSum(LATTICE, CLASSES), {"weights": np.array([1.0, 0.5, 0.1])}, LONG, -LONG),
+    "weighted by too much": (WeightedSum(LATTICE, CLASSES), {"weights": np.array([9.0, np.nan, -1.0])}, LONG, -LONG),
     "gram": (GramMatrix(LATTICE, CLASSES), {}, LONG, ACROSS),
     "class grams": (ClassGramMatrices(LATTICE, CLASSES), {}, LONG, ACROSS),
     "gradients": (SoftmaxGradients(LATTICE, CLASSES), {"weights": NOWHERE, "clip": 0.3}, LONG, -LONG),
@@ -51,13 +52,13 @@ WORST = {
         None,
     ),
     "long": (
-        LongResiduals(LATTICE),
+        LongResiduals(LATTICE, CLASSES),
         {"weights": NOWHERE, "offsets": np.zeros(CLASSES), "clip": 1.0, "threshold": 0.1},
         LONG,
         None,
     ),
     "hessians": (SoftmaxCurvatures(LATTICE, CLASSES), {"weights": NOWHERE}, LONG, ACROSS),
-    "hits": (Hits(LATTICE), {"weights": STEEP, "offsets": np.zeros(CLASSES)}, LONG, -LONG),
+    "hits": (Hits(LATTICE, CLASSES), {"weights": STEEP, "offsets": np.zeros(CLASSES)}, LONG, -LONG),
     "shortfalls": (
         Shortfalls(LATTICE, CLASSES),
         {"weights": STEEP, "class_weights": np.full(CLASSES, 9.0)},
@@ -93,10 +94,10 @@ def test_no_record_moves_a_query_further_than_its_reach_and_the_worst_one_nearly
 
 def test_class_sizes_are_public_only_where_a_record_is_replaced_by_one_of_its_class():
     query = PublicClassSizes(CLASSES)
-    assert query.squared_reach(WITHIN_CLASS) == 0
+    assert query.is_public(WITHIN_CLASS)
     for relation in (ADD_REMOVE, REPLACE_ONE):
-        with pytest.raises(ValueError, match="public only where"):
-            query.squared_reach(relation)
+        with pytest.raises(ParameterError, match="public only where"):
+            query.is_public(relation)
 
 
 def test_a_query_is_not_asked_for_rows_of_another_norm():
@@ -104,10 +105,59 @@ def test_a_query_is_not_asked_for_rows_of_another_norm():
     records = HeldRecords(ROWS, CODES)
     centred = gradients.exact(records, **asked, at=Lattice(DIM, center=np.full(DIM, 0.1)))
     assert (centred != gradients.exact(records, **asked)).any()
-    with pytest.raises(ValueError, match="another norm"):
+    with pytest.raises(MeasurementError, match="another norm"):
         gradients.exact(HeldRecords(np.ones((1, 9)), np.array([0])), weights=np.zeros((3, 9)), at=Lattice(9))
 
 
 def test_weights_stay_on_the_grid_whatever_they_are():
     weights = on_grid(np.array([-1.0, 0.25, 1.0, 7.0, np.nan, np.inf]), STEPS)
     assert weights.tolist() == [0, STEPS // 4, STEPS, STEPS, 0, STEPS]
+    narrow = on_grid(np.ones(3, np.float16), STEPS)
+    assert narrow.tolist() == [STEPS] * 3
+
+
+WRONG = {
+    "weights of too few classes": ("gradients", {"weights": NOWHERE[:2]}),
+    "weights that are too wide": ("hessians", {"weights": np.zeros((CLASSES, DIM + 1))}),
+    "offsets of too many classes": ("hits", {"weights": STEEP, "offsets": np.zeros(CLASSES + 1)}),
+    "a matrix of weights": ("weighted", {"weights": np.ones((CLASSES, CLASSES))}),
+    "shares of too few classes": ("shortfalls", {"weights": STEEP, "class_weights": np.ones(2)}),
+    "a class twice": ("sums of some", {"classes": np.array([0, 0])}),
+    "no class": ("sums of some", {"classes": np.array([CLASSES])}),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_shapes_are_refused_whatever_the_records_are(name):
+    """An error that only some records raise would tell of them."""
+    query, wrong = WORST[WRONG[name][0]][0], WRONG[name][1]
+    told = set()
+    for rows, codes in ((ROWS, CODES), (ROWS[:0], CODES[:0]), (ROWS[:1], CODES[:1])):
+        with pytest.raises(MeasurementError) as failure:
+            query.exact(HeldRecords(rows, codes), **wrong)
+        told.add(str(failure.value))
+    assert len(told) == 1
+
+
+def test_a_threshold_is_one_number():
+    with pytest.raises(TypeError):
+        LongResiduals(LATTICE, CLASSES).exact(
+            HeldRecords(ROWS, CODES), weights=NOWHERE, offsets=np.zeros(CLASSES), clip=1.0, threshold=np.zeros((9, 1))
+        )
+
+
+def test_a_sample_is_of_the_rows_about_the_centre_that_is_asked_at():
+    """A record outside the sample moves nothing."""
+    at, query = Lattice(DIM, center=np.full(DIM, 0.05)), SoftmaxGradients(LATTICE, CLASSES, sampling_rate=0.5)
+    mask = np.array([False, True, True, False, True])
+
+    class Mechanism:
+        sample = staticmethod(lambda n, source: mask[-n:])
+        release = staticmethod(lambda exact, source: exact)
+
+    asked = {"weights": NOWHERE, "clip": 0.1, "at": at}
+    whole = query.answer(Mechanism, HeldRecords(ROWS, CODES), None, **asked)
+    less = query.answer(Mechanism, HeldRecords(ROWS[1:], CODES[1:]), None, **asked)
+    alone = SoftmaxGradients(LATTICE, CLASSES).exact(HeldRecords(ROWS[mask], CODES[mask]), **asked)
+    assert (whole == less).all()
+    assert (whole == alone).all()

@@ -9,6 +9,7 @@ from dppl import GaussianDP, MeanPrototypes, PublicPrototypes
 from dppl.audit import Canary, Records, audit, worst_case
 from dppl.audit.canaries import _likelihood
 from dppl.errors import InputError, ParameterError
+from dppl.kernel.projected import EpisodeGradients
 from dppl.lattice import Lattice
 from dppl.lattice.projection import EPISODE_STEPS, Episodes, IntegerProjection, _keys, _mixed
 from dppl.prototypes import ProjectedPrototypes
@@ -236,7 +237,7 @@ def test_noise_for_one_clipping_norm_is_refuted_by_a_record_that_turns_a_gradien
         return audit(estimator, Records(X, codes), Canary(row, code, statistic), runs=1000, confidence=1 - 1e-9)
 
     assert not audited().violation
-    monkeypatch.setattr("dppl.prototypes.projected.EPISODE_STEPS", EPISODE_STEPS // 4)
+    monkeypatch.setattr(EpisodeGradients, "squared_norm", EpisodeGradients.squared_norm / 16)
     assert audited().violation
 
 

@@ -175,7 +175,9 @@ class GlobalAdapt(GradientClassifier):
         scaled = gradients.statistic.replace("clipped", "scaled")
         return {
             "gradients": Measurement(gradients, rest, self.steps, scaled),
-            "longer": Measurement(LongResiduals(setting.lattice, gradients.bias), _LONGER_PERCENT, self.steps),
+            "longer": Measurement(
+                LongResiduals(setting.lattice, setting.n_classes, gradients.bias), _LONGER_PERCENT, self.steps
+            ),
             "size": Measurement(NumberOfRecords(), SIZE_PERCENT),
         }
 

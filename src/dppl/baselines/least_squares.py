@@ -142,6 +142,7 @@ class LeastSquares(Classifier):
             _validate.positive(ridge=self.ridge)
         if self.split is not None and len(self.split) != self._n_releases:
             raise ParameterError(f"split must have {self._n_releases} shares here; got {self.split!r}.")
+        _validate.positive(**{f"split[{i}]": share for i, share in enumerate(self.split or ())})
 
     @property
     def _n_releases(self) -> int:

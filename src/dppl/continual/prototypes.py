@@ -6,7 +6,6 @@ import copy
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from fractions import Fraction
 from typing import Any, Literal, Self, TypeAlias, get_args
 
 import numpy as np
@@ -277,7 +276,8 @@ class ContinualPrototypes(ContinualClassifier):
             return {"sums": Measurement(ClassSums(setting.lattice, n_classes), statistic=statistic)}
         weighted = f"weighted by the public matrix {self.noise!r} for at most {self.max_tasks} tasks"
         statistic = f"class sums of lattice rows of all tasks ({n_classes} x {dim} each), {weighted}"
-        rows = CorrelatedClassSums(setting.lattice, n_classes, Fraction(self._factor.squared_norm))
+        number = 1 if self._task is None or self._task.earlier is None else self._task.earlier.n_tasks_ + 1
+        rows = CorrelatedClassSums(setting.lattice, n_classes, self.noise, int(self.max_tasks or 0), number)
         return {"sums": Measurement(rows, statistic=statistic)}
 
     def _not_covered(self) -> tuple[str, ...]:
@@ -289,7 +289,7 @@ class ContinualPrototypes(ContinualClassifier):
         task, shape, scale = self._now, (setting.n_classes, setting.lattice.dim), measure.unit("sums")
         before = ReleasedSums.none(*shape) if task.earlier is None else task.earlier.released_
         if self.noise != "independent":
-            estimate = measure("sums", row=self._factor.rows[self.n_tasks_ - 1], state=task.state)
+            estimate = measure("sums", state=task.state)
             self.released_ = before.totalled(task.allowed, estimate / scale)
             growth = factors.prefix_variance(self.noise, self.n_tasks_)
             self._add_up(np.full(setting.n_classes, measure.noise_std("sums") ** 2 * growth / scale**2))

@@ -352,7 +352,13 @@ class EmbeddingClassifier(ReleasedClassifier):
         lattice = self.public_lattice(n_features, public.rows)
         setting = Setting(n_features, classes, lattice, public)
         setting = replace(setting, prepared=self.prepare(setting))
-        paid = calibrated(self.resolved_budget, self.measurements(setting), self._relation_of_records)
+        declared = self.measurements(setting)
+        for name, one in declared.items():
+            if getattr(one.query, "n_classes", None) not in (None, setting.n_classes):
+                raise ParameterError(f"the measurement {name!r} must be of the {setting.n_classes} classes of the fit.")
+            if self._WHOLE_PERSONS and not one.query.whole_persons:
+                raise ParameterError(f"the measurement {name!r} is not one that whole persons move as one record does.")
+        paid = calibrated(self.resolved_budget, declared, self._relation_of_records)
         guarantee = Guarantee(
             budget=self.resolved_budget,
             adjacency=self.adjacency,
@@ -408,7 +414,11 @@ class EmbeddingClassifier(ReleasedClassifier):
 
     def _release_records(self, plan: Plan, records: Records, source: Randomness) -> None:
         """Learn from records, wherever they lie."""
-        self.learn(Measure(plan.measurements, records, source), plan.setting)
+        measure = Measure(plan.measurements, records, source)
+        try:
+            self.learn(measure, plan.setting)
+        finally:
+            measure.close()  # a method that keeps it keeps no record
 
     def _release_persons(self, plan: Plan, rows: RowSource, codes: Codes, numbers: Codes, source: Randomness) -> None:
         """Learn from persons, of these numbers: whole, or each as one row of a class."""

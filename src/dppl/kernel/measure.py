@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from threading import Lock
+from typing import Any, NoReturn
 
-from dppl.errors import MeasurementError
+from dppl import _validate
+from dppl.errors import MeasurementError, ParameterError
 from dppl.kernel.queries import Query
 from dppl.kernel.records import Records
 from dppl.mechanisms import Randomness
@@ -37,6 +38,12 @@ class Measurement:
     times: int = 1
     statistic: str | None = None
 
+    def __post_init__(self) -> None:
+        _validate.positive_integer(times=self.times)
+        _validate.positive(percent=self.percent)
+        if self.times > 1 and not self.query.repeats:
+            raise ParameterError(f"must be 1 for {self.query.statistic}; got {self.times}.", parameter="times")
+
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
@@ -53,7 +60,7 @@ def calibrated(budget: Budget, declared: Mapping[str, Measurement], relation: st
     Squares of mu add up (Dong, Roth, Su 2022, arXiv:1905.02383v3, Corollary 3.3), also where a query depends on earlier
     answers. What neighbours agree in costs nothing, and is told exactly.
     """
-    priced = {name: one for name, one in declared.items() if one.query.squared_reach(relation)}
+    priced = {name: one for name, one in declared.items() if not one.query.is_public(relation)}
     shares: dict[str, Budget] = dict.fromkeys(priced, budget)
     if len(priced) > 1:
         shares = dict(zip(priced, split(budget, [one.percent for one in priced.values()]), strict=True))
@@ -66,15 +73,25 @@ def calibrated(budget: Budget, declared: Mapping[str, Measurement], relation: st
     return paid
 
 
+class _Counter:
+    """What all copies of one `Measure` share: the records, the randomness, and how many asks are left."""
+
+    def __init__(self, paid: Mapping[str, Calibrated], records: Records, source: Randomness) -> None:
+        self.records: Records | None = records
+        self.source = source
+        self.left = {name: one.measurement.times for name, one in paid.items()}
+        self.lock = Lock()
+
+
 class Measure:
     """Private records behind a counter: ``measure(name, **released)`` answers with noise, or refuses.
 
-    It is the only thing that a method gets which can reach a record.
+    It is the only thing that a method gets which can reach a record. It ends with the fit, and is neither copied nor
+    pickled: a copy would count anew.
     """
 
     def __init__(self, paid: Mapping[str, Calibrated], records: Records, source: Randomness) -> None:
-        self._paid, self._records, self._source = paid, records, source
-        self._left = {name: one.measurement.times for name, one in paid.items()}
+        self._paid, self._counter = paid, _Counter(paid, records, source)
         self._always: dict[str, Any] = {}
 
     def __call__(self, name: str, **released: Any) -> Any:
@@ -90,21 +107,29 @@ class Measure:
         Raises
         ------
         MeasurementError
-            If it was not declared, or has been asked as often as was paid for.
+            If it was not declared, has been asked as often as was paid for, or the fit is over; or if what it is asked
+            at has another shape than was declared.
         """
-        if not self._left.get(name):
-            raise MeasurementError(f"{name!r} was not declared, or was asked as often as was paid for.")
-        self._left[name] -= 1  # first: an ask that fails is spent
-        paid, released = self._paid[name], {**self._always, **released}
+        counter, paid = self._counter, self._paid.get(name)
+        with counter.lock:
+            if paid is None or counter.records is None or counter.left[name] < 1:
+                raise MeasurementError(f"{name!r} was not declared, or was asked as often as was paid for.")
+            counter.left[name] -= 1  # first: an ask that fails is spent
+            records = counter.records
+        query, released = paid.measurement.query, {**self._always, **released}
         if paid.mechanism is None:
-            return paid.measurement.query.exact(self._records, **released)
-        return paid.measurement.query.answer(paid.mechanism, self._records, self._source, **released)
+            return query.exact(records, **released)
+        return query.answer(paid.mechanism, records, counter.source, **released)
 
     def at(self, **released: Any) -> Measure:
         """Return the same counter, at which every ask has these arguments, too."""
-        bound = copy.copy(self)
-        bound._always = {**self._always, **released}
+        bound = Measure.__new__(Measure)
+        bound._paid, bound._counter, bound._always = self._paid, self._counter, {**self._always, **released}
         return bound
+
+    def close(self) -> None:
+        """Let go of the records; every later ask is refused."""
+        self._counter.records = None
 
     def noise_std(self, name: str) -> float:
         """Return the standard deviation of the noise in each coordinate of an answer; public."""
@@ -118,3 +143,7 @@ class Measure:
     def __contains__(self, name: object) -> bool:
         """Whether a measurement was declared."""
         return name in self._paid
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse copies, which would have a budget of their own."""
+        raise TypeError("a counter is neither copied nor pickled: a copy would count anew")

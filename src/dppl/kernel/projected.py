@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dppl import _validate
+from dppl.errors import MeasurementError
 from dppl.kernel.queries import Query
 from dppl.kernel.records import HeldRecords, Records
 from dppl.lattice import Lattice
@@ -40,6 +42,8 @@ class EpisodeGradients(Query):
     def exact(self, records: Records, *, step: int, projection: IntegerProjection, clip: float) -> NDArray[np.int64]:
         """Return it, shape (width, dim)."""
         assert isinstance(records, HeldRecords)  # needs_rows says so
+        checked_steps(projection, self.lattice, self.width)
+        _validate.positive(clip=clip)
         episodes = records.once(
             "episodes",
             lambda: Episodes(self.lattice, records.rows, records.codes, self.n_classes, self.n_episodes),
@@ -54,6 +58,20 @@ class Projected(Query):
     query: Query
     lattice: Lattice
     needs_rows = True
+
+    @property
+    def repeats(self) -> bool:  # type: ignore[override]
+        """As the query does."""
+        return self.query.repeats
+
+    @property
+    def n_classes(self) -> int | None:
+        """That of the query."""
+        return getattr(self.query, "n_classes", None)
+
+    def is_public(self, relation: str) -> bool:
+        """As the query is."""
+        return self.query.is_public(relation)
 
     @property
     def statistic(self) -> str:
@@ -90,4 +108,12 @@ class Projected(Query):
 
     def _through(self, records: Records, projection: IntegerProjection) -> HeldRecords:
         assert isinstance(records, HeldRecords)  # needs_rows says so
+        checked_steps(projection, self.lattice)
         return HeldRecords(ProjectedRows(records.rows, self.lattice, projection.steps), records.codes)
+
+
+def checked_steps(projection: IntegerProjection, lattice: Lattice, width: int | None = None) -> None:
+    """Compare a released projection with what was declared, before a record is looked at."""
+    steps = projection.steps
+    if steps.shape != (width or len(steps), lattice.dim) or not np.isfinite(steps).all():
+        raise MeasurementError(f"a projection must be finite and have {lattice.dim} columns; got shape {steps.shape}")

@@ -4,8 +4,10 @@ Each class is a query: an integer function of the records, exact in any order of
 Arguments of `exact` are public or released; a query holds for any values of them. The reach is for records that were
 mapped by `Lattice`, whose rows q have the norm s at most (`Lattice.squared_norm` is s²), and of which each is in one
 class. Under replace-one a record leaves and another comes, so any sum moves by at most twice what it moves by under
-add-remove; queries say where they do better. Whole persons (`WholePersons`) move each query as one record does: their
-records share one weight, and the docstrings say how.
+add-remove; queries say where they do better. Those marked `whole_persons` move by a whole person (`WholePersons`) as by
+one record: the person's records share one weight, and the docstrings say how. Shapes of what a query is asked at are
+compared with what was declared before a record is looked at, since an error that only some records raise would tell of
+them.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dppl.errors import MeasurementError, ParameterError
 from dppl.kernel import sums
 from dppl.kernel.records import HeldRecords, Records
 from dppl.lattice import (
@@ -67,6 +70,10 @@ class Query(ABC):
 
     # Whether it reads rows one after another, so that the records must lie in one place.
     needs_rows: ClassVar[bool] = False
+    # Whether it may be asked several times.
+    repeats: ClassVar[bool] = True
+    # Whether all records of a person together move it as one record does.
+    whole_persons: ClassVar[bool] = False
     # By how much more the square of a sum can move if a record is replaced than if one is added: 4 times in general, 2
     # where what two records add never points apart, and not at all where each adds 0 or 1.
     _replaced: ClassVar[int] = 4
@@ -99,6 +106,10 @@ class Query(ABC):
     def squared_reach(self, relation: str) -> Fraction:
         """Square of the L2 distance between the values of neighbours."""
         return self.squared_norm * (1 if relation == ADD_REMOVE else self._replaced)
+
+    def is_public(self, relation: str) -> bool:
+        """Whether neighbours agree in its value, which then costs nothing."""
+        return False
 
     def mechanism(self, budget: Budget, times: int, relation: str) -> Any:
         """Return the least noise with which the query may be asked so many times within the budget.
@@ -158,6 +169,7 @@ class NumberOfRecords(Query):
     statistic = "number of records"
     squared_norm = Fraction(1)
     _replaced = 1
+    whole_persons = True
 
     def exact(self, records: Records) -> Int64:
         """Return it, shape (1,)."""
@@ -176,11 +188,11 @@ class PublicClassSizes(Query):
     statistic = "number of records in each class"
     squared_norm = Fraction(1)
 
-    def squared_reach(self, relation: str) -> Fraction:
-        """Nothing moves; other relations are refused."""
+    def is_public(self, relation: str) -> bool:
+        """Whether a record is replaced by another of its class; other relations are refused."""
         if relation != WITHIN_CLASS:
-            raise ValueError("class sizes are public only where a record is replaced by another of its class")
-        return Fraction(0)
+            raise ParameterError("class sizes are public only where a record is replaced by another of its class")
+        return True
 
     def exact(self, records: Records) -> Int64:
         """Return them, shape (n_classes,)."""
@@ -198,6 +210,7 @@ class ClassCounts(Query):
     n_classes: int
     statistic = f"size of each class, in steps of 1/{STEPS}"
     squared_norm = Fraction(STEPS**2)
+    whole_persons = True
 
     @property
     def unit(self) -> float:
@@ -236,6 +249,11 @@ class ClassSums(Query):
 
     def exact(self, records: Records, *, classes: NDArray[np.intp] | None = None) -> Int64:
         """Return them, shape (n_classes, dim), or those of some classes."""
+        if classes is not None:
+            classes = np.asarray(classes)
+            inside = np.isin(np.arange(self.n_classes), classes)
+            if not np.array_equal(classes, np.flatnonzero(inside)):  # a class that is named twice would be told twice
+                raise MeasurementError(f"classes must be increasing positions below {self.n_classes}")
         (total,) = records.total(sums.class_totals, self.lattice, self.n_classes)
         return total if classes is None else total[classes]
 
@@ -249,6 +267,8 @@ class WeightedSum(Query):
     """
 
     lattice: Lattice
+    n_classes: int
+    whole_persons = True
 
     @property
     def statistic(self) -> str:
@@ -267,7 +287,8 @@ class WeightedSum(Query):
 
     def exact(self, records: Records, *, weights: Float) -> Int64:
         """Return it, shape (dim,); the weights of the classes count from 0 to 1."""
-        return records.total(sums.weighted_total, self.lattice, on_grid(weights, STEPS))[0]
+        steps = on_grid(shaped("weights", weights, self.n_classes), STEPS)
+        return records.total(sums.weighted_total, self.lattice, steps)[0]
 
 
 @dataclass(frozen=True)
@@ -334,10 +355,19 @@ class SoftmaxGradients(Query):
     bias: int = 0
     sampling_rate: float = 1.0
 
+    def __post_init__(self) -> None:
+        if not 0 < self.sampling_rate <= 1:
+            raise ParameterError(f"must lie in (0, 1]; got {self.sampling_rate!r}.", parameter="sampling_rate")
+
     @property
     def needs_rows(self) -> bool:  # type: ignore[override]
         """Coins are noise, which is drawn in one place."""
         return self.sampling_rate < 1
+
+    @property
+    def whole_persons(self) -> bool:  # type: ignore[override]
+        """A person's weight makes their q no longer than one, and knows no constants and no samples."""
+        return not self.bias and self.sampling_rate == 1
 
     @property
     def gradient(self) -> SoftmaxGradient:
@@ -371,7 +401,9 @@ class SoftmaxGradients(Query):
     ) -> Int64:
         """Return it; `at` is the same map about another, released centre."""
         gradient = SoftmaxGradient(same_norm(at, self.lattice), bias=self.bias)
-        return records.total(sums.gradients, gradient, weights, offsets, clip)[0]
+        weights = shaped("weights", weights, self.n_classes, self.lattice.dim)
+        offsets = None if offsets is None else shaped("offsets", offsets, self.n_classes)
+        return records.total(sums.gradients, gradient, weights, offsets, float(clip))[0]
 
     def mechanism(self, budget: Budget, times: int, relation: str) -> RoundedGaussian | SampledGaussian:
         """Return the noise, that of samples by their own accounting."""
@@ -384,7 +416,8 @@ class SoftmaxGradients(Query):
         """Return it with noise, of a new sample if it is one of samples."""
         if self.sampling_rate < 1:
             assert isinstance(records, HeldRecords)  # needs_rows says so
-            records = records.sampled(self.lattice, mechanism.sample(len(records.codes), source))
+            lattice = same_norm(released.get("at"), self.lattice)
+            records = records.sampled(lattice, mechanism.sample(len(records.codes), source))
         answer: Int64 = super().answer(mechanism, records, source, **released)
         return answer
 
@@ -397,6 +430,7 @@ class LongResiduals(Query):
     """
 
     lattice: Lattice
+    n_classes: int
     bias: int = 0
     statistic = "number of long gradients"
     squared_norm = Fraction(1)
@@ -404,8 +438,11 @@ class LongResiduals(Query):
 
     def exact(self, records: Records, *, weights: Float, offsets: Float, clip: float, threshold: float) -> Int64:
         """Return it, shape (1,)."""
-        gradient = SoftmaxGradient(self.lattice, bias=self.bias)
-        return records.total(sums.gradients_and_count, gradient, weights, offsets, clip=clip, threshold=threshold)[1]
+        gradient, most = SoftmaxGradient(self.lattice, bias=self.bias), float(threshold)
+        weights = shaped("weights", weights, self.n_classes, self.lattice.dim)
+        offsets = shaped("offsets", offsets, self.n_classes)
+        at = {"clip": float(clip), "threshold": most}
+        return records.total(sums.gradients_and_count, gradient, weights, offsets, **at)[1]
 
 
 @dataclass(frozen=True)
@@ -443,6 +480,7 @@ class SoftmaxCurvatures(Query):
 
     def exact(self, records: Records, *, weights: Float) -> Int64:
         """Return them, shape (n_classes, dim, dim)."""
+        weights = shaped("weights", weights, self.n_classes, self.lattice.dim)
         return records.total(sums.curvatures, self.curvature, weights)[0]
 
 
@@ -454,14 +492,17 @@ class Hits(Query):
     """
 
     lattice: Lattice
+    n_classes: int
     statistic = "number of records whose own class the examples rank first"
     squared_norm = Fraction(1)
+    whole_persons = True
     _replaced = 1
 
     def exact(self, records: Records, *, weights: Float, offsets: Float, at: Lattice | None = None) -> Int64:
         """Return it, shape (1,)."""
         gradient = SoftmaxGradient(same_norm(at, self.lattice))
-        return records.total(sums.first_ranks, gradient, weights, offsets)[0]
+        weights = shaped("weights", weights, self.n_classes, self.lattice.dim)
+        return records.total(sums.first_ranks, gradient, weights, shaped("offsets", offsets, self.n_classes))[0]
 
 
 @dataclass(frozen=True)
@@ -476,6 +517,7 @@ class Shortfalls(Query):
     lattice: Lattice
     n_classes: int
     squared_norm = Fraction(RESOLUTION**2)
+    whole_persons = True
 
     @property
     def statistic(self) -> str:
@@ -490,7 +532,9 @@ class Shortfalls(Query):
     def exact(self, records: Records, *, weights: Float, class_weights: Float, at: Lattice | None = None) -> Int64:
         """Return them, shape (n_classes,)."""
         gradient = SoftmaxGradient(same_norm(at, self.lattice))
-        return records.total(sums.shortfalls, gradient, weights, on_grid(class_weights, WEIGHT_STEPS))[0]
+        weights = shaped("weights", weights, self.n_classes, self.lattice.dim)
+        steps = on_grid(shaped("class_weights", class_weights, self.n_classes), WEIGHT_STEPS)
+        return records.total(sums.shortfalls, gradient, weights, steps)[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -507,6 +551,7 @@ class CoinPressMeans(Query):
     radius: float | None
     center: Any
     needs_rows = True
+    repeats = False
     squared_norm = Fraction(1)
 
     @property
@@ -517,7 +562,9 @@ class CoinPressMeans(Query):
     def mechanism(self, budget: Budget, times: int, relation: str) -> CoinPress:
         """Return the estimator that spends the budget."""
         if relation != WITHIN_CLASS:
-            raise ValueError("CoinPress divides by class sizes, which are public only where neighbours agree in them")
+            raise ParameterError(
+                "CoinPress divides by class sizes, which are public only where neighbours agree in them"
+            )
         return CoinPress.within(budget, self.lattice.dim, split=self.split, radius=self.radius, center=self.center)
 
     def exact(self, records: Records, **released: Any) -> Int64:
@@ -535,7 +582,16 @@ class CoinPressMeans(Query):
 
 def on_grid(weights: Float, steps: int) -> Int64:
     """Return weights in [0, 1] in whole steps, rounded down; those outside, and NaN, are limited."""
-    return np.floor(np.clip(np.nan_to_num(weights), 0, 1) * steps).astype(np.int64)
+    # In float64: in narrower floats so many steps would be infinite.
+    return np.floor(np.clip(np.nan_to_num(np.asarray(weights, np.float64)), 0, 1) * steps).astype(np.int64)
+
+
+def shaped(name: str, values: Any, *shape: int) -> Float:
+    """Return what a query is asked at in float64, after comparing its shape with the declared one."""
+    found = np.asarray(values, np.float64)
+    if found.shape != shape:
+        raise MeasurementError(f"{name} must have the shape {shape}; got {found.shape}")
+    return found
 
 
 def same_norm(at: Lattice | None, declared: Lattice) -> Lattice:
@@ -543,5 +599,5 @@ def same_norm(at: Lattice | None, declared: Lattice) -> Lattice:
     if at is None:
         return declared
     if at.squared_norm != declared.squared_norm or at.dim != declared.dim:
-        raise ValueError("a query may be asked about another centre, and not for rows of another norm")
+        raise MeasurementError("a query may be asked about another centre, and not for rows of another norm")
     return at

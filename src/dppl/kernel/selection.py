@@ -60,6 +60,7 @@ class Selection(Query):
     n_classes: int
     n_selected: int
     bounds: tuple[float, float]  # on 1 + cosine
+    repeats = False
 
     @property
     def clip(self) -> SimilarityClip:

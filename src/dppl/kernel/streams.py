@@ -25,6 +25,7 @@ from safetensors.numpy import save as to_safetensors
 
 from dppl._files import locked, part_of, write_atomically
 from dppl.errors import InputError
+from dppl.kernel import factors
 from dppl.kernel.factors import Row
 from dppl.kernel.queries import ClassSums
 from dppl.kernel.records import Records
@@ -99,18 +100,21 @@ class CorrelatedClassSums(ClassSums):
     """A row of a public matrix times the class sums of all tasks so far, the true sums of earlier tasks being kept.
 
     A record is in one task, so over all rows it adds its q times a column of the matrix, whose squared norm is at most
-    `growth` (`Factor.squared_norm`).
+    `Factor.squared_norm`.
     """
 
-    growth: Fraction
+    noise: str
+    max_tasks: int
+    number: int  # of the task, from 1
+    repeats = False
 
     @property
     def squared_norm(self) -> Fraction:
         """That of a lattice row times a column of the matrix."""
-        return self.lattice.squared_norm * self.growth
+        return self.lattice.squared_norm * Fraction(factors.factor(self.noise, self.max_tasks).squared_norm)
 
     def answer(
-        self, mechanism: RoundedGaussian, records: Records, source: Randomness, *, row: Row, state: StateFile | None
+        self, mechanism: RoundedGaussian, records: Records, source: Randomness, *, state: StateFile | None
     ) -> Float:
         """Return what the row tells of the task's sums, shape (n_classes, dim), and leave the later state in `state`.
 
@@ -119,6 +123,7 @@ class CorrelatedClassSums(ClassSums):
         exact = self.exact(records)
         before = None if state is None else state.sums
         kept = BinSums.none(*exact.shape) if before is None else before
+        row = factors.factor(self.noise, self.max_tasks).rows[self.number - 1]
         later, estimate = kept.after(row, exact, mechanism, source)
         if state is not None:
             state.later = later

@@ -172,8 +172,8 @@ class SoftmaxPrototypes(EmbeddingClassifier):
         return {
             "size": Measurement(NumberOfRecords(), SIZE_PERCENT),
             "counts": Measurement(ClassCounts(n_classes), 2),
-            "mean": Measurement(WeightedSum(lattice), 1),
-            **({} if examples is None else {"hits": Measurement(Hits(lattice), 2)}),
+            "mean": Measurement(WeightedSum(lattice, n_classes), 1),
+            **({} if examples is None else {"hits": Measurement(Hits(lattice, n_classes), 2)}),
             "gradients": Measurement(SoftmaxGradients(lattice, n_classes), 93 if examples is None else 91, STEPS),
             "shortfalls": Measurement(Shortfalls(lattice, n_classes), 3),
         }
