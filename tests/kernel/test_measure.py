@@ -11,8 +11,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dppl import ZCDP, ApproxDP, Classifier, GaussianDP
-from dppl.errors import MeasurementError, ParameterError
+from dppl import ZCDP, ApproxDP, Classifier, GaussianDP, load
+from dppl.errors import MeasurementError, ModelFileError, ParameterError
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.measure import calibrated
 from dppl.kernel.queries import ADD_REMOVE, WITHIN_CLASS, ClassSums, NumberOfRecords, PublicClassSizes
@@ -41,12 +41,14 @@ def test_a_measurement_is_answered_as_often_as_it_was_declared():
     first, second = measure("sums"), measure("sums")
     assert first.shape == second.shape == (3, DIM)
     assert (first != second).any()
-    with pytest.raises(MeasurementError, match="'sums' was not declared, or was asked as often as was paid for"):
+    with pytest.raises(MeasurementError, match="'sums' was declared for 2 asks"):
         measure("sums")
     assert measure("size").shape == (1,)
-    for name in ("size", "counts"):
-        with pytest.raises(MeasurementError):
-            measure(name)
+    with pytest.raises(MeasurementError):
+        measure("size")
+    for ask in (measure, measure.noise_std, measure.unit):
+        with pytest.raises(MeasurementError, match="'counts' was not declared; declared are sums, size"):
+            ask("counts")
 
 
 def test_a_counter_with_further_arguments_counts_the_same_asks():
@@ -228,7 +230,7 @@ class Whole(Sums):
     _WHOLE_PERSONS = True
 
 
-@pytest.mark.parametrize(("method", "words"), [(OfFewerClasses, "must be of the 3 classes"), (Whole, "whole persons")])
+@pytest.mark.parametrize(("method", "words"), [(OfFewerClasses, "must be of 3 classes"), (Whole, "whole persons")])
 def test_measurements_that_do_not_fit_are_refused_before_a_record_is_read(method, words):
     with pytest.raises(ParameterError, match=words):
         method(GaussianDP(1.0), CLASSES).plan(DIM)
@@ -244,3 +246,40 @@ def test_a_model_keeps_no_record_of_a_method_that_keeps_its_counter():
     assert model.measure_._counter.records is None
     with pytest.raises(MeasurementError):
         model.measure_("sums")
+
+
+@pytest.mark.parametrize("declared", [None, [Measurement(SUMS)], {"sums": SUMS}])
+def test_measurements_are_a_dictionary(declared):
+    method = type("Odd", (Sums,), {"measurements": lambda self, setting: declared})
+    with pytest.raises(ParameterError, match="must return a dictionary of Measurement"):
+        method(GaussianDP(1.0), CLASSES).plan(DIM)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{}, {"coef_": np.zeros((3, 2))}, {"coef_": np.full((3, DIM), np.nan)}, {"intercept_": np.zeros(2)}]
+)
+def test_a_model_that_could_not_be_read_again_is_refused(wrong):
+    def learn(self, measure, setting):
+        vars(self).update({"coef_": measure("sums"), **wrong} if wrong else {})
+
+    model = type("Wrong", (Sums,), {"learn": learn})(GaussianDP(1.0), CLASSES)
+    with pytest.raises(ParameterError, match="learn must set"):
+        model.fit(ROWS, np.array(CLASSES)[CODES])
+    assert not hasattr(model, "guarantee_")
+
+
+def test_integers_that_are_answered_are_weights(tmp_path):
+    class Integers(Sums):
+        def learn(self, measure, setting):
+            self.coef_ = measure("sums")
+
+    model = Integers(GaussianDP(5.0), CLASSES).fit(ROWS, np.array(CLASSES)[CODES])
+    assert model.coef_.dtype == np.float64
+    model.save(tmp_path / "own.safetensors")
+    with pytest.raises(ModelFileError, match="holds a Integers, which is not registered here"):
+        load(tmp_path / "own.safetensors")
+
+
+def test_a_ledger_is_one(tmp_path):
+    with pytest.raises(ParameterError, match=r"must be a dppl\.Ledger; got str"):
+        Sums(GaussianDP(1.0), CLASSES).fit(ROWS, np.array(CLASSES)[CODES], ledger="ledger.db")

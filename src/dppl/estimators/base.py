@@ -353,9 +353,11 @@ class EmbeddingClassifier(ReleasedClassifier):
         setting = Setting(n_features, classes, lattice, public)
         setting = replace(setting, prepared=self.prepare(setting))
         declared = self.measurements(setting)
+        if not isinstance(declared, dict) or not all(isinstance(one, Measurement) for one in declared.values()):
+            raise ParameterError("measurements must return a dictionary of Measurement by name.")
         for name, one in declared.items():
             if getattr(one.query, "n_classes", None) not in (None, setting.n_classes):
-                raise ParameterError(f"the measurement {name!r} must be of the {setting.n_classes} classes of the fit.")
+                raise ParameterError(f"the measurement {name!r} must be of {setting.n_classes} classes, as the fit is.")
             if self._WHOLE_PERSONS and not one.query.whole_persons:
                 raise ParameterError(f"the measurement {name!r} is not one that whole persons move as one record does.")
         paid = calibrated(self.resolved_budget, declared, self._relation_of_records)
@@ -433,6 +435,8 @@ class EmbeddingClassifier(ReleasedClassifier):
         self, guarantee: Guarantee, ledger: Ledger | None, partition: str | None
     ) -> tuple[Guarantee, LedgerEntry | None]:
         """Pay; return the guarantee, which notes where, and the entry."""
+        if not (ledger is None or hasattr(ledger, "charge")):
+            raise ParameterError(f"must be a dppl.Ledger; got {type(ledger).__name__}.", parameter="ledger")
         if ledger is None and partition is not None:
             raise ParameterError("partition names a part of a ledger's data set; pass ledger as well.")
         if ledger is None or not guarantee.releases:

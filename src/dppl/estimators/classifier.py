@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dppl.errors import ParameterError
 from dppl.estimators.base import EmbeddingClassifier
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Plan
@@ -76,6 +77,11 @@ class Classifier(EmbeddingClassifier):
     def _release_records(self, plan: Plan, records: Records, source: Randomness) -> None:
         self.intercept_ = np.zeros(len(plan.classes))
         super()._release_records(plan, records, source)
+        for name, shape in (("coef_", (len(plan.classes), plan.lattice.dim)), ("intercept_", (len(plan.classes),))):
+            found = np.asarray(getattr(self, name, np.nan), np.float64)
+            if found.shape != shape or not np.isfinite(found).all():
+                raise ParameterError(f"learn must set {name}, finite and of shape {shape}; got shape {found.shape}.")
+            setattr(self, name, found)
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
         return {"coef": self.coef_, "intercept": self.intercept_}

@@ -173,6 +173,8 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArr
 
 
 def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> EmbeddingClassifier:
+    if fields["estimator"] not in BY_NAME:
+        raise Misfit(f"it holds a {fields['estimator']}, which is not registered here (docs/own-method.md, Save it)")
     estimator = BY_NAME[fields["estimator"]].load()
     guarantee = Guarantee.from_dict(fields["guarantee"])
     lattice = Lattice(**fields["lattice"], center=tensors.get("center"))

@@ -74,7 +74,7 @@ def calibrated(budget: Budget, declared: Mapping[str, Measurement], relation: st
 
 
 class _Counter:
-    """What all copies of one `Measure` share: the records, the randomness, and how many asks are left."""
+    """What a `Measure` shares with those that `at` makes of it: records, randomness, and how many asks are left."""
 
     def __init__(self, paid: Mapping[str, Calibrated], records: Records, source: Randomness) -> None:
         self.records: Records | None = records
@@ -110,10 +110,11 @@ class Measure:
             If it was not declared, has been asked as often as was paid for, or the fit is over; or if what it is asked
             at has another shape than was declared.
         """
-        counter, paid = self._counter, self._paid.get(name)
+        counter, paid = self._counter, self._declared(name)
         with counter.lock:
-            if paid is None or counter.records is None or counter.left[name] < 1:
-                raise MeasurementError(f"{name!r} was not declared, or was asked as often as was paid for.")
+            if counter.records is None or counter.left[name] < 1:
+                times = paid.measurement.times
+                raise MeasurementError(f"{name!r} was declared for {times} asks of one fit, and all are answered.")
             counter.left[name] -= 1  # first: an ask that fails is spent
             records = counter.records
         query, released = paid.measurement.query, {**self._always, **released}
@@ -133,12 +134,17 @@ class Measure:
 
     def noise_std(self, name: str) -> float:
         """Return the standard deviation of the noise in each coordinate of an answer; public."""
-        std: float = self._paid[name].mechanism.noise_std
+        std: float = self._declared(name).mechanism.noise_std
         return std
 
     def unit(self, name: str) -> float:
         """Return how many integer steps of an answer are 1; public."""
-        return self._paid[name].measurement.query.unit
+        return self._declared(name).measurement.query.unit
+
+    def _declared(self, name: str) -> Calibrated:
+        if name not in self._paid:
+            raise MeasurementError(f"{name!r} was not declared; declared are {', '.join(self._paid) or 'none'}.")
+        return self._paid[name]
 
     def __contains__(self, name: object) -> bool:
         """Whether a measurement was declared."""

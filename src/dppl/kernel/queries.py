@@ -343,9 +343,10 @@ class ClassGramMatrices(GramMatrix):
 class SoftmaxGradients(Query):
     """The sum of clipped gradients of the softmax loss at released weights.
 
-    A record adds the outer product of its residual, whose norm is at most r grid steps, which is checked in integers,
-    and its q beside a constant b (`SoftmaxGradient.squared_sensitivity`). The records of a whole person share a weight
-    so that their sum is no longer.
+    A record adds the outer product of its residual, whose norm is at most `RESOLUTION` = 2²⁰ grid steps, which is
+    checked in integers, and its q beside a constant b; an outer product is as long as the product of both lengths
+    (`dppl.lattice.SoftmaxGradient`, Notes). The records of a whole person share a weight, so that their sum is no
+    longer.
 
     With `sampling_rate` below 1 each ask sums a Poisson sample: every record is in it by a coin of its own.
     """
