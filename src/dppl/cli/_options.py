@@ -313,7 +313,9 @@ def budget_from_options(
 ) -> Budget:
     """Return the budget that ``--mu``, ``--rho``, ``--epsilon`` and ``--delta`` name, and say so if it is weak."""
     if sum(value is not None for value in (mu, rho, epsilon)) != 1:
-        raise ParameterError("name exactly one budget: --epsilon E --delta D, --mu M, --rho R, or --epsilon E.")
+        raise ParameterError(
+            "name exactly one budget: --epsilon E --delta D, --mu M, --rho R, or --epsilon E alone, which is pure DP."
+        )
     if max_records is not None and delta is None:
         raise ParameterError("--max-records only checks --delta; without --delta it has no effect.")
     if epsilon is None and delta is not None:
