@@ -5,7 +5,7 @@ import copy
 import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -186,23 +186,12 @@ class Peeks(Sums):
         self.coef_ += len(measure._counter.records.codes)
 
 
-@dataclass(frozen=True)
-class Unstated(ClassSums):
-    def describe(self, mechanism, statistic, relation):
-        return None
-
-
 class Silent(Sums):
     """Leaves a release out of the statement."""
 
     def _planned(self, *given):
         plan = super()._planned(*given)
-        object.__setattr__(plan, "guarantee", plan.guarantee.__class__(**{**vars_of(plan.guarantee), "releases": ()}))
-        return plan
-
-
-def vars_of(guarantee):
-    return {name: getattr(guarantee, name) for name in guarantee.__dataclass_fields__}
+        return replace(plan, guarantee=replace(plan.guarantee, releases=()))
 
 
 def test_a_method_of_ones_own_is_checked():

@@ -181,7 +181,7 @@ class AdaMix(GradientClassifier):
         features = setting.lattice.features(examples.rows).astype(np.float64)
         start = ExampleClassifier.fit(features, examples.codes, n_classes).coef
         if "size" not in measure:
-            self.coef_, self.intercept_ = start, np.zeros(n_classes)
+            self.coef_ = start
             return
         descent = self._descent(setting)
         descent.coef = start

@@ -160,7 +160,7 @@ class FeatureCovariance(Classifier):
         for _ in steps(self.steps):
             noisy = measure("gradients", weights=coef, clip=self.clip)
             coef += self.learning_rate * (noisy * (self.clip / measure.unit("gradients")) @ preconditioner)
-        self.coef_, self.intercept_ = coef, np.zeros(setting.n_classes)
+        self.coef_ = coef
 
     def _preconditioner(self, measure: Measure, dim: int) -> Float:
         """Return the inverse of the noisy Gram matrix, with a ridge that is half the radius of its noise."""

@@ -168,7 +168,6 @@ class LeastSquares(Classifier):
             self.coef_ = solve_ridges((one / unit + gram for one in noisy), ridge, sums)
         else:
             self.coef_ = solve_ridge(gram, ridge, sums)
-        self.intercept_ = np.zeros(setting.n_classes)
 
     def _sharpness(self) -> float:
         # Scores estimate a 1 for the own class and a 0 for others, as cosines with prototypes do.

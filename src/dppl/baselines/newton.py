@@ -164,4 +164,4 @@ class Newton(Classifier):
             noisy = measure("gradients", weights=coef, clip=self.clip)
             directions = noisy * (self.clip / measure.unit("gradients"))
             coef += self.learning_rate * solve_ridges(scaled, float(ridge), directions)
-        self.coef_, self.intercept_ = coef, np.zeros(setting.n_classes)
+        self.coef_ = coef

@@ -443,7 +443,7 @@ class LongResiduals(Query):
         weights = shaped("weights", weights, self.n_classes, self.lattice.dim)
         offsets = shaped("offsets", offsets, self.n_classes)
         at = {"clip": float(clip), "threshold": most}
-        return records.total(sums.gradients_and_count, gradient, weights, offsets, **at)[1]
+        return records.total(sums.long_residuals, gradient, weights, offsets, **at)[0]
 
 
 @dataclass(frozen=True)

@@ -81,13 +81,13 @@ def gradients(
     return (gradient.sum(blocks, records.codes, weights, offsets, clip=clip, of_records=of_records),)
 
 
-def gradients_and_count(
+def long_residuals(
     records: HeldRecords, gradient: SoftmaxGradient, weights: Float, offsets: Float, *, clip: float, threshold: float
-) -> tuple[Int64, Int64]:
-    """Return what `gradients` does, and the number of longer residuals, shape (1,): `SoftmaxGradient.sum_and_count`."""
+) -> tuple[Int64]:
+    """Return the number of residuals longer than the threshold, shape (1,), as `SoftmaxGradient.sum_and_count` does."""
     blocks = records.again(gradient.lattice)
-    total, longer = gradient.sum_and_count(blocks, records.codes, weights, offsets, clip=clip, threshold=threshold)
-    return total, np.array([longer], np.int64)
+    _, longer = gradient.sum_and_count(blocks, records.codes, weights, offsets, clip=clip, threshold=threshold)
+    return (np.array([longer], np.int64),)
 
 
 def curvatures(records: HeldRecords, curvature: SoftmaxCurvature, weights: Float) -> tuple[Int64]:

@@ -6,31 +6,19 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dppl._progress import steps
 from dppl.errors import BudgetError
-from dppl.estimators import EmbeddingClassifier
+from dppl.estimators import Classifier
 from dppl.estimators.descent import SIZE_PERCENT, measured_size
 from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicData
-from dppl.kernel import Measure, Measurement
-from dppl.kernel.queries import (
-    STEPS as GRID,
-)
-from dppl.kernel.queries import (
-    ClassCounts,
-    Hits,
-    NumberOfRecords,
-    Shortfalls,
-    SoftmaxGradients,
-    WeightedSum,
-    on_grid,
-)
-from dppl.kernel.reading import UnknownLabels
+from dppl.kernel import Measure, Measurement, queries
+from dppl.kernel.queries import ClassCounts, Hits, NumberOfRecords, Shortfalls, SoftmaxGradients, WeightedSum
 from dppl.lattice import Lattice
-from dppl.privacy import Budget, PureDP
+from dppl.privacy import PureDP
 from dppl.prototypes._examples import ExampleClassifier, GuidedAscent
 from dppl.prototypes._shared import unit_directions
 from dppl.prototypes._softmax import CLIP, STEPS, Ascent, ClassSizes, Frame, intercepts, shrunken_mean
@@ -38,7 +26,7 @@ from dppl.prototypes._softmax import CLIP, STEPS, Ascent, ClassSizes, Frame, int
 Float = NDArray[np.float64]
 
 
-class SoftmaxPrototypes(EmbeddingClassifier):
+class SoftmaxPrototypes(Classifier):
     r"""Softmax regression by noisy gradients on centred features, without hyper-parameters.
 
     Released are, in this order, the number of records, the class counts, a weighted sum of rows, in which classes are
@@ -119,27 +107,9 @@ class SoftmaxPrototypes(EmbeddingClassifier):
     True
     """
 
-    coef_: Float
-    intercept_: Float
     prototypes_: NDArray[np.float32]
-    _RELEASED = "coef_"
     _STARTS_FROM_EXAMPLES = True
     _WHOLE_PERSONS = True
-    adjacency = "add-remove"
-    pool, center, rotation = 1, None, None
-
-    def __init__(
-        self,
-        budget: Budget | None = None,
-        classes: ArrayLike | None = None,
-        *,
-        unknown_labels: UnknownLabels = "error",
-        random_state: int | None = None,
-    ) -> None:
-        self.budget = budget
-        self.classes = classes
-        self.unknown_labels = unknown_labels
-        self.random_state = random_state
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -194,7 +164,7 @@ class SoftmaxPrototypes(EmbeddingClassifier):
         noise_std = measure.noise_std("mean") / unit
         mean_weights = sizes.mean_weights(noise_std * math.sqrt(setting.n_features))
         noisy = measure("mean", weights=mean_weights) / unit @ frame.basis
-        weight = sizes.total * float(sizes.shares @ on_grid(mean_weights, GRID)) / GRID
+        weight = sizes.total * float(sizes.shares @ queries.on_grid(mean_weights, queries.STEPS)) / queries.STEPS
         center = shrunken_mean(noisy, weight, frame.center, noise_std)
 
         # Sixteen gradients of the softmax loss on rows minus that mean.
