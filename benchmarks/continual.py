@@ -16,8 +16,8 @@ from dppl import ApproxDP, MeanPrototypes
 from dppl.continual import ContinualEnsemble, ContinualPrototypes, FullDataContinual, NaiveContinual
 from dppl.continual.metrics import forgetting
 from dppl.continual.streams import Task, blurry, class_incremental, data_sets, shuffled
-from dppl.mechanisms.gaussian import overheard
-from dppl.privacy.composition import split
+from dppl.kernel.mechanisms.gaussian import overheard
+from dppl.kernel.privacy.composition import split
 
 EPSILONS = (0.5, 1.0, 8.0)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from dppl import PublicPrototypes, PureDP
-from dppl.lattice import (
+from dppl.kernel.lattice import (
     DEVICE_ROWS,
     Lattice,
     SimilarityClip,

@@ -9,7 +9,7 @@ import numpy as np
 
 from dppl import GaussianDP, MeanPrototypes, PublicPrototypes, PureDP
 from dppl.baselines import LinearProbe
-from dppl.lattice import (
+from dppl.kernel.lattice import (
     PUBLIC_ROWS,
     Lattice,
     SimilarityClip,
@@ -20,7 +20,7 @@ from dppl.lattice import (
     sums_and_grams,
     utilities,
 )
-from dppl.mechanisms import ExponentialMechanism, randomness
+from dppl.kernel.mechanisms import ExponentialMechanism, randomness
 from measuring import entry, on_path, timed
 
 ALIKE = {"n": 8_000, "d": 128, "C": 20}

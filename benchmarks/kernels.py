@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from dppl.lattice import (
+from dppl.kernel.lattice import (
     PUBLIC_ROWS,
     Lattice,
     SimilarityClip,

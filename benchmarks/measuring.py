@@ -8,7 +8,7 @@ from unittest import mock
 
 import numpy as np
 
-from dppl.lattice import int8
+from dppl.kernel.lattice import int8
 
 
 def timed(function):

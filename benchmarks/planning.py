@@ -26,9 +26,9 @@ from scipy.optimize import least_squares
 from dppl.baselines import NonPrivateLogisticRegression
 from dppl.data import load_sample
 from dppl.estimators.registry import BY_METHOD
+from dppl.kernel.privacy import GaussianDP
 from dppl.planning import model
 from dppl.planning.plan import FOUND, FOUND_IN_PART
-from dppl.privacy import GaussianDP
 
 ROOT = Path(__file__).resolve().parent.parent
 MEASURED = ROOT / "docs/results/planning/fits.jsonl"

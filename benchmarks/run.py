@@ -71,7 +71,7 @@ def selection(quick):
 
 def noise(quick):
     """Time of exact noise from the operating system over that of NumPy's."""
-    from dppl.mechanisms import randomness
+    from dppl.kernel.mechanisms import randomness
     from measuring import entry, measure
     from noise import WIDTHS
 

@@ -19,9 +19,9 @@ from threadpoolctl import threadpool_limits
 from dppl import GaussianDP, SoftmaxPrototypes
 from dppl.data import read_parts, read_table
 from dppl.engines import InProcess, RayEngine
+from dppl.kernel.lattice import Lattice, SoftmaxGradient
 from dppl.kernel.records import SpreadRecords
 from dppl.kernel.sums import class_totals, gradients
-from dppl.lattice import Lattice, SoftmaxGradient
 
 RUNS = 3
 

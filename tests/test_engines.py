@@ -26,9 +26,9 @@ from dppl.engines import InProcess, RayEngine, _outcome, engine_of
 from dppl.errors import EngineError, InputError, MissingExtra, ParameterError, UnknownLabelError
 from dppl.kernel import records as sums
 from dppl.kernel import selection as public
+from dppl.kernel.lattice import Lattice
 from dppl.kernel.records import HeldRecords, SpreadRecords, public_rows_at
 from dppl.kernel.sums import class_totals
-from dppl.lattice import Lattice
 
 CLASSES = ["Aal", "Barsch", "Zander"]
 DIM, N = 8, 400

@@ -43,9 +43,9 @@ from dppl.continual import (
 )
 from dppl.estimators import EmbeddingClassifier
 from dppl.kernel.factors import factor
-from dppl.mechanisms import ExponentialMechanism, RoundedGaussian, randomness
-from dppl.mechanisms.gaussian import overheard
-from dppl.privacy import Budget
+from dppl.kernel.mechanisms import ExponentialMechanism, RoundedGaussian, randomness
+from dppl.kernel.mechanisms.gaussian import overheard
+from dppl.kernel.privacy import Budget
 from dppl.prototypes import ProjectedPrototypes
 
 PAGE = Path(__file__).parents[1] / "docs" / "guarantees.md"

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from dppl.privacy import GaussianDP
+from dppl.kernel.privacy import GaussianDP
 
 DOCS = Path(__file__).parents[1] / "docs"
 DELTA = 1e-6

@@ -19,19 +19,16 @@ if TYPE_CHECKING:  # what `__getattr__` does, for type checkers
     from dppl import export as export
     from dppl import finetune as finetune
     from dppl import kernel as kernel
-    from dppl import lattice as lattice
-    from dppl import mechanisms as mechanisms
     from dppl import pages as pages
     from dppl import planning as planning
-    from dppl import privacy as privacy
     from dppl import prototypes as prototypes
     from dppl import report as report
     from dppl import serve as serve
     from dppl import testing as testing
     from dppl import training as training
     from dppl.estimators import Classifier, PrivateSearch, load
+    from dppl.kernel.privacy import ZCDP, ApproxDP, GaussianDP, Guarantee, Ledger, PureDP
     from dppl.planning import plan_budget
-    from dppl.privacy import ZCDP, ApproxDP, GaussianDP, Guarantee, Ledger, PureDP
     from dppl.prototypes import MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
     from dppl.training import PrivateClassifier
 
@@ -68,11 +65,8 @@ _PACKAGES = (
     "export",
     "finetune",
     "kernel",
-    "lattice",
-    "mechanisms",
     "pages",
     "planning",
-    "privacy",
     "prototypes",
     "report",
     "serve",
@@ -81,7 +75,7 @@ _PACKAGES = (
 )
 _HOMES = {
     **dict.fromkeys(["Classifier", "PrivateSearch", "load"], "dppl.estimators"),
-    **dict.fromkeys(["ZCDP", "ApproxDP", "GaussianDP", "Guarantee", "Ledger", "PureDP"], "dppl.privacy"),
+    **dict.fromkeys(["ZCDP", "ApproxDP", "GaussianDP", "Guarantee", "Ledger", "PureDP"], "dppl.kernel.privacy"),
     **dict.fromkeys(["MeanPrototypes", "PublicPrototypes", "SoftmaxPrototypes"], "dppl.prototypes"),
     "PrivateClassifier": "dppl.training",
     "plan_budget": "dppl.planning",

@@ -25,9 +25,9 @@ from dppl.audit import (
 )
 from dppl.audit.canaries import _target_probabilities
 from dppl.errors import ParameterError
-from dppl.lattice import Lattice
-from dppl.mechanisms import CoinPress, ExponentialMechanism, RoundedGaussian
-from dppl.mechanisms.randomness import SystemRandomness
+from dppl.kernel.lattice import Lattice
+from dppl.kernel.mechanisms import CoinPress, ExponentialMechanism, RoundedGaussian
+from dppl.kernel.mechanisms.randomness import SystemRandomness
 
 pytestmark = pytest.mark.audit
 

@@ -14,8 +14,8 @@ from dppl.audit import audit, worst_case
 from dppl.audit.canaries import Likelihood
 from dppl.baselines import AdaMix, FeatureCovariance, GlobalAdapt, LeastSquares, LinearProbe, Newton
 from dppl.errors import ParameterError
-from dppl.lattice import SoftmaxGradient
-from dppl.mechanisms import RoundedGaussian, SymmetricRoundedGaussian, overheard
+from dppl.kernel.lattice import SoftmaxGradient
+from dppl.kernel.mechanisms import RoundedGaussian, SymmetricRoundedGaussian, overheard
 
 pytestmark = pytest.mark.audit
 

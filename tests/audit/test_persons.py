@@ -14,8 +14,8 @@ from dppl.audit.canaries import Projection
 from dppl.baselines import LinearProbe
 from dppl.errors import ParameterError
 from dppl.kernel import persons
-from dppl.mechanisms import RoundedGaussian, randomness
-from dppl.privacy.words import PERSON, RECORD
+from dppl.kernel.mechanisms import RoundedGaussian, randomness
+from dppl.kernel.privacy.words import PERSON, RECORD
 
 pytestmark = pytest.mark.audit
 
@@ -87,7 +87,7 @@ def every_class_counts(patch):
 
 
 def classes_cost_nothing(patch):
-    patch.setattr("dppl.privacy.group.budget_of_one", lambda budget, *others, **more: budget)
+    patch.setattr("dppl.kernel.privacy.group.budget_of_one", lambda budget, *others, **more: budget)
     patch.setattr("dppl.estimators.plan.release_of_several", lambda release, *others, **more: release)
 
 

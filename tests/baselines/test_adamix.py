@@ -10,9 +10,9 @@ from dppl.audit import audit_release
 from dppl.baselines import AdaMix, LinearProbe
 from dppl.data import load_sample
 from dppl.errors import InputError, ParameterError
-from dppl.lattice import RESOLUTION, Lattice, SoftmaxGradient
-from dppl.mechanisms.randomness import SystemRandomness
-from dppl.privacy import Ledger
+from dppl.kernel.lattice import RESOLUTION, Lattice, SoftmaxGradient
+from dppl.kernel.mechanisms.randomness import SystemRandomness
+from dppl.kernel.privacy import Ledger
 from dppl.prototypes._examples import ExampleClassifier
 from laws.recipes import BY_NAME
 from laws.replay import replay

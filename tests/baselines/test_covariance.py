@@ -5,7 +5,7 @@ from scipy.special import softmax
 from dppl import ZCDP
 from dppl.baselines import FeatureCovariance, LeastSquares
 from dppl.errors import ParameterError
-from dppl.lattice import Lattice
+from dppl.kernel.lattice import Lattice
 
 CLASSES = list("abcd")
 NO_NOISE = ZCDP(4e15)

@@ -8,8 +8,8 @@ from dppl.audit import audit_release
 from dppl.baselines import GlobalAdapt, LinearProbe
 from dppl.data import load_sample
 from dppl.errors import ParameterError
-from dppl.lattice import RESOLUTION, SoftmaxGradient
-from dppl.mechanisms.randomness import SystemRandomness
+from dppl.kernel.lattice import RESOLUTION, SoftmaxGradient
+from dppl.kernel.mechanisms.randomness import SystemRandomness
 
 CLASSES = ["a", "b", "c"]
 DIM = 6

@@ -8,10 +8,10 @@ from dppl import ZCDP, ApproxDP, GaussianDP
 from dppl.baselines import LeastSquares
 from dppl.baselines.least_squares import noise_radius, solve_ridge
 from dppl.errors import ParameterError
-from dppl.lattice import Lattice
-from dppl.mechanisms import SymmetricRoundedGaussian, randomness
-from dppl.privacy import Cost
-from dppl.privacy.composition import covers
+from dppl.kernel.lattice import Lattice
+from dppl.kernel.mechanisms import SymmetricRoundedGaussian, randomness
+from dppl.kernel.privacy import Cost
+from dppl.kernel.privacy.composition import covers
 
 CLASSES = list("abcd")
 NO_NOISE = ZCDP(1e14)

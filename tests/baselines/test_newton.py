@@ -6,7 +6,7 @@ from dppl import ZCDP
 from dppl.baselines import Newton
 from dppl.data import load_sample
 from dppl.errors import ParameterError
-from dppl.lattice import Lattice
+from dppl.kernel.lattice import Lattice
 
 CLASSES = list("abcd")
 NO_NOISE = ZCDP(4e15)

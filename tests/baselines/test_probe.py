@@ -14,11 +14,11 @@ from dppl.baselines import LinearProbe
 from dppl.data import load_sample
 from dppl.errors import BudgetError, ParameterError
 from dppl.estimators.descent import SIZE_PERCENT
-from dppl.lattice import RESOLUTION, SoftmaxGradient
-from dppl.mechanisms import RoundedGaussian, SampledGaussian
-from dppl.mechanisms.randomness import SeededRandomness, SystemRandomness
-from dppl.privacy import Ledger
-from dppl.privacy.accounting import sampled_gaussian_multiplier
+from dppl.kernel.lattice import RESOLUTION, SoftmaxGradient
+from dppl.kernel.mechanisms import RoundedGaussian, SampledGaussian
+from dppl.kernel.mechanisms.randomness import SeededRandomness, SystemRandomness
+from dppl.kernel.privacy import Ledger
+from dppl.kernel.privacy.accounting import sampled_gaussian_multiplier
 
 CLASSES = ["a", "b", "c"]
 DIM = 6

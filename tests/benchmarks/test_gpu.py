@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dppl.kernel import selection as public
-from dppl.lattice import device, tensors
+from dppl.kernel.lattice import device, tensors
 
 torch = pytest.importorskip("torch")
 STEPS = ["utilities", "class sums", "Gram matrix", "gradient", "whole fit"]

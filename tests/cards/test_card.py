@@ -9,7 +9,7 @@ import dppl
 from dppl._fingerprint import Fingerprint
 from dppl.cards import model_card
 from dppl.estimators.model_file import describe
-from dppl.privacy import Guarantee
+from dppl.kernel.privacy import Guarantee
 
 
 @pytest.fixture(params=["released", "seeded"])

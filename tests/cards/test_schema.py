@@ -25,7 +25,7 @@ from dppl.cli.main import app
 from dppl.continual import ContinualPrototypes
 from dppl.data import EmbeddingTable
 from dppl.estimators.model_file import describe
-from dppl.privacy import Guarantee
+from dppl.kernel.privacy import Guarantee
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "statement.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = Draft202012Validator(SCHEMA)

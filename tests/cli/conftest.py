@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 import dppl
 from dppl.cli.main import app
 from dppl.data import write_table
-from dppl.privacy import budgets
+from dppl.kernel.privacy import budgets
 
 CLASSES = ("cat", "dog", "gnu")
 

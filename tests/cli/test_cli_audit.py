@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from dppl.mechanisms.randomness import SystemRandomness
-from dppl.privacy import GaussianDP
+from dppl.kernel.mechanisms.randomness import SystemRandomness
+from dppl.kernel.privacy import GaussianDP
 
 
 def test_an_audit_prints_the_claim_and_what_was_measured(cli):

@@ -21,7 +21,7 @@ from dppl.errors import InputError, ModelFileError, ParameterError
 from dppl.finetune import DPTrainer, SparseFinetuner
 from dppl.finetune.checkpoint import Checkpoint
 from dppl.finetune.networks import load_network
-from dppl.mechanisms import overheard
+from dppl.kernel.mechanisms import overheard
 from dppl.serve import opened
 from dppl.training import PrivateClassifier
 

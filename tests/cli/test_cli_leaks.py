@@ -34,9 +34,9 @@ import dppl
 from dppl.cli import main
 from dppl.data import write_table
 from dppl.estimators.registry import BY_METHOD, method_for
-from dppl.mechanisms import RoundedGaussian
-from dppl.privacy import _storage
-from dppl.privacy.guarantee import A_STRICT_STOP
+from dppl.kernel.mechanisms import RoundedGaussian
+from dppl.kernel.privacy import _storage
+from dppl.kernel.privacy.guarantee import A_STRICT_STOP
 from dppl.prototypes._softmax import Ascent
 from dppl.prototypes.mean import MECHANISMS, METRICS
 from dppl.training import workflow

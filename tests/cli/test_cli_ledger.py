@@ -15,8 +15,8 @@ import pytest
 import dppl
 from dppl.data import write_table
 from dppl.kernel import reading
-from dppl.mechanisms import RoundedGaussian
-from dppl.privacy.ledger import CHARGED, RELEASED, Ledger, accounts
+from dppl.kernel.mechanisms import RoundedGaussian
+from dppl.kernel.privacy.ledger import CHARGED, RELEASED, Ledger, accounts
 
 CLASSES = ("cat", "dog", "gnu")
 

@@ -12,7 +12,7 @@ import dppl
 from dppl import errors
 from dppl.cli._options import FLAGS
 from dppl.cli.main import app
-from dppl.privacy.ledger import Ledger
+from dppl.kernel.privacy.ledger import Ledger
 
 SOURCE = Path(dppl.__file__).parent
 

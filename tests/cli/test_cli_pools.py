@@ -10,7 +10,7 @@ import pytest
 
 import dppl
 from dppl.data import read_table, write_table
-from dppl.lattice import Lattice
+from dppl.kernel.lattice import Lattice
 
 PUBLIC = ["--method", "public", "--epsilon", "2", "--seed", "1"]
 

@@ -16,8 +16,8 @@ from dppl import GaussianDP, Ledger, PrivateClassifier
 from dppl.cli import _review
 from dppl.data import write_table
 from dppl.errors import DpplError
+from dppl.kernel.privacy.guarantee import A_STRICT_STOP, FORM_OF_FILES
 from dppl.kernel.reading import NOT_ALL_USABLE
-from dppl.privacy.guarantee import A_STRICT_STOP, FORM_OF_FILES
 from dppl.training import workflow
 
 CLASSES = ("cat", "dog", "gnu")

@@ -9,8 +9,8 @@ import pytest
 
 import dppl
 from dppl.estimators.model_file import describe
-from dppl.privacy.budgets import rounded_up
-from dppl.privacy.words import in_a_row
+from dppl.kernel.privacy.budgets import rounded_up
+from dppl.kernel.privacy.words import in_a_row
 
 HEADINGS = ["Protected", "Neighbours", "Treated as public", "Assumed", "Not covered", "Made with"]
 

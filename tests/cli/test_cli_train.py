@@ -24,7 +24,7 @@ from dppl.encoders import load_encoder
 from dppl.encoders.fixed import FixedShapeEncoder
 from dppl.estimators.public_data import ExamplesKept
 from dppl.kernel import reading
-from dppl.privacy import ZCDP
+from dppl.kernel.privacy import ZCDP
 from dppl.training import workflow
 
 classifier = importlib.import_module("dppl.training.classifier")

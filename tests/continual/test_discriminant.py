@@ -11,7 +11,7 @@ from dppl.continual._sums import ReleasedSums
 from dppl.continual.streams import class_incremental, shuffled
 from dppl.errors import ModelFileError
 from dppl.kernel import factors as _factors
-from dppl.lattice import Lattice
+from dppl.kernel.lattice import Lattice
 from dppl.prototypes._shared import unit_directions
 from laws.recipes import CLASSES, DIM
 

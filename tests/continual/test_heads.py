@@ -8,8 +8,8 @@ from dppl.baselines import LinearProbe
 from dppl.continual import ContinualEnsemble, FullDataContinual, NaiveContinual
 from dppl.continual._stream import seed_of
 from dppl.errors import ParameterError
-from dppl.privacy.budgets import rounded_up
-from dppl.privacy.composition import split
+from dppl.kernel.privacy.budgets import rounded_up
+from dppl.kernel.privacy.composition import split
 
 BUDGET = GaussianDP(1.0)
 N_CLASSES, DIM = 6, 8

@@ -20,8 +20,8 @@ import json, os, random, signal, sys, time
 import numpy as np
 import dppl
 from dppl.continual import ContinualPrototypes, recover
-from dppl.mechanisms import RoundedGaussian
-from dppl.privacy.ledger import LedgerEntry
+from dppl.kernel.mechanisms import RoundedGaussian
+from dppl.kernel.privacy.ledger import LedgerEntry
 
 kind, n_kills = sys.argv[1], int(sys.argv[2])
 options = {} if kind == "independent" else {"noise": kind, "max_tasks": 6}

@@ -21,8 +21,8 @@ from dppl.errors import InputError, ParameterError
 from dppl.kernel import factors as _factors
 from dppl.kernel import streams as _state
 from dppl.kernel.factors import KINDS, MOST_TASKS, factor
+from dppl.kernel.mechanisms import RoundedGaussian, randomness
 from dppl.kernel.streams import BinSums, CorrelatedClassSums, StateFile
-from dppl.mechanisms import RoundedGaussian, randomness
 from laws.recipes import CLASSES, DIM, rows
 from laws.replay import clip_nothing, spent, watched
 
@@ -280,7 +280,7 @@ def test_an_audit_of_all_rows_proves_most_of_the_promise_and_finds_a_forgotten_n
             kept, likelihood = BinSums.none(1, 1), 0.0
             for task, row in enumerate(planned.rows):
                 sums = np.array([[100 * (include and task == 0)]], np.int64)
-                with dppl.mechanisms.gaussian.overheard() as heard:
+                with dppl.kernel.mechanisms.gaussian.overheard() as heard:
                     kept, _ = kept.after(row, sums, noise, randomness(None))
                 likelihood += float(column[task] * heard[0][1][0, 0])
             return likelihood

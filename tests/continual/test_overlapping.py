@@ -12,8 +12,8 @@ import dppl
 from dppl import ZCDP, ApproxDP, GaussianDP, Ledger
 from dppl.continual import ContinualPrototypes, FullDataContinual
 from dppl.errors import BudgetError, BudgetExceeded, ParameterError, WeakBudgetWarning
-from dppl.privacy import Cost, Release, compose
-from dppl.privacy.composition import covers
+from dppl.kernel.privacy import Cost, Release, compose
+from dppl.kernel.privacy.composition import covers
 from laws.recipes import CLASSES, DIM, rows
 from laws.replay import clip_nothing, spent, watched
 

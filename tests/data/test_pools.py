@@ -21,8 +21,8 @@ from dppl.data import EmbeddingTable, _places, read_ids, read_table, write_table
 from dppl.data._places import Place, natural, shown_as
 from dppl.embedding import convert_table
 from dppl.errors import DpplError, InputError, MissingExtra, ParameterError
+from dppl.kernel.lattice import Lattice
 from dppl.kernel.reading import LATTICE
-from dppl.lattice import Lattice
 
 SECRET = "topsecret"
 COUNTS = [4, 3, 5, 1, 2, 4, 4, 4, 4, 4, 6, 2]  # twelve shards: names as texts would put 10 and 11 before 2

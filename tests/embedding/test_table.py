@@ -14,7 +14,7 @@ from dppl.embedding import convert, convert_table, embed, open_source
 from dppl.embedding.left_out import NOTICE
 from dppl.embedding.rows import to_storage
 from dppl.errors import InputError, ParameterError
-from dppl.lattice import Lattice
+from dppl.kernel.lattice import Lattice
 
 from .conftest import TinyFingerprint, TinyTexts
 

@@ -25,11 +25,11 @@ def test_classes_that_no_file_could_hold_are_refused_before_the_charge(classes, 
 
 def test_a_model_file_whose_map_is_not_one_of_its_method_is_refused(tmp_path, monkeypatch):
     model = SoftmaxPrototypes(GaussianDP(1.0), ["a", "b"]).fit(X, list("abab"))
-    whole = dppl.lattice.Lattice.to_dict
+    whole = dppl.kernel.lattice.Lattice.to_dict
     model.save(tmp_path / "good.safetensors")
     dppl.load(tmp_path / "good.safetensors")
     for wrong in ({"rotation": 3}, {"pool": 2}):
-        monkeypatch.setattr(dppl.lattice.Lattice, "to_dict", lambda self, wrong=wrong: whole(self) | wrong)
+        monkeypatch.setattr(dppl.kernel.lattice.Lattice, "to_dict", lambda self, wrong=wrong: whole(self) | wrong)
         model.save(tmp_path / "bad.safetensors", overwrite=True)
         with pytest.raises(ModelFileError, match="its map is not one of its method"):
             dppl.load(tmp_path / "bad.safetensors")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dppl.kernel import persons
-from dppl.lattice import Lattice
+from dppl.kernel.lattice import Lattice
 
 CASES = 400
 

@@ -12,7 +12,7 @@ from dppl import ZCDP, ApproxDP, PureDP
 from dppl.data import EmbeddingTable
 from dppl.errors import BudgetError, BudgetExceeded, InputError, ParameterError
 from dppl.estimators.base import EmbeddingClassifier
-from dppl.privacy import Ledger
+from dppl.kernel.privacy import Ledger
 from laws.recipes import FIRST
 
 RNG = np.random.default_rng(0)

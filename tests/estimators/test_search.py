@@ -16,8 +16,8 @@ from dppl import ZCDP, ApproxDP, GaussianDP, Ledger, MeanPrototypes, PrivateSear
 from dppl.audit import audit_release
 from dppl.errors import BudgetError, BudgetExceeded, InputError, ParameterError, UnknownLabelError
 from dppl.estimators import search as search_module
-from dppl.mechanisms import randomness
-from dppl.mechanisms.randomness import SystemRandomness
+from dppl.kernel.mechanisms import randomness
+from dppl.kernel.mechanisms.randomness import SystemRandomness
 
 # Statistical tests here raise a false alarm with at most this probability.
 ALARM = 1e-6
@@ -252,12 +252,12 @@ def test_the_order_of_an_account_is_settled_by_its_first_release(ledger):
     """Searches after a fit are accounted at the order of the budget, whatever they are."""
     account = ledger(ApproxDP(8.0, 1e-6))
     MeanPrototypes(ApproxDP(1.0, 1e-6), [0, 1, 2]).fit(X, Y, ledger=account)
-    costs = [dppl.privacy.Cost.from_dict(release["cost"]) for release in account.releases()]
+    costs = [dppl.kernel.privacy.Cost.from_dict(release["cost"]) for release in account.releases()]
     order_of = account._account._order
     assert order_of(costs) is None
-    orders = {order_of([*costs, dppl.privacy.Cost(rho=0.01, mean_runs=m)]) for m in (2, 10, 100)}
+    orders = {order_of([*costs, dppl.kernel.privacy.Cost(rho=0.01, mean_runs=m)]) for m in (2, 10, 100)}
     assert len(orders) == 1
-    alone = {order_of([dppl.privacy.Cost(rho=0.01, mean_runs=m), *costs]) for m in (2, 10, 100)}
+    alone = {order_of([dppl.kernel.privacy.Cost(rho=0.01, mean_runs=m), *costs]) for m in (2, 10, 100)}
     assert len(alone) == 3
 
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from dppl import GaussianDP, Ledger, SoftmaxPrototypes
 from dppl.errors import InputError
 from dppl.kernel import whole_persons
+from dppl.kernel.lattice import Lattice, SoftmaxGradient, residuals
+from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS
 from dppl.kernel.records import HeldRecords
 from dppl.kernel.sums import class_masses, gradients, number_of_records, shortfalls
 from dppl.kernel.whole_persons import WholePersons
-from dppl.lattice import Lattice, SoftmaxGradient, residuals
-from dppl.lattice.residuals import RESOLUTION, WEIGHT_STEPS
 
 DIM = 8
 LATTICE = Lattice(DIM)

@@ -14,8 +14,8 @@ from dppl.experiments.cells import check_cells, paper_epsilon, run_cell
 from dppl.experiments.datasets import Examples, Pool, load_dataset
 from dppl.experiments.methods import METHODS, Choice, Method
 from dppl.experiments.splits import random_rows, validation_split
-from dppl.mechanisms import CoinPress
-from dppl.privacy import ZCDP, ApproxDP, GaussianDP, PureDP
+from dppl.kernel.mechanisms import CoinPress
+from dppl.kernel.privacy import ZCDP, ApproxDP, GaussianDP, PureDP
 
 VOLATILE = {"seconds", "peak_memory_mib", "finished"}
 

@@ -11,7 +11,7 @@ from dppl.experiments.config import Cell, built_in_names, load_experiment
 from dppl.experiments.datasets import Examples, Pool
 from dppl.experiments.demo import PRIVATE
 from dppl.experiments.methods import METHODS
-from dppl.privacy import ZCDP, GaussianDP
+from dppl.kernel.privacy import ZCDP, GaussianDP
 
 POOL = {"name": "near", "file": "blobs/public_x.npy"}
 LINES = {"lines": "blobs/lines.txt", "without": ["b"]}

@@ -12,7 +12,7 @@ from dppl.experiments.datasets import Merged
 from dppl.experiments.report import write_report
 from dppl.experiments.results import ResultsFile
 from dppl.experiments.splits import merged_classes
-from dppl.privacy.budgets import budget_from_dict
+from dppl.kernel.privacy.budgets import budget_from_dict
 
 TASKS = {"alone": [1, 2], "groups": [2, 3]}
 NAMES = [

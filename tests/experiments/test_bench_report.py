@@ -19,8 +19,8 @@ from dppl.experiments.methods import METHODS
 from dppl.experiments.report import write_report
 from dppl.experiments.results import ResultsFile
 from dppl.experiments.series import TUNED, budget_name, default_settings, epsilon_name, position, series
-from dppl.privacy import GaussianDP
-from dppl.privacy.budgets import budget_from_dict
+from dppl.kernel.privacy import GaussianDP
+from dppl.kernel.privacy.budgets import budget_from_dict
 
 COMMITTED = Path(__file__).parents[2] / "docs" / "results"
 NEAR, FAR = Pool("near"), Pool("far")

@@ -8,8 +8,8 @@ import pytest
 from browsing import NARROW, WIDE
 from dppl.experiments.plan_figure import save_plan
 from dppl.experiments.report import write_report
+from dppl.kernel.privacy import GaussianDP
 from dppl.planning import plan_budget
-from dppl.privacy import GaussianDP
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("browser")]  # first, as it skips
 RESULTS = Path(__file__).parents[2] / "docs" / "results"

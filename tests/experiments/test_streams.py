@@ -26,7 +26,7 @@ from dppl.experiments.runner import run_experiment
 from dppl.experiments.series import series_name
 from dppl.experiments.stream_report import PUBLISHED
 from dppl.experiments.streams import RECIPES, Stream, tasks_of_test_rows, tasks_of_training_rows
-from dppl.privacy import GaussianDP
+from dppl.kernel.privacy import GaussianDP
 
 HALVES = {"of": "blobs", "kind": "class-incremental", "tasks": 2}
 APPROX = {"epsilon": [1, 8], "delta": 1e-5}

@@ -8,7 +8,7 @@ import pytest
 from dppl import GaussianDP
 from dppl.finetune import DPTrainer, select_weights
 from dppl.finetune.gradients import RADIUS
-from dppl.mechanisms import Randomness
+from dppl.kernel.mechanisms import Randomness
 
 N, DIM = 100, 8
 SOURCES = ("torch", "python", "numpy")

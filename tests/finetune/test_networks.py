@@ -12,8 +12,8 @@ from dppl.errors import InputError, MissingExtra, ParameterError
 from dppl.finetune import SparseFinetuner
 from dppl.finetune.networks import load_network
 from dppl.finetune.workflow import epsilon_after
-from dppl.privacy import tradeoff
-from dppl.privacy.accounting import sampled_gaussian_epsilon
+from dppl.kernel.privacy import tradeoff
+from dppl.kernel.privacy.accounting import sampled_gaussian_epsilon
 
 NETWORK = """
 import torch

@@ -13,7 +13,7 @@ from dppl import ApproxDP, GaussianDP, Ledger
 from dppl.errors import BudgetError, InputError, ModelFileError, ParameterError, UnknownLabelError
 from dppl.finetune import DPTrainer, SparseFinetuner, model_file, select_weights, to_group_norm
 from dppl.finetune.gradients import RecordGradients
-from dppl.mechanisms import overheard
+from dppl.kernel.mechanisms import overheard
 from dppl.report import make_report
 
 CLASSES = ["a", "b", "c"]

@@ -14,9 +14,9 @@ from dppl.errors import BudgetError, BudgetExceeded, InputError, LedgerError, Pa
 from dppl.finetune import DPTrainer, select_weights
 from dppl.finetune.checkpoint import Checkpoint
 from dppl.finetune.gradients import RADIUS, RecordGradients
-from dppl.mechanisms import RoundedGaussian, overheard
-from dppl.mechanisms.randomness import SystemRandomness
-from dppl.privacy import Guarantee
+from dppl.kernel.mechanisms import RoundedGaussian, overheard
+from dppl.kernel.mechanisms.randomness import SystemRandomness
+from dppl.kernel.privacy import Guarantee
 
 NO_NOISE = GaussianDP(1e6)
 ROUGH = ApproxDP(5.0, 1e-5)
@@ -321,7 +321,12 @@ class Killed(BaseException):
 def interrupted(run, lines):
     """Run until so many lines of the trainer and its checkpoint were executed, and return whether it ended before."""
     left = lines
-    files = ("finetune/trainer.py", "finetune/checkpoint.py", "mechanisms/gaussian.py", "privacy/ledger.py")
+    files = (
+        "finetune/trainer.py",
+        "finetune/checkpoint.py",
+        "kernel/mechanisms/gaussian.py",
+        "kernel/privacy/ledger.py",
+    )
 
     def trace(frame, event, arg):
         nonlocal left

@@ -14,13 +14,13 @@ import pytest
 from dppl import ZCDP, ApproxDP, Classifier, GaussianDP, load
 from dppl.errors import MeasurementError, ModelFileError, ParameterError
 from dppl.kernel import Measure, Measurement
+from dppl.kernel.lattice import Lattice
 from dppl.kernel.measure import calibrated
+from dppl.kernel.mechanisms import randomness
 from dppl.kernel.queries import ADD_REMOVE, WITHIN_CLASS, ClassSums, NumberOfRecords, PublicClassSizes
 from dppl.kernel.records import HeldRecords
 from dppl.kernel.selection import Selection
 from dppl.kernel.streams import CorrelatedClassSums
-from dppl.lattice import Lattice
-from dppl.mechanisms import randomness
 from dppl.testing import check_private, recorded, replayed
 from laws.recipes import CLASSES, KINDS, each
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dppl.errors import MeasurementError, ParameterError
+from dppl.kernel.lattice import Lattice
 from dppl.kernel.queries import (
     ADD_REMOVE,
     REPLACE_ONE,
@@ -24,7 +25,6 @@ from dppl.kernel.queries import (
     on_grid,
 )
 from dppl.kernel.records import HeldRecords
-from dppl.lattice import Lattice
 
 DIM, CLASSES = 16, 3
 LATTICE = Lattice(DIM)

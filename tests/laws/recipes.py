@@ -11,8 +11,8 @@ from hypothesis.extra import numpy as hnp
 from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.data import EmbeddingTable
 from dppl.estimators.registry import ENTRIES, Entry
+from dppl.kernel.lattice import Lattice, iter_blocks
 from dppl.kernel.reading import LATTICE
-from dppl.lattice import Lattice, iter_blocks
 
 CLASSES = ["a", "b", "c"]
 DIM = 6

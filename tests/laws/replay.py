@@ -12,11 +12,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dppl.lattice import Lattice
-from dppl.mechanisms import ExponentialMechanism, RoundedGaussian, SymmetricRoundedGaussian
-from dppl.privacy import Cost
-from dppl.privacy.accounting import cost_of_gaussian
-from dppl.privacy.composition import covers
+from dppl.kernel.lattice import Lattice
+from dppl.kernel.mechanisms import ExponentialMechanism, RoundedGaussian, SymmetricRoundedGaussian
+from dppl.kernel.privacy import Cost
+from dppl.kernel.privacy.accounting import cost_of_gaussian
+from dppl.kernel.privacy.composition import covers
 from laws.recipes import CLASSES, neighbours
 
 

@@ -11,12 +11,12 @@ from dppl import ApproxDP, GaussianDP, Ledger, PureDP
 from dppl.errors import BudgetExceeded, InputError, ParameterError, UnknownLabelError
 from dppl.estimators.base import EmbeddingClassifier
 from dppl.kernel import reading
-from dppl.lattice import Lattice
-from dppl.mechanisms import randomness
-from dppl.mechanisms.randomness import SeededRandomness, SystemRandomness
-from dppl.privacy import ZCDP
-from dppl.privacy.ledger import CHARGED as PAID
-from dppl.privacy.ledger import RELEASED
+from dppl.kernel.lattice import Lattice
+from dppl.kernel.mechanisms import randomness
+from dppl.kernel.mechanisms.randomness import SeededRandomness, SystemRandomness
+from dppl.kernel.privacy import ZCDP
+from dppl.kernel.privacy.ledger import CHARGED as PAID
+from dppl.kernel.privacy.ledger import RELEASED
 from laws.ledgers import content_without_times, spy_on
 from laws.recipes import CHARGED, FIRST, RELATIONS, Table, each
 

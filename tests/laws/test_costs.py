@@ -10,10 +10,10 @@ import pytest
 from dppl import ZCDP, ApproxDP, GaussianDP, Ledger, PureDP
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.estimators import base
-from dppl.mechanisms import RoundedGaussian
-from dppl.mechanisms.randomness import SeededRandomness
-from dppl.privacy import Cost
-from dppl.privacy.composition import covers
+from dppl.kernel.mechanisms import RoundedGaussian
+from dppl.kernel.mechanisms.randomness import SeededRandomness
+from dppl.kernel.privacy import Cost
+from dppl.kernel.privacy.composition import covers
 from laws.recipes import BY_NAME, CHARGED, CLASSES, FIRST, KINDS, each
 
 pytestmark = pytest.mark.slow

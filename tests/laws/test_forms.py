@@ -5,7 +5,7 @@ import pytest
 
 from dppl import MeanPrototypes
 from dppl.data import EmbeddingTable
-from dppl.lattice import Lattice, iter_blocks
+from dppl.kernel.lattice import Lattice, iter_blocks
 from laws.recipes import BY_NAME, FIRST, KINDS, Table, each, lattice_table
 
 pytestmark = pytest.mark.slow

@@ -22,11 +22,11 @@ from dppl.errors import InputError, ParameterError, WeakBudgetWarning
 from dppl.estimators import search
 from dppl.kernel import persons, sums
 from dppl.kernel import whole_persons as whole
+from dppl.kernel.lattice import Lattice, usable_rows
+from dppl.kernel.lattice.residuals import WEIGHT_STEPS
+from dppl.kernel.privacy import group
+from dppl.kernel.privacy.words import PERSON
 from dppl.kernel.whole_persons import WholePersons
-from dppl.lattice import Lattice, usable_rows
-from dppl.lattice.residuals import WEIGHT_STEPS
-from dppl.privacy import group
-from dppl.privacy.words import PERSON
 from laws.recipes import BY_NAME, CHARGED, CLASSES, DIM, FIRST, KINDS, RELATIONS, cases, each, rows
 from laws.replay import compare
 from laws.traces import messages_of, traces

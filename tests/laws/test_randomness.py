@@ -8,12 +8,14 @@ import pytest
 from sklearn.base import clone
 
 from dppl import ZCDP, MeanPrototypes, PublicPrototypes, PureDP
-from dppl.mechanisms.randomness import SeededRandomness, SystemRandomness
+from dppl.kernel.mechanisms.randomness import SeededRandomness, SystemRandomness
 from laws.recipes import KINDS, each
 
 pytestmark = pytest.mark.slow
 
-randomness_module = importlib.import_module("dppl.mechanisms.randomness")  # the package has a function of that name
+randomness_module = importlib.import_module(
+    "dppl.kernel.mechanisms.randomness"
+)  # the package has a function of that name
 SOURCES = {None: SystemRandomness, 0: SeededRandomness}
 
 

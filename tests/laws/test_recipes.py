@@ -7,7 +7,13 @@ import dppl
 from dppl import PureDP, baselines, mechanisms
 from dppl.errors import BudgetError
 from dppl.estimators.registry import ENTRIES, Entry
-from dppl.mechanisms import CoinPress, ExponentialMechanism, RoundedGaussian, SampledGaussian, SymmetricRoundedGaussian
+from dppl.kernel.mechanisms import (
+    CoinPress,
+    ExponentialMechanism,
+    RoundedGaussian,
+    SampledGaussian,
+    SymmetricRoundedGaussian,
+)
 from laws.recipes import BY_NAME, CHARGED, DIM, KINDS, RECIPES, cases, kinds_of
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dppl import GaussianDP, MeanPrototypes
-from dppl.lattice import Lattice, SimilarityClip
-from dppl.mechanisms import CoinPress, ExponentialMechanism, RoundedGaussian
+from dppl.kernel.lattice import Lattice, SimilarityClip
+from dppl.kernel.mechanisms import CoinPress, ExponentialMechanism, RoundedGaussian
 from laws.recipes import BY_NAME, CHARGED, CLASSES, DIM, WIDE, cases, each, lattice_table, neighbours
 from laws.replay import clip_nothing, compare, lone, replay
 

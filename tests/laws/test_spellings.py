@@ -4,7 +4,7 @@ import pytest
 
 from dppl import ZCDP, ApproxDP, GaussianDP, Guarantee, PureDP
 from dppl.errors import ParameterError
-from dppl.privacy import tradeoff
+from dppl.kernel.privacy import tradeoff
 from laws.recipes import CHARGED, CLASSES, FIRST, each
 
 pytestmark = pytest.mark.slow

@@ -12,8 +12,8 @@ import dppl
 from dppl import ApproxDP, GaussianDP, Ledger
 from dppl.continual._stream import ContinualClassifier
 from dppl.errors import BudgetExceeded, ModelFileError, ParameterError, UnknownLabelError
-from dppl.mechanisms import RoundedGaussian
-from dppl.privacy import ZCDP
+from dppl.kernel.mechanisms import RoundedGaussian
+from dppl.kernel.privacy import ZCDP
 from laws.recipes import CLASSES, each, rows
 from laws.replay import clip_nothing
 from laws.streams import FIRST_OF_TASKS, OF_TASKS, empty, handed_in, learn, replay, stream, streams_of_tasks

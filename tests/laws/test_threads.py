@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_limits
 from dppl import GaussianDP, SoftmaxPrototypes
 from dppl.baselines import LeastSquares
 from dppl.estimators import base
-from dppl.lattice import threads
+from dppl.kernel.lattice import threads
 from laws.recipes import FIRST, each
 
 

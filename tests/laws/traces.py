@@ -12,7 +12,7 @@ import numpy as np
 from dppl import PrivateSearch, SoftmaxPrototypes
 from dppl.continual import ContinualPrototypes
 from dppl.estimators import EmbeddingClassifier
-from dppl.lattice import Lattice
+from dppl.kernel.lattice import Lattice
 
 RELEASED = ("projection_", "prototypes_", "public_indices_", "coef_", "intercept_", "intercepts_", "shares_")
 RELEASED += ("centers_",)

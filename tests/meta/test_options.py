@@ -9,8 +9,8 @@ from dppl import planning
 from dppl.embedding.rows import ROWS, Rows
 from dppl.estimators.registry import BY_METHOD, ENTRIES, Method
 from dppl.estimators.search import PrivateSearch
-from dppl.privacy import words
-from dppl.privacy.guarantee import ADJACENCIES, Adjacency
+from dppl.kernel.privacy import words
+from dppl.kernel.privacy.guarantee import ADJACENCIES, Adjacency
 from dppl.training import PrivateClassifier
 
 ESTIMATORS = [entry.load() for entry in ENTRIES]

@@ -12,10 +12,11 @@ import pytest
 import typer
 
 import dppl
-from dppl import baselines, continual, estimators, export, finetune, privacy, report, serve, training
+from dppl import baselines, continual, estimators, export, finetune, report, serve, training
 from dppl.cli import _commands
 from dppl.cli._commands import COMMANDS
 from dppl.cli.main import app
+from dppl.kernel import privacy
 
 DATABASE_AND_TABLES = {"sqlalchemy", "pyarrow", "pandas", "opendp", "dp_accounting"}
 HEAVY = {*DATABASE_AND_TABLES, "scipy", "sklearn", "torch", "transformers", "sentence_transformers", "matplotlib"}

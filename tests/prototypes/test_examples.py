@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 import dppl
 from dppl import ApproxDP, GaussianDP, MeanPrototypes, PrivateSearch, SoftmaxPrototypes
 from dppl.errors import BudgetError, InputError, ModelFileError, ParameterError
-from dppl.lattice import Lattice, SoftmaxGradient
+from dppl.kernel.lattice import Lattice, SoftmaxGradient
 from dppl.prototypes import _examples
 from dppl.prototypes._examples import ExampleClassifier, GuidedAscent, Trust
 from dppl.prototypes._softmax import CLIP, STEPS, ClassSizes

@@ -5,7 +5,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 from dppl import ZCDP, ApproxDP, GaussianDP, MeanPrototypes
 from dppl.errors import ParameterError
-from dppl.lattice import Lattice
+from dppl.kernel.lattice import Lattice
 
 # Statistical tests here raise a false alarm with at most this probability.
 ALARM = 1e-6

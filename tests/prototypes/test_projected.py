@@ -9,9 +9,9 @@ from dppl import GaussianDP, MeanPrototypes, PublicPrototypes
 from dppl.audit import Canary, Records, audit, worst_case
 from dppl.audit.canaries import _likelihood
 from dppl.errors import InputError, ParameterError
+from dppl.kernel.lattice import Lattice
+from dppl.kernel.lattice.projection import EPISODE_STEPS, Episodes, IntegerProjection, _keys, _mixed
 from dppl.kernel.projected import EpisodeGradients
-from dppl.lattice import Lattice
-from dppl.lattice.projection import EPISODE_STEPS, Episodes, IntegerProjection, _keys, _mixed
 from dppl.prototypes import ProjectedPrototypes
 from laws.recipes import BY_NAME, CLASSES, DIM
 from laws.replay import replay
@@ -161,7 +161,7 @@ def test_the_replay_notices_the_published_form(monkeypatch):
 
 def test_the_replay_notices_prototypes_that_are_not_released(monkeypatch):
     """Training record by record towards exact class sums couples all gradients to each record."""
-    from dppl.mechanisms import RoundedGaussian
+    from dppl.kernel.mechanisms import RoundedGaussian
 
     kind = BY_NAME["ProjectedPrototypes add-remove"]
     case = crowd(12)
@@ -188,7 +188,9 @@ def test_the_replay_notices_a_place_by_position(monkeypatch):
     case = rng.normal(size=(200, DIM)), [CLASSES[i % 3] for i in range(200)], np.ones(DIM), "a"
     replay(kind, case)
     # The case adds its record at the end; counted from there, the places of all others move.
-    monkeypatch.setattr("dppl.lattice.projection._keys", lambda rows: np.arange(len(rows), 0, -1).astype(np.uint64))
+    monkeypatch.setattr(
+        "dppl.kernel.lattice.projection._keys", lambda rows: np.arange(len(rows), 0, -1).astype(np.uint64)
+    )
     with pytest.raises(AssertionError):
         replay(kind, case)
 

@@ -6,7 +6,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 from dppl import ZCDP, ApproxDP, GaussianDP, PublicPrototypes, PureDP
 from dppl.errors import InputError, ParameterError
 from dppl.kernel import selection
-from dppl.lattice import iter_blocks
+from dppl.kernel.lattice import iter_blocks
 
 # Statistical tests here raise a false alarm with at most this probability.
 ALARM = 1e-6

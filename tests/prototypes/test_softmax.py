@@ -17,9 +17,9 @@ from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClas
 import dppl
 from dppl import ZCDP, ApproxDP, GaussianDP, SoftmaxPrototypes
 from dppl.kernel import queries
-from dppl.lattice import Lattice, SoftmaxGradient, residuals
-from dppl.mechanisms import RoundedGaussian
-from dppl.privacy.composition import covers
+from dppl.kernel.lattice import Lattice, SoftmaxGradient, residuals
+from dppl.kernel.mechanisms import RoundedGaussian
+from dppl.kernel.privacy.composition import covers
 from dppl.prototypes import _softmax
 from dppl.prototypes import softmax as module
 from dppl.prototypes._softmax import Ascent, ClassSizes, Frame, axis_filter

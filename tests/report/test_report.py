@@ -17,7 +17,7 @@ from dppl.continual import ContinualPrototypes
 from dppl.errors import InputError, ParameterError
 from dppl.experiments.config import NO_NOISE, Cell
 from dppl.experiments.streams import Stream
-from dppl.privacy.guarantee import Guarantee
+from dppl.kernel.privacy.guarantee import Guarantee
 from dppl.report import Report, make_report
 from dppl.report.content import content
 from dppl.report.evidence import accuracy_over_budget, evaluation_of, read_evidence

@@ -31,7 +31,7 @@ from dppl.errors import (
 )
 from dppl.estimators.registry import BY_METHOD
 from dppl.kernel import reading
-from dppl.lattice import Lattice
+from dppl.kernel.lattice import Lattice
 from dppl.training import encoder_of_model, items
 from laws.traces import heard
 

@@ -17,8 +17,8 @@ from dppl.audit import bounds
 from dppl.audit.canaries import Canary, Likelihood, Records, Released, neighbour
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
-from dppl.mechanisms import overheard, randomness
-from dppl.privacy import ZCDP, ApproxDP, Budget, GaussianDP, Guarantee, PureDP
+from dppl.kernel.mechanisms import overheard, randomness
+from dppl.kernel.privacy import ZCDP, ApproxDP, Budget, GaussianDP, Guarantee, PureDP
 
 Float: TypeAlias = NDArray[np.float64]
 Advance: TypeAlias = Callable[[], None]

@@ -16,8 +16,8 @@ from dppl.audit.bounds import CAUTION, clopper_pearson, event_epsilon, event_rho
 from dppl.baselines import AdaMix
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
-from dppl.mechanisms import RoundedGaussian, overheard
-from dppl.privacy import ZCDP, ApproxDP, Budget
+from dppl.kernel.mechanisms import RoundedGaussian, overheard
+from dppl.kernel.privacy import ZCDP, ApproxDP, Budget
 from dppl.prototypes import MeanPrototypes, ProjectedPrototypes, PublicPrototypes, SoftmaxPrototypes
 from dppl.prototypes._softmax import STEPS
 

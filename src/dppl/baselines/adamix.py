@@ -15,10 +15,10 @@ from dppl.errors import InputError, ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, measured_size
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
+from dppl.kernel.privacy import Budget
+from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.queries import NumberOfRecords
 from dppl.kernel.reading import Codes, UnknownLabels
-from dppl.privacy import Budget
-from dppl.privacy.guarantee import Adjacency
 from dppl.prototypes._examples import ExampleClassifier
 
 Float = NDArray[np.float64]

@@ -13,11 +13,11 @@ from dppl.baselines.least_squares import noise_radius, solve_ridge
 from dppl.estimators.classifier import Classifier
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
+from dppl.kernel.lattice.residuals import check_clip
+from dppl.kernel.privacy import Budget
+from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.queries import GramMatrix, SoftmaxGradients
 from dppl.kernel.reading import UnknownLabels
-from dppl.lattice.residuals import check_clip
-from dppl.privacy import Budget
-from dppl.privacy.guarantee import Adjacency
 
 Float = NDArray[np.float64]
 

@@ -14,10 +14,10 @@ from dppl.errors import ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, measured_size
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
+from dppl.kernel.privacy import Budget
+from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.queries import LongResiduals, NumberOfRecords
 from dppl.kernel.reading import UnknownLabels
-from dppl.privacy import Budget
-from dppl.privacy.guarantee import Adjacency
 
 # Percentage of mu² for all counts of long gradients, which only say whether the bound rises or falls.
 _LONGER_PERCENT = 1

@@ -14,11 +14,11 @@ from dppl.errors import ParameterError
 from dppl.estimators.classifier import Classifier
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
+from dppl.kernel.lattice.threads import in_order
+from dppl.kernel.privacy import Budget
+from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.queries import ClassGramMatrices, ClassSums, GramMatrix
 from dppl.kernel.reading import UnknownLabels
-from dppl.lattice.threads import in_order
-from dppl.privacy import Budget
-from dppl.privacy.guarantee import Adjacency
 from dppl.prototypes._shared import SHARPNESS
 
 Float = NDArray[np.float64]

@@ -14,11 +14,11 @@ from dppl.errors import ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, measured_size
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
+from dppl.kernel.lattice.residuals import check_clip
+from dppl.kernel.privacy import Budget
+from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.queries import NumberOfRecords
 from dppl.kernel.reading import UnknownLabels
-from dppl.lattice.residuals import check_clip
-from dppl.privacy import Budget
-from dppl.privacy.guarantee import Adjacency
 
 
 class LinearProbe(GradientClassifier):

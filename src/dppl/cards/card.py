@@ -13,9 +13,9 @@ from dppl.encoders.load import is_code
 from dppl.encoders.presets import PRESETS
 from dppl.errors import InputError
 from dppl.estimators.public_data import ExamplesKept
-from dppl.privacy import Guarantee, Release, words
-from dppl.privacy.budgets import USUAL_DELTA
-from dppl.privacy.words import in_a_row
+from dppl.kernel.privacy import Guarantee, Release, words
+from dppl.kernel.privacy.budgets import USUAL_DELTA
+from dppl.kernel.privacy.words import in_a_row
 
 _MOST_CLASSES = 50
 _INTENDED = (

@@ -9,7 +9,7 @@ from dppl import _validate
 from dppl.cli._options import FLAGS, METHOD, option
 from dppl.errors import BudgetError, ParameterError
 from dppl.estimators.registry import BY_METHOD, BY_NAME, method_for
-from dppl.privacy import Budget, PureDP
+from dppl.kernel.privacy import Budget, PureDP
 
 if TYPE_CHECKING:
     from dppl.estimators import EmbeddingClassifier

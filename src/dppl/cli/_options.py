@@ -14,7 +14,7 @@ from typer.models import OptionInfo
 from dppl.cli._output import note
 from dppl.embedding import KINDS
 from dppl.errors import ParameterError, WeakBudgetWarning
-from dppl.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
+from dppl.kernel.privacy import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 

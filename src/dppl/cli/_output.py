@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from dppl.privacy import Guarantee
+    from dppl.kernel.privacy import Guarantee
 
 STDOUT = "standard output"  # as messages call it
 

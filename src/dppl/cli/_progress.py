@@ -17,7 +17,7 @@ from rich.text import Text
 
 from dppl._progress import shown_by
 from dppl.embedding import Source
-from dppl.privacy.budgets import rounded_up
+from dppl.kernel.privacy.budgets import rounded_up
 
 _EVERY = 10.0  # seconds between two lines on a pipe
 PERCENT = TextColumn("{task.percentage:>3.0f} %")

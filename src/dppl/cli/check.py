@@ -16,7 +16,7 @@ from dppl.cli._progress import working
 from dppl.data import read_classes, read_table
 from dppl.embedding import Columns, holds_embeddings
 from dppl.errors import ParameterError
-from dppl.privacy import Budget
+from dppl.kernel.privacy import Budget
 
 _X = Annotated[str | None, option("NAME", "Array or column of embeddings, texts or images.", DATA, "--x")]
 _Y = Annotated[str | None, option("NAME", "Array or column of labels. Default: y, or label or labels.", DATA, "--y")]

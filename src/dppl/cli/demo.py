@@ -30,7 +30,7 @@ from dppl.experiments.demo import (
     sizes,
     winner,
 )
-from dppl.privacy.budgets import USUAL_DELTA, rounded_up
+from dppl.kernel.privacy.budgets import USUAL_DELTA, rounded_up
 
 if TYPE_CHECKING:
     from dppl.prototypes import SoftmaxPrototypes

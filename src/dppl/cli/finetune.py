@@ -30,8 +30,8 @@ from dppl.errors import BudgetError, ParameterError
 from dppl.finetune import workflow
 from dppl.finetune.networks import load_network
 from dppl.finetune.selection import PARTS, Part
+from dppl.kernel.privacy import ApproxDP, Budget, Guarantee, PureDP
 from dppl.kernel.reading import UnknownLabels
-from dppl.privacy import ApproxDP, Budget, Guarantee, PureDP
 from dppl.training.workflow import report_of
 
 if TYPE_CHECKING:

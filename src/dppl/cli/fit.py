@@ -31,7 +31,7 @@ from dppl.cli.show import whole
 from dppl.data import EmbeddingTable, read_classes, read_parts, read_table
 from dppl.engines import engine_of
 from dppl.errors import ParameterError
-from dppl.privacy.guarantee import ADJACENCIES
+from dppl.kernel.privacy.guarantee import ADJACENCIES
 from dppl.training import workflow
 
 if TYPE_CHECKING:

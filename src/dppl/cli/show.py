@@ -23,9 +23,9 @@ from dppl.embedding import KINDS, Columns, Source, holds_embeddings, open_source
 from dppl.errors import ParameterError
 from dppl.estimators.model_file import describe
 from dppl.finetune.workflow import Finetuned
-from dppl.privacy import Guarantee, Release, words
-from dppl.privacy.budgets import rounded_up
-from dppl.privacy.words import in_a_row
+from dppl.kernel.privacy import Guarantee, Release, words
+from dppl.kernel.privacy.budgets import rounded_up
+from dppl.kernel.privacy.words import in_a_row
 from dppl.report.gallery import selected_items
 
 if TYPE_CHECKING:

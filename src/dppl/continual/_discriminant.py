@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from dppl.continual import _presence
-from dppl.lattice import Lattice, RowSource, iter_blocks
+from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
 from dppl.prototypes._softmax import axis_filter
 
 Float = NDArray[np.float64]

@@ -12,8 +12,8 @@ from dppl.continual._stream import NEVER, ContinualClassifier
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure
+from dppl.kernel.privacy import Budget
 from dppl.kernel.reading import UnknownLabels
-from dppl.privacy import Budget
 
 
 class ContinualProbe(ContinualClassifier, LinearProbe):

@@ -28,18 +28,18 @@ from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Plan, same_value
 from dppl.estimators.public_data import PublicArguments, PublicData
 from dppl.kernel import reading
+from dppl.kernel.lattice import Lattice, RowSource
+from dppl.kernel.lattice.threads import one_thread_each
+from dppl.kernel.mechanisms import Randomness, randomness
+from dppl.kernel.privacy import Budget, Cost, Guarantee
+from dppl.kernel.privacy.budgets import checked_budget
+from dppl.kernel.privacy.composition import total_budget
+from dppl.kernel.privacy.guarantee import SEVERAL_RECORDS, Adjacency
 from dppl.kernel.reading import Codes
 from dppl.kernel.records import Parted, Records
-from dppl.lattice import Lattice, RowSource
-from dppl.lattice.threads import one_thread_each
-from dppl.mechanisms import Randomness, randomness
-from dppl.privacy import Budget, Cost, Guarantee
-from dppl.privacy.budgets import checked_budget
-from dppl.privacy.composition import total_budget
-from dppl.privacy.guarantee import SEVERAL_RECORDS, Adjacency
 
 if TYPE_CHECKING:
-    from dppl.privacy.ledger import Ledger, LedgerEntry
+    from dppl.kernel.privacy.ledger import Ledger, LedgerEntry
 
 Tasks: TypeAlias = Literal["disjoint", "overlapping"]
 TASKS: tuple[Tasks, ...] = get_args(Tasks)

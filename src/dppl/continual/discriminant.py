@@ -17,9 +17,9 @@ from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicData
 from dppl.kernel import Measure
+from dppl.kernel.lattice import Lattice, RowSource
+from dppl.kernel.privacy import Budget
 from dppl.kernel.reading import UnknownLabels
-from dppl.lattice import Lattice, RowSource
-from dppl.privacy import Budget
 from dppl.prototypes._shared import cosine_sharpness
 
 # Any fixed number does: the rotation is public.

@@ -19,9 +19,9 @@ from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicData
 from dppl.kernel import Measure, Measurement
+from dppl.kernel.lattice import Lattice
+from dppl.kernel.privacy import Budget
 from dppl.kernel.reading import UnknownLabels
-from dppl.lattice import Lattice
-from dppl.privacy import Budget
 from dppl.prototypes import SoftmaxPrototypes
 from dppl.prototypes._shared import unit_directions
 

@@ -28,7 +28,7 @@ class FullDataContinual(ContinualProbe):
     ----------
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What each model may spend. All T together cost √T times its mu, as `guarantee_` states; where the total is
-        given, `dppl.privacy.composition.split` gives that of each.
+        given, `dppl.kernel.privacy.composition.split` gives that of each.
     classes : array-like of shape (n_classes,), default=None
         Public list of all classes of all tasks.
     steps : int, default=40

@@ -21,12 +21,12 @@ from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Plan, Setting
 from dppl.kernel import Measure, Measurement, factors
 from dppl.kernel.factors import Factor
+from dppl.kernel.mechanisms import Randomness
+from dppl.kernel.privacy import Budget
 from dppl.kernel.queries import ClassSums
 from dppl.kernel.reading import UnknownLabels
 from dppl.kernel.records import Records
 from dppl.kernel.streams import CorrelatedClassSums, StateFile, opened
-from dppl.mechanisms import Randomness
-from dppl.privacy import Budget
 from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
 
 Rule: TypeAlias = Literal["weighted", "sum"]

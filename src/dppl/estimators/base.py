@@ -23,16 +23,13 @@ from dppl.estimators.plan import Plan, Setting
 from dppl.estimators.public_data import PublicArguments, PublicData
 from dppl.estimators.released import ReleasedClassifier
 from dppl.kernel import persons, reading
+from dppl.kernel.lattice import Lattice, RowSource, iter_blocks, usable_rows
+from dppl.kernel.lattice.threads import one_thread_each
 from dppl.kernel.measure import Measure, Measurement, calibrated
-from dppl.kernel.reading import Codes, UnknownLabels
-from dppl.kernel.records import ONLY_PARTS, HeldRecords, Parted, Records, SpreadRecords, refuse_labels
-from dppl.kernel.whole_persons import WholePersons
-from dppl.lattice import Lattice, RowSource, iter_blocks, usable_rows
-from dppl.lattice.threads import one_thread_each
-from dppl.mechanisms import Randomness, randomness
-from dppl.privacy import Budget, Guarantee, group
-from dppl.privacy.budgets import checked_budget
-from dppl.privacy.guarantee import (
+from dppl.kernel.mechanisms import Randomness, randomness
+from dppl.kernel.privacy import Budget, Guarantee, group
+from dppl.kernel.privacy.budgets import checked_budget
+from dppl.kernel.privacy.guarantee import (
     A_CHANGED_RECORD,
     A_STRICT_STOP,
     ADJACENCIES,
@@ -40,9 +37,12 @@ from dppl.privacy.guarantee import (
     FORM_OF_FILES,
     Adjacency,
 )
+from dppl.kernel.reading import Codes, UnknownLabels
+from dppl.kernel.records import ONLY_PARTS, HeldRecords, Parted, Records, SpreadRecords, refuse_labels
+from dppl.kernel.whole_persons import WholePersons
 
 if TYPE_CHECKING:
-    from dppl.privacy.ledger import Ledger, LedgerEntry
+    from dppl.kernel.privacy.ledger import Ledger, LedgerEntry
 
 _MEAN_ROWS = 4096
 _EXAMPLES = (

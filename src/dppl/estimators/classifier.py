@@ -11,11 +11,11 @@ from dppl.errors import ParameterError
 from dppl.estimators.base import EmbeddingClassifier
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Plan
+from dppl.kernel.mechanisms import Randomness
+from dppl.kernel.privacy import Budget
+from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.reading import UnknownLabels
 from dppl.kernel.records import Records
-from dppl.mechanisms import Randomness
-from dppl.privacy import Budget
-from dppl.privacy.guarantee import Adjacency
 
 
 class Classifier(EmbeddingClassifier):

@@ -22,10 +22,10 @@ from dppl._version import __version__
 from dppl.errors import ModelFileError
 from dppl.estimators.public_data import ExamplesKept
 from dppl.estimators.registry import BY_NAME
+from dppl.kernel.lattice import Lattice
+from dppl.kernel.privacy import Guarantee
+from dppl.kernel.privacy.budgets import budget_from_dict
 from dppl.kernel.reading import checked_columns
-from dppl.lattice import Lattice
-from dppl.privacy import Guarantee
-from dppl.privacy.budgets import budget_from_dict
 
 if TYPE_CHECKING:
     from dppl.estimators.base import EmbeddingClassifier

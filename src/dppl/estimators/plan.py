@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.estimators.public_data import PublicData
+from dppl.kernel.lattice import Lattice
 from dppl.kernel.measure import Calibrated
 from dppl.kernel.persons import of_persons
+from dppl.kernel.privacy import Guarantee
+from dppl.kernel.privacy.group import release_of_several
 from dppl.kernel.reading import check_lattice, columns_of, depends_on_company
-from dppl.lattice import Lattice
-from dppl.privacy import Guarantee
-from dppl.privacy.group import release_of_several
 
 if TYPE_CHECKING:
     from dppl.estimators.base import EmbeddingClassifier

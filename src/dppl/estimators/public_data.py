@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from dppl.engines import Engine, InProcess
 from dppl.errors import InputError, ParameterError
+from dppl.kernel.lattice import RowSource, TensorRows, iter_blocks
+from dppl.kernel.lattice.tensors import is_tensor
 from dppl.kernel.reading import Codes, as_labels, as_rows, check_encoder, class_codes, encoder_of, lattice_of
-from dppl.lattice import RowSource, TensorRows, iter_blocks
-from dppl.lattice.tensors import is_tensor
 
 _EXAMPLE_ROWS = 4096
 # More than this a model does not keep of what was embedded.

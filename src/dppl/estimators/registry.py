@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from dppl import _validate
-from dppl.privacy import Budget, PureDP
-from dppl.privacy.guarantee import ADJACENCIES, Adjacency
+from dppl.kernel.privacy import Budget, PureDP
+from dppl.kernel.privacy.guarantee import ADJACENCIES, Adjacency
 
 if TYPE_CHECKING:
     from dppl.estimators.base import EmbeddingClassifier

@@ -22,10 +22,10 @@ from dppl.estimators import model_file
 from dppl.estimators.public_data import ExamplesKept
 from dppl.estimators.reported import Reported
 from dppl.kernel import reading
+from dppl.kernel.lattice import Lattice, iter_blocks
+from dppl.kernel.privacy import Guarantee
 from dppl.kernel.reading import Unusable
 from dppl.kernel.records import ONLY_PARTS, Part, Parted
-from dppl.lattice import Lattice, iter_blocks
-from dppl.privacy import Guarantee
 
 # How frequent classes are: all alike, as in the data of the fit, or public numbers.
 Shares: TypeAlias = Literal["equal", "data"] | ArrayLike

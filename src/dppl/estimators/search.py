@@ -23,16 +23,16 @@ from dppl.estimators.public_data import PublicArguments
 from dppl.estimators.released import Shares
 from dppl.estimators.reported import Reported
 from dppl.kernel import persons, reading
+from dppl.kernel.lattice import RowSource, iter_blocks, take_rows
+from dppl.kernel.lattice.threads import one_thread_each
+from dppl.kernel.mechanisms import Randomness, RoundedGaussian, randomness
+from dppl.kernel.privacy import ZCDP, ApproxDP, Guarantee, Release
+from dppl.kernel.privacy.guarantee import TUNED_ELSEWHERE
+from dppl.kernel.privacy.search import rho_per_run_within
 from dppl.kernel.reading import Codes, Unusable
-from dppl.lattice import RowSource, iter_blocks, take_rows
-from dppl.lattice.threads import one_thread_each
-from dppl.mechanisms import Randomness, RoundedGaussian, randomness
-from dppl.privacy import ZCDP, ApproxDP, Guarantee, Release
-from dppl.privacy.guarantee import TUNED_ELSEWHERE
-from dppl.privacy.search import rho_per_run_within
 
 if TYPE_CHECKING:
-    from dppl.privacy.ledger import Ledger, LedgerEntry
+    from dppl.kernel.privacy.ledger import Ledger, LedgerEntry
 
 Scoring: TypeAlias = Literal["accuracy", "balanced"]
 SCORINGS: tuple[Scoring, ...] = get_args(Scoring)

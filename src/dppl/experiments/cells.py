@@ -31,10 +31,10 @@ from dppl.experiments.results import DONE, FAILED, Result
 from dppl.experiments.splits import made_up_persons
 from dppl.experiments.streams import tasks_of_test_rows, tasks_of_training_rows
 from dppl.experiments.tuning import tune
-from dppl.mechanisms import CoinPress
-from dppl.privacy import Budget, GaussianDP, PureDP
-from dppl.privacy.composition import split
-from dppl.privacy.guarantee import software_versions
+from dppl.kernel.mechanisms import CoinPress
+from dppl.kernel.privacy import Budget, GaussianDP, PureDP
+from dppl.kernel.privacy.composition import split
+from dppl.kernel.privacy.guarantee import software_versions
 
 __all__ = ["check_cells", "failure", "paper_epsilon", "run_cell"]
 

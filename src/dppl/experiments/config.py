@@ -31,8 +31,8 @@ from dppl.experiments.datasets import (
 )
 from dppl.experiments.methods import ALL_METHODS, METHODS, STREAM_METHODS, checked_method
 from dppl.experiments.streams import APART, DATA_SETS, KINDS, RECIPES, Stream
-from dppl.privacy import ZCDP, Budget
-from dppl.privacy.budgets import budget_from_dict
+from dppl.kernel.privacy import ZCDP, Budget
+from dppl.kernel.privacy.budgets import budget_from_dict
 
 __all__ = ["SCHEMA", "Cell", "Experiment", "built_in_names", "load_experiment"]
 

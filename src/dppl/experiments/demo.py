@@ -14,8 +14,8 @@ from threadpoolctl import threadpool_limits
 from dppl.data import Sample, long_tailed, long_tailed_sizes
 from dppl.experiments.methods import METHODS, label
 from dppl.experiments.metrics import class_accuracies, class_sizes, is_ahead, minority_classes, standard_error
-from dppl.privacy import ApproxDP
-from dppl.privacy.budgets import USUAL_DELTA
+from dppl.kernel.privacy import ApproxDP
+from dppl.kernel.privacy.budgets import USUAL_DELTA
 
 Rows: TypeAlias = NDArray[np.int64]
 Accuracies: TypeAlias = tuple[float, float]

@@ -13,7 +13,7 @@ from dppl import baselines
 from dppl.errors import ParameterError
 from dppl.estimators.public_data import PublicData
 from dppl.estimators.registry import BY_NAME, ENTRIES
-from dppl.privacy import Budget
+from dppl.kernel.privacy import Budget
 
 __all__ = ["ALL_METHODS", "METHODS", "STREAM_METHODS", "Choice", "Method", "Range", "checked_method", "label"]
 

@@ -15,8 +15,8 @@ from dppl.experiments.datasets import Merged, Persons
 from dppl.experiments.methods import ALL_METHODS, label
 from dppl.experiments.results import Result
 from dppl.experiments.streams import Stream
-from dppl.privacy import GaussianDP
-from dppl.privacy.budgets import USUAL_DELTA, rounded_up
+from dppl.kernel.privacy import GaussianDP
+from dppl.kernel.privacy.budgets import USUAL_DELTA, rounded_up
 
 BALANCED = "balanced_accuracy"
 TUNED = "tuned on private data, not covered"

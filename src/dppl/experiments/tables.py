@@ -28,7 +28,7 @@ from dppl.experiments.series import (
     series_name,
     setting_name,
 )
-from dppl.privacy.budgets import rounded_up
+from dppl.kernel.privacy.budgets import rounded_up
 
 __all__ = ["costs", "metric_tables", "sizes_and_times", "time", "winners"]
 

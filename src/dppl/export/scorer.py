@@ -23,7 +23,7 @@ from dppl.continual import ContinualEnsemble
 from dppl.continual._stream import NEVER
 from dppl.errors import InputError
 from dppl.estimators import EmbeddingClassifier, PrivateSearch
-from dppl.lattice.rotation import rotate
+from dppl.kernel.lattice.rotation import rotate
 from dppl.prototypes import ProjectedPrototypes
 from dppl.prototypes._shared import unit_directions
 from dppl.training import PrivateClassifier

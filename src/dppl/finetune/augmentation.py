@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dppl._optional import optional
-from dppl.mechanisms import Randomness
+from dppl.kernel.mechanisms import Randomness
 
 __all__ = ["augment_each", "drawn_so_far"]
 

@@ -23,7 +23,7 @@ from dppl.errors import InputError, ParameterError
 from dppl.finetune import tensor_file
 
 if TYPE_CHECKING:
-    from dppl.privacy.ledger import LedgerEntry
+    from dppl.kernel.privacy.ledger import LedgerEntry
 
 __all__ = ["Checkpoint", "State"]
 
@@ -106,7 +106,7 @@ def _state(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> State | 
         kinds = {"dataset": str, "number": int, "run": str}
         if not isinstance(entry, dict) or {name: type(value) for name, value in entry.items()} != kinds:
             return None
-        from dppl.privacy.ledger import LedgerEntry  # here, because a ledger needs SQLAlchemy
+        from dppl.kernel.privacy.ledger import LedgerEntry  # here, because a ledger needs SQLAlchemy
 
         entry = LedgerEntry(**entry)
     return State(begun, tensors["values"], tensors["velocity"], entry)

@@ -26,13 +26,13 @@ from dppl.finetune.selection import head_of
 from dppl.finetune.sparse import SparseFinetuner
 from dppl.finetune.trainer import DPTrainer, TrainingPlan, records_of, weights_of
 from dppl.kernel import reading
+from dppl.kernel.lattice.tensors import as_numpy
+from dppl.kernel.privacy import Budget, Guarantee
+from dppl.kernel.privacy.budgets import budget_from_dict, checked_budget
 from dppl.kernel.reading import UnknownLabels
-from dppl.lattice.tensors import as_numpy
-from dppl.privacy import Budget, Guarantee
-from dppl.privacy.budgets import budget_from_dict, checked_budget
 
 if TYPE_CHECKING:
-    from dppl.privacy import Ledger
+    from dppl.kernel.privacy import Ledger
 
 __all__ = ["FilmEnsemble"]
 

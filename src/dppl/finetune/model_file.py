@@ -21,8 +21,8 @@ from dppl.errors import InputError, ModelFileError, ParameterError
 from dppl.finetune import tensor_file
 from dppl.finetune.selection import check_module, head_of
 from dppl.finetune.trainer import set_weights, weights_of
+from dppl.kernel.privacy import Guarantee
 from dppl.kernel.reading import public_classes
-from dppl.privacy import Guarantee
 
 if TYPE_CHECKING:
     from dppl.finetune.film import FilmEnsemble

@@ -24,13 +24,13 @@ from dppl.finetune.networks import Network, load_network
 from dppl.finetune.selection import PARTS, Part, Selection, check_module, head_of, select_weights
 from dppl.finetune.trainer import DPTrainer, TrainingPlan, records_of
 from dppl.kernel import reading
+from dppl.kernel.privacy import ApproxDP, Budget, Guarantee
+from dppl.kernel.privacy.budgets import checked_budget
+from dppl.kernel.privacy.guarantee import A_STRICT_STOP
 from dppl.kernel.reading import UnknownLabels
-from dppl.privacy import ApproxDP, Budget, Guarantee
-from dppl.privacy.budgets import checked_budget
-from dppl.privacy.guarantee import A_STRICT_STOP
 
 if TYPE_CHECKING:
-    from dppl.privacy import Ledger
+    from dppl.kernel.privacy import Ledger
 
 __all__ = ["SparseFinetuner", "usual_sampling_rate"]
 

@@ -25,14 +25,14 @@ from dppl.finetune.gradients import RADIUS, RecordGradients
 from dppl.finetune.refusals import refuse
 from dppl.finetune.selection import Selection, check_module
 from dppl.finetune.tensor_file import as_json
-from dppl.lattice.tensors import as_numpy, is_tensor
-from dppl.mechanisms import RoundedGaussian, SampledGaussian, randomness
-from dppl.privacy import Budget, Guarantee
-from dppl.privacy.budgets import checked_budget
-from dppl.privacy.guarantee import ALWAYS_UNCOVERED, FORM_OF_FILES, software_versions
+from dppl.kernel.lattice.tensors import as_numpy, is_tensor
+from dppl.kernel.mechanisms import RoundedGaussian, SampledGaussian, randomness
+from dppl.kernel.privacy import Budget, Guarantee
+from dppl.kernel.privacy.budgets import checked_budget
+from dppl.kernel.privacy.guarantee import ALWAYS_UNCOVERED, FORM_OF_FILES, software_versions
 
 if TYPE_CHECKING:
-    from dppl.privacy import Ledger
+    from dppl.kernel.privacy import Ledger
 
 __all__ = ["DPTrainer", "TrainingPlan", "records_of", "set_weights", "weights_of"]
 

@@ -22,14 +22,14 @@ from dppl.encoders.load import Device, refuse_code
 from dppl.errors import InputError
 from dppl.finetune.model_file import describe
 from dppl.finetune.networks import Network, load_network
-from dppl.privacy import ApproxDP, Guarantee, tradeoff
-from dppl.privacy.accounting import sampled_gaussian_epsilon
-from dppl.privacy.budgets import USUAL_DELTA
+from dppl.kernel.privacy import ApproxDP, Guarantee, tradeoff
+from dppl.kernel.privacy.accounting import sampled_gaussian_epsilon
+from dppl.kernel.privacy.budgets import USUAL_DELTA
 from dppl.training import workflow
 
 if TYPE_CHECKING:
     from dppl.finetune.sparse import SparseFinetuner
-    from dppl.privacy import Ledger
+    from dppl.kernel.privacy import Ledger
 
 __all__ = ["Finetuned", "delta_of", "epsilon_after", "train"]
 

@@ -5,6 +5,18 @@ A *query* is an exact integer function of the records, together with the distanc
 public values and learns by asking `Measure`, which answers with noise; it never sees a record.
 """
 
-from dppl.kernel.measure import Measure, Measurement
+from typing import TYPE_CHECKING
+
+from dppl._lazy import lazy
+
+if TYPE_CHECKING:
+    from dppl.kernel.measure import Measure, Measurement
 
 __all__ = ["Measure", "Measurement"]
+
+# Its floors import each other through this package, and a budget needs no array.
+__getattr__, __dir__ = lazy(
+    __name__,
+    dict.fromkeys(__all__, "dppl.kernel.measure"),
+    ("lattice", "mechanisms", "privacy"),
+)

@@ -9,11 +9,11 @@ from typing import Any, NoReturn
 
 from dppl import _validate
 from dppl.errors import MeasurementError, ParameterError
+from dppl.kernel.mechanisms import Randomness
+from dppl.kernel.privacy import Budget, Release
+from dppl.kernel.privacy.composition import split
 from dppl.kernel.queries import Query
 from dppl.kernel.records import Records
-from dppl.mechanisms import Randomness
-from dppl.privacy import Budget, Release
-from dppl.privacy.composition import split
 
 __all__ = ["Calibrated", "Measure", "Measurement", "calibrated"]
 

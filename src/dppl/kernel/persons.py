@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from dppl import _validate
 from dppl.errors import InputError, ParameterError
 from dppl.kernel import reading
+from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
+from dppl.kernel.lattice.lattice import LARGEST, Int8
+from dppl.kernel.privacy import Guarantee
+from dppl.kernel.privacy.guarantee import A_CHANGED_RECORD, OTHER_RELEASES, SEVERAL_RECORDS
+from dppl.kernel.privacy.words import PERSON, RECORD
 from dppl.kernel.reading import Codes
-from dppl.lattice import Lattice, RowSource, iter_blocks
-from dppl.lattice.lattice import LARGEST, Int8
-from dppl.privacy import Guarantee
-from dppl.privacy.guarantee import A_CHANGED_RECORD, OTHER_RELEASES, SEVERAL_RECORDS
-from dppl.privacy.words import PERSON, RECORD
 
 _NEIGHBOURS = (
     "two data sets are neighbours when one person, with all of their records, is added or removed; a person counts "

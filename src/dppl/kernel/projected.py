@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from dppl import _validate
 from dppl.errors import MeasurementError
+from dppl.kernel.lattice import Lattice
+from dppl.kernel.lattice.projection import EPISODE_STEPS, Episodes, IntegerProjection, ProjectedRows
+from dppl.kernel.mechanisms import Randomness
+from dppl.kernel.privacy import Budget, Release
 from dppl.kernel.queries import Query
 from dppl.kernel.records import HeldRecords, Records
-from dppl.lattice import Lattice
-from dppl.lattice.projection import EPISODE_STEPS, Episodes, IntegerProjection, ProjectedRows
-from dppl.mechanisms import Randomness
-from dppl.privacy import Budget, Release
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from dppl.errors import MeasurementError, ParameterError
 from dppl.kernel import sums
-from dppl.kernel.records import HeldRecords, Records
-from dppl.lattice import (
+from dppl.kernel.lattice import (
     RESOLUTION,
     WEIGHT_STEPS,
     Lattice,
@@ -32,9 +31,10 @@ from dppl.lattice import (
     longest_shortfall,
     sum_blocks,
 )
-from dppl.lattice.tensors import as_numpy
-from dppl.mechanisms import CoinPress, Randomness, RoundedGaussian, SampledGaussian, SymmetricRoundedGaussian
-from dppl.privacy import Budget, Release
+from dppl.kernel.lattice.tensors import as_numpy
+from dppl.kernel.mechanisms import CoinPress, Randomness, RoundedGaussian, SampledGaussian, SymmetricRoundedGaussian
+from dppl.kernel.privacy import Budget, Release
+from dppl.kernel.records import HeldRecords, Records
 
 __all__ = [
     "ADD_REMOVE",
@@ -345,7 +345,7 @@ class SoftmaxGradients(Query):
 
     A record adds the outer product of its residual, whose norm is at most `RESOLUTION` = 2²⁰ grid steps, which is
     checked in integers, and its q beside a constant b; an outer product is as long as the product of both lengths
-    (`dppl.lattice.SoftmaxGradient`, Notes). The records of a whole person share a weight, so that their sum is no
+    (`SoftmaxGradient`, Notes). The records of a whole person share a weight, so that their sum is no
     longer.
 
     With `sampling_rate` below 1 each ask sums a Poisson sample: every record is in it by a coin of its own.

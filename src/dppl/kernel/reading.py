@@ -21,8 +21,8 @@ from numpy.typing import ArrayLike, NDArray
 from dppl import _validate
 from dppl._fingerprint import same_encoder
 from dppl.errors import InputError, ParameterError, UnknownLabelError
-from dppl.lattice import Lattice, RowSource, RowTable, TensorRows, usable_rows
-from dppl.lattice.tensors import as_numpy, is_tensor
+from dppl.kernel.lattice import Lattice, RowSource, RowTable, TensorRows, usable_rows
+from dppl.kernel.lattice.tensors import as_numpy, is_tensor
 
 UnknownLabels: TypeAlias = Literal["error", "ignore"]
 UNKNOWN_LABELS: tuple[UnknownLabels, ...] = get_args(UnknownLabels)

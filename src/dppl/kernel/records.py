@@ -19,7 +19,7 @@ code depends on that record alone.
 
 A selection among public rows is the other way round: there are many more of those, and one table of private records.
 The score of a public row is a sum over all records, so each piece of the public rows is scored by itself, and what is
-kept of it is a tally (`dppl.mechanisms.Tally`). `Records.each` applies a function to all records and each of several
+kept of it is a tally (`mechanisms.Tally`). `Records.each` applies a function to all records and each of several
 public items. Where an engine does that, each of its processes reads all parts once and keeps their lattice rows.
 
 What needs rows one after another does not fit: means by CoinPress, Poisson samples (their coins are noise, and would be
@@ -44,9 +44,7 @@ from numpy.typing import NDArray
 from dppl.engines import Engine
 from dppl.errors import EngineError, InputError
 from dppl.kernel import reading
-from dppl.kernel.reading import Codes
-from dppl.kernel.whole_persons import WholePersons
-from dppl.lattice import (
+from dppl.kernel.lattice import (
     Lattice,
     RowSource,
     gradient_blocks,
@@ -54,7 +52,9 @@ from dppl.lattice import (
     lattice_blocks,
     take_rows,
 )
-from dppl.lattice.tensors import beside, empty_beside
+from dppl.kernel.lattice.tensors import beside, empty_beside
+from dppl.kernel.reading import Codes
+from dppl.kernel.whole_persons import WholePersons
 
 __all__ = [
     "ONLY_PARTS",

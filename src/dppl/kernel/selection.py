@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 
 from dppl._progress import progress
 from dppl.errors import InputError
-from dppl.kernel.queries import Query
-from dppl.kernel.records import HeldRecords, Records, RowsByClass
-from dppl.lattice import (
+from dppl.kernel.lattice import (
     DEVICE_ROWS,
     PUBLIC_ROWS,
     Lattice,
@@ -32,10 +30,12 @@ from dppl.lattice import (
     lattice_blocks,
     utilities,
 )
-from dppl.lattice.tensors import as_numpy, on_device
-from dppl.mechanisms import ExponentialMechanism, Randomness, Tally
-from dppl.mechanisms.exponential import Wanted
-from dppl.privacy import Budget, Release
+from dppl.kernel.lattice.tensors import as_numpy, on_device
+from dppl.kernel.mechanisms import ExponentialMechanism, Randomness, Tally
+from dppl.kernel.mechanisms.exponential import Wanted
+from dppl.kernel.privacy import Budget, Release
+from dppl.kernel.queries import Query
+from dppl.kernel.records import HeldRecords, Records, RowsByClass
 
 Int64 = NDArray[np.int64]
 

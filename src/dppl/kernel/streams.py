@@ -27,9 +27,9 @@ from dppl._files import locked, part_of, write_atomically
 from dppl.errors import InputError
 from dppl.kernel import factors
 from dppl.kernel.factors import Row
+from dppl.kernel.mechanisms import Randomness, RoundedGaussian
 from dppl.kernel.queries import ClassSums
 from dppl.kernel.records import Records
-from dppl.mechanisms import Randomness, RoundedGaussian
 
 Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]

@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.kernel.records import HeldRecords
-from dppl.lattice import (
+from dppl.kernel.lattice import (
     Lattice,
     SoftmaxCurvature,
     SoftmaxGradient,
@@ -19,6 +18,7 @@ from dppl.lattice import (
     sums_and_grams,
     weighted_sum,
 )
+from dppl.kernel.records import HeldRecords
 
 Float = NDArray[np.float64]
 Int64 = NDArray[np.int64]

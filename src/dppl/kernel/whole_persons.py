@@ -18,12 +18,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dppl.kernel.lattice import Lattice
+from dppl.kernel.lattice.lattice import Int8
+from dppl.kernel.lattice.residuals import WEIGHT_STEPS
+from dppl.kernel.lattice.tensors import as_numpy
 from dppl.kernel.persons import classes_of_persons
 from dppl.kernel.reading import Codes
-from dppl.lattice import Lattice
-from dppl.lattice.lattice import Int8
-from dppl.lattice.residuals import WEIGHT_STEPS
-from dppl.lattice.tensors import as_numpy
 
 Int64 = NDArray[np.int64]
 

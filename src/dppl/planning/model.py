@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
-from dppl.privacy import Budget
+from dppl.kernel.privacy import Budget
 
 Float = NDArray[np.float64]
 

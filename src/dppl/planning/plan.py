@@ -15,12 +15,12 @@ from scipy.optimize import brentq
 from dppl import _validate
 from dppl.errors import BudgetError, ParameterError
 from dppl.estimators.registry import BY_METHOD, Method, method_for
+from dppl.kernel.privacy import Budget, PureDP
+from dppl.kernel.privacy.budgets import rounded_up
+from dppl.kernel.privacy.composition import total_epsilon, total_mu, total_rho
 from dppl.planning import model
 from dppl.planning.model import LAWS, NAMED, Law
 from dppl.planning.rehearsal import RUNS, Rehearsal, rehearse
-from dppl.privacy import Budget, PureDP
-from dppl.privacy.budgets import rounded_up
-from dppl.privacy.composition import total_epsilon, total_mu, total_rho
 
 __all__ = ["BudgetPlan", "ClassExpectation", "Gain", "plan_budget", "plan_of_sizes"]
 

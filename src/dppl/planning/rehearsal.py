@@ -12,7 +12,7 @@ from dppl import _validate
 from dppl.data.labels import as_labels
 from dppl.errors import InputError
 from dppl.estimators.registry import BY_METHOD
-from dppl.privacy import Budget
+from dppl.kernel.privacy import Budget
 
 __all__ = ["RUNS", "Rehearsal", "rehearse"]
 

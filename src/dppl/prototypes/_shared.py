@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.privacy import Guarantee
+from dppl.kernel.privacy import Guarantee
 
 
 def unit_directions(prototypes: NDArray[Any]) -> NDArray[np.float32]:

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.estimators.descent import Descent
-from dppl.lattice import Lattice, RowSource, iter_blocks
-from dppl.lattice.rotation import rotate
+from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
+from dppl.kernel.lattice.rotation import rotate
 
 Float = NDArray[np.float64]
 

@@ -15,11 +15,11 @@ from dppl.estimators.model_file import check_tensor
 from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicData
 from dppl.kernel import Measure, Measurement
+from dppl.kernel.mechanisms import COINPRESS_SPLIT, DPPL_SPLIT
+from dppl.kernel.privacy import Budget
+from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.queries import ADD_REMOVE, WITHIN_CLASS, ClassSums, CoinPressMeans, PublicClassSizes
 from dppl.kernel.reading import UnknownLabels
-from dppl.mechanisms import COINPRESS_SPLIT, DPPL_SPLIT
-from dppl.privacy import Budget
-from dppl.privacy.guarantee import Adjacency
 from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
 
 Mechanism: TypeAlias = Literal["gaussian", "coinpress"]
@@ -34,7 +34,7 @@ _SPLITS: dict[Split, tuple[float, ...]] = {"dppl": DPPL_SPLIT, "original": COINP
 class MeanPrototypes(EmbeddingClassifier):
     r"""One prototype per class: the sum of its embeddings with Gaussian noise.
 
-    Rows become integers of bounded norm (`dppl.lattice.Lattice`); the exact integer sums of all classes are released in
+    Rows become integers of bounded norm (`Lattice`); the exact integer sums of all classes are released in
     one Gaussian query. Cosine similarity ignores the length of a sum, so no private count is needed.
 
     Parameters

@@ -17,20 +17,20 @@ from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicData
 from dppl.kernel import Measure, Measurement
-from dppl.kernel.projected import EpisodeGradients, Projected
-from dppl.kernel.queries import ClassSums, SoftmaxGradients
-from dppl.kernel.reading import UnknownLabels
-from dppl.lattice import Lattice
-from dppl.lattice.projection import (
+from dppl.kernel.lattice import Lattice
+from dppl.kernel.lattice.projection import (
     IntegerProjection,
     ProjectedRows,
     PrototypicalLoss,
     check_size,
     softmax_gradient,
 )
-from dppl.lattice.residuals import check_clip
-from dppl.lattice.rotation import rotate
-from dppl.privacy import Budget
+from dppl.kernel.lattice.residuals import check_clip
+from dppl.kernel.lattice.rotation import rotate
+from dppl.kernel.privacy import Budget
+from dppl.kernel.projected import EpisodeGradients, Projected
+from dppl.kernel.queries import ClassSums, SoftmaxGradients
+from dppl.kernel.reading import UnknownLabels
 from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
 from dppl.prototypes.mean import MeanPrototypes
 from dppl.prototypes.public import PublicPrototypes

@@ -14,12 +14,12 @@ from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicData
 from dppl.kernel import Measure, Measurement
+from dppl.kernel.lattice import Lattice
+from dppl.kernel.privacy import Budget
+from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.reading import UnknownLabels
 from dppl.kernel.records import public_rows_at
 from dppl.kernel.selection import Selection
-from dppl.lattice import Lattice
-from dppl.privacy import Budget
-from dppl.privacy.guarantee import Adjacency
 from dppl.prototypes._shared import cosine_sharpness, unit_directions
 
 # clip="auto": similarities among this many public rows, and their quantiles that become the bounds.
@@ -85,7 +85,7 @@ class PublicPrototypes(EmbeddingClassifier):
     References
     ----------
     .. [1] Wahdany, Jagielski, Dziedzic, Boenisch, DPPL-v1 (arXiv:2406.08039), sections 4.2, C.3, C.4 (eq. 7) and D.1.
-       Its eq. (6) for several rows is corrected here, see `dppl.mechanisms.ExponentialMechanism`.
+       Its eq. (6) for several rows is corrected here, see `dppl.kernel.mechanisms.ExponentialMechanism`.
 
     Examples
     --------

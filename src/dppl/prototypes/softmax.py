@@ -16,9 +16,9 @@ from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicData
 from dppl.kernel import Measure, Measurement, queries
+from dppl.kernel.lattice import Lattice
+from dppl.kernel.privacy import PureDP
 from dppl.kernel.queries import ClassCounts, Hits, NumberOfRecords, Shortfalls, SoftmaxGradients, WeightedSum
-from dppl.lattice import Lattice
-from dppl.privacy import PureDP
 from dppl.prototypes._examples import ExampleClassifier, GuidedAscent
 from dppl.prototypes._shared import unit_directions
 from dppl.prototypes._softmax import CLIP, STEPS, Ascent, ClassSizes, Frame, intercepts, shrunken_mean

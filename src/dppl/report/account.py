@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from dppl.errors import InputError
-from dppl.privacy import ApproxDP
-from dppl.privacy._shown import figures, in_words, rounded_down
+from dppl.kernel.privacy import ApproxDP
+from dppl.kernel.privacy._shown import figures, in_words, rounded_down
 
 __all__ = ["account_of", "read_ledger"]
 
 
 def read_ledger(path_or_url: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """Return the accounts of a ledger file or database, JSON-ready."""
-    from dppl.privacy.ledger import accounts  # the database comes with it
+    from dppl.kernel.privacy.ledger import accounts  # the database comes with it
 
     return [account.to_dict() for account in accounts(path_or_url)]
 

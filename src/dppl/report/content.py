@@ -13,9 +13,9 @@ from typing import Any
 from dppl._fingerprint import in_short
 from dppl.cards.card import task_of
 from dppl.estimators.registry import BY_METHOD, BY_NAME
-from dppl.privacy import Guarantee, Release, words
-from dppl.privacy.budgets import rounded_up
-from dppl.privacy.words import in_a_row
+from dppl.kernel.privacy import Guarantee, Release, words
+from dppl.kernel.privacy.budgets import rounded_up
+from dppl.kernel.privacy.words import in_a_row
 
 __all__ = ["FORMAT", "content"]
 

@@ -22,7 +22,7 @@ from dppl.report.gallery import gallery_of, selected_items
 from dppl.report.report import Report
 
 if TYPE_CHECKING:
-    from dppl.privacy.ledger import Ledger
+    from dppl.kernel.privacy.ledger import Ledger
 
 __all__ = ["Results", "make_report"]
 

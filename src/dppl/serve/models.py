@@ -23,7 +23,7 @@ from dppl.estimators import EmbeddingClassifier, load
 from dppl.estimators.model_file import describe
 from dppl.finetune.model_file import is_finetuned
 from dppl.finetune.workflow import Finetuned
-from dppl.privacy import Guarantee
+from dppl.kernel.privacy import Guarantee
 from dppl.serve.answers import ModelAnswer, Nearest, Prediction, Probability
 from dppl.serve.limits import Refused
 from dppl.serve.nearest import prototypes_of

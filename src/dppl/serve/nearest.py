@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dppl.continual import ContinualPrototypes
 from dppl.estimators import EmbeddingClassifier
-from dppl.lattice import Lattice
+from dppl.kernel.lattice import Lattice
 from dppl.prototypes import MeanPrototypes, ProjectedPrototypes, PublicPrototypes, SoftmaxPrototypes
 from dppl.serve.answers import Nearest
 

@@ -27,15 +27,15 @@ from dppl.estimators.registry import BY_METHOD, Method, method_for
 from dppl.estimators.released import Shares
 from dppl.estimators.reported import Reported
 from dppl.kernel.persons import ids_of_fit
+from dppl.kernel.privacy import Budget, Guarantee
+from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.reading import UNUSABLE, Unusable, as_labels, refuse_unusable
-from dppl.privacy import Budget, Guarantee
-from dppl.privacy.budgets import checked_budget
 from dppl.training import workflow
 from dppl.training.descriptions import described, embed_examples, names_by_default
 from dppl.training.items import Items, check_items, embed_items
 
 if TYPE_CHECKING:
-    from dppl.privacy import Ledger
+    from dppl.kernel.privacy import Ledger
 
 
 class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]

@@ -1,0 +1,43 @@
+"""Integer embeddings and the exact kernels on them. Knows no privacy."""
+
+from dppl.kernel.lattice.device import DEVICE_ROWS, lattice_blocks
+from dppl.kernel.lattice.gram import SoftmaxCurvature, sums_and_grams
+from dppl.kernel.lattice.kernels import (
+    PUBLIC_ROWS,
+    SimilarityClip,
+    class_sums,
+    each_utilities,
+    sum_blocks,
+    utilities,
+    weighted_sum,
+)
+from dppl.kernel.lattice.lattice import Lattice, usable_rows
+from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS, SoftmaxGradient, gradient_blocks, longest_shortfall
+from dppl.kernel.lattice.stream import RowSource, RowTable, iter_blocks, take_rows
+from dppl.kernel.lattice.tensors import TensorRows
+
+__all__ = [
+    "DEVICE_ROWS",
+    "PUBLIC_ROWS",
+    "RESOLUTION",
+    "WEIGHT_STEPS",
+    "Lattice",
+    "RowSource",
+    "RowTable",
+    "SimilarityClip",
+    "SoftmaxCurvature",
+    "SoftmaxGradient",
+    "TensorRows",
+    "class_sums",
+    "each_utilities",
+    "gradient_blocks",
+    "iter_blocks",
+    "lattice_blocks",
+    "longest_shortfall",
+    "sum_blocks",
+    "sums_and_grams",
+    "take_rows",
+    "usable_rows",
+    "utilities",
+    "weighted_sum",
+]

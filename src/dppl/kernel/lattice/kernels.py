@@ -1,0 +1,293 @@
+"""Exact integer statistics of lattice rows: class sums and the utilities of public rows.
+
+Lattice rows are small integers of norm at most s, so every dot product and every partial sum of one is an integer of
+magnitude at most s² (Cauchy-Schwarz). Below 2²⁴ such integers are exact in float32, whatever the order of summation: a
+plain BLAS product then *is* integer arithmetic, on any backend that does not round its inputs (no TF32).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl.kernel.lattice import device, int8
+from dppl.kernel.lattice.lattice import Int8, Lattice
+from dppl.kernel.lattice.stream import RowSource
+from dppl.kernel.lattice.tensors import as_numpy, beside, namespace
+from dppl.kernel.lattice.threads import for_each_block, in_order
+
+Int64 = NDArray[np.int64]
+Codes = NDArray[np.intp]
+
+_SUM_ROWS = 4096  # 127·4096 < 2²⁴, so a block's class sums are exact in float32
+# Products of so many private and public rows stay near a core and keep BLAS, or torch, near its peak. No result depends
+# on these numbers.
+_TILES: dict[type[Any], tuple[int, int]] = {np.float32: (1024, 2048), np.float64: (1024, 1024), np.int32: (256, 1024)}
+PUBLIC_ROWS = 2048
+# Up to here sums of integers are exact.
+_EXACT: dict[type[Any], int] = {np.float32: 2**24, np.float64: 2**53, np.int32: 2**31 - 1}
+
+
+def class_sums(blocks: Iterable[Any], codes: Codes, n_classes: int, dim: int) -> Int64:
+    """Sum the rows of each class, exactly.
+
+    Parameters
+    ----------
+    blocks : iterable of ndarray or torch.Tensor of shape (at most 4096, dim), int8
+        Lattice rows in the order of `codes`. Tensors are summed on their device.
+    codes : ndarray of shape (n,), intp
+        Class of each row, from 0 to ``n_classes - 1``; -1 leaves the row out.
+    n_classes, dim : int
+
+    Returns
+    -------
+    ndarray of shape (n_classes, dim), int64
+    """
+    sums = np.zeros((n_classes, dim), np.int64)
+    start = 0
+    for block in blocks:
+        add = _sums_of_classes if isinstance(block, np.ndarray) else device.sums_of_classes
+        sums += add(block, codes[start : start + len(block)], n_classes)
+        start += len(block)
+    return sums
+
+
+def _sums_of_classes(rows: Int8, codes: Codes, n_classes: int) -> Int64:
+    from scipy.sparse import csr_matrix  # here, because reading a table needs none of it
+
+    kept = np.flatnonzero(codes >= 0)
+    member = csr_matrix((np.ones(len(kept), np.float32), (codes[kept], kept)), shape=(n_classes, len(rows)))
+    return np.asarray(member @ rows.astype(np.float32)).astype(np.int64)
+
+
+def weighted_sum(blocks: Iterable[Any], weights: Int64, dim: int) -> Int64:
+    """Add rows times weights, exactly.
+
+    Parameters
+    ----------
+    blocks : iterable of ndarray or torch.Tensor of shape (at most 4096, dim), int8
+        Lattice rows in the order of `weights`. Tensors are summed on their device.
+    weights : ndarray of shape (n,), int64
+        From 0 to 2³³.
+    dim : int
+
+    Returns
+    -------
+    ndarray of shape (dim,), int64
+    """
+    total = np.zeros(dim, np.int64)
+    start = 0
+    for block in blocks:
+        xp, part = namespace(block), weights[start : start + len(block)].astype(np.float64)
+        # Integers below 2⁵³: exact in any order.
+        total += as_numpy(beside(part, block) @ xp.asarray(block, dtype=xp.float64)).astype(np.int64)
+        start += len(block)
+    return total
+
+
+def sum_blocks(lattice: Lattice, source: RowSource) -> Iterator[Any]:
+    """Yield lattice rows in blocks that `class_sums` adds exactly, those of a tensor on its device.
+
+    Parameters
+    ----------
+    lattice : Lattice
+        Where the rows are mapped to.
+    source : array, memory map, tensor or table of shape (n, d)
+        The rows.
+    """
+    return device.lattice_blocks(lattice, source, _SUM_ROWS)
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarityClip:
+    """Bounds on an integer similarity q·p.
+
+    Parameters
+    ----------
+    low, high : int
+        Similarities are clipped to [low, high], in squared lattice steps (s² is a cosine of 1).
+    """
+
+    low: int
+    high: int
+
+    @property
+    def sensitivity(self) -> int:
+        """What one private row can add to a utility: between 0 and this."""
+        return self.high - self.low
+
+    def touches_nothing(self, lattice: Lattice) -> bool:
+        """Whether no similarity of two lattice rows lies outside the bounds."""
+        return self.high >= lattice.squared_norm and self.low <= -lattice.squared_norm
+
+
+def utilities(
+    private: Sequence[Any], public: Iterable[Any], n_public: int, lattice: Lattice, clip: SimilarityClip
+) -> Int64:
+    """Return ``U[c, j] = sum over rows q of class c of clip(q·p_j, low, high) - low``, exactly.
+
+    Every row adds an integer between 0 and ``clip.sensitivity``, so U never falls when rows are added.
+
+    Parameters
+    ----------
+    private : sequence of ndarray or torch.Tensor of shape (n_c, dim), int8
+        Lattice rows of each class. Those on a device are compared with public rows there.
+    public : iterable of ndarray or torch.Tensor of shape (any, dim), int8
+        Lattice rows of the public data in blocks, for instance ``lattice.blocks(P, PUBLIC_ROWS)``.
+    n_public : int
+        Their number m.
+    lattice : Lattice
+        The lattice of all rows.
+    clip : SimilarityClip
+
+    Returns
+    -------
+    ndarray of shape (n_classes, m), int64
+        The only memory that grows with m; callers with many classes ask for a few at a time.
+    """
+    out = np.zeros((len(private), n_public), np.int64)
+    rows, sizes = namespace(private[0]).concatenate(list(private)), [len(part) for part in private]
+
+    def keep(start: int, block: Any, few: Int64) -> None:
+        out[:, start : start + len(block)] = few
+
+    each_utilities(rows, sizes, public, n_public, lattice, clip, keep)
+    return out
+
+
+def each_utilities(
+    private: Any,
+    sizes: Sequence[int],
+    public: Iterable[Any],
+    n_public: int,
+    lattice: Lattice,
+    clip: SimilarityClip,
+    visit: Callable[[int, Any, Int64], None],
+) -> None:
+    """Compute `utilities` without holding them: pass those of each block to `visit`.
+
+    Parameters
+    ----------
+    private : ndarray or torch.Tensor of shape (n, dim), int8
+        Lattice rows, those of one class after those of another.
+    sizes : sequence of int
+        Number of rows of each class.
+    public, n_public, lattice, clip
+        As in `utilities`.
+    visit : callable
+        Gets the position of a block's first row, the block, and its utilities, of shape (n_classes, rows) and int64.
+        Called by several threads at once, in no particular order.
+    """
+    ends = np.cumsum(sizes)
+    if _largest(lattice, clip) > device.LARGEST_SIMILARITY:
+        private = as_numpy(private)
+    score: Callable[[Any], Int64]
+    if clip.touches_nothing(lattice):
+        score = _LinearScore(private, ends, lattice, clip)
+    elif isinstance(private, np.ndarray):
+        score = _ClippedScore(private, ends, clip, _accumulator(lattice, clip, private.size * n_public))
+    else:
+        score = device.DeviceScore(private, ends, clip)
+    if isinstance(private, np.ndarray):
+        for_each_block(lambda start, block: visit(start, block, score(block)), map(as_numpy, public))
+        return
+    # The device has one block after another; what is made of utilities is work for the cores.
+    for _ in in_order(lambda item: visit(*item), _scored(score, public)):
+        pass
+
+
+def _scored(score: Callable[[Any], Int64], public: Iterable[Any]) -> Iterator[tuple[int, Any, Int64]]:
+    start = 0
+    for block in public:
+        yield start, block, score(block)
+        start += len(block)
+
+
+def _largest(lattice: Lattice, clip: SimilarityClip) -> int:
+    return max(math.ceil(lattice.squared_norm), abs(clip.low), abs(clip.high))
+
+
+def _accumulator(lattice: Lattice, clip: SimilarityClip, multiplications: int) -> type[Any]:
+    """Return a type that holds similarities and bounds exactly: int32 for products of int8, or a float for BLAS."""
+    if _largest(lattice, clip) <= _EXACT[np.int32] and int8.int8_pays(multiplications):
+        return np.int32
+    return np.float32 if lattice.squared_norm < _EXACT[np.float32] else np.float64
+
+
+class _ClippedScore:
+    """Utilities of a block of public rows by products, clipping and exact partial sums."""
+
+    def __init__(self, rows: Int8, ends: Int64, clip: SimilarityClip, dtype: type[Any]) -> None:
+        self.dtype, (self.tile, self.width) = dtype, _TILES[dtype]
+        self.exact_rows = max(1, min(self.tile, _EXACT[dtype] // max(abs(clip.low), abs(clip.high), 1)))
+        self.rows, self.ends, self.clip = rows, ends.tolist(), clip
+
+    def __call__(self, public: Int8) -> Int64:
+        starts = range(0, max(1, len(public)), self.width)
+        return np.concatenate([self._tiled(public[start : start + self.width]) for start in starts], axis=1)
+
+    def _tiled(self, public: Int8) -> Int64:
+        out = np.zeros((len(self.ends), len(public)), np.int64)
+        low, high = self.dtype(self.clip.low), self.dtype(self.clip.high)
+        product = np.empty((self.tile, len(public)), self.dtype)
+        multiply, add = self._int8(public) if self.dtype is np.int32 else self._floats(public)
+        for start in range(0, len(self.rows), self.tile):
+            n = min(self.tile, len(self.rows) - start)
+            multiply(self.rows[start : start + n], product[:n])
+            for code, first, last in self._runs(start, start + n):
+                few = product[first - start : last - start]
+                np.clip(few, low, high, out=few)
+                out[code] += add(few)
+        sizes = np.diff(self.ends, prepend=0)
+        out -= sizes[:, None] * self.clip.low
+        return out
+
+    def _floats(self, public: Int8) -> tuple[Callable[[Int8, Any], object], Callable[[Any], Any]]:
+        columns = np.ascontiguousarray(public.T, self.dtype)
+        part = np.empty((self.tile, public.shape[1]), self.dtype)
+        ones = np.ones((1, self.exact_rows), self.dtype)
+
+        def multiply(rows: Int8, out: Any) -> None:
+            part[: len(rows)] = rows
+            np.matmul(part[: len(rows)], columns, out=out)
+
+        return multiply, lambda few: (ones[:, : len(few)] @ few)[0].astype(np.int64)
+
+    def _int8(self, public: Int8) -> tuple[Callable[[Int8, Any], object], Callable[[Any], Any]]:
+        return (
+            lambda rows, out: int8.multiply(rows, public.T, out),
+            lambda few: np.add.reduce(few, axis=0, dtype=np.int32),
+        )
+
+    def _runs(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """Cut rows [start, stop) into ``(class, first, last)`` runs whose similarities add up exactly."""
+        code = bisect_right(self.ends, start)
+        while start < stop:
+            end = min(stop, self.ends[code], start + self.exact_rows)
+            if end > start:
+                yield code, start, end
+            start = end
+            code += start == self.ends[code]
+
+
+class _LinearScore:
+    """Without clipping, the similarities of a class add up to one product with the sum of its rows."""
+
+    def __init__(self, rows: Any, ends: Int64, lattice: Lattice, clip: SimilarityClip) -> None:
+        parts, integer = (rows[start:end] for start, end in pairwise([0, *ends])), namespace(rows).int64
+        self.sums: Any = np.stack([as_numpy(part.sum(axis=0, dtype=integer)) for part in parts])
+        self.offsets = np.diff(ends, prepend=0)[:, None] * clip.low
+        # |sum·p| ≤ n·s², which float64 holds exactly below 2⁵³; beyond, integers are slow but right.
+        if len(rows) * lattice.squared_norm < 2**53:
+            self.sums = beside(self.sums.astype(np.float64), rows)
+
+    def __call__(self, public: Any) -> Int64:
+        wide = namespace(self.sums).asarray(beside(public, self.sums), dtype=self.sums.dtype)
+        return np.asarray(as_numpy(self.sums @ wide.T).astype(np.int64) - self.offsets)

@@ -1,0 +1,311 @@
+"""The lattice: the fixed public map that turns one embedding into one integer row of bounded norm."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import partial
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dppl import _validate
+from dppl.errors import InputError, ParameterError
+from dppl.kernel.lattice.rotation import rotate
+from dppl.kernel.lattice.rounding import round_within
+from dppl.kernel.lattice.stream import RowSource, iter_blocks
+from dppl.kernel.lattice.tensors import on_device
+from dppl.kernel.lattice.threads import in_order, one_thread_each
+
+LARGEST = 127
+# Rows are mapped in blocks of about this many numbers, which fit into a core's cache. No result depends on it.
+_BLOCK_NUMBERS = 1 << 16
+# Numbers from which blocks of a source are mapped on all cores: threads take a moment to start.
+_WORTH_THREADS = 1 << 21
+# Larger blocks there: between operations threads wait for each other, for Python runs one of them at a time.
+_THREAD_NUMBERS = 1 << 19
+_READ_ROWS = 4096
+# Rotation pays off where rounding to the lattice would cut off more than this share of the public rows' energy.
+_LOST_ENERGY = 0.01
+_LOOK_AT_ROWS = 2000
+
+Float = NDArray[np.float64]
+Int8 = NDArray[np.int8]
+
+
+class Lattice:
+    r"""Map embeddings to int8 rows whose L2 norm is at most `scale`, exactly.
+
+    A row x becomes φ(x), a unit vector, and then q = clip(round(s·φ(x)), -127, 127) with s = 127·√d/4. Where rounding
+    leaves Σq² above s², the row is shrunk toward zero until it is not; that comparison is one of integers. φ is x/‖x‖,
+    optionally minus a public centre, average-pooled, normalised again and rotated.
+
+    A row that holds NaN or infinity, or whose φ is zero, becomes the zero row without a word: a bad record must
+    neither stop the run nor reveal itself. One row's result depends on that row alone, never on the rows beside it.
+    `usable_rows` tells which have a direction before φ.
+
+    Rows that already are int8 are taken for lattice rows: only the norm bound is enforced. Where φ does more than
+    normalise, their directions go through it like those of other rows.
+
+    Parameters
+    ----------
+    n_features : int
+        Width of the embeddings.
+    center : array-like of shape (n_features,), default=None
+        Public vector subtracted from each unit row, for instance the mean of public unit rows.
+    pool : int, default=1
+        Kernel size of the average pooling over neighbouring coordinates; a remainder is dropped.
+    rotation : int, default=None
+        Seed of a public rotation, for encoders with a few huge coordinates. None does not rotate.
+
+    Attributes
+    ----------
+    dim : int
+        Width of the lattice rows, ``n_features // pool``.
+    squared_norm : Fraction
+        s² = 127²·dim/16, the exact bound on Σq².
+    scale : float
+        s, in lattice steps per unit of φ.
+
+    Raises
+    ------
+    ParameterError
+        If a parameter breaks its rule.
+
+    Notes
+    -----
+    **Privacy.** Unit: one row. Nothing is released here. The norm bound is the sensitivity of sums of rows. Public
+    inputs: all parameters. They must be chosen without looking at private data.
+
+    Examples
+    --------
+    >>> lattice = Lattice(4)
+    >>> lattice.transform([[2.0, 0.0, 0.0, 0.0], [float("nan"), 1.0, 1.0, 1.0]])
+    array([[63,  0,  0,  0],
+           [ 0,  0,  0,  0]], dtype=int8)
+    """
+
+    def __init__(
+        self,
+        n_features: int,
+        *,
+        center: ArrayLike | None = None,
+        pool: int = 1,
+        rotation: int | None = None,
+    ) -> None:
+        _validate.positive_integer(n_features=n_features, pool=pool)
+        if pool > n_features:
+            raise ParameterError(f"must be at most the number of features, {n_features}; got {pool}.", parameter="pool")
+        if rotation is not None and (isinstance(rotation, bool) or not isinstance(rotation, int | np.integer)):
+            raise ParameterError(f"must be None or an integer seed; got {rotation!r}.", parameter="rotation")
+        self.n_features = int(n_features)
+        self.pool = int(pool)
+        self.rotation = None if rotation is None else int(rotation)
+        self.center = None if center is None else _checked_center(center, self.n_features)
+        self.dim = self.n_features // self.pool
+        self.squared_norm = Fraction(LARGEST**2 * self.dim, 16)
+        self.scale = LARGEST * math.sqrt(self.dim) / 4
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether φ is x/‖x‖ alone, so that int8 rows of the input are rows of this lattice."""
+        return self.center is None and self.pool == 1 and self.rotation is None
+
+    def transform(self, X: ArrayLike) -> Int8:
+        """Return the lattice rows of `X`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features), float16, float32, float64, integer or int8
+            Embeddings; int8 means lattice rows (see the class).
+
+        Returns
+        -------
+        ndarray of shape (n, dim), int8
+
+        Raises
+        ------
+        InputError
+            If `X` is not numeric or has another width.
+        """
+        return self._transformed(X, _BLOCK_NUMBERS)
+
+    def _transformed(self, X: ArrayLike, numbers: int) -> Int8:
+        rows = self._checked(np.asarray(X))
+        out = np.empty((len(rows), self.dim), np.int8)
+        step = min(max(1, numbers // self.n_features), len(rows))
+        # Memory that every block uses again: new pages cost more than the arithmetic.
+        spare = np.empty((3, step, self.n_features))
+        for start in range(0, len(rows), max(step, 1)):
+            part = rows[start : start + step]
+            out[start : start + step] = self._quantise(part, spare[:, : len(part)])
+        return out
+
+    def blocks(self, source: RowSource, size: int) -> Iterator[Int8]:
+        """Yield the lattice rows of an array, memory map or table in blocks of at most `size` rows.
+
+        Parameters
+        ----------
+        source : array, memory map, tensor or table of shape (n, d)
+            The rows.
+        size : int
+            How many rows a block has, the last one excepted.
+        """
+        if source.shape[0] * self.n_features < _WORTH_THREADS or one_thread_each.n_threads() == 1:
+            yield from map(self.transform, iter_blocks(source, size))
+        else:
+            blocks = iter_blocks(source, size)
+            if not isinstance(source, np.ndarray):
+                # Several are held at a time, and a table may fill one array again and again: rows would count twice.
+                blocks = (block.copy() if block.flags.writeable else block for block in blocks)
+            yield from in_order(partial(self._transformed, numbers=_THREAD_NUMBERS), blocks)
+
+    def features(self, X: ArrayLike) -> NDArray[np.float32]:
+        """Return φ(x) of each row without rounding, for rows that need no protection (predictions).
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n, dim), float32
+            Unit rows; the zero row where φ is undefined.
+        """
+        rows = self._checked(np.asarray(X))
+        out = np.empty((len(rows), self.dim), np.float32)
+        step = max(1, _BLOCK_NUMBERS // self.n_features)
+        for start in range(0, len(rows), step):
+            block = _as_float64(rows[start : start + step])
+            with np.errstate(all="ignore"):
+                out[start : start + step] = self._map(block)
+        return out
+
+    def loses_much(self, X_public: RowSource) -> bool:
+        """Tell whether rounding would cut off more than 1 % of the energy of *public* rows, so that rotation helps.
+
+        Of int8 rows it is cut off by now, and nothing tells how much it was; rotation is the safe side for other rows.
+        """
+        block = next(iter_blocks(X_public, _LOOK_AT_ROWS), np.empty((0, self.n_features)))
+        if not len(block) or block.dtype == np.int8:
+            return bool(len(block))
+        u = self._map(_as_float64(block))
+        excess = np.maximum(np.abs(u) * self.scale - LARGEST, 0) / self.scale
+        return bool(np.sum(excess**2) > _LOST_ENERGY * np.sum(u**2))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the parameters but `center`, JSON-ready."""
+        return {"n_features": self.n_features, "pool": self.pool, "rotation": self.rotation}
+
+    def name(self) -> str:
+        """Return a text that two lattices share if they map every row alike; of `center` it holds the SHA-256."""
+        digest = None if self.center is None else sha256(self.center.tobytes()).hexdigest()
+        described = {**self.to_dict(), "center": digest, "dim": self.dim, "squared_norm": str(self.squared_norm)}
+        return json.dumps(described, sort_keys=True)
+
+    def _checked(self, rows: NDArray[Any]) -> NDArray[Any]:
+        if rows.ndim != 2 or rows.shape[1] != self.n_features:
+            raise InputError(
+                f"rows must have shape (n, {self.n_features}); got {rows.ndim} dimensions or another width."
+            )
+        if rows.dtype.kind not in "fiub":
+            raise InputError(f"rows must be real numbers; got dtype {rows.dtype}.")
+        return rows
+
+    def _quantise(self, rows: NDArray[Any], spare: Float) -> NDArray[Any]:
+        if rows.dtype == np.int8 and self.is_plain:
+            return self._bounded(rows)
+        # A fixed memory layout: sums over a row then add in the same order whatever array the row was cut from.
+        steps = spare[0]
+        with np.errstate(all="ignore"):  # what underflows tells of a private row, as do signalling NaN
+            np.copyto(steps, rows, casting="unsafe")
+            steps = self._map(steps, spare[1:])
+            steps *= self.scale
+            return round_within(steps, self.squared_norm, LARGEST, out=spare[2, :, : self.dim])
+
+    def _bounded(self, rows: Int8) -> Int8:
+        """Enforce the bound on rows that are said to be of this lattice. Those that keep it stay as they are."""
+        rows = rows.copy()  # those of a memory map may change after the check
+        numerator, denominator = self.squared_norm.numerator, self.squared_norm.denominator
+        squares = np.multiply(rows, rows, dtype=np.int16).sum(axis=1, dtype=np.int64)  # 16 bits hold that of -128 too
+        wrong = (denominator * squares > numerator) | (rows.min(axis=1) < -LARGEST)
+        if wrong.any():
+            rows[wrong] = round_within(_as_float64(rows[wrong]), self.squared_norm, LARGEST).astype(np.int8)
+        return rows
+
+    def _map(self, block: Float, spare: Float | None = None) -> Float:
+        u = _unit(block, spare)
+        if self.is_plain:
+            return u
+        empty = ~u.any(axis=1)
+        if self.center is not None:
+            u = u - self.center
+        if self.pool > 1:
+            u = u[:, : self.dim * self.pool].reshape(len(u), self.dim, self.pool).mean(axis=2)
+        u = _unit(u)
+        u[empty] = 0.0
+        return u if self.rotation is None else rotate(u, self.rotation)
+
+
+def usable_rows(source: RowSource) -> NDArray[np.bool_]:
+    """Tell of each row, by itself, whether it has a direction: neither NaN nor infinity, nor only zeros.
+
+    Parameters
+    ----------
+    source : array, memory map, tensor or table of shape (n, d)
+
+    Returns
+    -------
+    ndarray of shape (n,), bool
+    """
+    if on_device(source):
+        return source.usable(_READ_ROWS)
+    step = max(1, _BLOCK_NUMBERS // source.shape[1])
+    parts = [np.empty(0, np.bool_)]
+    for block in iter_blocks(source, _READ_ROWS):
+        for start in range(0, len(block), step):
+            parts.append(_has_direction(_largest(_as_float64(block[start : start + step]))))
+    return np.concatenate(parts)
+
+
+def _checked_center(center: ArrayLike, n_features: int) -> Float:
+    vector = np.array(center, np.float64)  # its own: a caller's array may change
+    if vector.shape != (n_features,) or not np.isfinite(vector).all():
+        raise ParameterError(f"center must be {n_features} finite numbers; got shape {vector.shape}.")
+    return vector
+
+
+def _as_float64(rows: NDArray[Any]) -> Float:
+    with np.errstate(all="ignore"):  # signalling NaN and numbers beyond float64 must not warn
+        return np.ascontiguousarray(rows, np.float64)
+
+
+def _unit(rows: Float, spare: Float | None = None) -> Float:
+    """Scale rows to norm 1; rows with NaN, infinity or only zeros become zero, without a warning.
+
+    Two arrays `spare` of their shape are overwritten; the first is returned.
+    """
+    scratch: Float = np.empty((2, *rows.shape)) if spare is None else spare
+    u: Float = scratch[0]
+    with np.errstate(all="ignore"):
+        largest = _largest(rows)
+        usable = _has_direction(largest)
+        # Dividing by the largest entry first keeps squares of huge and tiny rows in range.
+        np.divide(rows, np.where(usable, largest, 1.0)[:, None], out=u)
+        u /= np.sqrt(np.square(u, out=scratch[1]).sum(axis=1, keepdims=True))
+    u[~usable] = 0.0
+    return u
+
+
+def _largest(rows: Float) -> Float:
+    """Return the largest magnitude of each row; NaN if it holds any."""
+    with np.errstate(all="ignore"):
+        return np.asarray(np.maximum(rows.max(axis=1), -rows.min(axis=1)))
+
+
+def _has_direction(largest: Float) -> NDArray[np.bool_]:
+    return np.isfinite(largest) & (largest > 0)

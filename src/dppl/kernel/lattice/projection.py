@@ -1,0 +1,210 @@
+"""Linear projections of lattice rows, and exact gradients of the prototypical loss with respect to them.
+
+With rows φ, a projection W and class prototypes p the logits are -‖W(φ - p_c)‖² (Snell, Swersky, Zemel 2017), that is
+2·φᵀMp_c - p_cᵀMp_c for M = WᵀW, up to a term that all classes share. So the layer is a softmax regression whose weights
+and offsets follow from W and p, and the gradient with respect to W follows from that with respect to these.
+
+All that one record's rows enter is a product of integers below 2⁵³, which float64 holds exactly in any order, or an
+operation on single numbers: the bits of an episode's gradient are a function of that episode's records.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from hashlib import blake2b
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl.errors import ParameterError
+from dppl.kernel.lattice.kernels import Codes, class_sums, sum_blocks
+from dppl.kernel.lattice.lattice import Int8, Lattice
+from dppl.kernel.lattice.residuals import BLOCK_ROWS, Int64, SoftmaxGradient
+from dppl.kernel.lattice.rounding import round_within
+from dppl.kernel.lattice.stream import RowSource, iter_blocks
+
+Float = NDArray[np.float64]
+UInt64 = NDArray[np.uint64]
+
+# Steps of the grid of weights for the longest row of a projection.
+_ROW_STEPS = 2**10
+# Steps of the grid of a gradient with respect to logit weights, for its largest entry, before it is chained.
+_CHAIN_STEPS = 2.0**14
+# Steps of the grid on which the length of an episode's gradient is taken, for its largest entry.
+_LENGTH_STEPS = 2.0**15
+# Steps of the grid of episodes' gradients, for the clipping norm.
+EPISODE_STEPS = 2**20
+# Rounding lengthens most by less than this share, so that few need to be shrunk; no bound relies on it.
+_CAUTION = 2.0**-16
+# The constant coordinate of rows, which carries the offsets' part of the gradient, in units of a row.
+_CONSTANT = 0.5
+# Offset of a class that an episode has no support of. Its probability is next to nothing.
+_ABSENT = -1e6
+# Residuals are at most √2 long, so this clips none.
+_UNCLIPPED = 2.0
+
+
+def check_size(dim: int, n_components: int, n_classes: int) -> None:
+    """Refuse projections whose products could leave 2⁵³: over 2²² entries, or over 2¹⁶/√dim classes."""
+    if n_components * dim > 2**22 or n_classes**2 * dim > 2**32:
+        raise ParameterError(
+            f"a projection of {n_classes} classes from {dim} to {n_components} dimensions is too large for exact "
+            "products; lower n_components or raise pool."
+        )
+
+
+def softmax_gradient(lattice: Lattice) -> SoftmaxGradient:
+    """Return the kernel that sums gradients with respect to the logits' weights and offsets."""
+    return SoftmaxGradient(lattice, bias=max(1, round(_CONSTANT * lattice.scale)))
+
+
+@dataclass(frozen=True)
+class IntegerProjection:
+    """A linear map of lattice rows on a grid of integers, so that products are exact."""
+
+    steps: Float  # shape (n_components, dim); integers, whose rows are at most 2¹⁰ long, but for rounding
+    unit: float  # the weight of one step
+
+    @classmethod
+    def of(cls, weights: Float) -> Self:
+        """Round weights to the grid."""
+        longest = math.sqrt(float(np.square(weights).sum(axis=1).max()))
+        return cls(np.rint(weights * (_ROW_STEPS / longest)), longest / _ROW_STEPS)
+
+
+class ProjectedRows:
+    """Rows of a table, mapped to the lattice and projected, as a table that streams.
+
+    `steps` are the integers of an `IntegerProjection`.
+    """
+
+    def __init__(self, source: RowSource, lattice: Lattice, steps: Float) -> None:
+        self._source, self._lattice, self._steps = source, lattice, steps
+        self.shape = (source.shape[0], len(steps))
+        self.ids = getattr(source, "ids", None)
+
+    def blocks(self, size: int) -> Iterator[Float]:
+        """Yield projected rows, in blocks of at most `size`. Each depends on its own row alone."""
+        for block in self._lattice.blocks(self._source, size):
+            yield block.astype(np.float64) @ self._steps.T
+
+
+class PrototypicalLoss:
+    """The loss of a projection with given prototypes: logits, and how gradients are chained.
+
+    Prototypes are lattice rows of int8; the zero row is a class that cannot be.
+    """
+
+    def __init__(self, lattice: Lattice, projection: IntegerProjection, prototypes: Int8) -> None:
+        self.gradient = softmax_gradient(lattice)
+        self._scale, self._projection, self._prototypes = lattice.scale, projection, prototypes.astype(np.float64)
+
+    @cached_property
+    def _projected(self) -> Float:
+        return self._projection.steps @ self._prototypes.T
+
+    @property
+    def weights(self) -> Float:
+        """Weights of the logits, of shape (n_classes, dim), in units of φ."""
+        return (self._projected.T @ self._projection.steps) * (2 * self._projection.unit**2 / self._scale)
+
+    @property
+    def offsets(self) -> Float:
+        """Offsets of the logits, of shape (n_classes,)."""
+        squares = np.square(self._projected).sum(axis=0) * (self._projection.unit / self._scale) ** 2
+        return np.where(self._prototypes.any(axis=1), -squares, _ABSENT)
+
+    def chained(self, total: Int64) -> tuple[Float, float]:
+        """Turn a gradient with respect to weights and offsets into one with respect to the projection.
+
+        `total`, of shape (n_classes, dim + 1), is what `gradient.sum` returned, perhaps with noise. The result, of
+        shape (n_components, dim), is in units of the second value, for residuals of the clipping norm 1.
+        """
+        largest = float(np.abs(total).max())
+        if largest == 0:
+            return np.zeros_like(self._projection.steps), 1.0
+        short = np.rint(total * (_CHAIN_STEPS / largest))
+        along, constant = short[:, :-1], short[:, -1]
+        steps, prototypes = self._projection.steps, self._prototypes
+        direction = (steps @ along.T) @ prototypes + self._projected @ along
+        direction -= (self._projected * constant) @ prototypes / self.gradient.bias
+        unit = 2 * self._projection.unit * largest / _CHAIN_STEPS / self.gradient.unit / self._scale
+        return direction, unit
+
+
+class Episodes:
+    """Records in episodes by a hash of their rows, and exact sums of the episodes' clipped gradients.
+
+    In each step a record is in one episode, as support or as query, whatever other records there are. An episode's
+    prototypes are the directions of its support's class sums.
+
+    One record changes what one episode adds, from one vector of norm at most `EPISODE_STEPS` to another; that norm is
+    checked in integers. So the sum moves by at most twice that, however many queries a support record has.
+    """
+
+    def __init__(self, lattice: Lattice, rows: RowSource, codes: Codes, n_classes: int, n_episodes: int) -> None:
+        self._lattice, self._n_classes, self._n_episodes = lattice, n_classes, n_episodes
+        mapped = np.concatenate([np.empty((0, lattice.dim), np.int8), *lattice.blocks(rows, BLOCK_ROWS)])
+        self._rows, self._codes = mapped[codes >= 0], codes[codes >= 0]
+        self._keys = _keys(self._rows)
+
+    def sum(self, step: int, projection: IntegerProjection, clip: float) -> Int64:
+        """Return the int64 sum of all episodes' clipped gradients, in `EPISODE_STEPS` per clipping norm.
+
+        The number of the step goes into the hash. `clip` is the longest mean gradient of an episode's queries that
+        keeps its length.
+        """
+        mixed = _mixed(self._keys, step)
+        episode = (mixed >> np.uint64(1)) % np.uint64(self._n_episodes)
+        support = np.asarray((mixed & np.uint64(1)) == 1)
+        total = np.zeros(projection.steps.shape, np.int64)
+        for number in range(self._n_episodes):
+            inside = episode == number
+            if inside.any():
+                total += self._clipped(self._rows[inside], self._codes[inside], support[inside], projection, clip)
+        return total
+
+    def _clipped(
+        self, rows: Int8, codes: Codes, support: NDArray[np.bool_], projection: IntegerProjection, clip: float
+    ) -> Int64:
+        plain = Lattice(self._lattice.dim)
+        sums = class_sums(sum_blocks(plain, rows), np.where(support, codes, -1), self._n_classes, plain.dim)
+        prototypes = plain.transform(sums)
+        query = ~support & np.asarray(prototypes.any(axis=1))[codes]
+        loss = PrototypicalLoss(self._lattice, projection, prototypes)
+        total = loss.gradient.sum(
+            iter_blocks(rows, BLOCK_ROWS), np.where(query, codes, -1), loss.weights, loss.offsets, clip=_UNCLIPPED
+        )
+        direction, unit = loss.chained(total)
+        return clipped_to_grid(direction, _UNCLIPPED * unit / max(1, int(np.count_nonzero(query))), clip)
+
+
+def clipped_to_grid(direction: Float, unit: float, clip: float) -> Int64:
+    """Clip an array, in units of `unit` clips, and round it to integers; the norm `clip` becomes `EPISODE_STEPS`."""
+    largest = float(np.abs(direction).max())
+    if not 0 < largest < math.inf:
+        return np.zeros(direction.shape, np.int64)
+    shape = direction / largest
+    norm = math.sqrt(float(np.square(np.rint(shape * _LENGTH_STEPS)).sum())) / _LENGTH_STEPS  # a sum of integers
+    length = min(1 - _CAUTION, largest * norm * unit / clip) * EPISODE_STEPS / norm
+    flat = round_within((shape * length).reshape(1, -1), Fraction(EPISODE_STEPS**2))
+    return flat.reshape(direction.shape).astype(np.int64)
+
+
+def _keys(rows: Int8) -> UInt64:
+    """Hash each row."""
+    digests = b"".join(blake2b(row.tobytes(), digest_size=8).digest() for row in rows)
+    return np.frombuffer(digests, "<u8").astype(np.uint64)
+
+
+def _mixed(keys: UInt64, step: int) -> UInt64:
+    """Mix the number of a step into hashes (the finaliser of SplitMix64, Steele, Lea, Flood 2014)."""
+    mixed = keys + np.uint64((step + 1) * 0x9E3779B97F4A7C15 % 2**64)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))

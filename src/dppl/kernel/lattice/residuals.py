@@ -1,0 +1,471 @@
+"""Exact sums of clipped gradients of the softmax loss of a linear layer.
+
+A record's gradient is the outer product of a residual (the one-hot label minus the predicted probabilities) with its
+lattice row. Three steps keep what a record adds independent of the records beside it, to the last bit:
+
+* Weights become integers so short that a product with a lattice row stays below 2²⁴, where float32 holds every integer:
+  the order in which BLAS adds does not show.
+* Everything between, softmax included, is additions, multiplications, divisions and roots of single numbers, which
+  IEEE 754 rounds in one way only, in an order that depends on the number of classes. No library exponential is used:
+  such functions may treat the end of an array in another way than its middle, and differ between processors.
+* Residuals are clipped, put on a grid of integers and their norm is checked there. Sums over records are integers
+  below 2⁵³, which float64 holds exactly, and then int64.
+
+The same code runs on NumPy arrays and on torch tensors, whose device only exact sums leave. Bits are equal, since all
+products are exact and all else is single IEEE 754 operations. So nothing may be written in a way that torch rounds
+differently: it divides a number by a tensor, and a tensor by a number, in two operations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from fractions import Fraction
+from hashlib import sha256
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl.errors import InputError, ParameterError
+from dppl.kernel.lattice import int8
+from dppl.kernel.lattice.device import DEVICE_ROWS, lattice_blocks
+from dppl.kernel.lattice.kernels import Codes
+from dppl.kernel.lattice.lattice import Int8, Lattice
+from dppl.kernel.lattice.stream import RowSource, iter_blocks
+from dppl.kernel.lattice.tensors import TensorRows, as_numpy, beside, namespace, on_device
+from dppl.kernel.lattice.threads import for_each_block, small_steps
+
+Int64 = NDArray[np.int64]
+Float = NDArray[np.float64]
+Float32 = NDArray[np.float32]
+
+# Rows a block. It is cut so that its class by row arrays hold as many numbers as fit into a core's cache, but not into
+# fewer rows than pay for adding up their products. No result depends on any.
+BLOCK_ROWS = 4096
+_BLOCK_NUMBERS = 1 << 18
+_LEAST_ROWS = 1024
+# Mapped rows of a table that are kept, a byte a number.
+_KEPT_BYTES = 1 << 30
+# Steps of the residual grid per unit of the clipping norm. Coarser grids would lose the many small probabilities of
+# other classes, which together are as large as the residuals of a class's own records.
+RESOLUTION = 2**20
+# Steps of the grid of the weights of single records, per unit.
+WEIGHT_STEPS = 2**20
+# Rounding in float32 lengthens a residual by less than this share; the check in integers does not rely on it.
+_CAUTION = 2.0**-16
+# Beyond, logits could leave the range of float32.
+_LARGEST_WEIGHT = 2.0**90
+_CLIPS = 2.0**-20, 2.0**20
+# Probabilities below 2⁻⁴⁰ of the largest are that; they are far below the grid and would be slow to square.
+_SMALLEST_LOG2 = np.float32(-40)
+_LOG2_E = np.float32(1 / math.log(2))
+# Taylor series of 2^f; for |f| ≤ 1/2 its remainder is below the rounding of float32.
+_EXP2 = [np.float32(math.log(2) ** k / math.factorial(k)) for k in range(7)]
+
+
+@dataclass(frozen=True, slots=True)
+class SoftmaxGradient:
+    r"""Sum the clipped gradients of softmax regression over lattice rows, as exact integers.
+
+    For a lattice row q = s·φ of class y and weights W the logits are W·φ + offsets, their softmax is p, and the
+    residual r = onehot(y) - p. The record adds the integer matrix R·q with R = trunc(`RESOLUTION`·r/max(clip, \|r\|)),
+    the *descent* direction. Divide by `unit` and multiply by clip to get the sum of gradients clipped to norm clip.
+
+    Parameters
+    ----------
+    lattice : Lattice
+        The lattice of all rows.
+    bias : int, default=0
+        A constant coordinate, in lattice steps, that ends every row for the sum (not for the logits, where the caller
+        puts it into the offsets). 0 leaves it out.
+
+    Notes
+    -----
+    The matrix that a record adds has the Frobenius norm \|R\|·\|(q, bias)\|: an outer product's norm is the product of
+    norms. \|R\|² ≤ RESOLUTION² is checked in integers for every record, with those that failed set to zero, and
+    \|q\|² ≤ s² is what a lattice row is. So `squared_sensitivity` bounds what adding or removing a record changes,
+    whatever weights, offsets and clip are, as long as they do not depend on it other than through released values.
+
+    Examples
+    --------
+    >>> gradient = SoftmaxGradient(Lattice(4))
+    >>> rows = gradient.lattice.transform([[1.0, 0.0, 0.0, 0.0]])
+    >>> total = gradient.sum([rows], np.array([1]), np.zeros((2, 4)))
+    >>> (total / gradient.unit).round(3)
+    array([[-0.496,  0.   ,  0.   ,  0.   ],
+           [ 0.496,  0.   ,  0.   ,  0.   ]])
+    """
+
+    lattice: Lattice
+    bias: int = 0
+
+    def __post_init__(self) -> None:
+        if _longest_weights(self.lattice) < math.sqrt(self.lattice.dim):
+            raise ParameterError(f"gradients are for rows of up to 300,000 coordinates; got {self.lattice.dim}.")
+
+    @property
+    def squared_sensitivity(self) -> Fraction:
+        """Square of the Frobenius norm that one record's matrix can have, in units of the sum."""
+        return RESOLUTION**2 * (self.lattice.squared_norm + self.bias**2)
+
+    @property
+    def unit(self) -> float:
+        """Units of the sum for a residual of the clipping norm and a unit row."""
+        return RESOLUTION * self.lattice.scale
+
+    def sum(
+        self,
+        blocks: Iterable[Int8],
+        codes: Codes,
+        weights: Float,
+        offsets: Float | None = None,
+        *,
+        clip: float = 1.0,
+        of_records: Int64 | None = None,
+    ) -> Int64:
+        """Return the sum of all records' matrices.
+
+        Parameters
+        ----------
+        blocks : iterable of ndarray or torch.Tensor of shape (any, dim), int8
+            Lattice rows in the order of `codes`, for instance ``lattice.blocks(X, BLOCK_ROWS)``. Those on a device are
+            summed there.
+        codes : ndarray of shape (n,), intp
+            Class of each row, from 0 to ``n_classes - 1``; -1 leaves the row out.
+        weights : ndarray of shape (n_classes, dim), float64
+            In units of φ.
+        offsets : ndarray of shape (n_classes,), float64, default=None
+            Added to the logits of every record. None is zeros.
+        clip : float, default=1.0
+            Longest residual that keeps its length in relation to others. No residual is longer than √2.
+        of_records : ndarray of shape (n,), int64, default=None
+            What each record weighs, from 0 to `WEIGHT_STEPS`, which is what it weighs without. Their clipped residuals
+            are shortened so far.
+
+        Returns
+        -------
+        ndarray of shape (n_classes, dim), int64
+            With a column more at the end if there is a bias.
+
+        Raises
+        ------
+        ParameterError
+            If weights or offsets are not finite, or beyond 2⁹⁰, or clip is not between 2⁻²⁰ and 2²⁰.
+        """
+        return self.sum_and_count(blocks, codes, weights, offsets, clip=clip, of_records=of_records)[0]
+
+    def sum_and_count(
+        self,
+        blocks: Iterable[Int8],
+        codes: Codes,
+        weights: Float,
+        offsets: Float | None = None,
+        *,
+        clip: float = 1.0,
+        threshold: float = math.inf,
+        of_records: Int64 | None = None,
+    ) -> tuple[Int64, int]:
+        r"""Return the sum, and the number of records whose residual is longer than `threshold`.
+
+        One record changes the number by at most 1.
+
+        Parameters
+        ----------
+        blocks, codes, weights, offsets, clip, of_records
+            As in `sum`.
+        threshold : float, default=inf
+            A length before clipping.
+        """
+        check_clip(clip)
+        n_classes, dim = weights.shape
+        fast = int8.int8_pays(2 * len(codes) * weights.size)
+        layer = _IntegerLayer(weights, offsets, self.lattice, fast)
+        total = np.zeros((n_classes, dim + (self.bias != 0)), np.int64)
+        longer = 0
+        lock = Lock()
+
+        def add(start: int, block: Any) -> None:
+            nonlocal total, longer
+            xp = namespace(block)
+            logits = layer.logits(block)
+            with small_steps if xp is np and logits.size <= _BLOCK_NUMBERS else nullcontext():
+                residuals, norms = _residuals(logits, codes[start : start + len(block)])
+                steps = _on_grid(residuals, norms, clip)
+                if of_records is not None:
+                    steps = _shortened(steps, of_records[start : start + len(block)])
+                limbs = int8.limbs(steps, RESOLUTION) if fast and xp is np else None
+            if limbs is not None:
+                exact = int8.multiply_limbs(limbs, block, np.int64)
+            else:
+                exact = as_numpy(steps @ xp.asarray(block, dtype=xp.float64)).astype(np.int64)
+            count = int(xp.count_nonzero(norms > np.float32(threshold)))
+            with lock:  # integers: which block comes first does not show
+                total[:, :dim] += exact
+                longer += count
+                if self.bias:
+                    total[:, dim] += self.bias * as_numpy(steps.sum(axis=1)).astype(np.int64)
+
+        for_each_block(add, _cut(blocks, _rows_at_once(n_classes)))
+        return total, longer
+
+    def hits(
+        self, blocks: Iterable[Int8], codes: Codes, weights: Float, offsets: Float | None = None
+    ) -> NDArray[np.bool_]:
+        """Return whose own class has the largest logit, or shares it, which no row beside a record has a part in.
+
+        Parameters
+        ----------
+        blocks, codes, weights, offsets
+            As in `sum`.
+
+        Returns
+        -------
+        ndarray of shape (n,), bool
+        """
+        layer = _IntegerLayer(weights, offsets, self.lattice, int8.int8_pays(len(codes) * weights.size))
+        right = np.zeros(len(codes), bool)
+
+        def tell(start: int, block: Any) -> None:
+            xp = namespace(block)
+            part = codes[start : start + len(block)]
+            known = np.flatnonzero(part >= 0)
+            logits = layer.logits(block)
+            kept = beside(known, logits)
+            own = logits[beside(part[known], logits), kept]
+            right[start + known] = as_numpy(own >= xp.amax(logits, axis=0)[kept])
+
+        for_each_block(tell, _cut(blocks, _rows_at_once(len(weights))))
+        return right
+
+    def shortfalls(self, blocks: Iterable[Int8], codes: Codes, weights: Float, of_records: Int64) -> Int64:
+        r"""Return the weighted sum over records of 1/C - p: how much less often than others each class is predicted.
+
+        A vector p of C probabilities has \|1/C - p\|² = \|p\|² - 1/C ≤ 1 - 1/C, the square of `longest_shortfall`. A
+        record adds trunc(`RESOLUTION`·(1/C - p)/`longest_shortfall`) times its weight, and the norm is checked in
+        integers. So it moves the sum by at most `RESOLUTION`, whatever the weights of the softmax are.
+
+        Parameters
+        ----------
+        blocks, codes, weights, of_records
+            As in `sum`.
+
+        Returns
+        -------
+        ndarray of shape (n_classes,), int64
+        """
+        layer = _IntegerLayer(weights, None, self.lattice, int8.int8_pays(len(codes) * weights.size))
+        total, lock = np.zeros(len(weights), np.int64), Lock()
+
+        def add(start: int, block: Any) -> None:
+            nonlocal total
+            part = slice(start, start + len(block))
+            steps = _on_grid(*_shortfalls(layer.logits(block), codes[part]), longest_shortfall(len(weights)))
+            exact = as_numpy(_shortened(steps, of_records[part]).sum(axis=1)).astype(np.int64)
+            with lock:
+                total += exact
+
+        for_each_block(add, _cut(blocks, _rows_at_once(len(weights))))
+        return total
+
+
+def longest_shortfall(n_classes: int) -> float:
+    """Return how far probabilities may lie from equal ones; 1 for a single class, whose probability is 1."""
+    return math.sqrt(1 - 1 / n_classes) or 1.0
+
+
+def check_clip(clip: float) -> None:
+    """Refuse a clipping norm for residuals that float32 could not apply: not between 2⁻²⁰ and 2²⁰."""
+    if not _CLIPS[0] <= clip <= _CLIPS[1]:
+        raise ParameterError(f"clip must lie between 2**-20 and 2**20; got {clip!r}.")
+
+
+def _longest_weights(lattice: Lattice) -> float:
+    return 2.0**24 / (lattice.scale + 1) - math.sqrt(lattice.dim) / 2
+
+
+def gradient_blocks(lattice: Lattice, source: RowSource, *, compared: bool = False) -> Iterable[Any]:
+    """Return lattice rows in blocks that can be gone through again and again.
+
+    Rows of an array in memory are mapped once and kept, a byte a number; those of a tensor are then kept on its device.
+    A table or memory map may be larger than memory: a gibibyte of its mapped rows is kept, and what comes after that is
+    read and mapped again every time.
+
+    Parameters
+    ----------
+    lattice : Lattice
+        Where the rows are mapped to.
+    source : array, memory map, tensor or table of shape (n, d)
+        The rows.
+    compared : bool, default=False
+        Whether a pass ends with an `InputError` if rows that are mapped again are not those of the first whole pass,
+        by a hash of them that stays in memory.
+    """
+    if on_device(source):
+        return list(lattice_blocks(lattice, source, DEVICE_ROWS))
+    if isinstance(source, np.ndarray | TensorRows) and not isinstance(source, np.memmap):
+        return list(lattice.blocks(source, BLOCK_ROWS))
+    return _Again(lattice, source, compared)
+
+
+class _Again:
+    """The lattice rows of a table or memory map, of which the first are kept."""
+
+    def __init__(self, lattice: Lattice, source: RowSource, compared: bool) -> None:
+        self._lattice, self._source, self._compared = lattice, source, compared
+        self._hash: bytes | None = None
+        self._kept: list[Int8] = []
+        self._n_kept = 0
+
+    def __iter__(self) -> Iterator[Int8]:
+        yield from self._kept
+        done, end, hashed = self._n_kept, 0, sha256()
+        if done == self._source.shape[0]:
+            return
+        for block in iter_blocks(self._source, BLOCK_ROWS):
+            end += len(block)
+            if end > done:
+                mapped = self._lattice.transform(block[done - end :])
+                # After a whole pass none is kept any more, so that the hash is always of the same rows.
+                if self._n_kept == done and end * self._lattice.dim <= _KEPT_BYTES and self._hash is None:
+                    self._kept.append(mapped)
+                    self._n_kept = end
+                elif self._compared:
+                    hashed.update(mapped.data)
+                done = end
+                yield mapped
+        if self._compared:
+            self._hash = self._hash or hashed.digest()
+            if hashed.digest() != self._hash:
+                raise InputError("the records changed while they were read.")
+
+
+def _rows_at_once(n_classes: int) -> int:
+    return max(_LEAST_ROWS, _BLOCK_NUMBERS // n_classes)
+
+
+def _cut(blocks: Iterable[Any], rows: int) -> Iterator[Any]:
+    """Yield blocks of at most so many rows; those on a device as they are."""
+    for block in blocks:
+        if isinstance(block, np.ndarray):
+            yield from iter_blocks(block, rows)
+        else:
+            yield block
+
+
+class _IntegerLayer:
+    """A linear layer whose products with lattice rows are exact in float32."""
+
+    def __init__(self, weights: Float, offsets: Float | None, lattice: Lattice, fast: bool = False) -> None:
+        offsets = np.zeros(len(weights)) if offsets is None else offsets
+        if not all((np.abs(values) <= _LARGEST_WEIGHT).all() for values in (weights, offsets)):  # NaN is not either
+            raise ParameterError("weights and offsets must be finite and at most 2**90; these steps diverge.")
+        norms = np.sqrt(np.square(weights).sum(axis=1))
+        # Rounding moves a coordinate by at most 1/2, so a vector by √dim/2; |q·w| ≤ s·‖w‖ stays below 2²⁴.
+        longest = _longest_weights(lattice)
+        steps = longest / np.where(norms > 0, norms, 1.0)
+        self.weights = np.rint(weights * steps[:, None]).astype(np.float32)
+        self.scales = (1 / (steps * lattice.scale)).astype(np.float32)[:, None]
+        self.offsets = offsets.astype(np.float32)[:, None]
+        self._limbs = int8.limbs(self.weights, math.ceil(longest) + 1) if fast else None
+
+    def logits(self, rows: Any) -> Any:
+        """Return logits of shape (n_classes, n), float32, beside the rows."""
+        xp = namespace(rows)
+        if self._limbs is not None and xp is np:
+            products = int8.multiply_limbs(self._limbs, rows.T, np.int32).astype(np.float32)
+        else:
+            # float32 would do, but torch may be told to round its factors (TF32). Nothing rounds those of float64.
+            wide = xp.float32 if xp is np else xp.float64
+            products = xp.asarray(beside(self.weights, rows), dtype=wide) @ xp.asarray(rows, dtype=wide).T
+            products = xp.asarray(products, dtype=xp.float32)
+        products *= beside(self.scales, rows)
+        products += beside(self.offsets, rows)
+        return products
+
+
+def _shortened(steps: Any, of_records: Int64) -> Any:
+    """Weigh integers, one column a record; products below 2⁵³ are exact, and cutting them off lengthens nothing."""
+    steps *= beside(of_records.astype(np.float64), steps) / WEIGHT_STEPS
+    return namespace(steps).trunc(steps)
+
+
+def _residuals(logits: Any, codes: Codes) -> tuple[Any, Any]:
+    """Return residuals, of shape (n_classes, n), in place of the logits, and their norms; zeros for code -1."""
+    p = _negative_softmax(logits)
+    kept = np.flatnonzero(codes >= 0)
+    p[beside(codes[kept], p), beside(kept, p)] += np.float32(1)
+    return _of_counted(p, codes)
+
+
+def _shortfalls(logits: Any, codes: Codes) -> tuple[Any, Any]:
+    """Return 1/C - p, of shape (n_classes, n), in place of the logits, and its norms; zeros for code -1."""
+    p = _negative_softmax(logits)
+    p += np.float32(1 / len(p))
+    return _of_counted(p, codes)
+
+
+def _negative_softmax(logits: Any) -> Any:
+    logits -= namespace(logits).amax(logits, axis=0)
+    p = _exp(logits)
+    p /= -_sum_of_rows(p)
+    return p
+
+
+def _of_counted(columns: Any, codes: Codes) -> tuple[Any, Any]:
+    """Return columns, with zeros for code -1, and their norms."""
+    if (codes < 0).any():
+        columns[:, beside(codes < 0, columns)] = 0
+    return columns, _root(_sum_of_rows(namespace(columns).square(columns)))
+
+
+def _root(x: Any) -> Any:
+    """Return the square roots of float32 numbers, rounded correctly.
+
+    Vector libraries, such as that of torch, err in the last bit. A root in float64 that errs by up to four units in its
+    last place rounds to the right float32: the root of 24 bits is never closer to the middle of two.
+    """
+    xp = namespace(x)
+    return xp.asarray(xp.sqrt(xp.asarray(x, dtype=xp.float64)), dtype=xp.float32)
+
+
+def _on_grid(residuals: Any, norms: Any, clip: float) -> Any:
+    """Return integers of squared norm at most RESOLUTION², one column a record."""
+    xp = namespace(residuals)
+    longest = xp.full_like(norms, np.float32(RESOLUTION * (1 - _CAUTION)))
+    residuals *= longest / xp.clip(norms, np.float32(clip), None)
+    steps = xp.asarray(xp.trunc(residuals, out=residuals), dtype=xp.float64)
+    squared = xp.einsum("ij,ij->j", steps, steps)  # integers below 2⁵³: exact in any order
+    steps[:, ~(squared <= RESOLUTION**2)] = 0
+    return steps
+
+
+def _exp(x: Any) -> Any:
+    """Replace x ≤ 0 by exp(x), floored at 2⁻⁴⁰, with operations that IEEE 754 defines to the last bit."""
+    xp = namespace(x)
+    x *= _LOG2_E
+    xp.clip(x, _SMALLEST_LOG2, None, out=x)
+    whole = xp.round(x)
+    x -= whole
+    power = xp.full_like(x, _EXP2[-1])
+    for coefficient in reversed(_EXP2[:-1]):
+        power *= x
+        power += coefficient
+    # 2^whole, by writing the exponent of a float32.
+    exponents = xp.asarray(whole, dtype=xp.int32)
+    exponents += 127
+    exponents <<= 23
+    power *= exponents.view(xp.float32)
+    return power
+
+
+def _sum_of_rows(values: Any) -> Any:
+    """Add rows pairwise, in an order that their number alone decides."""
+    while len(values) > 1:
+        pairs, odd = divmod(len(values), 2)
+        total = values[:pairs] + values[pairs + odd :]
+        values = namespace(values).concatenate([total, values[pairs : pairs + 1]]) if odd else total
+    return values[0]

@@ -1,0 +1,102 @@
+"""Rows that may not fit into memory: arrays, memory maps and tables, read in blocks."""
+
+from collections.abc import Iterator
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl.errors import InputError
+from dppl.kernel.lattice.tensors import TensorRows
+
+
+@runtime_checkable
+class RowTable(Protocol):
+    """What a table larger than memory must offer (`dppl.data.EmbeddingTable` does)."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of rows and columns."""
+
+    def blocks(self, size: int) -> Iterator[NDArray[Any]]:
+        """Yield consecutive blocks of at most `size` rows."""
+
+
+_TAKE_ROWS = 8192
+
+RowSource: TypeAlias = NDArray[Any] | RowTable
+
+
+def iter_blocks(source: RowSource, size: int) -> Iterator[NDArray[Any]]:
+    """Yield the rows of `source` in order, in blocks of at most `size` rows.
+
+    Parameters
+    ----------
+    source : ndarray, memory map or object with ``blocks(size)``, of shape (n, d)
+    size : int
+
+    Yields
+    ------
+    ndarray of shape (at most size, d)
+
+    Raises
+    ------
+    InputError
+        If a table yields blocks of another shape or dtype than it announced.
+    """
+    if isinstance(source, np.ndarray):
+        for start in range(0, len(source), size):
+            yield source[start : start + size]
+        return
+    rows, dtypes = 0, set()
+    for block in source.blocks(size):
+        rows += len(block)
+        dtypes.add(block.dtype)
+        if block.shape[1:] != source.shape[1:] or rows > source.shape[0] or len(dtypes) > 1:
+            break
+        # Larger blocks than asked for would leave the range in which sums are exact.
+        for start in range(0, len(block), size):
+            yield block[start : start + size]
+    if rows != source.shape[0] or len(dtypes) > 1 or (rows and block.shape[1:] != source.shape[1:]):
+        raise InputError("a table must yield as many rows as its shape says, of one width and one dtype; it does not.")
+
+
+def take_rows(source: RowSource, indices: NDArray[np.int64]) -> NDArray[Any]:
+    """Return the rows at `indices` (any order, repeats allowed) of an array or a streamed table.
+
+    Parameters
+    ----------
+    source : ndarray, memory map or table, of shape (n, d)
+    indices : ndarray of shape (k,), int64
+
+    Returns
+    -------
+    ndarray of shape (k, d)
+    """
+    if isinstance(source, np.ndarray):
+        return np.asarray(source[indices])
+    if isinstance(source, TensorRows):
+        return source.take(indices)
+    parts, places = [], []
+    for start, block in _blocks_with(source, indices):
+        inside = np.flatnonzero((indices >= start) & (indices < start + len(block)))
+        parts.append(block[indices[inside] - start])
+        places.append(inside)
+    if not parts:  # a table without rows yields no blocks
+        return np.empty((0, source.shape[1]))
+    taken = np.concatenate(parts)
+    return taken[np.argsort(np.concatenate(places))]
+
+
+def _blocks_with(source: RowTable, indices: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield blocks and their first positions; of a table in several files, of those that hold rows at `indices`."""
+    fragments = source.fragments() if hasattr(source, "fragments") else (source,)
+    start = 0
+    for fragment in fragments:
+        stop = start + fragment.shape[0]
+        if len(fragments) == 1 or ((indices >= start) & (indices < stop)).any():
+            first = start
+            for block in iter_blocks(fragment, _TAKE_ROWS):
+                yield first, block
+                first += len(block)
+        start = stop

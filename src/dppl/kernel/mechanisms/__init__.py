@@ -1,0 +1,23 @@
+"""The only code that draws privacy noise."""
+
+from dppl.kernel.mechanisms.coinpress import COINPRESS_SPLIT, DPPL_SPLIT, CoinPress
+from dppl.kernel.mechanisms.exponential import ExponentialMechanism
+from dppl.kernel.mechanisms.gaussian import RoundedGaussian, overheard
+from dppl.kernel.mechanisms.randomness import Randomness, randomness
+from dppl.kernel.mechanisms.sampled import SampledGaussian
+from dppl.kernel.mechanisms.symmetric import SymmetricRoundedGaussian
+from dppl.kernel.mechanisms.tally import Tally
+
+__all__ = [
+    "COINPRESS_SPLIT",
+    "DPPL_SPLIT",
+    "CoinPress",
+    "ExponentialMechanism",
+    "Randomness",
+    "RoundedGaussian",
+    "SampledGaussian",
+    "SymmetricRoundedGaussian",
+    "Tally",
+    "overheard",
+    "randomness",
+]

@@ -1,0 +1,405 @@
+"""The exponential mechanism on integer utilities, for one candidate or an unordered set of several, sampled exactly."""
+
+from __future__ import annotations
+
+import decimal
+import functools
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import accumulate, pairwise
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl.errors import InputError
+from dppl.kernel.mechanisms.randomness import Randomness
+from dppl.kernel.mechanisms.tally import Places, Stratum, Tally, strata
+from dppl.kernel.privacy import Budget, Release
+from dppl.kernel.privacy.accounting import rho_of_bounded_range
+from dppl.kernel.privacy.tradeoff import selection_mu
+
+Int64 = NDArray[np.int64]
+
+_ENVELOPE_BITS = 40
+# Relative head room of the integer envelope over float weights; float errors stay below 2⁻³⁰ of a weight.
+_HEAD_ROOM = 1 + 2.0**-20
+# Weights differ within a bin by this factor at most, in logarithm; so many proposals out of e are turned down.
+_BIN_WIDTH = Fraction(1, 2)
+# Bins are told apart until all sets of this many candidates weigh less than the best set, by a logarithm to spare.
+_MANY, _SPARE = 2**32, 7
+_ANY = 2**62
+
+# For each part of a pool that must be looked at again and each class that looks there, the bins of what is sought.
+Wanted: TypeAlias = dict[int, dict[int, list[tuple[int, int]]]]
+# Yields, for these, the class, the part, utilities of candidates of the part, at least of those that `is_sought` tells,
+# and their positions in the pool; those of one class and part in the order of positions.
+Look: TypeAlias = Callable[[Wanted], Iterable[tuple[int, int, Int64, Int64]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExponentialMechanism:
+    r"""Select candidates with probability proportional to exp(epsilon · utility / sensitivity).
+
+    Parameters
+    ----------
+    epsilon : float
+        Bounded range of one selection: with utilities that only grow when a record is added, by at most `sensitivity`
+        each, adding or removing a record changes every log-probability by at most this.
+    sensitivity : int
+        Largest growth of one utility.
+    size : int, default=1
+        Number of different candidates to select together. A set's utility is that of its worst member.
+
+    Notes
+    -----
+    **Privacy.** Unit: one record. Relation: add or remove one. The exponent carries no factor 1/2 because the utilities
+    are monotone (McSherry, Talwar 2007; DPPL-v1 Lemma 2): epsilon in pure DP and, by bounded range, epsilon²/8 in zCDP
+    [2]_ and the trade-off function of a logistic variable moved by epsilon (`kernel.privacy.tradeoff`). The smallest
+    utility in a set is monotone as well, with the same sensitivity, so selecting a set costs the same. Sampling is
+    exact: no float rounding enters the probabilities.
+
+    DPPL-v1 eq. (6) counts binom(y, K) sets whose worst member has rank y (from 0 in the released code). The number is
+    binom(y-1, K-1) with ranks from 1; with the published count the best set has probability zero, and positive
+    probability for some neighbour. The term -u_K of its eq. (5) is the same for all sets and cancels.
+
+    References
+    ----------
+    .. [1] McSherry, Talwar (2007), Mechanism design via differential privacy, Theorem 6.
+    .. [2] Cesar, Rogers (2021), arXiv:2004.07223v2, Lemma 3.4; Dong, Durfee, Rogers (2020), arXiv:1909.13830.
+    .. [3] Gillenwater, Joseph, Munoz Medina, Ribero (2022), A joint exponential mechanism for top-k.
+    """
+
+    epsilon: float
+    sensitivity: int
+    size: int = 1
+
+    @classmethod
+    def within(
+        cls, budget: Budget, sensitivity: int, size: int = 1, *, adjacency: str = "add-remove"
+    ) -> ExponentialMechanism:
+        """Return the sharpest selection for each of several disjoint classes whose cost stays within `budget`.
+
+        Under replace-one each is half as sharp; `describe` says why.
+
+        Parameters
+        ----------
+        budget : Budget
+            What all selections may cost together.
+        sensitivity : int
+            By how much one record changes a utility at most.
+        size : int, default=1
+            How many candidates are selected for a class, jointly.
+        adjacency : {"add-remove", "replace-one"}, default="add-remove"
+            Which data sets are neighbours.
+        """
+        epsilon = budget.selection_epsilon()
+        return cls(
+            epsilon=epsilon if adjacency == "add-remove" else epsilon / 2,
+            sensitivity=sensitivity,
+            size=size,
+        )
+
+    @property
+    def rho(self) -> float:
+        """ZCDP cost under add/remove, epsilon²/8 rounded up."""
+        return rho_of_bounded_range(self.epsilon)
+
+    def select(self, utilities: Int64, source: Randomness) -> Int64:
+        """Return the positions of the selected candidates.
+
+        Parameters
+        ----------
+        utilities : ndarray of shape (m,), int64
+        source : Randomness
+
+        Returns
+        -------
+        ndarray of shape (size,), int64
+            In ascending order, since the order inside a set says nothing.
+
+        Raises
+        ------
+        InputError
+            If there are fewer candidates than `size`.
+        """
+        pool = self.tally(utilities[None])
+        (chosen,) = self.select_each([pool], lambda _: [(0, 0, utilities, np.arange(len(utilities)))], source)
+        return np.asarray(chosen)
+
+    def tally(self, utilities: Int64) -> Tally:
+        """Return what `select_each` needs to know of some candidates.
+
+        No randomness enters it, and it is made of plain integers. So another process may compute it; noise is drawn
+        where all tallies come together. A tally is as private as the utilities.
+
+        Parameters
+        ----------
+        utilities : ndarray of shape (n_classes, n), int64
+            Below 2⁶¹ in magnitude.
+        """
+        return Tally.of(utilities >> self._scale.shift, self.size, self._scale.width)
+
+    def select_each(self, parts: Sequence[Tally], look: Look, source: Randomness) -> Int64:
+        """Return the positions of the selected candidates of each class, from tallies of a pool and a second look.
+
+        What is selected depends on the utilities in the order of positions and on `source`, not on the parts.
+
+        Parameters
+        ----------
+        parts : sequence of Tally
+            Of consecutive parts of the pool, in the order of positions. Their number says how closely the second look
+            is confined.
+        look : callable
+            Gets the bins that are sought, as ``{part: {class: [(lowest, highest), ...]}}``. Yields ``(class, part,
+            utilities, positions)`` for each part and class, or several such in the order of positions. It may leave
+            out what `is_sought` does not tell. It is called once.
+        source : Randomness
+
+        Returns
+        -------
+        ndarray of shape (n_classes, size), int64
+            In ascending order within a class.
+
+        Raises
+        ------
+        InputError
+            If there are fewer candidates than `size`, or those of the second look are not those of the first.
+        """
+        whole = Tally.merged(parts)
+        if whole.n < self.size:
+            raise InputError(
+                f"selecting {self.size} candidates needs at least as many; got {whole.n}; rows of NaN, infinity or "
+                "only zeros are none."
+            )
+        drawn = [self._proposals(parts, whole, code, source) for code in range(len(whole.best))]
+        wanted: Wanted = {}
+        for code, proposals in enumerate(drawn):
+            for pick in (pick for proposal in proposals for pick in proposal.picks):
+                wanted.setdefault(pick.part, {}).setdefault(code, []).append((pick.lowest, pick.highest))
+        for code, part, utilities, positions in look(dict(sorted(wanted.items()))):
+            picks = [pick for proposal in drawn[code] for pick in proposal.picks if pick.part == part]
+            bins = utilities >> self._scale.shift
+            for pick in picks:
+                pick.look(bins, utilities, positions)
+        return np.array([self._first_accepted(proposals) for proposals in drawn], np.int64)
+
+    def is_sought(self, utilities: Int64, bins: Iterable[tuple[int, int]]) -> NDArray[np.bool_]:
+        """Tell which candidates `select_each` wants to see, so that a process that holds them sends no others.
+
+        Parameters
+        ----------
+        utilities : ndarray of shape (n,), int64
+        bins : iterable of (int, int)
+            What `select_each` seeks for the class in the part.
+        """
+        own = utilities >> self._scale.shift
+        sought = np.zeros(len(own), np.bool_)
+        for lowest, highest in set(bins):
+            sought |= (own >= lowest) & (own <= highest)
+        return sought
+
+    def describe(self, statistic: str, *, adjacency: str) -> Release:
+        """Return the entry of the guarantee, with the cost of one selection for each of several disjoint classes.
+
+        Under replace-one a record leaves one selection and enters another, or the same one: twice epsilon in pure DP,
+        and in zCDP the square of twice the range over eight (the same class is the worse case).
+
+        Parameters
+        ----------
+        statistic : str
+            What is selected, in words.
+        adjacency : {"add-remove", "replace-one"}
+            Which data sets are neighbours.
+        """
+        epsilon = self.epsilon if adjacency == "add-remove" else 2 * self.epsilon
+        return Release(
+            mechanism="exponential mechanism" if self.size == 1 else f"joint exponential mechanism (top-{self.size})",
+            statistic=statistic,
+            sensitivity=float(self.sensitivity),
+            norm="monotone utility",
+            parameters={"epsilon_per_selection": self.epsilon},
+            cost={"epsilon": epsilon, "mu": selection_mu(epsilon), "rho": rho_of_bounded_range(epsilon)},
+        )
+
+    @property
+    def _scale(self) -> _Scale:
+        return _scale(self.epsilon, self.sensitivity, self.size)
+
+    def _proposals(self, parts: Sequence[Tally], whole: Tally, code: int, source: Randomness) -> list[_Proposal]:
+        """Draw proposals for a class until one is sure to be accepted, wherever in its bin its worst member lies."""
+        envelope, places = _Envelope.of(strata(whole, code), self.size, self._scale), Places(parts, code)
+        proposals: list[_Proposal] = []
+        while not proposals or not proposals[-1].sure:
+            proposals.append(envelope.propose(places, source))
+        return proposals
+
+    def _first_accepted(self, proposals: list[_Proposal]) -> list[int]:
+        for proposal in proposals:
+            if any(pick.position is None for pick in proposal.picks):
+                raise InputError("the public rows changed while they were read.")
+        accepted = next(proposal for proposal in proposals if proposal.sure or proposal.is_accepted())
+        return sorted(pick.position for pick in accepted.picks if pick.position is not None)
+
+
+class _Scale(NamedTuple):
+    """Units of a selection: weights are exp(rate·utility), and `width` bins of 2**shift utilities are told apart."""
+
+    rate: Fraction
+    shift: int
+    width: int
+
+
+@functools.cache
+def _scale(epsilon: float, sensitivity: int, size: int) -> _Scale:
+    rate = Fraction(epsilon) / sensitivity
+    shift = min(max(math.floor(_BIN_WIDTH / rate).bit_length() - 1, 0), 61)
+    needed = math.ceil(math.log(math.comb(_MANY, size))) + _SPARE
+    return _Scale(rate, shift, max(1, math.ceil(needed / (rate * 2**shift))))
+
+
+@dataclass(slots=True, eq=False)
+class _Pick:
+    """A candidate of which the bins are known, its part, and how many of these bins stand before it in that part."""
+
+    lowest: int
+    highest: int
+    part: int
+    before: int
+    utility: int = 0
+    position: int | None = None
+
+    def look(self, bins: Int64, utilities: Int64, positions: Int64) -> None:
+        """Find it among candidates of its part, or go on to the next ones."""
+        if self.position is not None:
+            return
+        inside = np.flatnonzero((bins >= self.lowest) & (bins <= self.highest))
+        if self.before < len(inside):
+            place = inside[self.before]
+            self.utility, self.position = int(utilities[place]), int(positions[place])
+        self.before -= len(inside)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Proposal:
+    """A set, the worst members first, and what decides whether it is taken."""
+
+    picks: list[_Pick]
+    n_worst: int
+    envelope: _Envelope
+    factor: Fraction
+    uniform: _Uniform
+    sure: bool
+
+    def is_accepted(self) -> bool:
+        """Accept with the exact ratio of the set's weight to the one that it was proposed with."""
+        worst = min(pick.utility for pick in self.picks[: self.n_worst])
+        return self.uniform.is_below(self.factor, self.envelope.exponent(worst))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Envelope:
+    """Integer weights of strata that are at least those of the sets with their worst member there.
+
+    With `before` candidates in better strata, binom(before + count, size) - binom(before, size) sets have their worst
+    member in a stratum. None of them weighs more than if that were the best utility of the stratum.
+    """
+
+    size: int
+    scale: _Scale
+    strata: list[Stratum]
+    before: list[int]
+    sets: list[int]
+    best: int
+    top: float
+    totals: list[int]
+
+    @classmethod
+    def of(cls, strata: list[Stratum], size: int, scale: _Scale) -> _Envelope:
+        ends = list(accumulate(stratum.count for stratum in strata))
+        combinations = [math.comb(end, size) for end in ends]
+        sets = [last - first for first, last in pairwise([0, *combinations])]
+        # Strata of which all candidates are among the best size - 1 are worst members of no set.
+        first = next(place for place, number in enumerate(sets) if number)
+        strata, sets, before = strata[first:], sets[first:], [0, *ends][first:-1]
+        highest = [((stratum.highest + 1) << scale.shift) - 1 for stratum in strata]
+        rate = float(scale.rate)
+        logs = [math.log(number) - rate * (highest[0] - each) for number, each in zip(sets, highest, strict=True)]
+        top = max(logs)
+        # Plus one: never below the true weight, however small.
+        weights = [int(math.exp(log - top) * 2.0**_ENVELOPE_BITS * _HEAD_ROOM) + 1 for log in logs]
+        return cls(size, scale, strata, before, sets, highest[0], top, list(accumulate(weights)))
+
+    def exponent(self, worst: int) -> Fraction:
+        """Return by how much the weight of a set falls short of that of all sets of the heaviest stratum, as a log."""
+        return self.scale.rate * (self.best - worst) + Fraction(self.top)
+
+    def propose(self, places: Places, source: Randomness) -> _Proposal:
+        """Draw a stratum by its integer weight, and a uniform set among those with their worst member in it."""
+        place = bisect_right(self.totals, source.below(self.totals[-1]))
+        stratum, before, size = self.strata[place], self.before[place], self.size
+        ways = [math.comb(stratum.count, n) * math.comb(before, size - n) for n in range(1, size + 1)]
+        n_worst = 1 + (bisect_right(list(accumulate(ways)), source.below(self.sets[place])) if size > 1 else 0)
+        picks = [
+            _Pick(lowest, highest, *places.find(lowest, highest, ordinal))
+            for lowest, highest, count, chosen in (
+                (stratum.lowest, stratum.highest, stratum.count, n_worst),
+                (stratum.highest + 1, _ANY, before, size - n_worst),
+            )
+            for ordinal in _subset(count, chosen, source)
+        ]
+        weight = self.totals[place] - (self.totals[place - 1] if place else 0)
+        factor, uniform = Fraction(self.sets[place] << _ENVELOPE_BITS, weight), _Uniform(source)
+        sure = uniform.is_below(factor, self.exponent(stratum.lowest << self.scale.shift))
+        return _Proposal(picks, n_worst, self, factor, uniform, sure)
+
+
+def _subset(n: int, k: int, source: Randomness) -> list[int]:
+    """Return a uniform k-subset of range(n) (Floyd 1987)."""
+    chosen: set[int] = set()
+    for last in range(n - k, n):
+        draw = source.below(last + 1)
+        chosen.add(last if draw in chosen else draw)
+    return sorted(chosen)
+
+
+class _Uniform:
+    """A uniform number between 0 and 1, of which as many bits are drawn as comparisons with it need."""
+
+    def __init__(self, source: Randomness) -> None:
+        self._source, self._bits, self._count = source, 0, 0
+
+    def is_below(self, factor: Fraction, exponent: Fraction) -> bool:
+        """Tell whether it is below factor·exp(-exponent), exactly: so with this probability.
+
+        Bits are drawn until it lies on one side of an interval around the bound; both shrink from round to round.
+        """
+        while True:
+            self._bits, self._count = (self._bits << 64) | self._source.bits(64), self._count + 64
+            low, high = _probability_bounds(factor, exponent, 5 + 20 * self._count // 64)
+            if low > 1:
+                raise AssertionError("the sampling envelope lies below a weight; please report this.")
+            if _dyadic(self._bits + 1, self._count) <= low:
+                return True
+            if _dyadic(self._bits, self._count) >= high:
+                return False
+
+
+def _probability_bounds(factor: Fraction, exponent: Fraction, digits: int) -> tuple[decimal.Decimal, decimal.Decimal]:
+    """Enclose factor·exp(-exponent): the decimal module rounds each operation correctly to `digits`."""
+    extra = len(str(abs(int(exponent)))) + 5
+    context = decimal.Context(prec=digits + extra, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX, traps=[])
+    power = context.divide(decimal.Decimal(-exponent.numerator), decimal.Decimal(exponent.denominator))
+    ratio = context.divide(decimal.Decimal(factor.numerator), decimal.Decimal(factor.denominator))
+    value = context.multiply(ratio, context.exp(power))
+    one, error = decimal.Decimal(1), decimal.Decimal(f"1E-{digits}")
+    # By the context's methods: operators would round to the 28 digits of the thread's own context.
+    return context.multiply(value, context.subtract(one, error)), context.multiply(value, context.add(one, error))
+
+
+def _dyadic(numerator: int, bits: int) -> decimal.Decimal:
+    """Return numerator / 2**bits without rounding."""
+    return decimal.Decimal(f"{numerator * 5**bits}E-{bits}")

@@ -1,0 +1,192 @@
+"""The one place where privacy noise gets its randomness.
+
+`SystemRandomness` is the operating system's: cryptographic, never repeatable, fit for release. It keeps no state in the
+process, so clones of one never draw equal noise. `SeededRandomness` repeats runs for experiments; whoever guesses the
+seed can take its noise out again, so a guarantee that rests on it says that the model must not be released.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import secrets
+from abc import ABC, abstractmethod
+from numbers import Integral
+
+import numpy as np
+from flint import arb, ctx
+from numpy.typing import NDArray
+
+from dppl.errors import ParameterError
+
+Int64 = NDArray[np.int64]
+Float = NDArray[np.float64]
+
+# Bound on the error of scipy's normal quantile at a tail probability p, in units of 1 + |quantile|. Its rational
+# approximations (Cephes) err by 2⁻⁵⁰ at most in the comparisons with ball arithmetic of tests/kernel/mechanisms; about
+# 30 float operations could at worst err by 2⁻⁴⁸. The rest covers the rounding of p to a float, which moves the quantile
+# by less than 2⁻⁵², and the three float operations that follow.
+_QUANTILE_ERROR = 2.0**-43
+# Values drawn at a time, so that their floats stay in a core's cache.
+_BLOCK = 1 << 14
+
+
+class Randomness(ABC):
+    """A source of the three kinds of draws that the mechanisms need."""
+
+    fit_for_release: bool
+
+    @abstractmethod
+    def below(self, bound: int) -> int:
+        """Return a uniform integer in [0, bound)."""
+
+    @abstractmethod
+    def bits(self, count: int) -> int:
+        """Return a uniform integer in [0, 2**count)."""
+
+    @abstractmethod
+    def rounded_gaussian(self, noise_std: float, shape: tuple[int, ...]) -> Int64:
+        """Return independent integers round(noise_std·Z), Z standard normal.
+
+        Parameters
+        ----------
+        noise_std : float
+            Standard deviation before rounding, above 0.
+        shape : tuple of int
+            Of the array that is returned.
+        """
+
+
+class SystemRandomness(Randomness):
+    r"""Randomness of the operating system, and exactly rounded Gaussian noise from it.
+
+    A draw of the noise is ±round(sigma·z) for a fair sign and the z ≥ 0 with P(Z > z) = U, where U is uniform on
+    (0, 1/2). U has infinitely many bits, of which 63 are drawn at first. They say that z lies in a certain interval. If
+    all of it rounds to one integer, by a bound on the error of floats or else by ball arithmetic (Arb [1]_, through
+    python-flint), that integer is the draw; if not, more bits are. So no draw is decided by a rounding error or for
+    want of bits.
+
+    .. [1] Johansson (2017), Arb: efficient arbitrary-precision midpoint-radius interval arithmetic, arXiv:1611.02831.
+    """
+
+    fit_for_release = True
+
+    def below(self, bound: int) -> int:
+        """Return a uniform integer in [0, bound)."""
+        return secrets.randbelow(bound)
+
+    def bits(self, count: int) -> int:
+        """Return a uniform integer in [0, 2**count)."""
+        return secrets.randbits(count)
+
+    def rounded_gaussian(self, noise_std: float, shape: tuple[int, ...]) -> Int64:
+        """Return independent integers that have exactly the law of round(noise_std·Z)."""
+        noise = np.empty(math.prod(shape), np.int64)
+        for start in range(0, len(noise), _BLOCK):
+            block = noise[start : start + _BLOCK]
+            words = np.frombuffer(self._bytes(8 * len(block)), "<u8")
+            tails, negative = words >> np.uint64(1), words & np.uint64(1)
+            block[:], certain = _rounded(noise_std, tails)
+            for place in np.flatnonzero(~certain):
+                block[place] = self._decided(noise_std, int(tails[place]))
+            np.negative(block, out=block, where=negative.astype(bool))
+        return noise.reshape(shape)
+
+    def _decided(self, noise_std: float, tail: int) -> int:
+        """Return the one integer to which noise_std·z rounds, where U begins with the 63 bits of `tail` after a zero.
+
+        Balls enclose all values that are possible with the bits drawn so far.
+        """
+        count = precision = 64
+        while True:
+            # Whatever the precision is, a ball holds the true value; another thread may change it here.
+            with ctx.workprec(precision + 64):
+                twice = arb(tail).union(arb(tail + 1)) / arb(2) ** (count - 1)
+                nearest = (arb(noise_std) * arb(2).sqrt() * twice.erfcinv() + arb(0.5)).floor().unique_fmpz()
+            if nearest is not None:
+                return int(nearest)
+            tail, count, precision = (tail << 64) | self.bits(64), count + 64, precision + 128
+
+    def _bytes(self, count: int) -> bytes:
+        return os.urandom(count)
+
+
+class SeededRandomness(Randomness):
+    """Repeatable NumPy draws for experiments. Not private: a seed has few bits, NumPy's generator is predictable."""
+
+    fit_for_release = False
+
+    def __init__(self, seed: int) -> None:
+        self._generator = np.random.default_rng(seed)
+
+    def below(self, bound: int) -> int:
+        """Return a uniform integer in [0, bound)."""
+        count = bound.bit_length()
+        while (draw := self.bits(count)) >= bound:
+            pass
+        return draw
+
+    def bits(self, count: int) -> int:
+        """Return a uniform integer in [0, 2**count)."""
+        return int.from_bytes(self._generator.bytes((count + 7) // 8), "little") >> (-count % 8)
+
+    def rounded_gaussian(self, noise_std: float, shape: tuple[int, ...]) -> Int64:
+        """Return float Gaussian draws rounded to integers."""
+        return np.rint(self._generator.normal(scale=noise_std, size=shape)).astype(np.int64)
+
+
+def randomness(random_state: int | None) -> Randomness:
+    """Return the source that a `random_state` parameter names.
+
+    Parameters
+    ----------
+    random_state : int or None
+        None is the operating system; an integer of at least 0 is a seed, for experiments only.
+
+    Raises
+    ------
+    ParameterError
+        If it is anything else. Generator objects are refused: shared between fits or copied to workers they would
+        repeat or correlate noise.
+    """
+    if random_state is None:
+        return SystemRandomness()
+    if isinstance(random_state, bool) or not isinstance(random_state, Integral) or random_state < 0:
+        raise ParameterError(
+            f"must be None or an integer of at least 0; got {type(random_state).__name__}.", parameter="random_state"
+        )
+    return SeededRandomness(int(random_state))
+
+
+def _rounded(noise_std: float, tails: NDArray[np.uint64]) -> tuple[Int64, NDArray[np.bool_]]:
+    """Return round(noise_std·z) for z with P(Z > z) in [tails, tails + 1)·2⁻⁶⁴, and where floats are certain of it."""
+    from scipy.special import ndtri  # here, because the help of a command needs no SciPy
+
+    p = tails.astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):  # the tail 0, of which nothing is certain
+        z = -ndtri(p * 2.0**-64)
+        # Relative to U its interval is 1/tails wide, and |dz/dlog(U)| = (1 - Phi(z))/phi(z) is less than 1.26.
+        error = noise_std * (_quantile_error() * (1 + z) + 2 / p)
+        nearest = np.rint(noise_std * z - error)
+        certain = nearest == np.rint(noise_std * z + error)
+    return np.where(certain, nearest, 0).astype(np.int64), certain
+
+
+@functools.cache
+def _quantile_error() -> float:
+    """Return the bound on the error of scipy's quantile, or infinity, so that balls decide all, where it fails.
+
+    The bound was found with the scipy of the tests; this looks whether the one at hand, on its processor and with its
+    mathematical library, keeps a sixteenth of it at a few hundred points.
+    """
+    from scipy.special import ndtri
+
+    exponents = np.concatenate([np.arange(1, 65), np.linspace(1, 64, 257)])
+    points = 2.0**-exponents
+    with ctx.workprec(128):
+        errors = [
+            abs(float(arb(2).sqrt() * (2 * arb(p)).erfcinv() - arb(z))) / (1 + z)
+            for p, z in zip(points.tolist(), (-ndtri(points)).tolist(), strict=True)
+        ]
+    return _QUANTILE_ERROR if max(errors) <= _QUANTILE_ERROR / 16 else math.inf

@@ -1,0 +1,250 @@
+"""Conversions between notions, on plain floats, always rounded to the safe side; those of Gaussian DP are `tradeoff`'s.
+
+The arithmetic of Rényi orders is dp-accounting's; this module chooses the orders, searches the inverse and checks the
+side on which the result lies. Closed forms are decided in exact rational arithmetic. Here rho, mu and epsilon are
+above 0, and delta is between 0 and 1, both excluded.
+"""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dppl import _validate
+from dppl.errors import BudgetError
+from dppl.kernel.privacy.tradeoff import SMALLEST_EPSILON, gaussian_mu_within
+
+# Rényi orders minus 1: a coarse sweep, then a fine one around its best. The optimum lies near sqrt(log(1/delta)/rho).
+_COARSE = np.geomspace(1e-5, 1e8, 261)
+_FINE = np.geomspace(1 / 1.13, 1.13, 201)
+# dp-accounting computes in float64; its relative error is far below this margin, which is added to every epsilon.
+_MARGIN = 1e-12
+# At which the trade-off function of sums over samples is known.
+_EPSILONS = [0.0, *np.geomspace(1e-3, 100.0, 101).tolist()]
+# Less noise is never calibrated: privacy loss distributions grow with its inverse square.
+_LEAST_NOISE = 0.1
+
+
+def epsilon_of_zcdp(rho: float, delta: float) -> float:
+    """Return an epsilon such that rho-zCDP implies (epsilon, delta)-DP, rounded up.
+
+    Canonne, Kamath, Steinke (2020), arXiv:2004.00010v5, Proposition 12 at the best of many orders, computed by
+    dp-accounting.
+    """
+    epsilon, _ = _epsilon_and_order(rho, delta)
+    if not math.isfinite(epsilon):
+        raise BudgetError(f"rho={rho!r} implies no finite epsilon at delta={delta!r}.")
+    # A tiny rho rounds to epsilon = 0 (delta alone covers it); budgets are positive, so name the smallest margin.
+    return max(epsilon * (1 + _MARGIN), _MARGIN)
+
+
+def epsilon_at_order(divergence: float, delta: float, order: float) -> float:
+    """Return the epsilon at `delta` that a bound on the Rényi divergence of one order, above 1, proves, rounded up.
+
+    Canonne, Kamath, Steinke (2020), arXiv:2004.00010v5, Proposition 12.
+    """
+    epsilon = divergence + math.log1p(-1 / order) - math.log(delta * order) / (order - 1)
+    # Relative to the largest of the terms, which may cancel; it covers the rounding of a sum of divergences as well.
+    largest = divergence + abs(math.log(delta * order)) / (order - 1)
+    return max(epsilon + _MARGIN * largest, _MARGIN)
+
+
+def order_of_zcdp_within(epsilon: float, delta: float) -> float:
+    """Return the Rényi order that proves `zcdp_within` (epsilon, delta)."""
+    return _epsilon_and_order(zcdp_within(epsilon, delta), delta)[1]
+
+
+def _epsilon_and_order(rho: float, delta: float) -> tuple[float, float]:
+    """Return the smallest epsilon, and the order that proves it."""
+    import dp_accounting  # here, because importing it takes longer than all else, and few commands convert
+
+    order = 2.0  # its distance from 1 is the unit of the coarse sweep
+    for orders in (_COARSE, _FINE):
+        accountant = dp_accounting.rdp.RdpAccountant(1 + (order - 1) * orders)
+        accountant.compose(dp_accounting.ZCDpEvent(rho))
+        epsilon, order = accountant.get_epsilon_and_optimal_order(delta)
+    return float(epsilon), float(order)
+
+
+def zcdp_within(epsilon: float, delta: float) -> float:
+    """Return the largest rho that `epsilon_of_zcdp` puts within (epsilon, delta), rounded down."""
+    # Python's own numbers: as keys of the cache others are equal to them, and compute in less precision.
+    return _zcdp_within(float(epsilon), float(delta))
+
+
+@lru_cache(maxsize=64)
+def _zcdp_within(epsilon: float, delta: float) -> float:
+    def excess(log_rho: float) -> float:
+        return epsilon_of_zcdp(math.exp(log_rho), delta) - epsilon
+
+    low = _walk(math.log(epsilon) - 1, -1.0, lambda x: excess(x) <= 0)
+    high = _walk(low, +1.0, lambda x: excess(x) > 0)
+    from scipy.optimize import bisect  # here, because loading a model needs none of it
+
+    rho = math.exp(bisect(excess, low, high, xtol=1e-13))
+    while epsilon_of_zcdp(rho, delta) > epsilon:
+        rho *= 1 - 1e-12
+    return rho
+
+
+def _walk(start: float, step: float, accept: Callable[[float], bool]) -> float:
+    for _ in range(400):
+        if accept(start):
+            return start
+        start += step
+    raise BudgetError("no zCDP cost fits into this budget; raise epsilon or delta.")
+
+
+def check_delta(delta: float, max_records: int) -> None:
+    """Refuse a delta that is not below 1/n for all n up to a public bound."""
+    _validate.positive_integer(max_records=max_records)
+    if delta * max_records >= 1:
+        raise BudgetError(
+            f"must be below 1 / {max_records}, the bound on the number of records; got {delta!r}. At such a delta a "
+            "mechanism may publish a random record in full. A common choice is 1 / bound**1.1 or less.",
+            parameter="delta",
+        )
+
+
+def rho_of_pure(epsilon: float) -> float:
+    """Return a rho ≥ epsilon²/2, exactly or by one rounding (Bun and Steinke 2016, Proposition 1.4)."""
+    return round_up(epsilon * epsilon / 2, lambda rho: 2 * rho >= Fraction(epsilon) ** 2)
+
+
+def rho_of_bounded_range(epsilon: float) -> float:
+    """Return a rho ≥ epsilon²/8 (Cesar and Rogers 2021, arXiv:2004.07223v2, Lemma 3.4)."""
+    return round_up(epsilon * epsilon / 8, lambda rho: 8 * rho >= Fraction(epsilon) ** 2)
+
+
+def bounded_range_of_zcdp(rho: float) -> float:
+    """Return an epsilon ≤ sqrt(8·rho), so that epsilon-bounded range costs at most rho."""
+    return round_down(math.sqrt(8 * rho), lambda epsilon: epsilon**2 <= 8 * Fraction(rho))
+
+
+def gaussian_noise_std(squared_sensitivity: Fraction, mu: float) -> float:
+    """Return the smallest float sigma with sensitivity/sigma ≤ mu, decided in rationals.
+
+    Dong, Roth, Su (2022), arXiv:1905.02383v3, Theorem 2.7.
+    """
+    if squared_sensitivity <= 0:
+        raise BudgetError("a release needs a positive sensitivity.")
+    needed = squared_sensitivity / Fraction(mu) ** 2
+    return round_up(math.sqrt(needed), lambda std: std**2 >= needed)
+
+
+def cost_of_gaussian(squared_mu: Fraction) -> dict[str, float]:
+    """Return what Gaussian noise costs in Gaussian DP and in zCDP, each rounded up.
+
+    Rho = mu²/2: Bun and Steinke (2016), arXiv:1605.02065v1, Proposition 1.6.
+    """
+    return {
+        "mu": round_up(math.sqrt(squared_mu), lambda mu: mu**2 >= squared_mu),
+        "rho": round_up(float(squared_mu) / 2, lambda rho: 2 * rho >= squared_mu),
+    }
+
+
+def mu_below(squared_mu: Fraction) -> float:
+    """Return the largest float mu, or the one before it, whose square is at most `squared_mu`."""
+    return round_down(math.sqrt(squared_mu), lambda mu: mu**2 <= squared_mu)
+
+
+@lru_cache(maxsize=64)
+def sampled_gaussian_multiplier(epsilon: float, delta: float, sampling_rate: float, steps: int) -> float:
+    """Return the noise, in sensitivities, with which Gaussian sums over Poisson samples stay within (epsilon, delta).
+
+    Each of the `steps` sums is over a sample of its own.
+
+    Calibrated by dp-accounting with privacy loss distributions, on the safe side, for adding or removing one record.
+    The tolerance is a thousandth.
+    """
+    import dp_accounting  # here, because importing it takes longer than all else
+    from dp_accounting import pld
+
+    def fresh() -> Any:
+        # A finer grid gains nothing here, and the time grows with its size.
+        return pld.PLDAccountant(value_discretization_interval=1e-3 * min(1.0, epsilon))
+
+    def event(multiplier: float) -> Any:
+        step = dp_accounting.PoissonSampledDpEvent(sampling_rate, dp_accounting.GaussianDpEvent(multiplier))
+        return dp_accounting.SelfComposedDpEvent(step, steps)
+
+    def suffices(multiplier: float) -> bool:
+        return bool(fresh().compose(event(multiplier)).get_epsilon(delta) <= epsilon)
+
+    # Without sampling this is enough, but for the rounding of distributions, which the factor covers. Little noise
+    # makes them long, so the search goes down from there.
+    high = 1.5 * math.sqrt(steps) / gaussian_mu_within(epsilon, delta)
+    if not suffices(high):
+        raise BudgetError(f"{steps} steps on samples are too many to account for; take fewer.")
+    low = high / 2
+    while suffices(low):
+        high, low = low, low / 2
+        if high < _LEAST_NOISE:  # samples so rare that delta covers them
+            return high
+    bracket = dp_accounting.ExplicitBracketInterval(low, high)
+    multiplier: float = dp_accounting.calibrate_dp_mechanism(fresh, event, epsilon, delta, bracket, tol=1e-3 * low)
+    return multiplier
+
+
+def sampled_gaussian_epsilon(multiplier: float, delta: float, sampling_rate: float, steps: int) -> float:
+    """Return the epsilon of Gaussian sums over Poisson samples, by privacy loss distributions, on the safe side.
+
+    The multiplier is the noise in sensitivities.
+    """
+    _validate.open_unit(delta=delta)
+    return max(float(_sampled_gaussian(multiplier, sampling_rate, steps).get_epsilon(delta)), SMALLEST_EPSILON)
+
+
+def sampled_gaussian_pairs(multiplier: float, sampling_rate: float, steps: int) -> list[tuple[float, float]]:
+    """Return pairs (epsilon, delta) all of which hold for Gaussian sums over Poisson samples, epsilon from 0 on.
+
+    Together they are the trade-off function, but for what lies between them (Dong, Roth, Su 2022, Proposition 2.12).
+    """
+    deltas = _sampled_gaussian(multiplier, sampling_rate, steps).get_delta(_EPSILONS)
+    return [(epsilon, min(float(delta), 1.0)) for epsilon, delta in zip(_EPSILONS, deltas, strict=True)]
+
+
+@lru_cache(maxsize=16)
+def _sampled_gaussian(multiplier: float, sampling_rate: float, steps: int) -> Any:
+    """Return dp-accounting's account of Gaussian sums over Poisson samples, of these numbers alone."""
+    import dp_accounting
+    from dp_accounting import pld
+
+    step = dp_accounting.PoissonSampledDpEvent(sampling_rate, dp_accounting.GaussianDpEvent(multiplier))
+    # About the mu that so many steps come to (Dong, Roth, Su 2022, Corollary 5.4): the grid is fine beside it.
+    mu = sampling_rate * math.sqrt(steps * math.expm1(min(multiplier**-2, 700.0)))
+    accountant = pld.PLDAccountant(value_discretization_interval=1e-3 * min(1.0, mu))
+    return accountant.compose(dp_accounting.SelfComposedDpEvent(step, steps))
+
+
+def round_up(guess: float, holds: Callable[[Fraction], bool]) -> float:
+    """Return the first float at or above about `guess` for which `holds` is true.
+
+    `holds` takes a Fraction, and is false up to some number and true from there.
+    """
+    return _round(guess, holds, math.inf)
+
+
+def round_down(guess: float, holds: Callable[[Fraction], bool]) -> float:
+    """Return the first float at or below about `guess` for which `holds` is true.
+
+    `holds` takes a Fraction, and is true up to some number and false from there.
+    """
+    return _round(guess, holds, 0.0)
+
+
+def float_below(exact: Fraction) -> float:
+    """Return the largest float, or the one before it, that is at most `exact`."""
+    return round_down(float(exact), lambda value: value <= exact)
+
+
+def _round(guess: float, holds: Callable[[Fraction], bool], towards: float) -> float:
+    value = math.nextafter(guess, math.inf if towards == 0.0 else 0.0)  # the guess itself may be a step too far
+    for _ in range(8):
+        if 0 < value < math.inf and holds(Fraction(value)):
+            return value
+        value = math.nextafter(value, towards)
+    raise BudgetError(f"the budget is outside the range of float arithmetic (near {guess!r}).")

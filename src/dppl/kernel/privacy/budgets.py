@@ -1,0 +1,426 @@
+"""Privacy budgets with their notion: pure, Gaussian, zero-concentrated and approximate differential privacy.
+
+A number such as 1.0 means nothing without its notion, so budgets of different notions neither compare nor mix; the
+conversions that exist are methods, and those that do not raise `BudgetError` and say why.
+"""
+
+from __future__ import annotations
+
+import decimal
+import math
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import InitVar, asdict, dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+from dppl import _validate
+from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
+from dppl.kernel.privacy import accounting, tradeoff
+
+# The delta of the one epsilon that stands in sentences, tables and figures.
+USUAL_DELTA = 1e-6
+# Up to the first epsilon a budget is strong, from the second on weak: Gaussian noise of epsilon 3 at delta 1e-6
+# (mu = 0.65) lets a guess of membership be right in 63 % of cases, and pure DP in 95 %.
+STRONG_AND_WEAK = (1.0, 3.0)
+# From here on delta is too large for most data.
+LARGE_DELTA = 1e-4
+
+
+class Budget(ABC):
+    """Common face of the four notions."""
+
+    notion: ClassVar[str]
+
+    def _store_floats(self) -> None:
+        """Turn parameters into Python floats: NumPy's narrow ones would drag all arithmetic down to their precision."""
+        for name in self.to_dict():
+            object.__setattr__(self, name, float(getattr(self, name)))
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether nothing that depends on a private record may be released."""
+        return not any(self.to_dict().values())
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether the guarantee says little: the epsilon that the budget implies is from 3 on, or delta from 1e-4."""
+        return bool(self.weakness)
+
+    @property
+    def weakness(self) -> str:
+        """What to tell whoever spends a weak budget; empty of others."""
+        strong, weak = STRONG_AND_WEAK
+        epsilon, delta = self._implied()
+        said = []
+        if epsilon >= weak:
+            implied = ""
+            if "epsilon" not in self.to_dict():
+                implied = f"it implies epsilon = {rounded_up(epsilon, 4)} at delta = {rounded_up(delta)}. "
+            said.append(
+                f"{self} is a weak guarantee: {implied}The statement says how often a guess of membership may be "
+                f"right. An epsilon of at most {strong:g} is strong; choose one near it if the accuracy allows."
+            )
+        if delta >= LARGE_DELTA:
+            said.append(
+                f"delta = {rounded_up(delta)} is too large for most data: with a delta of 1 / number of records or "
+                "more, a mechanism may publish a whole record. Choose one far below that, for instance 1e-6."
+            )
+        return " ".join(said)
+
+    def _implied(self) -> tuple[float, float]:
+        """Return the epsilon of the noise that the budget allows, at its own delta, or else the usual one."""
+        if self.is_zero:
+            return 0.0, USUAL_DELTA
+        try:
+            return tradeoff.gaussian_epsilon(self.gaussian_allowance().mu, USUAL_DELTA), USUAL_DELTA
+        except BudgetError:  # beyond all use, or so little that nothing can be done with it
+            return math.inf if next(iter(self.to_dict().values())) > 1 else 0.0, USUAL_DELTA
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the parameters by name, for example ``{"rho": 0.5}``."""
+        return {name: float(value) for name, value in asdict(self).items()}  # type: ignore[call-overload]
+
+    @abstractmethod
+    def to_zcdp(self) -> ZCDP:
+        """Return the zCDP guarantee that this budget implies."""
+
+    @abstractmethod
+    def to_approx(self, delta: float) -> ApproxDP:
+        """Return the (epsilon, delta) guarantee that this budget implies at `delta`."""
+
+    @abstractmethod
+    def gaussian_allowance(self) -> GaussianDP:
+        """Return the largest cost of Gaussian noise that stays within this budget, rounded down."""
+
+    @abstractmethod
+    def selection_epsilon(self) -> float:
+        """Return the largest pure epsilon of *one* bounded-range selection that stays within this budget."""
+
+    def __le__(self, other: object) -> bool:
+        theirs = _same_notion(self, other)
+        return all(mine <= theirs[name] for name, mine in self.to_dict().items())
+
+    def __lt__(self, other: object) -> bool:
+        return self <= other and self != other
+
+    def __ge__(self, other: object) -> bool:
+        theirs = _same_notion(self, other)
+        return all(mine >= theirs[name] for name, mine in self.to_dict().items())
+
+    def __gt__(self, other: object) -> bool:
+        return self >= other and self != other
+
+
+def _same_notion(mine: Budget, other: object) -> dict[str, float]:
+    if not isinstance(other, Budget):
+        raise TypeError(f"{mine!r} compares with a budget only; got {type(other).__name__}.")
+    if type(other) is not type(mine):
+        raise BudgetError(f"{mine!r} and {other!r} are different notions and do not compare; convert one first.")
+    return other.to_dict()
+
+
+@dataclass(frozen=True, slots=True)
+class PureDP(Budget):
+    r"""Pure differential privacy.
+
+    Parameters
+    ----------
+    epsilon : float
+        Bound on the log-ratio of the probabilities of any outcome between neighbours, greater than 0.
+
+    References
+    ----------
+    .. [1] Dwork, McSherry, Nissim, Smith (2006), Definition 1.
+
+    Examples
+    --------
+    >>> PureDP(1.0).to_zcdp()
+    ZCDP(rho=0.5)
+    """
+
+    epsilon: float
+    notion: ClassVar[str] = "pure DP"
+
+    def __post_init__(self) -> None:
+        _validate.positive(epsilon=self.epsilon)
+        self._store_floats()
+
+    def __str__(self) -> str:
+        return f"epsilon = {rounded_up(self.epsilon)}, pure DP"
+
+    def to_zcdp(self) -> ZCDP:
+        """Return rho = epsilon²/2 (Bun and Steinke 2016, arXiv:1605.02065v1, Proposition 1.4), rounded up."""
+        return ZCDP(accounting.rho_of_pure(self.epsilon))
+
+    def to_approx(self, delta: float) -> ApproxDP:
+        """Return the same epsilon: pure DP implies (epsilon, delta) for every delta."""
+        return ApproxDP(self.epsilon, delta)
+
+    def _implied(self) -> tuple[float, float]:
+        return self.epsilon, 0.0
+
+    def gaussian_allowance(self) -> GaussianDP:
+        """Raise `BudgetError`: no Gaussian noise implies pure DP."""
+        raise BudgetError(
+            "Gaussian noise gives no pure-DP guarantee, at any scale; use a GaussianDP, ZCDP or ApproxDP budget, or a "
+            "method built on the exponential mechanism (PublicPrototypes)."
+        )
+
+    def selection_epsilon(self) -> float:
+        """Return the largest float epsilon that is at most the decimal number of the budget."""
+        return as_typed(self.epsilon)
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianDP(Budget):
+    r"""Gaussian differential privacy, the notion of Gaussian noise: it loses nothing in composition or conversion.
+
+    Parameters
+    ----------
+    mu : float
+        No test tells neighbours apart better than it tells N(0, 1) from N(mu, 1). It is the x-axis of the DPPL papers'
+        figures, sqrt(2·rho). With 0 no private record is read, which is for models of public examples alone.
+
+    Raises
+    ------
+    BudgetError
+        If mu is so small or large that nothing can be done with it.
+
+    References
+    ----------
+    .. [1] Dong, Roth, Su (2022), arXiv:1905.02383v3, Definition 2.6.
+
+    Examples
+    --------
+    >>> round(GaussianDP(1.0).to_approx(1e-6).epsilon, 3)
+    4.887
+    >>> GaussianDP(2.0).to_zcdp()
+    ZCDP(rho=2.0)
+    """
+
+    mu: float
+    notion: ClassVar[str] = "Gaussian DP"
+
+    def __post_init__(self) -> None:
+        _validate.not_negative(mu=self.mu)
+        self._store_floats()
+        if self.mu:
+            tradeoff.check_mu(self.mu, least=tradeoff.SMALLEST_MU)
+
+    def __str__(self) -> str:
+        return f"mu = {rounded_up(self.mu)}, Gaussian DP"
+
+    def to_zcdp(self) -> ZCDP:
+        """Return rho = mu²/2, that of the pair of Gaussians (Bun and Steinke 2016, Proposition 1.6), rounded up."""
+        return ZCDP(accounting.cost_of_gaussian(Fraction(self.mu) ** 2)["rho"])
+
+    def to_approx(self, delta: float) -> ApproxDP:
+        """Return the exact epsilon at `delta`, rounded up (Dong, Roth, Su 2022, arXiv:1905.02383v3, Corollary 2.13)."""
+        return ApproxDP(tradeoff.gaussian_epsilon(self.mu, float(delta)), delta)
+
+    def gaussian_allowance(self) -> GaussianDP:
+        """Return the largest float mu that is at most the decimal number of the budget.
+
+        So budgets whose squares add up in decimals, such as 0.6 and 0.8, do so in an account as well.
+        """
+        self._refuse_zero()
+        return GaussianDP(as_typed(self.mu))
+
+    def selection_epsilon(self) -> float:
+        """Return the largest range of one selection that is mu-GDP, rounded down (`dppl.kernel.privacy.tradeoff`)."""
+        self._refuse_zero()
+        return tradeoff.selection_range_within(self.mu)
+
+    def _refuse_zero(self) -> None:
+        if self.is_zero:
+            raise BudgetError("mu = 0 allows no finite noise; spend more, or release nothing.")
+
+
+@dataclass(frozen=True, slots=True)
+class ZCDP(Budget):
+    r"""Zero-concentrated differential privacy.
+
+    Parameters
+    ----------
+    rho : float
+        The Rényi divergence of order alpha between neighbours is at most rho·alpha, for all alpha > 1. Greater than 0.
+
+    References
+    ----------
+    .. [1] Bun and Steinke (2016), arXiv:1605.02065v1, Definition 1.1.
+
+    Examples
+    --------
+    >>> ZCDP.from_paper_epsilon(1.0)
+    ZCDP(rho=0.5)
+    >>> ZCDP(2.0).paper_epsilon
+    2.0
+    """
+
+    rho: float
+    notion: ClassVar[str] = "zCDP"
+
+    def __post_init__(self) -> None:
+        _validate.positive(rho=self.rho)
+        self._store_floats()
+
+    def __str__(self) -> str:
+        return f"rho = {rounded_up(self.rho)}, zCDP"
+
+    @classmethod
+    def from_paper_epsilon(cls, epsilon: float) -> ZCDP:
+        """Return rho = e²/2, where e is a position on the x-axis of the DPPL papers' figures (not a pure epsilon)."""
+        _validate.positive(epsilon=epsilon)
+        return cls(epsilon**2 / 2)
+
+    @property
+    def paper_epsilon(self) -> float:
+        """Position on the x-axis of the DPPL papers' figures, sqrt(2·rho); it is not an epsilon of any notion."""
+        return math.sqrt(2 * self.rho)
+
+    def to_zcdp(self) -> ZCDP:
+        """Return the budget itself."""
+        return self
+
+    def to_approx(self, delta: float) -> ApproxDP:
+        """Return the smallest epsilon that Rényi conversion proves at `delta`, rounded up.
+
+        Canonne, Kamath, Steinke (2020), arXiv:2004.00010v5, Proposition 12, minimised over the orders.
+        """
+        _validate.open_unit(delta=delta)
+        return ApproxDP(accounting.epsilon_of_zcdp(self.rho, delta), delta)
+
+    def gaussian_allowance(self) -> GaussianDP:
+        """Return mu = sqrt(2·rho), rounded down: Gaussian noise costs rho = mu²/2."""
+        return GaussianDP(accounting.mu_below(2 * Fraction(as_typed(self.rho))))
+
+    def selection_epsilon(self) -> float:
+        """Return sqrt(8·rho), rounded down: epsilon-bounded range is epsilon²/8-zCDP (Cesar, Rogers 2021)."""
+        return accounting.bounded_range_of_zcdp(self.rho)
+
+
+@dataclass(frozen=True, slots=True)
+class ApproxDP(Budget):
+    r"""Approximate differential privacy.
+
+    Parameters
+    ----------
+    epsilon : float
+        For every set of outcomes, P(S) is at most exp(epsilon)·P'(S) + `delta` between neighbours. Greater than 0.
+    delta : float
+        Slack in that inequality, strictly between 0 and 1; meaningful values lie far below 1/n. It is not the
+        probability that the loss exceeds epsilon, which can be larger.
+    max_records : int, default=None
+        A public bound N on the number of records, to check `delta` against; it is not stored. A delta above N**-1.1
+        warns. Never take the private number itself.
+
+    Raises
+    ------
+    BudgetError
+        If `delta` is not below 1/`max_records`: publishing a random record in full satisfies such a budget.
+
+    References
+    ----------
+    .. [1] Dwork, Kenthapadi, McSherry, Mironov, Naor (2006).
+    """
+
+    epsilon: float
+    delta: float
+    max_records: InitVar[int | None] = None
+    notion: ClassVar[str] = "approximate DP"
+
+    def __post_init__(self, max_records: int | None) -> None:
+        _validate.positive(epsilon=self.epsilon)
+        _validate.open_unit(delta=self.delta)
+        self._store_floats()
+        if max_records is not None:
+            accounting.check_delta(self.delta, max_records)
+            if self.delta > max_records**-1.1:
+                warnings.warn(
+                    f"delta = {rounded_up(self.delta)} is little below 1 / {max_records}, the bound on the number of "
+                    "records, at which a mechanism may publish a whole record. Choose "
+                    f"{max_records**-1.1:.1g} or less.",
+                    WeakBudgetWarning,
+                    stacklevel=3,
+                )
+
+    def __str__(self) -> str:
+        return f"epsilon = {rounded_up(self.epsilon)} at delta = {rounded_up(self.delta)}, approximate DP"
+
+    def _implied(self) -> tuple[float, float]:
+        return self.epsilon, self.delta
+
+    def to_zcdp(self) -> ZCDP:
+        """Raise `BudgetError`: one (epsilon, delta) pair says nothing about other orders."""
+        raise BudgetError(
+            f"{self!r} implies no zCDP guarantee; gaussian_allowance() gives the noise that fits into it."
+        )
+
+    def to_approx(self, delta: float) -> ApproxDP:
+        """Return the budget itself if `delta` is not smaller than its own.
+
+        Raises
+        ------
+        BudgetError
+            If `delta` is smaller: one pair implies no other with a smaller delta.
+        """
+        _validate.open_unit(delta=delta)
+        if delta < self.delta:
+            raise BudgetError(f"{self!r} implies nothing at the smaller delta={delta!r}.")
+        return ApproxDP(self.epsilon, delta)
+
+    def gaussian_allowance(self) -> GaussianDP:
+        """Return the largest mu whose exact epsilon at this delta stays within this one (`GaussianDP.to_approx`)."""
+        return GaussianDP(tradeoff.gaussian_mu_within(self.epsilon, self.delta))
+
+    def selection_epsilon(self) -> float:
+        """Return epsilon: one pure-DP selection spends it with delta = 0."""
+        return self.epsilon
+
+
+def checked_budget(budget: object) -> Budget:
+    """Return the budget if it is one."""
+    if not isinstance(budget, Budget):
+        raise ParameterError(
+            "budget must be GaussianDP(mu), ZCDP(rho), ApproxDP(epsilon, delta) or PureDP(epsilon), since a number "
+            f"means nothing without its notion; got {budget!r}."
+        )
+    return budget
+
+
+def budget_from_dict(fields: dict[str, float]) -> Budget:
+    """Return the budget with these parameters: ``mu``, ``rho``, ``epsilon``, or ``epsilon`` and ``delta``."""
+    kinds: dict[tuple[str, ...], Callable[..., Budget]] = {
+        ("mu",): GaussianDP,
+        ("rho",): ZCDP,
+        ("epsilon",): PureDP,
+        ("delta", "epsilon"): ApproxDP,
+    }
+    kind = kinds.get(tuple(sorted(fields)))
+    if kind is None:
+        raise ValueError(f"no notion of privacy has the parameters {sorted(fields)}")
+    return kind(**fields)
+
+
+def as_typed(value: float) -> float:
+    """Return the largest float that is at most the shortest decimal number which is read as `value`.
+
+    >>> as_typed(0.5), as_typed(0.8) < 0.8  # the float 0.8 lies above the decimal number
+    (0.5, True)
+    """
+    return accounting.float_below(min(Fraction(repr(value)), Fraction(value)))
+
+
+def rounded_up(value: float, digits: int = 6) -> str:
+    """Write a cost with at most so many significant digits, never less than it is.
+
+    >>> rounded_up(1e-5), rounded_up(10.0436, 3), rounded_up(3.00000001e-9)
+    ('1e-5', '10.1', '3.00001e-9')
+    """
+    short = f"{value:.{digits}g}"
+    if float(short) != value:  # unlike 1e-5, whose float lies a little above
+        nearest = decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING).create_decimal(decimal.Decimal(value))
+        short = f"{float(nearest):.{digits}g}"
+    return short.replace("e-0", "e-").replace("e+0", "e+")

@@ -1,0 +1,480 @@
+"""What a released model guarantees, as data that is checked when it is read; `words` says it to people."""
+
+from __future__ import annotations
+
+import functools
+import math
+import platform
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from importlib import metadata
+from typing import Any, Literal, TypeAlias, get_args
+
+from dppl import _html, _validate
+from dppl._version import __version__
+from dppl.errors import BudgetError
+from dppl.kernel.privacy import tradeoff, words
+from dppl.kernel.privacy.accounting import cost_of_gaussian, sampled_gaussian_epsilon, sampled_gaussian_pairs
+from dppl.kernel.privacy.budgets import USUAL_DELTA, ApproxDP, Budget, budget_from_dict
+from dppl.kernel.privacy.composition import Cost, compose, covers, total_epsilon, total_mu, total_rho
+from dppl.kernel.privacy.words import PERSON, RECORD
+
+Adjacency: TypeAlias = Literal["add-remove", "replace-one"]
+ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
+# The packages that noise, arithmetic and accounting rest on.
+_SOFTWARE = ("numpy", "scipy", "python-flint", "dp-accounting")
+# All deltas at which statements give an epsilon.
+DELTAS = (1e-5, USUAL_DELTA, 1e-8)
+# At which epsilons bound tests for a record, beside those, where nothing says more.
+_LARGE_DELTAS = (1e-3, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5)
+# Shares of outsiders wrongly suspected at which statements say how many members are found.
+FALSE_POSITIVE_RATES = (0.01, 0.001)
+
+ASSUMPTIONS = (
+    "each embedding is a function of its record alone",
+    "the encoder and all public inputs were made without the private records",
+)
+TUNED_ELSEWHERE = "hyper-parameters and models chosen by looking at private data"
+A_CHANGED_RECORD = "a changed label or record, which counts as one removed and one added"
+SEVERAL_RECORDS = "several records of one person"
+A_STRICT_STOP = "whether the run stopped because a record could not be used (strict): one bit"
+# Of no single record: a fit that could not read the files as a whole would not begin.
+FORM_OF_FILES = "the form of the files of records: their format, encoding and header"
+OTHER_RELEASES = "other releases from the same records, whose costs add up"
+ALWAYS_UNCOVERED = (
+    TUNED_ELSEWHERE,
+    "running time and memory use",
+    f"{SEVERAL_RECORDS} (the guarantee weakens with their number)",
+    OTHER_RELEASES,
+    "preprocessing that was fitted on private records",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """A use of a mechanism, or several alike: what was released, how far one record can move it, and what that costs.
+
+    Parameters
+    ----------
+    mechanism : str
+        Name of the mechanism, for example ``"rounded Gaussian"``.
+    statistic : str
+        What it was applied to.
+    sensitivity : float
+        Bound on what one record changes, in the norm named by `norm` and in units of the statistic.
+    norm : str
+        Norm of `sensitivity`.
+    parameters : dict of str to float
+        Parameters of the noise, for example ``{"noise_std": 12.5}``.
+    cost : dict of str to float
+        What it costs under the adjacency of the guarantee: ``rho`` (zCDP), ``mu`` (Gaussian DP) and, where it has one,
+        pure ``epsilon``. With both ``mu`` and ``epsilon`` it is one selection by the exponential mechanism, of range
+        epsilon. A release that was accounted in approximate DP only has ``epsilon`` and ``delta``.
+    times : int, default=1
+        Number of draws. Sensitivity and noise are those of one, the cost is that of all.
+    """
+
+    mechanism: str
+    statistic: str
+    sensitivity: float
+    norm: str
+    parameters: dict[str, float]
+    cost: dict[str, float]
+    times: int = 1
+
+    @property
+    def drawn(self) -> str:
+        """The mechanism, and how often it was used."""
+        return self.mechanism if self.times == 1 else f"{self.mechanism}, {self.times} times"
+
+    def repeated(self, times: int) -> Release:
+        """Return the entry of this release, made so many times, of Gaussian noise.
+
+        Parameters
+        ----------
+        times : int
+
+        Raises
+        ------
+        BudgetError
+            If it is of anything else than Gaussian noise.
+        """
+        if set(self.cost) != {"mu", "rho"}:
+            raise BudgetError(f"only releases of Gaussian noise are accounted as one entry; this is {self.mechanism}.")
+        cost = cost_of_gaussian(times * Fraction(self.cost["mu"]) ** 2)
+        return replace(self, times=times * self.times, cost=cost)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as a JSON-ready dictionary; `from_dict` reads it back."""
+        fields = {name: getattr(self, name) for name in self.__slots__ if name != "times" or self.times > 1}
+        return fields | {name: dict(fields[name]) for name in ("parameters", "cost")}
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> Release:
+        """Read what `to_dict` wrote.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            If the fields are not those of a release.
+        """
+        cost = {_text(name): _number(value) for name, value in fields["cost"].items()}
+        if not _is_consistent(cost):
+            raise ValueError("the costs of a release contradict each other")
+        release = cls(
+            mechanism=_text(fields["mechanism"]),
+            statistic=_text(fields["statistic"]),
+            sensitivity=_number(fields["sensitivity"]),
+            norm=_text(fields["norm"]),
+            parameters={_text(name): _number(value) for name, value in fields["parameters"].items()},
+            cost=cost,
+            times=_count(fields.get("times", 1)),
+        )
+        if not release._pays_for_its_noise():
+            raise ValueError("sensitivity, noise and cost of a release contradict each other")
+        return release
+
+    def _pays_for_its_noise(self) -> bool:
+        """Tell whether the cost is that of the noise, as far as the mechanism's name and parameters tell it."""
+        noise_std = self.parameters.get("noise_std", 0.0)
+        if self.sensitivity <= 0 or noise_std < 0:
+            return False
+        if self.mechanism != "rounded Gaussian" or "mu" not in self.cost:
+            return True
+        # The last digits went through floats.
+        least = math.sqrt(self.times) * self.sensitivity / noise_std * (1 - 1e-9) if noise_std else math.inf
+        return self.cost["mu"] >= least
+
+
+@functools.cache
+def _installed() -> tuple[tuple[str, str], ...]:
+    packages = ((name, metadata.version(name)) for name in _SOFTWARE)
+    return (("dppl", __version__), ("Python", platform.python_version()), *packages)
+
+
+def software_versions() -> dict[str, str]:
+    """Return the versions of dppl, Python and the packages that a guarantee rests on."""
+    return dict(_installed())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guarantee:
+    """The guarantee of one fitted model.
+
+    Parameters
+    ----------
+    budget : Budget
+        The budget that all releases together stay within.
+    adjacency : {"add-remove", "replace-one"}
+        Which data sets count as neighbours.
+    releases : tuple of Release
+        Every use of a mechanism.
+    public_inputs : tuple of str
+        What was treated as public.
+    not_covered : tuple of str
+        What the guarantee does not cover.
+    fit_for_release : bool
+        Whether all randomness came from the operating system. False for a seeded run, whose noise can be recomputed.
+    neighbours : str, default=None
+        A narrower neighbouring relation in words, where the method has one; None takes the words of `adjacency`.
+    unit : str, default="one record"
+        What one neighbour step adds, removes or replaces.
+    ledger_entry : str, default=None
+        Data set and number of the charge that paid for the releases.
+    exact : bool, default=True
+        Whether what was drawn is exactly what the accounting speaks of. Where it is not, the model is for research, and
+        `not_covered` says why.
+    assumptions : tuple of str
+        What the guarantee rests on and no program can check.
+    software : dict of str to str
+        Versions that made the release; by default those installed.
+    n_models : int, default=1
+        How many models it is of, all together: of a stream one after each task.
+    """
+
+    budget: Budget
+    adjacency: str
+    releases: tuple[Release, ...]
+    public_inputs: tuple[str, ...]
+    not_covered: tuple[str, ...]
+    fit_for_release: bool
+    neighbours: str | None = None
+    unit: str = RECORD
+    ledger_entry: str | None = None
+    exact: bool = True
+    assumptions: tuple[str, ...] = ASSUMPTIONS
+    software: dict[str, str] = field(default_factory=software_versions)
+    n_models: int = 1
+
+    def costs(self) -> list[Cost]:
+        """Return what each release costs, to be added to the costs of others.
+
+        Raises
+        ------
+        BudgetError
+            If a release was accounted in approximate DP only.
+        """
+        if any("delta" in release.cost for release in self.releases):
+            raise BudgetError(
+                "this release is accounted in (epsilon, delta) only, and such costs have no exact sum, so a ledger "
+                "cannot charge it. Release without sampling to keep an account."
+            )
+        unit = PERSON if self.unit == PERSON else RECORD  # as accounts tell them apart
+        return [replace(Cost.from_dict(release.cost), adjacency=self.adjacency, unit=unit) for release in self.releases]
+
+    @property
+    def mu(self) -> float | None:
+        """What all releases cost together in Gaussian DP, rounded up; None if one was not accounted in it."""
+        if any("mu" not in release.cost for release in self.releases):
+            return None
+        return total_mu(self.costs())
+
+    def epsilon(self, delta: float) -> float:
+        """Return the smallest epsilon that is proven for all releases together at `delta`, rounded up.
+
+        For Gaussian noise it is the exact one.
+
+        Raises
+        ------
+        ParameterError
+            If `delta` is not strictly between 0 and 1.
+        BudgetError
+            If the releases were accounted in approximate DP only, at a larger delta, and do not say their noise.
+        """
+        stated, sampling = self._approximate(), self._sampling()
+        if stated is None:
+            return compose(self.costs(), delta).epsilon
+        if sampling is None:
+            return stated.to_approx(delta).epsilon
+        found = sampled_gaussian_epsilon(delta=delta, **sampling)
+        return found if delta < stated.delta else min(found, stated.epsilon)
+
+    def best_guess(self) -> float:
+        """Return how often a guess of membership is right at most, both being equally likely beforehand, rounded up.
+
+        It follows from what was drawn, whatever notion the budget was given in.
+        """
+        selection = self._selection()
+        if selection is not None:
+            return tradeoff.selection_best_guess(selection)
+        if self.mu is not None:
+            return tradeoff.gaussian_best_guess(self.mu)
+        best = min(tradeoff.approximate_best_guess(epsilon, delta) for epsilon, delta in self._pairs())
+        if all("rho" in release.cost for release in self.releases):
+            best = min(best, tradeoff.concentrated_best_guess(total_rho(self.costs())))
+        return best
+
+    def true_positive_rate(self, false_positive_rate: float) -> float:
+        """Return the share of members that tests find at most which wrongly suspect this share of others, rounded up.
+
+        That is 1 minus the trade-off function of the releases: of N(0, 1) and N(mu, 1) for Gaussian noise (Dong, Roth,
+        Su 2022, arXiv:1905.02383v3, Definition 2.6).
+
+        Raises
+        ------
+        ParameterError
+            If `false_positive_rate` is not strictly between 0 and 1.
+        """
+        _validate.open_unit(false_positive_rate=false_positive_rate)
+        selection = self._selection()
+        if selection is not None:
+            return tradeoff.selection_power(selection, false_positive_rate)
+        if self.mu is not None:
+            return tradeoff.gaussian_power(self.mu, false_positive_rate)
+        # The largest difference of the two rates is what a guess at even odds gains, twice.
+        gained = math.nextafter(2 * self.best_guess() - 1 + false_positive_rate, math.inf)
+        pairs = self._pairs()
+        return min(gained, *(tradeoff.approximate_power(*pair, false_positive_rate) for pair in pairs))
+
+    def implied(self, delta: float | None = None) -> dict[str, Any]:
+        """Return what follows from the releases, JSON-ready: mu, epsilons, and what tests for a record can reach.
+
+        It is computed anew and never read from a file.
+
+        Parameters
+        ----------
+        delta : float, default=None
+            One more delta to give the epsilon at.
+        """
+        return {
+            "mu": self.mu,
+            "epsilon": [{"delta": at, "epsilon": epsilon} for at, epsilon in self._epsilons(delta)],
+            "best_guess": self.best_guess(),
+            "tests": [
+                {"false_positive_rate": rate, "true_positive_rate": self.true_positive_rate(rate)}
+                for rate in FALSE_POSITIVE_RATES
+            ],
+        }
+
+    def table(self, delta: float | None = None) -> list[tuple[str, str]]:
+        """Return the numbers of the guarantee as pairs of texts, for people; with one more `delta` if it is given."""
+        return words.table(self, delta)
+
+    def summary(self, delta: float | None = None) -> str:
+        """Return the statement of the guarantee in one short paragraph; `str` says everything.
+
+        Parameters
+        ----------
+        delta : float, default=None
+            At which it says epsilon. None is that of an ApproxDP budget, or else the usual 1e-6.
+        """
+        return words.summary(self, self.usual_delta if delta is None else delta)
+
+    def in_short(self) -> list[tuple[str, str]]:
+        """Return the guarantee, when it holds and what to remember, each as a heading with one line of text."""
+        return words.in_short(self, self.usual_delta)
+
+    @property
+    def pure_epsilon(self) -> float | None:
+        """What all releases cost together in pure DP, rounded up; None if one has no such cost (Gaussian noise)."""
+        if not self.releases or any("epsilon" not in release.cost for release in self.releases):
+            return None
+        return None if self._approximate() is not None else total_epsilon(self.costs())
+
+    @property
+    def usual_delta(self) -> float:
+        """The delta of the one epsilon in sentences: that of an ApproxDP budget, or else 1e-6."""
+        if isinstance(self.budget, ApproxDP):
+            return self.budget.delta
+        stated = None if self._sampling() is not None else self._approximate()
+        return USUAL_DELTA if stated is None else max(USUAL_DELTA, stated.delta)
+
+    def stays_within_budget(self) -> bool:
+        """Tell whether the stated costs of the releases together are what the budget allows."""
+        sampled = self._approximate()
+        if sampled is not None:
+            return isinstance(self.budget, ApproxDP) and sampled <= self.budget
+        return bool(self.releases) != self.budget.is_zero and covers(self.budget, self.costs())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as a JSON-ready dictionary; `from_dict` reads it back."""
+        return {
+            "budget": self.budget.to_dict(),
+            "notion": self.budget.notion,
+            "unit": self.unit,
+            "adjacency": self.adjacency,
+            "neighbours": words.neighbours(self),
+            "releases": [release.to_dict() for release in self.releases],
+            "public_inputs": list(self.public_inputs),
+            "not_covered": list(self.not_covered),
+            "fit_for_release": self.fit_for_release,
+            "ledger_entry": self.ledger_entry,
+            "exact": self.exact,
+            "assumptions": list(self.assumptions),
+            "software": dict(self.software),
+            **({} if self.n_models == 1 else {"n_models": self.n_models}),
+        }
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> Guarantee:
+        """Read what `to_dict` wrote.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            If the fields are not those of a guarantee.
+        """
+        if fields["adjacency"] not in ADJACENCIES:
+            raise ValueError(f"unknown adjacency {fields['adjacency']!r}")
+        for name in ("fit_for_release", "exact"):
+            if not isinstance(fields[name], bool):
+                raise TypeError(f"{name} must be true or false")
+        return cls(
+            budget=budget_from_dict(fields["budget"]),
+            adjacency=fields["adjacency"],
+            neighbours=_text(fields["neighbours"]),
+            releases=tuple(Release.from_dict(release) for release in fields["releases"]),
+            public_inputs=_texts(fields["public_inputs"]),
+            not_covered=_texts(fields["not_covered"]),
+            fit_for_release=fields["fit_for_release"],
+            unit=_text(fields["unit"]),
+            ledger_entry=None if fields["ledger_entry"] is None else _text(fields["ledger_entry"]),
+            exact=fields["exact"],
+            assumptions=_texts(fields["assumptions"]),
+            software={_text(name): _text(version) for name, version in fields["software"].items()},
+            n_models=_count(fields.get("n_models", 1)),
+        )
+
+    def details(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Return what the guarantee rests on and does not cover, as headings with items."""
+        return words.details(self)
+
+    def __str__(self) -> str:
+        return words.statement(self, self.usual_delta)
+
+    def _repr_html_(self) -> str:
+        return _html.summary(self.summary(), self.table())
+
+    def _epsilons(self, more: float | None = None) -> list[tuple[float, float]]:
+        """Return each delta of statements, where an epsilon is proven, and one more, with their epsilons."""
+        stated = None if self._sampling() is not None else self._approximate()
+        deltas = {delta for delta in DELTAS if stated is None or delta >= stated.delta}
+        if more is not None:
+            deltas.add(more)
+        return [(delta, self.epsilon(delta)) for delta in sorted(deltas, reverse=True)]
+
+    def _approximate(self) -> ApproxDP | None:
+        """Return the cost of releases that were accounted in approximate DP only."""
+        if len(self.releases) != 1 or "delta" not in self.releases[0].cost:
+            return None
+        cost = self.releases[0].cost
+        return ApproxDP(cost["epsilon"], cost["delta"])
+
+    def _sampling(self) -> dict[str, Any] | None:
+        """Return noise, rate and number of sums over Poisson samples, if that is all and the statement has them."""
+        if self._approximate() is None or not {"noise_std", "sampling_rate"} <= set(self.releases[0].parameters):
+            return None
+        (release,) = self.releases
+        noise_std, rate = (release.parameters[name] for name in ("noise_std", "sampling_rate"))
+        # The last digits went through floats.
+        multiplier = (1 - 1e-9) * noise_std / release.sensitivity
+        return {"multiplier": multiplier, "sampling_rate": rate, "steps": release.times}
+
+    def _pairs(self) -> list[tuple[float, float]]:
+        """Return pairs (epsilon, delta) that hold for all releases together, from what was drawn."""
+        stated, sampling = self._approximate(), self._sampling()
+        if sampling is not None:
+            return sampled_gaussian_pairs(**sampling)
+        if stated is not None:
+            return [(stated.epsilon, stated.delta)]
+        pure = [] if self.pure_epsilon is None else [(self.pure_epsilon, 0.0)]
+        return [*pure, *((self.epsilon(delta), delta) for delta in (*DELTAS, *_LARGE_DELTAS))]
+
+    def _selection(self) -> float | None:
+        """Return the range of the one selection that was released, if that is all."""
+        if len(self.releases) != 1 or not {"mu", "epsilon"} <= set(self.releases[0].cost):
+            return None
+        return self.releases[0].cost["epsilon"]
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a text was expected")
+    return value
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, list):
+        raise TypeError("a list of texts was expected")
+    return tuple(map(_text, values))
+
+
+def _is_consistent(cost: dict[str, float]) -> bool:
+    """Tell whether a cost that states a mu states what follows from it: of Gaussian noise, or of one selection."""
+    if not {"mu", "rho"} <= set(cost):
+        return True
+    epsilon = cost.get("epsilon")
+    mu, rho = (cost["mu"], cost["mu"] ** 2 / 2) if epsilon is None else (tradeoff.selection_mu(epsilon), epsilon**2 / 8)
+    return math.isclose(cost["mu"], mu, rel_tol=1e-9) and math.isclose(cost["rho"], rho, rel_tol=1e-9)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise TypeError("a finite number was expected")
+    return float(value)
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise TypeError("a whole number above 0 was expected")
+    return value

@@ -1,0 +1,153 @@
+import sys
+import threading
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+from dppl.kernel.lattice import Lattice, SimilarityClip, SoftmaxGradient, iter_blocks, sums_and_grams, utilities
+from dppl.kernel.lattice import lattice as lattice_module
+from dppl.kernel.lattice.threads import for_each_block, in_order, one_thread_each, workers
+
+
+def everything():
+    """Bytes of what every kernel computes."""
+    rng = np.random.default_rng(0)
+    lattice, X = Lattice(100, rotation=1), rng.normal(size=(3000, 100)).astype(np.float32)
+    rows = np.concatenate(list(lattice.blocks(X, 250)))
+    codes, weights = rng.integers(-1, 5, len(rows)), rng.normal(size=(5, 100))
+    clip = SimilarityClip(-1000, 40_000)
+    gradient = SoftmaxGradient(lattice, bias=3)
+    total, count = gradient.sum_and_count(iter_blocks(rows, 200), codes, weights, clip=0.5, threshold=0.9)
+    found = utilities([rows[:700], rows[700:900]], iter_blocks(rows, 300), len(rows), lattice, clip)
+    sums, grams = sums_and_grams(iter_blocks(rows, 500), codes, 5, 100)
+    hits = gradient.hits(iter_blocks(rows, 200), codes, weights).tobytes()
+    shortfalls = gradient.shortfalls(iter_blocks(rows, 200), codes, weights, np.arange(len(rows)))
+    return [*(array.tobytes() for array in (rows, total, found, sums, grams, shortfalls)), count, hits]
+
+
+def test_no_bit_depends_on_the_number_of_threads(monkeypatch):
+    monkeypatch.setattr(lattice_module, "_WORTH_THREADS", 0)
+    results = []
+    for n in (1, 2, 3):
+        with threadpool_limits(n):
+            assert one_thread_each.n_threads() == n
+            results.append(everything())
+    assert results[0] == results[1] == results[2]
+
+
+class OneBuffer:
+    """A table that fills one array again and again, as readers of other formats do."""
+
+    def __init__(self, rows):
+        self.rows, self.shape = rows, rows.shape
+
+    def blocks(self, size):
+        buffer = np.empty((size, self.shape[1]))
+        for block in iter_blocks(self.rows, size):
+            buffer[: len(block)] = block
+            yield buffer[: len(block)]
+            buffer[:] = 7
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_rows_of_a_table_that_uses_its_memory_again_count_once(n, monkeypatch):
+    """Blocks are held while later ones are read; a block that has become another would count its rows twice."""
+    monkeypatch.setattr(lattice_module, "_WORTH_THREADS", 0)
+    lattice, X = Lattice(100), np.random.default_rng(0).normal(size=(3000, 100))
+    with threadpool_limits(n):
+        rows = np.concatenate(list(lattice.blocks(OneBuffer(X), 250)))
+    assert (rows == lattice.transform(X)).all()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_as_many_threads_work_as_are_allowed(n):
+    seen, together = set(), threading.Barrier(n)
+
+    def fill(start, block):
+        seen.add(threading.get_ident())
+        together.wait(timeout=30)  # breaks unless n are at work at once
+
+    with threadpool_limits(n):
+        for_each_block(fill, iter_blocks(np.zeros((2 * n, 1)), 1))
+    assert len(seen) == n
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_results_come_in_order_and_few_are_computed_ahead(n):
+    begun = []
+
+    def items():
+        for item in range(20):
+            begun.append(item)
+            yield item
+
+    with threadpool_limits(n):
+        found = in_order(lambda item: (item, threading.get_ident()), items())
+        first = next(found)
+        assert len(begun) == (1 if n == 1 else n + 2)
+        rest = list(found)
+    assert [item for item, _ in [first, *rest]] == list(range(20))
+    assert (threading.get_ident() in {thread for _, thread in rest}) == (n == 1)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_workers_warn_of_numbers_as_their_caller_does(n):
+    with threadpool_limits(n), np.errstate(all="ignore"):
+        (found,) = in_order(np.exp, [np.array([1e4])])
+        assert np.isinf(found).all()
+    with threadpool_limits(n), np.errstate(all="raise"), pytest.raises(FloatingPointError):
+        list(in_order(np.exp, [np.array([1e4])]))
+
+
+def test_blas_is_as_before_when_results_are_left():
+    with threadpool_limits(3):
+        found = in_order(abs, iter(range(100)))
+        assert next(found) == 0
+        assert threads_of_blas() == 1
+        found.close()
+        assert threads_of_blas() == 3
+
+
+def threads_of_blas():
+    from dppl.kernel.lattice import threads
+
+    return threads._threads_of_blas()
+
+
+def test_overlapping_work_leaves_blas_as_it_was():
+    """The first to come is the first to leave: a limit that each puts back by itself would stay at one thread."""
+    with threadpool_limits(3):
+        first, second = workers(2), workers(2)
+        first.__enter__()
+        second.__enter__()
+        assert threads_of_blas() == 1
+        assert one_thread_each.n_threads() == 3
+        first.__exit__(None, None, None)
+        assert threads_of_blas() == 1
+        second.__exit__(None, None, None)
+        assert threads_of_blas() == 3
+
+
+def test_an_error_of_a_block_is_passed_on_and_blas_is_as_before():
+    def fill(start, block):
+        raise ValueError("of a block")
+
+    with threadpool_limits(2):
+        with pytest.raises(ValueError, match="of a block"):
+            for_each_block(fill, [np.zeros(3)])
+        assert threads_of_blas() == 2
+
+
+def test_torch_has_one_thread_in_a_worker_and_its_own_outside():
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with workers(2) as pool:
+            assert pool.submit(torch.get_num_threads).result() == 1
+            assert torch.get_num_threads() == 3
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    assert "torch" in sys.modules

@@ -1,0 +1,340 @@
+import math
+import warnings
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
+from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
+from dppl.kernel.privacy import accounting
+from dppl.kernel.privacy.accounting import (
+    bounded_range_of_zcdp,
+    cost_of_gaussian,
+    gaussian_noise_std,
+    mu_below,
+    rho_of_bounded_range,
+    zcdp_within,
+)
+from dppl.kernel.privacy.budgets import as_typed, budget_from_dict, rounded_up
+
+sizes = st.floats(1e-6, 1e3)
+deltas = st.floats(1e-12, 0.4)
+
+
+@pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf"), "1", None, True])
+@pytest.mark.parametrize("make", [PureDP, ZCDP, lambda value: ApproxDP(value, 1e-5)])
+def test_a_budget_refuses_what_is_not_a_positive_number(make, value):
+    with pytest.raises(ParameterError, match="greater than 0"):
+        make(value)
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), "1", None, True])
+def test_mu_is_0_or_a_positive_number(value):
+    with pytest.raises(ParameterError, match="at least 0"):
+        GaussianDP(value)
+
+
+def test_mu_of_0_lets_nothing_be_released():
+    nothing = GaussianDP(0)
+    assert nothing.is_zero
+    assert not GaussianDP(1e-15).is_zero
+    assert not nothing.is_weak
+    for use in (nothing.gaussian_allowance, nothing.selection_epsilon):
+        with pytest.raises(BudgetError, match="no finite noise"):
+            use()
+
+
+@pytest.mark.parametrize("delta", [0, 1, -0.1, 2, float("nan")])
+def test_delta_lies_strictly_between_0_and_1(delta):
+    with pytest.raises(ParameterError, match="strictly between 0 and 1"):
+        ApproxDP(1.0, delta)
+
+
+def test_budgets_are_frozen_and_compare_within_their_notion():
+    assert ZCDP(0.5) < ZCDP(1.0) <= ZCDP(1.0)
+    assert PureDP(2.0) > PureDP(1.0)
+    assert GaussianDP(0.5) < GaussianDP(1.0) <= GaussianDP(1.0) >= GaussianDP(0.5)
+    assert not GaussianDP(1.0) > GaussianDP(1.0)
+    assert not ApproxDP(1.0, 1e-5) <= ApproxDP(2.0, 1e-6)
+    assert not ApproxDP(1.0, 1e-5) >= ApproxDP(2.0, 1e-6)
+    for other in (ZCDP(1.0), GaussianDP(1.0), ApproxDP(1.0, 1e-5)):
+        with pytest.raises(BudgetError, match="different notions"):
+            _ = PureDP(1.0) <= other
+    with pytest.raises(BudgetError, match="different notions"):
+        _ = GaussianDP(1.0) > ZCDP(0.5)
+    with pytest.raises(TypeError):
+        _ = ZCDP(1.0) < 2.0
+    with pytest.raises(AttributeError):
+        ZCDP(1.0).rho = 2.0
+    assert ZCDP(1.0) != PureDP(1.0) != GaussianDP(1.0)
+
+
+@pytest.mark.parametrize("mu", [1e-16, 1.1e8, 1e300])
+def test_a_mu_beyond_all_use_is_refused(mu):
+    with pytest.raises(BudgetError, match="mu must be from 1e-15 to 1e"):
+        GaussianDP(mu)
+    with pytest.raises(BudgetError, match="mu must be from 1e-15 to 1e"):
+        ZCDP(mu**2 / 2 if mu < 1 else 1e16).gaussian_allowance()
+    assert GaussianDP(1e-15).mu == 1e-15
+    assert GaussianDP(1e8).to_approx(1e-5).epsilon > 1e15
+
+
+def test_a_gaussian_budget_says_what_it_is():
+    assert str(GaussianDP(0.12345601)) == "mu = 0.123457, Gaussian DP"
+    assert GaussianDP(0.5).notion == "Gaussian DP"
+    assert GaussianDP(0.5).to_dict() == {"mu": 0.5}
+    assert budget_from_dict({"mu": 0.5}) == GaussianDP(0.5)
+    assert GaussianDP(0.5).gaussian_allowance() == GaussianDP(0.5)
+
+
+def test_paper_epsilon_is_the_axis_of_the_figures():
+    assert ZCDP.from_paper_epsilon(3.0) == ZCDP(4.5)
+    assert ZCDP(4.5).paper_epsilon == pytest.approx(3.0, rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda: ApproxDP(1e18, 1e-5).gaussian_allowance(),
+        lambda: ApproxDP(1.0, 1e-5).to_zcdp(),
+        lambda: ApproxDP(1.0, 1e-5).to_approx(1e-6),
+        lambda: PureDP(1.0).gaussian_allowance(),
+    ],
+)
+def test_conversions_that_do_not_exist_say_so(convert):
+    with pytest.raises(BudgetError):
+        convert()
+
+
+def epsilon_at(order, rho, delta):
+    """Canonne, Kamath, Steinke (2020), Proposition 12, in the digits at work."""
+    rho, delta, order = mpmath.mpf(rho), mpmath.mpf(delta), mpmath.mpf(order)
+    return order * rho + mpmath.log1p(-1 / order) - mpmath.log(delta * order) / (order - 1)
+
+
+def reference_epsilon(rho, delta):
+    """Canonne, Kamath, Steinke (2020), Proposition 12, minimised over the order in 40 digits."""
+    with mpmath.workdps(40):
+
+        def epsilon(order):
+            return epsilon_at(order, rho, delta)
+
+        # Golden-section search: the function of log(order - 1) has one minimum.
+        low, high = mpmath.log(mpmath.mpf("1e-4")), mpmath.log(mpmath.mpf("1e9"))
+        for _ in range(120):
+            a, b = low + (high - low) * 0.382, low + (high - low) * 0.618
+            low, high = (low, b) if epsilon(1 + mpmath.exp(a)) < epsilon(1 + mpmath.exp(b)) else (a, high)
+        return epsilon(1 + mpmath.exp(low))
+
+
+@pytest.mark.parametrize("rho", [1e-4, 0.01, 0.5, 8.0, 200.0])
+@pytest.mark.parametrize("delta", [1e-9, 1e-5, 0.01])
+def test_zcdp_converts_to_the_best_order_and_never_below_it(rho, delta):
+    reference = reference_epsilon(rho, delta)
+    got = ZCDP(rho).to_approx(delta).epsilon
+    assert reference <= got <= max(reference * (1 + 1e-5), 1e-12)  # where delta alone covers it, a token epsilon
+
+
+@pytest.mark.slow
+@given(sizes, deltas)
+def test_the_zcdp_within_an_approximate_budget_stays_within_it(epsilon, delta):
+    rho = zcdp_within(epsilon, delta)
+    assert ZCDP(rho).to_approx(delta).epsilon <= epsilon
+    assert ZCDP(rho * (1 + 1e-6)).to_approx(delta).epsilon > epsilon
+
+
+def exact_delta(mu, epsilon):
+    """Balle, Wang (2018), arXiv:1805.06530, Theorem 8, in the digits at work."""
+    mu, epsilon = mpmath.mpf(mu), mpmath.mpf(epsilon)
+    return mpmath.ncdf(mu / 2 - epsilon / mu) - mpmath.exp(epsilon) * mpmath.ncdf(-mu / 2 - epsilon / mu)
+
+
+def next_below(value):
+    return math.nextafter(value, 0.0)
+
+
+def test_gaussian_noise_converts_as_published():
+    assert GaussianDP(1.0).to_approx(1e-6).epsilon == pytest.approx(4.887, abs=5e-4)
+    assert ApproxDP(1.0, 1e-6).gaussian_allowance().mu == pytest.approx(0.2367, abs=5e-5)
+    assert ApproxDP(8.0, 1e-5).gaussian_allowance().mu == pytest.approx(1.666, abs=5e-4)
+    assert GaussianDP(2.0).to_zcdp() == ZCDP(2.0)
+    assert ZCDP(2.0).gaussian_allowance() == GaussianDP(2.0)
+
+
+@given(st.floats(0.01, 20.0), st.sampled_from([1e-12, 1e-6, 1e-3, 0.1]))
+@settings(max_examples=60)
+def test_gaussian_dp_converts_to_the_smallest_epsilon(mu, delta):
+    """To the last bit; where delta covers everything a token epsilon is left."""
+    epsilon = GaussianDP(mu).to_approx(delta).epsilon
+    with mpmath.workdps(60):
+        assert exact_delta(mu, epsilon) <= mpmath.mpf(delta)
+        assert epsilon == 1e-12 or exact_delta(mu, next_below(epsilon)) > mpmath.mpf(delta)
+
+
+@pytest.mark.slow
+@given(st.floats(1e-3, 100.0), st.sampled_from([1e-12, 1e-6, 1e-3, 0.1]))
+@settings(max_examples=60)
+def test_an_approximate_budget_allows_the_largest_mu_that_stays_within_it(epsilon, delta):
+    budget = ApproxDP(epsilon, delta)
+    mu = budget.gaussian_allowance().mu
+    with mpmath.workdps(60):
+        assert exact_delta(mu, epsilon) <= mpmath.mpf(delta) < exact_delta(math.nextafter(mu, math.inf), epsilon)
+    # There and back again: what the allowance implies is within the budget, and more noise was needed by zCDP.
+    assert GaussianDP(mu).to_approx(delta) <= budget
+    assert GaussianDP(mu).to_zcdp().rho > zcdp_within(epsilon, delta)
+
+
+@given(st.fractions(Fraction(1, 10**9), Fraction(10**9)))
+def test_costs_of_noise_round_up_and_allowances_down(squared_mu):
+    cost, allowed = cost_of_gaussian(squared_mu), mu_below(squared_mu)
+    assert Fraction(next_below(cost["mu"])) ** 2 < squared_mu <= Fraction(cost["mu"]) ** 2
+    assert 2 * Fraction(next_below(cost["rho"])) < squared_mu <= 2 * Fraction(cost["rho"])
+    assert Fraction(allowed) ** 2 <= squared_mu < Fraction(math.nextafter(allowed, math.inf)) ** 2
+
+
+@given(sizes)
+def test_gaussian_dp_and_zcdp_convert_on_the_safe_side(value):
+    assert 2 * Fraction(GaussianDP(value).to_zcdp().rho) >= Fraction(value) ** 2
+    mu = ZCDP(value).gaussian_allowance().mu
+    typed = Fraction(as_typed(value))
+    assert typed <= min(Fraction(repr(value)), Fraction(value)) < Fraction(math.nextafter(as_typed(value), math.inf))
+    assert Fraction(mu) ** 2 <= 2 * typed < Fraction(math.nextafter(mu, math.inf)) ** 2
+    assert GaussianDP(mu).to_zcdp() <= ZCDP(value)
+
+
+@given(st.lists(st.integers(1, 999), min_size=1, max_size=6))
+def test_budgets_that_add_up_in_decimals_do_so_in_floats(thousandths):
+    """What is typed is a decimal number, whose float may lie above it."""
+    parts, total = [number / 1000 for number in thousandths], sum(thousandths) / 1000
+    # The float of a total may lie below its decimal number by half a step.
+    allowed = Fraction(total) * (1 + Fraction(1, 2**53))
+    assert sum(Fraction(PureDP(part).selection_epsilon()) for part in parts) <= allowed
+    assert sum(Fraction(ZCDP(part).gaussian_allowance().mu) ** 2 / 2 for part in parts) <= allowed
+    mus = [GaussianDP(part).gaussian_allowance().mu for part in parts]
+    assert sum(Fraction(mu) ** 2 for mu in mus) <= sum(Fraction(number, 1000) ** 2 for number in thousandths)
+
+
+@given(st.floats(1e-3, 20.0))
+@settings(max_examples=40)
+def test_a_selection_spends_a_gaussian_budget_and_no_more(mu):
+    epsilon = GaussianDP(mu).selection_epsilon()
+    with mpmath.workdps(40):
+        exact = 2 * mpmath.log(mpmath.ncdf(mpmath.mpf(mu) / 2) / mpmath.ncdf(-mpmath.mpf(mu) / 2))
+        assert exact * (1 - mpmath.mpf(2) ** -45) < epsilon <= exact
+
+
+@given(sizes)
+def test_closed_forms_round_to_the_safe_side(value):
+    exact = Fraction(value)
+    assert 2 * Fraction(PureDP(value).to_zcdp().rho) >= exact**2
+    assert 8 * Fraction(rho_of_bounded_range(value)) >= exact**2
+    assert Fraction(bounded_range_of_zcdp(value)) ** 2 <= 8 * exact
+    assert PureDP(value).to_zcdp().rho == pytest.approx(value**2 / 2, rel=1e-15)
+    assert ZCDP(value).selection_epsilon() == pytest.approx((8 * value) ** 0.5, rel=1e-15)
+
+
+@given(st.fractions(Fraction(1, 16), Fraction(10**9)), sizes)
+def test_gaussian_noise_is_the_least_that_stays_within_mu(squared_sensitivity, mu):
+    std = gaussian_noise_std(squared_sensitivity, mu)
+    assert squared_sensitivity / Fraction(std) ** 2 <= Fraction(mu) ** 2
+    assert squared_sensitivity / Fraction(next_below(std)) ** 2 > Fraction(mu) ** 2
+    assert Fraction(cost_of_gaussian(squared_sensitivity / Fraction(std) ** 2)["mu"]) <= Fraction(mu)
+
+
+def test_a_selection_uses_an_approximate_budget_as_pure():
+    assert ApproxDP(1.5, 1e-5).selection_epsilon() == 1.5
+    assert PureDP(1.5).to_approx(1e-7) == ApproxDP(1.5, 1e-7)
+
+
+def test_the_margin_of_a_conversion_covers_the_rounding_of_floats():
+    """At the very order that a conversion chose, 40 digits never give more than it; floats alone would, often."""
+    rounded_down = 0
+    for rho in np.geomspace(1e-2, 1e2, 50).tolist():
+        floats, order = accounting._epsilon_and_order(rho, 1e-6)
+        with mpmath.workdps(40):
+            exact = epsilon_at(order, rho, 1e-6)
+            assert exact <= ZCDP(rho).to_approx(1e-6).epsilon <= exact * (1 + 1e-11)
+            rounded_down += floats < exact
+    assert rounded_down  # or this test could not see a missing margin
+
+
+@pytest.mark.parametrize(("delta", "max_records"), [(1e-3, 1000), (0.5, 2), (1e-3, 10**6)])
+def test_a_delta_that_allows_publishing_a_record_is_refused(delta, max_records):
+    with pytest.raises(BudgetError, match=r"^delta must be below 1 / "):
+        ApproxDP(1.0, delta, max_records=max_records)
+    assert ApproxDP(1.0, delta).delta == delta
+
+
+def test_the_bound_on_records_is_checked_and_not_kept():
+    budget = ApproxDP(1.0, 1e-4, max_records=9_999)
+    assert budget == ApproxDP(1.0, 1e-4)
+    assert "9999" not in repr(budget)
+    with pytest.raises(ParameterError, match="max_records"):
+        ApproxDP(1.0, 1e-4, max_records=0)
+
+
+@pytest.mark.parametrize(("delta", "max_records"), [(5e-6, 100_000), (9e-5, 10_000)])
+def test_a_delta_little_below_one_over_the_number_of_records_warns(delta, max_records):
+    with pytest.warns(WeakBudgetWarning, match=f"little below 1 / {max_records}") as caught:
+        ApproxDP(1.0, delta, max_records=max_records)
+    assert [warning.filename for warning in caught] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ApproxDP(1.0, delta)
+        ApproxDP(1.0, max_records**-1.1, max_records=max_records)
+
+
+@pytest.mark.parametrize(
+    ("budget", "weak"),
+    [
+        (ApproxDP(2.99, 1e-6), False),
+        (ApproxDP(3.0, 1e-6), True),
+        (ApproxDP(1.0, 9.9e-5), False),
+        (ApproxDP(1.0, 1e-4), True),
+        (PureDP(2.99), False),
+        (PureDP(3.0), True),
+        (GaussianDP(0.0), False),
+        (GaussianDP(1e-15), False),
+        (GaussianDP(0.6477), False),
+        (GaussianDP(0.6478), True),
+        (GaussianDP(1e8), True),
+        (ZCDP(1e-300), False),
+        (ZCDP(0.2097), False),
+        (ZCDP(0.2098), True),
+        (ZCDP(1e6), True),
+        (ZCDP(1e300), True),
+    ],
+)
+def test_a_budget_of_every_notion_is_weak_by_the_epsilon_that_it_implies(budget, weak):
+    assert budget.is_weak == weak
+    assert bool(budget.weakness) == weak
+
+
+def test_what_is_told_of_a_weak_budget_names_the_epsilon_or_the_delta():
+    epsilon = rounded_up(GaussianDP(3.0).to_approx(1e-6).epsilon, 4)
+    for budget in (GaussianDP(3.0), ZCDP(4.5)):
+        assert budget.weakness.startswith(
+            f"{budget} is a weak guarantee: it implies epsilon = {epsilon} at delta = 1e-6."
+        )
+    assert "implies" not in PureDP(11.0).weakness
+    assert ApproxDP(1.0, 0.01).weakness.startswith("delta = 0.01 is too large for most data")
+    both = ApproxDP(11.0, 0.01).weakness
+    assert "is a weak guarantee" in both
+    assert "too large for most data" in both
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16, np.longdouble, Fraction])
+def test_numbers_of_other_types_become_floats(kind):
+    """Narrow floats would drag the accounting down to their precision, and share its cache with equal wide ones."""
+    budget = ApproxDP(kind(4), kind(2.0**-12))
+    assert [type(value) for value in budget.to_dict().values()] == [float, float]
+    assert type(budget.epsilon) is type(budget.delta) is float
+    assert budget.gaussian_allowance() == ApproxDP(4.0, 2.0**-12).gaussian_allowance()
+    assert type(ZCDP(kind(2)).rho) is type(GaussianDP(kind(2)).mu) is float
+    assert GaussianDP(kind(2)).to_approx(kind(2.0**-12)) == GaussianDP(2.0).to_approx(2.0**-12)
+    with pytest.raises(ParameterError):
+        ZCDP(10**400)
