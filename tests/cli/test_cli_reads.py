@@ -1,9 +1,11 @@
 """A run that could read nothing does not look like a success: what stops before the charge, and who is told what."""
 
 import fcntl
+import functools
 import json
 import os
 import pty
+import select
 import subprocess
 import sys
 import termios
@@ -224,6 +226,14 @@ def test_strict_in_python(letters):
 # --review
 
 
+def shown_on(terminal, until):
+    text = ""
+    while until not in text:  # a terminal hands on what was written in pieces, and not at once
+        assert select.select([terminal], [], [], 30)[0], f"{until!r} never came; the terminal shows {text!r}"
+        text += os.read(terminal, 1 << 16).decode()
+    return text
+
+
 @pytest.fixture
 def terminal(monkeypatch):
     """A terminal in the place of the one that controls the process; returns what writes to it and reads from it."""
@@ -233,11 +243,7 @@ def terminal(monkeypatch):
     def answer(text):
         os.write(ours, f"{text}\n".encode())
 
-    def shown():
-        os.set_blocking(ours, False)
-        return os.read(ours, 1 << 16).decode()
-
-    yield answer, shown
+    yield answer, functools.partial(shown_on, ours)
     os.close(ours)
     os.close(theirs)
 
@@ -253,13 +259,12 @@ def test_a_review_is_on_the_terminal_alone_and_no_stops_before_the_charge(comman
     assert (result.exit_code, result.stdout) == (130, "")
     assert result.stderr == "dppl: interrupted. Nothing was charged.\n"
     assert charges(folder) == 0
-    assert "A fit uses 6 of 7 records" in shown()
+    shown(until="A fit uses 6 of 7 records")
     answer("yes")
     result = cli(*arguments)
     assert result.exit_code == 0
     assert charges(folder) == 1
-    counts = shown()
-    assert "for the data owner's eyes only" in counts.lower()
+    assert "for the data owner's eyes only" in shown(until="A fit uses 6 of 7 records").lower()
     for stream in (result.stdout, result.stderr):
         assert "6 of 7" not in stream
         assert "unusable" not in stream
@@ -290,10 +295,8 @@ def test_the_terminal_is_the_one_that_controls_the_process(folder):
         text=True,
     )
     out, err = process.communicate(timeout=120)
-    os.set_blocking(ours, False)
-    shown = os.read(ours, 1 << 16).decode()
+    shown_on(ours, until="6 of 6 records")
     os.close(ours)
     os.close(theirs)
     assert (process.returncode, err) == (0, "")
-    assert "6 of 6 records" in shown
     assert "6 of 6" not in out

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given, settings
 
 import dppl
-from dppl import PureDP, baselines, mechanisms
+from dppl import PureDP, baselines
 from dppl.errors import BudgetError
 from dppl.estimators.registry import ENTRIES, Entry
+from dppl.kernel import mechanisms
 from dppl.kernel.mechanisms import (
     CoinPress,
     ExponentialMechanism,
