@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # what `__getattr__` does, for type checkers
     from dppl import serve as serve
     from dppl import testing as testing
     from dppl import training as training
-    from dppl.estimators import Classifier, PrivateSearch, load
+    from dppl.estimators import Classifier, PrivateSearch, PublicData, load
     from dppl.kernel.privacy import ZCDP, ApproxDP, GaussianDP, Guarantee, Ledger, PureDP
     from dppl.planning import plan_budget
     from dppl.prototypes import MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
@@ -42,6 +42,7 @@ __all__ = [
     "MeanPrototypes",
     "PrivateClassifier",
     "PrivateSearch",
+    "PublicData",
     "PublicPrototypes",
     "PureDP",
     "SoftmaxPrototypes",
@@ -74,7 +75,7 @@ _PACKAGES = (
     "training",
 )
 _HOMES = {
-    **dict.fromkeys(["Classifier", "PrivateSearch", "load"], "dppl.estimators"),
+    **dict.fromkeys(["Classifier", "PrivateSearch", "PublicData", "load"], "dppl.estimators"),
     **dict.fromkeys(["ZCDP", "ApproxDP", "GaussianDP", "Guarantee", "Ledger", "PureDP"], "dppl.kernel.privacy"),
     **dict.fromkeys(["MeanPrototypes", "PublicPrototypes", "SoftmaxPrototypes"], "dppl.prototypes"),
     "PrivateClassifier": "dppl.training",

@@ -147,7 +147,7 @@ def audit(
     >>> result.violation
     False
     """
-    template = _fresh(estimator)
+    template = _fresh(estimator).set_params(public=data.public)
     _check_canary(estimator, canary)
     sides = {include: neighbour(data, [canary], [include]) for include in (True, False)}
     claims: list[tuple[Budget, str]] = []
@@ -157,7 +157,7 @@ def audit(
         with overheard() as released:
             rows, labels, groups = sides[include]
             # A view, since many fits on one array would be taken for many releases.
-            model = copy(template).fit(rows.view(), labels, **data.public, **groups)
+            model = copy(template).fit(rows.view(), labels, **groups)
         claims[:] = [(_claim(model.guarantee_, delta), model.guarantee_.unit)]
         return _statistic(canary, model, released)
 
@@ -239,7 +239,7 @@ def audit_in_one_run(
     ----------
     .. [1] Steinke, Nasr, Jagielski (2023), arXiv:2305.08846v1, Algorithm 1.
     """
-    template = _fresh(estimator)
+    template = _fresh(estimator).set_params(public=data.public)
     for canary in canaries:
         _check_canary(estimator, canary)
     each_side = max(1, int(len(canaries) * _GUESSED_SHARE)) if n_guesses is None else n_guesses // 2
@@ -251,7 +251,7 @@ def audit_in_one_run(
     included = _coins(len(canaries))
     X, y, groups = neighbour(data, canaries, included)
     with overheard() as released:
-        model = template.fit(X, y, **data.public, **groups)
+        model = template.fit(X, y, **groups)
     scores = np.array([_statistic(canary, model, released) for canary in canaries])
     order = np.argsort(scores, kind="stable")
     right = int(included[order[-each_side:]].sum() + (~included[order[:each_side]]).sum())

@@ -15,7 +15,7 @@ from dppl import _validate
 from dppl.audit.bounds import CAUTION, clopper_pearson, event_epsilon, event_rho
 from dppl.baselines import AdaMix
 from dppl.errors import ParameterError
-from dppl.estimators import EmbeddingClassifier
+from dppl.estimators import EmbeddingClassifier, PublicData
 from dppl.kernel.mechanisms import RoundedGaussian, overheard
 from dppl.kernel.privacy import ZCDP, ApproxDP, Budget
 from dppl.prototypes import MeanPrototypes, ProjectedPrototypes, PublicPrototypes, SoftmaxPrototypes
@@ -47,27 +47,16 @@ class Records:
     ----------
     X : array-like of shape (n, n_features)
     y : array-like of shape (n,)
-    X_public : array-like of shape (m, n_features), default=None
-    X_examples : array-like of shape (k, n_features), default=None
-    y_examples : array-like of shape (k,), default=None
+    public : PublicData, default=None
+        What every fit gets.
     groups : array-like of shape (n,), default=None
         Ids of persons. With them fits protect persons, and a canary is one more person, with all of its records.
-    max_classes_per_person : int, default=None
-        With `groups`, in how many classes a person counts at most; None as in `fit`.
     """
 
     X: ArrayLike
     y: ArrayLike
-    X_public: ArrayLike | None = None
-    X_examples: ArrayLike | None = None
-    y_examples: ArrayLike | None = None
+    public: PublicData | None = None
     groups: ArrayLike | None = None
-    max_classes_per_person: int | None = None
-
-    @property
-    def public(self) -> dict[str, Any]:
-        """What `fit` takes beside records."""
-        return {name: getattr(self, name) for name in ("X_public", "X_examples", "y_examples")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +149,6 @@ def worst_case(
     examples: bool = False,
     person_records: int | None = None,
     spread: bool = False,
-    max_classes_per_person: int | None = None,
 ) -> tuple[Records, Canary]:
     """Return data on which an estimator's privacy loss shows best.
 
@@ -182,8 +170,6 @@ def worst_case(
     spread : bool, default=False
         Whether this person has barely more than half of their records in the canary's class, and the rest in all
         others.
-    max_classes_per_person : int, default=None
-        That of the fits, for a person.
 
     Returns
     -------
@@ -204,12 +190,9 @@ def worst_case(
     classes = _checked_classes(estimator)
     data, canary = _record_case(estimator, classes, runs=runs, confidence=confidence, examples=examples)
     if person_records is None:
-        if spread or max_classes_per_person is not None:
-            raise ParameterError(
-                "spread and max_classes_per_person go with person_records; give it, or leave them out."
-            )
+        if spread:
+            raise ParameterError("spread goes with person_records; give it, or leave it out.")
         return data, canary
-    data = replace(data, max_classes_per_person=max_classes_per_person)
     return _of_a_person(estimator, data, canary, person_records, spread)
 
 
@@ -230,9 +213,9 @@ def _record_case(
     size = estimator.n_prototypes
     n_others = _best_pool(estimator.resolved_budget, size, replaces=other is not None, runs=runs, confidence=confidence)
     # Similarities of plus and minus one reach both ends of any clip. Targets come last: ties must not favour them.
-    X_public = np.concatenate([np.tile(-row, (n_others, 1)), np.tile(row, (size, 1))])
+    pool = np.concatenate([np.tile(-row, (n_others, 1)), np.tile(row, (size, 1))])
     in_class = y == label
-    return Records(X[~in_class], y[~in_class], X_public), Canary(row, label, Similarity(row, label), other)
+    return Records(X[~in_class], y[~in_class], PublicData(pool)), Canary(row, label, Similarity(row, label), other)
 
 
 def orthogonal_canaries(estimator: MeanPrototypes) -> list[Canary]:
@@ -280,8 +263,8 @@ def neighbour(
 ) -> tuple[NDArray[Any], NDArray[Any], dict[str, Any]]:
     """Return the shared records with the canaries that are in, and what replaces others, as a fit takes them.
 
-    Rows have shape (n, n_features), labels (n,); if the data have persons, their ids and in how many classes they count
-    follow as arguments by name, and each canary is a person.
+    Rows have shape (n, n_features), labels (n,); if the data have persons, their ids follow as an argument by name, and
+    each canary is a person.
     """
     X, y = np.asarray(data.X), np.asarray(data.y)
     added = [canary.neighbour(bool(is_in)) for canary, is_in in zip(canaries, included, strict=True)]
@@ -289,7 +272,6 @@ def neighbour(
     if data.groups is not None:
         ids = [("canary", place) for place, (_, labels) in enumerate(added) for _ in labels]
         groups["groups"] = [*np.asarray(data.groups).tolist(), *ids]
-        groups["max_classes_per_person"] = data.max_classes_per_person
     labels = [label for _, some in added for label in some]
     if not labels:
         return X, y, groups
@@ -307,9 +289,9 @@ def _heard_case(estimator: EmbeddingClassifier, classes: NDArray[Any], examples:
     if isinstance(estimator, ProjectedPrototypes) and estimator.form == "released-first":
         data = Records(np.tile([row, other], (_SETTLED, 1)), np.tile([classes[-1], label], _SETTLED))
     if examples:
-        data = replace(data, X_examples=[row, *[other] * (len(classes) - 1)], y_examples=classes)
+        data = replace(data, public=PublicData(examples=[row, *[other] * (len(classes) - 1)], example_classes=classes))
     if isinstance(estimator, AdaMix):
-        data = replace(data, X_examples=np.tile(row, (len(classes), 1)), y_examples=classes)
+        data = replace(data, public=PublicData(examples=np.tile(row, (len(classes), 1)), example_classes=classes))
     # A gradient changes most by the opposite row; a Gram matrix cannot tell that from the row itself.
     others = [None] if estimator.adjacency == "add-remove" else [other, orthogonal]
     cases = [(_likelihood(estimator, data, row, label, other), other) for other in others]
@@ -330,9 +312,9 @@ def _likelihood(
     canary = Canary(row, label, Likelihood((), ()), other, records)
     for is_in in (True, False):
         rows, labels, groups = neighbour(data, [canary], [is_in])
-        quiet = clone(estimator).set_params(budget=_HARDLY_ANY_NOISE, random_state=0)
+        quiet = clone(estimator).set_params(budget=_HARDLY_ANY_NOISE, public=data.public, random_state=0)
         with overheard() as released:
-            quiet.fit(rows, labels, **data.public, **groups)
+            quiet.fit(rows, labels, **groups)
         sides.append(released)
     with_it, without = ([noisy for _, noisy in side] for side in sides)
     differences = tuple(first - second for first, second in zip(with_it, without, strict=True))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.special import softmax
 
 from dppl import _validate
@@ -13,12 +11,12 @@ from dppl._progress import steps
 from dppl.baselines._descent import GradientClassifier
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, measured_size
+from dppl.estimators.parameters import MapParameters, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
-from dppl.kernel.privacy import Budget
 from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.queries import NumberOfRecords
-from dppl.kernel.reading import Codes, UnknownLabels
+from dppl.kernel.reading import Codes
 from dppl.prototypes._examples import ExampleClassifier
 
 Float = NDArray[np.float64]
@@ -27,7 +25,8 @@ Float = NDArray[np.float64]
 _LEAST_CLIP = 1e-3
 
 
-class AdaMix(GradientClassifier):
+@parameters
+class AdaMix(MapParameters, GradientClassifier):
     r"""Softmax regression from public examples of the classes, after AdaMix, with all records in every step.
 
     The weights of softmax regression on the examples alone are the start. In every step the examples' gradients at the
@@ -39,8 +38,6 @@ class AdaMix(GradientClassifier):
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What the whole fit may spend: a hundredth on the number of records, the rest on the gradients. With mu = 0 it is
         a model of the examples alone.
-    classes : array-like of shape (n_classes,), default=None
-        Public list of classes.
     steps : int, default=40
         Number of gradient steps; each gets the same share of the budget.
     learning_rate : float, default=None
@@ -57,17 +54,6 @@ class AdaMix(GradientClassifier):
         How many records an example counts for; 0 uses examples for the start, the clipping norm and the subspace only.
     adjacency : {"add-remove", "replace-one"}, default="add-remove"
         ``"replace-one"`` replaces a record by any other, of whatever class.
-    pool : int, default=1
-        Kernel size of average pooling over neighbouring coordinates.
-    center : array-like of shape (n_features,) or "public", default=None
-        Public mean that is subtracted from unit rows; ``"public"`` takes that of `X_public`.
-    rotation : int or "auto", default=None
-        Seed of a public rotation, for encoders with a few huge coordinates; ``"auto"`` rotates if `X_public` needs it.
-    unknown_labels : {"error", "ignore"}, default="error"
-        What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
-    random_state : int, default=None
-        None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
-        must not be released.
 
     Attributes
     ----------
@@ -91,7 +77,7 @@ class AdaMix(GradientClassifier):
     2²⁰·s in L2 over the whole gradient of a step, in units of its grid, where s = 127·√dim/4 lattice steps (twice that
     under replace-one), whatever the clipping norm is; 1 for the number of records. Clipping norm and subspace of a step
     follow from examples and earlier releases, and the projection is done on what was released, so squares of mu add.
-    Public inputs: `classes`, all parameters, `X_examples`, `y_examples`, `X_public`, `n_features`. Not covered: choice
+    Public inputs: `classes`, all parameters, `public`, `n_features`. Not covered: choice
     of parameters by private data, examples that were chosen by private data, timing, a changed label under add/remove
     (two steps).
 
@@ -107,7 +93,7 @@ class AdaMix(GradientClassifier):
     >>> from dppl.baselines import AdaMix
     >>> from dppl.data import load_sample
     >>> sample = load_sample()
-    >>> examples = {"X_examples": sample.X_test[:50], "y_examples": sample.y_test[:50]}  # public, say
+    >>> examples = PublicData(examples=sample.X_test[:50], example_classes=sample.y_test[:50])  # public, say
     >>> model = AdaMix(ApproxDP(1, 1e-6), classes=sample.classes, steps=10).fit(sample.X, sample.y, **examples)
     >>> bool(model.score(sample.X_test[50:], sample.y_test[50:]) > 0.5)
     True
@@ -117,38 +103,13 @@ class AdaMix(GradientClassifier):
     _NOISE_OF_LOGIT = 0.6
     _STARTS_FROM_EXAMPLES = True
 
-    def __init__(
-        self,
-        budget: Budget | None = None,
-        classes: ArrayLike | None = None,
-        *,
-        steps: int = 40,
-        learning_rate: float | None = None,
-        momentum: float = 0.9,
-        clip_quantile: float = 0.9,
-        n_components: int | str | None = None,
-        public_weight: float = 10.0,
-        adjacency: Adjacency = "add-remove",
-        pool: int = 1,
-        center: ArrayLike | Literal["public"] | None = None,
-        rotation: int | Literal["auto"] | None = None,
-        unknown_labels: UnknownLabels = "error",
-        random_state: int | None = None,
-    ) -> None:
-        self.budget = budget
-        self.classes = classes
-        self.steps = steps
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.clip_quantile = clip_quantile
-        self.n_components = n_components
-        self.public_weight = public_weight
-        self.adjacency = adjacency
-        self.pool = pool
-        self.center = center
-        self.rotation = rotation
-        self.unknown_labels = unknown_labels
-        self.random_state = random_state
+    steps: int = 40
+    learning_rate: float | None = None
+    momentum: float = 0.9
+    clip_quantile: float = 0.9
+    n_components: int | str | None = None
+    public_weight: float = 10.0
+    adjacency: Adjacency = "add-remove"
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -165,7 +126,8 @@ class AdaMix(GradientClassifier):
         """Declare a gradient for each step, and the number of records; nothing for a budget of 0."""
         if setting.public.examples is None:
             raise InputError(
-                "AdaMix starts from public examples of the classes; pass them as X_examples and y_examples."
+                "AdaMix starts from public examples of the classes; give public=PublicData(examples=..., "
+                "example_classes=...)."
             )
         if self.resolved_budget.is_zero:
             return {}

@@ -28,15 +28,13 @@ class NonPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     classes_: NDArray[Any]
     model_: Any
 
-    def fit(self, X: ArrayLike, y: ArrayLike, X_public: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit without privacy.
 
         Parameters
         ----------
         X : array-like of shape (n_records, n_features)
         y : array-like of shape (n_records,)
-        X_public : ignored
-            Taken so that this stands in wherever a private classifier does.
 
         Returns
         -------

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dppl import _validate
 from dppl._progress import steps
 from dppl.baselines.least_squares import noise_radius, solve_ridge
 from dppl.estimators.classifier import Classifier
+from dppl.estimators.parameters import MapParameters, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice.residuals import check_clip
-from dppl.kernel.privacy import Budget
 from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.queries import GramMatrix, SoftmaxGradients
-from dppl.kernel.reading import UnknownLabels
 
 Float = NDArray[np.float64]
 
 
-class FeatureCovariance(Classifier):
+@parameters
+class FeatureCovariance(MapParameters, Classifier):
     r"""Noisy gradient descent on the softmax loss in the metric of a noisy Gram matrix (DP-FC).
 
     The Gram matrix A = Σ u uᵀ of rows u of norm at most 1 is released once. From weights Θ = 0, each step releases the
@@ -31,10 +29,6 @@ class FeatureCovariance(Classifier):
 
     Parameters
     ----------
-    budget : GaussianDP, ZCDP or ApproxDP, default=None
-        What the whole fit may spend.
-    classes : array-like of shape (n_classes,), default=None
-        Public list of classes.
     steps : int, default=10
         Number of gradients.
     learning_rate : float, default=4.0
@@ -48,17 +42,6 @@ class FeatureCovariance(Classifier):
         Bound on the length of a record's residual, the one-hot label minus the probabilities.
     adjacency : {"add-remove", "replace-one"}, default="add-remove"
         ``"replace-one"`` replaces a record by any other, of whatever class.
-    pool : int, default=1
-        Kernel size of average pooling over neighbouring coordinates.
-    center : array-like of shape (n_features,) or "public", default=None
-        Public mean that is subtracted from unit rows; ``"public"`` takes that of `X_public`.
-    rotation : int or "auto", default=None
-        Seed of a public rotation, for encoders with a few huge coordinates; ``"auto"`` rotates if `X_public` needs it.
-    unknown_labels : {"error", "ignore"}, default="error"
-        What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
-    random_state : int, default=None
-        None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
-        must not be released.
 
     Attributes
     ----------
@@ -84,7 +67,7 @@ class FeatureCovariance(Classifier):
     Gram matrix and r·s for a gradient, where s = 127·√dim/4 lattice steps and r = 2²⁰ steps are the longest residual
     (√2·s² and 2·r·s under replace-one);
     every gradient is taken at weights that were computed from earlier releases. Public inputs: `classes`, all
-    parameters, `X_public`, `n_features`. Not covered: choice of parameters by private data, timing, a changed label
+    parameters, `public`, `n_features`. Not covered: choice of parameters by private data, timing, a changed label
     under add/remove (two steps).
 
     References
@@ -104,36 +87,12 @@ class FeatureCovariance(Classifier):
     True
     """
 
-    def __init__(
-        self,
-        budget: Budget | None = None,
-        classes: ArrayLike | None = None,
-        *,
-        steps: int = 10,
-        learning_rate: float = 4.0,
-        covariance_share: float = 0.2,
-        ridge: float | None = None,
-        clip: float = 1.0,
-        adjacency: Adjacency = "add-remove",
-        pool: int = 1,
-        center: ArrayLike | Literal["public"] | None = None,
-        rotation: int | Literal["auto"] | None = None,
-        unknown_labels: UnknownLabels = "error",
-        random_state: int | None = None,
-    ) -> None:
-        self.budget = budget
-        self.classes = classes
-        self.steps = steps
-        self.learning_rate = learning_rate
-        self.covariance_share = covariance_share
-        self.ridge = ridge
-        self.clip = clip
-        self.adjacency = adjacency
-        self.pool = pool
-        self.center = center
-        self.rotation = rotation
-        self.unknown_labels = unknown_labels
-        self.random_state = random_state
+    steps: int = 10
+    learning_rate: float = 4.0
+    covariance_share: float = 0.2
+    ridge: float | None = None
+    clip: float = 1.0
+    adjacency: Adjacency = "add-remove"
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

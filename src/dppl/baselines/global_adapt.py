@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
-
-from numpy.typing import ArrayLike
 
 from dppl import _validate
 from dppl._progress import steps
 from dppl.baselines._descent import GradientClassifier
 from dppl.errors import ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, measured_size
+from dppl.estimators.parameters import MapParameters, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
-from dppl.kernel.privacy import Budget
 from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.queries import LongResiduals, NumberOfRecords
-from dppl.kernel.reading import UnknownLabels
 
 # Percentage of mu² for all counts of long gradients, which only say whether the bound rises or falls.
 _LONGER_PERCENT = 1
@@ -25,7 +21,8 @@ _LONGER_PERCENT = 1
 _BOUNDS = 1e-3, math.sqrt(2)
 
 
-class GlobalAdapt(GradientClassifier):
+@parameters
+class GlobalAdapt(MapParameters, GradientClassifier):
     r"""Softmax regression by DPSGD-Global-Adapt, with all records in every step.
 
     Clipping shortens long gradients only and so turns their sum away from the classes that need it, often the rare
@@ -38,8 +35,6 @@ class GlobalAdapt(GradientClassifier):
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What the whole fit may spend: a hundredth on the number of records, a hundredth on the counts of long gradients,
         the rest on the gradients.
-    classes : array-like of shape (n_classes,), default=None
-        Public list of classes.
     steps : int, default=40
         Number of gradient steps.
     learning_rate : float, default=None
@@ -62,17 +57,6 @@ class GlobalAdapt(GradientClassifier):
         and with them the noise, to ``hypot(1, intercept_scaling)``. 0 fits no intercept.
     adjacency : {"add-remove", "replace-one"}, default="add-remove"
         ``"replace-one"`` replaces a record by any other, of whatever class.
-    pool : int, default=1
-        Kernel size of average pooling over neighbouring coordinates.
-    center : array-like of shape (n_features,) or "public", default=None
-        Public mean that is subtracted from unit rows; ``"public"`` takes that of `X_public`.
-    rotation : int or "auto", default=None
-        Seed of a public rotation, for encoders with a few huge coordinates; ``"auto"`` rotates if `X_public` needs it.
-    unknown_labels : {"error", "ignore"}, default="error"
-        What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
-    random_state : int, default=None
-        None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
-        must not be released.
 
     Attributes
     ----------
@@ -102,7 +86,7 @@ class GlobalAdapt(GradientClassifier):
     computed from those. Sensitivity: 2²⁰·√(s² + b²) in L2 over the whole gradient of a step, where s = 127·√dim/4
     lattice steps and b is the constant coordinate (twice that under replace-one); 1 for every count. A step depends on
     earlier ones only through what they released, so squares of mu add. Public inputs: `classes`, all parameters,
-    `X_public`, `n_features`. Not covered: choice of parameters by private data, timing, a changed label under
+    `public`, `n_features`. Not covered: choice of parameters by private data, timing, a changed label under
     add/remove (two steps).
 
     References
@@ -122,44 +106,16 @@ class GlobalAdapt(GradientClassifier):
     True
     """
 
-    def __init__(
-        self,
-        budget: Budget | None = None,
-        classes: ArrayLike | None = None,
-        *,
-        steps: int = 40,
-        learning_rate: float | None = None,
-        momentum: float = 0.9,
-        clip: float = 1.0,
-        upper_bound: float | None = None,
-        upper_bound_rate: float = 0.1,
-        threshold: float = 1.0,
-        l2: float = 0.0,
-        intercept_scaling: float = 0.0,
-        adjacency: Adjacency = "add-remove",
-        pool: int = 1,
-        center: ArrayLike | Literal["public"] | None = None,
-        rotation: int | Literal["auto"] | None = None,
-        unknown_labels: UnknownLabels = "error",
-        random_state: int | None = None,
-    ) -> None:
-        self.budget = budget
-        self.classes = classes
-        self.steps = steps
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.clip = clip
-        self.upper_bound = upper_bound
-        self.upper_bound_rate = upper_bound_rate
-        self.threshold = threshold
-        self.l2 = l2
-        self.intercept_scaling = intercept_scaling
-        self.adjacency = adjacency
-        self.pool = pool
-        self.center = center
-        self.rotation = rotation
-        self.unknown_labels = unknown_labels
-        self.random_state = random_state
+    steps: int = 40
+    learning_rate: float | None = None
+    momentum: float = 0.9
+    clip: float = 1.0
+    upper_bound: float | None = None
+    upper_bound_rate: float = 0.1
+    threshold: float = 1.0
+    l2: float = 0.0
+    intercept_scaling: float = 0.0
+    adjacency: Adjacency = "add-remove"
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dppl import _validate
 from dppl.errors import ParameterError
 from dppl.estimators.classifier import Classifier
+from dppl.estimators.parameters import MapParameters, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice.threads import in_order
-from dppl.kernel.privacy import Budget
 from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.queries import ClassGramMatrices, ClassSums, GramMatrix
-from dppl.kernel.reading import UnknownLabels
 from dppl.prototypes._shared import SHARPNESS
 
 Float = NDArray[np.float64]
 
 
-class LeastSquares(Classifier):
+@parameters
+class LeastSquares(MapParameters, Classifier):
     r"""Least squares on noisy moments, one linear score per class (DP-LS).
 
     With rows u of norm at most 1, the Gram matrix A = Σ u uᵀ and class sums b_c are released once. The weights of class
@@ -33,10 +33,6 @@ class LeastSquares(Classifier):
 
     Parameters
     ----------
-    budget : GaussianDP, ZCDP or ApproxDP, default=None
-        What the whole fit may spend.
-    classes : array-like of shape (n_classes,), default=None
-        Public list of classes.
     class_grams : bool, default=False
         Whether each class gets a Gram matrix of its own: n_classes·dim² numbers, whose noise takes about a minute per
         ten million to draw on one core.
@@ -50,17 +46,6 @@ class LeastSquares(Classifier):
         shares equally.
     adjacency : {"add-remove", "replace-one"}, default="add-remove"
         ``"replace-one"`` replaces a record by any other, of whatever class.
-    pool : int, default=1
-        Kernel size of average pooling over neighbouring coordinates.
-    center : array-like of shape (n_features,) or "public", default=None
-        Public mean that is subtracted from unit rows; ``"public"`` takes that of `X_public`.
-    rotation : int or "auto", default=None
-        Seed of a public rotation, for encoders with a few huge coordinates; ``"auto"`` rotates if `X_public` needs it.
-    unknown_labels : {"error", "ignore"}, default="error"
-        What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
-    random_state : int, default=None
-        None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
-        must not be released.
 
     Attributes
     ----------
@@ -85,7 +70,7 @@ class LeastSquares(Classifier):
     sums, Gram matrix and, with `class_grams`, Gram matrices of the classes; `coef_` is computed from those.
     Sensitivity: s in L2 over all class sums and s² in the Frobenius norm over all Gram matrices of one release, where
     s = 127·√dim/4 lattice steps (2s and √2·s² under replace-one). Public inputs: `classes`, all parameters,
-    `X_public`, `n_features`. Not covered: choice of parameters by private data, timing, a changed label under
+    `public`, `n_features`. Not covered: choice of parameters by private data, timing, a changed label under
     add/remove (two steps).
 
     References
@@ -104,34 +89,11 @@ class LeastSquares(Classifier):
     True
     """
 
-    def __init__(
-        self,
-        budget: Budget | None = None,
-        classes: ArrayLike | None = None,
-        *,
-        class_grams: bool = False,
-        alpha: float = 1.0,
-        ridge: float | None = None,
-        split: Sequence[float] | None = None,
-        adjacency: Adjacency = "add-remove",
-        pool: int = 1,
-        center: ArrayLike | Literal["public"] | None = None,
-        rotation: int | Literal["auto"] | None = None,
-        unknown_labels: UnknownLabels = "error",
-        random_state: int | None = None,
-    ) -> None:
-        self.budget = budget
-        self.classes = classes
-        self.class_grams = class_grams
-        self.alpha = alpha
-        self.ridge = ridge
-        self.split = split
-        self.adjacency = adjacency
-        self.pool = pool
-        self.center = center
-        self.rotation = rotation
-        self.unknown_labels = unknown_labels
-        self.random_state = random_state
+    class_grams: bool = False
+    alpha: float = 1.0
+    ridge: float | None = None
+    split: Sequence[float] | None = None
+    adjacency: Adjacency = "add-remove"
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

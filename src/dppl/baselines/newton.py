@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dppl import _validate
 from dppl._progress import steps
 from dppl.baselines.least_squares import noise_radius, solve_ridges
 from dppl.estimators.classifier import Classifier
+from dppl.estimators.parameters import MapParameters, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice.residuals import check_clip
-from dppl.kernel.privacy import Budget
 from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.queries import SoftmaxCurvatures, SoftmaxGradients
-from dppl.kernel.reading import UnknownLabels
 
 
-class Newton(Classifier):
+@parameters
+class Newton(MapParameters, Classifier):
     r"""Noisy Newton steps on the softmax loss, with a Hessian for each class (DP-Newton).
 
     From weights θ_c = 0, each step releases the sum G of the records' clipped descent directions and, for each class,
@@ -32,10 +29,6 @@ class Newton(Classifier):
 
     Parameters
     ----------
-    budget : GaussianDP, ZCDP or ApproxDP, default=None
-        What the whole fit may spend.
-    classes : array-like of shape (n_classes,), default=None
-        Public list of classes.
     steps : int, default=3
         Number of gradients, and of Hessians for each class.
     learning_rate : float, default=1.0
@@ -50,17 +43,6 @@ class Newton(Classifier):
         Bound on the length of a record's residual, the one-hot label minus the probabilities.
     adjacency : {"add-remove", "replace-one"}, default="add-remove"
         ``"replace-one"`` replaces a record by any other, of whatever class.
-    pool : int, default=1
-        Kernel size of average pooling over neighbouring coordinates.
-    center : array-like of shape (n_features,) or "public", default=None
-        Public mean that is subtracted from unit rows; ``"public"`` takes that of `X_public`.
-    rotation : int or "auto", default=None
-        Seed of a public rotation, for encoders with a few huge coordinates; ``"auto"`` rotates if `X_public` needs it.
-    unknown_labels : {"error", "ignore"}, default="error"
-        What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
-    random_state : int, default=None
-        None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
-        must not be released.
 
     Attributes
     ----------
@@ -85,7 +67,7 @@ class Newton(Classifier):
     gradients and Hessians of all steps; `coef_` is computed from those. Sensitivity: r·s in L2 for a gradient and
     √(4/27)·s² in the Frobenius norm over the Hessians of one step, where s = 127·√dim/4 lattice steps and r = 2²⁰ steps
     are the longest residual (2·r·s and √(8/27)·s² under replace-one); both are taken at weights that were computed from
-    earlier releases. Public inputs: `classes`, all parameters, `X_public`, `n_features`. Not covered: choice of
+    earlier releases. Public inputs: `classes`, all parameters, `public`, `n_features`. Not covered: choice of
     parameters by private data, timing, a changed label under add/remove (two steps).
 
     References
@@ -104,36 +86,12 @@ class Newton(Classifier):
     True
     """
 
-    def __init__(
-        self,
-        budget: Budget | None = None,
-        classes: ArrayLike | None = None,
-        *,
-        steps: int = 3,
-        learning_rate: float = 1.0,
-        hessian_share: float = 0.5,
-        ridge: float | None = None,
-        clip: float = 1.0,
-        adjacency: Adjacency = "add-remove",
-        pool: int = 1,
-        center: ArrayLike | Literal["public"] | None = None,
-        rotation: int | Literal["auto"] | None = None,
-        unknown_labels: UnknownLabels = "error",
-        random_state: int | None = None,
-    ) -> None:
-        self.budget = budget
-        self.classes = classes
-        self.steps = steps
-        self.learning_rate = learning_rate
-        self.hessian_share = hessian_share
-        self.ridge = ridge
-        self.clip = clip
-        self.adjacency = adjacency
-        self.pool = pool
-        self.center = center
-        self.rotation = rotation
-        self.unknown_labels = unknown_labels
-        self.random_state = random_state
+    steps: int = 3
+    learning_rate: float = 1.0
+    hessian_share: float = 0.5
+    ridge: float | None = None
+    clip: float = 1.0
+    adjacency: Adjacency = "add-remove"
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
-
-from numpy.typing import ArrayLike
 
 from dppl import _validate
 from dppl._progress import steps
 from dppl.baselines._descent import GradientClassifier
 from dppl.errors import ParameterError
 from dppl.estimators.descent import SIZE_PERCENT, measured_size
+from dppl.estimators.parameters import MapParameters, parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice.residuals import check_clip
-from dppl.kernel.privacy import Budget
 from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.queries import NumberOfRecords
-from dppl.kernel.reading import UnknownLabels
 
 
-class LinearProbe(GradientClassifier):
+@parameters
+class LinearProbe(MapParameters, GradientClassifier):
     r"""Softmax regression by differentially private gradient descent.
 
     Every step sums the records' gradients, their residuals clipped, adds Gaussian noise, and moves the weights
@@ -32,8 +29,6 @@ class LinearProbe(GradientClassifier):
     ----------
     budget : GaussianDP, ZCDP or ApproxDP, default=None
         What the whole fit may spend. ApproxDP with `sampling_rate` below 1.
-    classes : array-like of shape (n_classes,), default=None
-        Public list of classes.
     steps : int, default=40
         Number of gradient steps; each gets the same share of the budget.
     learning_rate : float, default=None
@@ -58,17 +53,6 @@ class LinearProbe(GradientClassifier):
         data.
     adjacency : {"add-remove", "replace-one"}, default="add-remove"
         ``"replace-one"`` replaces a record by any other, of whatever class; only without sampling.
-    pool : int, default=1
-        Kernel size of average pooling over neighbouring coordinates.
-    center : array-like of shape (n_features,) or "public", default=None
-        Public mean that is subtracted from unit rows; ``"public"`` takes that of `X_public`.
-    rotation : int or "auto", default=None
-        Seed of a public rotation, for encoders with a few huge coordinates; ``"auto"`` rotates if `X_public` needs it.
-    unknown_labels : {"error", "ignore"}, default="error"
-        What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
-    random_state : int, default=None
-        None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
-        must not be released.
 
     Attributes
     ----------
@@ -94,7 +78,7 @@ class LinearProbe(GradientClassifier):
     those. Sensitivity: 2²⁰·√(s² + b²) in L2 over the whole gradient of a step, where s = 127·√dim/4 lattice steps and b
     is the constant coordinate (twice that under replace-one); 1 for the number of records. A step's gradient depends on
     earlier ones only through what they released, so squares of mu add. Public inputs: `classes`, all parameters,
-    `X_public`, `n_features`. Not covered: choice of parameters by private data, timing, a changed label under
+    `public`, `n_features`. Not covered: choice of parameters by private data, timing, a changed label under
     add/remove (two steps). With `sampling_rate` below 1 the cost is accounted by privacy loss distributions, in
     (epsilon, delta) only.
 
@@ -115,42 +99,15 @@ class LinearProbe(GradientClassifier):
     True
     """
 
-    def __init__(
-        self,
-        budget: Budget | None = None,
-        classes: ArrayLike | None = None,
-        *,
-        steps: int = 40,
-        learning_rate: float | None = None,
-        momentum: float = 0.9,
-        clip: float = 1.0,
-        l2: float = 0.0,
-        intercept_scaling: float = 0.0,
-        sampling_rate: float = 1.0,
-        batch_size: float | None = None,
-        adjacency: Adjacency = "add-remove",
-        pool: int = 1,
-        center: ArrayLike | Literal["public"] | None = None,
-        rotation: int | Literal["auto"] | None = None,
-        unknown_labels: UnknownLabels = "error",
-        random_state: int | None = None,
-    ) -> None:
-        self.budget = budget
-        self.classes = classes
-        self.steps = steps
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.clip = clip
-        self.l2 = l2
-        self.intercept_scaling = intercept_scaling
-        self.sampling_rate = sampling_rate
-        self.batch_size = batch_size
-        self.adjacency = adjacency
-        self.pool = pool
-        self.center = center
-        self.rotation = rotation
-        self.unknown_labels = unknown_labels
-        self.random_state = random_state
+    steps: int = 40
+    learning_rate: float | None = None
+    momentum: float = 0.9
+    clip: float = 1.0
+    l2: float = 0.0
+    intercept_scaling: float = 0.0
+    sampling_rate: float = 1.0
+    batch_size: float | None = None
+    adjacency: Adjacency = "add-remove"
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

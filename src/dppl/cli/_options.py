@@ -329,7 +329,7 @@ def budget_from_options(
         assert epsilon is not None
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always", WeakBudgetWarning)
-            budget = PureDP(epsilon) if delta is None else ApproxDP(epsilon, delta, max_records)
+            budget = PureDP(epsilon) if delta is None else ApproxDP(epsilon, delta, max_records)  # type: ignore[call-arg]
         for warning in said:
             note(str(warning.message))
     if budget.is_weak:

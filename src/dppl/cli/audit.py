@@ -85,6 +85,7 @@ def audit(
     estimator = build(method, budget, list(range(_ONE_RUN_CLASSES if one_run else 2)), given)
     if person_records is None and (spread or classes_per_person is not None):
         raise ParameterError("--spread and --classes-per-person go with --person-records.")
+    estimator.max_classes_per_person = classes_per_person
     if one_run:
         if runs is not None:
             raise ParameterError("--runs has no effect with --one-run; leave one of them out.")
@@ -104,7 +105,7 @@ def audit(
             delta=at,
         )
     else:
-        case = {"person_records": person_records, "spread": spread, "max_classes_per_person": classes_per_person}
+        case = {"person_records": person_records, "spread": spread}
         result = _audit_with_bar(estimator, _RUNS if runs is None else runs, confidence, at, case)
     if as_json:
         print_json(result.to_dict())

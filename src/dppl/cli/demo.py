@@ -52,6 +52,7 @@ def demo(
 
     Takes under a minute and writes a new folder; nothing is overwritten.
     """
+    from dppl.estimators import PublicData
     from dppl.prototypes import SoftmaxPrototypes  # here, because the help of a command needs no scikit-learn
 
     folder = _new_folder(out)
@@ -60,8 +61,8 @@ def demo(
     if not as_json:
         screen.print(f"[bold]Task.[/bold] {sample.description}\n")
     cells = _run(sample)
-    model = SoftmaxPrototypes(_RELEASED, classes=sample.classes)
-    model.fit(sample.X, sample.y, X_public=sample.X_public)
+    model = SoftmaxPrototypes(_RELEASED, classes=sample.classes, public=PublicData(sample.X_public))
+    model.fit(sample.X, sample.y)
     accuracy = model.score(sample.X_test, sample.y_test)
     _write(folder, sample, model)
     if as_json:

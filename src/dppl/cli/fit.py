@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -150,16 +150,18 @@ def fit(
     """
     spread = engine_of(engine, address)
     check_output(out, (table, classes, public, labels, examples), force=force)
-    given = {
+    given: dict[str, Any] = {
         "adjacency": adjacency,
         "center": "public" if center_public else None,
         "clip": _parsed_clip(clip),
+        "max_classes_per_person": classes_per_person,
         "mechanism": mechanism,
         "metric": metric,
         "n_prototypes": prototypes,
         "pool": pool,
         "random_state": seed,
         "rotation": _parsed_rotation(rotation),
+        "strict": strict,
         "unknown_labels": unknown_labels,
     }
     _validate.one_of(ADJACENCIES, adjacency=adjacency)
@@ -179,33 +181,26 @@ def fit(
     in_parts = engine != "local"
     if in_parts and person is not None:
         raise ParameterError("needs all records of a person in one place; leave out --engine.", parameter="groups")
-    read = read_parts if in_parts else read_table
     if in_parts and ask:
         raise ParameterError("--review reads the whole table here; leave out --engine, or use dppl check.")
-    private = read(table, x=x, y=y, labels=labels)
+    how: dict[str, Any] = {"x": x, "y": y, "labels": labels}
+    private = read_parts(table, **how, engine=spread) if in_parts else read_table(table, **how)
     public_rows = None if public is None else read_table(public, x=x, y=None, ids=public_id)
     example_rows = None if examples is None else read_table(examples, x=x, y=y)
     for rows, path in ((public_rows, public), (example_rows, examples)):
         if rows is not None and path is not None:
             check_same_encoder(rows, path, private, table)
     groups = None if person is None else ids_of_persons(table, person, y=y, labels=labels)
+    if examples is not None and example_rows is not None:
+        require_labels(example_rows, examples)
+    from dppl.estimators import PublicData  # here, because the help of a command needs no scikit-learn
+
+    given["public"] = PublicData(public_rows, example_rows)
     model = build(method, budget, class_list, given)
     if ask and isinstance(private, EmbeddingTable):
         review(partial(report_on_table, private, class_list, groups))
     with working("fitting"):
-        model.fit(
-            private,
-            require_labels(private, table),
-            engine=spread if in_parts else None,
-            X_public=public_rows,
-            X_examples=example_rows,
-            y_examples=None if examples is None or example_rows is None else require_labels(example_rows, examples),
-            ledger=account,
-            partition=partition,
-            groups=groups,
-            max_classes_per_person=classes_per_person,
-            strict=strict,
-        )
+        model.fit(private, require_labels(private, table), groups=groups, ledger=account, partition=partition)
     workflow.save(model, out, overwrite=force)
     print_summary(model, out, as_json=as_json)
     tell_charge(ledger, account, model.guarantee_, err=as_json)

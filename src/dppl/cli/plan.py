@@ -106,6 +106,7 @@ def plan(
       dppl plan --classes 10 --records 400 --smallest 10 --mu 0.5 \
         --rehearse similar.npz
     """
+    from dppl.estimators import PublicData
     from dppl.experiments.plan_figure import SUFFIXES, save_plan  # here, because the help of a command needs no SciPy
     from dppl.planning import plan_budget
 
@@ -116,7 +117,7 @@ def plan(
     if rehearse is None and (public, rehearsal_labels) != (None, None):
         raise ParameterError("--public and --labels belong to --rehearse; without it they have no effect.")
     budget = budget_from_options(mu, rho, epsilon, delta, max_records)
-    rehearsal, X_public = None, None
+    rehearsal, pool = None, None
     if rehearse is not None:
         check_inputs(rehearse, rehearsal_labels, public)
         for path in (rehearse, public):
@@ -124,7 +125,7 @@ def plan(
                 check_table(path)
         table = read_table(rehearse, x=x, y=y, labels=rehearsal_labels)
         rehearsal = np.asarray(table), require_labels(table, rehearse)
-        X_public = None if public is None else np.asarray(read_table(public, x=x, y=None))
+        pool = None if public is None else PublicData(np.asarray(read_table(public, x=x, y=None)))
     with working("planning"):
         found = plan_budget(
             budget,
@@ -138,7 +139,7 @@ def plan(
             ceiling=ceiling,
             describe=cast("Describe", describe),
             rehearsal=rehearsal,
-            X_public=X_public,
+            public=pool,
             runs=runs,
         )
     if out is not None:

@@ -41,7 +41,7 @@ from dppl.embedding import Columns, Source, Window, embed_windows, has_columns, 
 from dppl.encoders import Encoder
 from dppl.encoders.fixed import for_prediction
 from dppl.encoders.load import Device
-from dppl.engines import Engine, engine_of
+from dppl.engines import engine_of
 from dppl.errors import InputError, ParameterError
 from dppl.experiments import metrics
 from dppl.finetune.workflow import Finetuned
@@ -179,8 +179,8 @@ def predict(
         check_inputs(table)
         if _is_table(fitted, table, x, kind, encoder=encoder, id=identity, **how):
             rows = read_rows_for(fitted, table, x=x or "x")
-            parts = None if spread is None else read_parts(table, x=x or "x", y=None)
-            found = _of_table(fitted, rows, wanted, parts, spread)
+            parts = None if spread is None else read_parts(table, x=x or "x", y=None, engine=spread)
+            found = _of_table(fitted, rows, wanted, parts)
             found = replace(found, ids=None) if to_stdout and not proba and not top else found
         else:
             if spread is not None:
@@ -249,14 +249,13 @@ def _of_table(
     table: EmbeddingTable,
     wanted: Shares | None,
     parts: PartedTable | None = None,
-    engine: Engine | None = None,
 ) -> Predictions:
-    """Predict the rows of a table, which an engine reads in parts if there is one, and say which cannot be used."""
+    """Predict the rows of a table, which an engine reads if it is in parts, and say which cannot be used."""
     with working("predicting"):
         if parts is None:
             found = _together(model.classes_, [_classified(model, block, wanted) for block in table.blocks(_ROWS)])
         else:
-            found = _classified(model, parts, wanted, engine=engine)
+            found = _classified(model, parts, wanted)
     _tell_unusable([f"row {place}" for place, label in enumerate(found.labels) if label is None])
     return replace(found, ids=table.ids)
 
@@ -314,20 +313,20 @@ def _together(classes: NDArray[Any], parts: list[Predictions]) -> Predictions:
     )
 
 
-def _classified(model: EmbeddingClassifier, rows: Any, wanted: Shares | None, **where: Engine | None) -> Predictions:
+def _classified(model: EmbeddingClassifier, rows: Any, wanted: Shares | None) -> Predictions:
     """Predict rows, those that cannot be used as None, with probabilities if they are wanted.
 
     For shares of the data labels are the likeliest classes, and not those of the balanced decision.
     """
     if wanted is None:
-        labels = model.predict(rows, unusable="empty", **where)
+        labels = model.predict(rows, unusable="empty")
         return Predictions(labels=labels.tolist(), ids=None, classes=model.classes_)
-    probabilities = model.predict_proba(rows, shares=wanted, unusable="empty", **where)
+    probabilities = model.predict_proba(rows, shares=wanted, unusable="empty")
     if isinstance(wanted, str) and wanted == "data":
         best = np.nan_to_num(probabilities).argmax(axis=1)
         labels = labels_of(best, model.classes_, np.isnan(probabilities[:, 0]), "empty")
     else:
-        labels = model.predict(rows, unusable="empty", **where)
+        labels = model.predict(rows, unusable="empty")
     return Predictions(
         labels=labels.tolist(), ids=None, classes=model.classes_, probabilities=probabilities.astype(np.float32)
     )

@@ -142,7 +142,13 @@ def train(
     examples_in = None if describe in ("auto", "names", "none") else Path(describe)
     for path in (out, report):
         check_output(path, (data, classes, public, labels, examples_in), force=force)
-    given = {"n_prototypes": prototypes, "random_state": seed, "unknown_labels": unknown_labels}
+    given = {
+        "max_classes_per_person": classes_per_person,
+        "n_prototypes": prototypes,
+        "random_state": seed,
+        "strict": strict,
+        "unknown_labels": unknown_labels,
+    }
     budget = budget_from_options(mu, rho, epsilon, delta, max_records)
     method = chosen_method(method, budget, given, public)
     if describe not in ("auto", "none"):
@@ -192,8 +198,6 @@ def train(
             columns=columns,
             ledger=account,
             partition=partition,
-            max_classes_per_person=classes_per_person,
-            strict=strict,
             watch=partial(_watched, folder),
         )
     # When all is done, for whoever reads it may go away.

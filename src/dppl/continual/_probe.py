@@ -2,56 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import field
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dppl.baselines import LinearProbe
 from dppl.continual._stream import NEVER, ContinualClassifier
 from dppl.estimators.model_file import check_tensor
+from dppl.estimators.parameters import parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure
-from dppl.kernel.privacy import Budget
-from dppl.kernel.reading import UnknownLabels
+from dppl.kernel.privacy.guarantee import Adjacency
 
 
+@parameters
 class ContinualProbe(ContinualClassifier, LinearProbe):
     """A linear probe that is fitted in every task; subclasses say on what and from where."""
 
-    allowed_: NDArray[np.bool_]
-    sampling_rate, batch_size = 1.0, None
-
-    def __init__(
-        self,
-        budget: Budget | None = None,
-        classes: ArrayLike | None = None,
-        *,
-        steps: int = 40,
-        learning_rate: float | None = None,
-        momentum: float = 0.9,
-        clip: float = 1.0,
-        l2: float = 0.0,
-        intercept_scaling: float = 0.0,
-        pool: int = 1,
-        center: ArrayLike | Literal["public"] | None = None,
-        rotation: int | Literal["auto"] | None = None,
-        unknown_labels: UnknownLabels = "error",
-        random_state: int | None = None,
-    ) -> None:
-        self.budget = budget
-        self.classes = classes
-        self.steps = steps
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.clip = clip
-        self.l2 = l2
-        self.intercept_scaling = intercept_scaling
-        self.pool = pool
-        self.center = center
-        self.rotation = rotation
-        self.unknown_labels = unknown_labels
-        self.random_state = random_state
+    allowed_: NDArray[np.bool_] = field(init=False)
+    adjacency: Adjacency = field(default="add-remove", init=False)
+    sampling_rate: float = field(default=1.0, init=False)
+    batch_size: float | None = field(default=None, init=False)
 
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Fit the probe on the task, and add its classes."""

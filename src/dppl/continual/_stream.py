@@ -21,12 +21,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import validate_data
 
 from dppl import _validate
-from dppl.engines import Engine
 from dppl.errors import ParameterError, UnknownLabelError, WeakBudgetWarning
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.plan import Plan, same_value
-from dppl.estimators.public_data import PublicArguments, PublicData
+from dppl.estimators.public_data import PublicValues
 from dppl.kernel import reading
 from dppl.kernel.lattice import Lattice, RowSource
 from dppl.kernel.lattice.threads import one_thread_each
@@ -34,7 +33,7 @@ from dppl.kernel.mechanisms import Randomness, randomness
 from dppl.kernel.privacy import Budget, Cost, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.composition import total_budget
-from dppl.kernel.privacy.guarantee import SEVERAL_RECORDS, Adjacency
+from dppl.kernel.privacy.guarantee import SEVERAL_RECORDS
 from dppl.kernel.reading import Codes
 from dppl.kernel.records import Parted, Records
 
@@ -100,19 +99,16 @@ class ContinualClassifier(EmbeddingClassifier):
     takes_earlier_records: ClassVar[bool] = False
     n_tasks_: int
     _task: Task | None = None
-    adjacency: Adjacency = "add-remove"
 
     def partial_fit(
         self,
         X: Any,
         y: Any = None,
-        X_public: Any = None,
         *,
         task_classes: ArrayLike | None = None,
         ledger: Ledger | None = None,
         partition: str | None = None,
         state: str | os.PathLike[str] | None = None,
-        engine: Engine | None = None,
     ) -> Self:
         """Learn one more task. If that fails, the model of the earlier tasks stays as it was.
 
@@ -124,8 +120,6 @@ class ContinualClassifier(EmbeddingClassifier):
             (`dppl.data.read_parts`).
         y : array-like of shape (n_records,), default=None
             Private labels. None is for a table in parts.
-        X_public : array-like, torch tensor or table of shape (n_public, n_features), default=None
-            Public embeddings of the same encoder. The first task settles what is made of them, and later ones keep it.
         task_classes : array-like, default=None
             Classes that the task may hold by public knowledge, never by its records. A class that no task may hold is
             never predicted. None is all.
@@ -139,8 +133,6 @@ class ContinualClassifier(EmbeddingClassifier):
             For ``noise="tree"`` and ``"toeplitz"`` alone, the file of the private state: the first task makes it, and
             each later one reads and replaces it. It holds true sums, only its owner may read it, and it goes with the
             model of the last task alone. Keep it as secret as the records, and delete it when the stream ends.
-        engine : Engine, default=None
-            Where a table in parts is read and summed, as in `fit`; each task may have another, or none.
 
         Returns
         -------
@@ -162,7 +154,7 @@ class ContinualClassifier(EmbeddingClassifier):
         with one_thread_each, self._kept(state, earlier) as file:
             later = copy.copy(earlier or self)
             later._task = Task(earlier, self._allowed(task_classes), file)
-            later._fit(X, y, PublicArguments(X_public, None, None), ledger, partition, engine=engine)
+            later._fit(X, y, None, ledger, partition)
             del later._task
             self.__dict__.update(vars(later))
         return self
@@ -189,7 +181,8 @@ class ContinualClassifier(EmbeddingClassifier):
             validate_data(self, X, reset=False, skip_check_array=True)
             reading.check_encoder(X, self.encoder_, "X")
         for name, value in self.get_params(deep=False).items():
-            if name != "random_state" and not same_value(value, self._fitted_with[name]):
+            # What is made of public rows, the first task settles.
+            if name not in ("random_state", "public") and not same_value(value, self._fitted_with[name]):
                 raise ParameterError(
                     f"{name} must stay what it was in the earlier tasks, order included; set it back, or start again "
                     "with a new estimator."
@@ -206,7 +199,7 @@ class ContinualClassifier(EmbeddingClassifier):
             return earlier
         return super().public_lattice(n_features, public)
 
-    def _planned(self, classes: NDArray[Any], public: PublicData, n_features: int) -> Plan:
+    def _planned(self, classes: NDArray[Any], public: PublicValues, n_features: int) -> Plan:
         plan = super()._planned(classes, public, n_features)
         guarantee = of_stream(plan.guarantee, self._relation, self.tasks)
         if self._task is not None and self._task.earlier is not None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import field
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,21 +12,21 @@ from numpy.typing import ArrayLike, NDArray
 from dppl.continual import _discriminant
 from dppl.continual._discriminant import Axes
 from dppl.continual._stream import NEVER, Tasks
-from dppl.continual.prototypes import ContinualPrototypes, Noise
+from dppl.continual.prototypes import ContinualPrototypes, Noise, Rule
 from dppl.errors import ParameterError
 from dppl.estimators.model_file import check_tensor
+from dppl.estimators.parameters import parameters
 from dppl.estimators.plan import Setting
-from dppl.estimators.public_data import PublicData
+from dppl.estimators.public_data import PublicValues
 from dppl.kernel import Measure
 from dppl.kernel.lattice import Lattice, RowSource
-from dppl.kernel.privacy import Budget
-from dppl.kernel.reading import UnknownLabels
 from dppl.prototypes._shared import cosine_sharpness
 
 # Any fixed number does: the rotation is public.
 _ROTATION = 0
 
 
+@parameters
 class ContinualDiscriminant(ContinualPrototypes):
     r"""A linear discriminant, of noisy class sums that arrive task after task.
 
@@ -49,11 +50,6 @@ class ContinualDiscriminant(ContinualPrototypes):
         As in `ContinualPrototypes`.
     keep_tasks : bool, default=False
         As in `ContinualPrototypes`.
-    unknown_labels : {"error", "ignore"}, default="error"
-        What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
-    random_state : int, default=None
-        None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
-        must not be released.
 
     Attributes
     ----------
@@ -76,9 +72,9 @@ class ContinualDiscriminant(ContinualPrototypes):
 
     **Privacy.** As `ContinualPrototypes`. Unit: one record; of overlapping tasks, a person with at most one record in
     each. Relation: add one record to one task, or remove it. Released: a noisy sum for every class that a task may
-    hold, in every task; all else is computed from these and from `X_public`. Sensitivity: s in L2 over all sums of
+    hold, in every task; all else is computed from these and from `public`. Sensitivity: s in L2 over all sums of
     disjoint tasks, where s = 127·√dim/4 lattice steps. Public inputs: `classes`, `task_classes`, the boundaries and the
-    order of tasks, `X_public`, all parameters, `n_features`. Not covered: records or persons in several disjoint tasks;
+    order of tasks, `public`, all parameters, `n_features`. Not covered: records or persons in several disjoint tasks;
     boundaries set by private counts; leaving out a task because it is empty; choice of parameters by private data,
     timing, a changed label (two steps); with correlated noise, who reads the file of the state.
 
@@ -100,32 +96,18 @@ class ContinualDiscriminant(ContinualPrototypes):
     (2, True)
     """
 
-    coef_: NDArray[np.float64]
-    axes_: Axes | None
-    accumulate = None
-    pool, center, rotation = 1, "public", "auto"
+    coef_: NDArray[np.float64] = field(init=False)
+    axes_: Axes | None = field(init=False)
+    accumulate: Rule | None = field(default=None, init=False)
+    pool: int = field(default=1, init=False)
+    center: ArrayLike | Literal["public"] | None = field(default="public", init=False)
+    rotation: int | Literal["auto"] | None = field(default="auto", init=False)
     _ROTATIONS = (None, _ROTATION)
 
-    def __init__(
-        self,
-        budget: Budget | None = None,
-        classes: ArrayLike | None = None,
-        *,
-        tasks: Tasks = "disjoint",
-        noise: Noise = "independent",
-        max_tasks: int | None = None,
-        keep_tasks: bool = False,
-        unknown_labels: UnknownLabels = "error",
-        random_state: int | None = None,
-    ) -> None:
-        self.budget = budget
-        self.classes = classes
-        self.tasks = tasks
-        self.noise = noise
-        self.max_tasks = max_tasks
-        self.keep_tasks = keep_tasks
-        self.unknown_labels = unknown_labels
-        self.random_state = random_state
+    tasks: Tasks = "disjoint"
+    noise: Noise = "independent"
+    max_tasks: int | None = None
+    keep_tasks: bool = False
 
     def public_lattice(self, n_features: int, public: RowSource | None) -> Lattice:
         """Return the public map from embeddings to integer rows: that of the first task."""
@@ -134,7 +116,7 @@ class ContinualDiscriminant(ContinualPrototypes):
             return Lattice(n_features, rotation=_ROTATION)
         return super().public_lattice(n_features, public)
 
-    def _uses_public_rows(self, public: PublicData) -> bool:
+    def _uses_public_rows(self, public: PublicValues) -> bool:
         return public.rows is not None
 
     def prepare(self, setting: Setting) -> Axes | None:
@@ -143,7 +125,7 @@ class ContinualDiscriminant(ContinualPrototypes):
         if earlier is None:
             return None if public is None else Axes.of(setting.lattice, public)
         if earlier.axes_ is None and public is not None:
-            raise ParameterError("is read in the first task, and this stream began without.", parameter="X_public")
+            raise ParameterError("is read in the first task, and this stream began without.", parameter="public")
         axes: Axes | None = earlier.axes_
         return axes
 

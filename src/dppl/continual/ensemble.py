@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dppl import _validate
 from dppl.baselines import LinearProbe
@@ -16,12 +16,11 @@ from dppl.continual._stream import NEVER, ContinualClassifier, Task
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
+from dppl.estimators.parameters import MapParameters, parameters
 from dppl.estimators.plan import Setting
-from dppl.estimators.public_data import PublicData
+from dppl.estimators.public_data import PublicValues
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice import Lattice
-from dppl.kernel.privacy import Budget
-from dppl.kernel.reading import UnknownLabels
 from dppl.prototypes import SoftmaxPrototypes
 from dppl.prototypes._shared import unit_directions
 
@@ -39,7 +38,8 @@ SCORES: tuple[Scores, ...] = get_args(Scores)
 _SHARPNESS = 1.5
 
 
-class ContinualEnsemble(ContinualClassifier):
+@parameters
+class ContinualEnsemble(MapParameters, ContinualClassifier):
     r"""A linear head for each task; their scores are put together when a row is classified.
 
     Each `partial_fit` is one task. It fits a new head on the records of the task, from zero and over all classes, since
@@ -60,17 +60,6 @@ class ContinualEnsemble(ContinualClassifier):
         ``"largest"`` takes the largest logit over heads [1]_, which compares heads of different scales. With
         ``"normalised"`` the weights of each class in each head are centred over classes and have one length, with which
         noise gives logits of variance 1, and exponentials of logits are added up over heads. It costs nothing further.
-    pool : int, default=1
-        Kernel size of average pooling over neighbouring coordinates; only for ``"probe"``, as are the next two.
-    center : array-like of shape (n_features,) or "public", default=None
-        Public mean that is subtracted from unit rows; ``"public"`` takes that of `X_public`.
-    rotation : int or "auto", default=None
-        Seed of a public rotation, for encoders with a few huge coordinates; ``"auto"`` rotates if `X_public` needs it.
-    unknown_labels : {"error", "ignore"}, default="error"
-        What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
-    random_state : int, default=None
-        None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
-        must not be released.
 
     Attributes
     ----------
@@ -93,7 +82,7 @@ class ContinualEnsemble(ContinualClassifier):
     **Privacy.** Unit: one record. Relation: add one record to one task, or remove it from one. Released: for every task
     what the method of its head releases, at the full budget; all models in between may be published. Sensitivity: that
     of one head, as its class says, since a record is in one task and reaches no other head. Public inputs: `classes`,
-    `task_classes`, the boundaries and the order of tasks, all parameters, `X_public`, `n_features`. Not covered:
+    `task_classes`, the boundaries and the order of tasks, all parameters, `public`, `n_features`. Not covered:
     records or persons in several tasks, whose costs add up; boundaries set by private counts; leaving out a task
     because it is empty; choice of parameters by private data, timing, a changed label (two steps).
 
@@ -115,36 +104,15 @@ class ContinualEnsemble(ContinualClassifier):
     ((10, 2), True)
     """
 
-    coef_: Float
-    intercepts_: Float | None
-    centers_: Float | None
-    allowed_: NDArray[np.bool_]
+    coef_: Float = field(init=False)
+    intercepts_: Float | None = field(init=False)
+    centers_: Float | None = field(init=False)
+    allowed_: NDArray[np.bool_] = field(init=False)
     _RELEASED = "coef_"
 
-    def __init__(
-        self,
-        budget: Budget | None = None,
-        classes: ArrayLike | None = None,
-        *,
-        head: Head = "probe",
-        head_options: dict[str, Any] | None = None,
-        scores: Scores = "normalised",
-        pool: int = 1,
-        center: ArrayLike | Literal["public"] | None = None,
-        rotation: int | Literal["auto"] | None = None,
-        unknown_labels: UnknownLabels = "error",
-        random_state: int | None = None,
-    ) -> None:
-        self.budget = budget
-        self.classes = classes
-        self.head = head
-        self.head_options = head_options
-        self.scores = scores
-        self.pool = pool
-        self.center = center
-        self.rotation = rotation
-        self.unknown_labels = unknown_labels
-        self.random_state = random_state
+    head: Head = "probe"
+    head_options: dict[str, Any] | None = None
+    scores: Scores = "normalised"
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -161,7 +129,7 @@ class ContinualEnsemble(ContinualClassifier):
     def _new_head(self) -> EmbeddingClassifier:
         return _HEADS[self.head][0](self.budget, self.classes, **(self.head_options or {}))
 
-    def _uses_public_rows(self, public: PublicData) -> bool:
+    def _uses_public_rows(self, public: PublicValues) -> bool:
         return super()._uses_public_rows(public) or self._new_head()._uses_public_rows(public)
 
     def prepare(self, setting: Setting) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dppl.continual._probe import ContinualProbe
 from dppl.continual._stream import Relation
+from dppl.estimators.parameters import parameters
 
 _RELATION = Relation(
     unit="one record",
@@ -18,6 +19,7 @@ _RELATION = Relation(
 )
 
 
+@parameters
 class FullDataContinual(ContinualProbe):
     r"""A new linear probe of all records so far in every task; what that costs adds up.
 
@@ -43,17 +45,6 @@ class FullDataContinual(ContinualProbe):
         Strength of the penalty ``l2 / 2 * ‖coef_‖²`` beside the mean loss.
     intercept_scaling : float, default=0.0
         A constant coordinate of this size ends each row, and its weight gives the intercept. 0 fits no intercept.
-    pool : int, default=1
-        Kernel size of average pooling over neighbouring coordinates.
-    center : array-like of shape (n_features,) or "public", default=None
-        Public mean that is subtracted from unit rows; ``"public"`` takes that of `X_public`.
-    rotation : int or "auto", default=None
-        Seed of a public rotation, for encoders with a few huge coordinates; ``"auto"`` rotates if `X_public` needs it.
-    unknown_labels : {"error", "ignore"}, default="error"
-        What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
-    random_state : int, default=None
-        None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
-        must not be released.
 
     Attributes
     ----------
@@ -75,7 +66,7 @@ class FullDataContinual(ContinualProbe):
     **Privacy.** Unit: one record. Relation: add one record to one task, or remove it, and with it from what all later
     tasks are given. Released: for every task what `LinearProbe` releases, at the full budget; all models may be
     published. Sensitivity: that of `LinearProbe` in each task, so after T tasks mu is √T times that of one.
-    Public inputs: `classes`, `task_classes`, the boundaries and the order of tasks, all parameters, `X_public`,
+    Public inputs: `classes`, `task_classes`, the boundaries and the order of tasks, all parameters, `public`,
     `n_features`. Not covered: several records of one person, in one task or in different ones; boundaries set by
     private counts; leaving out a task because it is empty; choice of parameters by private data, timing, a changed
     label (two steps).

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dppl.continual._probe import ContinualProbe
 from dppl.estimators.descent import Descent
+from dppl.estimators.parameters import parameters
 from dppl.estimators.plan import Setting
 
 
+@parameters
 class NaiveContinual(ContinualProbe):
     r"""A linear probe that goes on from the weights of the earlier task, and forgets what that had taught it.
 
@@ -30,17 +32,6 @@ class NaiveContinual(ContinualProbe):
         Strength of the penalty ``l2 / 2 * ‖coef_‖²`` beside the mean loss.
     intercept_scaling : float, default=0.0
         A constant coordinate of this size ends each row, and its weight gives the intercept. 0 fits no intercept.
-    pool : int, default=1
-        Kernel size of average pooling over neighbouring coordinates.
-    center : array-like of shape (n_features,) or "public", default=None
-        Public mean that is subtracted from unit rows; ``"public"`` takes that of `X_public`.
-    rotation : int or "auto", default=None
-        Seed of a public rotation, for encoders with a few huge coordinates; ``"auto"`` rotates if `X_public` needs it.
-    unknown_labels : {"error", "ignore"}, default="error"
-        What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
-    random_state : int, default=None
-        None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
-        must not be released.
 
     Attributes
     ----------
@@ -59,7 +50,7 @@ class NaiveContinual(ContinualProbe):
     what `LinearProbe` releases, at the full budget; all models in between may be published. Sensitivity: that of
     `LinearProbe` for the task that holds the record, and nothing for all others: they depend on it through what was
     released alone. Public inputs: `classes`, `task_classes`, the boundaries and the order of tasks, all parameters,
-    `X_public`, `n_features`. Not covered: records or persons in several tasks, whose costs add up; boundaries set by
+    `public`, `n_features`. Not covered: records or persons in several tasks, whose costs add up; boundaries set by
     private counts; leaving out a task because it is empty; choice of parameters by private data, timing, a changed
     label (two steps).
 

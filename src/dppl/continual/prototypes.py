@@ -6,10 +6,11 @@ import copy
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import field
 from typing import Any, Literal, Self, TypeAlias, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dppl import _validate
@@ -18,13 +19,12 @@ from dppl.continual._stream import NEVER, ContinualClassifier, Tasks
 from dppl.continual._sums import KeptSums, ReleasedSums
 from dppl.errors import ParameterError
 from dppl.estimators.model_file import check_tensor
+from dppl.estimators.parameters import MapParameters, parameters
 from dppl.estimators.plan import Plan, Setting
 from dppl.kernel import Measure, Measurement, factors
 from dppl.kernel.factors import Factor
 from dppl.kernel.mechanisms import Randomness
-from dppl.kernel.privacy import Budget
 from dppl.kernel.queries import ClassSums
-from dppl.kernel.reading import UnknownLabels
 from dppl.kernel.records import Records
 from dppl.kernel.streams import CorrelatedClassSums, StateFile, opened
 from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
@@ -40,7 +40,8 @@ _STATE = (
 )
 
 
-class ContinualPrototypes(ContinualClassifier):
+@parameters
+class ContinualPrototypes(MapParameters, ContinualClassifier):
     r"""One prototype per class, of noisy class sums that arrive task after task.
 
     Each `partial_fit` is one task. It releases noisy sums as `MeanPrototypes` does, and the model keeps nothing else of
@@ -72,17 +73,6 @@ class ContinualPrototypes(ContinualClassifier):
     keep_tasks : bool, default=False
         Whether the released sums of each task are kept by themselves, for `forget`: the model then grows with the
         number of tasks. Only with independent noise.
-    pool : int, default=1
-        Kernel size of average pooling over neighbouring coordinates (the papers' k_pool).
-    center : array-like of shape (n_features,) or "public", default=None
-        Public mean that is subtracted from unit rows; ``"public"`` takes that of `X_public`.
-    rotation : int or "auto", default=None
-        Seed of a public rotation, for encoders with a few huge coordinates; ``"auto"`` rotates if `X_public` needs it.
-    unknown_labels : {"error", "ignore"}, default="error"
-        What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
-    random_state : int, default=None
-        None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
-        must not be released.
 
     Attributes
     ----------
@@ -114,7 +104,7 @@ class ContinualPrototypes(ContinualClassifier):
     sums of disjoint tasks it is s as well. After T overlapping tasks mu is √T times that of one. With correlated noise
     every task releases, for every class, one row of weighted sums of the tasks so far, and the sensitivity over all
     rows is s times the largest norm of a column of the public integer matrix of weights. Public inputs: `classes`,
-    `task_classes`, the boundaries and the order of tasks, all parameters, `X_public`, `n_features`.
+    `task_classes`, the boundaries and the order of tasks, all parameters, `public`, `n_features`.
     Not covered: records or persons in several disjoint tasks, whose costs add up, or several times in one; boundaries
     set by private counts; leaving out a task because it is empty; choice of parameters by private data, timing, a
     changed label (two steps); with correlated noise, who reads the file of the state.
@@ -139,40 +129,17 @@ class ContinualPrototypes(ContinualClassifier):
     (2, True)
     """
 
-    prototypes_: NDArray[np.float64]
-    released_: ReleasedSums
-    kept_: KeptSums
+    prototypes_: NDArray[np.float64] = field(init=False)
+    released_: ReleasedSums = field(init=False)
+    kept_: KeptSums = field(init=False)
     _RELEASED = "prototypes_"
     _CLASSES_APART = True
 
-    def __init__(
-        self,
-        budget: Budget | None = None,
-        classes: ArrayLike | None = None,
-        *,
-        tasks: Tasks = "disjoint",
-        noise: Noise = "independent",
-        max_tasks: int | None = None,
-        accumulate: Rule | None = None,
-        keep_tasks: bool = False,
-        pool: int = 1,
-        center: ArrayLike | Literal["public"] | None = None,
-        rotation: int | Literal["auto"] | None = None,
-        unknown_labels: UnknownLabels = "error",
-        random_state: int | None = None,
-    ) -> None:
-        self.budget = budget
-        self.classes = classes
-        self.tasks = tasks
-        self.noise = noise
-        self.max_tasks = max_tasks
-        self.accumulate = accumulate
-        self.keep_tasks = keep_tasks
-        self.pool = pool
-        self.center = center
-        self.rotation = rotation
-        self.unknown_labels = unknown_labels
-        self.random_state = random_state
+    tasks: Tasks = "disjoint"
+    noise: Noise = "independent"
+    max_tasks: int | None = None
+    accumulate: Rule | None = None
+    keep_tasks: bool = False
 
     def forget(self, task: int) -> Self:
         """Leave a task out of the model: what it released is dropped, and the rest added up anew.

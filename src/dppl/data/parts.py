@@ -16,6 +16,7 @@ from dppl.data._places import Place
 from dppl.data._reading import Array, by_suffix
 from dppl.data.labels import LABEL_READERS, AnyPath
 from dppl.data.tables import EmbeddingTable, Fragment, read_table
+from dppl.engines import Engine, InProcess
 from dppl.errors import InputError
 
 __all__ = ["PartedTable", "TablePart", "read_parts"]
@@ -78,7 +79,7 @@ class TablePart:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False, weakref_slot=True)
 class PartedTable:
-    """A labelled table in parts. Made by `read_parts`; `fit` takes it, alone or with an engine.
+    """A labelled table in parts. Made by `read_parts`; `fit` and `predict` take it.
 
     Attributes
     ----------
@@ -90,12 +91,15 @@ class PartedTable:
         Whether the parts hold labels.
     metadata : mapping of str to str
         As that of `EmbeddingTable`.
+    engine : Engine
+        Where the parts are read and summed.
     """
 
     parts: tuple[TablePart, ...]
     n_features: int
     labelled: bool
     metadata: Mapping[str, str] = field(default_factory=dict)
+    engine: Engine = field(default_factory=InProcess)
 
     def __repr__(self) -> str:
         # Not the number of rows: a repr ends up in logs.
@@ -103,7 +107,13 @@ class PartedTable:
 
 
 def read_parts(
-    path: AnyPath, *, x: str = "x", y: str | None = "y", labels: AnyPath | None = None, rows: int = _ROWS
+    path: AnyPath,
+    *,
+    x: str = "x",
+    y: str | None = "y",
+    labels: AnyPath | None = None,
+    rows: int = _ROWS,
+    engine: Engine | None = None,
 ) -> PartedTable:
     """Describe a table in parts; of its rows and labels none is read.
 
@@ -121,6 +131,9 @@ def read_parts(
         it.
     rows : int, default=65536
         Rows of a part of a ``.npy`` file.
+    engine : Engine, default=None
+        Where the parts are read and summed: `dppl.engines.RayEngine` does it on several machines, with equal bits. None
+        is this process.
 
     Returns
     -------
@@ -148,7 +161,13 @@ def read_parts(
     # Of all shards, so that a column that holds no labels is refused; pieces of one file are looked at once.
     files = {part.fragment.path: part.fragment._shard for part in parts}
     labelled = labels is not None or (y is not None and all([shard.labelled(y) for shard in files.values()]))
-    return PartedTable(parts=parts, n_features=outline.shape[1], labelled=labelled, metadata=outline.metadata)
+    return PartedTable(
+        parts=parts,
+        n_features=outline.shape[1],
+        labelled=labelled,
+        metadata=outline.metadata,
+        engine=engine or InProcess(),
+    )
 
 
 def _by_path(outline: EmbeddingTable, place: Place, x: str) -> tuple[Fragment, ...]:

@@ -7,9 +7,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import field, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,8 +19,9 @@ from sklearn.utils.validation import validate_data
 from dppl import _validate
 from dppl.engines import Engine, InProcess
 from dppl.errors import BudgetError, InputError, ParameterError, WeakBudgetWarning
+from dppl.estimators.parameters import parameters
 from dppl.estimators.plan import Plan, Setting
-from dppl.estimators.public_data import PublicArguments, PublicData
+from dppl.estimators.public_data import PublicData, PublicValues
 from dppl.estimators.released import ReleasedClassifier
 from dppl.kernel import persons, reading
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks, usable_rows
@@ -35,10 +36,9 @@ from dppl.kernel.privacy.guarantee import (
     ADJACENCIES,
     ALWAYS_UNCOVERED,
     FORM_OF_FILES,
-    Adjacency,
 )
 from dppl.kernel.reading import Codes, UnknownLabels
-from dppl.kernel.records import ONLY_PARTS, HeldRecords, Parted, Records, SpreadRecords, refuse_labels
+from dppl.kernel.records import HeldRecords, Parted, Records, SpreadRecords, refuse_labels
 from dppl.kernel.whole_persons import WholePersons
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ if TYPE_CHECKING:
 
 _MEAN_ROWS = 4096
 _EXAMPLES = (
-    "the examples or descriptions of the classes (X_examples), which nobody may have written or chosen by looking at "
-    "private records"
+    "the examples or descriptions of the classes, which nobody may have written or chosen by looking at private records"
 )
 # Parameters of some estimators; of others they are facts, which nobody may set.
 _OF_SOME = ("adjacency", "pool", "center", "rotation", "tasks", "noise", "max_tasks", "keep_tasks", "accumulate")
@@ -55,20 +54,43 @@ _OF_SOME = ("adjacency", "pool", "center", "rotation", "tasks", "noise", "max_ta
 _AUTO_ROTATION = 0
 
 
+@parameters
 class EmbeddingClassifier(ReleasedClassifier):
     """A classifier that is released from private records by a mechanism.
 
-    Subclasses say what is released and how it scores rows. A fit runs in one direction: the plan, from parameters and
-    public inputs; the charge; then private rows, which enter a mechanism and nothing else.
+    Subclasses say what is released and how it scores rows. A fit runs in one direction: the plan, from parameters; the
+    charge; then private rows, which enter a mechanism and nothing else.
+
+    Parameters
+    ----------
+    budget : GaussianDP, ZCDP or ApproxDP, default=None
+        What the whole fit may spend.
+    classes : array-like of shape (n_classes,), default=None
+        Public list of classes.
+    public : PublicData, default=None
+        Public rows, and public examples of the classes, by the encoder of the private records.
+    unknown_labels : {"error", "ignore"}, default="error"
+        What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
+    strict : bool, default=False
+        Whether a fit stops, before anything is charged, if a row cannot be used or a label lies outside `classes`,
+        whatever `unknown_labels` says. That it did not stop is one bit about the records, which the guarantee names as
+        not covered. Not with a table in parts.
+    max_classes_per_person : int, default=None
+        In how many classes a person counts at most, in a fit with ids of persons: those of most of their rows. None is
+        all for `SoftmaxPrototypes`, where their number costs nothing, and 1 elsewhere. More than 1 means more noise
+        there: by the square root of the number where classes are released apart (class sums), and else by the number.
+    random_state : int, default=None
+        None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
+        must not be released.
     """
 
-    budget: Budget | None
-    classes: ArrayLike | None
-    adjacency: Adjacency
-    pool: int
-    center: ArrayLike | Literal["public"] | None
-    rotation: int | Literal["auto"] | None
-    unknown_labels: UnknownLabels
+    budget: Budget | None = field(default=None, kw_only=False)
+    classes: ArrayLike | None = field(default=None, kw_only=False)
+    public: PublicData | None = None
+    unknown_labels: UnknownLabels = "error"
+    strict: bool = False
+    max_classes_per_person: int | None = None
+    random_state: int | None = None
 
     # Rotations of its map, if it has no parameter for them.
     _ROTATIONS: ClassVar[tuple[int | None, ...]] = (None,)
@@ -82,19 +104,7 @@ class EmbeddingClassifier(ReleasedClassifier):
     _WHOLE_PERSONS: ClassVar[bool] = False
 
     def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        X_public: Any = None,
-        *,
-        X_examples: Any = None,
-        y_examples: Any = None,
-        ledger: Ledger | None = None,
-        partition: str | None = None,
-        groups: Any = None,
-        max_classes_per_person: int | None = None,
-        engine: Engine | None = None,
-        strict: bool = False,
+        self, X: Any, y: Any = None, *, groups: Any = None, ledger: Ledger | None = None, partition: str | None = None
     ) -> Self:
         """Release a classifier of the classes of (`X`, `y`).
 
@@ -104,39 +114,19 @@ class EmbeddingClassifier(ReleasedClassifier):
             Private embeddings, one row a record. Rows of NaN, infinity or only zeros are left out with their labels,
             silently; under replace-one they are rows of zeros, which count as records. Rows of a tensor
             on a device are mapped to integers by the processor, a block at a time, and compared and summed on the
-            device. Or a table in parts that holds its own labels (`dppl.data.PartedTable`), for methods that read
+            device. Or a table in parts that holds its own labels (`dppl.data.read_parts`), for methods that read
             records through sums alone.
         y : array-like of shape (n_records,), default=None
             Private labels. None is for a table in parts.
-        X_public : array-like, torch tensor or table of shape (n_public, n_features), default=None
-            Public embeddings of the same encoder. Not through tools of scikit-learn that cut the
-            arguments of a fit, such as cross-validation: they would cut these rows as well.
-        X_examples : array-like, torch tensor or table of shape (n_examples, n_features), default=None
-            Public examples of the classes by the same encoder, for methods that start from some: embeddings of what the
-            classes are called, of descriptions, or of published records. Those that were written or chosen by looking
-            at private records are not public.
-        y_examples : array-like of shape (n_examples,), default=None
-            Their classes; a class may have several, or none.
+        groups : array-like of shape (n_records,), default=None
+            Private ids of the persons whose records these are. With them the guarantee is for a person with all of
+            their records (docs/persons.md), which together count as much as one record. Ids are matched as labels are;
+            None, NaN and empty texts are one person each.
         ledger : Ledger, default=None
             Account of the data set. The release is charged before any private value is read; if the fit stops
             after that, the charge stays.
         partition : str, default=None
             Name of the part of the data set that (`X`, `y`) is, see `Ledger.charge`.
-        groups : array-like of shape (n_records,), default=None
-            Private ids of the persons whose records these are. With them the guarantee is for a person with all of
-            their records (docs/persons.md), which together count as much as one record. Ids are matched as labels are;
-            None, NaN and empty texts are one person each.
-        max_classes_per_person : int, default=None
-            With `groups`, in how many classes a person counts at most: those of most of their rows. None is all for
-            `SoftmaxPrototypes`, where their number costs nothing, and 1 elsewhere. More than 1 means more noise there:
-            by the square root of the number where classes are released apart (class sums), and else by the number.
-        engine : Engine, default=None
-            Where a table in parts is read and summed: `dppl.engines.RayEngine` does it on several machines, with equal
-            bits. None is this process.
-        strict : bool, default=False
-            Whether the fit stops, before anything is charged, if a row cannot be used or a label lies outside
-            `classes`, whatever `unknown_labels` says. That it did not stop is one bit about the records, which the
-            guarantee names as not covered. Not with a table in parts.
 
         Returns
         -------
@@ -156,48 +146,25 @@ class EmbeddingClassifier(ReleasedClassifier):
         self.check_parameters()
         if self.resolved_budget.is_weak:
             warnings.warn(self.resolved_budget.weakness, WeakBudgetWarning, stacklevel=2)
-        public = PublicArguments(X_public, X_examples, y_examples)
         with one_thread_each:
-            self._fit(X, y, public, ledger, partition, groups, max_classes_per_person, engine, strict)
-        return self
+            return self._fit(X, y, groups, ledger, partition)
 
     def _fit(
-        self,
-        X: Any,
-        y: Any,
-        public: PublicArguments,
-        ledger: Ledger | None,
-        partition: str | None,
-        groups: Any = None,
-        max_classes_per_person: int | None = None,
-        engine: Engine | None = None,
-        strict: bool = False,
-        plan: Plan | None = None,
+        self, X: Any, y: Any, groups: Any, ledger: Ledger | None, partition: str | None, plan: Plan | None = None
     ) -> Self:
         """Fit, of a search by a plan: passes over public rows, or warnings, would tell how many runs it has."""
         if isinstance(X, Parted):
-            if groups is not None or max_classes_per_person is not None:
-                raise ParameterError(
-                    "needs all records of a person in one place, not a table in parts.", parameter="groups"
-                )
-            if strict:
-                raise ParameterError(
-                    "reads records before it charges, so not with a table in parts.", parameter="strict"
-                )
-            return self._fit_parts(X, y, public, ledger, partition, engine or InProcess())
-        if engine is not None:
-            raise ParameterError(ONLY_PARTS, parameter="engine")
+            return self._fit_parts(X, y, groups, ledger, partition)
         source = randomness(self.random_state)
         self._forget()
         rows, labels = reading.checked_inputs(X, y)
-        ids = persons.ids_of_fit(groups, rows, max_classes_per_person)
+        ids = None
         if plan is None:
-            public.refuse_private(X, y)
-            classes = reading.public_classes(self.classes)
-            data = public.checked(rows.shape[1], classes)
-            plan = self._planned_for_persons(classes, data, rows.shape[1], max_classes_per_person)
+            ids = persons.ids_of_fit(groups, rows, self.max_classes_per_person)
+            self._public.refuse_private(X, y)
+            plan = self._plan(rows.shape[1])
         guarantee = plan.guarantee_on(X, groups)
-        if strict and guarantee.releases:
+        if self.strict and guarantee.releases:
             guarantee = replace(guarantee, not_covered=(*guarantee.not_covered, A_STRICT_STOP))
             reading.refuse_unusable_records(usable_rows(rows), labels, plan.classes)
 
@@ -215,37 +182,33 @@ class EmbeddingClassifier(ReleasedClassifier):
             validate_data(self, X, skip_check_array=True)
             return self._paid(plan, X, guarantee, ledger, partition, release)
 
-    def _fit_parts(
-        self,
-        X: Parted,
-        y: Any,
-        public: PublicArguments,
-        ledger: Ledger | None,
-        partition: str | None,
-        engine: Engine,
-    ) -> Self:
+    def _fit_parts(self, X: Parted, y: Any, groups: Any, ledger: Ledger | None, partition: str | None) -> Self:
         """Fit a table in parts, of which only sums come back to this process."""
         source = randomness(self.random_state)
         self._forget()
+        if groups is not None or self.max_classes_per_person is not None:
+            raise ParameterError(
+                "needs all records of a person in one place, not a table in parts.", parameter="groups"
+            )
+        if self.strict:
+            raise ParameterError("reads records before it charges, so not with a table in parts.", parameter="strict")
         refuse_labels(y)
         if not X.labelled:
             raise InputError("X has no labels in its parts; name their column or file.")
-        public.refuse_private(X, None)
-        classes = reading.public_classes(self.classes)
-        data = replace(public.checked(X.n_features, classes), engine=engine)
-        plan = self._planned(classes, data, X.n_features)
+        self._public.refuse_private(X, None)
+        plan = self._plan(X.n_features, X.engine)
         if any(one.measurement.query.needs_rows for one in plan.measurements.values()):
             raise ParameterError(
                 f"{type(self).__name__} needs rows one after another with these parameters, and not sums over them "
                 "alone; pass X as one table, or use SoftmaxPrototypes."
             )
-        engine.check()
+        X.engine.check()
         guarantee = plan.guarantee_on(X)
-        if engine.assumption is not None and guarantee.releases:
-            guarantee = replace(guarantee, assumptions=(*guarantee.assumptions, engine.assumption))
+        if X.engine.assumption is not None and guarantee.releases:
+            guarantee = replace(guarantee, assumptions=(*guarantee.assumptions, X.engine.assumption))
 
         def release(plan: Plan) -> None:
-            spread = SpreadRecords(X.parts, engine, plan.classes, self.unknown_labels, self.adjacency)
+            spread = SpreadRecords(X.parts, X.engine, plan.classes, self.unknown_labels, self.adjacency)
             with closing(spread):
                 self._release_records(plan, spread, source)
 
@@ -264,7 +227,8 @@ class EmbeddingClassifier(ReleasedClassifier):
     ) -> Self:
         """Charge, then release."""
         # What the model file will say; parameters set after the fit have no part in it.
-        self._fitted_with = deepcopy(self.get_params(deep=False))
+        self._fitted_with = {name: deepcopy(value) for name, value in self.get_params(deep=False).items()}
+        del self._fitted_with["public"]
         guarantee, charge = self._charge(guarantee, ledger, partition)
         self.classes_, self.lattice_ = plan.classes, plan.lattice
         self.encoder_, self.guarantee_ = reading.encoder_of(X), guarantee
@@ -277,27 +241,13 @@ class EmbeddingClassifier(ReleasedClassifier):
             ledger.finish(charge, model_sha256=sha256(self.to_bytes()).hexdigest())
         return self
 
-    def plan(
-        self,
-        n_features: int,
-        X_public: Any = None,
-        *,
-        X_examples: Any = None,
-        y_examples: Any = None,
-        max_classes_per_person: int | None = None,
-    ) -> Plan:
-        """Settle all of a fit that parameters and public inputs decide: nothing is fitted or charged.
+    def plan(self, n_features: int) -> Plan:
+        """Settle all of a fit that parameters decide: nothing is fitted or charged.
 
         Parameters
         ----------
         n_features : int
             Width of the embeddings.
-        X_public : array-like, torch tensor or table of shape (n_public, n_features), default=None
-            Public embeddings that the fit would get.
-        X_examples, y_examples
-            Public examples that the fit would get.
-        max_classes_per_person : int, default=None
-            That of the fit, if it is one with `groups`.
 
         Returns
         -------
@@ -310,45 +260,42 @@ class EmbeddingClassifier(ReleasedClassifier):
             As `fit`.
         """
         _validate.positive_integer(n_features=n_features)
-        if max_classes_per_person is not None:
-            _validate.positive_integer(max_classes_per_person=max_classes_per_person)
         self.check_parameters()
-        classes = reading.public_classes(self.classes)
-        public = PublicArguments(X_public, X_examples, y_examples).checked(n_features, classes)
         with one_thread_each:
-            return self._planned_for_persons(classes, public, n_features, max_classes_per_person)
+            return self._plan(n_features)
+
+    @property
+    def _public(self) -> PublicData:
+        return self.public or PublicData()
+
+    def _plan(self, n_features: int, engine: Engine | None = None) -> Plan:
+        """Plan a fit in which a person has at most so many rows: that of single rows, at their part of the budget."""
+        classes = reading.public_classes(self.classes)
+        public = replace(self._public.checked(n_features, classes), engine=engine or InProcess())
+        n_rows = 1 if self._WHOLE_PERSONS else min(self.max_classes_per_person or 1, len(classes))
+        if n_rows == 1:
+            return self._planned(classes, public, n_features)
+        if getattr(self, "sampling_rate", 1) < 1:
+            raise ParameterError(
+                "must be 1 where samples of the records are added, whose cost to several rows together is not known; "
+                f"or set sampling_rate to 1. Got {self.max_classes_per_person}.",
+                parameter="max_classes_per_person",
+            )
+        budget = group.budget_of_one(self.resolved_budget, n_rows, apart=self._CLASSES_APART, selects=self._PURE)
+        of_one: Self = clone(self).set_params(budget=budget)
+        return of_one._planned(classes, public, n_features).of_several_rows(self, n_rows)
 
     @property
     def resolved_budget(self) -> Budget:
         """The budget, which is one."""
         return checked_budget(self.budget)
 
-    def _planned_for_persons(
-        self, classes: NDArray[Any], public: PublicData, n_features: int, max_classes: int | None
-    ) -> Plan:
-        """Plan a fit in which a person has at most so many rows: that of single rows, at their part of the budget."""
-        n_rows = 1 if self._WHOLE_PERSONS else min(max_classes or 1, len(classes))
-        if n_rows == 1:
-            plan = self._planned(classes, public, n_features)
-            return replace(plan, max_classes_per_person=max_classes)
-        if getattr(self, "sampling_rate", 1) < 1:
-            raise ParameterError(
-                "must be 1 where samples of the records are added, whose cost to several rows together is not known; "
-                f"or set sampling_rate to 1. Got {max_classes}.",
-                parameter="max_classes_per_person",
-            )
-        budget = group.budget_of_one(self.resolved_budget, n_rows, apart=self._CLASSES_APART, selects=self._PURE)
-        of_one: Self = clone(self).set_params(budget=budget)
-        plan = of_one._planned(classes, public, n_features)
-        return replace(plan.of_several_rows(self, n_rows), max_classes_per_person=max_classes)
-
-    def _planned(self, classes: NDArray[Any], public: PublicData, n_features: int) -> Plan:
+    def _planned(self, classes: NDArray[Any], public: PublicValues, n_features: int) -> Plan:
         if public.examples is not None and not self._STARTS_FROM_EXAMPLES:
             raise ParameterError(
-                f"X_examples is for methods that start from examples; {type(self).__name__} does not. Leave it out, or "
-                "use SoftmaxPrototypes."
+                f"public.examples is for methods that start from examples; {type(self).__name__} does not. Leave it "
+                "out, or use SoftmaxPrototypes."
             )
-        reading.check_lattice(public.given.X_public, n_features, "X_public")
         lattice = self.public_lattice(n_features, public.rows)
         setting = Setting(n_features, classes, lattice, public)
         setting = replace(setting, prepared=self.prepare(setting))
@@ -424,7 +371,7 @@ class EmbeddingClassifier(ReleasedClassifier):
 
     def _release_persons(self, plan: Plan, rows: RowSource, codes: Codes, numbers: Codes, source: Randomness) -> None:
         """Learn from persons, of these numbers: whole, or each as one row of a class."""
-        n_classes, most = len(plan.classes), plan.max_classes_per_person
+        n_classes, most = len(plan.classes), self.max_classes_per_person
         if self._WHOLE_PERSONS:
             whole = WholePersons.of(codes, numbers, n_classes, most)
             self._release_records(plan, HeldRecords(rows, whole.codes, whole), source)
@@ -474,6 +421,10 @@ class EmbeddingClassifier(ReleasedClassifier):
             )
         _validate.one_of(ADJACENCIES, adjacency=self.adjacency)
         _validate.one_of(reading.UNKNOWN_LABELS, unknown_labels=self.unknown_labels)
+        if self.max_classes_per_person is not None:
+            _validate.positive_integer(max_classes_per_person=self.max_classes_per_person)
+        if not isinstance(self.public, PublicData | None):
+            raise ParameterError(f"must be a dppl.PublicData; got {type(self.public).__name__}.", parameter="public")
 
     def public_lattice(self, n_features: int, public: RowSource | None) -> Lattice:
         """Return the public map from embeddings to integer rows, from parameters and public rows only.
@@ -491,7 +442,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         if isinstance(center, str):
             _validate.one_of(("public",), center=center)
             if public is None:
-                raise ParameterError("center='public' is fitted on public rows; pass X_public to fit.")
+                raise ParameterError("center='public' is fitted on public rows; give public=PublicData(rows).")
             center = _mean_direction(public)
         rotation = self.rotation
         if isinstance(rotation, str):
@@ -504,18 +455,18 @@ class EmbeddingClassifier(ReleasedClassifier):
         """Describe neighbouring data sets where the relation's own words do not."""
         return None
 
-    def _public_inputs(self, public: PublicData) -> tuple[str, ...]:
+    def _public_inputs(self, public: PublicValues) -> tuple[str, ...]:
         """Name what every guarantee treats as public."""
         inputs = ["the list of classes", "the encoder", "the number of features", FORM_OF_FILES, "all parameters"]
         if self._uses_public_rows(public):
-            inputs.append("the public rows (X_public)")
+            inputs.append("the public rows")
         if public.examples is not None:
             inputs.append(_EXAMPLES)
         if self.adjacency == "replace-one":
             inputs.append("the number of records")
         return tuple(inputs)
 
-    def _uses_public_rows(self, public: PublicData) -> bool:
+    def _uses_public_rows(self, public: PublicValues) -> bool:
         """Tell whether what is released depends on public rows."""
         return isinstance(self.center, str) or isinstance(self.rotation, str)
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import field
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dppl.errors import ParameterError
 from dppl.estimators.base import EmbeddingClassifier
 from dppl.estimators.model_file import check_tensor
+from dppl.estimators.parameters import parameters
 from dppl.estimators.plan import Plan
 from dppl.kernel.mechanisms import Randomness
-from dppl.kernel.privacy import Budget
-from dppl.kernel.privacy.guarantee import Adjacency
-from dppl.kernel.reading import UnknownLabels
 from dppl.kernel.records import Records
 
 
+@parameters
 class Classifier(EmbeddingClassifier):
     """A linear classifier that a method of one's own learns from noisy answers alone.
 
@@ -25,18 +25,6 @@ class Classifier(EmbeddingClassifier):
     dictionary of `dppl.kernel.Measurement`, from parameters and public values. ``learn(measure, setting)`` asks
     ``measure(name, **released)``, which answers with noise, and sets `coef_` and, if it likes, `intercept_`. The
     statement, the charge, the noise and the checks follow from the measurements; docs/own-method.md has an example.
-
-    Parameters
-    ----------
-    budget : GaussianDP, ZCDP or ApproxDP, default=None
-        What the whole fit may spend.
-    classes : array-like of shape (n_classes,), default=None
-        Public list of classes.
-    unknown_labels : {"error", "ignore"}, default="error"
-        What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
-    random_state : int, default=None
-        None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
-        must not be released.
 
     Attributes
     ----------
@@ -49,30 +37,13 @@ class Classifier(EmbeddingClassifier):
     -----
     **Privacy.** Unit: one record. Relation: add or remove one record. Released: the answers to the declared
     measurements. Sensitivity: of each the reach of its query (`dppl.kernel.queries`), which the method cannot change.
-    Public inputs: `classes`, all parameters, `X_public`, `n_features`, and whatever `measurements` and `learn` take
+    Public inputs: `classes`, all parameters, `public`, `n_features`, and whatever `measurements` and `learn` take
     from elsewhere. Not covered: a method that reads private values by another way than `measure`.
     """
 
-    coef_: NDArray[np.float64]
-    intercept_: NDArray[np.float64]
+    coef_: NDArray[np.float64] = field(init=False)
+    intercept_: NDArray[np.float64] = field(init=False)
     _RELEASED = "coef_"
-    adjacency: Adjacency = "add-remove"
-    pool: int = 1
-    center: ArrayLike | Literal["public"] | None = None
-    rotation: int | Literal["auto"] | None = None
-
-    def __init__(
-        self,
-        budget: Budget | None = None,
-        classes: ArrayLike | None = None,
-        *,
-        unknown_labels: UnknownLabels = "error",
-        random_state: int | None = None,
-    ) -> None:
-        self.budget = budget
-        self.classes = classes
-        self.unknown_labels = unknown_labels
-        self.random_state = random_state
 
     def _release_records(self, plan: Plan, records: Records, source: Randomness) -> None:
         self.intercept_ = np.zeros(len(plan.classes))

@@ -189,7 +189,7 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Embedd
         raise Misfit("its map is not one of its method")
     # Where the costs of tasks add up, the guarantee is that of all, and the parameter what each may spend.
     budget = budget_from_dict(fields["task_budget"]) if "task_budget" in fields else guarantee.budget
-    model: EmbeddingClassifier = estimator(budget, classes, **mapped, **parameters)
+    model: EmbeddingClassifier = estimator(budget, classes, **{**mapped, **parameters})
     model.check_parameters()
     model._forget()
     model.classes_, model.lattice_, model.guarantee_ = classes, lattice, guarantee

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.estimators.public_data import PublicData
+from dppl.estimators.public_data import PublicValues
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.measure import Calibrated
 from dppl.kernel.persons import of_persons
@@ -32,7 +32,7 @@ class Setting:
     n_features: int  # width of the embeddings
     classes: NDArray[Any]  # shape (n_classes,); the sorted public list of classes
     lattice: Lattice  # the map from embeddings to integer rows
-    public: PublicData  # public rows, and public examples of the classes
+    public: PublicValues  # public rows, and public examples of the classes
     prepared: Any = None  # what the method's `prepare` made of these
 
     @property
@@ -52,11 +52,9 @@ class Plan:
     parameters: Mapping[str, Any]  # those of the estimator
     setting: Setting  # the public values that the fit knows
     measurements: Mapping[str, Calibrated]  # what may be asked of the private records, with its noise
-    # what `fit` will guarantee, and what it costs; without what a table of private embeddings says of itself
+    # What `fit` will guarantee, and what it costs; without what a table of private embeddings says of itself. With more
+    # than one class a person it holds only with ids of persons.
     guarantee: Guarantee
-    # In how many classes a person counts; None as `EmbeddingClassifier.fit` says. With more than one, the guarantee
-    # holds only with ids of persons.
-    max_classes_per_person: int | None = None
 
     @property
     def classes(self) -> NDArray[Any]:
@@ -69,7 +67,7 @@ class Plan:
         return self.setting.lattice
 
     @property
-    def public(self) -> PublicData:
+    def public(self) -> PublicValues:
         """The public rows, and the public examples of the classes."""
         return self.setting.public
 
@@ -90,7 +88,8 @@ class Plan:
         check_lattice(X, self.lattice.n_features, "X")
         guarantee = self.guarantee
         if groups is not None:
-            guarantee = of_persons(guarantee, self.max_classes_per_person, whole=self.estimator._WHOLE_PERSONS)
+            most = self.parameters["max_classes_per_person"]
+            guarantee = of_persons(guarantee, most, whole=self.estimator._WHOLE_PERSONS)
         if columns_of(X):
             guarantee = replace(guarantee, public_inputs=(*guarantee.public_inputs, _COLUMNS))
         if depends_on_company(X):

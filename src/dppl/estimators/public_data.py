@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -13,7 +15,16 @@ from dppl.engines import Engine, InProcess
 from dppl.errors import InputError, ParameterError
 from dppl.kernel.lattice import RowSource, TensorRows, iter_blocks
 from dppl.kernel.lattice.tensors import is_tensor
-from dppl.kernel.reading import Codes, as_labels, as_rows, check_encoder, class_codes, encoder_of, lattice_of
+from dppl.kernel.reading import (
+    Codes,
+    as_labels,
+    as_rows,
+    check_encoder,
+    check_lattice,
+    class_codes,
+    encoder_of,
+    lattice_of,
+)
 
 _EXAMPLE_ROWS = 4096
 # More than this a model does not keep of what was embedded.
@@ -77,64 +88,135 @@ class ExamplesKept:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PublicData:
+class PublicValues:
     """Public rows and examples that were checked."""
 
     rows: RowSource | None = None  # shape (n_public, n_features)
     examples: Examples | None = None
-    given: PublicArguments = field(default_factory=lambda: PublicArguments())  # what they were made of
     engine: Engine = field(default_factory=InProcess)  # where some of the rows are read, if they lie in files
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PublicArguments:
-    """Public data as a caller handed it in."""
+@dataclass(frozen=True, eq=False, repr=False)
+class PublicData:
+    """Public rows, and public examples of the classes, by the encoder of the private records.
 
-    X_public: Any = None
-    X_examples: Any = None
-    y_examples: Any = None
+    Copies of an estimator share them, and nothing that scikit-learn does to the arguments of a fit touches them. Files
+    are opened when a fit first needs them, once.
+
+    Parameters
+    ----------
+    rows : array-like, torch tensor, table or path of one, of shape (n_public, n_features), default=None
+        Public embeddings.
+    examples : array-like, torch tensor, table or path of one, of shape (n_examples, n_features), default=None
+        Embeddings of what the classes are called, of descriptions, or of published records, for methods that start from
+        some. Those that were written or chosen by looking at private records are not public.
+    example_classes : array-like of shape (n_examples,), default=None
+        Their classes; a class may have several, or none. None is for a table that holds its labels.
+
+    Raises
+    ------
+    ParameterError
+        If examples come without classes, or classes without examples.
+
+    Notes
+    -----
+    **Privacy.** Unit: none. Relation: none. Released: these rows, as far as a method uses them. Sensitivity: none; they
+    are public. Public inputs: all of it. Not covered: rows or examples that depend on private records.
+
+    Examples
+    --------
+    >>> from dppl import ApproxDP, PublicData, PublicPrototypes
+    >>> from dppl.data import load_sample
+    >>> sample = load_sample()
+    >>> model = PublicPrototypes(ApproxDP(1, 1e-6), sample.classes, public=PublicData(sample.X_public))
+    >>> model.fit(sample.X, sample.y).public_indices_.shape
+    (10, 1)
+    """
+
+    rows: Any = None
+    examples: Any = None
+    example_classes: Any = None
 
     def __post_init__(self) -> None:
-        if (self.X_examples is None) != (self.y_examples is None):
-            raise ParameterError("X_examples and y_examples go together: public rows, and the class of each.")
+        if self.examples is None and self.example_classes is not None:
+            raise ParameterError("goes with examples; give these, too.", parameter="example_classes")
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
+
+    def __sklearn_clone__(self) -> Self:
+        return self
+
+    def __repr__(self) -> str:
+        given = [name for name in ("rows", "examples") if getattr(self, name) is not None]
+        return f"PublicData({', '.join(f'{name}=...' for name in given)})"
+
+    @cached_property
+    def tables(self) -> tuple[Any, Any]:
+        """The rows and the examples; those of paths are opened."""
+        return _opened(self.rows, y=None), _opened(self.examples)
+
+    @property
+    def labels(self) -> Any:
+        """The classes of the examples."""
+        if self.example_classes is not None or self.examples is None:
+            return self.example_classes
+        labels = getattr(self.tables[1], "y", None)
+        if labels is None:
+            raise ParameterError(
+                "is missing, and the table of the examples holds no labels.", parameter="example_classes"
+            )
+        return labels
 
     def refuse_private(self, X: Any, y: Any) -> None:
         """Refuse private rows or labels in a public role, and rows of another encoder. Says nothing about values."""
-        for name in ("X_public", "X_examples"):
-            value = getattr(self, name)
-            refuse_private_as_public(X, value, name)
-            check_encoder(value, encoder_of(X), name)
-        refuse_private_as_public(y, self.y_examples, "y_examples")
+        for name, table in zip(("rows", "examples"), self.tables, strict=True):
+            refuse_private_as_public(X, table, f"public.{name}")
+            check_encoder(table, encoder_of(X), f"public.{name}")
+        refuse_private_as_public(y, self.labels, "public.example_classes")
 
-    def checked(self, n_features: int, classes: NDArray[Any]) -> PublicData:
+    def checked(self, n_features: int, classes: NDArray[Any]) -> PublicValues:
         """Return the public data of a fit; refuse rows of another width, and examples without direction or class."""
-        rows = None if self.X_public is None else _rows(self.X_public, n_features, "X_public")
-        if self.X_examples is None:
-            return PublicData(rows, None, self)
-        source = _rows(self.X_examples, n_features, "X_examples")
-        if lattice_of(self.X_examples) is not None:
-            raise InputError("X_examples must be embeddings; its table holds lattice rows.")
-        labels = as_labels(self.y_examples, source, ("X_examples", "y_examples"))
-        examples = np.concatenate([np.empty((0, n_features)), *iter_blocks(source, _EXAMPLE_ROWS)])
-        if not len(examples):
-            raise InputError("X_examples must hold at least one row; leave it out if there are no examples.")
-        if not (np.isfinite(examples).all() and examples.any(axis=1).all()):
-            raise InputError("X_examples must be finite rows that are not zero; at least one is not.")
+        rows, examples = self.tables
+        source = None
+        if rows is not None:
+            source = _rows(rows, n_features, "public.rows")
+            check_lattice(rows, n_features, "public.rows")
+        return PublicValues(source, None if examples is None else self._examples(examples, n_features, classes))
+
+    def _examples(self, table: Any, n_features: int, classes: NDArray[Any]) -> Examples:
+        source = _rows(table, n_features, "public.examples")
+        if lattice_of(table) is not None:
+            raise InputError("public.examples must be embeddings; their table holds lattice rows.")
+        labels = as_labels(self.labels, source, ("public.examples", "public.example_classes"))
+        rows = np.concatenate([np.empty((0, n_features)), *iter_blocks(source, _EXAMPLE_ROWS)])
+        if not len(rows):
+            raise InputError("public.examples must hold at least one row; leave it out if there are no examples.")
+        if not (np.isfinite(rows).all() and rows.any(axis=1).all()):
+            raise InputError("public.examples must be finite rows that are not zero; at least one is not.")
         codes = class_codes(labels, classes, "ignore")
         if (codes < 0).any():
             # Examples are public, so the message may show their labels.
             wrong = labels.tolist()[int(np.flatnonzero(codes < 0)[0])]
-            raise InputError(f"y_examples must be labels of the class list; {wrong!r} is not one.")
-        texts = getattr(self.X_examples, "texts", None)
+            raise InputError(f"public.example_classes must be labels of the class list; {wrong!r} is not one.")
+        texts = getattr(table, "texts", None)
         if not isinstance(texts, tuple):  # those of a table are
-            return PublicData(rows, Examples(examples, codes), self)
+            return Examples(rows, codes)
         if len(texts) != len(codes):
-            raise InputError("X_examples must have one text for each row, or no texts.")
+            raise InputError("public.examples must have one text for each row, or no texts.")
         _check_texts(texts)
-        return PublicData(rows, Examples(examples, codes, texts), self)
+        return Examples(rows, codes, texts)
 
 
-def refuse_private_as_public(X: Any, X_public: Any, name: str = "X_public") -> None:
+def _opened(given: Any, y: str | None = "y") -> Any:
+    if not isinstance(given, str | os.PathLike):
+        return given
+    from dppl.data import read_table  # pyarrow, which few fits need
+
+    return read_table(given, y=y)
+
+
+def refuse_private_as_public(X: Any, X_public: Any, name: str = "public.rows") -> None:
     """Refuse the commonest slip: one object, or views of one array, in both roles. Says nothing about the values."""
     same = X_public is not None and X is X_public
     X, X_public = _in_memory(X), _in_memory(X_public)
@@ -143,7 +225,7 @@ def refuse_private_as_public(X: Any, X_public: Any, name: str = "X_public") -> N
     elif isinstance(X, TensorRows) and isinstance(X_public, TensorRows):
         same = X.shares_memory(X_public)
     if same:
-        what = "labels" if name.startswith("y") else "rows"
+        what = "labels" if name.endswith("classes") else "rows"
         raise ParameterError(f"must be public data; got the private {what} themselves.", parameter=name)
 
 
@@ -155,9 +237,9 @@ def _in_memory(value: Any) -> Any:
 def _check_texts(texts: Sequence[Any]) -> None:
     """Refuse what is not a text that a file can hold."""
     if not all(isinstance(text, str) for text in texts):
-        raise InputError("the texts of X_examples must be str.")
+        raise InputError("the texts of public.examples must be str.")
     if any("\ud800" <= character <= "\udfff" for text in texts for character in text):
-        raise InputError("the texts of X_examples must be without lone surrogates, which no file can hold.")
+        raise InputError("the texts of public.examples must be without lone surrogates, which no file can hold.")
 
 
 def _rows(given: Any, n_features: int, name: str) -> RowSource:

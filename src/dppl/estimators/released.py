@@ -16,7 +16,6 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dppl import _validate
-from dppl.engines import Engine, InProcess
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import model_file
 from dppl.estimators.public_data import ExamplesKept
@@ -24,8 +23,9 @@ from dppl.estimators.reported import Reported
 from dppl.kernel import reading
 from dppl.kernel.lattice import Lattice, iter_blocks
 from dppl.kernel.privacy import Guarantee
+from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.reading import Unusable
-from dppl.kernel.records import ONLY_PARTS, Part, Parted
+from dppl.kernel.records import Part, Parted
 
 # How frequent classes are: all alike, as in the data of the fit, or public numbers.
 Shares: TypeAlias = Literal["equal", "data"] | ArrayLike
@@ -37,6 +37,11 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
     """A classifier of embeddings as it is after its fit. Subclasses say how it scores rows."""
 
     random_state: int | None
+    # What only some methods take as parameters.
+    adjacency: Adjacency = "add-remove"
+    pool: int = 1
+    center: ArrayLike | Literal["public"] | None = None
+    rotation: int | Literal["auto"] | None = None
 
     classes_: NDArray[Any]
     guarantee_: Guarantee
@@ -75,7 +80,7 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         scores = self._scores(X, unusable)
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
-    def predict(self, X: Any, *, unusable: Unusable = "error", engine: Engine | None = None) -> NDArray[Any]:
+    def predict(self, X: Any, *, unusable: Unusable = "error") -> NDArray[Any]:
         """Return the class of the largest score for each row, and the first of several that share it.
 
         Parameters
@@ -84,8 +89,6 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         unusable : {"error", "empty"}, default="error"
             What to do about rows without a direction (NaN, infinity, only zeros): refuse them, or give them None in an
             array of objects.
-        engine : Engine, default=None
-            Where a table in parts is read; None is this process.
 
         Returns
         -------
@@ -97,8 +100,8 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         InputError
             As `decision_function`.
         """
-        if isinstance(X, Parted) or engine is not None:
-            codes = self._of_parts(X, engine, _codes_of_part, unusable)
+        if isinstance(X, Parted):
+            codes = self._of_parts(X, _codes_of_part, unusable)
             missing = codes < 0
             if unusable == "error":
                 reading.refuse_unusable(missing, _UNUSABLE)
@@ -112,7 +115,6 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         *,
         shares: Shares = "equal",
         unusable: Unusable = "error",
-        engine: Engine | None = None,
     ) -> NDArray[np.float64]:
         """Return the probability of each class for each row.
 
@@ -131,8 +133,6 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
             which need not add up to 1.
         unusable : {"error", "empty"}, default="error"
             What to do about rows without a direction (NaN, infinity, only zeros): refuse them, or give them NaN.
-        engine : Engine, default=None
-            Where a table in parts is read; None is this process.
 
         Returns
         -------
@@ -148,8 +148,8 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
             If `shares` are no frequencies of the classes, or those of the data were not released.
         """
         offsets = self._log_shares(shares)
-        if isinstance(X, Parted) or engine is not None:
-            probabilities = self._of_parts(X, engine, partial(_probabilities_of_part, shares=shares), unusable)
+        if isinstance(X, Parted):
+            probabilities = self._of_parts(X, partial(_probabilities_of_part, shares=shares), unusable)
             if unusable == "error":
                 reading.refuse_unusable(np.isnan(probabilities[:, 0]), _UNUSABLE)
             return probabilities
@@ -265,16 +265,12 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
             reading.refuse_unusable(np.isnan(scores[:, 0]), _UNUSABLE)
         return scores
 
-    def _of_parts(
-        self, X: Any, engine: Engine | None, function: Callable[[Self, Part], NDArray[Any]], unusable: Unusable
-    ) -> NDArray[Any]:
+    def _of_parts(self, X: Parted, function: Callable[[Self, Part], NDArray[Any]], unusable: Unusable) -> NDArray[Any]:
         """Return what `function` makes of each part of a table, one after the other."""
         check_is_fitted(self, self._RELEASED)
         _validate.one_of(reading.UNUSABLE, unusable=unusable)
-        if not isinstance(X, Parted):
-            raise ParameterError(ONLY_PARTS, parameter="engine")
         self._check_parts(X)
-        found = dict((engine or InProcess()).each(partial(function, self), X.parts))
+        found = dict(X.engine.each(partial(function, self), X.parts))
         return np.concatenate([found[place] for place in range(len(found))])
 
     def _check_parts(self, X: Parted) -> None:

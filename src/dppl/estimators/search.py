@@ -19,7 +19,6 @@ from dppl import _validate
 from dppl._progress import shown_by
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.estimators.base import EmbeddingClassifier, as_json, charged
-from dppl.estimators.public_data import PublicArguments
 from dppl.estimators.released import Shares
 from dppl.estimators.reported import Reported
 from dppl.kernel import persons, reading
@@ -126,22 +125,13 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         self.random_state = random_state
 
     def fit(
-        self,
-        X: Any,
-        y: Any,
-        X_public: Any = None,
-        *,
-        X_examples: Any = None,
-        y_examples: Any = None,
-        ledger: Ledger | None = None,
-        partition: str | None = None,
-        groups: Any = None,
+        self, X: Any, y: Any, *, groups: Any = None, ledger: Ledger | None = None, partition: str | None = None
     ) -> Self:
         """Search on (`X`, `y`).
 
         Parameters
         ----------
-        X, y, X_public, X_examples, y_examples, ledger, partition, groups
+        X, y, groups, ledger, partition
             As in the estimator's own `fit`. With `groups` a person counts in one class and is in one part of the data,
             and scores count persons. The ledger needs an account in approximate DP with ``accounting="renyi"``.
 
@@ -167,17 +157,16 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         rho = rho_per_run_within(budget.epsilon, budget.delta, int(self.mean_runs))
         scores = RoundedGaussian.within(ZCDP(rho), self._squared_sensitivity())
         # A candidate whose parameters do not fit each other, the width or the public rows shows before it is paid for.
-        public = PublicArguments(X_public, X_examples, y_examples)
-        public.refuse_private(X, y)
+        self.estimator._public.refuse_private(X, y)
         rows, labels = reading.checked_inputs(X, y)
         ids = None if groups is None else persons.checked_ids(groups, rows)
         classes = reading.public_classes(self.estimator.classes)
-        data = public.checked(rows.shape[1], classes)
-        models = (self._candidate(candidate, rho, source) for candidate in candidates)
+        models = [self._candidate(candidate, rho, source) for candidate in candidates]
         with one_thread_each:
-            plans = [model._planned(classes, data, rows.shape[1]) for model in models]
-        # With ids, a person is reduced to a record before anything else.
-        inner = [replace(plan, max_classes_per_person=1).guarantee_on(X, groups) for plan in plans]
+            # With ids, a person is reduced to a record of one class before anything else.
+            most = None if groups is None else 1
+            plans = [model.set_params(max_classes_per_person=most)._plan(rows.shape[1]) for model in models]
+        inner = [plan.guarantee_on(X, groups) for plan in plans]
         guarantee = self._guarantee(inner, budget, rho, scores, source)
         charge = self._charge(guarantee, ledger, partition, candidates)
         # The number of runs is secret, so nobody is told when one of them ends.
@@ -197,7 +186,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
                 number = source.below(len(candidates))
                 candidate = candidates[number]
                 model = self._candidate(candidate, rho, source)
-                model._fit(train_rows, train_labels, PublicArguments(), None, None, plan=plans[number])
+                model._fit(train_rows, train_labels, None, None, None, plan=plans[number])
                 model.encoder_ = reading.encoder_of(X)
                 score = self._score(model, test_rows, test_codes, scores, source)
                 # The theorem wants a total order on results, so equal scores are told apart by the models' bytes.
@@ -272,6 +261,11 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         if not isinstance(self.estimator, EmbeddingClassifier):
             raise ParameterError(
                 f"estimator must be a dppl classifier of embeddings; got {type(self.estimator).__name__}."
+            )
+        if self.estimator.max_classes_per_person not in (None, 1) or self.estimator.strict:
+            raise ParameterError(
+                "estimator must count a person in one class and leave unusable records out; set max_classes_per_person "
+                "to None and strict to False."
             )
         budget = self.estimator.resolved_budget
         if not isinstance(budget, ApproxDP):

@@ -23,6 +23,7 @@ from dppl.continual.streams import Task
 from dppl.data import long_tailed
 from dppl.data.longtail import person_numbers
 from dppl.errors import DpplError, InputError, ParameterError
+from dppl.estimators import PublicData
 from dppl.experiments import metrics
 from dppl.experiments.config import NATURAL, PERSON, SCHEMA, Cell
 from dppl.experiments.datasets import Dataset, DatasetSpec, load_dataset
@@ -120,12 +121,13 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
     rows, examples = dataset.split(cell.examples, cell.seed)
     X, y, groups = _records(cell, dataset, rows)
     public = dataset.public(cell.pool, cell.seed)
+    given = PublicData(public, *examples)
     budget = cell.make_budget()
     parameters, searched = dict(cell.parameters), None
 
     def fit(settings: Mapping[str, Any], X: Any, y: Any, seed: int, groups: Any) -> Any:
         ids = {"groups": groups} if cell.unit == PERSON and method.private else {}
-        return method.build(budget, dataset.classes, seed, settings).fit(X, y, X_public=public, **examples, **ids)
+        return method.build(budget, dataset.classes, seed, settings, given).fit(X, y, **ids)
 
     seconds: dict[str, float] = {}
     with _peak_memory() as peak:
@@ -172,8 +174,7 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
         for number, task in enumerate(_given(model, tasks_of_training_rows(cell.stream, dataset, y, cell.seed))):
             with _timed(seconds, "fit"):
                 told = task.classes if cell.stream.told else None
-                first = public if number == 0 else None
-                model.partial_fit(X[task.rows], y[task.rows], first, task_classes=told, **kept)
+                model.partial_fit(X[task.rows], y[task.rows], task_classes=told, **kept)
             with _timed(seconds, "predict"):
                 predicted = model.predict(X_test)
             right = predicted == dataset.y_test

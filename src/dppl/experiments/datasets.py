@@ -156,14 +156,14 @@ class Dataset:
     # numbers of classes of the data sets that this one joins, whose rows stand one after another
     n_classes_of_parts: tuple[int, ...] = ()
 
-    def split(self, examples: Examples | None, seed: int) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
-        """Return the places of the training rows that are private, and the examples as arguments of a fit.
+    def split(self, examples: Examples | None, seed: int) -> tuple[NDArray[np.int64], tuple[NDArray[Any], ...]]:
+        """Return the places of the training rows that are private, and the examples and their classes.
 
         Who has a row among the examples has no private one.
         """
         everything = np.arange(len(self.y), dtype=np.int64)
         if examples is None:
-            return everything, {}
+            return everything, ()
         if examples.source == NAMES:
             if self.names is None:
                 raise InputError("examples: names are rows of a file of the data set; name it with files: names.")
@@ -176,12 +176,12 @@ class Dataset:
             if len(np.unique(self.y[private])) < len(np.unique(self.y)):
                 raise InputError(f"examples: {examples.source} rows a class leave no private row of some class.")
         if not examples.used:
-            return private, {}
+            return private, ()
         if examples.wrong is not None:
             n_classes = len(self.classes)
             n_moved = n_classes if examples.wrong == WRONG[0] else max(2, n_classes // 2)
             codes = moved_classes(n_classes, n_moved, seed)[codes]
-        return private, {"X_examples": np.asarray(X), "y_examples": self.classes[codes]}
+        return private, (np.asarray(X), self.classes[codes])
 
     def merged(self, classes: Merged | None, seed: int) -> Dataset:
         """Return the data set with its classes put together to those of a task, which are numbers, or as it is."""

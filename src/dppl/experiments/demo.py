@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from dppl.data import Sample, long_tailed, long_tailed_sizes
+from dppl.estimators import PublicData
 from dppl.experiments.methods import METHODS, label
 from dppl.experiments.metrics import class_accuracies, class_sizes, is_ahead, minority_classes, standard_error
 from dppl.kernel.privacy import ApproxDP
@@ -85,9 +86,9 @@ def _settings() -> list[tuple[str, ApproxDP | None]]:
 
 def _predicted(name: str, budget: ApproxDP | None, sample: Sample, rows: Rows, seed: int) -> NDArray[Any]:
     method = METHODS[name]
-    model = method.build(budget, sample.classes, seed, method.defaults)
+    model = method.build(budget, sample.classes, seed, method.defaults, PublicData(sample.X_public))
     with threadpool_limits(1):  # in products this small, threads wait for each other longer than they compute
-        model.fit(sample.X[rows], sample.y[rows], X_public=sample.X_public)
+        model.fit(sample.X[rows], sample.y[rows])
         return np.asarray(model.predict(sample.X_test))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from dppl import baselines
 from dppl.errors import ParameterError
-from dppl.estimators.public_data import PublicData
+from dppl.estimators.public_data import PublicData, PublicValues
 from dppl.estimators.registry import BY_NAME, ENTRIES
 from dppl.kernel.privacy import Budget
 
@@ -19,7 +19,7 @@ __all__ = ["ALL_METHODS", "METHODS", "STREAM_METHODS", "Choice", "Method", "Rang
 
 # What the runner passes itself.
 _GIVEN = ("budget", "classes", "random_state")
-_PUBLIC_ROWS = PublicData(np.zeros((1, 1), np.float32))
+_PUBLIC_ROWS = PublicValues(np.zeros((1, 1), np.float32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +74,27 @@ class Method:
         names: list[str] = self._load()._get_param_names()
         return [name for name in names if name not in (*_GIVEN, *self.fixed)]
 
-    def build(self, budget: Budget | None, classes: Any, random_state: int, parameters: Mapping[str, Any]) -> Any:
+    def build(
+        self,
+        budget: Budget | None,
+        classes: Any,
+        random_state: int,
+        parameters: Mapping[str, Any],
+        public: PublicData | None = None,
+    ) -> Any:
         """Return the unfitted classifier."""
-        given = {"budget": budget, "classes": classes, "random_state": random_state} if self.private else {}
+        given: dict[str, Any] = {}
+        if self.private:
+            given = {"budget": budget, "classes": classes, "public": public, "random_state": random_state}
         return self._load()(**given, **self.fixed, **parameters)
 
     def needs_public(self, parameters: Mapping[str, Any]) -> bool:
         """Tell whether a fit with these parameters is impossible without public rows."""
-        return self._depends_on(PublicData(), parameters)
+        return self._depends_on(PublicValues(), parameters)
 
     def uses_public(self, parameters: Mapping[str, Any]) -> bool:
         """Tell whether a fit with these parameters reads public rows where there are some."""
-        return self._depends_on(_PUBLIC_ROWS if self.public else PublicData(), parameters)
+        return self._depends_on(_PUBLIC_ROWS if self.public else PublicValues(), parameters)
 
     def adjacency(self, parameters: Mapping[str, Any]) -> str | None:
         """Return which data sets are neighbours with these parameters; None for references."""
@@ -95,7 +104,7 @@ class Method:
         """Tell whether tasks of a stream may share records with these parameters, so that their costs add up."""
         return bool(parameters.get("tasks", getattr(self._load(), "tasks", "disjoint")) == "overlapping")
 
-    def _depends_on(self, public: PublicData, parameters: Mapping[str, Any]) -> bool:
+    def _depends_on(self, public: PublicValues, parameters: Mapping[str, Any]) -> bool:
         return self.private and bool(self.build(None, None, 0, parameters)._uses_public_rows(public))
 
     def _load(self) -> Any:

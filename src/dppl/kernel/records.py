@@ -57,7 +57,6 @@ from dppl.kernel.reading import Codes
 from dppl.kernel.whole_persons import WholePersons
 
 __all__ = [
-    "ONLY_PARTS",
     "HeldRecords",
     "Part",
     "Parted",
@@ -75,8 +74,6 @@ Value = TypeVar("Value")
 Sums: TypeAlias = tuple[Int64, ...]
 
 _MAPPED_ROWS = 4096
-# What is wrong with an engine that is passed for anything else.
-ONLY_PARTS = "goes with a table in parts (dppl.data.read_parts); X is not one."
 # Public rows of a piece, where files of fewer are put together: enough work for a task, and few tallies.
 _PIECE_ROWS = 1 << 18
 
@@ -108,6 +105,10 @@ class Parted(Protocol):
     @property
     def n_features(self) -> int:
         """Width of the rows."""
+
+    @property
+    def engine(self) -> Engine:
+        """Where the parts are read and summed."""
 
 
 class Records(Protocol):

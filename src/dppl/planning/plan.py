@@ -14,6 +14,7 @@ from scipy.optimize import brentq
 
 from dppl import _validate
 from dppl.errors import BudgetError, ParameterError
+from dppl.estimators.public_data import PublicData
 from dppl.estimators.registry import BY_METHOD, Method, method_for
 from dppl.kernel.privacy import Budget, PureDP
 from dppl.kernel.privacy.budgets import rounded_up
@@ -239,7 +240,7 @@ def plan_budget(
     ceiling: float | None = None,
     describe: Describe = "none",
     rehearsal: tuple[ArrayLike, ArrayLike] | None = None,
-    X_public: ArrayLike | None = None,
+    public: PublicData | None = None,
     runs: int = RUNS,
 ) -> BudgetPlan:
     """Say what accuracy to expect by class size, before any private record is read.
@@ -274,7 +275,7 @@ def plan_budget(
         where these are words. For texts: it was measured on intents of messages.
     rehearsal : tuple of (X, y), default=None
         Public labelled rows by the same encoder, of at least as many classes, for simulated fits.
-    X_public : array-like of shape (n_public, n_features), default=None
+    public : PublicData, default=None
         Public rows for the rehearsal; their number is `n_public` then.
     runs : int, default=5
         Simulated fits.
@@ -305,8 +306,8 @@ def plan_budget(
     (20, 'no')
     """
     rows = None if rehearsal is None else np.asarray(rehearsal[0])
-    if X_public is not None:
-        n_public = len(np.asarray(X_public))
+    if public is not None:
+        n_public = len(np.asarray(public.tables[0]))
     elif rehearsal is not None and n_public:
         raise ParameterError("needs the public rows themselves for a rehearsal.", parameter="n_public")
     n_features = _n_features(n_features, encoder, rows)
@@ -322,7 +323,7 @@ def plan_budget(
     setting = of(describe)
     measured = None
     if rows is not None and rehearsal is not None:
-        measured = rehearse(chosen, budget, rows, np.asarray(rehearsal[1]), sizes, X_public, runs)
+        measured = rehearse(chosen, budget, rows, np.asarray(rehearsal[1]), sizes, public, runs)
         setting = setting.like(sizes, float(measured.balanced.mean()))
     low, high = setting.balanced_range(sizes) if measured is None else _range(measured.balanced)
     expected = setting.balanced(sizes) if measured is None else float(measured.balanced.mean())
@@ -582,9 +583,9 @@ def _method(method: str, budget: Budget, n_public: int) -> str:
 
 def _cost(budget: Budget, method: str, n_classes: int, n_features: int) -> dict[str, float]:
     """Return what the releases of a fit cost together, as its guarantee says; a pure cost first where that is paid."""
-    estimator: Any = BY_METHOD[method].load()(budget, classes=range(n_classes))
-    public = {"X_public": np.eye(1, n_features)} if method == "public" else {}
-    costs = estimator.plan(n_features, **public).guarantee.costs()
+    public = PublicData(np.eye(1, n_features)) if method == "public" else None
+    estimator: Any = BY_METHOD[method].load()(budget, classes=range(n_classes), public=public)
+    costs = estimator.plan(n_features).guarantee.costs()
     pure = {"epsilon": total_epsilon(costs)} if isinstance(budget, PureDP) else {}
     return {**pure, "mu": total_mu(costs), "rho": total_rho(costs)}
 

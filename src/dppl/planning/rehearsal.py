@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from dppl import _validate
 from dppl.data.labels import as_labels
 from dppl.errors import InputError
+from dppl.estimators.public_data import PublicData
 from dppl.estimators.registry import BY_METHOD
 from dppl.kernel.privacy import Budget
 
@@ -41,7 +42,7 @@ def rehearse(
     X: NDArray[Any],
     y: ArrayLike,
     sizes: ArrayLike,
-    X_public: ArrayLike | None = None,
+    public: PublicData | None = None,
     runs: int = RUNS,
 ) -> Rehearsal:
     """Fit parts of a public table several times and measure the recall of each class on the rest.
@@ -57,7 +58,7 @@ def rehearse(
     labels, wanted = as_labels(y), np.maximum(np.rint(np.asarray(sizes)).astype(int), 1)
     if X.ndim != 2 or len(X) != len(labels):
         raise InputError("the rehearsal table must be a matrix with one label a row.")
-    return Rehearsal(np.stack([_run(method, budget, X, labels, wanted, X_public, run) for run in range(runs)]))
+    return Rehearsal(np.stack([_run(method, budget, X, labels, wanted, public, run) for run in range(runs)]))
 
 
 def _run(
@@ -66,13 +67,13 @@ def _run(
     X: NDArray[Any],
     y: NDArray[Any],
     sizes: NDArray[np.int_],
-    X_public: ArrayLike | None,
+    public: PublicData | None,
     seed: int,
 ) -> Float:
     rng = np.random.default_rng(seed)
     classes, fitted, tested = _draw(y, sizes, rng)
-    model: Any = BY_METHOD[method].load()(budget, classes=classes, random_state=seed)
-    model.fit(X[fitted], y[fitted], X_public=X_public)
+    model: Any = BY_METHOD[method].load()(budget, classes=classes, public=public, random_state=seed)
+    model.fit(X[fitted], y[fitted])
     right = model.predict(X[tested]) == y[tested]
     return np.array([right[y[tested] == name].mean() for name in classes])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import field
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -12,14 +13,13 @@ from dppl import _validate
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import check_tensor
+from dppl.estimators.parameters import MapParameters, parameters
 from dppl.estimators.plan import Setting
-from dppl.estimators.public_data import PublicData
+from dppl.estimators.public_data import PublicValues
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.mechanisms import COINPRESS_SPLIT, DPPL_SPLIT
-from dppl.kernel.privacy import Budget
 from dppl.kernel.privacy.guarantee import Adjacency
 from dppl.kernel.queries import ADD_REMOVE, WITHIN_CLASS, ClassSums, CoinPressMeans, PublicClassSizes
-from dppl.kernel.reading import UnknownLabels
 from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
 
 Mechanism: TypeAlias = Literal["gaussian", "coinpress"]
@@ -31,7 +31,8 @@ Split: TypeAlias = Literal["dppl", "original"]
 _SPLITS: dict[Split, tuple[float, ...]] = {"dppl": DPPL_SPLIT, "original": COINPRESS_SPLIT}
 
 
-class MeanPrototypes(EmbeddingClassifier):
+@parameters
+class MeanPrototypes(MapParameters, EmbeddingClassifier):
     r"""One prototype per class: the sum of its embeddings with Gaussian noise.
 
     Rows become integers of bounded norm (`Lattice`); the exact integer sums of all classes are released in
@@ -39,8 +40,6 @@ class MeanPrototypes(EmbeddingClassifier):
 
     Parameters
     ----------
-    budget : GaussianDP, ZCDP or ApproxDP, default=None
-        What the whole fit may spend.
     classes : array-like of shape (n_classes,), default=None
         Public list of classes. A class without records gets a prototype of pure noise.
     adjacency : {"add-remove", "replace-one"}, default="add-remove"
@@ -48,25 +47,14 @@ class MeanPrototypes(EmbeddingClassifier):
         public.
     mechanism : {"gaussian", "coinpress"}, default="gaussian"
         ``"coinpress"`` is DPPL-v1's iterative mean; it needs ``adjacency="replace-one"``.
-    pool : int, default=1
-        Kernel size of average pooling over neighbouring coordinates (the papers' k_pool).
-    center : array-like of shape (n_features,) or "public", default=None
-        Public mean that is subtracted from unit rows; ``"public"`` takes that of `X_public`.
-    rotation : int or "auto", default=None
-        Seed of a public rotation, for encoders with a few huge coordinates; ``"auto"`` rotates if `X_public` needs it.
     metric : {"cosine", "euclidean"}, default="cosine"
         ``"euclidean"`` compares with means and so needs ``adjacency="replace-one"``.
-    unknown_labels : {"error", "ignore"}, default="error"
-        What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
     coinpress_split : {"dppl", "original"} or tuple of float, default="dppl"
         Shares of the budget per step: (5, 7, 52)/64 or (1, 1, 6)/8.
     coinpress_radius : float, default=None
         First radius, in standard deviations of a coordinate of rows scaled to norm √dim. None is √dim.
     coinpress_center : array-like of shape (dim,), default=None
         First centre in the same units. None is the origin.
-    random_state : int, default=None
-        None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
-        must not be released.
 
     Attributes
     ----------
@@ -88,7 +76,7 @@ class MeanPrototypes(EmbeddingClassifier):
     **Privacy.** Unit: one record. Relation: add or remove one record (or replace one by another of its class).
     Released: `prototypes_`. Sensitivity: s in L2 over the whole matrix of sums, where s = 127·√dim/4 lattice steps (2s
     under replace-one); a record touches one class, so the classes together cost what one does. Public inputs:
-    `classes`, all parameters, `X_public`, `n_features`; class sizes under replace-one. Not covered: choice of
+    `classes`, all parameters, `public`, `n_features`; class sizes under replace-one. Not covered: choice of
     parameters by private data, timing, a changed label under add/remove (two steps).
 
     References
@@ -107,40 +95,16 @@ class MeanPrototypes(EmbeddingClassifier):
     True
     """
 
-    prototypes_: NDArray[np.float64]
+    prototypes_: NDArray[np.float64] = field(init=False)
     _RELEASED = "prototypes_"
     _CLASSES_APART = True
 
-    def __init__(
-        self,
-        budget: Budget | None = None,
-        classes: ArrayLike | None = None,
-        *,
-        adjacency: Adjacency = "add-remove",
-        mechanism: Mechanism = "gaussian",
-        pool: int = 1,
-        center: ArrayLike | Literal["public"] | None = None,
-        rotation: int | Literal["auto"] | None = None,
-        metric: Metric = "cosine",
-        unknown_labels: UnknownLabels = "error",
-        coinpress_split: Split | tuple[float, ...] = "dppl",
-        coinpress_radius: float | None = None,
-        coinpress_center: ArrayLike | None = None,
-        random_state: int | None = None,
-    ) -> None:
-        self.budget = budget
-        self.classes = classes
-        self.adjacency = adjacency
-        self.mechanism = mechanism
-        self.pool = pool
-        self.center = center
-        self.rotation = rotation
-        self.metric = metric
-        self.unknown_labels = unknown_labels
-        self.coinpress_split = coinpress_split
-        self.coinpress_radius = coinpress_radius
-        self.coinpress_center = coinpress_center
-        self.random_state = random_state
+    adjacency: Adjacency = "add-remove"
+    mechanism: Mechanism = "gaussian"
+    metric: Metric = "cosine"
+    coinpress_split: Split | tuple[float, ...] = "dppl"
+    coinpress_radius: float | None = None
+    coinpress_center: ArrayLike | None = None
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -179,7 +143,7 @@ class MeanPrototypes(EmbeddingClassifier):
     def _neighbours(self) -> str | None:
         return _SAME_CLASS if self.adjacency == "replace-one" else None
 
-    def _public_inputs(self, public: PublicData) -> tuple[str, ...]:
+    def _public_inputs(self, public: PublicValues) -> tuple[str, ...]:
         sizes = ("the number of records in each class",) if self.adjacency == "replace-one" else ()
         return super()._public_inputs(public) + sizes
 

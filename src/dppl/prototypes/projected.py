@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dppl import _validate
 from dppl._progress import steps
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
+from dppl.estimators.parameters import MapParameters, parameters
 from dppl.estimators.plan import Setting
-from dppl.estimators.public_data import PublicData
+from dppl.estimators.public_data import PublicValues
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.lattice.projection import (
@@ -30,7 +31,6 @@ from dppl.kernel.lattice.rotation import rotate
 from dppl.kernel.privacy import Budget
 from dppl.kernel.projected import EpisodeGradients, Projected
 from dppl.kernel.queries import ClassSums, SoftmaxGradients
-from dppl.kernel.reading import UnknownLabels
 from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
 from dppl.prototypes.mean import MeanPrototypes
 from dppl.prototypes.public import PublicPrototypes
@@ -54,7 +54,8 @@ class _Head(NamedTuple):
     setting: Setting
 
 
-class ProjectedPrototypes(EmbeddingClassifier):
+@parameters
+class ProjectedPrototypes(MapParameters, EmbeddingClassifier):
     r"""Prototypes of rows that a privately trained linear layer has projected.
 
     DPPL-v1 (appendix C.5) trains the layer with the rule of prototypical networks, and finds that it does not help. It
@@ -70,15 +71,11 @@ class ProjectedPrototypes(EmbeddingClassifier):
 
     Parameters
     ----------
-    budget : GaussianDP, ZCDP or ApproxDP, default=None
-        What the whole fit may spend.
-    classes : array-like of shape (n_classes,), default=None
-        Public list of classes.
     form : {"released-first", "episodes"}, default="released-first"
         How the projection is trained.
     head : {"mean", "public"}, default="mean"
         What the prototypes are: noisy class sums, or public rows, which are projected too and which `fit` needs as
-        `X_public`.
+        `public`.
     share : float, default=0.5
         Share of the budget, in squares of mu, for the projection (the paper's s). A quarter of it is for the prototypes
         that are released first.
@@ -94,17 +91,6 @@ class ProjectedPrototypes(EmbeddingClassifier):
         Longest residual that keeps its length (``"released-first"``), or longest mean gradient of an episode's queries.
     n_episodes : int, default=50
         Episodes of each step, a public number.
-    pool : int, default=1
-        Kernel size of average pooling over neighbouring coordinates before the projection (the paper's p_before).
-    center : array-like of shape (n_features,) or "public", default=None
-        Public mean that is subtracted from unit rows; ``"public"`` takes that of `X_public`.
-    rotation : int or "auto", default=None
-        Seed of a public rotation, for encoders with a few huge coordinates; ``"auto"`` rotates if `X_public` needs it.
-    unknown_labels : {"error", "ignore"}, default="error"
-        What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
-    random_state : int, default=None
-        None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
-        must not be released.
 
     Attributes
     ----------
@@ -128,7 +114,7 @@ class ProjectedPrototypes(EmbeddingClassifier):
     steps; 2²⁰·√(s² + b²) of a step's sum of record gradients, b being the constant coordinate; 2²¹ of one of episodes'
     gradients, since one episode's vector of norm at most 2²⁰ becomes another; those of the head, in the projected
     space. The projection, and the steps, follow from earlier releases, so squares of mu add. Public inputs: `classes`,
-    all parameters, `X_public`, `n_features`. Not covered: choice of parameters by private data, timing, a changed label
+    all parameters, `public`, `n_features`. Not covered: choice of parameters by private data, timing, a changed label
     (two steps).
 
     References
@@ -148,47 +134,20 @@ class ProjectedPrototypes(EmbeddingClassifier):
     True
     """
 
-    projection_: NDArray[np.int16]
-    prototypes_: NDArray[Any]
-    public_indices_: NDArray[np.int64]
-    public_ids_: NDArray[np.object_] | None
+    projection_: NDArray[np.int16] = field(init=False)
+    prototypes_: NDArray[Any] = field(init=False)
+    public_indices_: NDArray[np.int64] = field(init=False)
+    public_ids_: NDArray[np.object_] | None = field(init=False)
     _RELEASED = "prototypes_"
-    adjacency = "add-remove"
 
-    def __init__(
-        self,
-        budget: Budget | None = None,
-        classes: ArrayLike | None = None,
-        *,
-        form: Form = "released-first",
-        head: Head = "mean",
-        share: float = 0.5,
-        n_components: int | None = None,
-        steps: int = 20,
-        learning_rate: float = 0.2,
-        clip: float = 1.0,
-        n_episodes: int = 50,
-        pool: int = 1,
-        center: ArrayLike | Literal["public"] | None = None,
-        rotation: int | Literal["auto"] | None = None,
-        unknown_labels: UnknownLabels = "error",
-        random_state: int | None = None,
-    ) -> None:
-        self.budget = budget
-        self.classes = classes
-        self.form = form
-        self.head = head
-        self.share = share
-        self.n_components = n_components
-        self.steps = steps
-        self.learning_rate = learning_rate
-        self.clip = clip
-        self.n_episodes = n_episodes
-        self.pool = pool
-        self.center = center
-        self.rotation = rotation
-        self.unknown_labels = unknown_labels
-        self.random_state = random_state
+    form: Form = "released-first"
+    head: Head = "mean"
+    share: float = 0.5
+    n_components: int | None = None
+    steps: int = 20
+    learning_rate: float = 0.2
+    clip: float = 1.0
+    n_episodes: int = 50
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -201,7 +160,7 @@ class ProjectedPrototypes(EmbeddingClassifier):
         _validate.positive(learning_rate=self.learning_rate, clip=self.clip)
         check_clip(self.clip)
 
-    def _uses_public_rows(self, public: PublicData) -> bool:
+    def _uses_public_rows(self, public: PublicValues) -> bool:
         return super()._uses_public_rows(public) or self.head == "public"
 
     def _new_head(self, budget: Budget) -> MeanPrototypes | PublicPrototypes:
@@ -225,7 +184,7 @@ class ProjectedPrototypes(EmbeddingClassifier):
     def prepare(self, setting: Setting) -> _Head:
         """Set up the prototypes after the projection; bounds of similarities are those of public rows at the start."""
         if self.head == "public" and setting.public.rows is None:
-            raise InputError("head='public' selects among public rows; pass them to fit as X_public.")
+            raise InputError("head='public' selects among public rows; give public=PublicData(rows).")
         check_size(setting.lattice.dim, self._width(setting.lattice), setting.n_classes)
         head = self._new_head(self.resolved_budget)
         inner = self._inner(setting, IntegerProjection.of(self._start(setting.lattice)))
@@ -261,9 +220,9 @@ class ProjectedPrototypes(EmbeddingClassifier):
 
     def _inner(self, setting: Setting, projection: IntegerProjection) -> Setting:
         """Return the setting of the head: rows that are projected, and public ones where it selects some."""
-        public = PublicData()
+        public = PublicValues()
         if self.head == "public" and setting.public.rows is not None:
-            public = PublicData(ProjectedRows(setting.public.rows, setting.lattice, projection.steps))
+            public = PublicValues(ProjectedRows(setting.public.rows, setting.lattice, projection.steps))
         width = len(projection.steps)
         return Setting(width, setting.classes, Lattice(width), public)
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dppl import _validate
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
+from dppl.estimators.parameters import MapParameters, parameters
 from dppl.estimators.plan import Setting
-from dppl.estimators.public_data import PublicData
+from dppl.estimators.public_data import PublicValues
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice import Lattice
-from dppl.kernel.privacy import Budget
 from dppl.kernel.privacy.guarantee import Adjacency
-from dppl.kernel.reading import UnknownLabels
 from dppl.kernel.records import public_rows_at
 from dppl.kernel.selection import Selection
 from dppl.prototypes._shared import cosine_sharpness, unit_directions
@@ -27,7 +27,8 @@ _CLIP_ROWS = 2000
 _CLIP_QUANTILES = (0.5, 0.999)
 
 
-class PublicPrototypes(EmbeddingClassifier):
+@parameters
+class PublicPrototypes(MapParameters, EmbeddingClassifier):
     r"""Represent each class by one or several *public* rows, selected under differential privacy.
 
     The utility of a public row for a class is the sum of its clipped similarities with the class's private rows. The
@@ -49,24 +50,13 @@ class PublicPrototypes(EmbeddingClassifier):
         among public rows, at no cost. (0, 2) clips nothing.
     adjacency : {"add-remove", "replace-one"}, default="add-remove"
         Under ``"replace-one"`` a record changes two selections, or one twice as much, so each is half as sharp.
-    pool : int, default=1
-        Kernel size of average pooling over neighbouring coordinates.
-    center : array-like of shape (n_features,) or "public", default=None
-        Public mean that is subtracted from unit rows; ``"public"`` takes that of `X_public`.
-    rotation : int or "auto", default=None
-        Seed of a public rotation, for encoders with a few huge coordinates; ``"auto"`` rotates if `X_public` needs it.
-    unknown_labels : {"error", "ignore"}, default="error"
-        What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
-    random_state : int, default=None
-        None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
-        must not be released.
 
     Attributes
     ----------
     public_indices_ : ndarray of shape (n_classes, n_prototypes), int64
-        Positions of the selected rows in `X_public`, ascending within a class. Safe to publish.
+        Positions of the selected rows in the public rows, ascending within a class. Safe to publish.
     public_ids_ : ndarray of shape (n_classes, n_prototypes), object, or None
-        Their ids, if `X_public` is a table that has them.
+        Their ids, if `public` has a table that has them.
     prototypes_ : ndarray of shape (n_classes, n_prototypes, dim), int8
         Their lattice rows.
     clip_ : tuple of float
@@ -78,7 +68,7 @@ class PublicPrototypes(EmbeddingClassifier):
     -----
     **Privacy.** Unit: one record. Relation: add or remove one record (or replace one). Released: `public_indices_`.
     Sensitivity: a record adds an integer between 0 and about (d_max - d_min)·s² to each utility of its own class, so
-    utilities are monotone, and disjoint classes cost together what one does. Public inputs: `classes`, `X_public`, all
+    utilities are monotone, and disjoint classes cost together what one does. Public inputs: `classes`, `public`, all
     parameters, `n_features`. Not covered: choice of parameters by private data, timing, a changed label under
     add/remove (two steps).
 
@@ -93,42 +83,21 @@ class PublicPrototypes(EmbeddingClassifier):
     >>> from dppl.data import load_sample
     >>> sample = load_sample()
     >>> model = PublicPrototypes(PureDP(1), classes=sample.classes)
-    >>> model.fit(sample.X, sample.y, X_public=sample.X_public).public_indices_.shape
+    >>> model.fit(sample.X, sample.y).public_indices_.shape
     (10, 1)
     """
 
-    prototypes_: NDArray[np.int8]
-    public_indices_: NDArray[np.int64]
-    public_ids_: NDArray[np.object_] | None
+    prototypes_: NDArray[np.int8] = field(init=False)
+    public_indices_: NDArray[np.int64] = field(init=False)
+    public_ids_: NDArray[np.object_] | None = field(init=False)
     _PURE = True
     _RELEASED = "prototypes_"
 
-    clip_: tuple[float, float]
+    clip_: tuple[float, float] = field(init=False)
 
-    def __init__(
-        self,
-        budget: Budget | None = None,
-        classes: ArrayLike | None = None,
-        n_prototypes: int = 1,
-        *,
-        clip: Literal["auto"] | tuple[float, float] = "auto",
-        adjacency: Adjacency = "add-remove",
-        pool: int = 1,
-        center: ArrayLike | Literal["public"] | None = None,
-        rotation: int | Literal["auto"] | None = None,
-        unknown_labels: UnknownLabels = "error",
-        random_state: int | None = None,
-    ) -> None:
-        self.budget = budget
-        self.classes = classes
-        self.n_prototypes = n_prototypes
-        self.clip = clip
-        self.adjacency = adjacency
-        self.pool = pool
-        self.center = center
-        self.rotation = rotation
-        self.unknown_labels = unknown_labels
-        self.random_state = random_state
+    n_prototypes: int = 1
+    clip: Literal["auto"] | tuple[float, float] = "auto"
+    adjacency: Adjacency = "add-remove"
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -146,7 +115,7 @@ class PublicPrototypes(EmbeddingClassifier):
         """Return the bounds of similarities: those of the parameter, or what public rows say."""
         public = setting.public
         if public.rows is None:
-            raise InputError("PublicPrototypes selects among public rows; pass them to fit as X_public.")
+            raise InputError("PublicPrototypes selects among public rows; give public=PublicData(rows).")
         if public.rows.shape[0] < self.n_prototypes:
             raise InputError(
                 f"selecting {self.n_prototypes} rows for a class needs at least as many public ones; got "
@@ -187,7 +156,7 @@ class PublicPrototypes(EmbeddingClassifier):
         self.public_ids_ = None
         self.clip_ = parameters["clip"]
 
-    def _uses_public_rows(self, public: PublicData) -> bool:
+    def _uses_public_rows(self, public: PublicValues) -> bool:
         return True
 
     def _class_scores(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -200,7 +169,7 @@ class PublicPrototypes(EmbeddingClassifier):
         return cosine_sharpness(unit_directions(self.prototypes_).mean(axis=1))
 
 
-def _auto_clip(public: PublicData, lattice: Lattice) -> tuple[float, float]:
+def _auto_clip(public: PublicValues, lattice: Lattice) -> tuple[float, float]:
     """Return bounds on 1 + cosine from similarities among public rows, which cost nothing.
 
     Below the median of all pairs a similarity says "unrelated"; hardly a pair lies above the upper quantile. Between

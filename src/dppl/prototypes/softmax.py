@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from dppl.errors import BudgetError
 from dppl.estimators import Classifier
 from dppl.estimators.descent import SIZE_PERCENT, measured_size
 from dppl.estimators.model_file import Misfit, check_tensor
+from dppl.estimators.parameters import parameters
 from dppl.estimators.plan import Setting
-from dppl.estimators.public_data import PublicData
+from dppl.estimators.public_data import PublicValues
 from dppl.kernel import Measure, Measurement, queries
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.privacy import PureDP
@@ -26,6 +28,7 @@ from dppl.prototypes._softmax import CLIP, STEPS, Ascent, ClassSizes, Frame, int
 Float = NDArray[np.float64]
 
 
+@parameters
 class SoftmaxPrototypes(Classifier):
     r"""Softmax regression by noisy gradients on centred features, without hyper-parameters.
 
@@ -36,22 +39,10 @@ class SoftmaxPrototypes(Classifier):
     the weights aim at balanced classes; intercepts from the last release move the boundary where they miss. Steps are
     as long as the noise allows; public rows tell along which axes it may be taken out.
 
-    Public examples of the classes (`X_examples` of `fit`; a description is the case of one example) are worth most
+    Public examples of the classes (of `public`; a description is the case of one example) are worth most
     where budgets are small and classes rare. The fit starts from a classifier of them as far as the first three
     gradients, and a noisy count of the records that they classify rightly, bear them out, so that wrong ones cost
     little. With ``GaussianDP(0)`` nothing private is read: the model is that of the examples alone.
-
-    Parameters
-    ----------
-    budget : GaussianDP, ZCDP or ApproxDP, default=None
-        What the whole fit may spend.
-    classes : array-like of shape (n_classes,), default=None
-        Public list of classes.
-    unknown_labels : {"error", "ignore"}, default="error"
-        What to do with a label outside `classes`: stop without showing it, or leave the record out silently.
-    random_state : int, default=None
-        None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
-        must not be released.
 
     Attributes
     ----------
@@ -87,7 +78,7 @@ class SoftmaxPrototypes(Classifier):
     residual, whose norm is at most r grid steps, and its q; √(1 - 1/C), or r grid steps, of the last, because
     probabilities lie no further from 1/C. Weights, mean, trust in examples, softmax and intercepts are computed from
     earlier releases, and all shares of the budget are fixed, so the squares of mu add up to the budget's [2]_.
-    Public inputs: `classes`, `X_public`, `X_examples`, all parameters, `n_features`. Not covered: choice of parameters,
+    Public inputs: `classes`, `public`, all parameters, `n_features`. Not covered: choice of parameters,
     or of examples, by private data, timing, a changed label (two steps).
 
     References
@@ -107,7 +98,7 @@ class SoftmaxPrototypes(Classifier):
     True
     """
 
-    prototypes_: NDArray[np.float32]
+    prototypes_: NDArray[np.float32] = field(init=False)
     _STARTS_FROM_EXAMPLES = True
     _WHOLE_PERSONS = True
 
@@ -120,7 +111,7 @@ class SoftmaxPrototypes(Classifier):
                 "DP."
             )
 
-    def _uses_public_rows(self, public: PublicData) -> bool:
+    def _uses_public_rows(self, public: PublicValues) -> bool:
         return public.rows is not None
 
     def prepare(self, setting: Setting) -> Frame:

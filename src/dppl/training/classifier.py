@@ -22,7 +22,7 @@ from dppl.encoders.fixed import for_prediction
 from dppl.encoders.load import Device, Precision, refuse_code
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
-from dppl.estimators.public_data import refuse_private_as_public
+from dppl.estimators.public_data import PublicData, refuse_private_as_public
 from dppl.estimators.registry import BY_METHOD, Method, method_for
 from dppl.estimators.released import Shares
 from dppl.estimators.reported import Reported
@@ -60,10 +60,14 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
         of `classes`, in their order; a Path names what `dppl train --describe` reads. ``"auto"`` is ``"names"`` where
         texts are embedded and all names are words, and None else. Those that were written by looking at private
         records are not public.
+    public : PublicData, default=None
+        Public items of the same kind as its rows; `descriptions` take the place of its examples. An item that cannot be
+        used stays as a zero row, so that `public_indices_` of a model that selects rows counts along these items.
     method : {"auto", "softmax", "public", "mean"}, default="auto"
         What is fitted on the embeddings; ``"auto"`` lets the budget decide.
     options : mapping, default=None
-        Further parameters of that estimator, for instance ``{"n_prototypes": 3}`` of `PublicPrototypes`.
+        Further parameters of that estimator, for instance ``{"n_prototypes": 3}`` of `PublicPrototypes`, or
+        ``{"strict": True}``.
     random_state : int, default=None
         None draws noise from the operating system. An integer repeats a run, and the guarantee then says that the model
         must not be released.
@@ -87,7 +91,7 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
     **Privacy.** Unit: one record, which is one item and its label. Relation: that of `method`, add or remove one record
     by default. Released: what the estimator releases. Sensitivity: its own, because an embedding is a function of its
     item alone, and so is whether it is left out; where the encoder cannot promise that, the guarantee lists it as not
-    covered. Public inputs: the encoder, `classes`, `descriptions`, `X_public`, all parameters. Not covered: as the
+    covered. Public inputs: the encoder, `classes`, `descriptions`, `public`, all parameters. Not covered: as the
     estimator says. Embedding happens before a ledger is charged; it releases nothing.
 
     Examples
@@ -112,6 +116,7 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
         classes: ArrayLike | None = None,
         *,
         descriptions: Any = "auto",
+        public: PublicData | None = None,
         method: Method | Literal["auto"] = "auto",
         options: Mapping[str, Any] | None = None,
         random_state: int | None = None,
@@ -120,6 +125,7 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
         self.budget = budget
         self.classes = classes
         self.descriptions = descriptions
+        self.public = public
         self.method = method
         self.options = options
         self.random_state = random_state
@@ -128,13 +134,10 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
         self,
         X: Any,
         y: Any,
-        X_public: Any = None,
         *,
+        groups: Any = None,
         ledger: Ledger | None = None,
         partition: str | None = None,
-        groups: Any = None,
-        max_classes_per_person: int | None = None,
-        strict: bool = False,
     ) -> Self:
         """Embed the items and release a classifier of their classes.
 
@@ -144,10 +147,7 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
             Private texts (str), or images: Pillow images, uint8 arrays, paths or the bytes of files.
         y : array-like of shape (n_records,)
             Private labels.
-        X_public : sequence of items, default=None
-            Public items of the same kind. One that cannot be used stays as a zero row, so that `public_indices_` of a
-            model that selects rows counts along these items.
-        ledger, partition, groups, max_classes_per_person, strict
+        groups, ledger, partition
             As in `SoftmaxPrototypes.fit`; an item that cannot be used is such a row.
 
         Returns
@@ -161,6 +161,10 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
         MissingExtra
             If the encoder needs a package that is not installed.
         """
+        public = self.public or PublicData()
+        if public.examples is not None:
+            raise ParameterError("has examples; give descriptions of the classes in their place.", parameter="public")
+        items = public.rows
         model = self._estimator()
         model.check_parameters()  # before hours of embedding
         if hasattr(self, "model_"):  # a fit that fails leaves an unfitted classifier
@@ -172,12 +176,12 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
             examples = names_by_default(model, encoder)
         check_items(encoder.modality, X, "X")
         labels = as_labels(y, np.empty((len(X), 0)))
-        groups = ids_of_fit(groups, np.empty((len(X), 0)), max_classes_per_person)
-        refuse_private_as_public(X, X_public)
+        groups = ids_of_fit(groups, np.empty((len(X), 0)), model.max_classes_per_person)
+        refuse_private_as_public(X, items)
         refuse_private_as_public(X, self.descriptions, "descriptions")
 
         def public_rows() -> EmbeddingTable | None:
-            return None if X_public is None else embed_items(encoder, X_public, "X_public", rows=workflow.ROWS)
+            return None if items is None else embed_items(encoder, items, "public.rows", rows=workflow.ROWS)
 
         def example_rows() -> EmbeddingTable | None:
             return None if examples is None else embed_examples(examples, encoder, rows=workflow.ROWS)
@@ -194,8 +198,6 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
             ledger=ledger,
             partition=partition,
             of_persons=groups is not None,
-            max_classes_per_person=max_classes_per_person,
-            strict=strict,
         )
         self.model_ = model
         return self
@@ -339,7 +341,7 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
         budget = checked_budget(self.budget)
         automatic = method_for(budget, options.get("adjacency", "add-remove"))
         entry = BY_METHOD[automatic if self.method == "auto" else self.method]
-        known = sorted(set(entry.parameters) - {"budget", "classes", "random_state"})
+        known = sorted(set(entry.parameters) - {"budget", "classes", "public", "random_state"})
         for name in options:
             if name not in known:
                 raise ParameterError(f"options must be parameters of {entry.name}: {', '.join(known)}; got {name!r}.")

@@ -34,7 +34,7 @@ from dppl.kernel.reading import COLUMNS, NOT_ALL_USABLE, class_codes, refuse_unu
 from dppl.training.descriptions import embed_examples
 
 if TYPE_CHECKING:
-    from dppl.estimators import EmbeddingClassifier
+    from dppl.estimators import EmbeddingClassifier, PublicData
     from dppl.kernel.privacy import Ledger
 
 __all__ = ["ROWS", "TRAINING", "discard", "fit", "report_of", "save", "train", "work_in"]
@@ -65,8 +65,6 @@ def fit(
     ledger: Ledger | None = None,
     partition: str | None = None,
     of_persons: bool = False,
-    max_classes_per_person: int | None = None,
-    strict: bool = False,
     watch: Watch = _unwatched,
 ) -> None:
     """Fit an estimator on embeddings that are made when their turn comes.
@@ -78,8 +76,8 @@ def fit(
     mu = 0 reads none of them.
     """
     described = examples()  # which takes less time than public rows
-    given = {"X_public": public(), "X_examples": described, "y_examples": None if described is None else described.y}
-    plan = estimator.plan(dimension, **given, max_classes_per_person=max_classes_per_person)
+    estimator.public = PublicData(public(), described)
+    plan = estimator.plan(dimension)
     promised = plan.guarantee_on(None, () if of_persons else None)
     if ledger is not None and promised.releases:
         ledger.check(promised, partition=partition)
@@ -89,16 +87,7 @@ def fit(
     else:
         rows, labels, groups = private()
     with watch(None):
-        estimator.fit(
-            rows,
-            labels,
-            **given,
-            ledger=ledger,
-            partition=partition,
-            groups=groups,
-            max_classes_per_person=max_classes_per_person,
-            strict=strict,
-        )
+        estimator.fit(rows, labels, groups=groups, ledger=ledger, partition=partition)
 
 
 def check_records(
@@ -182,8 +171,6 @@ def train(
     columns: Columns | None = None,
     ledger: Ledger | None = None,
     partition: str | None = None,
-    max_classes_per_person: int | None = None,
-    strict: bool = False,
     watch: Watch = _unwatched,
 ) -> None:
     """Embed a labelled source, fit an estimator on it, and write the model, then the report on what was left out.
@@ -204,7 +191,9 @@ def train(
     if source.label_type is None:
         raise InputError("the records have no labels.")
     of_persons = source.person_type is not None
-    ids_of_fit([] if of_persons else None, np.empty((0, 1)), max_classes_per_person)  # before hours of embedding
+    ids_of_fit(
+        [] if of_persons else None, np.empty((0, 1)), estimator.max_classes_per_person
+    )  # before hours of embedding
     left_out = b""
     typed = {name: value for name, value in _published(columns).items() if value is not None}
     kept = {COLUMNS: json.dumps(typed)} if typed else {}
@@ -215,7 +204,7 @@ def train(
 
     def private_rows() -> tuple[EmbeddingTable, Any, Any]:
         nonlocal left_out
-        done = embedded(source, "private", strict=strict)
+        done = embedded(source, "private", strict=estimator.strict)
         table = read_table(done.table)
         left_out = left_out_of(done.report, table, classes, usable_rows(table))
         table.metadata.update(kept)
@@ -234,7 +223,7 @@ def train(
 
     classes = np.asarray(estimator.classes)
     if not estimator.resolved_budget.is_zero:
-        check_records(source, encoder, classes, estimator.unknown_labels, strict=strict)
+        check_records(source, encoder, classes, estimator.unknown_labels, strict=estimator.strict)
     with work_in(folder, keep=keep):
         fit(
             estimator,
@@ -245,8 +234,6 @@ def train(
             ledger=ledger,
             partition=partition,
             of_persons=of_persons,
-            max_classes_per_person=max_classes_per_person,
-            strict=strict,
             watch=watch,
         )
         save(estimator, out, overwrite=overwrite)

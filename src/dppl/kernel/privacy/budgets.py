@@ -331,7 +331,7 @@ class ApproxDP(Budget):
     max_records: InitVar[int | None] = None
     notion: ClassVar[str] = "approximate DP"
 
-    def __post_init__(self, max_records: int | None) -> None:
+    def __post_init__(self, max_records: int | None) -> None:  # type: ignore[override]  # mypy loses the InitVar
         _validate.positive(epsilon=self.epsilon)
         _validate.open_unit(delta=self.delta)
         self._store_floats()
