@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dppl import ApproxDP, MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
+from dppl import ApproxDP, MeanPrototypes, PublicData, PublicPrototypes, SoftmaxPrototypes
 from dppl.baselines import GlobalAdapt, LeastSquares, LinearProbe
 from dppl.continual import ContinualDiscriminant, ContinualEnsemble, ContinualPrototypes
 from dppl.errors import WeakBudgetWarning
@@ -67,7 +67,7 @@ def measured(folder, public, shape, method, epsilon, seeds):
     figures = []
     for seed in range(seeds):
         model = kind(ApproxDP(epsilon, DELTA), np.unique(y_test), random_state=seed, **parameters)
-        model.fit(X, y, X_public if takes_public else None)
+        model.set_params(public=PublicData(X_public if takes_public else None)).fit(X, y)
         probabilities = model.predict_proba(X_test)
         predicted = model.classes_[probabilities.argmax(axis=1)]
         accuracy = balanced_accuracy(y_test, predicted, model.classes_)

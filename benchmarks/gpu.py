@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dppl import PublicPrototypes, PureDP
+from dppl import PublicData, PublicPrototypes, PureDP
 from dppl.kernel.lattice import (
     DEVICE_ROWS,
     Lattice,
@@ -88,7 +88,7 @@ def measure(n, m, d, n_classes, device, part=2000, rounds=3):
 
     def fit(rows, others):
         model = PublicPrototypes(PureDP(1.0), range(n_classes), clip=(1 + LOW, 1 + HIGH), random_state=0)
-        return model.fit(rows, codes, X_public=others).public_indices_
+        return model.set_params(public=PublicData(others)).fit(rows, codes).public_indices_
 
     steps = {
         "utilities": scores,

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from dppl import GaussianDP, MeanPrototypes, PublicPrototypes, PureDP
+from dppl import GaussianDP, MeanPrototypes, PublicData, PublicPrototypes, PureDP
 from dppl.baselines import LinearProbe
 from dppl.kernel.lattice import (
     PUBLIC_ROWS,
@@ -91,7 +91,7 @@ def probe_fit(n, d, C):
 def public_fit(n, m, d, C):
     X, y = _records(n, d, C)
     public = np.random.default_rng(1).standard_normal((m, d), dtype=np.float32)
-    return lambda: PublicPrototypes(PureDP(1.0), range(C)).fit(X, y, X_public=public)
+    return lambda: PublicPrototypes(PureDP(1.0), range(C), public=PublicData(public)).fit(X, y)
 
 
 # What is run, at which sizes, and the exponents that the arithmetic alone would have.

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 import probe
-from dppl import ApproxDP, GaussianDP, MeanPrototypes, PublicPrototypes, PureDP, SoftmaxPrototypes
+from dppl import ApproxDP, GaussianDP, MeanPrototypes, PublicData, PublicPrototypes, PureDP, SoftmaxPrototypes
 from dppl.baselines import LinearProbe
 from measuring import entry, measure
 
@@ -107,7 +107,7 @@ def plain_numpy(quick):
             data,
         ),
         *compared(
-            ("PublicPrototypes", lambda: choosing.fit(few.X, few.y, X_public=few.public)),
+            ("PublicPrototypes", lambda: choosing.set_params(public=PublicData(few.public)).fit(few.X, few.y)),
             {"public prototypes in NumPy": lambda: numpy_public(few.X, few.y, few.public, n_classes, 1.0)},
             rounds,
             few,

@@ -23,6 +23,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 from scipy.optimize import least_squares
 
+from dppl import PublicData
 from dppl.baselines import NonPrivateLogisticRegression
 from dppl.data import load_sample
 from dppl.estimators.registry import BY_METHOD
@@ -93,7 +94,7 @@ def measure(options):
             for method, with_public in METHODS if names is None else NAMED:
                 mu = round(float(np.exp(rng.uniform(np.log(0.1), np.log(8)))), 3)
                 fitted = BY_METHOD[method].load()(GaussianDP(mu), classes=classes, random_state=fit)
-                fitted.fit(X[rows], y[rows], X_public=public if with_public else None, **examples)
+                fitted.set_params(public=PublicData(public if with_public else None)).fit(X[rows], y[rows], **examples)
                 right = fitted.predict(X_test[tested]) == y_test[tested]
                 recalls = [round(float(right[y_test[tested] == c].mean()), 3) for c in classes]
                 line = {

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dppl import ApproxDP, GaussianDP, MeanPrototypes, PublicPrototypes
+from dppl import ApproxDP, GaussianDP, MeanPrototypes, PublicData, PublicPrototypes
 from dppl.errors import WeakBudgetWarning
 from dppl.prototypes import ProjectedPrototypes
 
@@ -53,7 +53,11 @@ def compared(folder, public, seeds):
             for budget in BUDGETS:
                 accuracies = []
                 for seed in range(seeds):
-                    model = build(head, form, BUDGETS[budget], classes, seed).fit(X, y, X_public)
+                    model = (
+                        build(head, form, BUDGETS[budget], classes, seed)
+                        .set_params(public=PublicData(X_public))
+                        .fit(X, y)
+                    )
                     accuracies.append(model.score(X_test, y_test))
                 result = {"data": folder.name, "head": head, "projection": form, "epsilon": budget}
                 result |= {"accuracy": statistics.mean(accuracies), "std": statistics.stdev(accuracies)}

@@ -20,7 +20,7 @@ for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np  # noqa: E402 (it reads the number of threads once)
 
-from dppl import PublicPrototypes, PureDP  # noqa: E402
+from dppl import PublicPrototypes, PureDP  # noqa: E402, PublicData
 from dppl.kernel.lattice import PUBLIC_ROWS  # noqa: E402
 from dppl.kernel.mechanisms import ExponentialMechanism, Tally, randomness  # noqa: E402
 from measuring import write_down  # noqa: E402
@@ -84,9 +84,9 @@ def fit(path, n_classes):
     """Print the memory of one fit, in a process of its own."""
     rng = np.random.default_rng(1)
     X, y = rng.integers(-40, 41, (20 * n_classes, DIM)).astype(np.int8), np.repeat(range(n_classes), 20)
-    PublicPrototypes(PureDP(1.0), range(n_classes), random_state=0).fit(X, y, X_public=X[:50] // 2)
+    PublicPrototypes(PureDP(1.0), range(n_classes), random_state=0, public=PublicData(X[:50] // 2)).fit(X, y)
     public, before = Mapped(path), peak()
-    PublicPrototypes(PureDP(1.0), range(n_classes), random_state=0).fit(X, y, X_public=public)
+    PublicPrototypes(PureDP(1.0), range(n_classes), random_state=0, public=PublicData(public)).fit(X, y)
     print(round(peak() - before, 1))
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 import dppl
+from dppl import PublicData
 from dppl.data import load_sample
 
 PERCENTILES = (50, 95, 99)
@@ -59,7 +60,7 @@ def subject(options, folder):
         return options.model, "texts", options.texts.read_text(encoding="utf-8").splitlines()
     sample = load_sample()
     model = dppl.SoftmaxPrototypes(dppl.ApproxDP(epsilon=1, delta=1e-6), classes=sample.classes)
-    model.fit(sample.X, sample.y, X_public=sample.X_public).save(folder / "digits.safetensors")
+    model.set_params(public=PublicData(sample.X_public)).fit(sample.X, sample.y).save(folder / "digits.safetensors")
     return folder / "digits.safetensors", "embeddings", np.asarray(sample.X_test, float).tolist()
 
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dppl
-from dppl import ApproxDP, GaussianDP, MeanPrototypes, PublicPrototypes, PureDP, SoftmaxPrototypes
+from dppl import ApproxDP, GaussianDP, MeanPrototypes, PublicData, PublicPrototypes, PureDP, SoftmaxPrototypes
 from dppl.baselines import AdaMix, FeatureCovariance, GlobalAdapt, LeastSquares, LinearProbe, Newton
 from dppl.data import PartedTable, TablePart, read_parts, read_table
 from dppl.data.tables import Fragment
@@ -354,7 +354,7 @@ def test_a_damaged_part_stops_the_fit_and_is_named(engine, folder, tmp_path, req
 
 
 REFUSED = {
-    "a selection without public rows": (PublicPrototypes(PureDP(1.0), CLASSES), {}, "pass them to fit as X_public"),
+    "a selection without public rows": (PublicPrototypes(PureDP(1.0), CLASSES), {}, "give public=PublicData\(rows\)"),
     "coinpress": (
         MeanPrototypes(BUDGET, CLASSES, mechanism="coinpress", adjacency="replace-one"),
         {},
@@ -630,7 +630,7 @@ SELECTIONS = {
 
 def selected(X, y=None, *, X_public=None, case="one row", **further):
     model = PublicPrototypes(PureDP(1.0), CLASSES, random_state=7, **SELECTIONS[case])
-    return model.fit(X, y, public_rows() if X_public is None else X_public, **further)
+    return model.set_params(public=PublicData(public_rows() if X_public is None else X_public)).fit(X, y, **further)
 
 
 @pytest.mark.parametrize("case", SELECTIONS)
@@ -682,7 +682,7 @@ def test_the_driver_reads_no_public_rows(options, there, folder, pool, monkeypat
     whole_fragment = Fragment._pieces
     monkeypatch.setattr(Fragment, "_pieces", lambda self: reads.append(engine.running) or whole_fragment(self))
     model = PublicPrototypes(PureDP(1.0), CLASSES, random_state=7, **options)
-    model.fit(read_parts(folder), X_public=pool, engine=engine)
+    model.set_params(public=PublicData(pool)).fit(read_parts(folder), engine=engine)
     assert len(reads) > 10
     assert all(reads) == there
 
@@ -726,7 +726,7 @@ def test_selections_that_travel_hold_neither_rows_nor_labels(tmp_path, pool):
     folder = sharded(tmp_path / "secret", [50, 300], rows, labels)
     watched = Watched([], [])
     model = PublicPrototypes(PureDP(1.0), CLASSES, unknown_labels="ignore", random_state=7)
-    model.fit(read_parts(folder), X_public=pool, engine=watched)
+    model.set_params(public=PublicData(pool)).fit(read_parts(folder), engine=watched)
     secrets = [b"Quastenflosser", rows[1].tobytes(), Lattice(DIM).transform(rows[1:2]).tobytes()]
     answers = [pickle.dumps(value) for value in watched.returned]
     assert not any(secret in each for secret in secrets for each in watched.sent + answers)

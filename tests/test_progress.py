@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dppl import ApproxDP, GaussianDP, MeanPrototypes, PrivateSearch, PublicPrototypes, SoftmaxPrototypes
+from dppl import ApproxDP, GaussianDP, MeanPrototypes, PrivateSearch, PublicData, PublicPrototypes, SoftmaxPrototypes
 from dppl import _progress as progress_module
 from dppl._progress import progress, shown_by, steps
 from dppl.kernel import selection as public_module
@@ -125,7 +125,7 @@ def test_neighbours_and_data_of_other_sizes_tell_the_same(every_second, monkeypa
     def fit(n):
         every_second()
         model = method(GaussianDP(1.0), [0, 1, 2], random_state=0)
-        return told_by(lambda: model.fit(X[:n], y[:n], X_public=public))
+        return told_by(lambda: model.set_params(public=PublicData(public)).fit(X[:n], y[:n]))
 
     assert len(fit(60)) > 3
     assert fit(60) == fit(59) == fit(2)

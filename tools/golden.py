@@ -48,7 +48,7 @@ def fits(kind, folder):
     persons = np.arange(40) // 3
     yield "records", lambda: kind.fit(X, y)
     yield "persons", lambda: kind.fit(X, y, given={"groups": persons})
-    yield "persons of two classes", lambda: kind.fit(X, y, given={"groups": persons, "max_classes_per_person": 2})
+    yield "persons of two classes", lambda: kind.fit(X, y, given={"groups": persons}, max_classes_per_person=2)
     np.savez(folder / "records.npz", x=X, y=y)
     yield "parts", lambda: kind.fit(read_parts(folder / "records.npz"), None)
     if hasattr(kind.cls, "partial_fit"):

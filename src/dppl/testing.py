@@ -56,7 +56,7 @@ def replayed(asked: list[Asked]) -> Iterator[None]:
         yield
 
 
-def check_private(estimator: Estimator, X: Any, y: Any, **public: Any) -> Estimator:
+def check_private(estimator: Estimator, X: Any, y: Any) -> Estimator:
     """Check that an estimator learns from noisy answers alone, and states what they cost.
 
     Parameters
@@ -67,8 +67,6 @@ def check_private(estimator: Estimator, X: Any, y: Any, **public: Any) -> Estima
         Made-up rows.
     y : array-like of shape (n_records,)
         Their labels.
-    **public
-        What `fit` takes of public data.
 
     Returns
     -------
@@ -84,13 +82,13 @@ def check_private(estimator: Estimator, X: Any, y: Any, **public: Any) -> Estima
         If it asks for what it has not declared, or more often.
     """
     with recorded() as asked:
-        model: Estimator = clone(estimator).fit(X, y, **public)
+        model: Estimator = clone(estimator).fit(X, y)
     with replayed(asked):
-        again = clone(estimator).fit(X[:0], y[:0], **public)
+        again = clone(estimator).fit(X[:0], y[:0])
     for name, tensor in model._tensors().items():
         if not np.array_equal(tensor, again._tensors()[name], equal_nan=tensor.dtype.kind == "f"):
             raise AssertionError(f"{name} is not a function of the noisy answers: without records it is another")
-    declared = estimator.plan(X.shape[1], **public)
+    declared = estimator.plan(X.shape[1])
     stated = tuple(one.release for one in declared.measurements.values() if one.release is not None)
     if model.guarantee_.releases != stated:
         raise AssertionError("the statement does not list the declared measurements")

@@ -5,7 +5,7 @@ import pytest
 from scipy.special import softmax
 
 import dppl
-from dppl import ZCDP, GaussianDP
+from dppl import ZCDP, GaussianDP, PublicData
 from dppl.audit import audit_release
 from dppl.baselines import AdaMix, LinearProbe
 from dppl.data import load_sample
@@ -139,7 +139,11 @@ def test_the_first_weights_are_those_of_the_examples_alone(monkeypatch):
 def test_a_class_without_an_example_starts_from_zero(monkeypatch):
     calls = recorded_calls(monkeypatch)
     X, y = problem()
-    model = make(steps=30).fit(X, y, X_examples=EXAMPLES["X_examples"][:4], y_examples=EXAMPLES["y_examples"][:4])
+    model = (
+        make(steps=30)
+        .set_params(public=PublicData(examples=EXAMPLES["X_examples"][:4], example_classes=EXAMPLES["y_examples"][:4]))
+        .fit(X, y)
+    )
     assert not calls[0][0][2].any()
     # And is learned from records, as far as they lie along the other classes' examples.
     assert np.mean(model.predict(X[y == "c"]) == "c") > 0.5
@@ -164,7 +168,7 @@ def test_the_projection_leaves_nothing_outside_the_subspace(budget):
     moves = {}
     for n_components in (None, 2, "all"):
         model = make(budget, steps=1, public_weight=0.0, n_components=n_components)
-        model.fit(X, y, X_examples=rows, y_examples=labels)
+        model.set_params(public=PublicData(examples=rows, example_classes=labels)).fit(X, y)
         moves[n_components] = moves_outside(model, start, axes)
     assert moves[None][1] < 1e-6 * moves[None][0]
     assert moves[2][1] < 1e-6 * moves[2][0]
@@ -234,7 +238,9 @@ def test_it_learns_the_sample():
     picked = np.concatenate([np.flatnonzero(sample.y == label)[:2] for label in sample.classes])
     rest = np.setdiff1d(np.arange(len(sample.y)), picked)
     model = AdaMix(ZCDP(2.0), sample.classes, steps=20, random_state=1)
-    model.fit(sample.X[rest], sample.y[rest], X_examples=sample.X[picked], y_examples=sample.y[picked])
+    model.set_params(public=PublicData(examples=sample.X[picked], example_classes=sample.y[picked])).fit(
+        sample.X[rest], sample.y[rest]
+    )
     assert model.score(sample.X_test, sample.y_test) > 0.75
     assert np.allclose(model.predict_proba(sample.X_test).sum(axis=1), 1)
 
@@ -249,7 +255,7 @@ def test_the_sensitivities_are_those_of_the_longest_gradient_and_of_a_count(opti
     gradients, size = model.guarantee_.releases
     assert gradients.sensitivity == pytest.approx(math.sqrt(squared), rel=1e-12)
     assert (gradients.times, size.times, size.sensitivity) == (7, 1, 1)
-    assert "the examples or descriptions of the classes (X_examples), " in str(model.guarantee_.public_inputs)
+    assert "the examples or descriptions of the classes, " in str(model.guarantee_.public_inputs)
 
 
 # The laws replay all releases of neighbours (`tests/laws/test_replay.py`). Here are faults that only many records show:
@@ -294,12 +300,12 @@ def test_an_audit_finds_a_quarter_of_the_noise_planted(monkeypatch):
     options = {"steps": 1, "momentum": 0.0, "learning_rate": 1.0, "n_components": "all"}
 
     def release(include):
-        model = AdaMix(ZCDP(2.0), ["a", "b"], **options).fit(
-            np.stack([row] * include + [other]),
-            ["a"] * include + ["b"],
-            X_examples=np.stack([row, row]),
-            y_examples=["a", "b"],
-        )
+        model = AdaMix(
+            ZCDP(2.0),
+            ["a", "b"],
+            **options,
+            public=PublicData(examples=np.stack([row, row]), example_classes=["a", "b"]),
+        ).fit(np.stack([row] * include + [other]), ["a"] * include + ["b"])
         return float(model.coef_[0, 0] - model.coef_[1, 0])
 
     def violation():
@@ -330,10 +336,10 @@ def test_it_needs_examples_before_anything_is_paid(tmp_path):
         with pytest.raises(InputError, match="pass them as X_examples and y_examples"):
             fit()
     with pytest.raises(ParameterError, match="go together"):
-        make(ZCDP(1.0)).fit(*problem(), X_examples=EXAMPLES["X_examples"], ledger=ledger)
+        make(ZCDP(1.0)).set_params(public=PublicData(examples=EXAMPLES["X_examples"])).fit(*problem(), ledger=ledger)
     X, y = problem()
-    with pytest.raises(ParameterError, match="X_examples must be public"):
-        make(ZCDP(1.0)).fit(X, y, X_examples=X, y_examples=y, ledger=ledger)
+    with pytest.raises(ParameterError, match="public.examples must be public"):
+        make(ZCDP(1.0)).set_params(public=PublicData(examples=X, example_classes=y)).fit(X, y, ledger=ledger)
     assert ledger.releases() == []
 
 

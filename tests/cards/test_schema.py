@@ -16,6 +16,7 @@ from dppl import (
     Ledger,
     MeanPrototypes,
     PrivateSearch,
+    PublicData,
     PublicPrototypes,
     PureDP,
     SoftmaxPrototypes,
@@ -42,9 +43,9 @@ MODELS = {
         ApproxDP(1.0, 1e-6), [0, 1, 2], mechanism="coinpress", coinpress_split=(0.25, 0.75), **REPLACE
     ),
     "coinpress-gaussian": MeanPrototypes(GaussianDP(1.0), [0, 1, 2], mechanism="coinpress", **REPLACE),
-    "public-gaussian": PublicPrototypes(GaussianDP(1.0), [0, 1, 2], 2),
+    "public-gaussian": PublicPrototypes(GaussianDP(1.0), [0, 1, 2], n_prototypes=2),
     "public-pure": PublicPrototypes(PureDP(1.0), [0, 1, 2], random_state=0),
-    "public-zcdp": PublicPrototypes(ZCDP(1.0), [0, 1, 2], 3, clip=(0.5, 1.5), unknown_labels="ignore"),
+    "public-zcdp": PublicPrototypes(ZCDP(1.0), [0, 1, 2], n_prototypes=3, clip=(0.5, 1.5), unknown_labels="ignore"),
     "public-approx": PublicPrototypes(ApproxDP(1.0, 1e-6), [0, 1, 2], **REPLACE),
     "softmax-zcdp": SoftmaxPrototypes(ZCDP(1.0), [0, 1, 2]),
     "softmax-approx": SoftmaxPrototypes(ApproxDP(1.0, 1e-6), [0, 1, 2]),
@@ -69,7 +70,7 @@ MODELS = {
 def statement(estimator, folder, **options):
     """Fit and save, and return what `dppl show --json` prints, as a reader gets it."""
     path = folder / "model.safetensors"
-    estimator.fit(X, Y, X_public=P, **options).save(path, overwrite=True)
+    estimator.set_params(public=PublicData(P)).fit(X, Y, **options).save(path, overwrite=True)
     return shown(path)
 
 

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dppl
+from dppl import PublicData
 from dppl.cli._progress import working
 from dppl.data import EmbeddingTable, read_classes, write_table
 
@@ -86,7 +87,7 @@ def test_a_seeded_fit_writes_the_bytes_of_the_python_api(name, task, cli):
     said = estimator.budget.weakness
     assert (result.exit_code, result.stderr) == (0, f"dppl: note: {said}\n" if said else "")
     estimator.set_params(classes=read_classes(task.classes), random_state=3)
-    estimator.fit(task.X, task.y, X_public=task.X_public if uses_public else None)
+    estimator.set_params(public=PublicData(task.X_public if uses_public else None)).fit(task.X, task.y)
     estimator.save(task.folder / "api.safetensors")
     assert task.out.read_bytes() == (task.folder / "api.safetensors").read_bytes()
 
@@ -258,7 +259,7 @@ def test_an_unknown_label_can_be_left_out(task, cli):
         (
             ["--rho", "1", *AUTO, "--examples", "{folder}/zero.npz"],
             4,
-            "X_examples must be finite rows that are not zero",
+            "public.examples must be finite rows that are not zero",
         ),
         (
             ["--rho", "1", *AUTO, "--examples", "{folder}/ex.npz", "--out", "{folder}/ex.npz", "--force"],
@@ -611,7 +612,7 @@ def test_a_linear_model_is_fitted_shown_and_used(task, cli, public):
     result = cli(*fit_arguments(task, "--rho", 1.6, "--method", "softmax", "--seed", 3, *options))
     assert (result.exit_code, result.stderr) == (0, "")
     again = dppl.SoftmaxPrototypes(dppl.ZCDP(1.6), list(CLASSES), random_state=3)
-    again.fit(task.X, task.y, X_public=task.X_public if public else None)
+    again.set_params(public=PublicData(task.X_public if public else None)).fit(task.X, task.y)
     assert task.out.read_bytes() == again.to_bytes()
     shown = cli("show", task.out).stdout
     assert "coef" in shown
@@ -626,7 +627,7 @@ def test_public_examples_are_read_and_shown(task, cli, error_line):
     result = cli(*fit_arguments(task, *options))
     assert (result.exit_code, result.stderr) == (0, "")
     again = dppl.SoftmaxPrototypes(dppl.GaussianDP(1.0), list(CLASSES), random_state=3)
-    again.fit(task.X, task.y, X_examples=examples, y_examples=of)
+    again.set_params(public=PublicData(examples=examples, example_classes=of)).fit(task.X, task.y)
     assert task.out.read_bytes() == again.to_bytes()
     shown = cli("show", task.out).stdout
     assert "examples    5, for 2 of 3 classes, all public" in shown

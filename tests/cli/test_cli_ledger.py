@@ -13,6 +13,7 @@ from importlib import import_module
 import pytest
 
 import dppl
+from dppl import PublicData
 from dppl.data import write_table
 from dppl.kernel import reading
 from dppl.kernel.mechanisms import RoundedGaussian
@@ -336,7 +337,7 @@ def test_show_fits_into_80_columns_and_cuts_nothing(task, file, cli):
     ledger = Ledger(file, "wards")
     dppl.SoftmaxPrototypes(dppl.GaussianDP(1 / 3), classes=CLASSES).fit(task.X, task.y, ledger=ledger)
     public = dppl.PublicPrototypes(dppl.GaussianDP(1 / 7), classes=CLASSES)
-    public.fit(task.X, task.y, X_public=task.X_public, ledger=ledger, partition="the north wing")
+    public.set_params(public=PublicData(task.X_public)).fit(task.X, task.y, ledger=ledger, partition="the north wing")
     shown = cli("ledger", "show", file, COLUMNS="80").stdout
     assert max(map(len, shown.splitlines())) <= 80
     assert "…" not in shown

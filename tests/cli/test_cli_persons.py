@@ -67,7 +67,10 @@ def test_one_list_of_assumptions_stands_in_all_that_is_said_of_a_model(of_person
 def test_a_person_may_count_in_several_classes(persons, task, cli, error_line):
     assert cli(*arguments(persons, task, "--seed", 3, "--classes-per-person", 2)).exit_code == 0
     estimator = dppl.SoftmaxPrototypes(dppl.GaussianDP(1), read_classes(task.classes), random_state=3)
-    assert task.out.read_bytes() == estimator.fit(task.X, task.y, groups=IDS, max_classes_per_person=2).to_bytes()
+    assert (
+        task.out.read_bytes()
+        == estimator.set_params(max_classes_per_person=2).fit(task.X, task.y, groups=IDS).to_bytes()
+    )
     task.out.unlink()
     alone = cli("fit", persons, "--classes", task.classes, "--out", task.out, "--mu", 1, "--classes-per-person", 2)
     assert "--classes-per-person is for fits with ids of persons" in error_line(alone)

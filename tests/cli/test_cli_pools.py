@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dppl
+from dppl import PublicData
 from dppl.data import read_table, write_table
 from dppl.kernel.lattice import Lattice
 
@@ -44,7 +45,7 @@ def fit(cli, task, public, *options):
 def check_model(task):
     """Hold the model to that of the same rows in memory; rows are named by the pool's column."""
     model = dppl.PublicPrototypes(dppl.PureDP(2.0), classes=sorted(set(task.y)), random_state=1)
-    model.fit(task.X, task.y, X_public=task.X_public)
+    model.set_params(public=PublicData(task.X_public)).fit(task.X, task.y)
     found = dppl.load(task.out)
     assert found.prototypes_.tobytes() == model.prototypes_.tobytes()
     assert found.clip_ == model.clip_

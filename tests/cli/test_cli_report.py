@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import dppl
+from dppl import PublicData
 from dppl.report import Report
 
 
@@ -110,7 +111,7 @@ def test_selected_texts_are_shown(tmp_path, letters, cli, error_line, monkeypatc
     public = dppl.data.read_table(tmp_path / "pool")
     X = np.asarray(public)[[0, 0, 1, 1]]
     model = dppl.PublicPrototypes(dppl.PureDP(50.0), ["a", "b"], random_state=0)
-    model.fit(X, ["a", "a", "b", "b"], X_public=public).save("m.safetensors")
+    model.set_params(public=PublicData(public)).fit(X, ["a", "a", "b", "b"]).save("m.safetensors")
     assert cli("report", "m.safetensors", "--public", "pool.txt", "--out", "r.json").exit_code == 0
     shown = json.loads((tmp_path / "r.json").read_text())["gallery"]
     lines = (tmp_path / "pool.txt").read_text().splitlines()

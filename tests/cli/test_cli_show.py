@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import dppl
+from dppl import PublicData
 from dppl.estimators.model_file import describe
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.words import in_a_row
@@ -93,7 +94,7 @@ def test_long_class_lists_are_cut(task, cli):
 
 def test_public_prototypes_name_their_rows(task, cli):
     estimator = dppl.PublicPrototypes(dppl.PureDP(1.0), classes=["cat", "dog", "gnu"], n_prototypes=2, random_state=1)
-    estimator.fit(task.X, task.y, X_public=task.X_public).save(task.out)
+    estimator.set_params(public=PublicData(task.X_public)).fit(task.X, task.y).save(task.out)
     table = cli("show", task.out).stdout.split("public rows, counted from 0")[1]
     shown = [[cell.strip() for cell in line.split("│")[1:-1]] for line in table.splitlines() if "│" in line]
     rows = [", ".join(map(str, indices)) for indices in estimator.public_indices_.tolist()]

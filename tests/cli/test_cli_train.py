@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 import dppl
+from dppl import PublicData
 from dppl.cards.contact_sheet import GAP, NAME_WIDTH, TILE
 from dppl.cli import predict as predict_module
 from dppl.cli.main import app
@@ -326,7 +327,7 @@ def test_hostile_names_and_texts_cannot_steer_the_terminal(mails, cli):
     (mails / "pool.txt").write_text("\x1b[2J:smile:\n" * 5)
     model = dppl.PublicPrototypes(dppl.PureDP(1.0), names)
     cli("embed", "pool.txt", "--encoder", "letters", "--out", "public")
-    model.fit(np.ones((3, 27)), names, X_public=read_table("public", y=None)).save("m.safetensors")
+    model.set_params(public=PublicData(read_table("public", y=None))).fit(np.ones((3, 27)), names).save("m.safetensors")
     result = cli("show", "m.safetensors", "--public", "pool.txt")
     assert "\\x1b[2J:smile:" in result.stdout
     assert "[red]cat[/red]\\x1b" in result.stdout
@@ -382,7 +383,7 @@ def test_the_command_and_python_make_the_same_model_and_predictions(mails, cli):
         if options[0] == "--describe":
             given = {"none": None, "names": "names"}.get(options[1], mails / "described.csv")
             model.set_params(descriptions=given)
-        model.fit(texts, labels, X_public=POOL if options[0] == "--public" else None)
+        model.set_params(public=PublicData(POOL if options[0] == "--public" else None)).fit(texts, labels)
         model.save(mails / "python.safetensors", overwrite=True)
         assert (mails / "python.safetensors").read_bytes() == (mails / "m.safetensors").read_bytes()
     entries = map(json.loads, (mails / "m.safetensors.private.jsonl").read_text().splitlines())
@@ -619,7 +620,7 @@ def test_public_things_and_the_account_come_first_and_the_charge_before_a_mechan
         names, after = ("public", "private"), ["saved", "report written"]
     else:
         ledger = dppl.Ledger("ledger.db", "mails")
-        dppl.PrivateClassifier("letters", ZCDP(0.5), CLASSES).fit(TEXTS, Y, X_public=POOL, ledger=ledger)
+        dppl.PrivateClassifier("letters", ZCDP(0.5), CLASSES, public=PublicData(POOL)).fit(TEXTS, Y, ledger=ledger)
         names, after = ("X_public", "X"), []
     first = ["examples embedded", f"{names[0]} embedded", "planned", "account checked", f"{names[1]} embedded"]
     assert seen == [*first, "charged", "labels matched", "released", *after]
@@ -807,7 +808,9 @@ def test_classes_are_required(mails, cli, error_line):
 def test_mistakes_with_a_model(options, code, words, mails, photos, cli, error_line):
     assert cli(*TRAIN, *SELECT, "--public", "pool.txt").exit_code == 0
     y = np.array(CLASSES)
-    dppl.PublicPrototypes(dppl.PureDP(1.0), y).fit(np.eye(27)[:3], y, X_public=np.eye(27)).save("nameless.safetensors")
+    dppl.PublicPrototypes(dppl.PureDP(1.0), y, public=PublicData(np.eye(27))).fit(np.eye(27)[:3], y).save(
+        "nameless.safetensors"
+    )
     dppl.MeanPrototypes(dppl.ZCDP(1.0), y).fit(np.eye(27)[:3], y).save("mean.safetensors")
     dppl.MeanPrototypes(dppl.ZCDP(1.0), ["\x1b"]).fit(np.eye(27)[:1], ["\x1b"]).save("steering.safetensors")
     write_table("table.npz", np.eye(27))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dppl
-from dppl import GaussianDP
+from dppl import GaussianDP, PublicData
 from dppl.continual import ContinualDiscriminant, ContinualPrototypes, _discriminant
 from dppl.continual._discriminant import Axes, weights
 from dppl.continual._sums import ReleasedSums
@@ -37,7 +37,7 @@ def learn(kind, make_stream, n_tasks, mu, seed, public=None):
     X, y, X_test, y_test, _ = world()
     model = kind(GaussianDP(mu), range(N_CLASSES), random_state=seed)
     for task in make_stream(y, range(N_CLASSES), n_tasks, seed=1):
-        model.partial_fit(X[task.rows], y[task.rows], public)
+        model.set_params(public=PublicData(public)).partial_fit(X[task.rows], y[task.rows])
     return model.score(X_test, y_test)
 
 
@@ -181,7 +181,7 @@ def test_the_variance_of_correlated_noise(n_tasks):
 def test_a_loaded_model_goes_on_with_its_axes(tmp_path):
     X, y, X_test, _, public = world()
     kept, path = ContinualDiscriminant(GaussianDP(0.5), range(N_CLASSES), random_state=0), tmp_path / "m.safetensors"
-    kept.partial_fit(X[:700], y[:700], public)
+    kept.set_params(public=PublicData(public)).partial_fit(X[:700], y[:700])
     kept.save(path)
     again = dppl.load(path)
     assert (again.axes_.directions == kept.axes_.directions).all()
@@ -194,7 +194,7 @@ def test_a_loaded_model_goes_on_with_its_axes(tmp_path):
 
 def test_a_file_with_axes_of_another_width_is_refused(tmp_path, monkeypatch):
     X, y, *_, public = world()
-    model = ContinualDiscriminant(GaussianDP(0.5), range(N_CLASSES)).partial_fit(X, y, public)
+    model = ContinualDiscriminant(GaussianDP(0.5), range(N_CLASSES), public=PublicData(public)).partial_fit(X, y)
     model.axes_ = Axes(np.eye(WIDE - 1, dtype=np.float32), model.axes_.spectrum)
     model.save(tmp_path / "m.safetensors")
     with pytest.raises(ModelFileError, match="axes do not fit"):

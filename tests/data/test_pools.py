@@ -15,7 +15,7 @@ import pytest
 
 import dppl
 from data.stores import running_store
-from dppl import Ledger
+from dppl import Ledger, PublicData
 from dppl.continual import ContinualDiscriminant
 from dppl.data import EmbeddingTable, _places, read_ids, read_table, write_table
 from dppl.data._places import Place, natural, shown_as
@@ -588,18 +588,20 @@ def test_rows_of_a_lattice_that_does_more_than_normalise_are_refused_and_nothing
 def test_rotation_is_the_safe_side_where_public_rows_were_cut_off_already(pair):
     table, rows = map(read_table, pair)
     model = dppl.MeanPrototypes(dppl.ZCDP(0.5), classes=[0, 1, 2], rotation="auto")
-    assert model.fit(table, table.y, rows).lattice_.rotation == 0
-    assert model.fit(rows, rows.y, table).lattice_.is_plain  # these embeddings need no rotation
+    assert model.set_params(public=PublicData(rows)).fit(table, table.y).lattice_.rotation == 0
+    assert (
+        model.set_params(public=PublicData(table)).fit(rows, rows.y).lattice_.is_plain
+    )  # these embeddings need no rotation
     stream = ContinualDiscriminant(dppl.ZCDP(0.5), classes=[0, 1, 2])
-    assert stream.fit(table, table.y, rows).lattice_.rotation == 0
-    assert stream.fit(rows, rows.y, table).lattice_.rotation is None
+    assert stream.set_params(public=PublicData(rows)).fit(table, table.y).lattice_.rotation == 0
+    assert stream.set_params(public=PublicData(table)).fit(rows, rows.y).lattice_.rotation is None
 
 
 def test_lattice_rows_are_no_examples(pair):
     table, rows = map(read_table, pair)
     model = dppl.SoftmaxPrototypes(dppl.ZCDP(0.5), classes=[0, 1, 2])
-    with pytest.raises(InputError, match="X_examples must be embeddings"):
-        model.fit(table, table.y, X_examples=rows, y_examples=rows.y)
+    with pytest.raises(InputError, match="public.examples must be embeddings"):
+        model.set_params(public=PublicData(examples=rows, example_classes=rows.y)).fit(table, table.y)
 
 
 def test_bytes_that_were_changed_keep_the_bound_on_norms(folder, pair):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import dppl
+from dppl import PublicData
 from dppl.cli.main import app
 from dppl.encoders import Encoder, Fingerprint, load_encoder, sentence_transformers
 from dppl.encoders import transformers as hf
@@ -490,7 +491,9 @@ def test_images_are_described_by_texts(torch, transformers, clip, vit, images, t
     direct = dppl.SoftmaxPrototypes(dppl.GaussianDP(1.0), classes, random_state=1)
     rows = load_encoder(f"hf:{clip}?modality=text").encode(["card", "not my account"]).astype(np.float16)
     X = load_encoder(f"hf:{clip}").encode([PIL.open(path) for path in paths]).astype(np.float16)
-    direct.fit(X, [path.parent.name for path in paths], X_examples=rows, y_examples=classes)
+    direct.set_params(public=PublicData(examples=rows, example_classes=classes)).fit(
+        X, [path.parent.name for path in paths]
+    )
     np.testing.assert_array_equal(model.model_.coef_, direct.coef_)
     # By default only texts are described by the names of their classes.
     assert model.set_params(descriptions="auto").fit(paths, y).model_.examples_ is None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dppl
-from dppl import ZCDP, ApproxDP, baselines
+from dppl import ZCDP, ApproxDP, PublicData, baselines
 from dppl._fingerprint import Fingerprint, same_encoder
 from dppl.data import EmbeddingTable, read_table, write_table
 from dppl.errors import InputError
@@ -73,7 +73,7 @@ def test_rows_of_another_encoder_are_refused(streams, tmp_path):
         write_table(tmp_path / "rows.parquet", array, metadata={"encoder": name})
         return read_table(tmp_path / "rows.parquet")
 
-    model = mean(center="public").fit(table(X, FIRST.text()), Y, X_public=rows(P, AGAIN))
+    model = mean(center="public").set_params(public=PublicData(rows(P, AGAIN))).fit(table(X, FIRST.text()), Y)
     assert model.encoder_ == FIRST.text()
     for call in (model.predict, model.decision_function, lambda X: model.score(X, Y)):
         call(rows(X, AGAIN))
@@ -81,8 +81,8 @@ def test_rows_of_another_encoder_are_refused(streams, tmp_path):
         with pytest.raises(InputError, match="another encoder") as caught:
             call(rows(X, OTHER))
         assert "ff00" not in str(caught.value)
-    with pytest.raises(InputError, match="X_public must be embedded by"):
-        mean(center="public").fit(table(X, FIRST.text()), Y, X_public=rows(P, OTHER))
+    with pytest.raises(InputError, match="public.rows must be embedded by"):
+        mean(center="public").set_params(public=PublicData(rows(P, OTHER))).fit(table(X, FIRST.text()), Y)
     model.save(tmp_path / "m.safetensors")
     with pytest.raises(InputError, match="another encoder"):
         dppl.load(tmp_path / "m.safetensors").predict(rows(X, OTHER))
@@ -99,8 +99,8 @@ def test_shards_of_two_encoders_are_no_table(tmp_path):
 
 
 def test_without_a_name_on_both_sides_nothing_is_compared():
-    mean(center="public").fit(X, Y, X_public=table(P, FIRST.text())).predict(table(X, OTHER))
-    mean(center="public").fit(table(X, FIRST.text()), Y, X_public=P).predict(X)
+    mean(center="public").set_params(public=PublicData(table(P, FIRST.text()))).fit(X, Y).predict(table(X, OTHER))
+    mean(center="public").set_params(public=PublicData(P)).fit(table(X, FIRST.text()), Y).predict(X)
 
 
 ESTIMATORS = {
@@ -125,7 +125,7 @@ def test_the_guarantee_lists_what_the_encoder_cannot_promise(name, tmp_path):
         (table(X), table(P, **NOT_COVERED), False),  # public rows may depend on one another
         (X, P, False),
     ]:
-        estimator.fit(rows, Y, X_public=public)
+        estimator.set_params(public=PublicData(public)).fit(rows, Y)
         assert any(WORDS in text for text in estimator.guarantee_.not_covered) == listed
         estimator.save(tmp_path / "m.safetensors", overwrite=True)
         assert (WORDS in str(dppl.load(tmp_path / "m.safetensors").guarantee_)) == listed

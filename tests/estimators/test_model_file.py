@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import dppl
-from dppl import ZCDP, ApproxDP, GaussianDP, MeanPrototypes, PublicPrototypes, PureDP
+from dppl import ZCDP, ApproxDP, GaussianDP, MeanPrototypes, PublicData, PublicPrototypes, PureDP
 from dppl.data import EmbeddingTable, read_table
 from dppl.errors import ModelFileError
 from dppl.estimators.model_file import describe, to_bytes
@@ -32,7 +32,7 @@ MODELS = {
 @pytest.fixture(params=MODELS, scope="module")
 def model(request):
     estimator = MODELS[request.param]
-    return estimator.fit(X, NUMBER if 0 in estimator.classes else TEXT, X_public=P)
+    return estimator.set_params(public=PublicData(P)).fit(X, NUMBER if 0 in estimator.classes else TEXT)
 
 
 def test_a_loaded_model_is_the_saved_one(model, tmp_path):
@@ -52,7 +52,9 @@ def test_a_loaded_model_is_the_saved_one(model, tmp_path):
 def with_ids(tmp_path):
     ids = [f"photo {row}" for row in range(len(P))]
     pq.write_table(pa.table({"x": list(P), "id": ids}), tmp_path / "public.parquet")
-    model = PublicPrototypes(PureDP(1.0), [0, 1, 2], 2).fit(X, NUMBER, X_public=read_table(tmp_path / "public.parquet"))
+    model = PublicPrototypes(
+        PureDP(1.0), [0, 1, 2], n_prototypes=2, public=PublicData(read_table(tmp_path / "public.parquet"))
+    ).fit(X, NUMBER)
     model.save(tmp_path / "m.safetensors")
     return model, tmp_path / "m.safetensors"
 
@@ -94,7 +96,9 @@ def test_ids_in_a_model_without_public_rows_are_refused(ids, tmp_path):
 def with_examples(tmp_path, texts="ab"):
     model = dppl.SoftmaxPrototypes(ZCDP(1.0), list("abc"))
     rows = EmbeddingTable.of(P[:2], texts=texts)
-    model.fit(X, TEXT, X_examples=rows, y_examples=["c", "a"]).save(tmp_path / "m.safetensors")
+    model.set_params(public=PublicData(examples=rows, example_classes=["c", "a"])).fit(X, TEXT).save(
+        tmp_path / "m.safetensors"
+    )
     return model, tmp_path / "m.safetensors"
 
 

@@ -8,7 +8,7 @@ from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid
 
 import dppl
-from dppl import ZCDP, ApproxDP, PureDP
+from dppl import ZCDP, ApproxDP, PublicData, PureDP
 from dppl.data import EmbeddingTable
 from dppl.errors import BudgetError, BudgetExceeded, InputError, ParameterError
 from dppl.estimators.base import EmbeddingClassifier
@@ -23,7 +23,7 @@ ESTIMATORS = {
     "mapped": dppl.MeanPrototypes(ZCDP(1.0), [0, 1], center="public", pool=2, rotation="auto", random_state=1),
     "published": dppl.MeanPrototypes(ZCDP(1.0), [0, 1], adjacency="replace-one"),
     "coinpress": dppl.MeanPrototypes(ZCDP(1.0), [0, 1], adjacency="replace-one", mechanism="coinpress"),
-    "public": dppl.PublicPrototypes(PureDP(1.0), [0, 1], 2, clip="auto"),
+    "public": dppl.PublicPrototypes(PureDP(1.0), [0, 1], n_prototypes=2, clip="auto"),
     "softmax": dppl.SoftmaxPrototypes(ZCDP(1.0), [0, 1], unknown_labels="ignore"),
 }
 METHODS = {type(estimator) for estimator in ESTIMATORS.values()}
@@ -55,7 +55,7 @@ def test_it_is_what_the_fit_promises(name):
         (dppl.MeanPrototypes(ZCDP(1.0)), (8,), ParameterError, "classes must be the public list"),
         (dppl.MeanPrototypes(ZCDP(1.0), [0, 1]), (0,), ParameterError, "n_features must be"),
         (dppl.MeanPrototypes(PureDP(1.0), [0, 1]), (8,), BudgetError, "pure"),
-        (dppl.SoftmaxPrototypes(ZCDP(1.0), [0, 1]), (7, P), InputError, "X_public must have the 7 features"),
+        (dppl.SoftmaxPrototypes(ZCDP(1.0), [0, 1]), (7, P), InputError, "public.rows must have the 7 features"),
         (dppl.PublicPrototypes(ZCDP(1.0), [0, 1]), (8,), InputError, "X_public"),
     ],
 )
@@ -210,13 +210,13 @@ def test_a_search_reads_public_rows_once_a_candidate_and_not_once_a_run(name, mo
     monkeypatch.setattr(kind, "_release", lambda *arguments: runs.append(1) or whole(*arguments))
     table = Streamed(P)
     for candidate in ParameterGrid(candidates):
-        clone(estimator).set_params(**candidate).plan(8, table)
+        clone(estimator).set_params(**candidate, public=PublicData(table)).plan(8)
     planned, numbers = table.passes, set()
     assert planned >= 3
     for seed in range(12):
         table.passes = 0
         runs.clear()
-        dppl.PrivateSearch(estimator, candidates, mean_runs=4, random_state=seed).fit(X, Y, table)
+        dppl.PrivateSearch(estimator, candidates, mean_runs=4, random_state=seed, public=PublicData(table)).fit(X, Y)
         assert table.passes == planned + (IN_EVERY_FIT * len(runs) if name == "public" else 0)
         numbers.add(len(runs))
     assert len(numbers) > 3

@@ -12,7 +12,7 @@ from scipy import stats
 from sklearn.base import clone
 
 import dppl
-from dppl import ZCDP, ApproxDP, GaussianDP, Ledger, MeanPrototypes, PrivateSearch, PublicPrototypes, PureDP
+from dppl import ZCDP, ApproxDP, GaussianDP, Ledger, MeanPrototypes, PrivateSearch, PublicData, PublicPrototypes, PureDP
 from dppl.audit import audit_release
 from dppl.errors import BudgetError, BudgetExceeded, InputError, ParameterError, UnknownLabelError
 from dppl.estimators import search as search_module
@@ -54,7 +54,7 @@ def test_the_better_candidate_is_found():
     ids=["mean", "replace-one", "public"],
 )
 def test_the_released_model_carries_the_guarantee_of_the_whole_search(estimator, scoring, tmp_path):
-    search = PrivateSearch(estimator, {"pool": [1, 2]}, mean_runs=3, scoring=scoring).fit(X, Y, X_public=P)
+    search = PrivateSearch(estimator, {"pool": [1, 2]}, mean_runs=3, scoring=scoring, public=PublicData(P)).fit(X, Y)
     search.save(tmp_path / "m.safetensors")
     model = dppl.load(tmp_path / "m.safetensors")
     assert model.guarantee_.budget == BUDGET
@@ -333,15 +333,17 @@ def test_a_search_that_fails_leaves_no_earlier_model(ledger):
 
 
 def test_public_rows_behind_the_map_are_named():
-    search = searching({"center": ["public"]}, mean_runs=2).fit(X, Y, X_public=P)
-    assert "the public rows (X_public)" in search.guarantee_.public_inputs
-    assert "the public rows (X_public)" not in searching(mean_runs=2).fit(X, Y).guarantee_.public_inputs
+    search = searching({"center": ["public"]}, mean_runs=2).set_params(public=PublicData(P)).fit(X, Y)
+    assert "the public rows" in search.guarantee_.public_inputs
+    assert "the public rows" not in searching(mean_runs=2).fit(X, Y).guarantee_.public_inputs
 
 
 def test_more_rows_than_the_pool_has_show_before_anything_is_paid(ledger):
     account = ledger(BUDGET)
     with pytest.raises(InputError, match="at least as many public"):
-        PrivateSearch(PublicPrototypes(BUDGET, [0, 1, 2]), {"n_prototypes": [1, 60]}).fit(X, Y, P, ledger=account)
+        PrivateSearch(PublicPrototypes(BUDGET, [0, 1, 2]), {"n_prototypes": [1, 60]}, public=PublicData(P)).fit(
+            X, Y, ledger=account
+        )
     with pytest.raises(ParameterError, match="at least one candidate"):
         searching([]).fit(X, Y, ledger=account)
     assert account.releases() == []

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from dppl import PublicData
 from dppl.errors import InputError, ParameterError
 from dppl.experiments import figures
 from dppl.experiments.cells import _start, check_cells, run_cell
@@ -72,7 +73,7 @@ class Forgetful:
         return self
 
     def fit(self, X, y, X_public=None):
-        return self.partial_fit(X, y, X_public)
+        return self.set_params(public=PublicData(X_public)).partial_fit(X, y)
 
     def predict(self, X):
         self.tested.append(len(X))

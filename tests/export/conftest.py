@@ -3,6 +3,7 @@
 import pytest
 
 import dppl
+from dppl import PublicData
 from dppl.data import load_sample
 from export.readers import READERS
 
@@ -17,7 +18,7 @@ def sample():
 def model(sample):
     """Return a model of them."""
     made = dppl.SoftmaxPrototypes(dppl.GaussianDP(1.0), classes=sample.classes)
-    return made.fit(sample.X, sample.y, X_public=sample.X_public)
+    return made.set_params(public=PublicData(sample.X_public)).fit(sample.X, sample.y)
 
 
 @pytest.fixture(params=READERS)

@@ -158,7 +158,7 @@ def test_every_method_learns_the_same_model_from_a_transcript_without_any_record
 
 @each(KINDS)
 def test_the_statement_is_that_of_the_declared_measurements(kind):
-    plan = kind.make().plan(kind.dim, **kind.given)
+    plan = kind.make().plan(kind.dim)
     stated = [one.release.statistic for one in plan.measurements.values() if one.release is not None]
     assert [release.statistic for release in plan.guarantee.releases] == stated
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
+from dppl import ZCDP, ApproxDP, GaussianDP, PublicData, PureDP
 from dppl.data import EmbeddingTable
 from dppl.estimators.registry import ENTRIES, Entry
 from dppl.kernel.lattice import Lattice, iter_blocks
@@ -171,12 +171,13 @@ class Kind:
         """Its public rows."""
         return np.random.default_rng(0).normal(size=(9, self.dim)) if self.recipe.public else None
 
-    @property
-    def given(self):
-        """Its public data, as `fit` and `plan` take them."""
+    def public_data(self, classes=CLASSES, rows=None):
+        """Return its public data, with other public rows if there are any."""
+        rows = self.public if rows is None else rows
+        if not self.recipe.examples:
+            return PublicData(rows)
         examples = np.random.default_rng(3).normal(size=(3, self.dim)) + np.eye(3, self.dim)[[0, 0, 1]]
-        labelled = {"X_examples": examples, "y_examples": ["a", "a", "b"]}
-        return {"X_public": self.public} | (labelled if self.recipe.examples else {})
+        return PublicData(rows, examples, [sorted(classes, key=str)[code] for code in (0, 0, 1)])
 
     @property
     def budgets(self):
@@ -188,23 +189,17 @@ class Kind:
     @property
     def relabels(self):
         """Whether a record may be replaced by one of another class."""
-        return (
-            "the number of records in each class"
-            not in self.make().plan(self.dim, **self.given).guarantee.public_inputs
-        )
+        return "the number of records in each class" not in self.make().plan(self.dim).guarantee.public_inputs
 
     def make(self, budget=None, classes=CLASSES, **more):
         """Return an estimator; its seed is 0 unless `more` has another."""
         options = self.recipe.options | ({"adjacency": self.adjacency} if "adjacency" in self.entry.parameters else {})
         budget = self.recipe.budget if budget is None else budget
-        return self.cls(budget, classes, **({"random_state": 0} | options | more))
+        return self.cls(budget, classes, **({"random_state": 0, "public": self.public_data(classes)} | options | more))
 
     def fit(self, X, y, *, budget=None, given=None, **more):
-        """Fit one on (X, y) and its public rows, with what else is `given` to fit."""
-        public = self.given
-        if self.recipe.examples and more.get("classes") is not None:
-            public["y_examples"] = [sorted(more["classes"], key=str)[code] for code in (0, 0, 1)]
-        return self.make(budget, **more).fit(X, y, **(public | (given or {})))
+        """Fit one on (X, y), with what else is `given` to fit."""
+        return self.make(budget, **more).fit(X, y, **(given or {}))
 
     def records(self, n=12, seed=1):
         """Return n records of all classes."""

@@ -109,12 +109,12 @@ def replay(kind, case, budget=None, seed=0, given=None):
     compare(kind, *((*data, given or {}) for data in neighbours(case, kind)), budget, seed)
 
 
-def compare(kind, more, fewer, budget=None, seed=0, growth=1):
+def compare(kind, more, fewer, budget=None, seed=0, growth=1, **options):
     """Hold two neighbours, each of rows, labels and what else a fit gets, to that law.
 
     Squared sensitivities are `growth` times those of the mechanisms, which are for single rows.
     """
-    options = {"budget": budget, "random_state": seed, "unknown_labels": "ignore"}
+    options |= {"budget": budget, "random_state": seed, "unknown_labels": "ignore"}
     with watched() as uses:
         first = kind.fit(*more[:2], given=more[2], **options)
     with watched([answer for _, _, answer in uses]) as again:

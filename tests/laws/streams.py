@@ -41,7 +41,7 @@ def learn(kind, tasks, budget=None, how=None, **options):
     """Return a model of these tasks; `how` are arguments of every `partial_fit`."""
     model = kind.make(budget, **options)
     for X, y in handed_in(kind, tasks):
-        model.partial_fit(X, y, X_public=kind.public, **(how or {}))
+        model.partial_fit(X, y, **(how or {}))
     return model
 
 
@@ -56,7 +56,7 @@ def replay(kind, tasks, where, row, label, budget=None, **options):
     with watched([answer for _, _, answer in uses]) as again:
         second = learn(kind, tasks, budget, **options)
     assert [one[1].shape for one in uses] == [other[1].shape for other in again]
-    of_one_task = kind.make(budget, **options).plan(kind.dim, **kind.given).guarantee
+    of_one_task = kind.make(budget, **options).plan(kind.dim).guarantee
     costs = [
         _cost_of_task(task, other, of_one_task)
         for task, other in zip(_cut(uses, len(tasks)), _cut(again, len(tasks)), strict=True)

@@ -48,12 +48,12 @@ def check_order(kind, file, seed=None):
         connection.close()
 
     # Without public rows all that is mapped is private.
-    names = () if kind.given else ("transform", "_quantise", "_map", "blocks")
+    names = () if kind.recipe.public or kind.recipe.examples else ("transform", "_quantise", "_map", "blocks")
     mapping = [(Lattice, name) for name in names]
     with pytest.MonkeyPatch.context() as patch:
         for owner, name in [(reading, "class_codes"), (kind.cls, "_release"), *DRAWING, *mapping]:
             spy_on(patch, owner, name, look)
-        estimator.fit(Table(X, lambda: look("rows")), y, **kind.given, ledger=Ledger(file, "wards"))
+        estimator.fit(Table(X, lambda: look("rows")), y, ledger=Ledger(file, "wards"))
     # Labels are matched of records whose row can be used, where the others are left out.
     assert seen[0][0] == ("rows" if kind.adjacency == "add-remove" else "class_codes")
     what = {what for what, _ in seen}
@@ -98,7 +98,7 @@ def test_whatever_comes_before_the_charge_is_noticed(fault, file, monkeypatch):
 def test_a_refused_fit_draws_nothing_reads_nothing_and_writes_nothing(kind, file, monkeypatch):
     X, y = kind.records()
     estimator, ledger = kind.make(QUARTER, random_state=None), account(file, kind, ZCDP(0.375))
-    estimator.fit(X, y, **kind.given, ledger=ledger)
+    estimator.fit(X, y, ledger=ledger)
     before, content = ledger.to_dict(), file.read_bytes()
 
     def never(what="rows"):
@@ -107,14 +107,14 @@ def test_a_refused_fit_draws_nothing_reads_nothing_and_writes_nothing(kind, file
     for owner, method in [(reading, "class_codes"), (kind.cls, "_release"), *DRAWING]:
         spy_on(monkeypatch, owner, method, never)
     with pytest.raises(BudgetExceeded) as caught:
-        estimator.fit(Table(X, never), y, **kind.given, ledger=ledger)
+        estimator.fit(Table(X, never), y, ledger=ledger)
     assert "0.375" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert ledger.to_dict() == before
     assert file.read_bytes() == content
     assert not [name for name in vars(estimator) if name.endswith("_") or name == "_fitted_with"]
     with pytest.raises(AssertionError, match="class_codes was called"):  # the spies are in place
-        estimator.fit(X, y, **kind.given)
+        estimator.fit(X, y)
 
 
 @each(RELATIONS)
@@ -148,7 +148,7 @@ def check_a_fit_that_dies(kind, file):
     X, y = kind.records()
     estimator, ledger = kind.make(QUARTER, random_state=None), account(file, kind)
     learned = lambda: [name for name in vars(estimator) if name.endswith("_") or name == "_fitted_with"]  # noqa: E731
-    estimator.fit(X, y, **kind.given)  # a refit must not leave the earlier model
+    estimator.fit(X, y)  # a refit must not leave the earlier model
     whole, reached = kind.cls._release, []
 
     def release(self, *arguments):
@@ -159,19 +159,19 @@ def check_a_fit_that_dies(kind, file):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kind.cls, "_release", release)
-        for count, how in enumerate([kind.given] * 3, 1):
+        for count in (1, 2, 3):
             with pytest.raises(type(ERRORS[count - 1])):
-                estimator.fit(X, y, **how, ledger=ledger)
+                estimator.fit(X, y, ledger=ledger)
             assert learned() == []
             assert len(reached) == count
             assert {"classes_", "lattice_", "guarantee_"} <= set(reached[-1])
             assert [release["status"] for release in ledger.releases()] == [PAID] * count
     spent = ledger.spent()["rho"]
     assert 0.7 < spent <= 0.75
-    estimator.fit(X, y, **kind.given, ledger=ledger)
+    estimator.fit(X, y, ledger=ledger)
     assert ledger.spent()["rho"] > 1.3 * spent
     with pytest.raises(BudgetExceeded):
-        estimator.fit(X, y, **kind.given, ledger=ledger)
+        estimator.fit(X, y, ledger=ledger)
     assert learned() == []
 
 
@@ -197,7 +197,7 @@ def test_a_fit_that_stops_at_an_unknown_label_has_paid_and_leaves_no_model(kind,
     X, y = kind.records()
     ledger, model = account(file, kind), kind.fit(X, y, budget=QUARTER)
     with pytest.raises(UnknownLabelError):
-        model.fit(X, np.append(y[:-1], "Jane"), **kind.given, ledger=ledger)
+        model.fit(X, np.append(y[:-1], "Jane"), ledger=ledger)
     assert not [name for name in vars(model) if name.endswith("_") or name == "_fitted_with"]
     (release,) = ledger.releases()
     assert (release["status"], release["released_at"], release["model_sha256"]) == (PAID, None, None)
@@ -219,9 +219,11 @@ def test_a_fit_whose_parameters_or_shapes_are_wrong_pays_nothing(kind, file):
     with pytest.raises(ParameterError):
         kind.fit(X, y, budget=QUARTER, classes=["a", "a"], given={"ledger": ledger})
     with pytest.raises((InputError, ParameterError)):
-        kind.fit(X, y, budget=QUARTER, given={"ledger": ledger, "X_public": np.ones((9, kind.dim - 1))})
+        kind.fit(
+            X, y, budget=QUARTER, given={"ledger": ledger}, public=kind.public_data(rows=np.ones((9, kind.dim - 1)))
+        )
     with pytest.raises(ParameterError, match="public"):
-        kind.fit(X, y, budget=QUARTER, given={"ledger": ledger, "X_public": X})
+        kind.fit(X, y, budget=QUARTER, given={"ledger": ledger}, public=kind.public_data(rows=X))
     assert ledger.releases() == []
 
 

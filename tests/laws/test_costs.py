@@ -30,7 +30,7 @@ def allowance(kind, budget):
 
 
 def check_cost(kind, budget):
-    plan = kind.make(budget).plan(kind.dim, **kind.given).guarantee
+    plan = kind.make(budget).plan(kind.dim).guarantee
     guarantee = kind.fit(*kind.records(), budget=budget).guarantee_
     assert plan == guarantee
     assert guarantee.budget == budget
@@ -65,7 +65,7 @@ def test_all_releases_together_cost_the_budget_and_no_more(kind, budget):
 def test_and_so_do_any_number_of_steps(kind, steps):
     options = {**kind.recipe.options, "steps": steps}
     for budget in kind.budgets:
-        guarantee = kind.make(budget, **options).fit(*kind.records(9), **kind.given).guarantee_
+        guarantee = kind.make(budget, **options).fit(*kind.records(9)).guarantee_
         assert guarantee.stays_within_budget()
         cost = sum(Fraction(release.cost["mu"]) ** 2 for release in guarantee.releases)
         assert (1 - Fraction(1, 10**6)) * allowance(kind, budget) < cost <= allowance(kind, budget)
@@ -150,10 +150,8 @@ def test_the_guarantee_says_the_relation_and_all_that_is_public(kind):
         assert guarantee.to_dict()["adjacency"] == kind.adjacency
         assert {"the list of classes", "the encoder", "the number of features", "all parameters"} <= set(inputs)
         assert ("the number of records" in inputs) == (kind.adjacency == "replace-one")
-        assert ("the public rows (X_public)" in inputs) == kind.recipe.public
-        assert (
-            "the examples or descriptions of the classes (X_examples), which nobody may" in str(inputs)
-        ) == kind.recipe.examples
+        assert ("the public rows" in inputs) == kind.recipe.public
+        assert ("the examples or descriptions of the classes, which nobody may" in str(inputs)) == kind.recipe.examples
         assert all(public in words for public in inputs)
         assert ("a changed label or record" in words) == (kind.adjacency == "add-remove")
         # An error at an unknown label is one bit about the records.
@@ -164,7 +162,7 @@ def test_the_guarantee_says_the_relation_and_all_that_is_public(kind):
 @each(FIRST)
 def test_a_number_is_no_budget(kind, budget):
     with pytest.raises(ParameterError, match="means nothing without its notion"):
-        kind.cls(budget, CLASSES).fit(*kind.records(), **kind.given)
+        kind.cls(budget, CLASSES).fit(*kind.records())
 
 
 @each(FIRST)
@@ -185,4 +183,4 @@ def test_a_weak_budget_warns_and_a_strong_one_does_not(kind):
 @each(FIRST)
 def test_classes_are_never_read_from_the_labels(kind):
     with pytest.raises(ParameterError, match=r"classes must be the public list .* private labels"):
-        kind.make(classes=None).fit(*kind.records(), **kind.given)
+        kind.make(classes=None).fit(*kind.records())

@@ -37,7 +37,7 @@ def check_forms(kind, tmp_path):
     for name, public in forms(kind.public, tmp_path) if kind.recipe.public else ():
         # Means of public rows may be added up block by block: they are floats, and no record's.
         if name != "a table that streams":
-            assert kind.fit(X, y, given={"X_public": public}).to_bytes() == bits, name
+            assert kind.fit(X, y, public=kind.public_data(rows=public)).to_bytes() == bits, name
 
 
 @each()
@@ -93,13 +93,13 @@ def check_lattice_rows(kind):
     X[4], X[5] = np.nan, 0
     model, whole = kind.fit(X, y), Lattice(kind.dim).transform
     unmapped = model.lattice_.is_plain and getattr(model, "centers_", None) is None
-    public = [{"X_public": kind.public}, {"X_public": whole(kind.public)}] if kind.recipe.public else [{}]
-    for given in public:
-        tables = {name: lattice_table(rows) if rows.dtype == np.int8 else rows for name, rows in given.items()}
-        bits = kind.fit(lattice_table(whole(X)), y, given=tables).to_bytes()
-        assert bits == kind.fit(whole(X), y, given=given).to_bytes()
+    for rows in (kind.public, whole(kind.public)) if kind.recipe.public else (None,):
+        table = lattice_table(rows) if rows is not None and rows.dtype == np.int8 else rows
+        given, tables = ({"public": kind.public_data(rows=one)} for one in (rows, table))
+        bits = kind.fit(lattice_table(whole(X)), y, **tables).to_bytes()
+        assert bits == kind.fit(whole(X), y, **given).to_bytes()
         assert not unmapped or bits == model.to_bytes()
-        assert not unmapped or kind.fit(X, y, given=tables).to_bytes() == bits
+        assert not unmapped or kind.fit(X, y, **tables).to_bytes() == bits
     return unmapped
 
 

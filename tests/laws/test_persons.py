@@ -87,12 +87,11 @@ def test_with_the_same_noise_a_person_moves_releases_by_the_stated_sensitivity(k
 def test_a_person_of_several_classes_moves_releases_by_the_stated_sensitivity(kind, data):
     n_rows = data.draw(st.integers(2, 4))
     more, fewer = neighbours_of(data.draw(whole_persons(kind.dim)))
-    for case in (more, fewer):
-        case[2]["max_classes_per_person"] = n_rows
+    options = {"max_classes_per_person": n_rows}
     n_rows = min(n_rows, len(CLASSES))
     growth = 1 if kind in WHOLE else n_rows if kind.cls._CLASSES_APART else n_rows**2
     budget = data.draw(st.sampled_from([None, GaussianDP(1e3)]))
-    compare(kind, more, fewer, budget, data.draw(st.integers(0, 2**32)), growth)
+    compare(kind, more, fewer, budget, data.draw(st.integers(0, 2**32)), growth, **options)
 
 
 @each(OF_PERSONS)
@@ -594,9 +593,7 @@ TWO_CLASS_FAULTS = [
 def test_the_replay_notices_with_two_classes_a_person(fault, kind, case, monkeypatch):
     def replayed():
         more, fewer = neighbours_of(case)
-        for side in (more, fewer):
-            side[2]["max_classes_per_person"] = 2
-        compare(kind, more, fewer, growth=2 if kind.cls._CLASSES_APART else 4)
+        compare(kind, more, fewer, growth=2 if kind.cls._CLASSES_APART else 4, max_classes_per_person=2)
 
     replayed()
     fault(monkeypatch)
@@ -608,7 +605,7 @@ def test_the_replay_notices_with_two_classes_a_person(fault, kind, case, monkeyp
 def test_the_statement_says_in_how_many_classes_a_person_counts(kind):
     X, y = kind.records()
     ids = {"groups": ["p", "q"] * 6}
-    one, two = (kind.fit(X, y, given=ids | {"max_classes_per_person": k}).guarantee_ for k in (1, 2))
+    one, two = (kind.fit(X, y, given=ids, max_classes_per_person=k).guarantee_ for k in (1, 2))
     assert two.budget == one.budget
     assert two.stays_within_budget()
     assert "a person counts as at most 2 records, each of another class" in str(two)
@@ -625,7 +622,7 @@ def test_the_statement_says_in_how_many_classes_a_person_counts(kind):
 def test_whole_persons_count_in_any_number_of_classes_at_the_cost_of_one(kind):
     X, y = kind.records()
     ids = {"groups": ["p", "q"] * 6}
-    some, every = (kind.fit(X, y, given=ids | {"max_classes_per_person": k}).guarantee_ for k in (2, None))
+    some, every = (kind.fit(X, y, given=ids, max_classes_per_person=k).guarantee_ for k in (2, None))
     assert some.releases == every.releases
     assert "a person counts as much as one record, whatever their number" in str(every)
     assert "the number of classes that a person counts in (2)" in some.public_inputs
@@ -636,7 +633,7 @@ def test_whole_persons_count_in_any_number_of_classes_at_the_cost_of_one(kind):
 def test_selections_for_several_classes_share_a_pure_budget(budget):
     kind = BY_NAME["PublicPrototypes add-remove"]
     X, y = kind.records()
-    guarantee = kind.fit(X, y, budget=budget, given={"groups": ["p", "q"] * 6, "max_classes_per_person": 3}).guarantee_
+    guarantee = kind.fit(X, y, budget=budget, given={"groups": ["p", "q"] * 6}, max_classes_per_person=3).guarantee_
     (release,) = guarantee.releases
     assert release.parameters["epsilon_per_selection"] == pytest.approx(1 / 3, rel=1e-15)
     assert guarantee.stays_within_budget()
@@ -646,7 +643,7 @@ def test_selections_for_several_classes_share_a_pure_budget(budget):
 def test_more_classes_than_there_are_cost_no_more():
     X, y = MEAN.records()
     ids = {"groups": ["p", "q"] * 6}
-    three, many = (MEAN.fit(X, y, given=ids | {"max_classes_per_person": k}).guarantee_ for k in (3, 50))
+    three, many = (MEAN.fit(X, y, given=ids, max_classes_per_person=k).guarantee_ for k in (3, 50))
     assert three.releases == many.releases
 
 
@@ -654,14 +651,14 @@ def test_sums_over_samples_take_one_class_a_person():
     (kind,) = (kind for kind in KINDS if kind.recipe.sampled)
     X, y = kind.records()
     with pytest.raises(ParameterError, match="max_classes_per_person must be 1 where samples"):
-        kind.fit(X, y, given={"groups": ["p", "q"] * 6, "max_classes_per_person": 2})
+        kind.fit(X, y, given={"groups": ["p", "q"] * 6}, max_classes_per_person=2)
 
 
 @pytest.mark.parametrize("number", [0, -1, 1.5, True, "2"])
 def test_a_number_of_classes_is_an_integer_of_at_least_one(number):
     X, y = MEAN.records()
     with pytest.raises(ParameterError, match="max_classes_per_person"):
-        MEAN.fit(X, y, given={"groups": ["p", "q"] * 6, "max_classes_per_person": number})
+        MEAN.fit(X, y, given={"groups": ["p", "q"] * 6}, max_classes_per_person=number)
 
 
 @pytest.mark.parametrize("ids", [set(range(12)), dict.fromkeys(range(12), "p")])
@@ -677,15 +674,14 @@ def test_the_statement_of_several_classes_counts_rows_and_not_persons():
     """Their number has the sensitivity 2; that of persons would have 1."""
     (kind,) = [kind for kind in OF_PERSONS if str(kind) == "LinearProbe add-remove"]
     X, y = kind.records()
-    given = {"groups": ["p", "q"] * 6, "max_classes_per_person": 2}
-    last = kind.fit(X, y, given=given).guarantee_.releases[-1]
+    last = kind.fit(X, y, given={"groups": ["p", "q"] * 6}, max_classes_per_person=2).guarantee_.releases[-1]
     assert (last.statistic, last.sensitivity) == ("number of rows of persons", 2)
 
 
 def test_several_classes_a_person_need_persons():
     X, y = MEAN.records()
     with pytest.raises(ParameterError, match="is for fits with ids of persons"):
-        MEAN.fit(X, y, given={"max_classes_per_person": 2})
+        MEAN.fit(X, y, max_classes_per_person=2)
 
 
 @given(data=st.data())

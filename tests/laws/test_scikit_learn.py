@@ -9,7 +9,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, column_or_1d
 
-from dppl import ZCDP, PureDP
+from dppl import ZCDP, PublicData, PureDP
 from laws.recipes import FIRST, KINDS, each
 
 pytestmark = pytest.mark.slow
@@ -22,14 +22,14 @@ CHECKED = {(kind.entry.name, kind.variant): kind for kind in reversed(KINDS) if 
 class WithClasses:
     """The classes of y, as scikit-learn's checks pass no list."""
 
-    def fit(self, X, y, **public):
+    def fit(self, X, y):
         if y is not None:
             labels = column_or_1d(y)
             assert_all_finite(labels, input_name="y")
             check_classification_targets(labels)
             self.classes = np.unique(labels)
         try:
-            return super().fit(X, y, **public)
+            return super().fit(X, y)
         finally:
             self.classes = None
 
@@ -37,11 +37,14 @@ class WithClasses:
 class WithPublicRows:
     """Public rows made up for the width of X, as scikit-learn's checks pass none."""
 
-    def fit(self, X, y, X_public=None):
+    def fit(self, X, y):
         shape = X.shape if hasattr(X, "shape") else np.asarray(X).shape
         if len(shape) == 2 and shape[1]:
-            X_public = np.random.default_rng(0).normal(size=(200, shape[1]))
-        return super().fit(X, y, X_public=X_public)
+            self.public = PublicData(np.random.default_rng(0).normal(size=(200, shape[1])))
+        try:
+            return super().fit(X, y)
+        finally:
+            self.public = None
 
 
 class WithExamples:
@@ -52,7 +55,11 @@ class WithExamples:
         if len(shape) != 2 or not shape[1]:
             return super().fit(X, y)
         rows = 1 + np.random.default_rng(0).random((2 * len(classes), shape[1]))
-        return super().fit(X, y, X_examples=rows, y_examples=np.repeat(classes, 2))
+        self.public = PublicData(examples=rows, example_classes=np.repeat(classes, 2))
+        try:
+            return super().fit(X, y)
+        finally:
+            self.public = None
 
 
 def checked(kind, seed):
@@ -100,7 +107,7 @@ def check_parameters(kind):
     for again in (clone(estimator), clone(model), pickle.loads(pickle.dumps(estimator))):
         assert repr(again.get_params()) == repr(estimator.get_params())
         assert vars(again).keys() == vars(estimator).keys()
-        assert again.fit(X, y, **kind.given).to_bytes() == model.to_bytes()
+        assert again.fit(X, y).to_bytes() == model.to_bytes()
     assert pickle.loads(pickle.dumps(model)).to_bytes() == model.to_bytes()
     assert repr(model.get_params()) == repr(estimator.get_params())
 

@@ -14,12 +14,12 @@ pytestmark = pytest.mark.slow
 def test_what_is_no_budget_is_refused_by_the_fit(kind):
     for value in (None, 1.0):
         with pytest.raises(ParameterError, match=f"budget must be GaussianDP.*got {value!r}"):
-            kind.cls(value, CLASSES).fit(*kind.records(), **kind.given)
+            kind.cls(value, CLASSES).fit(*kind.records())
 
 
 def said(kind, budget):
     """Return what is released within this budget, and all that is said of it."""
-    guarantee = kind.make(budget).plan(kind.dim, **kind.given).guarantee
+    guarantee = kind.make(budget).plan(kind.dim).guarantee
     numbers = [guarantee.implied(), guarantee.table(), guarantee.summary(delta=1e-6)]
     by_rates = [guarantee.true_positive_rate(rate) for rate in (1e-6, 0.01, 0.3, 0.999)]
     by_deltas = [guarantee.epsilon(delta) for delta in (1e-12, 1e-6, 0.1)]

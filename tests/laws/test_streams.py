@@ -134,7 +134,7 @@ def test_the_replay_notices_that_the_cost_of_later_tasks_is_forgotten(kind, monk
 
 @each(OF_TASKS)
 def test_the_statement_is_of_one_task_where_tasks_are_disjoint_and_else_of_all(kind):
-    one = kind.make().plan(kind.dim, **kind.given).guarantee
+    one = kind.make().plan(kind.dim).guarantee
     for n_tasks in (1, 2, 5):
         guarantee = learn(kind, stream(kind, max(n_tasks, 2))[:n_tasks]).guarantee_
         times = n_tasks if kind in ADDING_UP else 1
@@ -194,12 +194,12 @@ def test_noise_that_comes_again_is_noticed(kind, monkeypatch):
 def test_a_class_that_no_task_could_hold_is_never_predicted(kind):
     X, y = kind.records(30)
     kept = y != "c"
-    held = {"task_classes": ["b", "a"], "X_public": kind.public}
+    held = {"task_classes": ["b", "a"]}
     model = kind.make().partial_fit(X[kept], y[kept], **held)
     for rows_of_all in (X, -X):
         assert (model.predict(rows_of_all) != "c").all()
         assert np.isfinite(model.decision_function(rows_of_all)).all()
-    model.partial_fit(X, y, X_public=kind.public)
+    model.partial_fit(X, y)
     assert (model.predict(np.concatenate([X, -X])) == "c").any()
 
 
@@ -289,7 +289,7 @@ def test_a_loaded_model_goes_on_as_if_nothing_had_happened(kind, tmp_path):
     tasks, path = stream(kind, 4), tmp_path / "m.safetensors"
     model = kind.make()
     for number, task in enumerate(handed_in(kind, tasks)):
-        model.partial_fit(*task, kind.public)
+        model.partial_fit(*task)
         model.save(path, overwrite=True)
         uninterrupted, model = model, dppl.load(path)
         assert model.n_tasks_ == number + 1
@@ -322,6 +322,6 @@ def test_a_task_with_other_parameters_is_refused(kind):
     for name, value in {"budget": ZCDP(0.5), "classes": ["a", "b"], "unknown_labels": "ignore"}.items():
         before = getattr(model, name)
         with pytest.raises(ParameterError, match=f"{name} must stay"):
-            model.set_params(**{name: value}).partial_fit(*kind.records(), kind.public)
+            model.set_params(**{name: value}).partial_fit(*kind.records())
         model.set_params(**{name: before})
     assert model.to_bytes() == content

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from dppl import GaussianDP, SoftmaxPrototypes
+from dppl import GaussianDP, PublicData, SoftmaxPrototypes
 from dppl.baselines import LeastSquares
 from dppl.estimators import base
 from dppl.kernel.lattice import threads
@@ -48,6 +48,11 @@ def test_the_number_of_threads_changes_no_bit(method):
 
     def fitted(n):
         with threadpool_limits(n):
-            return method(GaussianDP(1.0), range(20), random_state=0).fit(X, y, X_public=X_public).to_bytes()
+            return (
+                method(GaussianDP(1.0), range(20), random_state=0)
+                .set_params(public=PublicData(X_public))
+                .fit(X, y)
+                .to_bytes()
+            )
 
     assert fitted(1) == fitted(3)

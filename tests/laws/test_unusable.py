@@ -134,10 +134,10 @@ def test_in_a_task_it_is_left_out_too(kind):
     X, y = kind.records()
     models = []
     for rows, labels in ((X, y), among(kind, X, y, np.nan)):
-        model = kind.make().partial_fit(X, y, X_public=kind.public)
+        model = kind.make().partial_fit(X, y)
         if kind.cls.takes_earlier_records:
             rows, labels = np.concatenate([X, rows]), [*y, *labels]
-        models.append(model.partial_fit(rows, labels, X_public=kind.public))
+        models.append(model.partial_fit(rows, labels))
     assert models[0].to_bytes() == models[1].to_bytes()
 
 

@@ -84,7 +84,7 @@ def test_a_page_without_markers_is_refused(page):
 
 
 def test_a_row_is_named_by_what_is_not_the_default():
-    assert tool.fitted(PublicPrototypes(ZCDP(1.0), ["a"], 3, adjacency="replace-one")).key == (
+    assert tool.fitted(PublicPrototypes(ZCDP(1.0), ["a"], n_prototypes=3, adjacency="replace-one")).key == (
         "`PublicPrototypes(n_prototypes=3)`",
         "replace-one",
         "`ZCDP(rho=1.0)`",

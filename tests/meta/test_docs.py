@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import typer.main
 
-from dppl import ZCDP, ApproxDP, GaussianDP, PureDP, SoftmaxPrototypes, baselines  # noqa: F401 (named in the page)
+from dppl import ZCDP, ApproxDP, GaussianDP, PublicData, PureDP, SoftmaxPrototypes, baselines  # noqa: F401 (named in the page)
 from dppl.cli.main import app
 from dppl.data import load_sample
 from dppl.estimators.registry import BY_METHOD, ENTRIES
@@ -125,7 +125,9 @@ def test_the_default_is_recomputed_by_hand(from_examples, tmp_path, monkeypatch,
     sample = load_sample()
     examples = {"X_examples": sample.X_test[:20], "y_examples": sample.y_test[:20]} if from_examples else {}
     model = SoftmaxPrototypes(ApproxDP(1, 1e-6), classes=sample.classes, random_state=0)
-    model.fit(sample.X, sample.y, X_public=sample.X_public, **examples).save("dppl-demo/model.safetensors")
+    model.set_params(public=PublicData(sample.X_public)).fit(sample.X, sample.y, **examples).save(
+        "dppl-demo/model.safetensors"
+    )
     shown = runner.invoke(app, ["show", "dppl-demo/model.safetensors", "--json"]).stdout
     file = tmp_path / "dppl-demo" / "softmax.json"
     file.write_text(shown)

@@ -14,7 +14,7 @@ from scipy.stats import norm
 from sklearn.linear_model import LogisticRegression
 
 import dppl
-from dppl import ApproxDP, GaussianDP, MeanPrototypes, PrivateSearch, SoftmaxPrototypes
+from dppl import ApproxDP, GaussianDP, MeanPrototypes, PrivateSearch, PublicData, SoftmaxPrototypes
 from dppl.errors import BudgetError, InputError, ModelFileError, ParameterError
 from dppl.kernel.lattice import Lattice, SoftmaxGradient
 from dppl.prototypes import _examples
@@ -31,7 +31,7 @@ RNG = np.random.default_rng(0)
 def test_the_examples_classifier_is_ridge_softmax_regression(n_classes):
     codes = np.arange(40) % n_classes
     features = RNG.normal(size=(40, 12)) + 2 * np.eye(n_classes, 12)[codes]
-    found = ExampleClassifier.fit(features, codes, n_classes)
+    found = ExampleClassifier.set_params(public=PublicData(n_classes)).fit(features, codes)
     oracle = LogisticRegression(C=1 / _examples._RIDGE, fit_intercept=False, tol=1e-8, max_iter=1000)
     np.testing.assert_allclose(found.coef, oracle.fit(features, codes).coef_, atol=2e-3)
     np.testing.assert_allclose(found.coef.sum(axis=0), 0, atol=1e-6)
@@ -189,7 +189,7 @@ def test_clear_evidence_is_believed():
 def ascent(hits, n=6, dim=20, total=600.0, noise_std=3.0):
     sizes = ClassSizes.of(total, np.full(n, int(total / n)), 1.0)
     features = np.eye(n, dim) - 1 / n
-    examples = ExampleClassifier.fit(features, np.arange(n), n)
+    examples = ExampleClassifier.set_params(public=PublicData(n)).fit(features, np.arange(n))
     return GuidedAscent(sizes, np.full(dim, 1 / dim), noise_std, examples, hits, 1.0), examples
 
 
@@ -260,9 +260,13 @@ def test_declared_classes_without_records_are_predicted_by_their_examples():
 def test_with_mu_of_0_no_private_record_is_read():
     *_, names, T, t = mixture()
     empty = np.empty((0, 64)), []
-    model = SoftmaxPrototypes(GaussianDP(0), classes=range(20)).fit(*empty, X_examples=names, y_examples=range(20))
+    model = SoftmaxPrototypes(
+        GaussianDP(0), classes=range(20), public=PublicData(examples=names, example_classes=range(20))
+    ).fit(*empty)
     other = SoftmaxPrototypes(GaussianDP(0), classes=range(20))
-    other.fit(RNG.normal(size=(9, 64)), ["not a class"] * 9, X_examples=names, y_examples=range(20))
+    other.set_params(public=PublicData(examples=names, example_classes=range(20))).fit(
+        RNG.normal(size=(9, 64)), ["not a class"] * 9
+    )
     assert model.to_bytes() == other.to_bytes()
     assert model.score(T, t) > 0.8
     guarantee = model.guarantee_
@@ -277,7 +281,9 @@ def test_a_model_of_examples_alone_is_saved_and_costs_nothing(tmp_path):
     *_, names, T, t = mixture()
     ledger = dppl.Ledger(tmp_path / "ledger.db", "records", GaussianDP(1.0))
     model = SoftmaxPrototypes(GaussianDP(0), classes=range(20))
-    model.fit(np.empty((0, 64)), [], X_examples=names, y_examples=range(20), ledger=ledger)
+    model.set_params(public=PublicData(examples=names, example_classes=range(20))).fit(
+        np.empty((0, 64)), [], ledger=ledger
+    )
     assert ledger.releases() == []
     model.save(tmp_path / "m.safetensors")
     again = dppl.load(tmp_path / "m.safetensors")
@@ -297,8 +303,8 @@ def test_a_search_takes_examples():
     data = mixture()
     X, y, names, *_ = data
     search = PrivateSearch(SoftmaxPrototypes(ApproxDP(8.0, 1e-6), classes=range(20)), {}, random_state=0)
-    search.fit(X, y, X_examples=names, y_examples=range(20))
-    assert "the examples or descriptions of the classes (X_examples), " in str(search.guarantee_.public_inputs)
+    search.set_params(public=PublicData(examples=names, example_classes=range(20))).fit(X, y)
+    assert "the examples or descriptions of the classes, " in str(search.guarantee_.public_inputs)
 
 
 def test_examples_may_be_tables():
@@ -343,14 +349,18 @@ def test_wrong_examples_are_refused_before_anything_is_paid(case, tmp_path):
 def test_private_rows_are_refused_as_examples():
     X, y, *_ = mixture()
     for same in (X, X[:20], X[::-1]):
-        with pytest.raises(ParameterError, match="X_examples must be public data; got the private rows"):
-            SoftmaxPrototypes(GaussianDP(1.0), classes=range(20)).fit(X, y, X_examples=same, y_examples=y[: len(same)])
+        with pytest.raises(ParameterError, match="public.examples must be public data; got the private rows"):
+            SoftmaxPrototypes(
+                GaussianDP(1.0), classes=range(20), public=PublicData(examples=same, example_classes=y[: len(same)])
+            ).fit(X, y)
 
 
 def test_methods_that_do_not_start_from_examples_refuse_them():
     X, y, names, *_ = mixture()
     with pytest.raises(ParameterError, match="MeanPrototypes does not"):
-        MeanPrototypes(GaussianDP(1.0), classes=range(20)).fit(X, y, X_examples=names, y_examples=range(20))
+        MeanPrototypes(
+            GaussianDP(1.0), classes=range(20), public=PublicData(examples=names, example_classes=range(20))
+        ).fit(X, y)
 
 
 # What a reviewer broke
@@ -359,7 +369,9 @@ def test_methods_that_do_not_start_from_examples_refuse_them():
 def test_without_a_public_class_list_nothing_is_free():
     *_, names, _, _ = mixture()
     with pytest.raises(ParameterError, match="classes must be the public list"):
-        SoftmaxPrototypes(GaussianDP(0)).fit(names, range(20), X_examples=names + 1, y_examples=range(20))
+        SoftmaxPrototypes(GaussianDP(0), public=PublicData(examples=names + 1, example_classes=range(20))).fit(
+            names, range(20)
+        )
 
 
 def test_the_private_records_are_refused_as_examples_too():
@@ -367,14 +379,18 @@ def test_the_private_records_are_refused_as_examples_too():
     model = SoftmaxPrototypes(GaussianDP(1.0), classes=range(20))
     for rows, labels in ((X, y), (X[:20], y[:20].copy()), (X[:20] + 1, y[:20])):
         with pytest.raises(ParameterError, match="_examples must be public data; got the private"):
-            model.fit(X, y, X_examples=rows, y_examples=labels)
+            model.set_params(public=PublicData(examples=rows, example_classes=labels)).fit(X, y)
 
 
 def test_private_labels_are_refused_as_labels_of_examples_before_one_is_shown():
     X, y, *_ = mixture()
     labels = [*y.tolist()[:-1], "Jane"]
-    with pytest.raises(ParameterError, match="y_examples must be public data; got the private labels") as raised:
-        SoftmaxPrototypes(GaussianDP(1.0), classes=range(20)).fit(X, labels, X_examples=X + 1, y_examples=labels)
+    with pytest.raises(
+        ParameterError, match="public.example_classes must be public data; got the private labels"
+    ) as raised:
+        SoftmaxPrototypes(
+            GaussianDP(1.0), classes=range(20), public=PublicData(examples=X + 1, example_classes=labels)
+        ).fit(X, labels)
     assert "Jane" not in str(raised.value)
 
 
@@ -383,10 +399,10 @@ def test_texts_that_no_model_can_keep_are_refused_before_anything_is_paid(texts,
     X, y, names, *_ = mixture()
     ledger = dppl.Ledger(tmp_path / "ledger.db", "records", GaussianDP(1.0))
     table = dppl.data.EmbeddingTable.of(names[:3], texts=texts)
-    with pytest.raises(InputError, match="X_examples must"):
-        SoftmaxPrototypes(GaussianDP(1.0), classes=range(20)).fit(
-            X, y, X_examples=table, y_examples=[0, 1, 2], ledger=ledger
-        )
+    with pytest.raises(InputError, match="public.examples must"):
+        SoftmaxPrototypes(
+            GaussianDP(1.0), classes=range(20), public=PublicData(examples=table, example_classes=[0, 1, 2])
+        ).fit(X, y, ledger=ledger)
     assert ledger.releases() == []
 
 
@@ -402,15 +418,15 @@ def test_an_attribute_of_that_name_is_not_taken_for_texts():
 def test_a_part_of_a_ledger_needs_the_ledger_also_where_nothing_is_paid():
     *_, names, _, _ = mixture()
     with pytest.raises(ParameterError, match="pass ledger as well"):
-        SoftmaxPrototypes(GaussianDP(0), classes=range(20)).fit(
-            np.empty((0, 64)), [], X_examples=names, y_examples=range(20), partition="part"
-        )
+        SoftmaxPrototypes(
+            GaussianDP(0), classes=range(20), public=PublicData(examples=names, example_classes=range(20))
+        ).fit(np.empty((0, 64)), [], partition="part")
 
 
 def test_a_file_that_started_from_nothing_and_released_nothing_is_refused(tmp_path):
     *_, names, _, _ = mixture()
     model = SoftmaxPrototypes(GaussianDP(0), classes=range(20))
-    model.fit(np.empty((0, 64)), [], X_examples=names, y_examples=range(20))
+    model.set_params(public=PublicData(examples=names, example_classes=range(20))).fit(np.empty((0, 64)), [])
     model.examples_ = None
     model.save(tmp_path / "m.safetensors")
     with pytest.raises(ModelFileError, match="releases nothing and started from nothing"):

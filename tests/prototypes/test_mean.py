@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from sklearn.metrics.pairwise import cosine_similarity
 
-from dppl import ZCDP, ApproxDP, GaussianDP, MeanPrototypes
+from dppl import ZCDP, ApproxDP, GaussianDP, MeanPrototypes, PublicData
 from dppl.errors import ParameterError
 from dppl.kernel.lattice import Lattice
 
@@ -175,14 +175,20 @@ def test_lattice_rows_give_the_same_model_as_their_embeddings(data):
 def test_centre_pool_and_rotation_are_public_and_applied_to_queries(data):
     X, y = data
     public = np.random.default_rng(5).normal(size=(50, 32)) + 1
-    model = MeanPrototypes(ZCDP(50.0), list("abcd"), center="public", pool=2, rotation=3, random_state=0).fit(
-        X, y, X_public=public
-    )
+    model = MeanPrototypes(
+        ZCDP(50.0), list("abcd"), center="public", pool=2, rotation=3, random_state=0, public=PublicData(public)
+    ).fit(X, y)
     unit = public / np.linalg.norm(public, axis=1, keepdims=True)
     assert np.allclose(model.lattice_.center, unit.mean(axis=0), atol=1e-6)
     assert model.prototypes_.shape == (4, 16)
     assert model.score(X, y) > 0.9
     huge = public.copy()
     huge[:, 0] += 100
-    assert MeanPrototypes(ZCDP(1.0), list("abcd"), rotation="auto").fit(X, y, X_public=public).lattice_.rotation is None
-    assert MeanPrototypes(ZCDP(1.0), list("abcd"), rotation="auto").fit(X, y, X_public=huge).lattice_.rotation == 0
+    assert (
+        MeanPrototypes(ZCDP(1.0), list("abcd"), rotation="auto", public=PublicData(public)).fit(X, y).lattice_.rotation
+        is None
+    )
+    assert (
+        MeanPrototypes(ZCDP(1.0), list("abcd"), rotation="auto", public=PublicData(huge)).fit(X, y).lattice_.rotation
+        == 0
+    )

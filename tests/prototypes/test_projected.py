@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dppl import GaussianDP, MeanPrototypes, PublicPrototypes
+from dppl import GaussianDP, MeanPrototypes, PublicData, PublicPrototypes
 from dppl.audit import Canary, Records, audit, worst_case
 from dppl.audit.canaries import _likelihood
 from dppl.errors import InputError, ParameterError
@@ -51,15 +51,20 @@ def test_without_noise_a_projection_leaves_out_what_says_nothing(form):
 def test_public_rows_are_projected_too(form):
     X, y = nuisance()
     X_public, _ = nuisance(200, seed=2)
-    model = of_form(form, head="public", n_components=6).fit(X, y, X_public)
+    model = of_form(form, head="public", n_components=6).set_params(public=PublicData(X_public)).fit(X, y)
     lattice = Lattice(6)
     steps = model.projection_.astype(np.float64)
     projected = lattice.transform(model.lattice_.transform(X_public) @ steps.T)
     assert (model.prototypes_ == projected[model.public_indices_]).all()
     # Without noise those of the heads alone.
-    bounds = of_form(form, head="public", n_components=6).plan(12, X_public).setting.prepared.setting.prepared
+    bounds = (
+        of_form(form, head="public", n_components=6)
+        .set_params(public=PublicData(X_public))
+        .plan(12)
+        .setting.prepared.setting.prepared
+    )
     head = PublicPrototypes(NO_NOISE, [0, 1, 2], clip=bounds, random_state=0)
-    head.fit(lattice.transform(model.lattice_.transform(X) @ steps.T), y, projected)
+    head.set_params(public=PublicData(projected)).fit(lattice.transform(model.lattice_.transform(X) @ steps.T), y)
     assert (head.public_indices_ == model.public_indices_).all()
     with pytest.raises(InputError, match="selects among public rows"):
         of_form(form, head="public").fit(X, y)
@@ -261,5 +266,5 @@ def test_an_audit_refutes_the_published_form(monkeypatch):
 
 
 def test_public_prototypes_need_public_rows():
-    with pytest.raises(InputError, match=r"head='public' selects among public rows; pass them to fit as X_public"):
+    with pytest.raises(InputError, match=r"head='public' selects among public rows; give public=PublicData\(rows\)"):
         ProjectedPrototypes(GaussianDP(1.0), [0, 1], head="public").plan(4)

@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 from sklearn.metrics.pairwise import cosine_similarity
 
-from dppl import ZCDP, ApproxDP, GaussianDP, PublicPrototypes, PureDP
+from dppl import ZCDP, ApproxDP, GaussianDP, PublicData, PublicPrototypes, PureDP
 from dppl.errors import InputError, ParameterError
 from dppl.kernel import selection
 from dppl.kernel.lattice import iter_blocks
@@ -33,9 +33,9 @@ def data():
 
 def fitted(data, budget=None, **options):
     X, y, public = data
-    return PublicPrototypes(budget or PureDP(2.0), [0, 1, 2], **({"random_state": 1} | options)).fit(
-        X, y, X_public=public
-    )
+    return PublicPrototypes(
+        budget or PureDP(2.0), [0, 1, 2], **({"random_state": 1} | options), public=PublicData(public)
+    ).fit(X, y)
 
 
 @pytest.mark.parametrize("k", [1, 4])
@@ -63,8 +63,8 @@ def test_the_selection_follows_the_exact_utilities(data):
     utility = (np.clip(1 + unit[0] @ unit[1].T, *clip) - clip[0]).sum(axis=0)
     weight = np.exp(3.0 * utility / (clip[1] - clip[0]))
     drawn = [
-        PublicPrototypes(PureDP(3.0), [0, 1, 2], clip=clip, random_state=seed)
-        .fit(X, y, X_public=public)
+        PublicPrototypes(PureDP(3.0), [0, 1, 2], clip=clip, random_state=seed, public=PublicData(public))
+        .fit(X, y)
         .public_indices_[0, 0]
         for seed in range(700)
     ]
@@ -83,8 +83,8 @@ def test_the_selection_follows_the_exact_utilities(data):
 def test_a_class_without_records_gets_a_uniform_draw(data):
     X, y, public = data
     drawn = [
-        PublicPrototypes(PureDP(2.0), [0, 7], unknown_labels="ignore", random_state=seed)
-        .fit(X[y == 0], y[y == 0], X_public=public[:5])
+        PublicPrototypes(PureDP(2.0), [0, 7], unknown_labels="ignore", random_state=seed, public=PublicData(public[:5]))
+        .fit(X[y == 0], y[y == 0])
         .public_indices_[1, 0]
         for seed in range(200)
     ]
@@ -96,10 +96,10 @@ def test_damaged_public_rows_are_no_candidates(data):
     public = public.copy()
     public[:190] = np.nan
     public[190:195] = 0.0
-    model = PublicPrototypes(PureDP(0.01), [0, 1, 2], n_prototypes=5).fit(X, y, X_public=public)
+    model = PublicPrototypes(PureDP(0.01), [0, 1, 2], n_prototypes=5, public=PublicData(public)).fit(X, y)
     assert model.public_indices_.tolist() == [[195, 196, 197, 198, 199]] * 3
     with pytest.raises(InputError, match="needs at least as many; got 5"):
-        PublicPrototypes(PureDP(0.01), [0, 1, 2], n_prototypes=6).fit(X, y, X_public=public)
+        PublicPrototypes(PureDP(0.01), [0, 1, 2], n_prototypes=6, public=PublicData(public)).fit(X, y)
 
 
 class Rereading(Table):
@@ -118,12 +118,14 @@ class Rereading(Table):
 def test_a_pool_that_is_another_at_the_second_look_selects_nothing(data, n_prototypes):
     """Its rows could be such that which of them has the scores of the first look tells these, without noise."""
     X, y, public = data
-    model = PublicPrototypes(PureDP(2.0), [0, 1, 2], n_prototypes, clip=(0.0, 2.0), random_state=1)
+    model = PublicPrototypes(PureDP(2.0), [0, 1, 2], n_prototypes=n_prototypes, clip=(0.0, 2.0), random_state=1)
     with pytest.raises(InputError, match="changed while they were read"):
-        model.fit(X, y, Rereading(public, public[::-1]))
+        model.set_params(public=PublicData(Rereading(public, public[::-1]))).fit(X, y)
     with pytest.raises(AttributeError):
         model.public_indices_  # noqa: B018
-    of_same = model.fit(X, y, Rereading(public, 2 * public)).public_indices_  # the same lattice rows
+    of_same = (
+        model.set_params(public=PublicData(Rereading(public, 2 * public))).fit(X, y).public_indices_
+    )  # the same lattice rows
     assert (of_same == fitted(data, n_prototypes=n_prototypes, clip=(0.0, 2.0)).public_indices_).all()
 
 
@@ -157,7 +159,7 @@ def test_ids_of_a_public_table_name_the_selected_rows(data):
     model = fitted((X, y, Table(public, ids)), n_prototypes=2)
     assert model.public_ids_.tolist() == [[f"photo {row}" for row in rows] for rows in model.public_indices_]
     assert model.to_bytes() != fitted(data, n_prototypes=2).to_bytes()
-    assert model.fit(X, y, X_public=public).public_ids_ is None
+    assert model.set_params(public=PublicData(public)).fit(X, y).public_ids_ is None
 
 
 # What one selection of range 2 costs in Gaussian DP.
@@ -201,10 +203,10 @@ def test_bounds_must_lie_in_order_within_0_and_2(data, clip):
 
 def test_public_rows_are_required_and_must_fit(data):
     X, y, public = data
-    with pytest.raises(InputError, match="pass them to fit as X_public"):
+    with pytest.raises(InputError, match="give public=PublicData\(rows\)"):
         PublicPrototypes(PureDP(1.0), [0, 1, 2]).fit(X, y)
     with pytest.raises(InputError, match="must have the 24 features of X; got 23"):
-        PublicPrototypes(PureDP(1.0), [0, 1, 2]).fit(X, y, X_public=public[:, 1:])
+        PublicPrototypes(PureDP(1.0), [0, 1, 2], public=PublicData(public[:, 1:])).fit(X, y)
     with pytest.raises(ParameterError, match="n_prototypes"):
         fitted(data, n_prototypes=0)
 
@@ -217,5 +219,5 @@ def test_public_rows_can_be_routed_through_a_pipeline(data):
     X, y, public = data
     with sklearn.config_context(enable_metadata_routing=True):
         model = PublicPrototypes(PureDP(2.0), [0, 1, 2], random_state=1).set_fit_request(X_public=True)
-        pipeline = make_pipeline(FunctionTransformer(), model).fit(X, y, X_public=public)
+        pipeline = make_pipeline(FunctionTransformer(), model).set_params(public=PublicData(public)).fit(X, y)
     assert (pipeline[-1].public_indices_ == fitted(data).public_indices_).all()

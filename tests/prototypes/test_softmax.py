@@ -15,7 +15,7 @@ from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
 
 import dppl
-from dppl import ZCDP, ApproxDP, GaussianDP, SoftmaxPrototypes
+from dppl import ZCDP, ApproxDP, GaussianDP, PublicData, SoftmaxPrototypes
 from dppl.kernel import queries
 from dppl.kernel.lattice import Lattice, SoftmaxGradient, residuals
 from dppl.kernel.mechanisms import RoundedGaussian
@@ -293,15 +293,15 @@ def squared_mu(guarantee):
 @pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("public", [None, PUBLIC])
 def test_the_plan_costs_the_budget_and_is_what_is_released(budget, public):
-    plan = make(budget).plan(DIM, public).guarantee
-    promise = make(budget).fit(REAL[0], REAL[1], X_public=public).guarantee_
+    plan = make(budget).set_params(public=PublicData(public)).plan(DIM).guarantee
+    promise = make(budget).set_params(public=PublicData(public)).fit(REAL[0], REAL[1]).guarantee_
     assert plan == promise
     allowance = Fraction(budget.gaussian_allowance().mu) ** 2
     assert (1 - Fraction(1, 10**9)) * allowance < squared_mu(promise) <= allowance
     assert covers(budget, promise.costs())
     shares = [Fraction(release.cost["mu"]) ** 2 / allowance for release in promise.releases]
     assert [round(float(share), 9) for share in shares] == [0.01, 0.02, 0.01, 0.93, 0.03]
-    assert ("the public rows (X_public)" in promise.public_inputs) == (public is not None)
+    assert ("the public rows" in promise.public_inputs) == (public is not None)
 
 
 def test_all_gradients_are_told_in_one_entry():
@@ -331,7 +331,9 @@ def data():
 @pytest.mark.parametrize("with_public", [True, False])
 def test_it_classifies_with_and_without_public_rows(data, with_public):
     X, y, P = data
-    model = make(ZCDP(8.0), random_state=0).fit(X[:600], y[:600], X_public=P if with_public else None)
+    model = (
+        make(ZCDP(8.0), random_state=0).set_params(public=PublicData(P if with_public else None)).fit(X[:600], y[:600])
+    )
     assert model.score(X[600:], y[600:]) > 0.9
     probabilities = model.predict_proba(X[600:])
     assert np.allclose(probabilities.sum(axis=1), 1)
@@ -413,7 +415,7 @@ def test_it_is_the_rule_in_floats_up_to_the_lattice(data, rho, with_public, size
     X, y = X[kept], y[kept]
     public = P @ np.diag(np.linspace(2, 0.1, 24)) if with_public else None
     with watched() as entries:
-        model = SoftmaxPrototypes(ZCDP(rho), CLASSES[: len(sizes)], random_state=3).fit(X, y, X_public=public)
+        model = SoftmaxPrototypes(ZCDP(rho), CLASSES[: len(sizes)], random_state=3, public=PublicData(public)).fit(X, y)
     rotated = [Frame.of(public, 24).lattice().rotation is not None]
     back = Frame.of(None, 24).basis if rotated[0] else np.eye(24)
     last = residuals.RESOLUTION / residuals.longest_shortfall(len(sizes))
@@ -533,7 +535,10 @@ def test_the_tools_of_scikit_learn_choose_thresholds(rare):
 def test_int8_rows_are_directions(data):
     X, y, P = data
     q = Lattice(24).transform(X)
-    models = [make(ZCDP(8.0), random_state=0).fit(rows, y, X_public=P) for rows in (q, q.astype(np.float64))]
+    models = [
+        make(ZCDP(8.0), random_state=0).set_params(public=PublicData(P)).fit(rows, y)
+        for rows in (q, q.astype(np.float64))
+    ]
     assert models[0].score(X, y) > 0.9
     assert np.allclose(models[0].coef_, models[1].coef_, rtol=0.05, atol=0.05)
 
@@ -542,7 +547,7 @@ def test_huge_coordinates_are_spread_before_rounding(data):
     X, y, P = data
     X, P = (np.concatenate([np.full((len(rows), 1), 60.0), rows], axis=1) for rows in (X, P))
     for public in (P, None):
-        assert make(ZCDP(50.0), random_state=0).fit(X, y, X_public=public).score(X, y) > 0.9
+        assert make(ZCDP(50.0), random_state=0).set_params(public=PublicData(public)).fit(X, y).score(X, y) > 0.9
 
 
 @pytest.fixture(scope="module")
@@ -559,7 +564,11 @@ def overshadowed():
 def accuracy_beside_huge_coordinates(overshadowed, with_public):
     X, y, P = overshadowed
     model = SoftmaxPrototypes(ZCDP(4.0), range(10), random_state=0)
-    return model.fit(X[:1500], y[:1500], X_public=P if with_public else None).score(X[1500:], y[1500:])
+    return (
+        model.set_params(public=PublicData(P if with_public else None))
+        .fit(X[:1500], y[:1500])
+        .score(X[1500:], y[1500:])
+    )
 
 
 @pytest.mark.parametrize("with_public", [True, False])
@@ -580,7 +589,7 @@ def test_small_coordinates_count_beside_huge_ones(overshadowed, with_public, mon
 
 
 def fits(X, y, classes, budget, public):
-    model = SoftmaxPrototypes(budget, classes, random_state=0).fit(X, y, X_public=public)
+    model = SoftmaxPrototypes(budget, classes, random_state=0, public=PublicData(public)).fit(X, y)
     assert np.isfinite(model.coef_).all()
     assert np.isfinite(model.prototypes_).all()
     assert np.isfinite(model.predict_proba(np.eye(X.shape[1]))).all()
@@ -629,6 +638,6 @@ def test_wide_rows_and_one_column():
 @pytest.mark.parametrize("form", [np.ndarray.tolist, np.ndarray.copy], ids=["list", "array"])
 def test_private_rows_as_public_ones_are_refused_whatever_holds_them(form):
     rows = form(np.eye(DIM))
-    with pytest.raises(dppl.errors.ParameterError, match="X_public must be public data"):
-        make().fit(rows, list("abcabc"), X_public=rows)
-    make().fit(rows, list("abcabc"), X_public=form(np.eye(DIM)))
+    with pytest.raises(dppl.errors.ParameterError, match="public.rows must be public data"):
+        make().set_params(public=PublicData(rows)).fit(rows, list("abcabc"))
+    make().set_params(public=PublicData(form(np.eye(DIM)))).fit(rows, list("abcabc"))

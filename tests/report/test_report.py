@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from sklearn.exceptions import NotFittedError
 
 import dppl
-from dppl import baselines
+from dppl import PublicData, baselines
 from dppl.continual import ContinualPrototypes
 from dppl.errors import InputError, ParameterError
 from dppl.experiments.config import NO_NOISE, Cell
@@ -37,7 +37,7 @@ MODELS = {
     "mean": dppl.MeanPrototypes(dppl.ZCDP(1.0), [0, 1, 2]),
     "seeded": dppl.MeanPrototypes(dppl.ApproxDP(1.0, 1e-6), [0, 1, 2], random_state=0),
     "softmax": dppl.SoftmaxPrototypes(dppl.GaussianDP(1.0), [0, 1, 2]),
-    "public": dppl.PublicPrototypes(dppl.PureDP(1.0), [0, 1, 2], 2),
+    "public": dppl.PublicPrototypes(dppl.PureDP(1.0), [0, 1, 2], n_prototypes=2),
     "replaced": dppl.MeanPrototypes(dppl.ZCDP(1.0), [0, 1, 2], adjacency="replace-one"),
     "sampled": baselines.LinearProbe(dppl.ApproxDP(1.0, 1e-6), [0, 1, 2], sampling_rate=0.1, batch_size=3, steps=3),
     "newton": baselines.Newton(dppl.ZCDP(1.0), [0, 1, 2]),
@@ -47,7 +47,7 @@ MODELS = {
 
 @pytest.fixture(scope="module", params=MODELS)
 def model(request):
-    return MODELS[request.param].fit(X, Y, X_public=P)
+    return MODELS[request.param].set_params(public=PublicData(P)).fit(X, Y)
 
 
 def test_the_schema_is_one_and_describes_every_field():
@@ -499,7 +499,7 @@ def test_the_share_of_an_approximate_budget_goes_with_what_is_left(tmp_path):
 def test_a_gallery_is_for_models_that_select():
     with pytest.raises(ParameterError, match="selects none"):
         fitted(["a", "b"]).report(public="anywhere")
-    model = dppl.PublicPrototypes(dppl.PureDP(1.0), [0, 1]).fit(X, Y % 2, X_public=P)
+    model = dppl.PublicPrototypes(dppl.PureDP(1.0), [0, 1], public=PublicData(P)).fit(X, Y % 2)
     with pytest.raises(ParameterError, match="with ids"):
         model.report(public="anywhere")
     page = model.report().html()

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 import dppl
+from dppl import PublicData
 from dppl.data import EmbeddingTable
 from dppl.serve import Limits, listen, opened
 from dppl.serve.logs import json_lines
@@ -94,7 +95,7 @@ def digits(sample, tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / "digits.safetensors"
     budget = dppl.GaussianDP(2.0)
     model = dppl.SoftmaxPrototypes(budget, classes=sample.classes, random_state=0)
-    model.fit(sample.X, sample.y, X_public=sample.X_public).save(path)
+    model.set_params(public=PublicData(sample.X_public)).fit(sample.X, sample.y).save(path)
     return path
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import dppl
+from dppl import PublicData
 from dppl.baselines import LeastSquares
 from dppl.continual import ContinualPrototypes
 from dppl.prototypes import ProjectedPrototypes
@@ -116,7 +117,7 @@ def test_several_models_by_name(digits, animals, sample):
 
 def fitted(kind, sample, **options):
     model = kind(dppl.GaussianDP(4.0), classes=sample.classes, random_state=0, **options)
-    return model.fit(sample.X, sample.y, X_public=sample.X_public)
+    return model.set_params(public=PublicData(sample.X_public)).fit(sample.X, sample.y)
 
 
 @pytest.mark.parametrize(

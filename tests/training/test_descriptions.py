@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dppl
-from dppl import ZCDP, GaussianDP, PrivateClassifier, PureDP
+from dppl import ZCDP, GaussianDP, PrivateClassifier, PublicData, PureDP
 from dppl.encoders import load_encoder
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.public_data import ExamplesKept
@@ -74,7 +74,10 @@ def test_every_form_becomes_examples(descriptions, texts):
     direct = dppl.SoftmaxPrototypes(GaussianDP(1.0), CLASSES, random_state=3)
     source = described({name: text for name, text in zip(sorted(CLASSES), texts, strict=True)}, direct)
     rows = embed_examples(source, load_encoder("letters"), rows="float16")
-    assert direct.plan(27, X_examples=rows, y_examples=rows.y).guarantee == model.guarantee_
+    assert (
+        direct.set_params(public=PublicData(examples=rows, example_classes=rows.y)).plan(27).guarantee
+        == model.guarantee_
+    )
 
 
 @pytest.mark.usefixtures("letters")
@@ -188,8 +191,10 @@ def test_private_items_are_no_descriptions():
     with pytest.raises(ParameterError, match="descriptions must be public data; got the private rows themselves"):
         make(texts).fit(texts, CLASSES)
     X = np.random.default_rng(0).standard_normal((6, 4))
-    with pytest.raises(ParameterError, match="X_examples must be public data; got the private rows themselves"):
-        dppl.SoftmaxPrototypes(GaussianDP(1.0), [0, 1]).fit(X, [0, 1] * 3, X_examples=X[:2], y_examples=[0, 1])
+    with pytest.raises(ParameterError, match="public.examples must be public data; got the private rows themselves"):
+        dppl.SoftmaxPrototypes(GaussianDP(1.0), [0, 1], public=PublicData(examples=X[:2], example_classes=[0, 1])).fit(
+            X, [0, 1] * 3
+        )
 
 
 def test_the_default_looks_at_public_things_only(letters):
@@ -206,10 +211,15 @@ def test_long_texts_are_counted_and_not_kept(letters):
     source = Descriptions([("cat", "abc" * 40_000), ("dog", "fgh")])
     rows = embed_examples(source, letters, rows=workflow.ROWS)
     model = dppl.SoftmaxPrototypes(GaussianDP(1.0), CLASSES)
-    model.fit(letters.encode(TEXTS), Y, X_examples=rows, y_examples=rows.y)
+    model.set_params(public=PublicData(examples=rows, example_classes=rows.y)).fit(letters.encode(TEXTS), Y)
     assert model.examples_ == ExamplesKept((1, 1, 0))
     short = replace(rows, texts=("abc", "fgh"))
-    assert model.fit(letters.encode(TEXTS), Y, X_examples=short, y_examples=rows.y).examples_.texts is not None
+    assert (
+        model.set_params(public=PublicData(examples=short, example_classes=rows.y))
+        .fit(letters.encode(TEXTS), Y)
+        .examples_.texts
+        is not None
+    )
     with tempfile.NamedTemporaryFile() as file:
         model.save(file.name, overwrite=True)
         again = dppl.load(file.name)

@@ -17,7 +17,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import dppl
-from dppl import ZCDP, ApproxDP, Ledger, PrivateClassifier, PureDP
+from dppl import ZCDP, ApproxDP, Ledger, PrivateClassifier, PublicData, PureDP
 from dppl.data import EmbeddingTable
 from dppl.embedding import pipeline
 from dppl.encoders import load_encoder
@@ -71,7 +71,7 @@ def image_bytes(seed=0, mode="RGB", kind="PNG", **options):
 
 @pytest.mark.usefixtures("letters")
 def test_texts_from_fit_to_file_and_back(tmp_path):
-    model = make().fit(TEXTS, Y, X_public=PUBLIC)
+    model = make().set_params(public=PublicData(PUBLIC)).fit(TEXTS, Y)
     assert isinstance(model.model_, dppl.SoftmaxPrototypes)
     assert model.score(TEST, Y) == 1.0
     predicted = model.predict(TEST)
@@ -120,8 +120,8 @@ def test_it_is_the_estimator_on_the_embeddings(method, budget, options, letters)
         rows = table(letters, letters.encode(CLASSES))
         examples = {"X_examples": replace(rows, texts=tuple(CLASSES)), "y_examples": CLASSES}
     X_public = None if public is None else letters.encode(public)
-    direct.fit(table(letters, letters.encode(TEXTS)), Y, X_public, **examples)
-    model = make(budget=budget, method=method, options=options).fit(TEXTS, Y, X_public=public)
+    direct.set_params(public=PublicData(X_public)).fit(table(letters, letters.encode(TEXTS)), Y, **examples)
+    model = make(budget=budget, method=method, options=options).set_params(public=PublicData(public)).fit(TEXTS, Y)
     assert model.model_.to_bytes() == direct.to_bytes()
     np.testing.assert_array_equal(model.predict(TEST), direct.predict(letters.encode(TEST)))
     assert model.score(TEST, Y) == direct.score(letters.encode(TEST), Y)
@@ -275,10 +275,10 @@ def test_under_replace_one_they_stay_as_zero_rows(method, letters):
     """The number of records is public then, so that replacing one must not change it."""
     options = {"adjacency": "replace-one"}
     public = PUBLIC if method == "public" else None
-    model = make(method=method, options=options).fit([None, *TEXTS], ["cat", *Y], X_public=public)
+    model = make(method=method, options=options).set_params(public=PublicData(public)).fit([None, *TEXTS], ["cat", *Y])
     rows = table(letters, np.vstack([np.zeros((1, 27)), letters.encode(TEXTS)]))
     direct = BY_METHOD[method].load()(ZCDP(1e4), CLASSES, random_state=3, **options)
-    direct.fit(rows, ["cat", *Y], X_public=None if public is None else letters.encode(public))
+    direct.set_params(public=PublicData(None if public is None else letters.encode(public))).fit(rows, ["cat", *Y])
     assert model.model_.to_bytes() == direct.to_bytes()
     if method == "mean":
         assert model.model_.to_bytes() != make(method=method, options=options).fit(TEXTS, Y).model_.to_bytes()
@@ -447,7 +447,7 @@ def test_an_encoder_is_loaded_once(letters, monkeypatch):
     classifier._load_once.cache_clear()
     loaded = []
     monkeypatch.setattr(classifier, "load_encoder", lambda uri: loaded.append(uri) or letters)
-    model = make().fit(TEXTS, Y, X_public=PUBLIC)
+    model = make().set_params(public=PublicData(PUBLIC)).fit(TEXTS, Y)
     model.predict(TEST)
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict(TEST), model.predict(TEST))
@@ -545,8 +545,8 @@ def test_parameters_are_checked(changes, error, words):
 def test_what_holds_no_items_is_refused(uri, X):
     with pytest.raises(InputError, match="X must"):
         make(uri).fit(X, CLASSES)
-    with pytest.raises(InputError, match="X_public must"):
-        make(uri).fit([], [], X_public=X)
+    with pytest.raises(InputError, match="public.rows must"):
+        make(uri).set_params(public=PublicData(X)).fit([], [])
 
 
 @pytest.mark.parametrize(
@@ -577,7 +577,7 @@ def test_a_short_account_is_noticed_before_private_items_are_embedded(letters, t
     monkeypatch.setattr(classifier, "embed_items", lambda _, items, name, **__: embedded.append(name) or PUBLIC_ROWS)
     PUBLIC_ROWS = items.embed_items(letters, PUBLIC, "X_public")
     with pytest.raises(BudgetExceeded):
-        make(letters).fit(TEXTS, Y, X_public=PUBLIC, ledger=ledger)
+        make(letters).set_params(public=PublicData(PUBLIC)).fit(TEXTS, Y, ledger=ledger)
     assert embedded == ["X_public"]
 
 

@@ -195,7 +195,7 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Embedd
     model.classes_, model.lattice_, model.guarantee_ = classes, lattice, guarantee
     model.n_features_in_, model.encoder_ = lattice.n_features, fields["encoder"]
     model.columns_ = fields.get("columns", {})
-    model._fitted_with = model.get_params(deep=False)
+    model._fitted_with = {name: value for name, value in model.get_params(deep=False).items() if name != "public"}
     _check_description(model, fields)
     model._restore(tensors, parameters)
     if "public_ids" in fields:

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from dppl import ZCDP, ApproxDP, MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
+from dppl import ZCDP, ApproxDP, MeanPrototypes, PublicData, PublicPrototypes, SoftmaxPrototypes
 from dppl.baselines import FeatureCovariance, GlobalAdapt, LeastSquares, LinearProbe, Newton
 from dppl.errors import InputError, ParameterError
 from dppl.kernel import selection as public_module
@@ -157,7 +157,7 @@ def test_a_model_of_tensors_is_that_of_arrays(estimator, device, monkeypatch):
     """Every released number, predictions and accuracy. `TensorRows` takes tensors of this machine for a device's."""
     X, y = records()
     public = np.random.default_rng(6).normal(size=(40, X.shape[1]))
-    expected = estimator.fit(X, y, X_public=public)._tensors()
+    expected = estimator.set_params(public=PublicData(public)).fit(X, y)._tensors()
     scores, accuracy = estimator.decision_function(X), estimator.score(X, y)
     left, original = [], residuals.as_numpy
 
@@ -167,7 +167,9 @@ def test_a_model_of_tensors_is_that_of_arrays(estimator, device, monkeypatch):
 
     monkeypatch.setattr(residuals, "as_numpy", leaving)
     rows = TensorRows(torch.tensor(X, device=device))
-    fitted = estimator.fit(rows, y, X_public=TensorRows(torch.tensor(public, device=device)))._tensors()
+    fitted = (
+        estimator.set_params(public=PublicData(TensorRows(torch.tensor(public, device=device)))).fit(rows, y)._tensors()
+    )
     assert fitted.keys() == expected.keys()
     for name, values in expected.items():
         assert fitted[name].tobytes() == values.tobytes(), name
@@ -199,7 +201,7 @@ def test_lattice_rows_on_a_device_stay_there(estimator, several, where, monkeypa
     rows, others = Lattice(12).transform(X), Lattice(12).transform(public)
     others[5] = -128  # no lattice row
     is_public = isinstance(estimator, PublicPrototypes)
-    expected = estimator.fit(rows, y, X_public=others if is_public else None)._tensors()
+    expected = estimator.set_params(public=PublicData(others if is_public else None)).fit(rows, y)._tensors()
     if several:
         for name, value in (("PUBLIC_ROWS", 16), ("DEVICE_ROWS", 50), ("_TALLY_BYTES", 1 << 20), ("_LOOK_BYTES", 999)):
             monkeypatch.setattr(public_module, name, value)
@@ -211,7 +213,7 @@ def test_lattice_rows_on_a_device_stay_there(estimator, several, where, monkeypa
 
     monkeypatch.setattr(torch.Tensor, "numpy", leaving)
     inputs = [TensorRows(torch.tensor(source, device=where)) for source in (rows, others)]
-    fitted = estimator.fit(inputs[0], y, X_public=inputs[1] if is_public else None)._tensors()
+    fitted = estimator.set_params(public=PublicData(inputs[1] if is_public else None)).fit(inputs[0], y)._tensors()
     assert fitted.keys() == expected.keys()
     for name, values in expected.items():
         assert fitted[name].tobytes() == values.tobytes(), name
@@ -224,9 +226,9 @@ def test_rows_of_one_side_may_be_arrays(X_on_device):
     X, y = records()
     model = PublicPrototypes(ZCDP(1.0), CLASSES, **SEEDED)
     public = np.random.default_rng(6).normal(size=(40, 12))
-    expected = model.fit(X, y, X_public=public).public_indices_
+    expected = model.set_params(public=PublicData(public)).fit(X, y).public_indices_
     inputs = (TensorRows(torch.tensor(X)), public) if X_on_device else (X, TensorRows(torch.tensor(public)))
-    assert (model.fit(inputs[0], y, X_public=inputs[1]).public_indices_ == expected).all()
+    assert (model.set_params(public=PublicData(inputs[1])).fit(inputs[0], y).public_indices_ == expected).all()
 
 
 def off_by_one(original):
@@ -250,11 +252,11 @@ def test_the_equality_of_models_notices_one_wrong_number(owner, name, estimator,
     """Of utilities a class's first is made the best."""
     X, y = records()
     public = np.random.default_rng(6).normal(size=(500, 12))
-    expected = estimator.fit(X, y, X_public=public)._tensors()
+    expected = estimator.set_params(public=PublicData(public)).fit(X, y)._tensors()
     wrong = off_by_one if owner is device else first_is_best
     monkeypatch.setattr(owner, name, wrong(getattr(owner, name)))
     inputs = [TensorRows(torch.tensor(source)) for source in (X, public)]
-    fitted = estimator.fit(inputs[0], y, X_public=inputs[1])._tensors()
+    fitted = estimator.set_params(public=PublicData(inputs[1])).fit(inputs[0], y)._tensors()
     assert any(fitted[key].tobytes() != values.tobytes() for key, values in expected.items())
 
 
@@ -332,7 +334,7 @@ def test_private_rows_are_no_public_rows(kind):
     tensor = torch.ones(3, 2, dtype=kind)
     for X, public in ((tensor, tensor), (tensor[1:], tensor[:2])):
         with pytest.raises(ParameterError, match="the private rows themselves"):
-            PublicPrototypes(ZCDP(1.0), CLASSES).fit(X, CLASSES[: len(X)], X_public=public)
+            PublicPrototypes(ZCDP(1.0), CLASSES, public=PublicData(public)).fit(X, CLASSES[: len(X)])
 
 
 def test_dppl_does_not_import_torch():

@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dppl
+from dppl import PublicData
 from dppl.errors import BudgetError, BudgetExceeded, LedgerError, ParameterError, UnknownLabelError
 from dppl.kernel.mechanisms import ExponentialMechanism
 from dppl.kernel.privacy import ZCDP, ApproxDP, GaussianDP, PureDP, _storage
@@ -333,7 +334,7 @@ def test_fits_are_charged_in_gaussian_dp(file):
     assert ledger.spent()["mu"] == pytest.approx(math.hypot(0.6, 0.75), rel=1e-14)
     # Every notion of budget fits, as long as its noise has a mu; a selection has one too.
     mean(0.001).fit(X, Y, ledger=ledger)
-    dppl.PublicPrototypes(PureDP(0.1), classes=["a", "b"]).fit(X, Y, X_public=X_PUBLIC, ledger=ledger)
+    dppl.PublicPrototypes(PureDP(0.1), classes=["a", "b"], public=PublicData(X_PUBLIC)).fit(X, Y, ledger=ledger)
     squared = sum(Fraction(release["cost"]["mu"]) ** 2 for release in ledger.releases())
     assert Fraction(math.nextafter(ledger.spent()["mu"], 0)) ** 2 < squared <= Fraction(ledger.spent()["mu"]) ** 2
     with pytest.raises(BudgetExceeded):
