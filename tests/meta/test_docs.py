@@ -39,8 +39,8 @@ def test_the_table_of_neighbours_names_all_that_offer_replace_one():
     (row,) = [line for line in PAGE.splitlines() if line.startswith("| `replace-one`, `PublicPrototypes`")]
     kinds = [getattr(baselines, name) for name in baselines.__all__ if not name.startswith("NonPrivate")]
     for kind in kinds:
-        examples = {"X_examples": np.eye(2, 4), "y_examples": [0, 1]} if kind is baselines.AdaMix else {}
-        guarantee = kind(GaussianDP(1.0), classes=[0, 1], adjacency="replace-one").plan(4, **examples).guarantee
+        examples = PublicData(None, np.eye(2, 4), [0, 1]) if kind is baselines.AdaMix else None
+        guarantee = kind(GaussianDP(1.0), [0, 1], public=examples, adjacency="replace-one").plan(4).guarantee
         assert (
             guarantee.to_dict()["neighbours"] == "two data sets are neighbours when one record is replaced by another"
         )
@@ -123,11 +123,10 @@ def test_the_default_is_recomputed_by_hand(from_examples, tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dppl-demo").mkdir()
     sample = load_sample()
-    examples = {"X_examples": sample.X_test[:20], "y_examples": sample.y_test[:20]} if from_examples else {}
-    model = SoftmaxPrototypes(ApproxDP(1, 1e-6), classes=sample.classes, random_state=0)
-    model.set_params(public=PublicData(sample.X_public)).fit(sample.X, sample.y, **examples).save(
-        "dppl-demo/model.safetensors"
-    )
+    examples = (sample.X_test[:20], sample.y_test[:20]) if from_examples else ()
+    public = PublicData(sample.X_public, *examples)
+    model = SoftmaxPrototypes(ApproxDP(1, 1e-6), classes=sample.classes, public=public, random_state=0)
+    model.fit(sample.X, sample.y).save("dppl-demo/model.safetensors")
     shown = runner.invoke(app, ["show", "dppl-demo/model.safetensors", "--json"]).stdout
     file = tmp_path / "dppl-demo" / "softmax.json"
     file.write_text(shown)

@@ -1,5 +1,6 @@
 """String options of public signatures are `Literal` types, and what is validated is what the type says."""
 
+import dataclasses
 import inspect
 import typing
 
@@ -26,7 +27,7 @@ def literals(hint):
 @pytest.mark.parametrize("kind", [*ESTIMATORS, PrivateSearch, PrivateClassifier], ids=lambda kind: kind.__name__)
 def test_a_default_text_of_a_constructor_is_of_a_literal_type(kind):
     checked = 0
-    hints = typing.get_type_hints(kind.__init__)
+    hints = typing.get_type_hints(kind) if dataclasses.is_dataclass(kind) else typing.get_type_hints(kind.__init__)
     for name, parameter in inspect.signature(kind).parameters.items():
         if isinstance(parameter.default, str) and hints[name] is not typing.Any:
             assert parameter.default in literals(hints[name]), name

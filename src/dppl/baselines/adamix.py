@@ -89,12 +89,12 @@ class AdaMix(MapParameters, GradientClassifier):
 
     Examples
     --------
-    >>> from dppl import ApproxDP
+    >>> from dppl import ApproxDP, PublicData
     >>> from dppl.baselines import AdaMix
     >>> from dppl.data import load_sample
     >>> sample = load_sample()
     >>> examples = PublicData(examples=sample.X_test[:50], example_classes=sample.y_test[:50])  # public, say
-    >>> model = AdaMix(ApproxDP(1, 1e-6), classes=sample.classes, steps=10).fit(sample.X, sample.y, **examples)
+    >>> model = AdaMix(ApproxDP(1, 1e-6), sample.classes, steps=10, public=examples).fit(sample.X, sample.y)
     >>> bool(model.score(sample.X_test[50:], sample.y_test[50:]) > 0.5)
     True
     """

@@ -85,13 +85,14 @@ class ContinualDiscriminant(ContinualPrototypes):
 
     Examples
     --------
-    >>> from dppl import ApproxDP
+    >>> from dppl import ApproxDP, PublicData
     >>> from dppl.continual import ContinualDiscriminant
     >>> from dppl.data import load_sample
     >>> sample = load_sample()
-    >>> model = ContinualDiscriminant(ApproxDP(1, 1e-6), classes=sample.classes)
+    >>> public = PublicData(sample.X_public)
+    >>> model = ContinualDiscriminant(ApproxDP(1, 1e-6), sample.classes, public=public)
     >>> for task in (slice(0, 700), slice(700, None)):
-    ...     model = model.partial_fit(sample.X[task], sample.y[task], sample.X_public)
+    ...     model = model.partial_fit(sample.X[task], sample.y[task])
     >>> model.n_tasks_, bool(model.score(sample.X_test, sample.y_test) > 0.5)
     (2, True)
     """

@@ -21,7 +21,7 @@ from dppl.engines import Engine, InProcess
 from dppl.errors import BudgetError, InputError, ParameterError, WeakBudgetWarning
 from dppl.estimators.parameters import parameters
 from dppl.estimators.plan import Plan, Setting
-from dppl.estimators.public_data import PublicData, PublicValues
+from dppl.estimators.public_data import PublicData, PublicValues, checked, refuse_private
 from dppl.estimators.released import ReleasedClassifier
 from dppl.kernel import persons, reading
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks, usable_rows
@@ -161,7 +161,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         ids = None
         if plan is None:
             ids = persons.ids_of_fit(groups, rows, self.max_classes_per_person)
-            self._public.refuse_private(X, y)
+            refuse_private(self._public, X, y)
             plan = self._plan(rows.shape[1])
         guarantee = plan.guarantee_on(X, groups)
         if self.strict and guarantee.releases:
@@ -195,7 +195,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         refuse_labels(y)
         if not X.labelled:
             raise InputError("X has no labels in its parts; name their column or file.")
-        self._public.refuse_private(X, None)
+        refuse_private(self._public, X, None)
         plan = self._plan(X.n_features, X.engine)
         if any(one.measurement.query.needs_rows for one in plan.measurements.values()):
             raise ParameterError(
@@ -271,7 +271,7 @@ class EmbeddingClassifier(ReleasedClassifier):
     def _plan(self, n_features: int, engine: Engine | None = None) -> Plan:
         """Plan a fit in which a person has at most so many rows: that of single rows, at their part of the budget."""
         classes = reading.public_classes(self.classes)
-        public = replace(self._public.checked(n_features, classes), engine=engine or InProcess())
+        public = replace(checked(self._public, n_features, classes), engine=engine or InProcess())
         n_rows = 1 if self._WHOLE_PERSONS else min(self.max_classes_per_person or 1, len(classes))
         if n_rows == 1:
             return self._planned(classes, public, n_features)

@@ -152,60 +152,19 @@ class PublicData:
         return f"PublicData({', '.join(f'{name}=...' for name in given)})"
 
     @cached_property
-    def tables(self) -> tuple[Any, Any]:
-        """The rows and the examples; those of paths are opened."""
+    def _tables(self) -> tuple[Any, Any]:  # the rows and the examples; those of paths are opened
         return _opened(self.rows, y=None), _opened(self.examples)
 
     @property
-    def labels(self) -> Any:
-        """The classes of the examples."""
+    def _labels(self) -> Any:
         if self.example_classes is not None or self.examples is None:
             return self.example_classes
-        labels = getattr(self.tables[1], "y", None)
+        labels = getattr(self._tables[1], "y", None)
         if labels is None:
             raise ParameterError(
                 "is missing, and the table of the examples holds no labels.", parameter="example_classes"
             )
         return labels
-
-    def refuse_private(self, X: Any, y: Any) -> None:
-        """Refuse private rows or labels in a public role, and rows of another encoder. Says nothing about values."""
-        for name, table in zip(("rows", "examples"), self.tables, strict=True):
-            refuse_private_as_public(X, table, f"public.{name}")
-            check_encoder(table, encoder_of(X), f"public.{name}")
-        refuse_private_as_public(y, self.labels, "public.example_classes")
-
-    def checked(self, n_features: int, classes: NDArray[Any]) -> PublicValues:
-        """Return the public data of a fit; refuse rows of another width, and examples without direction or class."""
-        rows, examples = self.tables
-        source = None
-        if rows is not None:
-            source = _rows(rows, n_features, "public.rows")
-            check_lattice(rows, n_features, "public.rows")
-        return PublicValues(source, None if examples is None else self._examples(examples, n_features, classes))
-
-    def _examples(self, table: Any, n_features: int, classes: NDArray[Any]) -> Examples:
-        source = _rows(table, n_features, "public.examples")
-        if lattice_of(table) is not None:
-            raise InputError("public.examples must be embeddings; their table holds lattice rows.")
-        labels = as_labels(self.labels, source, ("public.examples", "public.example_classes"))
-        rows = np.concatenate([np.empty((0, n_features)), *iter_blocks(source, _EXAMPLE_ROWS)])
-        if not len(rows):
-            raise InputError("public.examples must hold at least one row; leave it out if there are no examples.")
-        if not (np.isfinite(rows).all() and rows.any(axis=1).all()):
-            raise InputError("public.examples must be finite rows that are not zero; at least one is not.")
-        codes = class_codes(labels, classes, "ignore")
-        if (codes < 0).any():
-            # Examples are public, so the message may show their labels.
-            wrong = labels.tolist()[int(np.flatnonzero(codes < 0)[0])]
-            raise InputError(f"public.example_classes must be labels of the class list; {wrong!r} is not one.")
-        texts = getattr(table, "texts", None)
-        if not isinstance(texts, tuple):  # those of a table are
-            return Examples(rows, codes)
-        if len(texts) != len(codes):
-            raise InputError("public.examples must have one text for each row, or no texts.")
-        _check_texts(texts)
-        return Examples(rows, codes, texts)
 
 
 def _opened(given: Any, y: str | None = "y") -> Any:
@@ -214,6 +173,48 @@ def _opened(given: Any, y: str | None = "y") -> Any:
     from dppl.data import read_table  # pyarrow, which few fits need
 
     return read_table(given, y=y)
+
+
+def refuse_private(public: PublicData, X: Any, y: Any) -> None:
+    """Refuse private rows or labels in a public role, and rows of another encoder. Says nothing about values."""
+    for name, table in zip(("rows", "examples"), public._tables, strict=True):
+        refuse_private_as_public(X, table, f"public.{name}")
+        check_encoder(table, encoder_of(X), f"public.{name}")
+    refuse_private_as_public(y, public._labels, "public.example_classes")
+
+
+def checked(public: PublicData, n_features: int, classes: NDArray[Any]) -> PublicValues:
+    """Return the public data of a fit; refuse rows of another width, and examples without direction or class."""
+    rows, examples = public._tables
+    source = None
+    if rows is not None:
+        source = _rows(rows, n_features, "public.rows")
+        check_lattice(rows, n_features, "public.rows")
+    return PublicValues(source, None if examples is None else _examples(examples, public._labels, n_features, classes))
+
+
+def _examples(table: Any, given: Any, n_features: int, classes: NDArray[Any]) -> Examples:
+    source = _rows(table, n_features, "public.examples")
+    if lattice_of(table) is not None:
+        raise InputError("public.examples must be embeddings; their table holds lattice rows.")
+    labels = as_labels(given, source, ("public.examples", "public.example_classes"))
+    rows = np.concatenate([np.empty((0, n_features)), *iter_blocks(source, _EXAMPLE_ROWS)])
+    if not len(rows):
+        raise InputError("public.examples must hold at least one row; leave it out if there are no examples.")
+    if not (np.isfinite(rows).all() and rows.any(axis=1).all()):
+        raise InputError("public.examples must be finite rows that are not zero; at least one is not.")
+    codes = class_codes(labels, classes, "ignore")
+    if (codes < 0).any():
+        # Examples are public, so the message may show their labels.
+        wrong = labels.tolist()[int(np.flatnonzero(codes < 0)[0])]
+        raise InputError(f"public.example_classes must be labels of the class list; {wrong!r} is not one.")
+    texts = getattr(table, "texts", None)
+    if not isinstance(texts, tuple):  # those of a table are
+        return Examples(rows, codes)
+    if len(texts) != len(codes):
+        raise InputError("public.examples must have one text for each row, or no texts.")
+    _check_texts(texts)
+    return Examples(rows, codes, texts)
 
 
 def refuse_private_as_public(X: Any, X_public: Any, name: str = "public.rows") -> None:

@@ -19,6 +19,7 @@ from dppl import _validate
 from dppl._progress import shown_by
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.estimators.base import EmbeddingClassifier, as_json, charged
+from dppl.estimators.public_data import refuse_private
 from dppl.estimators.released import Shares
 from dppl.estimators.reported import Reported
 from dppl.kernel import persons, reading
@@ -157,7 +158,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         rho = rho_per_run_within(budget.epsilon, budget.delta, int(self.mean_runs))
         scores = RoundedGaussian.within(ZCDP(rho), self._squared_sensitivity())
         # A candidate whose parameters do not fit each other, the width or the public rows shows before it is paid for.
-        self.estimator._public.refuse_private(X, y)
+        refuse_private(self.estimator._public, X, y)
         rows, labels = reading.checked_inputs(X, y)
         ids = None if groups is None else persons.checked_ids(groups, rows)
         classes = reading.public_classes(self.estimator.classes)

@@ -181,7 +181,7 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
             accuracies[number, : number + 1] = [right[test.rows].mean() for test in tests[: number + 1]]
         mib = peak()
     with _timed(seconds, "joint"):  # other noise than that of the first task
-        joint = _start(cell, dataset, cell.noise_seed + 1, n_tasks=1).fit(X, y, X_public=public).predict(X_test)
+        joint = _start(cell, dataset, cell.noise_seed + 1, n_tasks=1).fit(X, y).predict(X_test)
     averages, forgot = average_accuracy(accuracies), forgetting(accuracies)
     sizes = metrics.class_sizes(y, dataset.classes)
     measured = _metrics(dataset, predicted, sizes)
@@ -225,8 +225,8 @@ def _given(model: Any, tasks: list[Task]) -> list[Task]:
 
 def _start(cell: Cell, dataset: Dataset, seed: int, n_tasks: int | None = None) -> Any:
     """Return the unfitted classifier, for as many tasks as the stream has unless their number is given."""
-    budget = cell.make_budget()
-    model = ALL_METHODS[cell.method].build(budget, dataset.classes, seed, cell.parameters)
+    budget, public = cell.make_budget(), PublicData(dataset.public(cell.pool, cell.seed))
+    model = ALL_METHODS[cell.method].build(budget, dataset.classes, seed, cell.parameters, public)
     if cell.stream is None:
         return model
     n_tasks = n_tasks or cell.stream.n_tasks

@@ -307,7 +307,7 @@ def plan_budget(
     """
     rows = None if rehearsal is None else np.asarray(rehearsal[0])
     if public is not None:
-        n_public = len(np.asarray(public.tables[0]))
+        n_public = len(np.asarray(public._tables[0]))
     elif rehearsal is not None and n_public:
         raise ParameterError("needs the public rows themselves for a rehearsal.", parameter="n_public")
     n_features = _n_features(n_features, encoder, rows)

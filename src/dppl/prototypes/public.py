@@ -79,10 +79,10 @@ class PublicPrototypes(MapParameters, EmbeddingClassifier):
 
     Examples
     --------
-    >>> from dppl import PureDP, PublicPrototypes
+    >>> from dppl import PublicData, PublicPrototypes, PureDP
     >>> from dppl.data import load_sample
     >>> sample = load_sample()
-    >>> model = PublicPrototypes(PureDP(1), classes=sample.classes)
+    >>> model = PublicPrototypes(PureDP(1), sample.classes, public=PublicData(sample.X_public))
     >>> model.fit(sample.X, sample.y).public_indices_.shape
     (10, 1)
     """

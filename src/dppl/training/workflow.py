@@ -28,13 +28,14 @@ from dppl.embedding.pipeline import prepared
 from dppl.embedding.records import Unusable
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
+from dppl.estimators.public_data import PublicData
 from dppl.kernel.lattice import usable_rows
 from dppl.kernel.persons import ids_of_fit
 from dppl.kernel.reading import COLUMNS, NOT_ALL_USABLE, class_codes, refuse_unusable_records
 from dppl.training.descriptions import embed_examples
 
 if TYPE_CHECKING:
-    from dppl.estimators import EmbeddingClassifier, PublicData
+    from dppl.estimators import EmbeddingClassifier
     from dppl.kernel.privacy import Ledger
 
 __all__ = ["ROWS", "TRAINING", "discard", "fit", "report_of", "save", "train", "work_in"]
