@@ -7,6 +7,7 @@ A block that cannot be run here is marked in one way, a comment on the line befo
 
 import importlib.util
 import json
+import pydoc
 import re
 import shutil
 import subprocess
@@ -212,7 +213,7 @@ def test_a_page_outside_the_navigation_is_found(tmp_path):
 @pytest.mark.slow
 def test_the_site_is_built_without_a_warning(tmp_path):
     pytest.importorskip("zensical", reason="needs the extra docs")
-    for name in ("docs", "src"):
+    for name in ("docs", "src", "tools"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("CONTRIBUTING.md", "mkdocs.yml"):
         shutil.copy(ROOT / name, tmp_path)
@@ -227,6 +228,11 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     assert {f"dppl.{name}" for name in dppl.__all__} - {"dppl.__version__"} <= {
         line.split(" ")[0] for line in inventory.splitlines()
     }
+    page = (site / "api" / "estimators.html").read_text(encoding="utf-8")
+    softmax = page[page.index('id="dppl.prototypes.SoftmaxPrototypes"') :]
+    for text in (pydoc.render_doc(dppl.SoftmaxPrototypes), softmax[: softmax.index("Attributes")]):
+        assert "unknown_labels" in text
+        assert "Public rows, and public examples of the classes" in text
     told = re.findall(r"<https?://[^/]+/(\S+\.md)>", (site / "llms.txt").read_text(encoding="utf-8"))
     pages = [path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")]
     assert set(told) == {name for name in pages if not name.startswith(("results", "contributing"))}
