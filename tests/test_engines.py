@@ -24,10 +24,11 @@ from dppl.data import PartedTable, TablePart, read_parts, read_table
 from dppl.data.tables import Fragment
 from dppl.engines import InProcess, RayEngine, _outcome, engine_of
 from dppl.errors import EngineError, InputError, MissingExtra, ParameterError, UnknownLabelError
+from dppl.estimators.public_data import public_rows_at
 from dppl.kernel import records as sums
 from dppl.kernel import selection as public
 from dppl.kernel.lattice import Lattice
-from dppl.kernel.records import HeldRecords, SpreadRecords, public_rows_at
+from dppl.kernel.records import HeldRecords, SpreadRecords
 from dppl.kernel.sums import class_totals
 
 CLASSES = ["Aal", "Barsch", "Zander"]
@@ -354,7 +355,7 @@ def test_a_damaged_part_stops_the_fit_and_is_named(engine, folder, tmp_path, req
 
 
 REFUSED = {
-    "a selection without public rows": (PublicPrototypes(PureDP(1.0), CLASSES), {}, "give public=PublicData\(rows\)"),
+    "a selection without public rows": (PublicPrototypes(PureDP(1.0), CLASSES), {}, r"give public=PublicData\(rows\)"),
     "coinpress": (
         MeanPrototypes(BUDGET, CLASSES, mechanism="coinpress", adjacency="replace-one"),
         {},

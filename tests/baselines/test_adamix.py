@@ -338,7 +338,7 @@ def test_it_needs_examples_before_anything_is_paid(tmp_path):
     with pytest.raises(ParameterError, match="go together"):
         make(ZCDP(1.0)).set_params(public=PublicData(examples=EXAMPLES["X_examples"])).fit(*problem(), ledger=ledger)
     X, y = problem()
-    with pytest.raises(ParameterError, match="public.examples must be public"):
+    with pytest.raises(ParameterError, match=r"public.examples must be public"):
         make(ZCDP(1.0)).set_params(public=PublicData(examples=X, example_classes=y)).fit(X, y, ledger=ledger)
     assert ledger.releases() == []
 

@@ -16,13 +16,13 @@ import pytest
 import dppl
 from data.stores import running_store
 from dppl import Ledger, PublicData
+from dppl._metadata import LATTICE
 from dppl.continual import ContinualDiscriminant
 from dppl.data import EmbeddingTable, _places, read_ids, read_table, write_table
 from dppl.data._places import Place, natural, shown_as
 from dppl.embedding import convert_table
 from dppl.errors import DpplError, InputError, MissingExtra, ParameterError
 from dppl.kernel.lattice import Lattice
-from dppl.kernel.reading import LATTICE
 
 SECRET = "topsecret"
 COUNTS = [4, 3, 5, 1, 2, 4, 4, 4, 4, 4, 6, 2]  # twelve shards: names as texts would put 10 and 11 before 2
@@ -600,7 +600,7 @@ def test_rotation_is_the_safe_side_where_public_rows_were_cut_off_already(pair):
 def test_lattice_rows_are_no_examples(pair):
     table, rows = map(read_table, pair)
     model = dppl.SoftmaxPrototypes(dppl.ZCDP(0.5), classes=[0, 1, 2])
-    with pytest.raises(InputError, match="public.examples must be embeddings"):
+    with pytest.raises(InputError, match=r"public.examples must be embeddings"):
         model.set_params(public=PublicData(examples=rows, example_classes=rows.y)).fit(table, table.y)
 
 

@@ -81,7 +81,7 @@ def test_rows_of_another_encoder_are_refused(streams, tmp_path):
         with pytest.raises(InputError, match="another encoder") as caught:
             call(rows(X, OTHER))
         assert "ff00" not in str(caught.value)
-    with pytest.raises(InputError, match="public.rows must be embedded by"):
+    with pytest.raises(InputError, match=r"public.rows must be embedded by"):
         mean(center="public").set_params(public=PublicData(rows(P, OTHER))).fit(table(X, FIRST.text()), Y)
     model.save(tmp_path / "m.safetensors")
     with pytest.raises(InputError, match="another encoder"):

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dppl import ZCDP, ApproxDP, GaussianDP, PublicData, PureDP
+from dppl._metadata import LATTICE
 from dppl.data import EmbeddingTable
 from dppl.estimators.registry import ENTRIES, Entry
 from dppl.kernel.lattice import Lattice, iter_blocks
-from dppl.kernel.reading import LATTICE
 
 CLASSES = ["a", "b", "c"]
 DIM = 6

@@ -15,7 +15,7 @@ SOURCE = Path(dppl.__file__).parent
 # From bottom to top; a module may import from its own layer and those below.
 LAYERS = [
     {"_version", "errors"},
-    {"_validate", "_files", "_fingerprint", "_html", "_lazy", "_optional", "_progress", "engines"},
+    {"_validate", "_files", "_fingerprint", "_html", "_lazy", "_metadata", "_optional", "_progress", "engines"},
     {"pages"},
     {"kernel.privacy"},
     {"kernel.lattice"},

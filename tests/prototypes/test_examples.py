@@ -349,7 +349,7 @@ def test_wrong_examples_are_refused_before_anything_is_paid(case, tmp_path):
 def test_private_rows_are_refused_as_examples():
     X, y, *_ = mixture()
     for same in (X, X[:20], X[::-1]):
-        with pytest.raises(ParameterError, match="public.examples must be public data; got the private rows"):
+        with pytest.raises(ParameterError, match=r"public.examples must be public data; got the private rows"):
             SoftmaxPrototypes(
                 GaussianDP(1.0), classes=range(20), public=PublicData(examples=same, example_classes=y[: len(same)])
             ).fit(X, y)
@@ -386,7 +386,7 @@ def test_private_labels_are_refused_as_labels_of_examples_before_one_is_shown():
     X, y, *_ = mixture()
     labels = [*y.tolist()[:-1], "Jane"]
     with pytest.raises(
-        ParameterError, match="public.example_classes must be public data; got the private labels"
+        ParameterError, match=r"public.example_classes must be public data; got the private labels"
     ) as raised:
         SoftmaxPrototypes(
             GaussianDP(1.0), classes=range(20), public=PublicData(examples=X + 1, example_classes=labels)
@@ -399,7 +399,7 @@ def test_texts_that_no_model_can_keep_are_refused_before_anything_is_paid(texts,
     X, y, names, *_ = mixture()
     ledger = dppl.Ledger(tmp_path / "ledger.db", "records", GaussianDP(1.0))
     table = dppl.data.EmbeddingTable.of(names[:3], texts=texts)
-    with pytest.raises(InputError, match="public.examples must"):
+    with pytest.raises(InputError, match=r"public.examples must"):
         SoftmaxPrototypes(
             GaussianDP(1.0), classes=range(20), public=PublicData(examples=table, example_classes=[0, 1, 2])
         ).fit(X, y, ledger=ledger)

@@ -638,6 +638,6 @@ def test_wide_rows_and_one_column():
 @pytest.mark.parametrize("form", [np.ndarray.tolist, np.ndarray.copy], ids=["list", "array"])
 def test_private_rows_as_public_ones_are_refused_whatever_holds_them(form):
     rows = form(np.eye(DIM))
-    with pytest.raises(dppl.errors.ParameterError, match="public.rows must be public data"):
+    with pytest.raises(dppl.errors.ParameterError, match=r"public.rows must be public data"):
         make().set_params(public=PublicData(rows)).fit(rows, list("abcabc"))
     make().set_params(public=PublicData(form(np.eye(DIM)))).fit(rows, list("abcabc"))

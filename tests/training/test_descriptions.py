@@ -191,7 +191,7 @@ def test_private_items_are_no_descriptions():
     with pytest.raises(ParameterError, match="descriptions must be public data; got the private rows themselves"):
         make(texts).fit(texts, CLASSES)
     X = np.random.default_rng(0).standard_normal((6, 4))
-    with pytest.raises(ParameterError, match="public.examples must be public data; got the private rows themselves"):
+    with pytest.raises(ParameterError, match=r"public.examples must be public data; got the private rows themselves"):
         dppl.SoftmaxPrototypes(GaussianDP(1.0), [0, 1], public=PublicData(examples=X[:2], example_classes=[0, 1])).fit(
             X, [0, 1] * 3
         )

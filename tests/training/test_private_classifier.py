@@ -545,7 +545,7 @@ def test_parameters_are_checked(changes, error, words):
 def test_what_holds_no_items_is_refused(uri, X):
     with pytest.raises(InputError, match="X must"):
         make(uri).fit(X, CLASSES)
-    with pytest.raises(InputError, match="public.rows must"):
+    with pytest.raises(InputError, match=r"public.rows must"):
         make(uri).set_params(public=PublicData(X)).fit([], [])
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from dppl._fingerprint import in_short, same_encoder
+from dppl._metadata import check_encoder, encoder_of
 from dppl.cli._options import FLAGS
 from dppl.cli._output import note
 from dppl.data import EmbeddingTable, PartedTable, read_ids, read_table
@@ -19,7 +20,6 @@ from dppl.embedding import Source, open_source
 from dppl.errors import InputError, ParameterError
 from dppl.finetune.model_file import is_finetuned
 from dppl.finetune.workflow import Finetuned
-from dppl.kernel.reading import check_encoder, encoder_of
 
 if TYPE_CHECKING:
     from dppl.estimators import EmbeddingClassifier

@@ -43,9 +43,10 @@ from dppl.encoders.fixed import for_prediction
 from dppl.encoders.load import Device
 from dppl.engines import engine_of
 from dppl.errors import InputError, ParameterError
+from dppl.estimators.released import labels_of
 from dppl.experiments import metrics
 from dppl.finetune.workflow import Finetuned
-from dppl.kernel.reading import as_labels, class_codes, labels_of
+from dppl.kernel.reading import as_labels, class_codes
 from dppl.training.items import Items
 
 if TYPE_CHECKING:

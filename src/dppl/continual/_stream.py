@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import validate_data
 
 from dppl import _validate
+from dppl._metadata import check_encoder
 from dppl.errors import ParameterError, UnknownLabelError, WeakBudgetWarning
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
@@ -179,7 +180,7 @@ class ContinualClassifier(EmbeddingClassifier):
         else:
             reading.as_rows(X)  # whose messages show nothing; those of scikit-learn show shapes
             validate_data(self, X, reset=False, skip_check_array=True)
-            reading.check_encoder(X, self.encoder_, "X")
+            check_encoder(X, self.encoder_, "X")
         for name, value in self.get_params(deep=False).items():
             # What is made of public rows, the first task settles.
             if name not in ("random_state", "public") and not same_value(value, self._fitted_with[name]):

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from dppl._fingerprint import same_encoder
+from dppl._metadata import LATTICE
 from dppl.data._npy import ArrayShard, NpyShard, NpzShard, outline_of, read_npz
 from dppl.data._parquet import (
     ParquetShard,
@@ -27,7 +28,6 @@ from dppl.data._parquet import (
 from dppl.data._places import Place
 from dppl.data._reading import Array, converting
 from dppl.errors import InputError
-from dppl.kernel.reading import LATTICE
 
 MANIFEST = "_manifest.json"  # of a table that dppl embed writes; readers of Parquet pass over such names
 _ENCODER, _NOT_COVERED = "encoder", "not_covered"

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from dppl._metadata import LATTICE
 from dppl.data._places import Place
 from dppl.data._reading import Array, converting
 from dppl.errors import InputError
-from dppl.kernel.reading import LATTICE
 
 MISSING_INTEGER = int(np.iinfo(np.int64).min)  # stands for a null or too large a number among integer labels
 _LARGEST_INTEGER = int(np.iinfo(np.int64).max)

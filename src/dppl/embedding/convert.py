@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dppl import _validate
 from dppl._files import atomic_file
+from dppl._metadata import LATTICE, lattice_of
 from dppl.data import EmbeddingTable, Fragment, read_table
 from dppl.data._layouts import is_npy_pool
 from dppl.data._places import Place, is_url
@@ -23,7 +24,6 @@ from dppl.embedding.records import PERSON
 from dppl.embedding.rows import LATTICE_ROWS, ROWS, Rows, lattice_metadata, to_storage
 from dppl.embedding.shards import dictionary_columns, schema_of
 from dppl.errors import ParameterError
-from dppl.kernel.reading import LATTICE, lattice_of
 
 __all__ = ["SUFFIXES", "convert_table", "holds_embeddings", "is_list"]
 

@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from dppl._metadata import LATTICE
 from dppl.kernel.lattice import Lattice
-from dppl.kernel.reading import LATTICE
 
 __all__ = ["LATTICE_ROWS", "ROWS", "lattice_metadata", "to_storage"]
 

@@ -17,6 +17,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import validate_data
 
 from dppl import _validate
+from dppl._metadata import columns_of, encoder_of
 from dppl.engines import Engine, InProcess
 from dppl.errors import BudgetError, InputError, ParameterError, WeakBudgetWarning
 from dppl.estimators.parameters import parameters
@@ -231,8 +232,8 @@ class EmbeddingClassifier(ReleasedClassifier):
         del self._fitted_with["public"]
         guarantee, charge = self._charge(guarantee, ledger, partition)
         self.classes_, self.lattice_ = plan.classes, plan.lattice
-        self.encoder_, self.guarantee_ = reading.encoder_of(X), guarantee
-        self.columns_ = reading.columns_of(X)
+        self.encoder_, self.guarantee_ = encoder_of(X), guarantee
+        self.columns_ = columns_of(X)
         examples = plan.public.examples
         self.examples_ = None if examples is None else examples.kept(len(plan.classes))
         with charged(charge):

@@ -18,6 +18,7 @@ from safetensors import safe_open
 from safetensors.numpy import save as to_safetensors
 
 from dppl._files import write_atomically
+from dppl._metadata import checked_columns
 from dppl._version import __version__
 from dppl.errors import ModelFileError
 from dppl.estimators.public_data import ExamplesKept
@@ -25,7 +26,6 @@ from dppl.estimators.registry import BY_NAME
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.budgets import budget_from_dict
-from dppl.kernel.reading import checked_columns
 
 if TYPE_CHECKING:
     from dppl.estimators.base import EmbeddingClassifier

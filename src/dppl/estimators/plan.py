@@ -10,19 +10,33 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.estimators.public_data import PublicValues
+from dppl._metadata import columns_of, depends_on_company
+from dppl.errors import ParameterError
+from dppl.estimators.public_data import PublicValues, check_lattice
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.measure import Calibrated
-from dppl.kernel.persons import of_persons
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.group import release_of_several
-from dppl.kernel.reading import check_lattice, columns_of, depends_on_company
+from dppl.kernel.privacy.guarantee import A_CHANGED_RECORD, OTHER_RELEASES, SEVERAL_RECORDS
+from dppl.kernel.privacy.words import PERSON, RECORD
 
 if TYPE_CHECKING:
     from dppl.estimators.base import EmbeddingClassifier
 
 _COLUMNS = "the names of columns that the model keeps, as they were typed"
 _ROWS_MIX = "rounding by which an embedding may depend on the records embedded beside it"
+_NEIGHBOURS = (
+    "two data sets are neighbours when one person, with all of their records, is added or removed; a person counts "
+)
+_PUBLIC = "the number of classes that a person counts in"
+_ONE_ID = "each person has one id"
+_NOT_COVERED = (
+    "wrong person ids, a person with several ids, and missing ids, each of which counts as a person of its own",
+    "a changed record of a person, which counts as one person removed and one added",
+    "other releases from records of the same persons, here or in other data sets, whose costs add up",
+    "whether the fit stopped at an id that cannot be compared by value, or because the records changed meanwhile",
+)
+_RECORDS = "number of records"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,3 +117,50 @@ def same_value(one: Any, other: Any) -> bool:
         first, second = np.asarray(one), np.asarray(other)
         return first.dtype.kind == second.dtype.kind and np.array_equal(first, second)
     return type(one) is type(other) and bool(one == other)
+
+
+def of_persons(guarantee: Guarantee, max_classes: int | None = None, *, whole: bool = False) -> Guarantee:
+    """Return what a guarantee for single records says where rows are those of persons.
+
+    A person counts in `max_classes` at most; None is 1, or all if persons are `whole`: their records enter one by one
+    and weigh as much as one together. The guarantee must be for a record, under add-remove.
+    """
+    if guarantee.adjacency != "add-remove":
+        raise ParameterError(
+            f"needs the adjacency add-remove; this fit is under {guarantee.adjacency}, in which the number of persons "
+            "would be public.",
+            parameter="groups",
+        )
+    if guarantee.unit != RECORD:
+        raise ParameterError(
+            f"is for fits that protect {RECORD}; this one protects {guarantee.unit}. Leave it out.", parameter="groups"
+        )
+    if whole:
+        classes = "all" if max_classes is None else str(max_classes)
+        rows = "as much as one record, whatever their number"
+    else:
+        classes = str(max_classes or 1)
+        rows = "as one record, of one class"
+        if classes != "1":
+            rows = f"as at most {classes} records, each of another class"
+    of_records = (SEVERAL_RECORDS, A_CHANGED_RECORD, OTHER_RELEASES)
+    others = [item for item in guarantee.not_covered if not item.startswith(of_records)]
+    rows_of_several = not whole and classes != "1"
+    return replace(
+        guarantee,
+        unit=PERSON,
+        releases=tuple(
+            replace(one, statistic=_counted_in_persons(one.statistic, rows_of_several)) for one in guarantee.releases
+        ),
+        neighbours=_NEIGHBOURS + rows,
+        public_inputs=(*guarantee.public_inputs, f"{_PUBLIC} ({classes})"),
+        assumptions=(*guarantee.assumptions, _ONE_ID),
+        not_covered=(*others, *_NOT_COVERED),
+    )
+
+
+def _counted_in_persons(statistic: str, several: bool) -> str:
+    """Say what is counted where each person is one row, or one row in each of several classes."""
+    if several and statistic == _RECORDS:
+        return "number of rows of persons"
+    return statistic.replace(_RECORDS, "number of persons", 1)

@@ -11,22 +11,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dppl._metadata import check_encoder, encoder_of, lattice_of
 from dppl.engines import Engine, InProcess
 from dppl.errors import InputError, ParameterError
-from dppl.kernel.lattice import RowSource, TensorRows, iter_blocks
+from dppl.kernel.lattice import Lattice, RowSource, TensorRows, iter_blocks, take_rows
 from dppl.kernel.lattice.tensors import is_tensor
-from dppl.kernel.reading import (
-    Codes,
-    as_labels,
-    as_rows,
-    check_encoder,
-    check_lattice,
-    class_codes,
-    encoder_of,
-    lattice_of,
-)
+from dppl.kernel.reading import Codes, as_labels, as_rows, class_codes
+from dppl.kernel.records import once_each, pieces
 
 _EXAMPLE_ROWS = 4096
+_LONGEST_SHOWN = 4000
 # More than this a model does not keep of what was embedded.
 _MOST_CHARACTERS = 100_000
 _MOST_EXAMPLES = 10**12  # of a class, in a file that is believed
@@ -217,6 +211,19 @@ def _examples(table: Any, given: Any, n_features: int, classes: NDArray[Any]) ->
     return Examples(rows, codes, texts)
 
 
+def check_lattice(X: Any, n_features: int, name: str) -> None:
+    """Refuse a table of lattice rows that are not directions of embeddings, because of a centre, pooling or rotation.
+
+    Others serve every fit: one whose map is that of the table takes them as they are, any other as directions.
+    """
+    found, plain = lattice_of(X), Lattice(n_features).name()
+    if found is not None and found != plain:
+        raise InputError(
+            f"{name} must hold embeddings, or lattice rows of the map {plain}; its table holds lattice rows of the map "
+            f"{found[:_LONGEST_SHOWN]}. Use the table that they were made from."
+        )
+
+
 def refuse_private_as_public(X: Any, X_public: Any, name: str = "public.rows") -> None:
     """Refuse the commonest slip: one object, or views of one array, in both roles. Says nothing about the values."""
     same = X_public is not None and X is X_public
@@ -248,3 +255,25 @@ def _rows(given: Any, n_features: int, name: str) -> RowSource:
     if rows.shape[1] != n_features:
         raise InputError(f"must have the {n_features} features of X; got {rows.shape[1]} features.", parameter=name)
     return rows
+
+
+def public_rows_at(public: RowSource, indices: NDArray[np.int64], engine: Engine) -> NDArray[Any]:
+    """Return public rows as `take_rows` does; an engine reads the files that they lie in.
+
+    `indices` travel, so they must be public or released.
+    """
+    if not hasattr(public, "fragments") or any(fragment.path is None for fragment in public.fragments()):
+        return take_rows(public, indices)  # of rows in memory only these would have to travel
+    parts = pieces(public)
+    firsts = np.cumsum([0, *(piece.shape[0] for piece in parts)])
+    holders = np.searchsorted(firsts, indices, side="right") - 1
+    items = [(parts[one], indices[holders == one] - firsts[one]) for one in np.unique(holders).tolist()]
+    found = dict(once_each(engine, _rows_of_piece, items))
+    together = np.concatenate([found[place] for place in range(len(items))])
+    taken = np.empty_like(together)
+    taken[np.argsort(holders, kind="stable")] = together
+    return taken
+
+
+def _rows_of_piece(item: tuple[RowSource, NDArray[np.int64]]) -> NDArray[Any]:
+    return take_rows(*item)

@@ -16,6 +16,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dppl import _validate
+from dppl._metadata import check_encoder
 from dppl.errors import InputError, ParameterError
 from dppl.estimators import model_file
 from dppl.estimators.public_data import ExamplesKept
@@ -24,12 +25,14 @@ from dppl.kernel import reading
 from dppl.kernel.lattice import Lattice, iter_blocks
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.privacy.guarantee import Adjacency
-from dppl.kernel.reading import Unusable
+from dppl.kernel.reading import Codes, Unusable
 from dppl.kernel.records import Part, Parted
 
 # How frequent classes are: all alike, as in the data of the fit, or public numbers.
 Shares: TypeAlias = Literal["equal", "data"] | ArrayLike
 _ROWS = 8192
+# Positions that a message lists.
+_LISTED = 10
 _UNUSABLE = "X has rows without a direction (NaN, infinity, only zeros)"
 
 
@@ -104,10 +107,10 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
             codes = self._of_parts(X, _codes_of_part, unusable)
             missing = codes < 0
             if unusable == "error":
-                reading.refuse_unusable(missing, _UNUSABLE)
-            return reading.labels_of(codes, self.classes_, missing, unusable)
+                refuse_unusable(missing, _UNUSABLE)
+            return labels_of(codes, self.classes_, missing, unusable)
         scores = self._scores(X, unusable)
-        return reading.labels_of(scores.argmax(axis=1), self.classes_, np.isnan(scores[:, 0]), unusable)
+        return labels_of(scores.argmax(axis=1), self.classes_, np.isnan(scores[:, 0]), unusable)
 
     def predict_proba(
         self,
@@ -151,7 +154,7 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         if isinstance(X, Parted):
             probabilities = self._of_parts(X, partial(_probabilities_of_part, shares=shares), unusable)
             if unusable == "error":
-                reading.refuse_unusable(np.isnan(probabilities[:, 0]), _UNUSABLE)
+                refuse_unusable(np.isnan(probabilities[:, 0]), _UNUSABLE)
             return probabilities
         scores = self._scores(X, unusable)
         return np.asarray(softmax(self._sharpness() * scores + offsets, axis=1))
@@ -255,14 +258,14 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         _validate.one_of(reading.UNUSABLE, unusable=unusable)
         rows = reading.as_rows(X)
         validate_data(self, X, reset=False, skip_check_array=True)
-        reading.check_encoder(X, getattr(self, "encoder_", None), "X")
+        check_encoder(X, getattr(self, "encoder_", None), "X")
         parts = [np.empty((0, len(self.classes_)))]
         for block in iter_blocks(rows, _ROWS):
             features = self.lattice_.features(block)
             parts.append(np.where(features.any(axis=1, keepdims=True), self._class_scores(features), np.nan))
         scores = np.concatenate(parts)
         if unusable == "error":
-            reading.refuse_unusable(np.isnan(scores[:, 0]), _UNUSABLE)
+            refuse_unusable(np.isnan(scores[:, 0]), _UNUSABLE)
         return scores
 
     def _of_parts(self, X: Parted, function: Callable[[Self, Part], NDArray[Any]], unusable: Unusable) -> NDArray[Any]:
@@ -277,7 +280,7 @@ class ReleasedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ign
         """Refuse a table in parts of another width or encoder than that of the fit."""
         if X.n_features != self.n_features_in_:
             raise InputError(f"X has {X.n_features} features, but the fit had {self.n_features_in_}.")
-        reading.check_encoder(X, getattr(self, "encoder_", None), "X")
+        check_encoder(X, getattr(self, "encoder_", None), "X")
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -295,3 +298,27 @@ def _codes_of_part(model: ReleasedClassifier, part: Part) -> NDArray[np.int32]:
 
 def _probabilities_of_part(model: ReleasedClassifier, part: Part, *, shares: Shares) -> NDArray[np.float64]:
     return model.predict_proba(part.read()[0], shares=shares, unusable="empty")
+
+
+def refuse_unusable(unusable: NDArray[np.bool_], what: str) -> None:
+    """Refuse to predict rows that cannot be used. Whoever predicts has them, so the message says where they are."""
+    places = np.flatnonzero(unusable)
+    if len(places):
+        raise InputError(
+            f"{what}, which have no class: at {_listed(places.tolist())}, counted from 0. Leave them out, or pass "
+            "unusable='empty' to predict, predict_proba or decision_function."
+        )
+
+
+def labels_of(codes: Codes, classes: NDArray[Any], unusable: NDArray[np.bool_], how: str) -> NDArray[Any]:
+    """Return the class of each row; with ``how="empty"`` as objects, of which those that cannot be used are None."""
+    labels = np.asarray(classes[codes])
+    if how == "empty":
+        labels = labels.astype(object)
+        labels[unusable] = None
+    return labels
+
+
+def _listed(places: list[int]) -> str:
+    """Return the first of some positions as a text."""
+    return ", ".join(map(str, places[:_LISTED])) + " and others" * (len(places) > _LISTED)

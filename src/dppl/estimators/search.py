@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from dppl import _validate
+from dppl._metadata import encoder_of
 from dppl._progress import shown_by
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.estimators.base import EmbeddingClassifier, as_json, charged
@@ -188,7 +189,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
                 candidate = candidates[number]
                 model = self._candidate(candidate, rho, source)
                 model._fit(train_rows, train_labels, None, None, None, plan=plans[number])
-                model.encoder_ = reading.encoder_of(X)
+                model.encoder_ = encoder_of(X)
                 score = self._score(model, test_rows, test_codes, scores, source)
                 # The theorem wants a total order on results, so equal scores are told apart by the models' bytes.
                 return score, model.to_bytes(), model, candidate

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,76 +18,14 @@ from dppl.errors import InputError, ParameterError
 from dppl.kernel import reading
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
 from dppl.kernel.lattice.lattice import LARGEST, Int8
-from dppl.kernel.privacy import Guarantee
-from dppl.kernel.privacy.guarantee import A_CHANGED_RECORD, OTHER_RELEASES, SEVERAL_RECORDS
-from dppl.kernel.privacy.words import PERSON, RECORD
 from dppl.kernel.reading import Codes
 
-_NEIGHBOURS = (
-    "two data sets are neighbours when one person, with all of their records, is added or removed; a person counts "
-)
-_PUBLIC = "the number of classes that a person counts in"
-_ONE_ID = "each person has one id"
-_NOT_COVERED = (
-    "wrong person ids, a person with several ids, and missing ids, each of which counts as a person of its own",
-    "a changed record of a person, which counts as one person removed and one added",
-    "other releases from records of the same persons, here or in other data sets, whose costs add up",
-    "whether the fit stopped at an id that cannot be compared by value, or because the records changed meanwhile",
-)
 _NO_IDS = "groups must be ids that can be compared by value, such as texts or integers; write them as one of these."
-_RECORDS = "number of records"
 _READ_ROWS = 8192
 # A part of a tuple that is missing, which is like any other such part: the whole is an id.
 _MISSING_PART = object()
 Int64 = NDArray[np.int64]
 Integers = NDArray[np.signedinteger[Any]]
-
-
-def of_persons(guarantee: Guarantee, max_classes: int | None = None, *, whole: bool = False) -> Guarantee:
-    """Return what a guarantee for single records says where rows are those of persons.
-
-    A person counts in `max_classes` at most; None is 1, or all if persons are `whole`: their records enter one by one
-    and weigh as much as one together. The guarantee must be for a record, under add-remove.
-    """
-    if guarantee.adjacency != "add-remove":
-        raise ParameterError(
-            f"needs the adjacency add-remove; this fit is under {guarantee.adjacency}, in which the number of persons "
-            "would be public.",
-            parameter="groups",
-        )
-    if guarantee.unit != RECORD:
-        raise ParameterError(
-            f"is for fits that protect {RECORD}; this one protects {guarantee.unit}. Leave it out.", parameter="groups"
-        )
-    if whole:
-        classes = "all" if max_classes is None else str(max_classes)
-        rows = "as much as one record, whatever their number"
-    else:
-        classes = str(max_classes or 1)
-        rows = "as one record, of one class"
-        if classes != "1":
-            rows = f"as at most {classes} records, each of another class"
-    of_records = (SEVERAL_RECORDS, A_CHANGED_RECORD, OTHER_RELEASES)
-    others = [item for item in guarantee.not_covered if not item.startswith(of_records)]
-    rows_of_several = not whole and classes != "1"
-    return replace(
-        guarantee,
-        unit=PERSON,
-        releases=tuple(
-            replace(one, statistic=_counted_in_persons(one.statistic, rows_of_several)) for one in guarantee.releases
-        ),
-        neighbours=_NEIGHBOURS + rows,
-        public_inputs=(*guarantee.public_inputs, f"{_PUBLIC} ({classes})"),
-        assumptions=(*guarantee.assumptions, _ONE_ID),
-        not_covered=(*others, *_NOT_COVERED),
-    )
-
-
-def _counted_in_persons(statistic: str, several: bool) -> str:
-    """Say what is counted where each person is one row, or one row in each of several classes."""
-    if several and statistic == _RECORDS:
-        return "number of rows of persons"
-    return statistic.replace(_RECORDS, "number of persons", 1)
 
 
 def ids_of_fit(groups: Any, rows: RowSource, max_classes: int | None) -> NDArray[Any] | None:

@@ -8,7 +8,6 @@ by one, and only real arrays keep their dtype.
 
 from __future__ import annotations
 
-import json
 import sys
 import warnings
 from collections import Counter
@@ -19,19 +18,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dppl import _validate
-from dppl._fingerprint import same_encoder
 from dppl.errors import InputError, ParameterError, UnknownLabelError
-from dppl.kernel.lattice import Lattice, RowSource, RowTable, TensorRows, usable_rows
+from dppl.kernel.lattice import RowSource, RowTable, TensorRows, usable_rows
 from dppl.kernel.lattice.tensors import as_numpy, is_tensor
 
 UnknownLabels: TypeAlias = Literal["error", "ignore"]
 UNKNOWN_LABELS: tuple[UnknownLabels, ...] = get_args(UnknownLabels)
 Unusable: TypeAlias = Literal["error", "empty"]
 UNUSABLE: tuple[Unusable, ...] = get_args(Unusable)
-# The entry of a table's metadata with names of columns.
-COLUMNS = "dppl_columns"
-# That of a table whose rows are those of a lattice already: the name of that lattice.
-LATTICE = "dppl_lattice"
 
 Codes = NDArray[np.intp]
 
@@ -39,9 +33,6 @@ NOT_ALL_USABLE = (
     "wants records that can all be used, with labels in the list of classes, but at least one is not so. `dppl check` "
     "shows its owner which. Nothing was charged."
 )
-_LONGEST_NAME = 4000
-# Positions that a message lists.
-_LISTED = 10
 _COLUMNS_SHOWN = 5
 _LARGEST_EXACT_FLOAT = 2**53
 _LONGEST_INTEGER = 2**128  # Python refuses to write very long ones; no class is one
@@ -93,94 +84,10 @@ def _check_rows(rows: NDArray[Any], name: str) -> None:
         raise InputError(f"0 feature(s) (shape=(, 0)) while a minimum of 1 is required for {name}.")
 
 
-def refuse_unusable(unusable: NDArray[np.bool_], what: str) -> None:
-    """Refuse to predict rows that cannot be used. Whoever predicts has them, so the message says where they are."""
-    places = np.flatnonzero(unusable)
-    if len(places):
-        raise InputError(
-            f"{what}, which have no class: at {listed(places.tolist())}, counted from 0. Leave them out, or pass "
-            "unusable='empty' to predict, predict_proba or decision_function."
-        )
-
-
-def listed(places: list[int]) -> str:
-    """Return the first of some positions as a text."""
-    return ", ".join(map(str, places[:_LISTED])) + " and others" * (len(places) > _LISTED)
-
-
 def refuse_unusable_records(usable: NDArray[np.bool_], y: NDArray[Any], classes: NDArray[Any]) -> None:
     """Stop a strict fit, by one message whatever is wrong, so that it is one bit that a stop tells."""
     if not (usable.all() and (class_codes(y, classes, "ignore") >= 0).all()):
         raise InputError(NOT_ALL_USABLE, parameter="strict")
-
-
-def labels_of(codes: Codes, classes: NDArray[Any], unusable: NDArray[np.bool_], how: str) -> NDArray[Any]:
-    """Return the class of each row; with ``how="empty"`` as objects, of which those that cannot be used are None."""
-    labels = np.asarray(classes[codes])
-    if how == "empty":
-        labels = labels.astype(object)
-        labels[unusable] = None
-    return labels
-
-
-def encoder_of(X: Any) -> str | None:
-    """Return the encoder that a table names in its metadata, if it does."""
-    metadata = getattr(X, "metadata", None)
-    name = metadata.get("encoder") if isinstance(metadata, dict) else None
-    return name if isinstance(name, str) and len(name) <= _LONGEST_NAME else None
-
-
-def columns_of(X: Any) -> dict[str, str]:
-    """Return the names of columns that a table says its owner typed: of the text or image, the label and the id."""
-    metadata = getattr(X, "metadata", None)
-    text = metadata.get(COLUMNS) if isinstance(metadata, dict) else None
-    try:
-        found = json.loads(text) if isinstance(text, str) and len(text) <= _LONGEST_NAME else None
-    except (ValueError, RecursionError):
-        found = None
-    return checked_columns(found) or {}
-
-
-def checked_columns(found: Any) -> dict[str, str] | None:
-    """Return names of columns, or None for anything else."""
-    whole = isinstance(found, dict) and set(found) <= {"x", "y", "id"}
-    return found if whole and all(isinstance(name, str) for name in found.values()) else None
-
-
-def depends_on_company(X: Any) -> bool:
-    """Return whether a table says that its rows may depend on one another by rounding."""
-    metadata = getattr(X, "metadata", None)
-    return isinstance(metadata, dict) and "not_covered" in metadata
-
-
-def check_encoder(X: Any, expected: str | None, name: str) -> None:
-    """Refuse a table that names another encoder."""
-    found = encoder_of(X)
-    if found is not None and expected is not None and not same_encoder(found, expected):
-        raise InputError(
-            f"{name} must be embedded by the encoder that the fit names; its table names another encoder, or other "
-            "weights or preprocessing. Embed these records with the same encoder."
-        )
-
-
-def lattice_of(X: Any) -> str | None:
-    """Return the name of the lattice whose rows a table holds, if they are."""
-    metadata = getattr(X, "metadata", None)
-    name = metadata.get(LATTICE) if isinstance(metadata, dict) else None
-    return name if isinstance(name, str) else None
-
-
-def check_lattice(X: Any, n_features: int, name: str) -> None:
-    """Refuse a table of lattice rows that are not directions of embeddings, because of a centre, pooling or rotation.
-
-    Others serve every fit: one whose map is that of the table takes them as they are, any other as directions.
-    """
-    found, plain = lattice_of(X), Lattice(n_features).name()
-    if found is not None and found != plain:
-        raise InputError(
-            f"{name} must hold embeddings, or lattice rows of the map {plain}; its table holds lattice rows of the map "
-            f"{found[:_LONGEST_NAME]}. Use the table that they were made from."
-        )
 
 
 def _as_floats(X: Any, name: str) -> NDArray[Any]:

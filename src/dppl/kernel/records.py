@@ -50,7 +50,6 @@ from dppl.kernel.lattice import (
     gradient_blocks,
     iter_blocks,
     lattice_blocks,
-    take_rows,
 )
 from dppl.kernel.lattice.tensors import beside, empty_beside
 from dppl.kernel.reading import Codes
@@ -63,7 +62,8 @@ __all__ = [
     "Records",
     "RowsByClass",
     "SpreadRecords",
-    "public_rows_at",
+    "once_each",
+    "pieces",
 ]
 
 Float = NDArray[np.float64]
@@ -274,7 +274,7 @@ class SpreadRecords:
         """Return the sum of what `function` returns of each part."""
         of_one = partial(_of_part, self._fit, self._read, partial(_called, function, args, kwargs))
         total: Sums | None = None
-        for _, of_part in _once(self.engine, of_one, list(enumerate(self.parts))):
+        for _, of_part in once_each(self.engine, of_one, list(enumerate(self.parts))):
             total = of_part if total is None else tuple(a + b for a, b in zip(total, of_part, strict=True))
         assert total is not None  # there is at least one part
         return total
@@ -284,12 +284,12 @@ class SpreadRecords:
     ) -> Iterator[tuple[int, Value]]:
         """Yield what `function` yields of all parts and each of the items, with the place of the item."""
         of_one = partial(_of_all, self._fit, self._read, tuple(self.parts), function)
-        for place, values in _once(self.engine, of_one, items):
+        for place, values in once_each(self.engine, of_one, items):
             yield from ((place, value) for value in values)
 
     def split(self, public: RowSource) -> Sequence[RowSource]:
         """Return public rows as runs of files, which a task reads by itself; rows in memory are one run, and travel."""
-        return _pieces(public)
+        return pieces(public)
 
     @property
     def _read(self) -> Callable[[Part], HeldRecords]:
@@ -320,7 +320,7 @@ class _Chain:
             yield from iter_blocks(source, size)
 
 
-def _once(engine: Engine, function: Callable[[Item], Value], items: Sequence[Item]) -> Iterator[tuple[int, Value]]:
+def once_each(engine: Engine, function: Callable[[Item], Value], items: Sequence[Item]) -> Iterator[tuple[int, Value]]:
     """Yield what an engine yields; a part that counted twice would move sums further than noise is made for.
 
     So an item that has not exactly one value is an error.
@@ -335,7 +335,8 @@ def _once(engine: Engine, function: Callable[[Item], Value], items: Sequence[Ite
         raise EngineError("the engine has broken its promise: an item has no value.")
 
 
-def _pieces(public: RowSource) -> list[RowSource]:
+def pieces(public: RowSource) -> list[RowSource]:
+    """Return public rows as runs of files, which a task reads by itself."""
     runs: list[list[RowSource]] = []
     room = 0
     for fragment in public.fragments(_PIECE_ROWS) if hasattr(public, "fragments") else (public,):
@@ -345,28 +346,6 @@ def _pieces(public: RowSource) -> list[RowSource]:
         runs[-1].append(fragment)
         room -= fragment.shape[0]
     return [_Chain(tuple(run)) for run in runs]
-
-
-def public_rows_at(public: RowSource, indices: Int64, engine: Engine) -> NDArray[Any]:
-    """Return public rows as `take_rows` does; an engine reads the files that they lie in.
-
-    `indices` travel, so they must be public or released.
-    """
-    if not hasattr(public, "fragments") or any(fragment.path is None for fragment in public.fragments()):
-        return take_rows(public, indices)  # of rows in memory only these would have to travel
-    pieces = _pieces(public)
-    firsts = np.cumsum([0, *(piece.shape[0] for piece in pieces)])
-    holders = np.searchsorted(firsts, indices, side="right") - 1
-    items = [(pieces[one], indices[holders == one] - firsts[one]) for one in np.unique(holders).tolist()]
-    found = dict(_once(engine, _rows_of_piece, items))
-    together = np.concatenate([found[place] for place in range(len(items))])
-    taken = np.empty_like(together)
-    taken[np.argsort(holders, kind="stable")] = together
-    return taken
-
-
-def _rows_of_piece(item: tuple[RowSource, Int64]) -> NDArray[Any]:
-    return take_rows(*item)
 
 
 def _called(function: Callable[..., Sums], args: Sequence[Any], kwargs: Mapping[str, Any], held: HeldRecords) -> Sums:

@@ -14,11 +14,10 @@ from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.parameters import MapParameters, parameters
 from dppl.estimators.plan import Setting
-from dppl.estimators.public_data import PublicValues
+from dppl.estimators.public_data import PublicValues, public_rows_at
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.privacy.guarantee import Adjacency
-from dppl.kernel.records import public_rows_at
 from dppl.kernel.selection import Selection
 from dppl.prototypes._shared import cosine_sharpness, unit_directions
 

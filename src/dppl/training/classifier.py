@@ -24,12 +24,12 @@ from dppl.errors import InputError, ParameterError
 from dppl.estimators import EmbeddingClassifier, load
 from dppl.estimators.public_data import PublicData, refuse_private_as_public
 from dppl.estimators.registry import BY_METHOD, Method, method_for
-from dppl.estimators.released import Shares
+from dppl.estimators.released import Shares, refuse_unusable
 from dppl.estimators.reported import Reported
 from dppl.kernel.persons import ids_of_fit
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
-from dppl.kernel.reading import UNUSABLE, Unusable, as_labels, refuse_unusable
+from dppl.kernel.reading import UNUSABLE, Unusable, as_labels
 from dppl.training import workflow
 from dppl.training.descriptions import described, embed_examples, names_by_default
 from dppl.training.items import Items, check_items, embed_items

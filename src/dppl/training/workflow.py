@@ -20,6 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dppl._files import write_atomically
+from dppl._metadata import COLUMNS
 from dppl.data import EmbeddingTable, read_ids, read_table
 from dppl.embedding import PERSON, Columns, Embedded, OtherOptions, Record, Source, SourceChanged, embed
 from dppl.embedding.decoding import quiet
@@ -31,7 +32,7 @@ from dppl.errors import InputError, ParameterError
 from dppl.estimators.public_data import PublicData
 from dppl.kernel.lattice import usable_rows
 from dppl.kernel.persons import ids_of_fit
-from dppl.kernel.reading import COLUMNS, NOT_ALL_USABLE, class_codes, refuse_unusable_records
+from dppl.kernel.reading import NOT_ALL_USABLE, class_codes, refuse_unusable_records
 from dppl.training.descriptions import embed_examples
 
 if TYPE_CHECKING:

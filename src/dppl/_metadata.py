@@ -1,0 +1,62 @@
+"""What a table of embeddings says of itself: its encoder, the lattice of its rows, and what its columns were called."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from dppl._fingerprint import same_encoder
+from dppl.errors import InputError
+
+# The entry of a table's metadata with names of columns.
+COLUMNS = "dppl_columns"
+# That of a table whose rows are those of a lattice already: the name of that lattice.
+LATTICE = "dppl_lattice"
+_LONGEST_NAME = 4000
+
+
+def encoder_of(X: Any) -> str | None:
+    """Return the encoder that a table names in its metadata, if it does."""
+    metadata = getattr(X, "metadata", None)
+    name = metadata.get("encoder") if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) and len(name) <= _LONGEST_NAME else None
+
+
+def columns_of(X: Any) -> dict[str, str]:
+    """Return the names of columns that a table says its owner typed: of the text or image, the label and the id."""
+    metadata = getattr(X, "metadata", None)
+    text = metadata.get(COLUMNS) if isinstance(metadata, dict) else None
+    try:
+        found = json.loads(text) if isinstance(text, str) and len(text) <= _LONGEST_NAME else None
+    except (ValueError, RecursionError):
+        found = None
+    return checked_columns(found) or {}
+
+
+def checked_columns(found: Any) -> dict[str, str] | None:
+    """Return names of columns, or None for anything else."""
+    whole = isinstance(found, dict) and set(found) <= {"x", "y", "id"}
+    return found if whole and all(isinstance(name, str) for name in found.values()) else None
+
+
+def depends_on_company(X: Any) -> bool:
+    """Return whether a table says that its rows may depend on one another by rounding."""
+    metadata = getattr(X, "metadata", None)
+    return isinstance(metadata, dict) and "not_covered" in metadata
+
+
+def lattice_of(X: Any) -> str | None:
+    """Return the name of the lattice whose rows a table holds, if they are."""
+    metadata = getattr(X, "metadata", None)
+    name = metadata.get(LATTICE) if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) else None
+
+
+def check_encoder(X: Any, expected: str | None, name: str) -> None:
+    """Refuse a table that names another encoder."""
+    found = encoder_of(X)
+    if found is not None and expected is not None and not same_encoder(found, expected):
+        raise InputError(
+            f"{name} must be embedded by the encoder that the fit names; its table names another encoder, or other "
+            "weights or preprocessing. Embed these records with the same encoder."
+        )
