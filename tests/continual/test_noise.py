@@ -391,6 +391,35 @@ def test_nothing_private_stays_in_the_estimator_or_the_model_file(tmp_path):
     )
 
 
+def reachable(thing, seen):
+    """Yield what attributes, entries and items of a thing lead to, itself first."""
+    if id(thing) in seen or isinstance(thing, type) or callable(thing):
+        return
+    seen[id(thing)] = thing
+    yield thing
+    slots = {name: getattr(thing, name, None) for name in getattr(type(thing), "__slots__", ())}
+    for one in (getattr(thing, "__dict__", {}), slots, thing if isinstance(thing, dict) else {}):
+        for value in one.values():
+            yield from reachable(value, seen)
+
+
+@each_kind
+def test_no_state_is_in_reach_of_what_learns(kind, tmp_path, monkeypatch):
+    found, whole = [], ContinualPrototypes.learn
+
+    def learn_and_look(self, measure, setting):
+        before = self._task  # a task is out of reach but by the estimator
+        found.append([type(one) for one in (*reachable(self, {}), *reachable(setting, {}), *reachable(before, {}))])
+        whole(self, measure, setting)
+
+    monkeypatch.setattr(ContinualPrototypes, "learn", learn_and_look)
+    learn([records(), records(1)], kind, tmp_path / "state")
+    assert len(found) == 2
+    for kinds in found:
+        assert len(kinds) > 20
+        assert not {StateFile, BinSums} & set(kinds)
+
+
 @each_kind
 def test_a_state_that_is_lost_rolled_back_foreign_or_damaged_is_refused_before_anything_is_paid(kind, tmp_path):
     state, account = tmp_path / "state", account_of(tmp_path)

@@ -6,8 +6,8 @@ import copy
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import field
-from typing import Any, Literal, Self, TypeAlias, get_args
+from dataclasses import field, replace
+from typing import Any, Literal, Self, TypeAlias, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -256,7 +256,7 @@ class ContinualPrototypes(MapParameters, ContinualClassifier):
         task, shape, scale = self._now, (setting.n_classes, setting.lattice.dim), measure.unit("sums")
         before = ReleasedSums.none(*shape) if task.earlier is None else task.earlier.released_
         if self.noise != "independent":
-            estimate = measure("sums", state=task.state)
+            estimate = measure("sums")
             self.released_ = before.totalled(task.allowed, estimate / scale)
             growth = factors.prefix_variance(self.noise, self.n_tasks_)
             self._add_up(np.full(setting.n_classes, measure.noise_std("sums") ** 2 * growth / scale**2))
@@ -271,9 +271,12 @@ class ContinualPrototypes(MapParameters, ContinualClassifier):
         self._weigh(variance)
 
     def _release_records(self, plan: Plan, records: Records, source: Randomness) -> None:
-        super()._release_records(plan, records, source)
-        if self._now.state is not None:
-            self._now.state.write(self, self.n_tasks_)
+        state = self._now.state
+        if self._task is not None:  # which `learn` can reach, so the state goes with the records
+            self._task = replace(self._task, state=None)
+        super()._release_records(plan, replace(cast(Any, records), stream=state), source)
+        if state is not None:
+            state.write(self, self.n_tasks_)
 
     def _weigh(self, variance: float) -> None:
         """Compute the model from the released sums."""

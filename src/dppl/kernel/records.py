@@ -114,6 +114,10 @@ class Parted(Protocol):
 class Records(Protocol):
     """Private records, seen through sums over them."""
 
+    @property
+    def stream(self) -> Any:
+        """What a stream with correlated noise keeps of earlier tasks; private, too."""
+
     def recoded(self, function: Callable[[Codes], Codes]) -> Records:
         """Return these records with other codes, which `function` makes of each code by itself."""
 
@@ -172,6 +176,7 @@ class HeldRecords:
     rows: RowSource  # shape (n, d)
     codes: Codes  # shape (n,); class of each record; -1 leaves it out
     persons: WholePersons | None = None  # whose they are, where persons enter with all of their records
+    stream: Any = field(default=None, repr=False)  # what a stream keeps of earlier tasks (`dppl.kernel.streams`)
     _blocks: list[tuple[Lattice, Iterable[Any]]] = field(default_factory=list, init=False, repr=False)
     _weights: list[Int64 | None] = field(default_factory=list, init=False, repr=False)
     _made: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
@@ -257,6 +262,7 @@ class SpreadRecords:
     adjacency: str
     # what `recoded` was given; it travels, so it holds public values alone
     recode: Callable[[Codes], Codes] | None = None
+    stream: Any = field(default=None, repr=False)  # as in `HeldRecords`
     _fit: str = field(default_factory=lambda: uuid4().hex, init=False, repr=False)
 
     def close(self) -> None:

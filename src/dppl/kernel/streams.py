@@ -113,14 +113,12 @@ class CorrelatedClassSums(ClassSums):
         """That of a lattice row times a column of the matrix."""
         return self.lattice.squared_norm * Fraction(factors.factor(self.noise, self.max_tasks).squared_norm)
 
-    def answer(
-        self, mechanism: RoundedGaussian, records: Records, source: Randomness, *, state: StateFile | None
-    ) -> Float:
-        """Return what the row tells of the task's sums, shape (n_classes, dim), and leave the later state in `state`.
+    def answer(self, mechanism: RoundedGaussian, records: Records, source: Randomness) -> Float:
+        """Return what the row tells of the task's sums, shape (n_classes, dim), and leave the later state with them.
 
         `fit`, which learns one task, keeps none.
         """
-        exact = self.exact(records)
+        exact, state = self.exact(records), records.stream
         before = None if state is None else state.sums
         kept = BinSums.none(*exact.shape) if before is None else before
         row = factors.factor(self.noise, self.max_tasks).rows[self.number - 1]
