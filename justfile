@@ -25,7 +25,7 @@ lint:
 mutate *ARGS:
     python tools/mutate.py {{ARGS}}
 
-# Audit every mechanism and estimator, and write the table of docs/guarantees.md
+# Audit every mechanism and estimator, and write the table of docs/api/audit.md
 audit-table *ARGS:
     python tools/audit_table.py {{ARGS}}
 

@@ -1,4 +1,4 @@
-"""Audit every configuration of a mechanism or estimator and write the table of docs/guarantees.md.
+"""Audit every configuration of a mechanism or estimator and write the table of docs/api/audit.md.
 
     python tools/audit_table.py [--runs N]
 
@@ -48,7 +48,7 @@ from dppl.kernel.mechanisms.gaussian import overheard
 from dppl.kernel.privacy import Budget
 from dppl.prototypes import ProjectedPrototypes
 
-PAGE = Path(__file__).parents[1] / "docs" / "guarantees.md"
+PAGE = Path(__file__).parents[1] / "docs" / "api" / "audit.md"
 BEGIN, END = "<!-- audit table: begin -->", "<!-- audit table: end -->"
 COLUMNS = ("mechanism or estimator", "adjacency", "claimed", "measured", "share", "bound", "runs", "seconds")
 # Of one row; all rows hold at once with the confidence that the caption states (union bound).

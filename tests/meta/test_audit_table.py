@@ -1,4 +1,4 @@
-"""The audit table of docs/guarantees.md names every configuration that its tool knows, and the tool renders."""
+"""The audit table of docs/api/audit.md names every configuration that its tool knows, and the tool renders."""
 
 import importlib.util
 import re
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 SPEC = importlib.util.spec_from_file_location("dppl_tools_audit_table", ROOT / "tools" / "audit_table.py")
 tool = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(tool)
-PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "api" / "audit.md").read_text(encoding="utf-8")
 
 
 def rows(page):

@@ -123,10 +123,6 @@ class LinearProbe(MapParameters, GradientClassifier):
                 "sampling_rate below 1 needs batch_size, the expected size of a sample, since the number of records is "
                 "private."
             )
-        if self.adjacency != "add-remove":
-            raise ParameterError(
-                f"sampling_rate below 1 is accounted under adjacency='add-remove' only; got {self.adjacency!r}."
-            )
 
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
         """Declare a gradient for each step and, unless a public number takes its place, the number of records."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dppl import _validate
 from dppl.errors import MeasurementError
 from dppl.kernel.lattice import Lattice
+from dppl.kernel.lattice.lattice import LARGEST
 from dppl.kernel.lattice.projection import EPISODE_STEPS, Episodes, IntegerProjection, ProjectedRows
 from dppl.kernel.mechanisms import Randomness
 from dppl.kernel.privacy import Budget, Release
@@ -115,5 +116,8 @@ class Projected(Query):
 def checked_steps(projection: IntegerProjection, lattice: Lattice, width: int | None = None) -> None:
     """Compare a released projection with what was declared, before a record is looked at."""
     steps = projection.steps
-    if steps.shape != (width or len(steps), lattice.dim) or not np.isfinite(steps).all():
-        raise MeasurementError(f"a projection must be finite and have {lattice.dim} columns; got shape {steps.shape}")
+    if steps.shape != (width or len(steps), lattice.dim):
+        raise MeasurementError(f"a projection must have {lattice.dim} columns; got shape {steps.shape}")
+    # Products of integers below 2⁵³ are exact; others could be rounded by what rows lie beside a row.
+    if (np.rint(steps) != steps).any() or not (LARGEST * np.abs(steps).sum(axis=1) < 2**53).all():
+        raise MeasurementError("a projection must hold integers whose products with rows are below 2**53")

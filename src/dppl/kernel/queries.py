@@ -409,6 +409,8 @@ class SoftmaxGradients(Query):
     def mechanism(self, budget: Budget, times: int, relation: str) -> RoundedGaussian | SampledGaussian:
         """Return the noise, that of samples by their own accounting."""
         if self.sampling_rate < 1:
+            if relation != ADD_REMOVE:
+                raise ParameterError("sampling_rate below 1 is accounted under add-remove only")
             return SampledGaussian.within(budget, self.squared_reach(relation), times, self.sampling_rate)
         noise: RoundedGaussian = super().mechanism(budget, times, relation)
         return noise
