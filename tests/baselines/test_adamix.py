@@ -21,18 +21,18 @@ CLASSES = ["a", "b", "c"]
 DIM = 6
 NO_NOISE = ZCDP(1e13)
 CENTRES = np.random.default_rng(7).normal(size=(3, DIM))
-EXAMPLES = {
-    "X_examples": CENTRES.repeat(2, axis=0) + 0.3 * np.random.default_rng(8).normal(size=(6, DIM)),
-    "y_examples": ["a", "a", "b", "b", "c", "c"],
-}
+EXAMPLES = PublicData(
+    examples=CENTRES.repeat(2, axis=0) + 0.3 * np.random.default_rng(8).normal(size=(6, DIM)),
+    example_classes=["a", "a", "b", "b", "c", "c"],
+)
 
 
 def make(budget=NO_NOISE, **options):
-    return AdaMix(budget, CLASSES, **{"random_state": 0, "unknown_labels": "ignore", **options})
+    return AdaMix(budget, CLASSES, **{"random_state": 0, "unknown_labels": "ignore", "public": EXAMPLES, **options})
 
 
 def fitted(X, y, budget=NO_NOISE, **options):
-    return make(budget, **options).fit(X, y, **EXAMPLES)
+    return make(budget, **options).fit(X, y)
 
 
 def problem(seed=0, n=150):
@@ -43,8 +43,8 @@ def problem(seed=0, n=150):
 
 def of_examples(model, coef):
     """Return the examples' features, and their residuals at some weights."""
-    features = model.lattice_.features(EXAMPLES["X_examples"]).astype(np.float64)
-    onehot = np.array(EXAMPLES["y_examples"])[:, None] == CLASSES
+    features = model.lattice_.features(EXAMPLES.examples).astype(np.float64)
+    onehot = np.array(EXAMPLES.example_classes)[:, None] == CLASSES
     return features, onehot - softmax(features @ coef.T, axis=1)
 
 
@@ -101,7 +101,7 @@ def test_without_noise_it_is_the_stated_algorithm(options):
     X = lattice.transform(X)
     model = fitted(X, y, steps=6, momentum=0.0, learning_rate=0.5, **options)
     features, _ = of_examples(model, np.zeros((3, DIM)))
-    examples = features, np.array(EXAMPLES["y_examples"])[:, None] == CLASSES
+    examples = features, np.array(EXAMPLES.example_classes)[:, None] == CLASSES
     coef = reference(X / lattice.scale, y[:, None] == CLASSES, examples, options, 6)
     assert np.abs(model.coef_ - coef).max() < 2e-3 * np.abs(coef).max()
     start = reference(X, y, examples, options, 0)
@@ -141,7 +141,7 @@ def test_a_class_without_an_example_starts_from_zero(monkeypatch):
     X, y = problem()
     model = (
         make(steps=30)
-        .set_params(public=PublicData(examples=EXAMPLES["X_examples"][:4], example_classes=EXAMPLES["y_examples"][:4]))
+        .set_params(public=PublicData(examples=EXAMPLES.examples[:4], example_classes=EXAMPLES.example_classes[:4]))
         .fit(X, y)
     )
     assert not calls[0][0][2].any()
@@ -160,7 +160,7 @@ def moves_outside(model, start, axes):
 def test_the_projection_leaves_nothing_outside_the_subspace(budget):
     """Two examples a class in 40 dimensions: noise and signal move weights along six of them, else along all."""
     rng = np.random.default_rng(3)
-    rows, labels = rng.normal(size=(6, 40)), EXAMPLES["y_examples"]
+    rows, labels = rng.normal(size=(6, 40)), EXAMPLES.example_classes
     X, y = rng.normal(size=(200, 40)), rng.choice(CLASSES, 200)
     features = Lattice(40).features(rows).astype(np.float64)
     axes = np.linalg.qr(features.T)[0].T
@@ -193,13 +193,13 @@ def test_public_weight_is_what_an_example_counts_in_records():
     """Whole multiples of examples as records of their own, where nothing is clipped or projected away."""
     X, y = Lattice(DIM).transform(problem()[0]), problem()[1]
     options = {"steps": 4, "momentum": 0.0, "learning_rate": 0.3, "n_components": "all"}
-    rows = Lattice(DIM).transform(EXAMPLES["X_examples"])
-    examples = {"X_examples": rows.copy(), "y_examples": EXAMPLES["y_examples"]}
+    rows = Lattice(DIM).transform(EXAMPLES.examples)
+    examples = PublicData(None, rows.copy(), EXAMPLES.example_classes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(AdaMix, "_clip", lambda self, residuals: math.sqrt(2))
-        weighted = make(public_weight=2.0, **options).fit(X, y, **examples)
-        twice = np.concatenate([X, rows, rows]), [*y, *examples["y_examples"], *examples["y_examples"]]
-        counted = make(public_weight=0.0, **options).fit(*twice, **examples)
+        weighted = make(public_weight=2.0, public=examples, **options).fit(X, y)
+        twice = np.concatenate([X, rows, rows]), [*y, *examples.example_classes, *examples.example_classes]
+        counted = make(public_weight=0.0, public=examples, **options).fit(*twice)
     assert np.abs(weighted.coef_ - counted.coef_).max() < 1e-3 * np.abs(counted.coef_).max()
 
 
@@ -213,13 +213,13 @@ def test_at_a_small_budget_it_is_hardly_worse_than_the_examples_alone():
     centres = np.eye(5, 40)
     y = rng.integers(0, 5, 2000)
     X = centres[y] + 0.1 * rng.normal(size=(2000, 40))
-    examples = {"X_examples": centres.copy(), "y_examples": np.arange(5)}
+    examples = PublicData(None, centres.copy(), np.arange(5))
     features = Lattice(40).features(centres).astype(np.float64)
     alone = ExampleClassifier.fit(features, np.arange(5), 5).coef
     rate = np.mean((Lattice(40).features(X) @ alone.T).argmax(axis=1) == y)
     for seed in range(3):
         options = {"classes": np.arange(5), "random_state": seed}
-        model = AdaMix(GaussianDP(0.05), **options).fit(X[:40], y[:40], **examples)
+        model = AdaMix(GaussianDP(0.05), public=examples, **options).fit(X[:40], y[:40])
         assert model.score(X[40:], y[40:]) > rate - 0.05
         assert LinearProbe(GaussianDP(0.05), **options).fit(X[:40], y[:40]).score(X[40:], y[40:]) < rate - 0.2
 
@@ -228,8 +228,8 @@ def test_many_records_improve_on_examples_that_miss():
     """The examples of two classes are swapped, and records say so."""
     X, y = problem(n=3000)
     wrong = ["b", "b", "a", "a", "c", "c"]
-    options = {"X_examples": EXAMPLES["X_examples"], "y_examples": wrong}
-    model = make(GaussianDP(8.0), public_weight=1.0).fit(X, y, **options)
+    examples = PublicData(None, EXAMPLES.examples, wrong)
+    model = make(GaussianDP(8.0), public=examples, public_weight=1.0).fit(X, y)
     assert model.score(X, y) > 0.7
 
 
@@ -333,10 +333,10 @@ def test_with_mu_0_it_is_a_model_of_the_examples_alone():
 def test_it_needs_examples_before_anything_is_paid(tmp_path):
     ledger = Ledger(tmp_path / "ledger.db", "records", ZCDP(1.5))
     for fit in (lambda: make(ZCDP(1.0)).fit(*problem(), ledger=ledger), lambda: make(ZCDP(1.0)).plan(DIM)):
-        with pytest.raises(InputError, match="pass them as X_examples and y_examples"):
+        with pytest.raises(InputError, match=r"give public=PublicData\(examples"):
             fit()
-    with pytest.raises(ParameterError, match="go together"):
-        make(ZCDP(1.0)).set_params(public=PublicData(examples=EXAMPLES["X_examples"])).fit(*problem(), ledger=ledger)
+    with pytest.raises(ParameterError, match="example_classes is missing"):
+        make(ZCDP(1.0)).set_params(public=PublicData(examples=EXAMPLES.examples)).fit(*problem(), ledger=ledger)
     X, y = problem()
     with pytest.raises(ParameterError, match=r"public.examples must be public"):
         make(ZCDP(1.0)).set_params(public=PublicData(examples=X, example_classes=y)).fit(X, y, ledger=ledger)
@@ -365,7 +365,7 @@ def test_parameters_are_checked(options, message):
 def test_a_saved_model_is_the_same_and_a_ledger_charges_it(tmp_path):
     X, y = problem()
     ledger = Ledger(tmp_path / "ledger.db", "records", ZCDP(1.5))
-    model = make(ZCDP(1.0), steps=5, n_components="all").fit(X, y, **EXAMPLES, ledger=ledger)
+    model = make(ZCDP(1.0), steps=5, n_components="all").fit(X, y, ledger=ledger)
     assert 0.999999 < ledger.spent()["rho"] <= 1.0
     model.save(tmp_path / "model.safetensors")
     again = dppl.load(tmp_path / "model.safetensors")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dppl
-from dppl import ZCDP, GaussianDP, Ledger, MeanPrototypes
+from dppl import ZCDP, GaussianDP, Ledger, MeanPrototypes, PublicData
 from dppl.continual import ContinualPrototypes, _presence
 from dppl.continual._sums import ReleasedSums
 from dppl.continual.streams import class_incremental, shuffled
@@ -170,7 +170,7 @@ def test_a_number_of_sums_that_counts_tasks_with_records_is_noticed(monkeypatch)
 def test_public_rows_are_read_once(tmp_path):
     public = np.random.default_rng(3).normal(size=(9, DIM)) + 1
     first, _, third = stream()
-    model = make(center="public").partial_fit(*first, public)
+    model = make(center="public", public=PublicData(public)).partial_fit(*first)
     model.partial_fit(*third)
     assert "the public rows" in model.guarantee_.public_inputs
     model.save(tmp_path / "m.safetensors")

@@ -1,12 +1,13 @@
 """Streams whose tasks are tables in parts: the bits of one process, and what they rest on once a cluster read one."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import dppl
-from dppl import GaussianDP, Ledger
+from dppl import GaussianDP, Ledger, PublicData
 from dppl.continual import (
     ContinualDiscriminant,
     ContinualEnsemble,
@@ -22,18 +23,18 @@ from dppl.kernel import records as sums
 from laws.recipes import CLASSES, DIM
 
 BUDGET = GaussianDP(1.0)
-PUBLIC = np.eye(DIM) + 0.1
+PUBLIC = PublicData(np.eye(DIM) + 0.1)
 # Class, parameters, and arguments of every `partial_fit`.
 STREAMS = {
     "prototypes": (ContinualPrototypes, {}, {}),
     "prototypes, mapped": (
         ContinualPrototypes,
-        {"accumulate": "sum", "center": "public", "pool": 2, "rotation": 3},
-        {"X_public": PUBLIC},
+        {"accumulate": "sum", "center": "public", "pool": 2, "rotation": 3, "public": PUBLIC},
+        {},
     ),
     "prototypes, overlapping": (ContinualPrototypes, {"tasks": "overlapping", "keep_tasks": True}, {}),
     "discriminant": (ContinualDiscriminant, {}, {}),
-    "discriminant with public rows": (ContinualDiscriminant, {}, {"X_public": PUBLIC}),
+    "discriminant with public rows": (ContinualDiscriminant, {"public": PUBLIC}, {}),
     "ensemble of probes": (ContinualEnsemble, {"head_options": {"steps": 3}}, {}),
     "ensemble of softmax": (ContinualEnsemble, {"head": "softmax"}, {}),
     "naive": (NaiveContinual, {"steps": 3}, {}),
@@ -75,7 +76,7 @@ def learned(stream, **further):
     """Learn the tasks as arrays."""
     model = make(stream)
     for X, y, allowed in tasks():
-        model.partial_fit(X, y, task_classes=allowed, **STREAMS[stream][2], **further)
+        model.partial_fit(X, y, task_classes=allowed, **further)
     return model
 
 
@@ -83,7 +84,7 @@ def learned_in_parts(stream, folder, engine=None, rows=13, **further):
     model = make(stream)
     for X, y, allowed in tasks():
         table = parts(folder, X, y, rows)
-        model.partial_fit(table, task_classes=allowed, engine=engine, **STREAMS[stream][2], **further)
+        model.partial_fit(replace(table, engine=engine or InProcess()), task_classes=allowed, **further)
     return model
 
 
@@ -109,9 +110,7 @@ def test_no_bit_depends_on_ray(stream, tmp_path, ray_engine):
 @each_stream
 def test_fit_learns_one_task_in_parts(stream, tmp_path):
     X, y, _ = tasks()[0]
-    further = STREAMS[stream][2]
-    whole = make(stream).fit(X, y, **further)
-    assert tensors(make(stream).fit(parts(tmp_path, X, y), engine=InProcess(), **further)) == tensors(whole)
+    assert tensors(make(stream).fit(parts(tmp_path, X, y))) == tensors(make(stream).fit(X, y))
 
 
 class Mixed(InProcess):
@@ -141,7 +140,7 @@ def test_correlated_noise_keeps_the_same_state(engine, tmp_path, request):
     for name, given in (("arrays", None), ("parts", engine)):
         model = make(noise="tree", max_tasks=4)
         for X, y, allowed in tasks():
-            data = {"X": X, "y": y} if given is None else {"X": parts(tmp_path, X, y), "engine": given}
+            data = {"X": X, "y": y} if given is None else {"X": replace(parts(tmp_path, X, y), engine=given)}
             model.partial_fit(**data, task_classes=allowed, state=tmp_path / f"{name}.state")
         recover(tmp_path / f"{name}.state", tmp_path / f"{name}.safetensors")
         models += [model, dppl.load(tmp_path / f"{name}.safetensors")]
@@ -157,8 +156,8 @@ class Cluster(InProcess):
 def test_a_stream_rests_on_the_cluster_from_the_first_task_that_it_read(tmp_path):
     (X, y, _), model = tasks()[0], make()
     usual = make().partial_fit(X, y).guarantee_.assumptions
-    for engine, said in ((None, 0), (Cluster(), 1), (None, 1), (Cluster(), 1)):
-        model.partial_fit(parts(tmp_path, X, y), engine=engine)
+    for engine, said in ((InProcess(), 0), (Cluster(), 1), (InProcess(), 1), (Cluster(), 1)):
+        model.partial_fit(replace(parts(tmp_path, X, y), engine=engine))
         assert sum("machines of the cluster" in one for one in model.guarantee_.assumptions) == said
         assert len(model.guarantee_.assumptions) == len(usual) + said
         model.save(tmp_path / "model.safetensors", overwrite=True)
@@ -218,10 +217,8 @@ def test_parts_of_another_width_or_encoder_are_refused_before_anything_is_charge
     assert not ledger.releases()
 
 
-def test_an_engine_wants_parts_and_the_ledger_is_asked_first(tmp_path):
+def test_the_ledger_is_asked_before_a_part_is_read(tmp_path):
     X, y, _ = tasks()[0]
-    with pytest.raises(ParameterError, match="engine goes with a table in parts"):
-        make().partial_fit(X, y, engine=InProcess())
     ledger = Ledger(tmp_path / "ledger.db", dataset="fish", budget=GaussianDP(0.5))
     table = parts(tmp_path, X, y)
     (tmp_path / "x.npy").unlink()  # would be an error if it were read

@@ -104,9 +104,9 @@ def stated_times(mechanisms, guarantee, growth=1):
     return times
 
 
-def replay(kind, case, budget=None, seed=0, given=None):
+def replay(kind, case, budget=None, seed=0, given=None, **options):
     """Hold a kind to the law of neighbours: what a record changes is covered by what the guarantee says it costs."""
-    compare(kind, *((*data, given or {}) for data in neighbours(case, kind)), budget, seed)
+    compare(kind, *((*data, given or {}) for data in neighbours(case, kind)), budget, seed, **options)
 
 
 def compare(kind, more, fewer, budget=None, seed=0, growth=1, **options):

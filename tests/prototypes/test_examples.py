@@ -31,7 +31,7 @@ RNG = np.random.default_rng(0)
 def test_the_examples_classifier_is_ridge_softmax_regression(n_classes):
     codes = np.arange(40) % n_classes
     features = RNG.normal(size=(40, 12)) + 2 * np.eye(n_classes, 12)[codes]
-    found = ExampleClassifier.set_params(public=PublicData(n_classes)).fit(features, codes)
+    found = ExampleClassifier.fit(features, codes, n_classes)
     oracle = LogisticRegression(C=1 / _examples._RIDGE, fit_intercept=False, tol=1e-8, max_iter=1000)
     np.testing.assert_allclose(found.coef, oracle.fit(features, codes).coef_, atol=2e-3)
     np.testing.assert_allclose(found.coef.sum(axis=0), 0, atol=1e-6)
@@ -189,7 +189,7 @@ def test_clear_evidence_is_believed():
 def ascent(hits, n=6, dim=20, total=600.0, noise_std=3.0):
     sizes = ClassSizes.of(total, np.full(n, int(total / n)), 1.0)
     features = np.eye(n, dim) - 1 / n
-    examples = ExampleClassifier.set_params(public=PublicData(n)).fit(features, np.arange(n))
+    examples = ExampleClassifier.fit(features, np.arange(n), n)
     return GuidedAscent(sizes, np.full(dim, 1 / dim), noise_std, examples, hits, 1.0), examples
 
 
@@ -229,8 +229,8 @@ def mixture(n_classes=20, dim=64, per_class=6, seed=0):
 
 def fitted(budget, data, names, labels, **more):
     X, y, *_ = data
-    model = SoftmaxPrototypes(budget, classes=range(20), random_state=0)
-    return model.fit(X, y, **({} if names is None else {"X_examples": names, "y_examples": labels}), **more)
+    public = None if names is None else PublicData(examples=names, example_classes=labels)
+    return SoftmaxPrototypes(budget, classes=range(20), public=public, random_state=0).fit(X, y, **more)
 
 
 def test_right_examples_help_where_records_are_few_and_permuted_ones_do_no_harm():
@@ -251,8 +251,8 @@ def test_declared_classes_without_records_are_predicted_by_their_examples():
     X, y, names, T, t = mixture(per_class=40)
     gone = [3, 7, 11, 15]
     seen, wanted = ~np.isin(y, gone), np.isin(t, gone)
-    for labelled, low, high in (({"X_examples": names, "y_examples": range(20)}, 0.5, 1.0), ({}, 0.0, 0.1)):
-        model = SoftmaxPrototypes(GaussianDP(2.0), classes=range(20), random_state=0).fit(X[seen], y[seen], **labelled)
+    for public, low, high in ((PublicData(None, names, range(20)), 0.5, 1.0), (None, 0.0, 0.1)):
+        model = SoftmaxPrototypes(GaussianDP(2.0), range(20), public=public, random_state=0).fit(X[seen], y[seen])
         assert low <= model.score(T[wanted], t[wanted]) <= high
         assert model.score(T[~wanted], t[~wanted]) > 0.95
 
@@ -302,8 +302,9 @@ def test_mu_of_0_needs_examples():
 def test_a_search_takes_examples():
     data = mixture()
     X, y, names, *_ = data
-    search = PrivateSearch(SoftmaxPrototypes(ApproxDP(8.0, 1e-6), classes=range(20)), {}, random_state=0)
-    search.set_params(public=PublicData(examples=names, example_classes=range(20))).fit(X, y)
+    public = PublicData(examples=names, example_classes=range(20))
+    search = PrivateSearch(SoftmaxPrototypes(ApproxDP(8.0, 1e-6), range(20), public=public), {}, random_state=0)
+    search.fit(X, y)
     assert "the examples or descriptions of the classes, " in str(search.guarantee_.public_inputs)
 
 
@@ -325,14 +326,14 @@ def test_the_order_of_examples_hardly_shows():
 
 
 WRONG = {
-    "no labels": ({"X_examples": np.eye(2, 64)}, ParameterError, "go together"),
-    "no rows": ({"y_examples": [0, 1]}, ParameterError, "go together"),
-    "none": ({"X_examples": np.empty((0, 64)), "y_examples": []}, InputError, "at least one row"),
-    "narrow": ({"X_examples": np.eye(2, 63), "y_examples": [0, 1]}, InputError, "64 features"),
-    "too few labels": ({"X_examples": np.eye(2, 64), "y_examples": [0]}, InputError, "X_examples and y_examples must"),
-    "outside": ({"X_examples": np.eye(2, 64), "y_examples": [0, "Jane"]}, InputError, "'Jane' is not one"),
-    "zero": ({"X_examples": np.zeros((2, 64)), "y_examples": [0, 1]}, InputError, "finite rows that are not zero"),
-    "infinite": ({"X_examples": np.full((1, 64), np.inf), "y_examples": [0]}, InputError, "finite rows"),
+    "no labels": ((np.eye(2, 64),), ParameterError, "example_classes is missing"),
+    "no rows": ((None, [0, 1]), ParameterError, "example_classes goes with examples"),
+    "none": ((np.empty((0, 64)), []), InputError, "at least one row"),
+    "narrow": ((np.eye(2, 63), [0, 1]), InputError, "64 features"),
+    "too few labels": ((np.eye(2, 64), [0]), InputError, "public.examples and public.example_classes must"),
+    "outside": ((np.eye(2, 64), [0, "Jane"]), InputError, "'Jane' is not one"),
+    "zero": ((np.zeros((2, 64)), [0, 1]), InputError, "finite rows that are not zero"),
+    "infinite": ((np.full((1, 64), np.inf), [0]), InputError, "finite rows"),
 }
 
 
@@ -342,7 +343,7 @@ def test_wrong_examples_are_refused_before_anything_is_paid(case, tmp_path):
     X, y, *_ = mixture()
     ledger = dppl.Ledger(tmp_path / "ledger.db", "records", GaussianDP(1.0))
     with pytest.raises(error, match=words):
-        SoftmaxPrototypes(GaussianDP(1.0), classes=range(20)).fit(X, y, ledger=ledger, **given)
+        SoftmaxPrototypes(GaussianDP(1.0), range(20), public=PublicData(None, *given)).fit(X, y, ledger=ledger)
     assert ledger.releases() == []
 
 
@@ -378,7 +379,7 @@ def test_the_private_records_are_refused_as_examples_too():
     X, y, *_ = mixture()
     model = SoftmaxPrototypes(GaussianDP(1.0), classes=range(20))
     for rows, labels in ((X, y), (X[:20], y[:20].copy()), (X[:20] + 1, y[:20])):
-        with pytest.raises(ParameterError, match="_examples must be public data; got the private"):
+        with pytest.raises(ParameterError, match=r"public.example\w+ must be public data; got the private"):
             model.set_params(public=PublicData(examples=rows, example_classes=labels)).fit(X, y)
 
 

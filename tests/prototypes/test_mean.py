@@ -118,7 +118,7 @@ def test_what_divides_by_class_sizes_needs_replace_one(data, option):
         ({"unknown_labels": "drop"}, "unknown_labels must be one of"),
         ({"pool": 0}, "pool must be an integer"),
         ({"pool": 33}, "pool must be at most"),
-        ({"center": "public"}, "pass X_public"),
+        ({"center": "public"}, "give public=PublicData"),
         ({"rotation": "maybe"}, "rotation must be one of"),
         ({"coinpress_split": "half", "mechanism": "coinpress", "adjacency": "replace-one"}, "coinpress_split"),
     ],

@@ -209,15 +209,3 @@ def test_public_rows_are_required_and_must_fit(data):
         PublicPrototypes(PureDP(1.0), [0, 1, 2], public=PublicData(public[:, 1:])).fit(X, y)
     with pytest.raises(ParameterError, match="n_prototypes"):
         fitted(data, n_prototypes=0)
-
-
-def test_public_rows_can_be_routed_through_a_pipeline(data):
-    import sklearn
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import FunctionTransformer
-
-    X, y, public = data
-    with sklearn.config_context(enable_metadata_routing=True):
-        model = PublicPrototypes(PureDP(2.0), [0, 1, 2], random_state=1).set_fit_request(X_public=True)
-        pipeline = make_pipeline(FunctionTransformer(), model).set_params(public=PublicData(public)).fit(X, y)
-    assert (pipeline[-1].public_indices_ == fitted(data).public_indices_).all()

@@ -39,7 +39,7 @@ def make(budget=None, **options):
 def check_neighbours(case, budget=None, seed=0):
     """Replay all releases as for every estimator, with public rows that have a few large axes."""
     kind = BY_NAME["SoftmaxPrototypes with public rows add-remove"]
-    replay(kind, case, budget or ZCDP(2.0), seed, {"X_public": PUBLIC})
+    replay(kind, case, budget or ZCDP(2.0), seed, public=PublicData(PUBLIC))
 
 
 REAL = RNG.normal(size=(40, DIM)) + 1, [CLASSES[i % 3] for i in range(40)], np.full(DIM, -2.0), "b"
