@@ -7,7 +7,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,7 +34,7 @@ from dppl.kernel.sums import class_totals
 CLASSES = ["Aal", "Barsch", "Zander"]
 DIM, N = 8, 400
 BUDGET = GaussianDP(1.0)
-EXAMPLES = {"X_examples": np.eye(3, 8) + 0.1, "y_examples": CLASSES}
+EXAMPLES = PublicData(None, np.eye(3, 8) + 0.1, CLASSES)
 FITS = {
     "mean": lambda: MeanPrototypes(BUDGET, CLASSES, random_state=7),
     "mean, replace-one": lambda: MeanPrototypes(BUDGET, CLASSES, adjacency="replace-one", random_state=7),
@@ -46,7 +46,7 @@ FITS = {
     "feature covariance": lambda: FeatureCovariance(BUDGET, CLASSES, steps=4, random_state=7),
     "newton": lambda: Newton(BUDGET, CLASSES, steps=4, random_state=7),
     "global adapt": lambda: GlobalAdapt(BUDGET, CLASSES, steps=4, random_state=7),
-    "adamix": lambda: AdaMix(BUDGET, CLASSES, steps=4, random_state=7),
+    "adamix": lambda: AdaMix(BUDGET, CLASSES, public=EXAMPLES, steps=4, random_state=7),
 }
 
 
@@ -82,13 +82,9 @@ def tensors(model):
     return {name: array.tobytes() for name, array in model._tensors().items()}
 
 
-def given(fit):
-    return EXAMPLES if fit == "adamix" else {}
-
-
 def whole(fit, **further):
     rows, labels = records()
-    return FITS[fit]().fit(rows, labels, **given(fit), **further)
+    return FITS[fit]().fit(rows, labels, **further)
 
 
 @pytest.mark.parametrize("fit", FITS)
@@ -96,12 +92,15 @@ def whole(fit, **further):
 def test_no_bit_depends_on_the_parts(fit, cuts, tmp_path):
     table = read_parts(sharded(tmp_path / "shards", cuts))
     assert len(table.parts) == len(cuts) + 1
-    assert tensors(FITS[fit]().fit(table, **given(fit))) == tensors(whole(fit))
+    assert tensors(FITS[fit]().fit(table)) == tensors(whole(fit))
 
 
 def test_public_rows_and_examples_go_with_parts(folder):
-    further = {"X_public": np.eye(DIM) + 0.1, **EXAMPLES}
-    assert tensors(FITS["softmax"]().fit(read_parts(folder), **further)) == tensors(whole("softmax", **further))
+    public = PublicData(np.eye(DIM) + 0.1, EXAMPLES.examples, CLASSES)
+    model = FITS["softmax"]().set_params(public=public)
+    in_parts = tensors(model.fit(read_parts(folder)))
+    assert in_parts == tensors(model.fit(*records()))
+    assert in_parts != tensors(whole("softmax"))
 
 
 @pytest.mark.parametrize("rows_each", [7, 100, 1000])
@@ -116,7 +115,7 @@ def test_a_npy_file_is_cut_into_rows(rows_each, tmp_path):
 
 @pytest.mark.parametrize("fit", FITS)
 def test_no_bit_depends_on_ray(fit, folder, ray_engine):
-    model = FITS[fit]().fit(read_parts(folder), engine=ray_engine, **given(fit))
+    model = FITS[fit]().fit(read_parts(folder, engine=ray_engine))
     assert tensors(model) == tensors(whole(fit))
 
 
@@ -133,7 +132,7 @@ class Mixed:
 def test_a_part_that_counts_twice_would_be_noticed(folder):
     """The control of the tests of equal bits."""
     table = read_parts(folder)
-    assert tensors(FITS["mean"]().fit(table, engine=Mixed())) != tensors(whole("mean"))
+    assert tensors(FITS["mean"]().fit(replace(table, engine=Mixed()))) != tensors(whole("mean"))
 
 
 @dataclass
@@ -150,7 +149,7 @@ class Breaking(Mixed):
 def test_an_engine_that_counts_a_part_twice_or_never_ends_the_fit(places, folder):
     """As where a worker died after it had answered: with noise for one record, two would be told."""
     with pytest.raises(EngineError, match="broken its promise"):
-        FITS["mean"]().fit(read_parts(folder), engine=Breaking(places))
+        FITS["mean"]().fit(read_parts(folder, engine=Breaking(places)))
 
 
 @dataclass(frozen=True)
@@ -190,7 +189,7 @@ def dying(folder, marks, times):
 
 def test_a_worker_killed_in_the_middle_of_a_fit_changes_no_bit(folder, tmp_path, ray_engine, by_value):
     (tmp_path / "marks").mkdir()
-    model = FITS["softmax"]().fit(dying(folder, tmp_path / "marks", 3), engine=ray_engine)
+    model = FITS["softmax"]().fit(replace(dying(folder, tmp_path / "marks", 3), engine=ray_engine))
     assert len(list((tmp_path / "marks").iterdir())) == 3
     assert tensors(model) == tensors(whole("softmax"))
 
@@ -200,7 +199,7 @@ def test_a_part_that_kills_every_worker_ends_the_fit_and_the_charge_stays(folder
     ledger = dppl.Ledger(tmp_path / "ledger.db", dataset="fish", budget=GaussianDP(2.0))
     model = FITS["mean"]()
     with pytest.raises(EngineError, match="Ray gave up") as failure:
-        model.fit(dying(folder, tmp_path / "marks", 50), engine=ray_engine, ledger=ledger)
+        model.fit(replace(dying(folder, tmp_path / "marks", 50), engine=ray_engine), ledger=ledger)
     assert failure.value.__cause__ is None
     assert failure.value.__suppress_context__
     assert "The ledger keeps the charge" in failure.value.__notes__[0]
@@ -254,7 +253,7 @@ class Raising:
 def test_what_a_task_raises_quotes_nothing(ray_engine, by_value):
     table = PartedTable(parts=(Raising(),), n_features=DIM, labelled=True)
     with pytest.raises(EngineError) as failure:
-        FITS["mean"]().fit(table, engine=ray_engine)
+        FITS["mean"]().fit(replace(table, engine=ray_engine))
     assert str(failure.value) == "a task stopped with RuntimeError."
     assert "0.123456" not in "".join(map(str, (failure.value.__cause__, failure.value.__context__)))
 
@@ -268,7 +267,7 @@ def test_ray_keeps_no_word_of_the_records(tmp_path, ray_engine):
     labels[17] = "Quastenflosser-4711"
     folder = sharded(tmp_path / "unknown", [200], rows, labels)
     with pytest.raises(UnknownLabelError) as failure:
-        FITS["mean"]().fit(read_parts(folder), engine=ray_engine)
+        FITS["mean"]().fit(read_parts(folder, engine=ray_engine))
     assert "Quastenflosser" not in str(failure.value)
     logs = Path(ray._private.worker._global_node.get_logs_dir_path())
     texts = [file.read_bytes() for file in logs.rglob("*") if file.is_file()]
@@ -282,7 +281,7 @@ def test_labels_outside_the_list_are_left_out_in_every_part(tmp_path, ray_engine
     folder = sharded(tmp_path / "unknown", [130, 131], rows, labels)
     model = FITS["softmax"]().set_params(unknown_labels="ignore")
     alone = FITS["softmax"]().set_params(unknown_labels="ignore").fit(rows, labels)
-    assert tensors(model.fit(read_parts(folder), engine=ray_engine)) == tensors(alone)
+    assert tensors(model.fit(read_parts(folder, engine=ray_engine))) == tensors(alone)
 
 
 @dataclass(frozen=True)
@@ -310,7 +309,7 @@ def test_neither_rows_nor_labels_travel(tmp_path):
     folder = sharded(tmp_path / "secret", [50, 300], rows, labels)
     watched = Watched([], [])
     model = FITS["softmax"]().set_params(unknown_labels="ignore")
-    model.fit(read_parts(folder), engine=watched)
+    model.fit(read_parts(folder, engine=watched))
     secrets = [b"Quastenflosser", rows[1].tobytes(), Lattice(DIM).transform(rows[1:2]).tobytes()]
     assert not any(secret in sent for secret in secrets for sent in watched.sent)
     held = HeldRecords(rows, np.zeros(N, np.intp))
@@ -329,7 +328,7 @@ class Trusted(Mixed):
 
 
 def test_the_statement_says_who_saw_sums_without_noise(folder, tmp_path):
-    model = FITS["mean"]().fit(read_parts(folder), engine=Trusted())
+    model = FITS["mean"]().fit(read_parts(folder, engine=Trusted()))
     said = [one for one in model.guarantee_.assumptions if "machines of the cluster" in one]
     assert len(said) == 1
     assert "before noise" in said[0]
@@ -349,7 +348,7 @@ def test_a_damaged_part_stops_the_fit_and_is_named(engine, folder, tmp_path, req
     damaged.write_bytes(content[:40] + bytes(len(content) - 80) + content[-40:])
     ledger = dppl.Ledger(tmp_path / "ledger.db", dataset="fish", budget=GaussianDP(2.0))
     with pytest.raises(InputError, match=r"part-001\.parquet") as failure:
-        FITS["mean"]().fit(table, engine=engine, ledger=ledger)
+        FITS["mean"]().fit(replace(table, engine=engine), ledger=ledger)
     assert not any(name in str(failure.value) for name in CLASSES)
     assert len(ledger.releases()) == 1
 
@@ -383,16 +382,16 @@ def test_what_cannot_be_spread_is_refused_before_anything_is_charged(case, folde
 
 @pytest.mark.parametrize("engine", [None, "ray"])
 def test_predictions_do_not_depend_on_the_parts(engine, folder, request):
-    engine = engine and request.getfixturevalue("ray_engine")
+    engine = InProcess() if engine is None else request.getfixturevalue("ray_engine")
     model, rows = whole("softmax"), records()[0]
-    table = read_parts(folder)
-    assert (model.predict(table, unusable="empty", engine=engine) == model.predict(rows, unusable="empty")).all()
-    found = model.predict_proba(table, unusable="empty", engine=engine)
+    table = read_parts(folder, engine=engine)
+    assert (model.predict(table, unusable="empty") == model.predict(rows, unusable="empty")).all()
+    found = model.predict_proba(table, unusable="empty")
     # Products of floats may round in another way where a block ends elsewhere.
     np.testing.assert_allclose(found, model.predict_proba(rows, unusable="empty"), rtol=1e-12)
     for method in (model.predict, model.predict_proba):
         with pytest.raises(InputError, match="at 5, 6, counted from 0"):
-            method(table, engine=engine)
+            method(table)
 
 
 def test_labels_in_parts_have_the_type_of_the_classes(tmp_path):
@@ -405,14 +404,6 @@ def test_rows_of_another_width_are_refused(folder):
     model = MeanPrototypes(BUDGET, CLASSES).fit(np.eye(3), CLASSES)
     with pytest.raises(InputError, match="X has 8 features"):
         model.predict(read_parts(folder))
-
-
-def test_an_engine_wants_a_table_in_parts(folder):
-    table = read_table(folder)
-    with pytest.raises(ParameterError, match="engine goes with a table in parts"):
-        FITS["mean"]().fit(table, table.y, engine=InProcess())
-    with pytest.raises(ParameterError, match="engine goes with a table in parts"):
-        whole("mean").predict(table, engine=InProcess())
 
 
 def test_parts_without_labels_are_refused_before_anything_is_charged(tmp_path):
@@ -469,7 +460,7 @@ def test_a_npz_file_is_one_part_that_travels_as_a_path(tmp_path):
     rows, labels = records()
     np.savez(tmp_path / "t.npz", X=rows, label=labels)
     watched = Watched([], [])
-    model = FITS["mean"]().fit(read_parts(tmp_path / "t.npz"), engine=watched)
+    model = FITS["mean"]().fit(read_parts(tmp_path / "t.npz", engine=watched))
     assert tensors(model) == tensors(whole("mean"))
     assert not any(rows[1].tobytes() in sent for sent in watched.sent)
 
@@ -483,7 +474,7 @@ def test_parts_of_a_url(kind, tmp_path):
         store.pipe_file(f"/engines-{kind}/{file.name}", file.read_bytes())
     table = read_parts(f"memory://engines-{kind}", rows=60)
     assert len(table.parts) == (8 if kind == "npy" else 3)
-    assert tensors(FITS["mean"]().fit(table, engine=Watched([], []))) == tensors(whole("mean"))
+    assert tensors(FITS["mean"]().fit(replace(table, engine=Watched([], [])))) == tensors(whole("mean"))
 
 
 def test_parts_are_found_from_any_working_folder(folder, pool, tmp_path, monkeypatch):
@@ -499,7 +490,7 @@ def test_a_npy_pool_is_cut_for_tasks(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(sums, "_PIECE_ROWS", 700)
     np.save(tmp_path / "pool.npy", public_rows())
     watched = Watched([], [])
-    model = selected(read_parts(folder), X_public=read_table(tmp_path / "pool.npy"), engine=watched)
+    model = selected(read_parts(folder, engine=watched), X_public=read_table(tmp_path / "pool.npy"))
     assert tensors(model) == tensors(selected(*records()))
     # Five pieces for the bounds and for the scores, those that were looked at again, and those of the selected rows.
     assert 10 < len(watched.sent) <= 10 + 5 + 3
@@ -516,7 +507,7 @@ def test_other_versions_on_the_cluster_are_refused_before_anything_is_charged(
     monkeypatch.setattr("dppl.engines.__version__", "0.0.0")
     ledger = dppl.Ledger(tmp_path / "ledger.db", dataset="fish", budget=GaussianDP(2.0))
     with pytest.raises(EngineError, match="one version of dppl"):
-        FITS["mean"]().fit(read_parts(folder), engine=ray_engine, ledger=ledger)
+        FITS["mean"]().fit(read_parts(folder, engine=ray_engine), ledger=ledger)
     assert not ledger.releases()
 
 
@@ -524,7 +515,7 @@ def test_a_missing_ray_is_said_before_anything_is_charged(folder, tmp_path, monk
     monkeypatch.setitem(sys.modules, "ray", None)
     ledger = dppl.Ledger(tmp_path / "ledger.db", dataset="fish", budget=GaussianDP(2.0))
     with pytest.raises(MissingExtra, match=r"pip install -e '\.\[ray\]'"):
-        FITS["mean"]().fit(read_parts(folder), engine=RayEngine(), ledger=ledger)
+        FITS["mean"]().fit(read_parts(folder, engine=RayEngine()), ledger=ledger)
     assert not ledger.releases()
 
 
@@ -639,27 +630,27 @@ def selected(X, y=None, *, X_public=None, case="one row", **further):
 def test_no_selection_depends_on_the_parts(case, tally_bytes, folder, pool, monkeypatch):
     monkeypatch.setattr(public, "_TALLY_BYTES", tally_bytes)
     watched = Watched([], [])
-    model = selected(read_parts(folder), X_public=pool, case=case, engine=watched)
+    model = selected(read_parts(folder, engine=watched), X_public=pool, case=case)
     assert tensors(model) == tensors(selected(*records(), case=case))
     assert len(watched.sent) > 3  # three pieces, and those that were looked at again
 
 
 @pytest.mark.parametrize("case", SELECTIONS)
 def test_no_selection_depends_on_ray(case, folder, pool, ray_engine):
-    model = selected(read_parts(folder), X_public=pool, case=case, engine=ray_engine)
+    model = selected(read_parts(folder, engine=ray_engine), X_public=pool, case=case)
     assert tensors(model) == tensors(selected(*records(), case=case))
     assert any("scores" in one for one in model.guarantee_.assumptions)
 
 
 def test_public_rows_in_memory_are_one_piece(folder, ray_engine):
-    model = selected(read_parts(folder), X_public=public_rows(), engine=ray_engine)
+    model = selected(read_parts(folder, engine=ray_engine), X_public=public_rows())
     assert tensors(model) == tensors(selected(*records()))
 
 
 @pytest.mark.parametrize("places", [(0, 0, 1, 2), (0, 1)])
 def test_an_engine_that_scores_a_piece_twice_or_never_ends_the_selection(places, folder, pool):
     with pytest.raises(EngineError, match="broken its promise"):
-        selected(read_parts(folder), X_public=pool, engine=Breaking(places))
+        selected(read_parts(folder, engine=Breaking(places)), X_public=pool)
 
 
 class Afar:
@@ -683,7 +674,7 @@ def test_the_driver_reads_no_public_rows(options, there, folder, pool, monkeypat
     whole_fragment = Fragment._pieces
     monkeypatch.setattr(Fragment, "_pieces", lambda self: reads.append(engine.running) or whole_fragment(self))
     model = PublicPrototypes(PureDP(1.0), CLASSES, random_state=7, **options)
-    model.set_params(public=PublicData(pool)).fit(read_parts(folder), engine=engine)
+    model.set_params(public=PublicData(pool)).fit(read_parts(folder, engine=engine))
     assert len(reads) > 10
     assert all(reads) == there
 
@@ -709,13 +700,13 @@ class OfOnePart(InProcess):
 
 def test_scores_of_some_private_records_would_be_noticed(folder, pool):
     """The control of the tests of equal selections."""
-    model = selected(read_parts(folder), X_public=pool, engine=OfOnePart())
+    model = selected(read_parts(folder, engine=OfOnePart()), X_public=pool)
     assert tensors(model) != tensors(selected(*records()))
 
 
 def test_a_worker_killed_in_the_middle_of_a_selection_changes_no_bit(folder, pool, tmp_path, ray_engine, by_value):
     (tmp_path / "marks").mkdir()
-    model = selected(dying(folder, tmp_path / "marks", 3), X_public=pool, engine=ray_engine)
+    model = selected(replace(dying(folder, tmp_path / "marks", 3), engine=ray_engine), X_public=pool)
     assert len(list((tmp_path / "marks").iterdir())) == 3
     assert tensors(model) == tensors(selected(*records()))
 
@@ -727,7 +718,7 @@ def test_selections_that_travel_hold_neither_rows_nor_labels(tmp_path, pool):
     folder = sharded(tmp_path / "secret", [50, 300], rows, labels)
     watched = Watched([], [])
     model = PublicPrototypes(PureDP(1.0), CLASSES, unknown_labels="ignore", random_state=7)
-    model.set_params(public=PublicData(pool)).fit(read_parts(folder), engine=watched)
+    model.set_params(public=PublicData(pool)).fit(read_parts(folder, engine=watched))
     secrets = [b"Quastenflosser", rows[1].tobytes(), Lattice(DIM).transform(rows[1:2]).tobytes()]
     answers = [pickle.dumps(value) for value in watched.returned]
     assert not any(secret in each for secret in secrets for each in watched.sent + answers)
