@@ -266,7 +266,7 @@ MANY = CENTRES.repeat(100, axis=0), [*np.repeat(CLASSES, 100)], CENTRES[0], "c"
 
 def test_the_replay_notices_a_clip_that_reads_private_gradients(monkeypatch):
     """The fault: residuals are clipped at the length of the longest private one, to 0.02."""
-    replay(KIND, MANY, given=EXAMPLES)
+    replay(KIND, MANY, public=EXAMPLES)
     original = SoftmaxGradient.sum
 
     def following(self, blocks, codes, weights, offsets, *, clip, of_records):
@@ -277,7 +277,7 @@ def test_the_replay_notices_a_clip_that_reads_private_gradients(monkeypatch):
 
     monkeypatch.setattr(SoftmaxGradient, "sum", following)
     with pytest.raises(AssertionError):
-        replay(KIND, MANY, given=EXAMPLES)
+        replay(KIND, MANY, public=EXAMPLES)
 
 
 def test_the_replay_notices_an_average_in_place_of_a_sum(monkeypatch):
@@ -286,10 +286,10 @@ def test_the_replay_notices_an_average_in_place_of_a_sum(monkeypatch):
     def averaged(self, blocks, codes, *others, **options):
         return original(self, blocks, codes, *others, **options) * 300 // max(len(codes), 1)
 
-    replay(KIND, MANY, given=EXAMPLES)
+    replay(KIND, MANY, public=EXAMPLES)
     monkeypatch.setattr(SoftmaxGradient, "sum", averaged)
     with pytest.raises(AssertionError):
-        replay(KIND, MANY, given=EXAMPLES)
+        replay(KIND, MANY, public=EXAMPLES)
 
 
 # As the audit of the probe: a quarter of the noise puts the two sides 8 standard deviations apart.
@@ -332,7 +332,10 @@ def test_with_mu_0_it_is_a_model_of_the_examples_alone():
 
 def test_it_needs_examples_before_anything_is_paid(tmp_path):
     ledger = Ledger(tmp_path / "ledger.db", "records", ZCDP(1.5))
-    for fit in (lambda: make(ZCDP(1.0)).fit(*problem(), ledger=ledger), lambda: make(ZCDP(1.0)).plan(DIM)):
+    for fit in (
+        lambda: make(ZCDP(1.0), public=None).fit(*problem(), ledger=ledger),
+        lambda: AdaMix(ZCDP(1.0), CLASSES).plan(DIM),
+    ):
         with pytest.raises(InputError, match=r"give public=PublicData\(examples"):
             fit()
     with pytest.raises(ParameterError, match="example_classes is missing"):

@@ -553,16 +553,16 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("role", ["X", "X_public"])
+@pytest.mark.parametrize("role", ["X", "public.rows"])
 @pytest.mark.parametrize("other", OTHERS)
 def test_a_fit_of_another_map_takes_lattice_rows_as_directions(other, role, pair):
     table, rows = map(read_table, pair)
-    given = {"X": table, "X_public": table} | {role: rows}
+    given = {"X": table, "public.rows": table} | {role: rows}
     as_floats = {name: one.to_array().astype(np.float64) for name, one in given.items()}
-    models = [
-        dppl.MeanPrototypes(dppl.ZCDP(0.5), classes=[0, 1, 2], random_state=0, **OTHERS[other]).fit(y=rows.y, **data)
-        for data in (given, as_floats)
-    ]
+    models = []
+    for data in (given, as_floats):
+        model = dppl.MeanPrototypes(dppl.ZCDP(0.5), classes=[0, 1, 2], random_state=0, **OTHERS[other])
+        models.append(model.set_params(public=PublicData(data["public.rows"])).fit(data["X"], rows.y))
     assert models[0].prototypes_.tobytes() == models[1].prototypes_.tobytes()
     assert not models[0].lattice_.is_plain
 
@@ -570,18 +570,20 @@ def test_a_fit_of_another_map_takes_lattice_rows_as_directions(other, role, pair
 FOREIGN = [Lattice(6, rotation=3), Lattice(6, center=np.full(6, 0.1)), Lattice(6, pool=2), Lattice(7)]
 
 
-@pytest.mark.parametrize("role", ["X", "X_public"])
+@pytest.mark.parametrize("role", ["X", "public.rows"])
 @pytest.mark.parametrize("lattice", FOREIGN, ids=Lattice.to_dict)
 @pytest.mark.parametrize("model", [dppl.MeanPrototypes, dppl.SoftmaxPrototypes])
 def test_rows_of_a_lattice_that_does_more_than_normalise_are_refused_and_nothing_is_paid(lattice, role, model, folder):
     """Of the map of the fit, too: it would be applied twice."""
     rng, ledger = np.random.default_rng(1), Ledger(folder / "l.db", "wards", dppl.ZCDP(1.0))
-    given = {"X": rng.normal(size=(60, 6)), "X_public": rng.normal(size=(60, 6))}
+    given = {"X": rng.normal(size=(60, 6)), "public.rows": rng.normal(size=(60, 6))}
     rows = Lattice(6).transform(given[role])
     own = {"center": lattice.center, "rotation": lattice.rotation} if model is dppl.MeanPrototypes else {}
     given[role] = EmbeddingTable.of(rows, metadata={LATTICE: lattice.name()})
     with pytest.raises(InputError, match=f"{role} must hold embeddings.* Use the table that they were made from"):
-        model(dppl.ZCDP(0.5), classes=[0, 1, 2], **own).fit(y=rng.integers(0, 3, 60), ledger=ledger, **given)
+        model(dppl.ZCDP(0.5), [0, 1, 2], public=PublicData(given["public.rows"]), **own).fit(
+            given["X"], rng.integers(0, 3, 60), ledger=ledger
+        )
     assert not ledger.releases()
 
 
@@ -589,9 +591,8 @@ def test_rotation_is_the_safe_side_where_public_rows_were_cut_off_already(pair):
     table, rows = map(read_table, pair)
     model = dppl.MeanPrototypes(dppl.ZCDP(0.5), classes=[0, 1, 2], rotation="auto")
     assert model.set_params(public=PublicData(rows)).fit(table, table.y).lattice_.rotation == 0
-    assert (
-        model.set_params(public=PublicData(table)).fit(rows, rows.y).lattice_.is_plain
-    )  # these embeddings need no rotation
+    model.set_params(public=PublicData(table)).fit(rows, rows.y)
+    assert model.lattice_.is_plain  # these embeddings need no rotation
     stream = ContinualDiscriminant(dppl.ZCDP(0.5), classes=[0, 1, 2])
     assert stream.set_params(public=PublicData(rows)).fit(table, table.y).lattice_.rotation == 0
     assert stream.set_params(public=PublicData(table)).fit(rows, rows.y).lattice_.rotation is None

@@ -34,19 +34,21 @@ ESTIMATORS |= {
 
 def public(name, rows=P):
     """Return public rows, and examples for whom cannot do without."""
-    examples = {"X_examples": np.eye(2, rows.shape[1]), "y_examples": [0, 1]} if name == "AdaMix" else {}
-    return {"X_public": rows, **examples}
+    return PublicData(rows, *((np.eye(2, rows.shape[1]), [0, 1]) if name == "AdaMix" else ()))
+
+
+PUBLIC = {name: public(name) for name in ESTIMATORS}
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_it_is_what_the_fit_promises(name):
-    estimator = clone(ESTIMATORS[name])
-    told = estimator.plan(8, **public(name)).guarantee
+    estimator = clone(ESTIMATORS[name]).set_params(public=public(name))
+    told = estimator.plan(8).guarantee
     assert not hasattr(estimator, "guarantee_")
     for rows, labels in ((X, Y), (X[:0], Y[:0])):  # and for no record at all
-        promise = estimator.fit(rows, labels, **public(name)).guarantee_
+        promise = estimator.fit(rows, labels).guarantee_
         assert told == promise
-    assert told != estimator.set_params(budget=type(estimator.budget)(0.5)).plan(8, **public(name)).guarantee
+    assert told != estimator.set_params(budget=type(estimator.budget)(0.5)).plan(8).guarantee
 
 
 @pytest.mark.parametrize(
@@ -55,8 +57,13 @@ def test_it_is_what_the_fit_promises(name):
         (dppl.MeanPrototypes(ZCDP(1.0)), (8,), ParameterError, "classes must be the public list"),
         (dppl.MeanPrototypes(ZCDP(1.0), [0, 1]), (0,), ParameterError, "n_features must be"),
         (dppl.MeanPrototypes(PureDP(1.0), [0, 1]), (8,), BudgetError, "pure"),
-        (dppl.SoftmaxPrototypes(ZCDP(1.0), [0, 1]), (7, P), InputError, "public.rows must have the 7 features"),
-        (dppl.PublicPrototypes(ZCDP(1.0), [0, 1]), (8,), InputError, "X_public"),
+        (
+            dppl.SoftmaxPrototypes(ZCDP(1.0), [0, 1], public=PublicData(P)),
+            (7,),
+            InputError,
+            "must have the 7 features",
+        ),
+        (dppl.PublicPrototypes(ZCDP(1.0), [0, 1]), (8,), InputError, "give public="),
     ],
 )
 def test_what_would_stop_the_fit_stops_here(estimator, arguments, error, words):
@@ -88,7 +95,7 @@ def test_an_account_can_be_asked_before(tmp_path):
 
 def make(name, **parameters):
     """Return an estimator of its own, with a seed, for equal bytes."""
-    return clone(ESTIMATORS[name]).set_params(**{"random_state": 7} | parameters)
+    return clone(ESTIMATORS[name]).set_params(**{"random_state": 7, "public": PUBLIC[name]} | parameters)
 
 
 def learned(estimator):
@@ -100,9 +107,10 @@ def test_to_plan_changes_nothing_of_the_estimator(name):
     estimator = make(name)
     for fitted in (False, True):
         if fitted:
-            estimator.fit(X, Y, **public(name))
+            estimator.set_params(public=public(name)).fit(X, Y)
+        estimator.public = public(name, P[:, :6])
         before, model = dict(vars(estimator)), estimator.to_bytes() if fitted else None
-        plan = estimator.plan(6, **public(name, P[:, :6]))
+        plan = estimator.plan(6)
         assert vars(estimator).keys() == before.keys()
         assert all(vars(estimator)[attribute] is value for attribute, value in before.items())
         assert not fitted or estimator.to_bytes() == model
@@ -132,10 +140,10 @@ def plan_of(monkeypatch, estimator, *data, **given):
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_a_plan_made_before_there_are_records_is_the_one_that_a_fit_uses(name, monkeypatch):
-    plan = make(name).plan(8, **public(name))
+    plan = make(name).plan(8)
     assert " at 0x" not in words(plan.measurements)  # equal words are equal values
     for data in ((X, Y), (1e6 * X[:7], np.ones(7, int)), (X[:0], Y[:0])):
-        used = plan_of(monkeypatch, make(name), *data, **public(name))
+        used = plan_of(monkeypatch, make(name), *data)
         assert plan.guarantee == used.guarantee
         np.testing.assert_equal(vars(plan.lattice), vars(used.lattice))
         np.testing.assert_equal(plan.classes, used.classes)
@@ -205,18 +213,18 @@ SEARCHED = {
 @pytest.mark.parametrize("name", SEARCHED)
 def test_a_search_reads_public_rows_once_a_candidate_and_not_once_a_run(name, monkeypatch):
     kind, options, candidates = SEARCHED[name]
-    estimator = kind(ApproxDP(4.0, 1e-6), [0, 1], **options)
+    table = Streamed(P)
+    estimator = kind(ApproxDP(4.0, 1e-6), [0, 1], public=PublicData(table), **options)
     runs, whole = [], kind._release
     monkeypatch.setattr(kind, "_release", lambda *arguments: runs.append(1) or whole(*arguments))
-    table = Streamed(P)
     for candidate in ParameterGrid(candidates):
-        clone(estimator).set_params(**candidate, public=PublicData(table)).plan(8)
+        clone(estimator).set_params(**candidate).plan(8)
     planned, numbers = table.passes, set()
     assert planned >= 3
     for seed in range(12):
         table.passes = 0
         runs.clear()
-        dppl.PrivateSearch(estimator, candidates, mean_runs=4, random_state=seed, public=PublicData(table)).fit(X, Y)
+        dppl.PrivateSearch(estimator, candidates, mean_runs=4, random_state=seed).fit(X, Y)
         assert table.passes == planned + (IN_EVERY_FIT * len(runs) if name == "public" else 0)
         numbers.add(len(runs))
     assert len(numbers) > 3

@@ -49,12 +49,12 @@ def test_the_better_candidate_is_found():
     [
         MeanPrototypes(BUDGET, [0, 1, 2]),
         MeanPrototypes(BUDGET, [0, 1, 2], adjacency="replace-one"),
-        PublicPrototypes(BUDGET, [0, 1, 2]),
+        PublicPrototypes(BUDGET, [0, 1, 2], public=PublicData(P)),
     ],
     ids=["mean", "replace-one", "public"],
 )
 def test_the_released_model_carries_the_guarantee_of_the_whole_search(estimator, scoring, tmp_path):
-    search = PrivateSearch(estimator, {"pool": [1, 2]}, mean_runs=3, scoring=scoring, public=PublicData(P)).fit(X, Y)
+    search = PrivateSearch(estimator, {"pool": [1, 2]}, mean_runs=3, scoring=scoring).fit(X, Y)
     search.save(tmp_path / "m.safetensors")
     model = dppl.load(tmp_path / "m.safetensors")
     assert model.guarantee_.budget == BUDGET
@@ -279,7 +279,7 @@ def test_candidates_that_cannot_be_fitted_show_before_anything_is_paid(ledger):
     ):
         with pytest.raises(error):
             searching(parameters).fit(X, Y, ledger=account)
-    with pytest.raises(InputError, match="X_public"):
+    with pytest.raises(InputError, match="give public="):
         PrivateSearch(PublicPrototypes(BUDGET, [0, 1, 2]), {"pool": [1]}).fit(X, Y, ledger=account)
     assert account.releases() == []
 
@@ -333,17 +333,16 @@ def test_a_search_that_fails_leaves_no_earlier_model(ledger):
 
 
 def test_public_rows_behind_the_map_are_named():
-    search = searching({"center": ["public"]}, mean_runs=2).set_params(public=PublicData(P)).fit(X, Y)
+    search = searching({"center": ["public"]}, mean_runs=2).set_params(estimator__public=PublicData(P)).fit(X, Y)
     assert "the public rows" in search.guarantee_.public_inputs
     assert "the public rows" not in searching(mean_runs=2).fit(X, Y).guarantee_.public_inputs
 
 
 def test_more_rows_than_the_pool_has_show_before_anything_is_paid(ledger):
     account = ledger(BUDGET)
+    search = PrivateSearch(PublicPrototypes(BUDGET, [0, 1, 2], public=PublicData(P)), {"n_prototypes": [1, 60]})
     with pytest.raises(InputError, match="at least as many public"):
-        PrivateSearch(PublicPrototypes(BUDGET, [0, 1, 2]), {"n_prototypes": [1, 60]}, public=PublicData(P)).fit(
-            X, Y, ledger=account
-        )
+        search.fit(X, Y, ledger=account)
     with pytest.raises(ParameterError, match="at least one candidate"):
         searching([]).fit(X, Y, ledger=account)
     assert account.releases() == []
