@@ -191,7 +191,7 @@ def worst_case(
     data, canary = _record_case(estimator, classes, runs=runs, confidence=confidence, examples=examples)
     if person_records is None:
         if spread:
-            raise ParameterError("spread goes with person_records; give it, or leave it out.")
+            raise ParameterError("spread goes with person_records: pass both or neither.")
         return data, canary
     return _of_a_person(estimator, data, canary, person_records, spread)
 
