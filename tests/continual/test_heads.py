@@ -6,8 +6,8 @@ import pytest
 from dppl import ZCDP, ApproxDP, GaussianDP, Ledger, SoftmaxPrototypes
 from dppl.baselines import LinearProbe
 from dppl.continual import ContinualEnsemble, FullDataContinual, NaiveContinual
-from dppl.continual._stream import seed_of
 from dppl.errors import ParameterError
+from dppl.estimators.plan import seed_of
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.composition import split
 

@@ -20,6 +20,7 @@ from dppl.continual import _stream as stream
 from dppl.continual.ensemble import SCORES, Scores, normalised, put_together
 from dppl.errors import ModelFileError, ParameterError, WeakBudgetWarning
 from dppl.estimators.base import as_json
+from dppl.estimators.plan import seed_of
 from dppl.estimators.reported import Reported
 from dppl.finetune import model_file
 from dppl.finetune.selection import head_of
@@ -206,7 +207,7 @@ class FilmEnsemble(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         plan, trainer = self._plan(finetuner, described, allowed)
 
         def codes() -> reading.Codes:
-            return stream.within_task(
+            return reading.within_task(
                 reading.class_codes(labels, classes, self.unknown_labels), allowed, self.unknown_labels
             )
 
@@ -330,7 +331,7 @@ class FilmEnsemble(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if not isinstance(options, dict) or not set(options) <= set(_OPTIONS):
             raise ParameterError(f"must be a dictionary with some of {', '.join(_OPTIONS)}.", parameter="options")
         seed, n = self.random_state, self._n_earlier
-        finetuner = self._finetuner(options, random_state=stream.seed_of(seed, n) if n and seed is not None else seed)
+        finetuner = self._finetuner(options, random_state=seed_of(seed, n) if n and seed is not None else seed)
         classes, trainer = finetuner._prepared(ledger)
         finetuner.sampling_rate = trainer.sampling_rate
         if self.tasks == "overlapping" and trainer.sampling_rate < 1:

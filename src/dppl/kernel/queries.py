@@ -74,6 +74,10 @@ class Query(ABC):
     repeats: ClassVar[bool] = True
     # Whether all records of a person together move it as one record does.
     whole_persons: ClassVar[bool] = False
+    # Whether an answer has entries of its own for each class, which records of that class alone move.
+    per_class: ClassVar[bool] = False
+    # Whether its answer is a selection, which pure DP allows.
+    selects: ClassVar[bool] = False
     # By how much more the square of a sum can move if a record is replaced than if one is added: 4 times in general, 2
     # where what two records add never points apart, and not at all where each adds 0 or 1.
     _replaced: ClassVar[int] = 4
@@ -231,6 +235,7 @@ class ClassSums(Query):
 
     lattice: Lattice
     n_classes: int
+    per_class = True
 
     @property
     def statistic(self) -> str:
@@ -555,6 +560,7 @@ class CoinPressMeans(Query):
     center: Any
     needs_rows = True
     repeats = False
+    per_class = True
     squared_norm = Fraction(1)
 
     @property

@@ -97,7 +97,6 @@ class MeanPrototypes(MapParameters, EmbeddingClassifier):
 
     prototypes_: NDArray[np.float64] = field(init=False)
     _RELEASED = "prototypes_"
-    _CLASSES_APART = True
 
     adjacency: Adjacency = "add-remove"
     mechanism: Mechanism = "gaussian"
@@ -106,8 +105,9 @@ class MeanPrototypes(MapParameters, EmbeddingClassifier):
     coinpress_radius: float | None = None
     coinpress_center: ArrayLike | None = None
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
+    def check_parameters(self) -> None:
+        """Check parameters and budget against each other."""
+        super().check_parameters()
         _validate.one_of(MECHANISMS, mechanism=self.mechanism)
         _validate.one_of(METRICS, metric=self.metric)
         for name in ("mechanism", "metric"):

@@ -321,7 +321,7 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
             If the model names no encoder, or `encoder` is another one.
         """
         model = load(path)
-        again = cls(encoder_of_model(model, encoder, predicting=True), model.resolved_budget, model.classes_)
+        again = cls(encoder_of_model(model, encoder, predicting=True), model.budget, model.classes_)
         again.model_ = model
         return again
 

@@ -224,7 +224,7 @@ def train(
         return table
 
     classes = np.asarray(estimator.classes)
-    if not estimator.resolved_budget.is_zero:
+    if not estimator.budget.is_zero:
         check_records(source, encoder, classes, estimator.unknown_labels, strict=estimator.strict)
     with work_in(folder, keep=keep):
         fit(
