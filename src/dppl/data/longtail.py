@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from dppl.data.labels import align_labels, as_labels
 from dppl.errors import InputError, ParameterError, UnknownLabelError
-from dppl.kernel.persons import checked_ids, classes_of_persons, person_codes
+from dppl.kernel import checked_ids, classes_of_persons, person_codes
 
 __all__ = ["long_tailed", "long_tailed_sizes"]
 

@@ -32,12 +32,21 @@ from dppl.kernel.lattice import (
     sum_blocks,
 )
 from dppl.kernel.lattice.tensors import as_numpy
-from dppl.kernel.mechanisms import CoinPress, Randomness, RoundedGaussian, SampledGaussian, SymmetricRoundedGaussian
+from dppl.kernel.mechanisms import (
+    COINPRESS_SPLIT,
+    DPPL_SPLIT,
+    CoinPress,
+    Randomness,
+    RoundedGaussian,
+    SampledGaussian,
+    SymmetricRoundedGaussian,
+)
 from dppl.kernel.privacy import Budget, Release
 from dppl.kernel.records import HeldRecords, Records
 
 __all__ = [
     "ADD_REMOVE",
+    "COINPRESS_SPLITS",
     "REPLACE_ONE",
     "WITHIN_CLASS",
     "ClassCounts",
@@ -61,6 +70,8 @@ Int64 = NDArray[np.int64]
 
 # Steps of a grid for numbers in [0, 1]: class weights, and what a record counts. Sums of 10¹¹ records fit into 64 bits.
 STEPS = 2**16
+# Shares of the budget of each step of CoinPress, as in DPPL-v1 and in the original.
+COINPRESS_SPLITS = {"dppl": DPPL_SPLIT, "original": COINPRESS_SPLIT}
 # Relations between neighbours. In the last one a record is replaced by another of its class.
 ADD_REMOVE, REPLACE_ONE, WITHIN_CLASS = "add-remove", "replace-one", "replace-one within a class"
 

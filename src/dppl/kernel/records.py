@@ -449,20 +449,7 @@ class PrivateTable:
     ) -> HeldRecords:
         """Read rows, labels and ids: from here on values are private, and only queries see them.
 
-        Parameters
-        ----------
-        classes : ndarray of shape (n_classes,)
-            The sorted public list of classes.
-        unknown_labels, adjacency : str
-            As in the estimator.
-        allowed : ndarray of int, default=None
-            Positions of the classes that a task may hold. None is all.
-        max_classes : int, default=None
-            In how many classes a person counts.
-        whole_persons : bool, default=False
-            Whether persons enter with all of their records, and not as one row a class.
-        stream : default=None
-            What a stream keeps of earlier tasks.
+        Codes of classes outside `allowed` are as those of no class. `stream` is what a stream keeps of earlier tasks.
         """
         codes = reading.codes_of_records(self.rows, self.labels, classes, unknown_labels, adjacency, allowed)
         if self.ids is None:

@@ -115,26 +115,15 @@ def best_of(
 ) -> tuple[float, M, int]:
     """Return the best noisy score, the model that has it and the number of its plan.
 
-    Parameters
-    ----------
-    records : Records
-        In one place. Each is learned from or held out, by the toss of a coin of its own.
-    plans : sequence of dict of str to Calibrated
-        What each candidate may ask. All cost at most what a run may.
-    learn : callable
-        Makes a model of a candidate, by its number and a counter over the records that are learned from.
-    scoring : Calibrated
-        A `RightAnswers`, asked once a run of the records that are held out. A record is in one part only, so a run
-        costs what the dearer of both does.
-    mean_runs : int
-        Mean of the geometric number of runs.
-    validation_share : float
-    random_state : int or None
+    `learn` makes a model of the candidate of a number, by a counter over the records that are learned from. What each
+    may ask is in `plans`; all cost at most what a run may. `scoring` is a `RightAnswers`, asked once a run of the
+    records that are held out.
     """
     query = scoring.measurement.query
     assert isinstance(query, RightAnswers)
     assert isinstance(records, HeldRecords)  # whoever searches refuses parts
     source = randomness(random_state)
+    # Each record is in one part by a coin of its own, so a run costs it what the dearer of fit and score does.
     is_held_out = coins(len(records.codes), validation_share, source)
     training, held_out = records.taken(~is_held_out), records.taken(is_held_out)
 

@@ -30,8 +30,8 @@ from dppl.embedding.records import Unusable
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.public_data import PublicData
+from dppl.kernel import ids_of_fit
 from dppl.kernel.lattice import usable_rows
-from dppl.kernel.persons import ids_of_fit
 from dppl.kernel.reading import NOT_ALL_USABLE, class_codes, refuse_unusable_records
 from dppl.training.descriptions import embed_examples
 
