@@ -20,11 +20,11 @@ from dppl.data._reading import converting
 from dppl.embedding.records import (
     IMAGES,
     TEXTS,
+    BadRecord,
     Columns,
     Payload,
     Record,
     Source,
-    Unusable,
     record_of,
     version_of,
 )
@@ -245,5 +245,5 @@ def _plain(column: pa.Array) -> pa.Array:
 def _payload(column: pa.Array, place: int) -> Payload:
     value = _plain(column[place : place + 1])[0].as_py()
     if value is None:
-        raise Unusable("it is missing")
+        raise BadRecord("it is missing")
     return value if isinstance(value, bytes) else bytes(value)

@@ -28,7 +28,7 @@ from dppl.embedding.arrow import Arrays
 from dppl.embedding.cache import Cache
 from dppl.embedding.decoding import decode, described, quiet
 from dppl.embedding.left_out import LeftOut
-from dppl.embedding.records import Payload, Record, Source, Unusable
+from dppl.embedding.records import BadRecord, Payload, Record, Source
 from dppl.embedding.shards import Shard, ShardedTable, SourceChanged, Window, write_shard
 from dppl.encoders import Encoder
 from dppl.engines import Engine
@@ -450,7 +450,7 @@ class _Work:
                 item.x = self.cache.get(item.key)
             if item.x is None:
                 item.prepared = prepared(self.encoder, payload)
-        except Unusable as reason:
+        except BadRecord as reason:
             item.reason = str(reason)
         return item
 
@@ -492,7 +492,7 @@ def prepared(encoder: Encoder | _Given, payload: Payload) -> Any:
     except (DpplError, MemoryError):
         raise
     except Exception:  # whatever an encoder says of an odd image or text may quote it
-        raise Unusable("the encoder cannot prepare it") from None
+        raise BadRecord("the encoder cannot prepare it") from None
 
 
 @contextmanager

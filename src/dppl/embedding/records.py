@@ -19,12 +19,12 @@ __all__ = [
     "IMAGES",
     "PATHS",
     "TEXTS",
+    "BadRecord",
     "Columns",
     "Payload",
     "PersonId",
     "Record",
     "Source",
-    "Unusable",
     "Version",
     "label_of",
     "left_out",
@@ -46,7 +46,7 @@ PATHS = ("file", "file_name", "filename", "path", "image")
 _LABELS = ("label", "labels", "y")
 
 
-class Unusable(Exception):
+class BadRecord(Exception):
     """A record that is left out. The text is one of a fixed set of reasons and quotes nothing of the record."""
 
 
@@ -63,7 +63,7 @@ class Record:
     label : str, int or None
         None stands for a missing label.
     load : callable
-        Returns the bytes of an image, a text (as str or bytes) or an embedding; raises `Unusable`.
+        Returns the bytes of an image, a text (as str or bytes) or an embedding; raises `BadRecord`.
     version : str, bytes or None
         Tells this content from another without loading it: a text itself, `version_of` a file, or why the record is
         left out.
@@ -92,7 +92,7 @@ def record_of(
         if isinstance(person, str):
             _text(person, "person id")
         return Record(_id_of(identity), reference, label_of(label), load, version, person)
-    except Unusable as reason:
+    except BadRecord as reason:
         return unusable(reference, str(reason))
 
 
@@ -108,7 +108,7 @@ def unusable(reference: str, reason: str) -> Record:
 
 def _refusal(reason: str) -> Callable[[], NoReturn]:
     def load() -> NoReturn:
-        raise Unusable(reason)
+        raise BadRecord(reason)
 
     return load
 
@@ -131,18 +131,18 @@ def _id_of(value: Any) -> str:
         return str(value)
     text = _text(value, "id")
     if not text:
-        raise Unusable("its id is empty")
+        raise BadRecord("its id is empty")
     return text
 
 
 def _text(value: Any, what: str) -> str:
     if not isinstance(value, str | bytes):
-        raise Unusable(f"its {what} is neither a text nor an integer")
+        raise BadRecord(f"its {what} is neither a text nor an integer")
     try:
         # Surrogates stand for bytes that were no UTF-8; encoding refuses them.
         return (value if isinstance(value, bytes) else value.encode()).decode()
     except UnicodeError:
-        raise Unusable(f"its {what} is not UTF-8") from None
+        raise BadRecord(f"its {what} is not UTF-8") from None
 
 
 @dataclass(frozen=True, slots=True)
