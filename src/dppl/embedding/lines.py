@@ -22,7 +22,19 @@ from typing import Any, TextIO
 import pyarrow as pa
 
 from dppl.embedding.decoding import MOST_TEXT_BYTES
-from dppl.embedding.records import TEXTS, BadRecord, Columns, Payload, Record, Source, Version, record_of, unusable
+from dppl.embedding.records import (
+    TEXTS,
+    BadRecord,
+    Columns,
+    Payload,
+    Record,
+    Source,
+    Version,
+    check_persons,
+    record_of,
+    resolve_columns,
+    unusable,
+)
 from dppl.errors import InputError, ParameterError
 
 __all__ = ["CsvTexts", "Form", "JsonTexts", "TextLines"]
@@ -121,7 +133,7 @@ class CsvTexts(Source):
         if header is None:
             raise InputError(f"{path} is empty; its first line must name the columns.")
         self._names = header if isinstance(header, list) else []
-        self.columns = columns.found_in(self._names, path, self._usual, secret=True)
+        self.columns = resolve_columns(columns, self._names, path, self._usual, secret=True)
         self.label_type = None if self.columns.y is None else pa.string()
         self.person_type = None if self.columns.person is None else pa.string()
         self.parameters = {"kind": self._kind, **self.columns.parameters, **form.parameters}
@@ -233,7 +245,7 @@ class JsonTexts(Source):
     def __init__(self, path: Path, columns: Columns, form: Form) -> None:
         self._path, self._form = path, form
         named = replace(columns, x=columns.x or "text", y=columns.y or "label")
-        self.columns = named.with_ids_apart(path)
+        self.columns = check_persons(named, path)
         self.person_type = None if columns.person is None else pa.string()
         self.parameters = {"kind": "jsonl", **self.columns.parameters, **form.parameters}
         form.check(path)
