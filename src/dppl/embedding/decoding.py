@@ -60,51 +60,45 @@ def described(modality: str) -> str:
 
 
 class _Quiet:
-    """What is silent in the whole process while a thread is in here: the first to enter sets it, the last undoes it."""
+    """Keeps warnings and log records, which may quote a file, from showing; warnings of huge images become errors.
+
+    That is so in the whole process while a thread is inside: the first to enter sets it, the last undoes it.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._inside = 0
         self._undo = ExitStack()
 
-    def enter(self) -> None:
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
         with self._lock:
             if not self._inside:
-                self._undo = _silenced()
+                self._undo = self._silenced()
             self._inside += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inside -= 1
+                if not self._inside:
+                    self._undo.close()
 
-    def leave(self) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                self._undo.close()
-
-
-def _silenced() -> ExitStack:
-    with ExitStack() as undo:
-        undo.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")
-        log = logging.getLogger("PIL")
-        undo.callback(log.setLevel, log.level)
-        log.setLevel(logging.CRITICAL + 1)
-        if find_spec("PIL") is not None:
-            warnings.simplefilter("error", _pillow("PIL.Image").DecompressionBombWarning)
-            for set_handler in _tiff_handlers():
-                undo.callback(set_handler, set_handler(None))
-        return undo.pop_all()
-
-
-_QUIET = _Quiet()
+    def _silenced(self) -> ExitStack:
+        with ExitStack() as undo:
+            undo.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore")
+            log = logging.getLogger("PIL")
+            undo.callback(log.setLevel, log.level)
+            log.setLevel(logging.CRITICAL + 1)
+            if find_spec("PIL") is not None:
+                warnings.simplefilter("error", _pillow("PIL.Image").DecompressionBombWarning)
+                for set_handler in _tiff_handlers():
+                    undo.callback(set_handler, set_handler(None))
+            return undo.pop_all()
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keep warnings and log records, which may quote a file, from showing; warnings of huge images become errors."""
-    _QUIET.enter()
-    try:
-        yield
-    finally:
-        _QUIET.leave()
+quiet = _Quiet()
 
 
 @cache
