@@ -22,7 +22,7 @@ from dppl.lab.experiments.report import write_report
 from dppl.lab.experiments.results import ResultsFile
 from dppl.lab.experiments.series import TUNED, budget_name, default_settings, epsilon_name, position, series
 
-COMMITTED = Path(__file__).parents[2] / "docs" / "results"
+COMMITTED = Path(__file__).parents[3] / "docs" / "results"
 NEAR, FAR = Pool("near"), Pool("far")
 SIZES = {1: [9] * 8, 100.0: [100, 52, 27, 14, 7, 4, 2, 1], "natural": [9, 8, 7, 6, 5, 4, 3, 2]}
 

@@ -12,7 +12,7 @@ from dppl.lab.experiments.report import write_report
 from dppl.planning import plan_budget
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("browser")]  # first, as it skips
-RESULTS = Path(__file__).parents[2] / "docs" / "results"
+RESULTS = Path(__file__).parents[3] / "docs" / "results"
 WRONG = {"key": "another", "status": "failed", "error": "InputError", "message": "Of <no> 'use' & `so`."}
 
 

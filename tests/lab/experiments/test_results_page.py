@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 SPEC = importlib.util.spec_from_file_location(
-    "dppl_tools_results_page", Path(__file__).parents[2] / "tools" / "results_page.py"
+    "dppl_tools_results_page", Path(__file__).parents[3] / "tools" / "results_page.py"
 )
 tool = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(tool)

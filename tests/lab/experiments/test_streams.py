@@ -550,7 +550,7 @@ def test_published_figures_stand_beside_a_recipe(write_config, benchmarks, repor
 def test_the_page_has_the_published_figures_of_the_report():
     names = {"CIFAR-100": "cifar100-10x10", "ImageNet-R": "imagenet-r-10x20", "5-Dataset": "5-dataset"}
     methods = {"naive": "Naive", "ensemble": "PEFT ensemble"}
-    page = (Path(__file__).parents[2] / "docs" / "continual.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "continual.md").read_text("utf-8")
     rows = re.findall(r"^\| (CIFAR-100|ImageNet-R|5-Dataset) \| ([\w ]+) \| (.*) \|$", page, re.MULTILINE)
     said = {
         (names[stream], methods.get(method, method.capitalize())): tuple(
