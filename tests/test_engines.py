@@ -19,8 +19,7 @@ import pytest
 
 import dppl
 from dppl import ApproxDP, GaussianDP, MeanPrototypes, PublicData, PublicPrototypes, PureDP, SoftmaxPrototypes
-from dppl.data import PartedTable, TablePart, read_parts, read_table
-from dppl.data.tables import Fragment
+from dppl.data import Fragment, PartedTable, TablePart, read_parts, read_table
 from dppl.engines import InProcess, RayEngine, _outcome, engine_of
 from dppl.errors import EngineError, InputError, MissingExtra, ParameterError, UnknownLabelError
 from dppl.estimators.public_data import public_rows_at
