@@ -15,8 +15,8 @@ from dppl.kernel.lattice import (
     SoftmaxGradient,
     class_sums,
     gradient_blocks,
+    gram_matrices,
     sum_blocks,
-    sums_and_grams,
     utilities,
 )
 from dppl.kernel.mechanisms import ExponentialMechanism, randomness
@@ -49,7 +49,7 @@ def sums(n, d, C):
 
 def gram(n, d, C):
     lattice, rows, codes = _rows(n, d, C)
-    return lambda: sums_and_grams(sum_blocks(lattice, rows), codes, C, d)
+    return lambda: gram_matrices(sum_blocks(lattice, rows), np.zeros(len(codes), np.intp), 1, d)
 
 
 def gradient(n, d, C):

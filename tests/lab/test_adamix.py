@@ -272,7 +272,7 @@ def test_the_replay_notices_a_clip_that_reads_private_gradients(monkeypatch):
 
     def following(self, blocks, codes, weights, offsets, *, clip, of_records):
         for longest in np.arange(1.4, 0.02, -0.02):
-            if self.sum_and_count(blocks, codes, weights, offsets, threshold=longest)[1]:
+            if self.count_long(blocks, codes, weights, offsets, longest):
                 break
         return original(self, blocks, codes, weights, offsets, clip=longest)
 

@@ -48,15 +48,20 @@ def reference(rows, onehot, steps, step, bound, clip, threshold, rate):
 
 
 def recorded_bounds(monkeypatch):
-    bounds = []
-    original = SoftmaxGradient.sum_and_count
+    """Clips of gradients, each with the threshold of the count that follows it."""
+    bounds, clips = [], []
+    whole, count = SoftmaxGradient.sum, SoftmaxGradient.count_long
 
-    def spy(self, *arguments, **options):
-        if "threshold" in options:
-            bounds.append((options["clip"], options["threshold"]))
-        return original(self, *arguments, **options)
+    def spy(self, *arguments, clip, **options):
+        clips.append(clip)
+        return whole(self, *arguments, clip=clip, **options)
 
-    monkeypatch.setattr(SoftmaxGradient, "sum_and_count", spy)
+    def spy_on_counts(self, *arguments):
+        bounds.append((clips[-1], arguments[-1]))
+        return count(self, *arguments)
+
+    monkeypatch.setattr(SoftmaxGradient, "sum", spy)
+    monkeypatch.setattr(SoftmaxGradient, "count_long", spy_on_counts)
     return bounds
 
 

@@ -266,7 +266,7 @@ PRIVATE_NAMES = {
     "SampledGaussian",
     "CoinPress",
 }
-PRIVATE_NAMES |= {"ExponentialMechanism", "class_sums", "sum_blocks", "sums_and_grams", "weighted_sum"}
+PRIVATE_NAMES |= {"ExponentialMechanism", "class_sums", "sum_blocks", "gram_matrices", "weighted_sum"}
 # Streams hold the codes of a task's classes, and give later tasks another seed; rows at selected positions are public.
 EXCEPT = {
     "continual/_stream.py": {"Records", "Randomness", "randomness", "Parted"},

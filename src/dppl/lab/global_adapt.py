@@ -131,9 +131,7 @@ class GlobalAdapt(MapParameters, GradientClassifier):
         scaled = gradients.statistic.replace("clipped", "scaled")
         return {
             "gradients": Measurement(gradients, rest, self.steps, scaled),
-            "longer": Measurement(
-                LongResiduals(setting.lattice, setting.n_classes, gradients.bias), _LONGER_PERCENT, self.steps
-            ),
+            "longer": Measurement(LongResiduals(setting.lattice, setting.n_classes), _LONGER_PERCENT, self.steps),
             "size": Measurement(NumberOfRecords(), SIZE_PERCENT),
         }
 
@@ -145,9 +143,9 @@ class GlobalAdapt(MapParameters, GradientClassifier):
         bound = _BOUNDS[1] if self.upper_bound is None else float(self.upper_bound)
         descent = self._descent(setting)
         for _ in steps(self.steps):
-            at = {"weights": descent.coef, "offsets": descent.intercept, "clip": bound}
+            at = {"weights": descent.coef, "offsets": descent.intercept}
             # The kernel divides residuals by max(bound, norm): C/Z for those up to Z = bound, a clip to C for the rest.
-            noisy = measure("gradients", **at)
+            noisy = measure("gradients", **at, clip=bound)
             (longer,) = measure("longer", **at, threshold=self.threshold * bound)
             descent.move(noisy * (scale / size), step)
             bound = self._next_bound(bound, float(longer) / size)
