@@ -56,7 +56,13 @@ class Served:
     nearest: Callable[[_Rows, int], list[Nearest]] | None = None
 
     def prepare(self, payload: bytes | str, most_pixels: int) -> tuple[Any, str | None]:
-        """Decode and prepare an item; return what the encoder takes, or None and why there is nothing."""
+        """Decode and prepare an item; return what the encoder takes, or None and why there is nothing.
+
+        Parameters
+        ----------
+        payload : bytes or str
+        most_pixels : int
+        """
         assert self.encoder is not None
         try:
             content = decode(payload, self.encoder.modality, most_pixels)
@@ -72,7 +78,16 @@ class Served:
             return None, _NOT_PREPARED
 
     def prediction(self, row: _Rows, top: int, nearest: int, probabilities: bool) -> Prediction:
-        """Predict one row by itself, so that its bits do not depend on the rows that come with it."""
+        """Predict one row by itself, so that its bits do not depend on the rows that come with it.
+
+        Parameters
+        ----------
+        row : ndarray of shape (n_features,)
+        top, nearest : int
+            Number of classes and prototypes to return.
+        probabilities : bool
+            Whether to return those of all classes, in the order of the model's.
+        """
         with np.errstate(all="ignore"):
             label, values = self.classify(row[None])
         if label is None:
