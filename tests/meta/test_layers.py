@@ -243,11 +243,20 @@ PRIVATE_NAMES = {
     "CoinPress",
 }
 PRIVATE_NAMES |= {"ExponentialMechanism", "class_sums", "sum_blocks", "sums_and_grams", "weighted_sum"}
-# Streams hold the codes of a task's classes, and give later tasks another seed; rows at selected positions are public.
+# Streams hold the codes of a task's classes, and give later tasks another seed; rows at selected positions are public;
+# the gradient of a network is a query that needs torch, so it stands outside the kernel, in one file.
 EXCEPT = {
     "continual/_stream.py": {"Records", "Randomness", "randomness", "Parted"},
     "continual/prototypes.py": {"Records", "Randomness"},
     "prototypes/public.py": {"public_rows_at"},
+    "finetune/gradients.py": {
+        "HeldRecords",
+        "Records",
+        "Randomness",
+        "randomness",
+        "RoundedGaussian",
+        "SampledGaussian",
+    },
 }
 
 
@@ -258,7 +267,7 @@ def private_imports(path):
     return {last for home, _, last in split if last not in allowed and (home in PRIVATE or last in PRIVATE_NAMES)}
 
 
-@pytest.mark.parametrize("package", ["prototypes", "baselines", "continual"])
+@pytest.mark.parametrize("package", ["prototypes", "baselines", "continual", "finetune"])
 def test_methods_import_neither_records_nor_noise_nor_exact_sums(package):
     assert not set().union(*map(private_imports, (SOURCE / package).rglob("*.py")))
     assert {"HeldRecords", "Randomness"} <= private_imports(SOURCE / "estimators" / "base.py")  # the control
