@@ -115,7 +115,7 @@ def test_the_mask_does_not_depend_on_private_records(net, labelled, monkeypatch)
     one, other = selections(net, data)
     assert one == other
     # A planted fault: a trainer of the largest private gradients in place of the largest public weights.
-    original = DPTrainer.train
+    original = DPTrainer._train
 
     def peeking(self, records, plan, **options):
         module = deepcopy(self.module)
@@ -126,7 +126,7 @@ def test_the_mask_does_not_depend_on_private_records(net, labelled, monkeypatch)
         self.selection["0.weight"] = np.sort(np.argsort(total)[-7:])
         return original(self, records, None, **options)
 
-    monkeypatch.setattr(DPTrainer, "train", peeking)
+    monkeypatch.setattr(DPTrainer, "_train", peeking)
     one, other = selections(net, data)
     assert one != other
 

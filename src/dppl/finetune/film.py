@@ -208,7 +208,7 @@ class FilmEnsemble(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         plan, trainer = self._plan(finetuner, described)
         # A checkpoint is of one task: that of an earlier one would end this task before its first step.
         earlier = sha256(self.values_.tobytes()).hexdigest() if self._n_earlier else None
-        trainer.train(
+        trainer._train(
             records,
             plan,
             ledger=ledger,

@@ -207,7 +207,7 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
             records.refuse_unusable()
             missing = (*plan.guarantee.not_covered, A_STRICT_STOP)
             plan = replace(plan, guarantee=replace(plan.guarantee, not_covered=missing))
-        trainer.train(
+        trainer._train(
             records,
             plan,
             ledger=ledger,

@@ -270,7 +270,7 @@ class DPTrainer:
         LedgerError
             If the ledger cannot be used, or another run overtakes this one from a copy of its checkpoint.
         """
-        return self.train(
+        return self._train(
             PrivateRecords.at_positions(X, y),
             plan,
             ledger=ledger,
@@ -279,7 +279,7 @@ class DPTrainer:
             progress=progress,
         )
 
-    def train(
+    def _train(
         self,
         records: PrivateRecords,
         plan: TrainingPlan | None,
