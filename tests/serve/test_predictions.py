@@ -8,9 +8,8 @@ import pytest
 
 import dppl
 from dppl import PublicData
-from dppl.baselines import LeastSquares
 from dppl.continual import ContinualPrototypes
-from dppl.prototypes import ProjectedPrototypes
+from dppl.lab import LeastSquares, ProjectedPrototypes
 from dppl.serve import Limits, app, opened
 from dppl.serve.nearest import prototypes_of
 from serve.conftest import Y, as_table, png, served, texts_of
