@@ -98,10 +98,12 @@ def fit_for_release(random_state: int | None) -> bool:
 class _Counter:
     """What a `Measure` shares with those that `at` makes of it: records, randomness, and how many asks are left."""
 
-    def __init__(self, paid: Mapping[str, Calibrated], records: Records | None, source: Randomness) -> None:
+    def __init__(
+        self, paid: Mapping[str, Calibrated], records: Records | None, source: Randomness, used: Mapping[str, int]
+    ) -> None:
         self.records = records
         self.source = source
-        self.left = {name: one.measurement.times for name, one in paid.items()}
+        self.left = {name: one.measurement.times - used.get(name, 0) for name, one in paid.items()}
         self.lock = Lock()
 
 
@@ -119,10 +121,18 @@ class Measure:
         None where nothing may be asked.
     random_state : int, default=None
         Seed of the noise; None draws from the operating system.
+    used : dict of str to int, default=None
+        How many asks of each name an interrupted run has begun, which are spent.
     """
 
-    def __init__(self, paid: Mapping[str, Calibrated], records: Records | None, random_state: int | None) -> None:
-        self._paid, self._counter = paid, _Counter(paid, records, randomness(random_state))
+    def __init__(
+        self,
+        paid: Mapping[str, Calibrated],
+        records: Records | None,
+        random_state: int | None,
+        used: Mapping[str, int] | None = None,
+    ) -> None:
+        self._paid, self._counter = paid, _Counter(paid, records, randomness(random_state), used or {})
         self._always: dict[str, Any] = {}
 
     def __call__(self, name: str, **released: Any) -> Any:
