@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from dppl.data import EmbeddingTable
 from dppl.embedding import Source
 from dppl.embedding.decoding import decode, quiet
-from dppl.embedding.records import Record, Unusable
+from dppl.embedding.records import BadRecord, Record
+from dppl.kernel import are_missing, checked_ids, classes_of_persons, person_codes
 from dppl.kernel.lattice import usable_rows
-from dppl.kernel.persons import are_missing, checked_ids, classes_of_persons, person_codes
 from dppl.kernel.reading import class_codes
 
 __all__ = ["report_on_source", "report_on_table"]
@@ -117,7 +117,7 @@ def _records_report(source: Source) -> tuple[dict[str, Any], Any, NDArray[Any]]:
             records += 1
             try:
                 content = _content(record, source.modality)
-            except Unusable as reason:
+            except BadRecord as reason:
                 reasons.setdefault(str(reason), []).append(record.reference)
                 continue
             if record.id in ids:

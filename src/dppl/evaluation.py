@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dppl.experiments import metrics
+from dppl import metrics
 from dppl.kernel.reading import as_labels, class_codes
 
 __all__ = ["evaluate"]

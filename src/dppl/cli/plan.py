@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -52,9 +53,7 @@ class Plan:
     )
     public: Path | None = option("TABLE", "Public rows for the rehearsal.", None)
     runs: int = option("N", "Simulated fits of a rehearsal. Default 5.", 5, min=1)
-    out: Path | None = option(
-        "FILE", "Figure of recall by class size: .png, .svg or .html. Needs the extra bench.", None
-    )
+    out: Path | None = option("FILE", "Figure of recall by class size: .png, .svg or .html. Needs the extra lab.", None)
     force: bool = flag("Replace the output file if it exists.")
     json: bool = flag("Print JSON.")
 
@@ -77,12 +76,13 @@ def plan(request: Plan) -> None:
         --rehearsal similar.npz
     """
     from dppl.estimators import PublicData
-    from dppl.experiments.plan_figure import SUFFIXES, save_plan  # here, because the help of a command needs no SciPy
-    from dppl.planning import plan_budget
+    from dppl.planning import plan_budget  # here, because the help of a command needs no SciPy
+
+    figure = importlib.import_module("dppl.lab.experiments.plan_figure")
 
     if request.out is not None:
-        if request.out.suffix.lower() not in SUFFIXES:
-            raise ParameterError(f"--out must end in {', '.join(SUFFIXES)}; got {request.out.name!r}.")
+        if request.out.suffix.lower() not in figure.SUFFIXES:
+            raise ParameterError(f"--out must end in {', '.join(figure.SUFFIXES)}; got {request.out.name!r}.")
         check_output(request.out, (request.rehearsal, request.public), force=request.force)
     if request.rehearsal is None and request.public is not None:
         raise ParameterError("belongs to --rehearsal; without it it has no effect.", parameter="public")
@@ -113,7 +113,7 @@ def plan(request: Plan) -> None:
             runs=request.runs,
         )
     if request.out is not None:
-        save_plan(expected, request.out)
+        figure.save_plan(expected, request.out)
     if request.json:
         print_json(expected.to_dict())
     else:

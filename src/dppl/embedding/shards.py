@@ -11,7 +11,7 @@ import io
 import itertools
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,19 +23,17 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dppl._files import locked, part_of, write_atomically
+from dppl.data.writing import PERSON, dictionary_columns, rows_column
 from dppl.embedding.left_out import LeftOut, Report, check_place
-from dppl.embedding.records import PERSON, PersonId
-from dppl.embedding.rows import LATTICE_ROWS
+from dppl.embedding.records import PersonId
 from dppl.errors import InputError, ParameterError
 
 __all__ = [
-    "Done",
     "OtherOptions",
+    "Shard",
     "ShardedTable",
     "SourceChanged",
     "Window",
-    "dictionary_columns",
-    "schema_of",
     "write_shard",
 ]
 
@@ -76,12 +74,23 @@ class Window:
             "reference": pa.array(self.references, pa.string()),
             "y": pa.array(self.labels, schema.field("y").type) if "y" in schema.names else None,
             PERSON: pa.array(self.persons, schema.field(PERSON).type) if PERSON in schema.names else None,
-            "x": pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), type=kind),
+            "x": rows_column(rows, kind),
         }
         buffer = io.BytesIO()
         table = pa.table([columns[name] for name in schema.names], schema=schema)
         pq.write_table(table, buffer, use_dictionary=dictionary_columns(schema))
         return buffer.getvalue()
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A shard whose file was written: its bytes and rows, the records it stands for, and the hash of the source."""
+
+    size: int
+    rows: int
+    records: int
+    left_out: Sequence[LeftOut]
+    source: str
 
 
 @dataclass(frozen=True)
@@ -125,7 +134,7 @@ class ShardedTable:
     def __init__(self, folder: Path, schema: pa.Schema, parameters: dict[str, Any]) -> None:
         self.folder = folder
         self.report = folder.with_name(f"{folder.name}.report.jsonl")
-        self._schema = schema
+        self.schema = schema
         self._parameters = parameters
         self._stack = ExitStack()
         if not folder.exists():
@@ -138,23 +147,21 @@ class ShardedTable:
             if not self.finished:
                 kept = self.done[-1].report if self.done else 0
                 self._report = stack.enter_context(closing(Report(self.report, kept)))
-                self._tidy()
+                for part in folder.glob(".*.part"):  # what a killed process left half-way
+                    part.unlink()
+                self._write_manifest()
             self._stack = stack.pop_all()
 
     def close(self) -> None:
         """Let another process have the folder."""
         self._stack.close()
 
-    def append(self, shard: Window, records: int, source: str) -> None:
-        """Write the next shard, which holds so many records of the source, less those left out."""
-        size = write_shard(self.folder, len(self.done), shard, self._schema)
-        self.count(size, len(shard.rows), shard.left_out, records, source)
-
-    def count(self, size: int, rows: int, left_out: Sequence[LeftOut], records: int, source: str) -> None:
-        """Take the next shard, which was written, into the table."""
-        reasons = Counter(record.reason for record in left_out)
-        reported = self._report.add(left_out)
-        self.done.append(Done(_name(len(self.done)), size, rows, records, dict(reasons), source, reported))
+    def append(self, shard: Shard) -> None:
+        """Take the next shard into the table: first what was left out is reported, then the manifest counts both."""
+        reasons = Counter(record.reason for record in shard.left_out)
+        reported = self._report.add(shard.left_out)
+        name = _name(len(self.done))
+        self.done.append(Done(name, shard.size, shard.rows, shard.records, dict(reasons), shard.source, reported))
         self._write_manifest()
 
     def refuse(self, left_out: Sequence[LeftOut]) -> NoReturn:
@@ -207,12 +214,6 @@ class ShardedTable:
             if old != new
         )
 
-    def _tidy(self) -> None:
-        """Remove what a killed process may have left half-way, and mark the folder as a table."""
-        for part in self.folder.glob(".*.part"):
-            part.unlink()
-        self._write_manifest()
-
     def _write_manifest(self) -> None:
         content = {
             "version": _VERSION,
@@ -237,28 +238,3 @@ def _name(number: int) -> str:
 
 def _has(path: Path, size: int) -> bool:
     return path.exists() and path.stat().st_size >= size
-
-
-def schema_of(
-    label_type: pa.DataType | None,
-    dimension: int,
-    rows: str,
-    metadata: Mapping[str, str],
-    texts: Sequence[str] = ("id", "reference"),
-    person_type: pa.DataType | None = None,
-) -> pa.Schema:
-    """Return the columns of a table: `texts`, the label `y` and the id `PERSON` if there are any, the embedding `x`."""
-    if rows == LATTICE_ROWS:
-        kind = pa.binary(dimension)
-    else:
-        kind = pa.list_(pa.field("element", pa.from_numpy_dtype(np.dtype(rows)), nullable=False), dimension)
-    fields = [pa.field(name, pa.string()) for name in texts]
-    fields += [pa.field(name, kind) for name, kind in (("y", label_type), (PERSON, person_type)) if kind is not None]
-    return pa.schema([*fields, pa.field("x", kind)], metadata=dict(metadata))
-
-
-def dictionary_columns(schema: pa.Schema) -> list[str]:
-    """Return the columns that repeat: labels, persons, int8 rows, which Parquet would else give four bytes a number."""
-    kind = schema.field("x").type
-    repeats = pa.types.is_fixed_size_list(kind) and pa.types.is_int8(kind.value_type)
-    return sorted({"y", PERSON}.intersection(schema.names)) + (["x.list.element"] if repeats else [])

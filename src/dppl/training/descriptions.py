@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from dppl.data import EmbeddingTable
+from dppl.data.writing import Rows
 from dppl.embedding import Record, Source, Window, embed_windows, open_source
 from dppl.embedding.pipeline import table_metadata
-from dppl.embedding.rows import Rows
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
 from dppl.kernel.reading import class_codes, public_classes
@@ -80,7 +80,7 @@ def _is_word(text: str) -> bool:
 
 def takes_examples(estimator: EmbeddingClassifier) -> bool:
     """Tell whether the fit of an estimator may start from public examples of the classes."""
-    return type(estimator)._STARTS_FROM_EXAMPLES
+    return type(estimator).starts_from_examples
 
 
 def described(given: Any, estimator: EmbeddingClassifier) -> Source | None:
