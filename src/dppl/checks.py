@@ -27,21 +27,7 @@ _MISSING = ("", int(np.iinfo(np.int64).min))
 
 
 def report_on_table(table: EmbeddingTable, classes: NDArray[Any], groups: Any = None) -> dict[str, Any]:
-    """Read the rows of a table, with its labels and, if they are given, ids of persons.
-
-    Parameters
-    ----------
-    table : EmbeddingTable
-    classes : ndarray of shape (n_classes,)
-        The public list.
-    groups : array-like of shape (n,), default=None
-        Ids of persons.
-
-    Returns
-    -------
-    dict
-        JSON-ready, and as private as the records.
-    """
+    """Read a table, its labels and, if they are given, ids of persons; return what to say of them, JSON-ready."""
     report, usable = _rows_report(table), usable_rows(table)
     if groups is not None:
         report["persons"] = _persons_report(checked_ids(groups, table), table.y, usable, classes)
@@ -50,19 +36,7 @@ def report_on_table(table: EmbeddingTable, classes: NDArray[Any], groups: Any = 
 
 
 def report_on_source(source: Source, classes: NDArray[Any]) -> dict[str, Any]:
-    """Read and decode the records of a source, with their labels and, if there are any, ids of persons.
-
-    Parameters
-    ----------
-    source : Source
-    classes : ndarray of shape (n_classes,)
-        The public list.
-
-    Returns
-    -------
-    dict
-        JSON-ready, and as private as the records.
-    """
+    """Read and decode the records of a source, labels and ids of persons included; return what to say of them."""
     report, labels, ids = _records_report(source)
     if source.person_type is not None:
         report["persons"] = _persons_report(ids, labels, np.ones(len(ids), bool), classes)

@@ -17,21 +17,10 @@ __all__ = ["evaluate"]
 def evaluate(
     y_true: ArrayLike, y_pred: ArrayLike, classes: NDArray[Any], groups: ArrayLike | None = None
 ) -> dict[str, Any]:
-    """Compare predictions with labels, over all records and class by class.
+    """Compare predictions with labels, over all records and class by class; return what `dppl evaluate --json` prints.
 
-    Parameters
-    ----------
-    y_true, y_pred : array-like of shape (n,)
-        A label outside `classes` counts as a wrong prediction in the accuracy; means over classes leave it out.
-    classes : ndarray of shape (n_classes,)
-        Those of the model, in its order.
-    groups : array-like of shape (n,), default=None
-        Ids of persons, for the mean over persons of the share of their records that is right.
-
-    Returns
-    -------
-    dict
-        JSON-ready: what `dppl evaluate --json` prints.
+    A label outside `classes`, which are those of the model, counts as a wrong prediction in the accuracy; means over
+    classes leave it out. `groups` are ids of persons, for the mean over persons of their share of right records.
     """
     codes, names, chance = np.arange(len(classes)), classes.tolist(), 1 / len(classes)
     truth, predicted = (

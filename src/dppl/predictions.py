@@ -32,29 +32,14 @@ _ROWS = 8192
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictions:
-    """Labels in the order of the records.
+    """Labels in the order of the records, and what files hold of them besides."""
 
-    Parameters
-    ----------
-    labels : list
-        None for a record that cannot be used.
-    classes : ndarray of shape (n_classes,)
-    ids : sequence of str, default=None
-        None where the records have no ids.
-    probabilities : ndarray of shape (n, n_classes), default=None
-        NaN for records that cannot be used.
-    proba : bool, default=False
-        Whether files hold the probabilities of all classes.
-    top : int, default=0
-        Number of classes that files hold with their probabilities.
-    """
-
-    labels: list[Any]
-    classes: NDArray[Any]
-    ids: Sequence[str | None] | None = None
-    probabilities: NDArray[np.float32] | None = None
-    proba: bool = False
-    top: int = 0
+    labels: list[Any]  # None for a record that cannot be used
+    classes: NDArray[Any]  # shape (n_classes,)
+    ids: Sequence[str | None] | None = None  # None where the records have no ids
+    probabilities: NDArray[np.float32] | None = None  # shape (n, n_classes); NaN for records that cannot be used
+    proba: bool = False  # whether files hold the probabilities of all classes
+    top: int = 0  # number of classes that files hold with their probabilities
 
     def at_least(self, confidence: float) -> Predictions:
         """Return them with no label where the largest probability is below `confidence`."""
