@@ -84,8 +84,9 @@ class FeatureCovariance(MapParameters, Classifier):
     clip: float = 1.0
     adjacency: Adjacency = "add-remove"
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
+    def check_parameters(self) -> None:
+        """Check parameters and budget against each other."""
+        super().check_parameters()
         _validate.positive_integer(steps=self.steps)
         _validate.positive(learning_rate=self.learning_rate, clip=self.clip)
         check_clip(self.clip)

@@ -107,8 +107,9 @@ class GlobalAdapt(MapParameters, GradientClassifier):
     intercept_scaling: float = 0.0
     adjacency: Adjacency = "add-remove"
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
+    def check_parameters(self) -> None:
+        """Check parameters and budget against each other."""
+        super().check_parameters()
         _validate.positive(clip=self.clip, upper_bound_rate=self.upper_bound_rate, threshold=self.threshold)
         if self.upper_bound is not None:
             _validate.positive(upper_bound=self.upper_bound)

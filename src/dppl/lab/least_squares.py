@@ -85,8 +85,9 @@ class LeastSquares(MapParameters, Classifier):
     split: Sequence[float] | None = None
     adjacency: Adjacency = "add-remove"
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
+    def check_parameters(self) -> None:
+        """Check parameters and budget against each other."""
+        super().check_parameters()
         if not isinstance(self.class_grams, bool | np.bool_):
             raise ParameterError(f"class_grams must be True or False; got {self.class_grams!r}.")
         _validate.positive(alpha=self.alpha)

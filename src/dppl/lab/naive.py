@@ -60,6 +60,6 @@ class NaiveContinual(ContinualProbe):
 
     def _descent(self, setting: Setting) -> Descent:
         descent = super()._descent(setting)
-        if self._task is not None and self._task.earlier is not None:
-            descent.coef, descent.intercept = self._task.earlier.coef_, self._task.earlier.intercept_
+        if setting.task is not None and setting.task.earlier is not None:
+            descent.coef, descent.intercept = setting.task.earlier.coef_, setting.task.earlier.intercept_
         return descent
