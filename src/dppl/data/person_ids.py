@@ -51,7 +51,7 @@ def read_ids(path: AnyPath, column: str) -> Array:
     elif first.suffix == ".npy" and sidecar is None:
         ids = _file_ids(place, [file for file, _ in files], column)
     else:
-        ids = [one for file, beside in files for one in _column_ids(beside or file, column)]
+        ids = [one for file, columns in files for one in _column_ids(columns or file, column)]
         if len({isinstance(one, bytes) for one in ids if one is not None}) > 1:
             raise InputError(f"must be texts or bytes in all shards of {place}; write one schema.", parameter="groups")
     array = np.empty(len(ids), object)

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from dppl import _validate
 from dppl._files import atomic_file
 from dppl._metadata import LATTICE, lattice_of
-from dppl.data._reading import Array, as_array, by_suffix, check_rows, converting
+from dppl.data._reading import Array, as_array, check_rows, converting
 from dppl.data.labels import AnyPath, as_labels
 from dppl.data.tables import EmbeddingTable, Fragment, read_table
 from dppl.errors import InputError, ParameterError
@@ -64,7 +64,9 @@ def write_table(
         If `metadata` is given for npz, or is no mapping of str to str.
     """
     target = Path(path)
-    is_parquet = by_suffix(target, {".npz": False, ".parquet": True}, "path")
+    is_parquet = target.suffix.lower() == ".parquet"
+    if not is_parquet and target.suffix.lower() != ".npz":
+        raise InputError(f"path must end in .npz, .parquet; got {target.name!r}; convert the file")
     rows = as_array(X, "X")
     check_rows(rows, "X")
     labels = None if y is None else as_labels(y)

@@ -1,4 +1,4 @@
-"""From the bytes of one record to an image or a text. What is refused depends on those bytes alone."""
+"""From the bytes of one record to an image or a text. What is rejected depends on those bytes alone."""
 
 from __future__ import annotations
 

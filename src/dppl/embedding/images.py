@@ -47,7 +47,7 @@ def open_images(path: Path, columns: Columns, labels: Path | None, form: Form) -
 class ImageFolder(Source):
     """Every file below a folder, in the order of the names; the first folder on the way to a file is its label.
 
-    With subfolders, a file beside them has no class and is left out. Names that start with a dot are skipped.
+    With subfolders, a file beside them has no class and is skipped. Names that start with a dot are skipped.
     """
 
     modality = "image"

@@ -1,4 +1,4 @@
-"""The list of records that were left out. It is the only place where anything is said about single records."""
+"""The list of records that were skipped. It is the only place where anything is said about single records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
 
 
 class LeftOut(NamedTuple):
-    """A record that was left out."""
+    """A record that was skipped."""
 
     id: str | None
     reference: str
@@ -33,7 +33,7 @@ class LeftOut(NamedTuple):
 
 
 class Report:
-    """A file of JSON lines: a notice, the records that were left out, and at the end the totals.
+    """A file of JSON lines: a notice, the records that were skipped, and at the end the totals.
 
     `size` bytes of an earlier run are kept; 0 starts a new report.
     """

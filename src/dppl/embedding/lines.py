@@ -1,7 +1,7 @@
 """Texts in files of lines: CSV, JSON lines, and a text a line.
 
 How a file falls into records is its own format: in CSV a quote that is never closed takes all that follows into one
-record, which is then left out. In the other two a byte order mark may begin any line, as where files were joined.
+record, which is then skipped. In the other two a byte order mark may begin any line, as where files were joined.
 Its encoding is the file's too, and not a record's: bytes that are none of it stop whoever opens the file.
 """
 
@@ -103,8 +103,8 @@ class Form:
                 parameter="encoding",
             ) from None
 
-    def found(self, path: Path, delimiter: str | None = None) -> str | None:
-        """Say what was found out and is not what everybody expects."""
+    def note(self, path: Path, delimiter: str | None = None) -> str | None:
+        """Say what the file itself shows and few expect."""
         said = []
         if self.encoding is None and self.encoding_of(path) != _UTF_8:
             said.append(f"as {self.encoding_of(path)}, by its byte order mark")
@@ -128,7 +128,7 @@ class CsvTexts(Source):
         self._path, self._form = path, form
         form.check(path)
         self._delimiter = "\t" if form.delimiter == "tab" else form.delimiter or self._delimiter_of_header()
-        self.found = form.found(path, self._delimiter)
+        self.note = form.note(path, self._delimiter)
         header = next(self._rows(), None)
         if header is None:
             raise InputError(f"{path} is empty; its first line must name the columns.")
@@ -154,7 +154,7 @@ class CsvTexts(Source):
         return record_of(f"row {number}", identity, fields.get("y"), lambda: text, text, fields.get("person"))
 
     def _rows(self) -> Iterator[list[str] | str]:
-        """Yield the rows that are not blank, and for one that is damaged the reason why it is left out.
+        """Yield the rows that are not blank, and for one that is damaged the reason why it is skipped.
 
         What belongs to a row is as the lenient reader says. A strict one, or one with a limit, stops within a damaged
         row and takes the lines that remain of it for other rows.
@@ -249,7 +249,7 @@ class JsonTexts(Source):
         self.person_type = None if columns.person is None else pa.string()
         self.parameters = {"kind": "jsonl", **self.columns.parameters, **form.parameters}
         form.check(path)
-        self.found = form.found(path)
+        self.note = form.note(path)
 
     def __iter__(self) -> Iterator[Record]:
         x, y, key = str(self.columns.x), str(self.columns.y), self.columns.id
@@ -303,7 +303,7 @@ class TextLines(Source):
         for file in (path, labels):
             if file is not None:
                 form.check(file)
-        self.found = form.found(path)
+        self.note = form.note(path)
         if labels is not None and self.count() != sum(1 for _ in _lines(labels, form)):
             raise InputError(f"{labels} must have one line for each line of {path}; the numbers differ.")
 

@@ -52,7 +52,7 @@ class Embedded:
     table : Path
         Folder of Parquet shards, for `dppl.data.read_table`.
     report : Path
-        List of the records that were left out, for their owner only.
+        List of the records that were skipped, for their owner only.
     is_new : bool
         False if the table was finished before.
     """
@@ -87,8 +87,7 @@ def embed(
     encoder : Encoder or None
         A frozen public encoder of the source's modality; None for a source of embeddings.
     out : path-like
-        Folder for the table: a new one, or one to go on with. The report on the records that were left out is written
-        beside it.
+        Folder for the table: a new one, or one to go on with. The report on skipped records is written next to it.
     rows : {"float16", "int8", "float32"}, default="float16"
         int8 means rows of the plain lattice, a quarter of the size of float32.
     workers : int, default=None
@@ -122,7 +121,7 @@ def embed(
     -----
     **Privacy.** Unit: one record of the source. Nothing is released: the table, the report and the cache are as
     private as the records. An embedding depends on its record alone if the encoder's fingerprint says that its rows are
-    independent; else the table's metadata say ``not_covered``. Whether a record is left out depends on that record
+    independent; else the table's metadata say ``not_covered``. Whether a record is skipped depends on that record
     alone. No message tells a record or a number of them.
     """
     _validate.one_of(ROWS, rows=rows)
@@ -183,7 +182,7 @@ def embed_windows(
     Yields
     ------
     Window
-        At most ``encoder.window`` records, in the order of the source; what `embed` would leave out is left out.
+        At most ``encoder.window`` records, in the order of the source; what `embed` would skip is skipped.
 
     Raises
     ------
@@ -359,11 +358,11 @@ class _Job:
     def __init__(
         self, source: Source, encoder: Encoder | _Given, folder: Path, schema: pa.Schema, rows: str, workers: int
     ) -> None:
-        if source.again is None:
+        if source.reopen is None:
             raise ParameterError("goes with a source in files, which tasks open by themselves.", parameter="engine")
         # Arrow's own pickle of a schema drops what lists call their elements; the time tells two runs apart.
         packed = schema.serialize().to_pybytes()
-        self._state = source.again, encoder, folder, packed, rows, workers, time.time_ns()
+        self._state = source.reopen, encoder, folder, packed, rows, workers, time.time_ns()
         self._records: _Stream | None = None
 
     def __reduce__(self) -> Any:
@@ -371,17 +370,17 @@ class _Job:
         return _job_of, (pickle.dumps(self._state),)
 
     def __call__(self, stretch: _Stretch) -> tuple[str, int, int]:
-        """Embed a stretch, write its shard and the list of what was left out; return digest, size and rows."""
-        again, encoder, folder, schema, rows, workers, _ = self._state
+        """Embed a stretch, write its shard and the list of what was skipped; return digest, size and rows."""
+        reopen, encoder, folder, schema, rows, workers, _ = self._state
         if self._records is None or self._records.count > stretch.first:
-            self._records = _Stream(again())
+            self._records = _Stream(reopen())
         records = self._records
         records.skip(stretch.first - records.count)
         window = Window()
         with _at_work(encoder, rows, workers) as work:
             for part in work.windows(islice(records, stretch.records), _ignore):
                 window.extend(part)
-        # What is left out is private: it goes through a file of its owner, and not over the network.
+        # What is skipped is private: it goes through a file of its owner, and not over the network.
         content = json.dumps(window.left_out).encode()
         write_atomically(_left_out_file(folder, stretch.number), content, overwrite=True, private=True)
         size = write_shard(folder, stretch.number, window, pa.ipc.read_schema(pa.py_buffer(schema)))
@@ -402,7 +401,7 @@ def _left_out_file(folder: Path, number: int) -> Path:
 
 @dataclass(slots=True)
 class _Item:
-    """A record on its way: prepared, embedded before, or left out for a reason."""
+    """A record on its way: prepared, embedded before, or skipped for a reason."""
 
     record: Record
     key: bytes | None = None

@@ -1,4 +1,4 @@
-"""Sources of records: one after the other, each with a way to load it, or with a reason why it is left out."""
+"""Sources of records: one after the other, each with a way to load it, or with a reason why it is skipped."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LABELS = ("label", "labels", "y")
 
 
 class BadRecord(Exception):
-    """A record that is left out. The text is one of a fixed set of reasons and quotes nothing of the record."""
+    """A record that is skipped. The text is one of a fixed set of reasons and quotes nothing of the record."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -42,7 +42,7 @@ class Record:
     Attributes
     ----------
     id : str or None
-        None for a record whose id cannot be read; it is left out.
+        None for a record whose id cannot be read; it is skipped.
     reference : str
         Where it lies in the source: a path, or a row counted from 0.
     label : str, int or None
@@ -51,7 +51,7 @@ class Record:
         Returns the bytes of an image, a text (as str or bytes) or an embedding; raises `BadRecord`.
     version : str, bytes or None
         Tells this content from another without loading it: a text itself, `version_of` a file, or why the record is
-        left out.
+        skipped.
     person : str, bytes, int, float or None
         Id of the person whose record it is, which is another thing than `id`; None for a missing one.
     """
@@ -72,7 +72,7 @@ def record_of(
     version: Version,
     person: PersonId = None,
 ) -> Record:
-    """Return the record with these ids and this label, or one that is left out where they are none."""
+    """Return the record with these ids and this label, or one that is skipped where they are none."""
     try:
         if isinstance(person, str):
             _text(person, "person id")
@@ -186,9 +186,9 @@ class Source(ABC):
         Type of the ids of persons, or None if there are none.
     parameters : dict
         What decides which records there are, but for the files themselves; JSON-ready.
-    found : str or None
-        How a file of lines is read, where that was found out and is unusual; of its form alone, which is public.
-    again : callable or None
+    note : str or None
+        How a file of lines is read, where that is unusual and nobody named it; of its form alone, which is public.
+    reopen : callable or None
         Opens it again, on another machine too; it holds paths and names, and no record. None where there are no files.
     """
 
@@ -196,8 +196,8 @@ class Source(ABC):
     label_type: pa.DataType | None
     person_type: pa.DataType | None = None
     parameters: dict[str, Any]
-    found: str | None = None
-    again: Callable[[], Source] | None = None
+    note: str | None = None
+    reopen: Callable[[], Source] | None = None
 
     @abstractmethod
     def __iter__(self) -> Iterator[Record]:

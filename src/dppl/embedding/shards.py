@@ -1,6 +1,6 @@
 """A table in the making: a folder of Parquet shards, and a manifest that says which of them are finished.
 
-A shard holds the records of a fixed stretch of the source, less those that are left out, so whoever goes on after an
+A shard holds the records of a fixed stretch of the source, without those that are skipped, so whoever goes on after an
 interruption writes the bytes that an uninterrupted run would have written. A shard is written whole, then the report
 is, then the manifest that counts both; what a killed process leaves beyond the manifest is written again.
 """
@@ -127,7 +127,7 @@ class SourceChanged(InputError):
 class ShardedTable:
     """The folder of a table, open for one process.
 
-    The JSON-ready `parameters` decide its content, together with the source. The list of records left out, `report`,
+    The JSON-ready `parameters` decide its content, together with the source. The list of skipped records, `report`,
     lies beside the folder.
     """
 
@@ -157,7 +157,7 @@ class ShardedTable:
         self._stack.close()
 
     def append(self, shard: Shard) -> None:
-        """Take the next shard into the table: first what was left out is reported, then the manifest counts both."""
+        """Take the next shard into the table: first what was skipped is reported, then the manifest counts both."""
         reasons = Counter(record.reason for record in shard.left_out)
         reported = self._report.add(shard.left_out)
         name = _name(len(self.done))
@@ -165,7 +165,7 @@ class ShardedTable:
         self._write_manifest()
 
     def refuse(self, left_out: Sequence[LeftOut]) -> NoReturn:
-        """Stop because records were left out; they are listed first."""
+        """Stop because records were skipped; they are listed first."""
         if not self.finished:
             self._report.add(left_out)
         raise InputError(
