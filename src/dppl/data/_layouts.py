@@ -92,6 +92,7 @@ def read_layout(place: Place, x: str, y: str | None) -> Layout:
 
 def _shards_folder(folder: Place) -> Place:
     """Return the folder that holds the shards: ``img_emb``, where it lies next to ``metadata``."""
+    # A folder with tables of its own is taken as it is.
     entries = folder.entries()
     inner = [entry for entry in entries if entry.name.endswith(_EMBEDDINGS) and entry.is_folder()]
     if not inner or any(entry.suffix in (".npy", ".parquet") for entry in entries):
@@ -108,6 +109,7 @@ def _npy_shards(folder: Place) -> dict[int, Place]:
     if not shards or not all(map(_is_sidecar, folder.files(".parquet"))):
         return {}
     numbered = _by_number(shards, folder)
+    # A gap means a shard that was not fetched, whose rows would be missing unseen.
     if sorted(numbered) != list(range(min(numbered), max(numbered) + 1)):
         raise InputError(f"{folder}: numbers of .npy shards must follow one another; one is missing; fetch it again")
     return numbered
@@ -116,6 +118,7 @@ def _npy_shards(folder: Place) -> dict[int, Place]:
 def _sidecars(folder: Place) -> dict[int, Place]:
     """Return ``metadata_N.parquet`` by number, from a folder of npy shards or from the folder next to it."""
     files = [file for file in folder.files(".parquet") if _is_sidecar(file)]
+    # clip-retrieval puts them into a folder of their own.
     if not files and folder.name.endswith(_EMBEDDINGS) and folder.sibling(_METADATA).exists():
         files = folder.sibling(_METADATA).files(".parquet")
     return _by_number(files, folder) if files else {}
@@ -181,6 +184,7 @@ def _name(fragment: Fragment) -> str:
 
 def _shared(place: Place, metadata: Sequence[dict[str, str]]) -> dict[str, str]:
     """Return the entries that all files share."""
+    # Names of one encoder may differ in parts that change no embedding.
     first, *others = [entries.get(_ENCODER) for entries in metadata]
     if any(one != first and (one is None or first is None or not same_encoder(one, first)) for one in others):
         raise InputError(f"{place}: all shards must name the same encoder; they differ; embed the records with one.")

@@ -145,6 +145,7 @@ class Fragment(ABC):
         """Yield rows as they are read, never more nor fewer than the file announced."""
         left = self.rows
         for piece in self._read():
+            # Shapes were announced, and memory and sums rest on them.
             left -= len(piece)
             if left < 0:
                 break
@@ -306,6 +307,7 @@ class Outline(NamedTuple):
 
 def read_npy_header(place: Place, sidecar: Place | None = None) -> NpyFragment:
     """Read the header of an npy file, which must be followed by as many bytes as it says."""
+    # The map also shows whether the file is long enough.
     if place.local is not None:
         rows = load_npy(place.local)
     else:

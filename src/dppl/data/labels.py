@@ -86,6 +86,7 @@ def align_labels(y: npt.ArrayLike, classes: npt.ArrayLike) -> tuple[Array, Array
         return (records.astype(str).astype(object) if records.dtype.kind == "i" else records), public
     if records.dtype.kind == "i":
         return records, public
+    # One integer that is no class stands for all texts that are no integers.
     taken = set(public.tolist())
     outside = next(number for number in itertools.count(-1, -1) if number not in taken)
     numbers = (_integer(text) for text in records.tolist())

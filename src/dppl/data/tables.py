@@ -209,6 +209,7 @@ def read_table(
     fragments, own_labels, metadata = read_layout(place, x, y if labels is None else None)
     firsts = accumulate((one.rows for one in fragments), initial=0)
     fragments = tuple(replace(one, first=first, _id=ids) for one, first in zip(fragments, firsts, strict=False))
+    # The usual column need not be there; one that was named must name all records.
     if ids != _ID:
         for fragment in fragments:
             fragment._check_ids(place)

@@ -199,12 +199,14 @@ def _write(table: EmbeddingTable, file: IO[bytes], suffix: str, form: str, ids: 
     if suffix == ".parquet":
         _write_parquet(table, file, form, ids)
     elif suffix == ".npy":
+        # Block by block, as np.save cannot.
         description = np.lib.format.dtype_to_descr(np.dtype(form))
         header = {"descr": description, "fortran_order": False, "shape": table.shape}
         np.lib.format.write_array_header_1_0(file, header)
         for block in _converted(table, form):
             file.write(block.tobytes())
     else:
+        # An archive holds whole arrays, and so does memory.
         arrays = {"x": np.concatenate([np.empty((0, table.shape[1]), form), *_converted(table, form)])}
         if table.y is not None:
             arrays["y"] = table.y.astype(np.str_) if table.y.dtype.kind == "O" else table.y

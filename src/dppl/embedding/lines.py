@@ -59,6 +59,7 @@ class Form:
 
     def __post_init__(self) -> None:
         try:
+            # Python's own test, which also refuses codecs that are none of texts.
             io.TextIOWrapper(io.BytesIO(), encoding=self.encoding or _UTF_8)
         except (LookupError, ValueError):
             raise ParameterError(
@@ -225,6 +226,7 @@ class _CsvLines:
         if length > MOST_TEXT_BYTES:
             return "its row is too long"
         try:
+            # Without a quote, every row is well formed.
             if '"' in row.getvalue():
                 row.seek(0)
                 next(_without_limit(csv.reader(row, delimiter=self._delimiter, strict=True)))
@@ -244,6 +246,7 @@ class JsonTexts(Source):
 
     def __init__(self, path: Path, columns: Columns, form: Form) -> None:
         self._path, self._form = path, form
+        # Fixed, where the owner names no others.
         named = replace(columns, x=columns.x or "text", y=columns.y or "label")
         self.columns = check_persons(named, path)
         self.person_type = None if columns.person is None else pa.string()
@@ -261,6 +264,7 @@ class JsonTexts(Source):
                 yield unusable(f"row {number}", str(reason))
                 continue
             label = entry.get(y)
+            # Labels of lines are texts, since one record must not decide their type.
             label = str(label) if type(label) is int else label
             identity = number if key is None else entry.get(key)
             yield record_of(f"row {number}", identity, label, *_text_in(entry.get(x)), person)
@@ -329,6 +333,7 @@ def _text_in(value: Any) -> tuple[Callable[[], Payload], Version]:
 
 def _lines(path: Path, form: Form) -> Iterator[str]:
     """Yield the lines of a file, those that are too long cut, but too long still."""
+    # A line without an end takes no more memory than the longest that is allowed.
     most = len(_MARK) + MOST_TEXT_BYTES + len("\r\n")
     with form.opened(path, "\n") as file:
         while line := file.readline(most):

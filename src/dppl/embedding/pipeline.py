@@ -129,6 +129,7 @@ def embed(
     _validate.positive_integer(shard_rows=shard_rows)
     workers = _threads(workers)
     model = _encoder_for(source, encoder)
+    # What decides the bytes of the table goes into its manifest, so that nobody goes on with other options.
     maker = table_metadata(model)
     metadata = {**maker, **lattice_metadata(model.dimension, rows)}
     parameters = {**maker, "source": source.parameters, "rows": rows, "shard_rows": shard_rows}
@@ -137,6 +138,7 @@ def embed(
     with ExitStack() as stack:
         table = stack.enter_context(closing(ShardedTable(Path(out), schema, parameters)))
         records = _Stream(source)
+        # The hash of the source is checked first: a table must not be of two sources.
         _skip_finished(records, table, report)
         if strict and any(shard.left_out for shard in table.done):
             table.refuse([])
@@ -146,6 +148,7 @@ def embed(
             if cache is not None:
                 raise ParameterError("goes with one process, and not with an engine.", parameter="cache")
             job = _Job(source, model, table.folder.absolute(), schema, rows, workers)
+            # Before a shard is written, so that a cluster that cannot be used costs nothing.
             engine.check()
             shards = _embed_in_tasks(records, table, engine, job, shard_rows, report)
         else:
@@ -158,6 +161,7 @@ def embed(
             if strict and shard.left_out:
                 table.refuse(shard.left_out)
             table.append(shard)
+        # Only now do readers take the folder for a table.
         table.finish()
     return Embedded(table.folder, table.report, True)
 
@@ -223,6 +227,7 @@ class _Given:
 
 
 def _encoder_for(source: Source, encoder: Encoder | None) -> Encoder | _Given:
+    # Published arrays are embeddings already.
     if isinstance(source, Arrays):
         if encoder is not None:
             raise ParameterError("must be left out: the source holds embeddings already.", parameter="encoder")
@@ -259,6 +264,7 @@ class _Stream(Iterator[Record]):
     def __next__(self) -> Record:
         record = next(self._records)
         self.count += 1
+        # Versions stand for contents, which are not loaded to be compared.
         seen = repr((record.id, record.reference, record.label, record.version))
         if self._of_persons:  # without ids the hash is that of older tables
             seen += repr(record.person)
@@ -372,6 +378,7 @@ class _Job:
     def __call__(self, stretch: _Stretch) -> tuple[str, int, int]:
         """Embed a stretch, write its shard and the list of what was skipped; return digest, size and rows."""
         reopen, encoder, folder, schema, rows, workers, _ = self._state
+        # A task that ran again elsewhere may come after a later one.
         if self._records is None or self._records.count > stretch.first:
             self._records = _Stream(reopen())
         records = self._records
@@ -424,6 +431,7 @@ class _Work:
         """Yield what becomes of some records, a window at a time."""
         items = self._prepared(records)
         while window := list(islice(items, self.encoder.window)):
+            # What the cache has, or what cannot be used, needs no encoder.
             fresh = [item for item in window if item.x is None and item.reason is None]
             if fresh:
                 self._encode(fresh, progress)
@@ -435,7 +443,7 @@ class _Work:
         waiting: deque[Future[_Item]] = deque()
         for record in records:
             waiting.append(self.pool.submit(self._prepare, record))
-            if len(waiting) >= self.ahead:
+            if len(waiting) >= self.ahead:  # bounds the memory
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
@@ -454,6 +462,7 @@ class _Work:
         return item
 
     def _encode(self, fresh: list[_Item], progress: Callable[[int], object]) -> None:
+        # In this thread alone: encoders own their device.
         embeddings = self.encoder.encode_prepared([item.prepared for item in fresh], progress)
         for item, x in zip(fresh, embeddings, strict=True):
             item.x, item.prepared = x, None
@@ -465,6 +474,7 @@ class _Work:
         embedded = [item for item in window if item.x is not None]
         if embedded:
             x = np.stack([item.x for item in embedded if item.x is not None])
+            # A number that float32 holds may be infinite in float16.
             stored = to_storage(x, self.rows)
             finite = np.isfinite(x).all(axis=1) & np.isfinite(stored).all(axis=1)
             for item, row, good in zip(embedded, stored, finite, strict=True):
@@ -497,8 +507,9 @@ def prepared(encoder: Encoder | _Given, payload: Payload) -> Any:
 @contextmanager
 def _at_work(encoder: Encoder | _Given, rows: str, workers: int, cache: Cache | None = None) -> Iterator[_Work]:
     with ExitStack() as stack:
+        # Libraries would warn about single files, which are private.
         stack.enter_context(quiet())
-        pool = ThreadPoolExecutor(workers)
+        pool = ThreadPoolExecutor(workers)  # Pillow and tokenizers let go of the lock
         stack.callback(pool.shutdown, cancel_futures=True)
         yield _Work(encoder, rows, cache, pool, encoder.window + workers)
 

@@ -74,6 +74,7 @@ def record_of(
 ) -> Record:
     """Return the record with these ids and this label, or one that is skipped where they are none."""
     try:
+        # Bytes and numbers are ids as they are; texts must be such.
         if isinstance(person, str):
             _text(person, "person id")
         is_number = isinstance(identity, int) and not isinstance(identity, bool)
@@ -104,6 +105,7 @@ def _refusal(reason: str) -> Callable[[], NoReturn]:
 
 def version_of(*files: str | os.PathLike[str]) -> str:
     """Return what changes when one of the files is written anew: a hash of their sizes and times."""
+    # Size and time are what file systems keep without reading a byte.
     states = [os.stat(file) for file in files]
     return sha256(repr([(state.st_size, state.st_mtime_ns) for state in states]).encode()).hexdigest()
 
@@ -111,6 +113,7 @@ def version_of(*files: str | os.PathLike[str]) -> str:
 def label_of(value: Any) -> Label:
     """Return a label as the table holds it: stripped text, an integer, or None where it is missing."""
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        # The table holds int64; a larger label is as good as missing.
         return value if value is None or abs(value) <= _LARGEST_INTEGER else None
     return _text(value, "label").strip() or None
 
@@ -150,6 +153,7 @@ def resolve_columns(
 
     With `secret`, no message lists `names`: the first line of a file may be a record and no header.
     """
+    # Given names are taken literally.
     x = columns.x or next((name for name in usual if name in names), None)
     y = columns.y or next((name for name in _LABELS if name in names and name != x), None)
     has = "see its first line" if secret else f"it has {listed(names)}"

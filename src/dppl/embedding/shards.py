@@ -137,11 +137,13 @@ class ShardedTable:
         self.schema = schema
         self._parameters = parameters
         self._stack = ExitStack()
+        # A report of something else must not be replaced by this one.
         if not folder.exists():
             check_place(self.report)
-        folder.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)  # for its owner only
         with ExitStack() as stack:
             refusal = f"another process is writing to {folder}; wait for it, or choose another folder."
+            # Nobody else writes from here on.
             stack.enter_context(locked(folder, refusal))
             self.done, self.finished = self._read_manifest()
             if not self.finished:
@@ -198,8 +200,10 @@ class ShardedTable:
             raise InputError(f"{path} is damaged; write the table anew into another folder.") from None
         if (version, parameters) != (_VERSION, self._parameters):
             raise OtherOptions(self.folder, self._difference(parameters) or "another version of dppl")
+        # A finished table stays one, though its owner may have moved the report.
         if finished and all(_has(self.folder / shard.file, shard.size) for shard in shards):
             return shards, True  # whatever became of the report
+        # An unfinished one counts up to the first shard or line of the report that is not there.
         whole = itertools.takewhile(
             lambda shard: _has(self.folder / shard.file, shard.size) and _has(self.report, shard.report), shards
         )
@@ -226,6 +230,7 @@ class ShardedTable:
 
 def write_shard(folder: Path, number: int, shard: Window, schema: pa.Schema) -> int:
     """Write the file of a shard into the folder of its table, and return its size."""
+    # Private, as the records are.
     content, path = shard.to_bytes(schema), folder / _name(number)
     part_of(path).unlink(missing_ok=True)  # of a task that was killed
     write_atomically(path, content, overwrite=True, private=True)

@@ -165,6 +165,7 @@ def holds_embeddings(path: Path, *, x: str = "x") -> bool:
     files = place.files(".parquet") if path.is_dir() else [place] if suffix == ".parquet" else []
     if not files:
         return False
+    # The first file stands for all; readers compare them later.
     with open_parquet(files[0]) as file:
         schema = file.schema_arrow
     kinds = [schema.field(name).type for name in (x, *_EMBEDDINGS) if name in schema.names]
@@ -191,6 +192,7 @@ _CONTENTS = {
 
 
 def _recognised(path: Path) -> str:
+    # The names of files decide, not their contents.
     if path.is_dir():
         kind = next((kind for pattern, kind in _CONTENTS.items() if any(path.glob(pattern))), "images")
         if kind != "images" and any(map(_holds_images, path.iterdir())):
