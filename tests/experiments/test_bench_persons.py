@@ -13,7 +13,7 @@ from dppl.experiments.datasets import Examples, Persons, load_dataset
 from dppl.experiments.report import write_report
 from dppl.experiments.results import ResultsFile
 from dppl.experiments.series import series
-from dppl.kernel.privacy.words import PERSON, RECORD
+from dppl.kernel.privacy.guarantee import PERSON, RECORD
 
 MADE_UP = {"number": 60, "largest": 8, "share": 0.8}
 

@@ -21,7 +21,7 @@ from dppl.experiments.methods import METHODS
 from dppl.kernel.privacy import tradeoff
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.guarantee import DELTAS, FALSE_POSITIVE_RATES
-from dppl.kernel.privacy.words import _percent, _thousandths
+from dppl.statement.words import _percent, _thousandths
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")

@@ -29,8 +29,9 @@ from dppl.kernel.lattice import Lattice, RowSource, iter_blocks, usable_rows
 from dppl.kernel.lattice.threads import one_thread_each
 from dppl.kernel.measure import Measure, Measurement, calibrated
 from dppl.kernel.mechanisms import Randomness, randomness
-from dppl.kernel.privacy import Budget, Guarantee, group
+from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
+from dppl.kernel.privacy.composition import budget_of_one
 from dppl.kernel.privacy.guarantee import (
     A_CHANGED_RECORD,
     A_STRICT_STOP,
@@ -282,7 +283,7 @@ class EmbeddingClassifier(ReleasedClassifier):
                 f"or set sampling_rate to 1. Got {self.max_classes_per_person}.",
                 parameter="max_classes_per_person",
             )
-        budget = group.budget_of_one(self.resolved_budget, n_rows, apart=self._CLASSES_APART, selects=self._PURE)
+        budget = budget_of_one(self.resolved_budget, n_rows, apart=self._CLASSES_APART, selects=self._PURE)
         of_one: Self = clone(self).set_params(budget=budget)
         return of_one._planned(classes, public, n_features).of_several_rows(self, n_rows)
 

@@ -16,9 +16,7 @@ from dppl.estimators.public_data import PublicValues, check_lattice
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.measure import Calibrated
 from dppl.kernel.privacy import Guarantee
-from dppl.kernel.privacy.group import release_of_several
-from dppl.kernel.privacy.guarantee import A_CHANGED_RECORD, OTHER_RELEASES, SEVERAL_RECORDS
-from dppl.kernel.privacy.words import PERSON, RECORD
+from dppl.kernel.privacy.guarantee import A_CHANGED_RECORD, OTHER_RELEASES, PERSON, RECORD, SEVERAL_RECORDS
 
 if TYPE_CHECKING:
     from dppl.estimators.base import EmbeddingClassifier
@@ -88,7 +86,7 @@ class Plan:
     def of_several_rows(self, model: EmbeddingClassifier, n_rows: int) -> Plan:
         """Return the plan of a model for persons of so many rows, each of another class, from that for single rows."""
         apart = model._CLASSES_APART
-        releases = tuple(release_of_several(one, n_rows, apart=apart) for one in self.guarantee.releases)
+        releases = tuple(one.for_rows(n_rows, apart=apart) for one in self.guarantee.releases)
         guarantee = replace(self.guarantee, budget=model.resolved_budget, releases=releases)
         return replace(self, parameters=deepcopy(model.get_params(deep=False)), guarantee=guarantee)
 

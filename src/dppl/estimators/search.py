@@ -28,8 +28,8 @@ from dppl.kernel.lattice import RowSource, iter_blocks, take_rows
 from dppl.kernel.lattice.threads import one_thread_each
 from dppl.kernel.mechanisms import Randomness, RoundedGaussian, randomness
 from dppl.kernel.privacy import ZCDP, ApproxDP, Guarantee, Release
+from dppl.kernel.privacy.accounting import rho_per_run_within
 from dppl.kernel.privacy.guarantee import TUNED_ELSEWHERE
-from dppl.kernel.privacy.search import rho_per_run_within
 from dppl.kernel.reading import Codes, Unusable
 
 if TYPE_CHECKING:
