@@ -260,18 +260,13 @@ def _check_costs(costs: Sequence[Cost]) -> None:
             "costs must be a list of Cost, which guarantee.costs() returns, for example [*first.costs(), "
             f"*second.costs()]; got {type(wrong[0]).__name__}."
         )
-    relations = sorted({cost.adjacency for cost in costs if cost.adjacency is not None})
-    if len(relations) > 1:
-        raise ParameterError(
-            f"costs must be under one relation, but these are under {' and '.join(relations)}, which do not add; "
-            "compose the guarantees of each relation by themselves."
-        )
-    units = sorted({cost.unit for cost in costs if cost.unit is not None})
-    if len(units) > 1:
-        raise ParameterError(
-            f"costs must be to one unit, but these are to {' and to '.join(units)}, and what either costs the other is "
-            "not known; compose the guarantees of each unit by themselves."
-        )
+    for name, kinds in (("relation", {one.adjacency for one in costs}), ("unit", {one.unit for one in costs})):
+        stated = sorted(kind for kind in kinds if kind is not None)
+        if len(stated) > 1:
+            raise ParameterError(
+                f"costs must be of one {name}, but these are of {' and '.join(stated)}, which do not add; compose the "
+                f"guarantees of each {name} by themselves."
+            )
 
 
 def total_budget(budget: Budget, costs: Sequence[Cost]) -> Budget:

@@ -323,9 +323,14 @@ class Guarantee:
         delta : float, default=None
             One more delta to give the epsilon at.
         """
+        stated = None if self._sampling() is not None else self._approximate()
+        # Of releases that were accounted in approximate DP nothing is proven at smaller deltas.
+        deltas = {at for at in DELTAS if stated is None or at >= stated.delta}
+        if delta is not None:
+            deltas.add(delta)
         return {
             "mu": self.mu,
-            "epsilon": [{"delta": at, "epsilon": epsilon} for at, epsilon in self._epsilons(delta)],
+            "epsilon": [{"delta": at, "epsilon": self.epsilon(at)} for at in sorted(deltas, reverse=True)],
             "best_guess": self.best_guess(),
             "tests": [
                 {"false_positive_rate": rate, "true_positive_rate": self.true_positive_rate(rate)}
@@ -411,14 +416,6 @@ class Guarantee:
         if guarantee.n_models < 1:
             raise ValueError("a guarantee is of one model or more")
         return guarantee
-
-    def _epsilons(self, more: float | None = None) -> list[tuple[float, float]]:
-        """Return each delta of statements, where an epsilon is proven, and one more, with their epsilons."""
-        stated = None if self._sampling() is not None else self._approximate()
-        deltas = {delta for delta in DELTAS if stated is None or delta >= stated.delta}
-        if more is not None:
-            deltas.add(more)
-        return [(delta, self.epsilon(delta)) for delta in sorted(deltas, reverse=True)]
 
     def _approximate(self) -> ApproxDP | None:
         """Return the cost of releases that were accounted in approximate DP only."""

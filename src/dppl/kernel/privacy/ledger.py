@@ -5,7 +5,7 @@ afterwards leaves its charge behind, marked as unfinished: what was spent is nev
 costs is exact or rounded up, and one transaction reads the total and adds to it, so that processes that charge at once
 never overspend together.
 
-Four tables in a SQLite file or a PostgreSQL database hold it, `Account` has the rules, and `Ledger` is what a fit sees.
+Three tables of a SQLite file or a PostgreSQL database hold it, `Account` has the rules, and fits see `Ledger`.
 """
 
 from __future__ import annotations
@@ -30,28 +30,25 @@ from dppl._optional import how_to_install
 from dppl._version import __version__
 from dppl.errors import BudgetExceeded, LedgerError, ParameterError
 from dppl.kernel.privacy.accounting import best_order, epsilon_of_zcdp, float_below, mu_below, order_of_zcdp_within
-from dppl.kernel.privacy.budgets import (
-    ZCDP,
-    ApproxDP,
-    Budget,
-    GaussianDP,
-    PureDP,
-    budget_from_dict,
-    checked_budget,
-    worth_showing,
-)
+from dppl.kernel.privacy.budgets import ApproxDP, Budget, GaussianDP, budget_from_dict, checked_budget, worth_showing
 from dppl.kernel.privacy.composition import Cost, epsilon_at, total_epsilon, total_mu, total_rho
 from dppl.kernel.privacy.guarantee import ADJACENCIES, PERSON, Adjacency, Guarantee
 from dppl.kernel.privacy.tradeoff import SMALLEST_EPSILON, gaussian_epsilon, gaussian_mu_within
 
 __all__ = ["CHARGED", "RELEASED", "SCHEMA_VERSION", "Ledger", "LedgerEntry", "accounts"]
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 CHARGED, RELEASED = "charged", "released"
 # Whom an account is for: a record, or a person with all of their records.
 UNITS = ("record", "person")
 # How accounts add up, by the parameters of their budget; the first is that of a new account.
-_ROUTES = {"mu": ("gdp",), "rho": ("zcdp",), "epsilon": ("pure",), "epsilon, delta": ("gdp", "renyi")}
+_ROUTES = {("mu",): ("gdp",), ("rho",): ("zcdp",), ("epsilon",): ("pure",), ("epsilon", "delta"): ("gdp", "renyi")}
+# What a release must cost to be added up by a route, and what to do with others; searches cost none of these.
+_COSTS = {
+    "gdp": ("mu", "charge it to an account in zCDP"),
+    "zcdp": ("rho", "charge it to an account in approximate DP"),
+    "pure": ("epsilon", "Gaussian noise has none, but PublicPrototypes (method public) has one"),
+}
 _NAME = re.compile("[A-Za-z0-9._-]+( [A-Za-z0-9._-]+)*")
 _LOOKS = str.maketrans("01i", "oll")  # what small letters and digits look like, some of them as large ones
 # The part of the data set that a release came from, None for all of it, and what it cost.
@@ -70,46 +67,6 @@ _BEGIN = {
         "SELECT pg_advisory_xact_lock(1685089388)",  # any number does; this one spells "dppl"
     ),
 }
-
-_METADATA = sa.MetaData()
-_SCHEMA = sa.Table("dppl_schema", _METADATA, sa.Column("version", sa.Integer, primary_key=True))
-_DATASETS = sa.Table(
-    "dppl_datasets",
-    _METADATA,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("name", sa.String(255), nullable=False, unique=True),
-    sa.Column("budget", sa.Text, nullable=False),
-    sa.Column("adjacency", sa.String(32), nullable=False),
-    sa.Column("created", sa.String(40), nullable=False),
-    sa.Column("accounting", sa.String(16), nullable=False),
-    sa.Column("unit", sa.String(16), nullable=False),
-)
-_RELEASES = sa.Table(
-    "dppl_releases",
-    _METADATA,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("dataset_id", sa.Integer, sa.ForeignKey(_DATASETS.c.id), nullable=False, index=True),
-    sa.Column("status", sa.String(16), nullable=False),
-    sa.Column("mechanism", sa.Text, nullable=False),
-    sa.Column("cost", sa.Text, nullable=False),
-    sa.Column("adjacency", sa.String(32), nullable=False),
-    sa.Column("partition_name", sa.String(255)),
-    sa.Column("estimator", sa.Text, nullable=False),
-    sa.Column("parameters", sa.Text, nullable=False),
-    sa.Column("dppl_version", sa.String(32), nullable=False),
-    sa.Column("charged_at", sa.String(40), nullable=False),
-    sa.Column("released_at", sa.String(40)),
-    sa.Column("model_sha256", sa.String(64)),
-)
-# Which steps of a training have begun, for those charges that say so.
-_RUNS = sa.Table(
-    "dppl_runs",
-    _METADATA,
-    sa.Column("release_id", sa.Integer, sa.ForeignKey(_RELEASES.c.id), primary_key=True, autoincrement=False),
-    sa.Column("run", sa.String(32), nullable=False),
-    sa.Column("begun", sa.Integer, nullable=False),
-)
-
 
 _METADATA = sa.MetaData()
 _SCHEMA = sa.Table("dppl_schema", _METADATA, sa.Column("version", sa.Integer, primary_key=True))
@@ -140,14 +97,9 @@ _RELEASES = sa.Table(
     sa.Column("charged_at", sa.String(40), nullable=False),
     sa.Column("released_at", sa.String(40)),
     sa.Column("model_sha256", sa.String(64)),
-)
-# Which steps of a training have begun, for those charges that say so.
-_RUNS = sa.Table(
-    "dppl_runs",
-    _METADATA,
-    sa.Column("release_id", sa.Integer, sa.ForeignKey(_RELEASES.c.number), primary_key=True, autoincrement=False),
-    sa.Column("run", sa.String(32), nullable=False),
-    sa.Column("begun", sa.Integer, nullable=False),
+    # Of a training that draws step by step: its name, and how many steps have begun.
+    sa.Column("run", sa.String(32)),
+    sa.Column("begun", sa.Integer),
 )
 
 
@@ -228,7 +180,7 @@ class Ledger:
             if checked_budget(budget).is_zero:
                 raise ParameterError("budget must be above 0, or the account could pay for nothing.")
             if accounting is not None:
-                _validate.one_of(routes(budget), accounting=accounting)
+                _validate.one_of(_ROUTES[tuple(budget.to_dict())], accounting=accounting)
         if adjacency is not None:
             _validate.one_of(ADJACENCIES, adjacency=adjacency)
         if unit is not None:
@@ -254,7 +206,7 @@ class Ledger:
                         budget=budget.to_dict(),
                         adjacency=adjacency or "add-remove",
                         created=_now(),
-                        accounting=accounting or routes(budget)[0],
+                        accounting=accounting or _ROUTES[tuple(budget.to_dict())][0],
                         unit=unit or "record",
                     )
                     .returning(*_DATASETS.c)
@@ -314,6 +266,7 @@ class Ledger:
         cost = self._account.cost(guarantee, partition)
         # What keeps a release from being an ordinary one is kept for the record.
         unusual = {name: False for name in ("exact", "fit_for_release") if not getattr(guarantee, name)}
+        run = uuid4().hex if stepwise else None
         with _transaction(self._engine) as connection:
             self._account.check(_paid(connection, self.dataset), (partition, cost))
             charge = _RELEASES.insert().values(
@@ -327,11 +280,10 @@ class Ledger:
                 parameters=unusual | (parameters or {}),
                 dppl_version=__version__,
                 charged_at=_now(),
+                run=run,
+                begun=0 if stepwise else None,
             )
             number: int = connection.execute(charge.returning(_RELEASES.c.number)).scalar_one()
-            run = uuid4().hex if stepwise else None
-            if run is not None:
-                connection.execute(_RUNS.insert().values(release_id=number, run=run, begun=0))
         return LedgerEntry(self.dataset, number, run)
 
     def steps_begun(self, entry: LedgerEntry) -> int | None:
@@ -370,8 +322,7 @@ class Ledger:
                     f"step {step + 1} of the training that release {entry.number} of {self.dataset!r} paid for has "
                     "begun before, in another run that went on from a copy of the checkpoint."
                 )
-            now_begun = _RUNS.update().where(_RUNS.c.release_id == entry.number).values(begun=step + 1)
-            connection.execute(now_begun)
+            connection.execute(_RELEASES.update().where(_RELEASES.c.number == entry.number).values(begun=step + 1))
 
     def check(self, guarantee: Guarantee, *, partition: str | None = None) -> None:
         """Refuse what `charge` would refuse now, and charge nothing: for asking before long work.
@@ -417,19 +368,21 @@ class Ledger:
     def spent(self) -> dict[str, float]:
         """Return what is spent, in the parameters of the budget's notion."""
         with _transaction(self._engine) as connection:
-            return self._account.total(_paid(connection, self.dataset))
+            total = self._account.total(_paid(connection, self.dataset))
+        return self.budget.to_dict() | {self._account.parameter: total}
 
     def left(self) -> dict[str, float]:
         """Return the largest single release that still fits, rounded down.
 
         Where an ApproxDP account adds zCDP costs or Rényi divergences it is the difference of epsilons, a rough guide.
         """
-        return self._account.left(self.spent())
+        name = self._account.parameter
+        return {name: self._account.left(self.spent()[name])}
 
     def releases(self) -> list[dict[str, Any]]:
         """Return all charges of the data set in order, JSON-ready."""
         with _transaction(self._engine) as connection:
-            columns = [column.label(column.key) for column in _RELEASES.c if column.key != "dataset_id"]
+            columns = [one.label(one.key) for one in _RELEASES.c if one.key not in ("dataset_id", "run", "begun")]
             return [dict(row._mapping) for row in _rows(connection, self.dataset, *columns)]
 
     def to_dict(self) -> dict[str, Any]:
@@ -454,7 +407,7 @@ class Ledger:
     def _begun(self, connection: sa.Connection, entry: LedgerEntry) -> int | None:
         if entry.run is None or entry.dataset != self.dataset:
             return None
-        query = sa.select(_RUNS.c.begun).where(_RUNS.c.release_id == entry.number, _RUNS.c.run == entry.run)
+        query = sa.select(_RELEASES.c.begun).where(_RELEASES.c.number == entry.number, _RELEASES.c.run == entry.run)
         return connection.execute(query).scalar_one_or_none()
 
 
@@ -489,11 +442,6 @@ def check_name(parameter: str, name: object, others: Iterable[str] = ()) -> None
             )
 
 
-def routes(budget: Budget) -> tuple[str, ...]:
-    """Return the routes by which an account with this budget can add up, that of a new one first."""
-    return _ROUTES[", ".join(budget.to_dict())]
-
-
 @dataclass(frozen=True, slots=True)
 class Account:
     """What is fixed when an account is made. Its errors are those of `Ledger.charge`."""
@@ -503,6 +451,11 @@ class Account:
     adjacency: str
     accounting: str
     unit: str
+
+    @property
+    def parameter(self) -> str:
+        """The parameter that is spent: mu, rho or epsilon."""
+        return next(iter(self.budget.to_dict()))
 
     def cost(self, guarantee: Guarantee, partition: str | None) -> dict[str, Any]:
         """Return what a release costs, if it is of a kind that this account adds up."""
@@ -519,67 +472,63 @@ class Account:
                 f"data set {self.dataset!r} is accounted under {self.adjacency}, but this release is private under "
                 f"{guarantee.adjacency}; costs under different relations do not add."
             )
-        unit = unit_of(guarantee)
+        unit = "person" if guarantee.unit == PERSON else "record"
         if unit != self.unit:
             raise ParameterError(
                 f"data set {self.dataset!r} is accounted by the {self.unit}, but this release protects a {unit}; what "
                 f"either costs the other is not known. Fit {'without' if unit == 'person' else 'with'} ids of persons "
                 f"(groups), or keep all releases of this data set in an account for {unit}s."
             )
-        return _cost_of(guarantee)
+        costs = guarantee.costs()
+        if any(cost.mean_runs is not None for cost in costs):
+            if len(costs) > 1:
+                raise ParameterError("a search is charged alone; charge each guarantee that holds one by itself.")
+            return dict(guarantee.releases[0].cost)
+        # A notion in which one of the releases has no cost has none of all together.
+        total = {"rho": total_rho(costs)}
+        if all(cost.mu is not None for cost in costs):
+            total["mu"] = total_mu(costs)
+        if all(cost.epsilon is not None for cost in costs):
+            total["epsilon"] = total_epsilon(costs)
+        return total
 
     def check(self, paid: Sequence[Paid], new: Paid) -> None:
         """Refuse a release that may not join those that are paid, in the order in which they were."""
         partition, cost = new
-        parts = {name for name, _ in paid if name is not None}
         if partition is not None:
+            parts = {name for name, _ in paid if name is not None}
             check_name("partition", partition, parts)
-        if self.accounting != "renyi" and "mean_runs" in cost:
+        needed, instead = _COSTS.get(self.accounting, (None, ""))
+        if needed is not None and needed not in cost:
+            if "mean_runs" in cost:
+                instead = "a search for hyper-parameters needs one in approximate DP with the accounting 'renyi'"
             raise BudgetExceeded(
-                f"data set {self.dataset!r} has the accounting {self.accounting!r}, but a search for hyper-parameters "
-                "is accounted in Rényi divergences only; its account must be made in approximate DP, with the "
-                "accounting 'renyi'."
+                f"data set {self.dataset!r} has the accounting {self.accounting!r}, in which this release states no "
+                f"cost; {instead}."
             )
-        if self.accounting == "gdp" and "mu" not in cost:
-            raise BudgetExceeded(
-                f"data set {self.dataset!r} is accounted in Gaussian DP, in which this release states no cost; charge "
-                "it to an account in zCDP."
-            )
-        if self.accounting == "pure" and "epsilon" not in cost:
-            raise BudgetExceeded(
-                f"data set {self.dataset!r} has a pure-DP budget, but this release (Gaussian noise) has no such cost; "
-                "PublicPrototypes (method public) has one."
-            )
-        total = self.total([*paid, new])
-        name = _main_parameter(self.budget)
-        budget = self.budget.to_dict()[name]
-        if total[name] > budget:
-            spent = self.total(paid)[name]
-            rest = worth_showing(self._rest(budget, spent), budget)
-            numbers = self._rest(total[name], spent), rest
+        total, budget = self.total([*paid, new]), self.budget.to_dict()[self.parameter]
+        if total > budget:
+            spent = self.total(paid)
+            needs, left = self._rest(total, spent), worth_showing(self._rest(budget, spent), budget)
             # With few digits, or with all of them where the two would look the same.
-            needed, left = (f"{number:.6g}" for number in numbers)
-            if needed == left:
-                needed, left = map(repr, numbers)
+            texts = f"{needs:.6g}", f"{left:.6g}"
+            if texts[0] == texts[1]:
+                texts = repr(needs), repr(left)
             raise BudgetExceeded(
-                f"this release needs {name} = {needed} of data set {self.dataset!r}, which has {left} left of "
-                f"{budget:.6g}. Nothing was drawn and nothing charged."
+                f"this release needs {self.parameter} = {texts[0]} of data set {self.dataset!r}, which has {texts[1]} "
+                f"left of {budget:.6g}. Nothing was drawn and nothing charged."
             )
 
-    def left(self, spent: dict[str, float]) -> dict[str, float]:
+    def left(self, spent: float) -> float:
         """Return the largest single release that still fits, rounded down."""
-        name = _main_parameter(self.budget)
-        return {name: self._rest(self.budget.to_dict()[name], spent[name])}
+        return self._rest(self.budget.to_dict()[self.parameter], spent)
 
-    def total(self, paid: Sequence[Paid]) -> dict[str, float]:
+    def total(self, paid: Sequence[Paid]) -> float:
         """Return what releases cost together: parts of different names by maximum, everything else by sum."""
-        order = self._order([Cost.from_dict(cost) for _, cost in paid])
-        shared = [cost for partition, cost in paid if partition is None]
-        parts = {partition for partition, _ in paid if partition is not None}
-        groups = [shared + [cost for name, cost in paid if name == partition] for partition in parts] or [shared]
-        return max(
-            (self._compose(group, order) for group in groups), key=lambda total: total[_main_parameter(self.budget)]
-        )
+        costs = [(partition, Cost.from_dict(cost)) for partition, cost in paid]
+        order = self._order([cost for _, cost in costs])
+        parts: set[str | None] = {None, *(partition for partition, _ in costs)}
+        return max(self._sum([cost for name, cost in costs if name in (None, part)], order) for part in parts)
 
     def _rest(self, whole: float, part: float) -> float:
         """Return what `whole` has beyond `part`, rounded down; of mu it is squares that add up."""
@@ -608,53 +557,29 @@ class Account:
             return order_of_zcdp_within(self.budget.epsilon, self.budget.delta)
         return best_order(first.rho, first.mean_runs, self.budget.delta)
 
-    def _compose(self, paid: list[dict[str, Any]], order: float | None) -> dict[str, float]:
-        # Equal costs are counted, so that a long account adds up quickly.
-        counts = Counter(Cost.from_dict(cost) for cost in paid)
-        costs = [replace(cost, count=count) for cost, count in counts.items()]
-        if isinstance(self.budget, ZCDP):
-            return {"rho": total_rho(costs)}
-        if isinstance(self.budget, PureDP):
-            return {"epsilon": total_epsilon(costs)}
-        if isinstance(self.budget, GaussianDP):
-            return {"mu": total_mu(costs)}
-        assert isinstance(self.budget, ApproxDP)
-        # One route for good: costs are chosen by what came before, and only sums of fixed kinds of cost are proven to
-        # hold then (Feldman, Zrnic 2021, arXiv:2008.11193; Smith, Thakurta 2022, arXiv:2210.17520), not the best of
-        # several routes.
+    def _sum(self, costs: list[Cost], order: float | None) -> float:
+        """Add up by the route of this account.
+
+        It is one route for good: costs are chosen by what came before, and only sums of fixed kinds of cost are proven
+        to hold then (Feldman, Zrnic 2021, arXiv:2008.11193; Smith, Thakurta 2022, arXiv:2210.17520), not the best of
+        several routes.
+        """
         if not costs:
-            epsilon = 0.0
-        elif self.accounting == "gdp":
-            epsilon = gaussian_epsilon(total_mu(costs), self.budget.delta)
-        elif order is None:
-            epsilon = epsilon_of_zcdp(total_rho(costs), self.budget.delta)
-        else:
-            epsilon = epsilon_at(costs, self.budget.delta, order)
-        return {"epsilon": epsilon, "delta": self.budget.delta}
-
-
-def unit_of(guarantee: Guarantee) -> str:
-    """Return the unit of the accounts that take such a release."""
-    return "person" if guarantee.unit == PERSON else "record"
-
-
-def _cost_of(guarantee: Guarantee) -> dict[str, Any]:
-    """Add up the releases of one fit; a pure cost only if all of them have one. A search is one release."""
-    costs = guarantee.costs()
-    if any(cost.mean_runs is not None for cost in costs):
-        if len(costs) > 1:
-            raise ParameterError("a search is charged alone; charge each guarantee that holds one by itself.")
-        return dict(guarantee.releases[0].cost)
-    total: dict[str, Any] = {"rho": total_rho(costs)}
-    if all(cost.mu is not None for cost in costs):
-        total["mu"] = total_mu(costs)
-    if all(cost.epsilon is not None for cost in costs):
-        total["epsilon"] = total_epsilon(costs)
-    return total
-
-
-def _main_parameter(budget: Budget) -> str:
-    return next(iter(budget.to_dict()))
+            return 0.0
+        # Equal costs are counted, so that a long account adds up quickly.
+        costs = [replace(cost, count=count) for cost, count in Counter(costs).items()]
+        if self.accounting == "pure":
+            return total_epsilon(costs)
+        if self.accounting == "zcdp":
+            return total_rho(costs)
+        if isinstance(self.budget, GaussianDP):
+            return total_mu(costs)
+        assert isinstance(self.budget, ApproxDP)
+        if self.accounting == "gdp":
+            return gaussian_epsilon(total_mu(costs), self.budget.delta)
+        if order is None:
+            return epsilon_of_zcdp(total_rho(costs), self.budget.delta)
+        return epsilon_at(costs, self.budget.delta, order)
 
 
 def _connect(path_or_url: str | os.PathLike[str], *, must_exist: bool) -> sa.Engine:
@@ -729,12 +654,10 @@ def _names(connection: sa.Connection) -> list[str]:
 
 
 def _dataset_id(connection: sa.Connection, dataset: str) -> int:
-    number: int | None = connection.execute(
-        sa.select(_DATASETS.c.id).where(_DATASETS.c.name == dataset)
-    ).scalar_one_or_none()
-    if number is None:
+    found = connection.execute(_DATASETS.select().where(_DATASETS.c.name == dataset)).one_or_none()
+    if found is None:
         raise LedgerError(f"the ledger has no data set {dataset!r} any more.")
-    return number
+    return int(found.id)
 
 
 def _rows(connection: sa.Connection, dataset: str, *columns: sa.ColumnElement[Any]) -> Iterator[Any]:
