@@ -4,7 +4,7 @@ import numpy as np
 
 import probe
 import selection
-from dppl import GaussianDP, MeanPrototypes, PublicPrototypes, PureDP, SoftmaxPrototypes
+from dppl import GaussianDP, MeanPrototypes, PublicData, PublicPrototypes, PureDP, SoftmaxPrototypes
 from dppl.baselines import LeastSquares, LinearProbe
 from measuring import entry, extra_memory
 from peers import numpy_means, numpy_probe, numpy_public
@@ -19,16 +19,17 @@ def fits(n, d, n_classes, n_public):
     public = rng.standard_normal((n_public, d), dtype=np.float32)
     some, few = X[: n // 5], y[: n // 5]
     classes, budget = range(n_classes), GaussianDP(1.0)
+    selecting = PublicPrototypes(PureDP(1.0), classes, public=PublicData(public))
 
-    def fit(estimator, *data, **more):
-        return lambda: estimator.fit(*data, **more)
+    def fit(estimator, *data):
+        return lambda: estimator.fit(*data)
 
     return {
         "MeanPrototypes": (fit(MeanPrototypes(budget, classes), X, y), [X]),
         "SoftmaxPrototypes": (fit(SoftmaxPrototypes(budget, classes), X, y), [X]),
         "LinearProbe, 2 steps": (fit(LinearProbe(budget, classes, steps=2), X, y), [X]),
         "LeastSquares": (fit(LeastSquares(budget, classes), X, y), [X]),
-        "PublicPrototypes": (fit(PublicPrototypes(PureDP(1.0), classes), some, few, X_public=public), [some, public]),
+        "PublicPrototypes": (fit(selecting, some, few), [some, public]),
         "means in NumPy": (lambda: numpy_means(X, y, n_classes, 1.0), [X]),
         "probe in NumPy, 2 steps": (lambda: numpy_probe(X, y, n_classes, 2, 1.0), [X]),
         "public prototypes in NumPy": (lambda: numpy_public(some, few, public, n_classes, 1.0), [some, public]),

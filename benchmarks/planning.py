@@ -90,11 +90,12 @@ def measure(options):
             chosen = [rng.choice(np.flatnonzero(y == c), n, replace=False) for c, n in zip(classes, sizes, strict=True)]
             rows = np.sort(np.concatenate(chosen))
             tested = np.flatnonzero(np.isin(y_test, classes))
-            examples = {} if names is None else {"X_examples": names[classes], "y_examples": classes}
+            examples = () if names is None else (names[classes], classes)
             for method, with_public in METHODS if names is None else NAMED:
                 mu = round(float(np.exp(rng.uniform(np.log(0.1), np.log(8)))), 3)
-                fitted = BY_METHOD[method].load()(GaussianDP(mu), classes=classes, random_state=fit)
-                fitted.set_params(public=PublicData(public if with_public else None)).fit(X[rows], y[rows], **examples)
+                given = PublicData(public if with_public else None, *examples)
+                fitted = BY_METHOD[method].load()(GaussianDP(mu), classes=classes, public=given, random_state=fit)
+                fitted.fit(X[rows], y[rows])
                 right = fitted.predict(X_test[tested]) == y_test[tested]
                 recalls = [round(float(right[y_test[tested] == c].mean()), 3) for c in classes]
                 line = {

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from dppl import GaussianDP, MeanPrototypes, PublicPrototypes, PureDP, SoftmaxPrototypes
 from dppl.audit import Canary, Records, audit, audit_release, bounds, worst_case
@@ -29,7 +30,8 @@ CASES = {
 }
 
 
-def run(estimator, runs, **case):
+def run(estimator, runs, max_classes_per_person=None, **case):
+    estimator = clone(estimator).set_params(max_classes_per_person=max_classes_per_person)
     data, canary = worst_case(estimator, runs=runs, confidence=CONFIDENCE, **case)
     return audit(estimator, data, canary, runs=runs, confidence=CONFIDENCE)
 
@@ -70,7 +72,7 @@ def test_a_person_has_as_many_records_as_told_and_most_in_the_class_of_the_canar
     assert worst_case(MeanPrototypes(CLAIM, CLASSES))[0].groups is None
     assert run(MeanPrototypes(CLAIM, ["a"]), 2).unit == RECORD
     for given in ({"person_records": 0}, {"person_records": 2, "spread": True}, {"spread": True}):
-        with pytest.raises(ParameterError, match=r"must be an integer|at least 3 records|go with person_records"):
+        with pytest.raises(ParameterError, match=r"must be an integer|at least 3 records|goes with person_records"):
             worst_case(MeanPrototypes(CLAIM, CLASSES), **given)
     with pytest.raises(ParameterError, match="two classes"):
         worst_case(MeanPrototypes(CLAIM, ["a"]), person_records=5, spread=True)

@@ -70,7 +70,9 @@ MODELS = {
 def statement(estimator, folder, **options):
     """Fit and save, and return what `dppl show --json` prints, as a reader gets it."""
     path = folder / "model.safetensors"
-    estimator.set_params(public=PublicData(P)).fit(X, Y, **options).save(path, overwrite=True)
+    given = estimator.get_params()  # that of a search is its estimator's
+    public = {name: PublicData(P) for name in ("public", "estimator__public") if given.get(name, P) is None}
+    estimator.set_params(**public).fit(X, Y, **options).save(path, overwrite=True)
     return shown(path)
 
 
@@ -135,8 +137,8 @@ def test_ids_of_public_rows_are_valid_beside_public_rows_alone(statements):
 
 def with_examples(folder, texts=None):
     rows = EmbeddingTable.of(P[:3], texts=texts)
-    examples = {"X_examples": rows, "y_examples": [0, 0, 2]}
-    return statement(SoftmaxPrototypes(ZCDP(1.0), [0, 1, 2]), folder, **examples)
+    public = PublicData(P, rows, [0, 0, 2])
+    return statement(SoftmaxPrototypes(ZCDP(1.0), [0, 1, 2], public=public), folder)
 
 
 def test_examples_of_the_classes_are_valid(tmp_path):

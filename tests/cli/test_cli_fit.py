@@ -441,8 +441,8 @@ def test_every_format_of_table_gives_the_same_model(task, cli):
 def test_the_table_is_handed_over_unread_so_that_it_streams(task, cli, monkeypatch):
     seen = {}
 
-    def fit(self, X, y, X_public=None, **options):
-        seen.update(X=X, X_public=X_public)
+    def fit(self, X, y, **options):
+        seen.update(X=X, X_public=self.public.rows)
         raise dppl.errors.InputError("seen enough.")
 
     monkeypatch.setattr(dppl.PublicPrototypes, "fit", fit)
@@ -452,7 +452,7 @@ def test_the_table_is_handed_over_unread_so_that_it_streams(task, cli, monkeypat
 
 
 def fail_with(monkeypatch, error):
-    def fit(self, X, y, X_public=None, **options):
+    def fit(self, X, y, **options):
         raise error
 
     monkeypatch.setattr(dppl.MeanPrototypes, "fit", fit)
@@ -497,9 +497,9 @@ def test_a_traceback_of_a_bug_has_to_be_asked_for(task, cli, monkeypatch):
 def test_warnings_stay_inside(task, cli, monkeypatch):
     whole = dppl.MeanPrototypes.fit
 
-    def fit(self, X, y, X_public=None, **options):
+    def fit(self, X, y, **options):
         warnings.warn(f"the label {SECRET} is odd", UserWarning, stacklevel=2)
-        return whole(self, X, y, X_public, **options)
+        return whole(self, X, y, **options)
 
     monkeypatch.setattr(dppl.MeanPrototypes, "fit", fit)
     with warnings.catch_warnings(record=True) as shown:
@@ -617,7 +617,7 @@ def test_a_linear_model_is_fitted_shown_and_used(task, cli, public):
     assert task.out.read_bytes() == again.to_bytes()
     shown = cli("show", task.out).stdout
     assert "coef" in shown
-    assert ("X_public" in shown) == public
+    assert ("the public rows" in shown) == public
     assert len(cli("predict", task.out, task.table).stdout.splitlines()) == len(task.y)
 
 
@@ -633,7 +633,7 @@ def test_public_examples_are_read_and_shown(task, cli, error_line):
     shown = cli("show", task.out).stdout
     assert "examples    5, for 2 of 3 classes, all public" in shown
     assert "public descriptions" not in shown
-    assert "(X_examples)" in shown
+    assert "the examples or descriptions of the classes" in shown
     assert "| public examples of the classes | 5, for 2 of 3 classes |" in cli("show", task.out, "--card").stdout
 
 

@@ -215,12 +215,12 @@ def test_a_strict_fit_wants_a_whole_table(folder):
 
 def test_strict_in_python(letters):
     model = PrivateClassifier("letters", GaussianDP(1), CLASSES)
-    assert A_STRICT_STOP in model.set_params(strict=True).fit(TEXTS, LABELS).guarantee_.not_covered
+    assert A_STRICT_STOP in model.set_params(options={"strict": True}).fit(TEXTS, LABELS).guarantee_.not_covered
     for texts, labels in (([*TEXTS[:5], ""], LABELS), (TEXTS, [*LABELS[:5], "Jane"])):
         with pytest.raises(DpplError) as caught:
-            model.set_params(strict=True).fit(texts, labels)
+            model.fit(texts, labels)
         assert str(caught.value) == f"strict {NOT_ALL_USABLE}"
-    assert A_STRICT_STOP not in model.fit(TEXTS, LABELS).guarantee_.not_covered
+    assert A_STRICT_STOP not in model.set_params(options=None).fit(TEXTS, LABELS).guarantee_.not_covered
 
 
 # --review

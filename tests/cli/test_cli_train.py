@@ -621,7 +621,7 @@ def test_public_things_and_the_account_come_first_and_the_charge_before_a_mechan
     else:
         ledger = dppl.Ledger("ledger.db", "mails")
         dppl.PrivateClassifier("letters", ZCDP(0.5), CLASSES, public=PublicData(POOL)).fit(TEXTS, Y, ledger=ledger)
-        names, after = ("X_public", "X"), []
+        names, after = ("public.rows", "X"), []
     first = ["examples embedded", f"{names[0]} embedded", "planned", "account checked", f"{names[1]} embedded"]
     assert seen == [*first, "charged", "labels matched", "released", *after]
 

@@ -200,7 +200,7 @@ def test_npy_shards_of_another_order_in_memory_read_the_same(turned, folder):
 
 
 def test_of_a_url_only_the_bytes_that_are_needed_are_fetched(store, folder, monkeypatch):
-    monkeypatch.setattr("dppl.data._npy._FETCHED", 100_000)
+    monkeypatch.setattr("dppl.data.fragments._FETCHED", 100_000)
     np.save(folder / "emb_0.npy", np.zeros((100_000, 16), np.float32))
     store.objects.clear()
     store.put(folder, "pool")
@@ -426,7 +426,7 @@ def test_no_form_of_a_password_is_shown(url):
 
 def test_a_place_shows_no_password_where_it_is_logged(places, folder):
     url = places(flat(folder), "s3")
-    assert SECRET not in repr(Place.of(url)) + repr(read_table(url).fragments()[0]._shard)
+    assert SECRET not in repr(Place.of(url)) + repr(read_table(url).fragments()[0])
 
 
 def test_paths_that_look_like_urls_are_left_as_they_are(tmp_path):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dppl.data import EmbeddingTable, align_labels, long_tailed, read_classes, read_table, write_table
-from dppl.data._parquet import _list_rows
+from dppl.data.fragments import _list_rows
 from dppl.data.labels import as_labels
 from dppl.errors import InputError, ParameterError
 
@@ -115,7 +115,7 @@ def test_every_form_and_type_reads_back(tmp_path, form, dtype):
     batch=st.integers(1, 60),
 )
 def test_blocks_of_shards_equal_the_array(tmp_path, monkeypatch, counts, group, size, batch):
-    monkeypatch.setattr("dppl.data._parquet._BATCH_ROWS", batch)
+    monkeypatch.setattr("dppl.data.fragments._BATCH_ROWS", batch)
     folder = tmp_path / "shards"
     folder.mkdir(exist_ok=True)
     for old in folder.iterdir():
@@ -158,7 +158,7 @@ def test_npy_rows_are_mapped_and_read_only(tmp_path):
 def test_one_large_row_group_is_streamed(tmp_path):
     """The pool holds a few batches, never the row group of 16 MB."""
     rows = rows_of(65536, 64)
-    write_table(tmp_path / "a.parquet", rows)
+    save_parquet(tmp_path / "a.parquet", {"x": arrow_rows(rows)}, use_dictionary=False)
     assert pq.ParquetFile(tmp_path / "a.parquet").num_row_groups == 1
     table = read_table(tmp_path / "a.parquet")
     before = pa.total_allocated_bytes()
@@ -236,7 +236,7 @@ def test_a_slice_of_arrow_lists_gives_its_own_rows(tmp_path, dtype, kind):
 
 @pytest.mark.parametrize("kind", ["list", "large"])
 def test_width_is_found_behind_nulls(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr("dppl.data._parquet._BATCH_ROWS", 2)
+    monkeypatch.setattr("dppl.data.fragments._BATCH_ROWS", 2)
     records = [None] * 5 + [[1.0, 2.0]]
     type_ = pa.list_(pa.float32()) if kind == "list" else pa.large_list(pa.float32())
     save_parquet(tmp_path / "a.parquet", {"x": pa.array(records, type=type_)})
@@ -781,7 +781,7 @@ def test_lists_of_varying_length_are_refused(tmp_path, records):
 
 @pytest.mark.parametrize("odd", [[[1.0], [1.0, 2.0, 3.0]], [[1.0, 2.0, 3.0], []]])  # as many numbers as one length has
 def test_a_later_list_of_another_length_is_refused(tmp_path, monkeypatch, odd):
-    monkeypatch.setattr("dppl.data._parquet._BATCH_ROWS", 2)
+    monkeypatch.setattr("dppl.data.fragments._BATCH_ROWS", 2)
     save_parquet(tmp_path / "a.parquet", {"x": pa.array([[1.0, 2.0]] * 4 + odd)})
     table = read_table(tmp_path / "a.parquet")
     assert table.shape == (6, 2)
@@ -938,13 +938,14 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     if step == "replace":
         monkeypatch.setattr(os, "replace", fail)
     else:
-        real = {"npz": np.savez, "parquet": pq.write_table}[suffix]
+        owner, name = {"npz": (np, "savez"), "parquet": (pq.ParquetWriter, "write_table")}[suffix]
+        real = getattr(owner, name)
 
         def write_then_fail(*args, **kwargs):
             real(*args, **kwargs)
             fail()
 
-        monkeypatch.setattr(np if suffix == "npz" else pq, real.__name__, write_then_fail)
+        monkeypatch.setattr(owner, name, write_then_fail)
     refused(lambda: write_table(path, rows_of(9, 2)), f"a.{suffix} must be writable; got OSError")
     assert path.read_bytes() == old
     assert list(tmp_path.iterdir()) == [path]

@@ -138,7 +138,7 @@ def test_what_fails_changes_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(sorting, "_PART_BYTES", 1 << 12)
     written(tmp_path / "t.parquet")
     (tmp_path / "out.parquet").write_bytes(b"old")
-    calls, whole = [], sorting._taken
+    calls, whole = [], sorting._take
 
     def failing(*given):
         calls.append(given)
@@ -146,7 +146,7 @@ def test_what_fails_changes_nothing(tmp_path, monkeypatch):
             raise OSError(28, "No space left on device")
         return whole(*given)
 
-    monkeypatch.setattr(sorting, "_taken", failing)
+    monkeypatch.setattr(sorting, "_take", failing)
     for last in (1, 9, 14):  # while rows are read, and while they are written
         calls.clear()
         with pytest.raises(OSError, match="No space"):
@@ -161,7 +161,7 @@ def test_a_killed_process_leaves_nothing(tmp_path):
     written(tmp_path / "t.parquet")
     program = (
         "import os, sys; from dppl.embedding import sorting; sorting._PART_BYTES = 1 << 12\n"
-        "sorting._read = lambda *given: os._exit(9)\n"  # after all rows were written to the disk
+        "sorting._sorted = lambda *given: os._exit(9)\n"  # after all rows were written to the disk
         "sorting.sort_table(sys.argv[1], sys.argv[2], by='patient')"
     )
     done = subprocess.run(

@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import dppl
-from dppl.data import read_table
-from dppl.embedding import convert, convert_table, embed, open_source
+from dppl.data import read_table, writing
+from dppl.data.writing import to_storage
+from dppl.embedding import convert_table, embed, open_source
 from dppl.embedding.left_out import NOTICE
-from dppl.embedding.rows import to_storage
 from dppl.errors import InputError, ParameterError
 from dppl.kernel.lattice import Lattice
 
@@ -276,8 +276,8 @@ def test_a_conversion_that_fails_leaves_the_old_file_and_no_part(
             raise error
         return to_storage(x, rows)
 
-    monkeypatch.setattr(convert, "_BLOCK_ROWS", 20)
-    monkeypatch.setattr(convert, "to_storage", failing)
+    monkeypatch.setattr(writing, "_BLOCK_ROWS", 20)
+    monkeypatch.setattr(writing, "to_storage", failing)
     with pytest.raises(type(error)):
         convert_table(found.done.table, out, rows="float32")
     assert [(file.name, file.read_bytes()) for file in out.parent.iterdir()] == [(out.name, old)]

@@ -133,13 +133,13 @@ def test_every_private_method_spends_budgets_of_mu_in_exact_integers(run):
 
 def test_rows_that_are_examples_are_no_private_ones(experiment):
     dataset = load_dataset(experiment().datasets["blobs", "none"])
-    private, given = dataset.split(Examples(5), seed=1)
+    private, (examples, classes) = dataset.split(Examples(5), seed=1)
     assert np.bincount(dataset.y[private]).tolist() == [35] * 4
-    assert given["y_examples"].tolist() == sorted(given["y_examples"].tolist()) == [0] * 5 + [1] * 5 + [2] * 5 + [3] * 5
-    both = np.concatenate([dataset.X[private], given["X_examples"]])
+    assert classes.tolist() == [0] * 5 + [1] * 5 + [2] * 5 + [3] * 5
+    both = np.concatenate([dataset.X[private], examples])
     np.testing.assert_array_equal(np.unique(both, axis=0), np.unique(dataset.X, axis=0))
     again, none = dataset.split(Examples(5, used=False), seed=1)
-    assert (private.tolist(), {}) == (again.tolist(), none)
+    assert (private.tolist(), ()) == (again.tolist(), none)
     # One more row a class, and the same five.
     assert set(dataset.split(Examples(6), seed=1)[0]) < set(private) != set(dataset.split(Examples(5), seed=2)[0])
     with pytest.raises(InputError, match="40 rows a class leave no private row of some class"):
@@ -155,12 +155,13 @@ def test_wrong_examples_stand_for_another_class_each(experiment, data, wrong, n_
     datasets = [{"name": "blobs", "files": {"names": "names.npy"}}]
     dataset = load_dataset(experiment(methods=["mean"], datasets=datasets).datasets["blobs", "not named"])
     for seed in range(5):
-        private, given = dataset.split(Examples("names", wrong), seed)
+        private, (examples, classes) = dataset.split(Examples("names", wrong), seed)
         assert len(private) == 160
-        np.testing.assert_array_equal(given["X_examples"], names)
-        assert sorted(given["y_examples"]) == [0, 1, 2, 3]
-        assert (given["y_examples"] != [0, 1, 2, 3]).sum() == n_wrong
-    assert dataset.split(Examples("names"), 0)[1]["y_examples"].tolist() == [0, 1, 2, 3]
+        np.testing.assert_array_equal(examples, names)
+        assert sorted(classes) == [0, 1, 2, 3]
+        assert (classes != [0, 1, 2, 3]).sum() == n_wrong
+    _, (_, classes) = dataset.split(Examples("names"), 0)
+    assert classes.tolist() == [0, 1, 2, 3]
     np.save(data / "blobs" / "names.npy", names[:3])
     with pytest.raises(InputError, match=r"names must hold a row of 16 features for each of the 4 classes; got shape"):
         load_dataset(experiment(methods=["mean"], datasets=datasets).datasets["blobs", "not named"])

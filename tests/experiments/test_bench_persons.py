@@ -98,9 +98,9 @@ def test_a_search_holds_out_whole_persons(run, patients):
 
 def test_examples_take_all_records_of_their_persons_out_of_the_private_ones(experiment, patients):
     dataset = load_dataset(experiment(datasets=blobs(groups="patient"), methods=["mean"]).datasets["blobs", "none"])
-    private, given = dataset.split(Examples(3), seed=0)
+    private, (examples, _) = dataset.split(Examples(3), seed=0)
     rows = {row.tobytes(): name for row, name in zip(np.asarray(dataset.X), dataset.groups, strict=True)}
-    public = {rows[row.tobytes()] for row in given["X_examples"]}
+    public = {rows[row.tobytes()] for row in examples}
     assert not public & set(dataset.groups[private])
     assert len(private) == 160 - 4 * len(public)
 

@@ -14,7 +14,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dppl import PublicData
 from dppl.errors import InputError, ParameterError
 from dppl.experiments import figures
 from dppl.experiments.cells import _start, check_cells, run_cell
@@ -66,14 +65,14 @@ class Forgetful:
         self.told = []
         self.tested = []
 
-    def partial_fit(self, X, y, X_public=None, *, task_classes=None):
+    def partial_fit(self, X, y, *, task_classes=None):
         assert (X.argmax(axis=1) == y).all()
         self.told.append(None if task_classes is None else task_classes.tolist())
         self.known = np.unique(y)
         return self
 
-    def fit(self, X, y, X_public=None):
-        return self.set_params(public=PublicData(X_public)).partial_fit(X, y)
+    def fit(self, X, y):
+        return self.partial_fit(X, y)
 
     def predict(self, X):
         self.tested.append(len(X))
@@ -95,7 +94,7 @@ def forgetful(monkeypatch, tmp_path):
         np.save(folder / f"{part}_x.npy", np.eye(3, dtype=np.float32)[y])
     models = []
 
-    def build(budget, classes, random_state, parameters):
+    def build(budget, classes, random_state, parameters, public):
         models.append(Forgetful(random_state))
         return models[-1]
 
@@ -147,7 +146,7 @@ def test_classes_of_tasks_are_told_only_where_a_stream_says_so(forgetful):
 def test_a_method_of_all_records_so_far_is_given_them_and_their_classes(forgetful, monkeypatch):
     given = []
 
-    def partial_fit(self, X, y, X_public=None, *, task_classes=None):
+    def partial_fit(self, X, y, *, task_classes=None):
         given.append((y, task_classes))
         return self
 
@@ -168,7 +167,7 @@ def test_a_method_of_correlated_noise_is_told_the_number_of_tasks_and_keeps_its_
 ):
     states, bounds = [], []
 
-    def partial_fit(self, X, y, X_public=None, *, task_classes=None, state=None):
+    def partial_fit(self, X, y, *, task_classes=None, state=None):
         bounds.append(self.max_tasks)
         states.append(state)
         assert state is None or state.parent.is_dir()
@@ -191,7 +190,7 @@ def test_a_budget_for_all_tasks_is_split_where_their_costs_add_up(streams, monke
     monkeypatch.setitem(STREAM_METHODS, "Several", SimpleNamespace(build=lambda *_: model, private=True))
     stream = Stream("shuffled", 4)
     cell = Cell("Several", {}, "blobs", "none", None, {"mu": 1.0}, "natural", 0, stream=stream, in_all=True)
-    dataset = SimpleNamespace(classes=np.arange(2))
+    dataset = SimpleNamespace(classes=np.arange(2), public=lambda pool, seed: None)
     assert _start(cell, dataset, 0).budget == GaussianDP(0.5)  # squares of mu add up
     assert _start(cell, dataset, 0, n_tasks=1).budget == GaussianDP(1.0)
     assert cell.key != replace(cell, in_all=False).key

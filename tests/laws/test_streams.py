@@ -295,7 +295,7 @@ def test_a_loaded_model_goes_on_as_if_nothing_had_happened(kind, tmp_path):
         assert model.n_tasks_ == number + 1
         assert model.to_bytes() == uninterrupted.to_bytes()
         assert (model.predict(kind.records(seed=9)[0]) == uninterrupted.predict(kind.records(seed=9)[0])).all()
-        model.set_params(random_state=0)
+        model.set_params(random_state=0, public=kind.public_data())  # neither is in the file
     assert model.to_bytes() == learn(kind, tasks).to_bytes()
 
 

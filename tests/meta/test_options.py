@@ -7,7 +7,7 @@ import typing
 import pytest
 
 from dppl import planning
-from dppl.embedding.rows import ROWS, Rows
+from dppl.data.writing import ROWS, Rows
 from dppl.estimators.registry import BY_METHOD, ENTRIES, Method
 from dppl.estimators.search import PrivateSearch
 from dppl.kernel.privacy.guarantee import ADJACENCIES, NEIGHBOURS, Adjacency

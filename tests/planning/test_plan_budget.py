@@ -123,11 +123,11 @@ def test_an_account_of_the_cost_pays_for_one_fit_and_no_more(tmp_path, sample, b
     plan = plan_budget(budget, n_classes=10, n_records=640, n_features=32, n_public=860, method=method)
     account = GaussianDP(plan.cost["mu"])
     ledger = dppl.Ledger(tmp_path / "ledger.db", "digits", account)
-    fitted = BY_METHOD[method].load()(budget, classes=sample.classes, random_state=0)
-    public = {} if method == "mean" else {"X_public": sample.X_public}
-    fitted.fit(sample.X, sample.y, ledger=ledger, **public)
+    public = None if method == "mean" else dppl.PublicData(sample.X_public)
+    fitted = BY_METHOD[method].load()(budget, classes=sample.classes, public=public, random_state=0)
+    fitted.fit(sample.X, sample.y, ledger=ledger)
     with pytest.raises(BudgetError):
-        fitted.fit(sample.X, sample.y, ledger=ledger, **public)
+        fitted.fit(sample.X, sample.y, ledger=ledger)
 
 
 @pytest.mark.parametrize(("budget", "mu"), [(GaussianDP(0.5), 0.5), (ZCDP(0.125), 0.5), (ApproxDP(1, 1e-6), 0.2367)])
@@ -246,7 +246,7 @@ def test_a_rehearsal_takes_public_rows(sample, method):
         n_records=100,
         method=method,
         rehearsal=(sample.X, sample.y),
-        X_public=sample.X_public,
+        public=dppl.PublicData(sample.X_public),
         runs=1,
     )
     assert (plan.n_public, plan.rehearsed) == (860, 1)

@@ -188,10 +188,12 @@ def worst_case(
         If the estimator has parameters that these data cannot serve.
     """
     classes = _checked_classes(estimator)
-    data, canary = _record_case(estimator, classes, runs=runs, confidence=confidence, examples=examples)
+    # The worst record is one record, and fits that try it have no person IDs.
+    of_records: EmbeddingClassifier = clone(estimator).set_params(max_classes_per_person=None)
+    data, canary = _record_case(of_records, classes, runs=runs, confidence=confidence, examples=examples)
     if person_records is None:
         if spread:
-            raise ParameterError("spread goes with person_records; give it, or leave it out.")
+            raise ParameterError("spread goes with person_records: pass both or neither.")
         return data, canary
     return _of_a_person(estimator, data, canary, person_records, spread)
 

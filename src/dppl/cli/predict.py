@@ -43,7 +43,6 @@ from dppl.encoders.fixed import for_prediction
 from dppl.encoders.load import Device
 from dppl.engines import engine_of
 from dppl.errors import InputError, ParameterError
-from dppl.estimators.released import labels_of
 from dppl.experiments import metrics
 from dppl.finetune.workflow import Finetuned
 from dppl.kernel.reading import as_labels, class_codes
@@ -324,6 +323,8 @@ def _classified(model: EmbeddingClassifier, rows: Any, wanted: Shares | None) ->
         return Predictions(labels=labels.tolist(), ids=None, classes=model.classes_)
     probabilities = model.predict_proba(rows, shares=wanted, unusable="empty")
     if isinstance(wanted, str) and wanted == "data":
+        from dppl.estimators.released import labels_of  # here, because the help of a command needs no scikit-learn
+
         best = np.nan_to_num(probabilities).argmax(axis=1)
         labels = labels_of(best, model.classes_, np.isnan(probabilities[:, 0]), "empty")
     else:

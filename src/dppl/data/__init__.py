@@ -1,5 +1,6 @@
 """Embedding tables, long-tailed subsets of evaluation data, and a built-in sample."""
 
+from dppl.data.fragments import Fragment
 from dppl.data.labels import align_labels, read_classes
 from dppl.data.longtail import long_tailed, long_tailed_sizes
 from dppl.data.messages import load_messages
@@ -7,7 +8,7 @@ from dppl.data.parts import PartedTable, TablePart, read_parts
 from dppl.data.person_ids import read_ids
 from dppl.data.persons import simulated_persons
 from dppl.data.sample import Sample, load_sample
-from dppl.data.tables import EmbeddingTable, Fragment, read_table
+from dppl.data.tables import EmbeddingTable, read_table
 from dppl.data.writing import write_table
 
 __all__ = [

@@ -7,15 +7,15 @@ What travels is where a part lies: paths, names of columns and positions. Its ro
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dppl import _validate
-from dppl.data._npy import NpzShard
 from dppl.data._places import Place
 from dppl.data._reading import Array, by_suffix
+from dppl.data.fragments import Fragment, NpzFragment
 from dppl.data.labels import LABEL_READERS, AnyPath
-from dppl.data.tables import EmbeddingTable, Fragment, read_table
+from dppl.data.tables import EmbeddingTable, read_table
 from dppl.engines import Engine, InProcess
 from dppl.errors import InputError
 
@@ -54,10 +54,10 @@ class TablePart:
         InputError
             If a file is damaged or has changed.
         """
-        found = self._labels()
-        if found is not None and len(found) != self.fragment.rows:
+        labels = self._labels()
+        if labels is not None and len(labels) != self.fragment.rows:
             raise InputError(f"{self.fragment.path} must not change while it is read; it did; read the table again")
-        return EmbeddingTable((self.fragment._shard,), found, dict(self.metadata))
+        return EmbeddingTable((replace(self.fragment, first=0),), labels, dict(self.metadata))
 
     def read(self) -> tuple[EmbeddingTable, Array | None]:
         """Read its rows and labels.
@@ -74,7 +74,7 @@ class TablePart:
         if self.labels is not None:
             file, first = Path(self.labels), self.fragment.first
             return by_suffix(file, LABEL_READERS, "labels")(file)[first : first + self.fragment.rows]
-        return None if self.y is None else self.fragment._shard.labels(self.y)
+        return None if self.y is None else self.fragment.labels(self.y)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False, weakref_slot=True)
@@ -154,13 +154,16 @@ def read_parts(
     _validate.positive_integer(rows=rows)
     place = Place.of(path)
     outline = read_table(path, x=x, y=None, labels=labels)
-    fragments = _by_path(outline, place, x) if place.suffix == ".npz" else outline.fragments(rows)
+    fragments = outline.fragments(rows)
+    if place.suffix == ".npz":  # whose rows are in memory now, and must not travel
+        (held,) = fragments
+        fragments = (NpzFragment(_place=place, name=x, rows=held.rows, width=held.width, dtype=held.dtype),)
     own = None if labels is not None else y
     beside = None if labels is None else str(Path(labels).absolute())
     parts = tuple(TablePart(fragment=one, y=own, labels=beside, metadata=outline.metadata) for one in fragments)
     # Of all shards, so that a column that holds no labels is refused; pieces of one file are looked at once.
-    files = {part.fragment.path: part.fragment._shard for part in parts}
-    labelled = labels is not None or (y is not None and all([shard.labelled(y) for shard in files.values()]))
+    files = {part.fragment.path: part.fragment for part in parts}
+    labelled = labels is not None or (y is not None and all([file.labelled(y) for file in files.values()]))
     return PartedTable(
         parts=parts,
         n_features=outline.shape[1],
@@ -168,9 +171,3 @@ def read_parts(
         metadata=outline.metadata,
         engine=engine or InProcess(),
     )
-
-
-def _by_path(outline: EmbeddingTable, place: Place, x: str) -> tuple[Fragment, ...]:
-    """Return the rows of a npz file as a fragment that does not hold them."""
-    (fragment,) = outline.fragments()
-    return (Fragment(NpzShard(place, x, fragment.rows, fragment.shape[1], fragment.dtype), 0),)

@@ -1,19 +1,17 @@
-"""Whose each record of a table is: ids of persons, which are private."""
+"""Person IDs: whose each record of a table is. They are private."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from dppl.data._layouts import files_beside, npy_shards, parquet_shards, shards_folder
-from dppl.data._npy import outline_of
-from dppl.data._parquet import is_text, open_parquet
+from dppl.data._columns import ID_KINDS, id_type, ids_in, listed, open_parquet
+from dppl.data._layouts import table_files
 from dppl.data._places import Place
-from dppl.data._reading import Array, by_suffix, converting, load_npy, type_name
+from dppl.data._reading import Array, converting, load_npy, type_name
+from dppl.data.fragments import open_npz, read_npy_header
 from dppl.data.labels import AnyPath
 from dppl.errors import InputError
 from dppl.kernel.persons import texts_apart
@@ -21,19 +19,10 @@ from dppl.kernel.persons import texts_apart
 __all__ = ["read_ids"]
 
 _ID, _REFERENCE = "id", "reference"  # of records, in tables that dppl embed writes
-ID_KINDS = "integers, texts, bytes or floats"  # in messages; truth values are integers
-_ID_TYPES = (
-    pa.types.is_integer,
-    pa.types.is_floating,
-    pa.types.is_boolean,
-    pa.types.is_binary,
-    pa.types.is_large_binary,
-    pa.types.is_fixed_size_binary,
-)
 
 
 def read_ids(path: AnyPath, column: str) -> Array:
-    """Read whose each record of a table is.
+    """Read the person ID of each record of a table.
 
     Parameters
     ----------
@@ -55,33 +44,24 @@ def read_ids(path: AnyPath, column: str) -> Array:
         no id.
     """
     place = Place.of(path)
-    if place.is_folder():
-        ids = [one for file in _files(place) for one in _column_ids(file, column)]
+    files = table_files(place)
+    first, sidecar = files[0]
+    if first.suffix == ".npz":
+        ids = _array_ids(place, column)
+    elif first.suffix == ".npy" and sidecar is None:
+        ids = _file_ids(place, [file for file, _ in files], column)
+    else:
+        ids = [one for file, beside in files for one in _column_ids(beside or file, column)]
         if len({isinstance(one, bytes) for one in ids if one is not None}) > 1:
             raise InputError(f"must be texts or bytes in all shards of {place}; write one schema.", parameter="groups")
-    else:
-        place.check_not_empty()
-        readers = {".npy": _file_ids, ".npz": _array_ids, ".parquet": _column_ids}
-        ids = by_suffix(Path(place.name), readers, "a table with ids of persons")(place, column)
-    found = np.empty(len(ids), object)
-    found[:] = ids
-    return found
-
-
-def _files(folder: Place) -> list[Place]:
-    """Return the Parquet files with what is known of the rows of a folder, in their order."""
-    inner = shards_folder(folder)
-    if npy_shards(inner):
-        beside = files_beside(inner)
-        return [beside[number] for number in sorted(beside)]
-    return parquet_shards(inner)
+    array = np.empty(len(ids), object)
+    array[:] = ids
+    return array
 
 
 def _array_ids(place: Place, name: str) -> list[Any]:
     """Return the items of an array of an npz file."""
-    promise = f"{place} must be an npz file that NumPy can read"
-    hint = "write it again with numpy.savez, as numbers and strings and not as Python objects"
-    with converting(promise, hint), place.opened() as file, np.load(file, allow_pickle=False) as archive:
+    with open_npz(place) as archive:
         names = list(archive.files)
         ids = np.asarray(archive[name]) if name in names else None
     if ids is None:
@@ -89,8 +69,8 @@ def _array_ids(place: Place, name: str) -> list[Any]:
     return _items(ids, f"an array of {place}", repr(name))
 
 
-def _file_ids(place: Place, name: str) -> list[Any]:
-    """Return the items of an npy file beside a table that is one."""
+def _file_ids(place: Place, files: list[Place], name: str) -> list[Any]:
+    """Return the items of an npy file for a table of npy files, which have no columns."""
     own = Path(name)
     if own.suffix.lower() != ".npy" or not own.is_file():
         raise InputError(
@@ -98,7 +78,7 @@ def _file_ids(place: Place, name: str) -> list[Any]:
             parameter="groups",
         )
     ids = _items(load_npy(own), "a file", str(own))
-    if outline_of(place).rows != len(ids):
+    if sum(read_npy_header(file).rows for file in files) != len(ids):
         raise InputError(
             f"must name a file with one id a row of {place}; {own} has another number of ids.", parameter="groups"
         )
@@ -134,33 +114,10 @@ def _column_ids(place: Place, name: str) -> list[Any]:
                 parameter="groups",
             )
         with converting(f"{place}: column {name!r} must hold {ID_KINDS}", "write it again"):
-            return ids_of(file.read(columns=[name]).column(name))
+            return ids_in(file.read(columns=[name]).column(name))
 
 
-def id_type(kind: Any) -> Any:
-    """Return the type of the ids in an Arrow column, without its dictionary; None if it is not one of ids."""
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return kind if any(of_kind(kind) for of_kind in _ID_TYPES) or is_text(kind) else None
-
-
-def ids_of(column: Any) -> list[Any]:
-    """Return the ids in an Arrow column; texts that are not UTF-8 stay apart from each other."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    texts = is_text(column.type)
-    # Arrow's own decoding stops at the first that is not UTF-8.
-    column = column.cast(pa.large_binary()) if texts else column
-    # Equal ids are one object, because a person may have many records.
-    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    encoded = pa.chunked_array(chunks, column.type).dictionary_encode().unify_dictionaries()
-    values = [one for chunk in encoded.chunks[:1] for one in chunk.dictionary.to_pylist()]
-    items = np.empty(len(values) + 1, object)  # the last one is None
-    items[:-1] = [one.decode("utf-8", "surrogateescape") for one in values] if texts else values
-    return [one for chunk in encoded.chunks for one in items[chunk.indices.fill_null(len(values)).to_numpy()]]
-
-
-def _no_ids(place: Place, name: str, names: Iterable[str]) -> InputError:
-    there = ", ".join(map(repr, names))
+def _no_ids(place: Place, name: str, names: list[str]) -> InputError:
     return InputError(
-        f"must name one array or column of {place}; {name!r} does not; there are {there}.", parameter="groups"
+        f"must name one array or column of {place}; {name!r} does not; there are {listed(names)}.", parameter="groups"
     )

@@ -9,109 +9,25 @@ codecs may quote bytes that they could not read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from dppl.data._layouts import Shard, check_ids, read_layout
-from dppl.data._npy import ArrayShard, NpyShard
-from dppl.data._parquet import is_text
+from dppl.data._layouts import read_layout
 from dppl.data._places import Place
-from dppl.data._reading import Array, by_suffix, check_rows, converting
+from dppl.data._reading import Array, by_suffix, check_rows
+from dppl.data.fragments import ArrayFragment, Fragment, NpyFragment, rechunk
 from dppl.data.labels import LABEL_READERS, AnyPath
-from dppl.errors import InputError, ParameterError
+from dppl.errors import InputError
 
 __all__ = ["EmbeddingTable", "Fragment", "read_table"]
 
 _ID = "id"
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Fragment:
-    """One file of a table, which can be sent to another process and read there: it holds a path, no open file.
-
-    Made by `EmbeddingTable.fragments`. The labels of its rows are ``table.y[first : first + rows]``.
-
-    Attributes
-    ----------
-    first : int
-        Position of its first row in the table.
-    """
-
-    _shard: Shard
-    first: int
-    _id: str = _ID
-
-    @property
-    def path(self) -> str | None:
-        """The file as messages call it; None for rows in memory, which are sent themselves."""
-        return None if self._shard.place is None else str(self._shard.place)
-
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return self._shard.rows
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Number of rows and of dimensions."""
-        return self._shard.rows, self._shard.width
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of every block, in native byte order."""
-        return self._shard.dtype
-
-    @property
-    def ids(self) -> list[str] | None:
-        """Ids of its rows; None if a row has none."""
-        found = self.columns([self._id])
-        if found is None:
-            return None
-        column = found.column(0)
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
-        whole_numbers = pa.types.is_integer(column.type) and self._id != _ID  # those of a column that was named
-        if column.null_count or not (is_text(column.type) or whole_numbers):
-            return None
-        with converting(f"{self.path}: column {self._id!r} must be readable", "write the file again"):
-            return [str(one) for one in column.to_pylist()]
-
-    def columns(self, names: Sequence[str]) -> pa.Table | None:
-        """Return other columns of the same records, those of the names that are there; None if none is.
-
-        Parameters
-        ----------
-        names : sequence of str
-        """
-        return self._shard.columns(names)
-
-    def blocks(self, size: int) -> Iterator[Array]:
-        """Yield its rows as `EmbeddingTable.blocks` yields those of the table.
-
-        Parameters
-        ----------
-        size : int
-            Rows in a block, at least 1. The last block may have fewer.
-        """
-        return _rechunk(self._pieces(), _checked_size(size))
-
-    def _pieces(self) -> Iterator[Array]:
-        """Yield rows as they are read, never more nor fewer than the file announced."""
-        left = self.rows
-        for piece in self._shard.pieces():
-            left -= len(piece)
-            if left < 0:
-                break
-            yield piece
-        if left:
-            raise InputError(f"{self.path} must not change while it is read; it did; read the table again")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -130,11 +46,10 @@ class EmbeddingTable:
         Public texts that the rows are embeddings of, where they are kept. No file holds them.
     """
 
-    _shards: tuple[Shard, ...]
+    _fragments: tuple[Fragment, ...]
     y: Array | None
     metadata: dict[str, str]
     texts: tuple[str, ...] | None = None
-    _id: str = _ID
 
     @classmethod
     def of(
@@ -164,28 +79,23 @@ class EmbeddingTable:
             If it is no matrix of numbers.
         """
         check_rows(rows, "rows")
-        return cls((ArrayShard(rows),), y, dict(metadata or {}), None if texts is None else tuple(texts))
+        return cls((ArrayFragment.of(rows),), y, dict(metadata or {}), None if texts is None else tuple(texts))
 
     @property
     def ids(self) -> list[str] | None:
-        """Ids of the rows, from the column that `read_table` was told, or ``id``; None if a row has none."""
-        found: list[str] = []
-        for fragment in self.fragments():
-            ids = fragment.ids
-            if ids is None:
-                return None
-            found += ids
-        return found
+        """Ids of the rows, from the column that `read_table` was given, or ``id``; None if a row has none."""
+        of_files = [fragment.ids for fragment in self._fragments]
+        return None if None in of_files else [one for ids in of_files for one in ids or ()]
 
     @property
     def shape(self) -> tuple[int, int]:
         """Number of rows n and of dimensions d."""
-        return sum(shard.rows for shard in self._shards), self._shards[0].width
+        return sum(one.rows for one in self._fragments), self._fragments[0].width
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Type of every block, in native byte order."""
-        return self._shards[0].dtype
+        return self._fragments[0].dtype
 
     def fragments(self, rows: int | None = None) -> tuple[Fragment, ...]:
         """Return the files of the table in the order of their rows, each to be read by itself.
@@ -197,11 +107,9 @@ class EmbeddingTable:
         rows : int, default=None
             Cut npy files into fragments of at most so many rows.
         """
-        shards = list(self._shards)
-        if rows is not None:
-            shards = [cut for one in shards for cut in (one.cut(rows) if isinstance(one, NpyShard) else (one,))]
-        firsts = accumulate((shard.rows for shard in shards), initial=0)
-        return tuple(Fragment(shard, first, self._id) for shard, first in zip(shards, firsts, strict=False))
+        if rows is None:
+            return self._fragments
+        return tuple(piece for fragment in self._fragments for piece in fragment.cut(rows))
 
     def blocks(self, size: int) -> Iterator[Array]:
         """Yield the rows in order, `size` at a time.
@@ -224,18 +132,17 @@ class EmbeddingTable:
         InputError
             If a file is damaged or has changed, or if lists differ in length.
         """
-        wanted = _checked_size(size)
-        return _rechunk((piece for fragment in self.fragments() for piece in fragment._pieces()), wanted)
+        return rechunk((piece for fragment in self._fragments for piece in fragment._pieces()), size)
 
     def to_array(self) -> Array:
         """Return all rows: the memory map for a local npy file, an ndarray otherwise."""
-        only = self._shards[0] if len(self._shards) == 1 else None
-        if isinstance(only, ArrayShard):
+        only = self._fragments[0] if len(self._fragments) == 1 else None
+        if isinstance(only, ArrayFragment):
             return only.array
-        if isinstance(only, NpyShard) and only.place.local is not None:
+        if isinstance(only, NpyFragment) and only._place.local is not None:
             return only.mapped()
         rows = np.empty(self.shape, self.dtype)
-        for fragment in self.fragments():
+        for fragment in self._fragments:
             start = fragment.first
             for piece in fragment._pieces():
                 rows[start : start + len(piece)] = piece
@@ -300,37 +207,18 @@ def read_table(
         If a URL needs a package that is not installed.
     """
     place = Place.of(path)
-    layout = read_layout(place, x, y if labels is None else None)
+    fragments, own_labels, metadata = read_layout(place, x, y if labels is None else None)
+    firsts = accumulate((one.rows for one in fragments), initial=0)
+    fragments = tuple(replace(one, first=first, _id=ids) for one, first in zip(fragments, firsts, strict=False))
     if ids != _ID:
-        check_ids(layout, place, ids)
-    found = layout.labels if labels is None else by_suffix(Path(labels), LABEL_READERS, "labels")(Path(labels))
-    table = EmbeddingTable(layout.shards, found, layout.metadata, None, ids)
-    if found is not None and len(found) != len(table):
+        for fragment in fragments:
+            fragment._check_ids(place)
+    # A file of labels replaces those of the table.
+    y_values = own_labels if labels is None else by_suffix(Path(labels), LABEL_READERS, "labels")(Path(labels))
+    table = EmbeddingTable(fragments, y_values, metadata)
+    if y_values is not None and len(y_values) != len(table):
         raise InputError(
             f"{labels or place}: every row must have one label; the numbers of rows and labels differ; "
             "check that both come from the same records, and that a label file has no header"
         )
     return table
-
-
-def _checked_size(size: int) -> int:
-    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
-        raise ParameterError(f"size must be an integer of at least 1; got {size!r}")
-    return int(size)
-
-
-def _rechunk(pieces: Iterable[Array], size: int) -> Iterator[Array]:
-    """Cut pieces of any length into blocks of exactly `size` rows, and a last one with the rest."""
-    held: list[Array] = []
-    count = 0
-    for piece in pieces:
-        rest = piece
-        while len(rest):
-            part, rest = rest[: size - count], rest[size - count :]
-            held.append(part)
-            count += len(part)
-            if count == size:
-                yield held[0] if len(held) == 1 else np.concatenate(held)
-                held, count = [], 0
-    if held:
-        yield np.concatenate(held)

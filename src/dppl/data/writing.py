@@ -1,23 +1,39 @@
-"""Embedding tables as files that `read_table` reads, written whole or not at all."""
+"""Tables as files that `read_table` reads, written whole or not at all: from arrays, or from other tables."""
+
+from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dppl import _validate
 from dppl._files import atomic_file
+from dppl._metadata import LATTICE, lattice_of
 from dppl.data._reading import Array, as_array, by_suffix, check_rows, converting
 from dppl.data.labels import AnyPath, as_labels
+from dppl.data.tables import EmbeddingTable, Fragment, read_table
 from dppl.errors import InputError, ParameterError
+from dppl.kernel.lattice import Lattice
 
-__all__ = ["write_npz", "write_table"]
+__all__ = ["convert_table", "write_table"]
 
-_GROUP_ROWS = 65536  # rows in a row group
+# The forms of embeddings on disk.
+Rows: TypeAlias = Literal["float16", "int8", "float32"]
+ROWS: tuple[Rows, ...] = get_args(Rows)
+LATTICE_ROWS = "lattice"  # int8 rows, as bytes
+PERSON = "person"  # the column of person IDs in a table that dppl writes, whatever the source calls it
+SUFFIXES = (".parquet", ".npz", ".npy")
+_BLOCK_ROWS = 4096
+_ID = "id"
 
 
 def write_table(
@@ -51,35 +67,178 @@ def write_table(
     is_parquet = by_suffix(target, {".npz": False, ".parquet": True}, "path")
     rows = as_array(X, "X")
     check_rows(rows, "X")
-    classes = None if y is None else as_labels(y)
-    if classes is not None and len(classes) != len(rows):
+    labels = None if y is None else as_labels(y)
+    if labels is not None and len(labels) != len(rows):
         raise InputError("X and y must have equally many rows; the numbers differ; pass one label for each row")
     texts = dict(metadata or {})
     if not all(isinstance(text, str) for text in itertools.chain(texts, texts.values())):
         raise ParameterError("metadata must map str to str; got another type; convert it with str()")
     if texts and not is_parquet:
         raise ParameterError("metadata must be empty for .npz; got some; write .parquet to keep metadata")
+    table = EmbeddingTable.of(rows, labels, metadata=texts)
     promise, hint = f"{target} must be writable", "check the folder, its permissions and free space"
     with converting(promise, hint), atomic_file(target, overwrite=True) as file:
-        if is_parquet:
-            _write_parquet(file, rows, classes, texts)
-        else:
-            write_npz(file, rows, classes)
+        _write(table, file, target.suffix.lower(), table.dtype.name)
 
 
-def write_npz(file: IO[bytes], rows: Array, labels: Array | None) -> None:
-    """Write rows and labels into an open file: given a path, NumPy would append a suffix to it."""
-    arrays = {"x": rows}
-    if labels is not None:
-        arrays["y"] = labels.astype(np.str_) if labels.dtype.kind == "O" else labels
-    np.savez(file, allow_pickle=False, **arrays)
+def convert_table(
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    rows: Rows | None = None,
+    lattice: bool = False,
+    x: str = "x",
+    y: str = "y",
+    ids: str = _ID,
+) -> None:
+    """Write a table as another file, whole or not at all.
+
+    Parameters
+    ----------
+    source : path-like
+        Whatever `dppl.data.read_table` reads.
+    out : path-like
+        ``.parquet`` keeps ids, also of persons, references, labels and metadata, ``.npz`` keeps labels, ``.npy`` holds
+        rows only. An existing file is replaced.
+    rows : {"float16", "int8", "float32"}, default=None
+        None keeps the form. Of int8 rows only the directions can be recovered.
+    lattice : bool, default=False
+        Write the rows that a fit without centre, pool or rotation maps embeddings to, byte by byte and uncompressed,
+        with the name of that lattice. Such a fit on the new file releases the same bits; others take directions. For
+        ``.parquet``, without `rows`.
+    x, y, ids : str
+        Names of the columns of embeddings, labels and ids; in the new file they are x, y and id.
+
+    Raises
+    ------
+    ParameterError
+        If `rows` or the suffix is another one, or `lattice` goes with neither.
+    InputError
+        If the table cannot be read.
+    """
+    target = Path(out)
+    suffix = target.suffix.lower()
+    _validate.one_of(SUFFIXES, suffix=suffix)
+    if rows is not None:
+        _validate.one_of(ROWS, rows=rows)
+    is_parquet = suffix == ".parquet"
+    if lattice and (rows is not None or not is_parquet):
+        raise ParameterError(
+            "must stand without another form of rows, and OUT must end in .parquet.", parameter="lattice"
+        )
+    table = read_table(source, x=x, y=y, ids=ids)
+    if "not_covered" in table.metadata and not is_parquet:
+        raise ParameterError(
+            f"{source} says what its embeddings do not cover, which only .parquet can keep; name such a file."
+        )
+    # Lattice rows stay what they are, unless another form is asked for.
+    stay = rows is None and lattice_of(table) is not None
+    form = LATTICE_ROWS if lattice or (stay and is_parquet) else rows or table.dtype.name
+    # The lattice of the new rows takes the place of the old one's in the metadata.
+    metadata = {key: text for key, text in table.metadata.items() if key not in ("lattice", LATTICE)}
+    table = replace(table, metadata=metadata | lattice_metadata(table.shape[1], form))
+    with atomic_file(target, overwrite=True, private=True) as file:
+        _write(table, file, suffix, form, ids)
 
 
-def _write_parquet(file: IO[bytes], rows: Array, labels: Array | None, metadata: dict[str, str]) -> None:
-    native = np.ascontiguousarray(rows, dtype=rows.dtype.newbyteorder("="))
-    columns = {"x": pa.FixedSizeListArray.from_arrays(pa.array(native.reshape(-1)), rows.shape[1])}
-    if labels is not None:
-        columns["y"] = pa.array(labels.tolist(), type=pa.int64() if labels.dtype.kind == "i" else pa.string())
-    table = pa.table(columns).replace_schema_metadata(metadata or None)
-    # Embeddings hardly repeat, so a dictionary of them only costs time and memory.
-    pq.write_table(table, file, row_group_size=_GROUP_ROWS, use_dictionary=["y"])
+def to_storage(x: npt.NDArray[Any], rows: str) -> npt.NDArray[Any]:
+    """Return embeddings in one of the forms `ROWS`, or as lattice rows, each row by itself.
+
+    Rows in int8 are those of the plain lattice, which `fit` takes as they are; a map that does more than normalise
+    takes their directions.
+    """
+    if rows in ("int8", LATTICE_ROWS):
+        return Lattice(x.shape[1]).transform(x)
+    with np.errstate(over="ignore"):
+        return x.astype(rows)
+
+
+def lattice_metadata(dimension: int, rows: str) -> dict[str, str]:
+    """Return what a table says of its lattice, if it has rows of one."""
+    if rows == LATTICE_ROWS:
+        return {LATTICE: Lattice(dimension).name()}
+    return {"lattice": json.dumps(Lattice(dimension).to_dict())} if rows == "int8" else {}
+
+
+def schema_of(
+    label_type: pa.DataType | None,
+    dimension: int,
+    rows: str,
+    metadata: Mapping[str, str],
+    texts: Sequence[str] = ("id", "reference"),
+    person_type: pa.DataType | None = None,
+) -> pa.Schema:
+    """Return the columns of a table: `texts`, the label `y` and the id `PERSON` if there are any, the embedding `x`."""
+    if rows == LATTICE_ROWS:
+        kind = pa.binary(dimension)
+    else:
+        kind = pa.list_(pa.field("element", pa.from_numpy_dtype(np.dtype(rows)), nullable=False), dimension)
+    fields = [pa.field(name, pa.string()) for name in texts]
+    fields += [pa.field(name, kind) for name, kind in (("y", label_type), (PERSON, person_type)) if kind is not None]
+    return pa.schema([*fields, pa.field("x", kind)], metadata=dict(metadata))
+
+
+def dictionary_columns(schema: pa.Schema) -> list[str]:
+    """Return the columns that repeat: labels, persons, int8 rows, which Parquet would else give four bytes a number."""
+    kind = schema.field("x").type
+    repeats = pa.types.is_fixed_size_list(kind) and pa.types.is_int8(kind.value_type)
+    return sorted({"y", PERSON}.intersection(schema.names)) + (["x.list.element"] if repeats else [])
+
+
+def rows_column(block: Array, kind: pa.DataType) -> pa.Array:
+    """Return rows as a column of the type that `schema_of` gives them."""
+    if pa.types.is_fixed_size_binary(kind):
+        return pa.FixedSizeBinaryArray.from_buffers(kind, len(block), [None, pa.py_buffer(np.ascontiguousarray(block))])
+    return pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), type=kind)
+
+
+def _write(table: EmbeddingTable, file: IO[bytes], suffix: str, form: str, ids: str = _ID) -> None:
+    """Write a table into an open file: given a path, NumPy would append a suffix to it."""
+    if suffix == ".parquet":
+        _write_parquet(table, file, form, ids)
+    elif suffix == ".npy":
+        description = np.lib.format.dtype_to_descr(np.dtype(form))
+        header = {"descr": description, "fortran_order": False, "shape": table.shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        for block in _converted(table, form):
+            file.write(block.tobytes())
+    else:
+        arrays = {"x": np.concatenate([np.empty((0, table.shape[1]), form), *_converted(table, form)])}
+        if table.y is not None:
+            arrays["y"] = table.y.astype(np.str_) if table.y.dtype.kind == "O" else table.y
+        np.savez(file, allow_pickle=False, **arrays)
+
+
+def _converted(table: EmbeddingTable | Fragment, form: str) -> Iterator[Array]:
+    for block in table.blocks(_BLOCK_ROWS):
+        yield block if form == table.dtype.name else to_storage(block, form)
+
+
+def _write_parquet(table: EmbeddingTable, file: IO[bytes], form: str, ids: str) -> None:
+    names = {ids: "id", "reference": "reference", PERSON: PERSON}
+    first = table.fragments()[0].columns(list(names))
+    present = {} if first is None else {name: names[name] for name in names if name in first.column_names}
+    schema = schema_of(
+        None if table.y is None else pa.int64() if table.y.dtype.kind == "i" else pa.string(),
+        table.shape[1],
+        form,
+        table.metadata,
+        [name for name in present.values() if name != PERSON],
+        None if first is None or PERSON not in present else first.schema.field(PERSON).type,
+    )
+    # Lattice rows look random: neither compression nor statistics of them are worth their time.
+    raw = {"compression": "none", "write_statistics": ["id"]} if form == LATTICE_ROWS else {}
+    with pq.ParquetWriter(file, schema, use_dictionary=dictionary_columns(schema), **raw) as writer:
+        for fragment in table.fragments():
+            # Of the other columns, memory holds those of one file.
+            others = fragment.columns(list(present))
+            start = 0
+            for block in _converted(fragment, form):
+                some = None if others is None else others.slice(start, len(block))
+                columns = {} if some is None else {new: some.column(name) for name, new in present.items()}
+                if table.y is not None:
+                    labels = table.y[fragment.first + start :][: len(block)].tolist()
+                    columns["y"] = pa.array(labels, schema.field("y").type)
+                columns["x"] = rows_column(block, schema.field("x").type)
+                writer.write_table(pa.table([columns[one.name].cast(one.type) for one in schema], schema=schema))
+                start += len(block)

@@ -1,12 +1,11 @@
 """From raw images and texts to tables of embeddings: sources of records, decoding, and shards that survive a crash."""
 
-from dppl.embedding.convert import convert_table, holds_embeddings
+from dppl.data.writing import PERSON, ROWS, convert_table
 from dppl.embedding.pipeline import Embedded, Window, embed, embed_windows
-from dppl.embedding.records import PERSON, Columns, Record, Source
-from dppl.embedding.rows import ROWS
+from dppl.embedding.records import Columns, Record, Source
 from dppl.embedding.shards import OtherOptions, SourceChanged
 from dppl.embedding.sorting import sort_table
-from dppl.embedding.sources import KINDS, has_columns, open_source
+from dppl.embedding.sources import KINDS, has_columns, holds_embeddings, open_source
 
 __all__ = [
     "KINDS",

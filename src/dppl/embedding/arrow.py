@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 from dppl._optional import optional
 from dppl.data import EmbeddingTable, read_table
+from dppl.data._columns import ID_KINDS, id_type, ids_in
 from dppl.data._reading import converting
-from dppl.data.person_ids import ID_KINDS, id_type, ids_of
 from dppl.embedding.records import (
     IMAGES,
     TEXTS,
@@ -90,7 +90,7 @@ class _ArrowRecords(Source):
         for batch, version in self._batches():
             labels = self._values(batch, self.columns.y)
             ids = self._values(batch, self.columns.id) or range(number, number + len(batch))
-            persons = None if self.columns.person is None else ids_of(batch.column(self.columns.person))
+            persons = None if self.columns.person is None else ids_in(batch.column(self.columns.person))
             payloads = batch.column(self.columns.x)
             for place, identity in enumerate(ids):
                 label, person = (values[place] if values else None for values in (labels, persons))

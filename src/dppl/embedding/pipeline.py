@@ -22,13 +22,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dppl import _validate
+from dppl.data.writing import ROWS, Rows, lattice_metadata, schema_of, to_storage
 from dppl.embedding.arrow import Arrays
 from dppl.embedding.cache import Cache
 from dppl.embedding.decoding import decode, described, quiet
 from dppl.embedding.left_out import LeftOut
 from dppl.embedding.records import Payload, PersonId, Record, Source, Unusable
-from dppl.embedding.rows import ROWS, Rows, lattice_metadata, to_storage
-from dppl.embedding.shards import ShardedTable, SourceChanged, Window, schema_of, write_shard
+from dppl.embedding.shards import ShardedTable, SourceChanged, Window, write_shard
 from dppl.encoders import Encoder
 from dppl.engines import Engine
 from dppl.errors import DpplError, ParameterError

@@ -18,7 +18,6 @@ from dppl.errors import InputError
 __all__ = [
     "IMAGES",
     "PATHS",
-    "PERSON",
     "TEXTS",
     "Columns",
     "Payload",
@@ -40,8 +39,6 @@ Label: TypeAlias = str | int | None
 PersonId: TypeAlias = str | bytes | int | float | None
 
 _LARGEST_INTEGER = 2**63 - 1
-# The column of ids of persons in a table that `embed` writes, whatever the source calls it.
-PERSON = "person"
 # Usual names of columns.
 TEXTS = ("text", "sentence")
 IMAGES = ("image", "bytes")

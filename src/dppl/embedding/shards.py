@@ -11,7 +11,7 @@ import io
 import itertools
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,9 +23,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dppl._files import locked, part_of, write_atomically
+from dppl.data.writing import PERSON, dictionary_columns, rows_column
 from dppl.embedding.left_out import LeftOut, Report, check_place
-from dppl.embedding.records import PERSON, PersonId
-from dppl.embedding.rows import LATTICE_ROWS
+from dppl.embedding.records import PersonId
 from dppl.errors import InputError, ParameterError
 
 __all__ = [
@@ -34,8 +34,6 @@ __all__ = [
     "ShardedTable",
     "SourceChanged",
     "Window",
-    "dictionary_columns",
-    "schema_of",
     "write_shard",
 ]
 
@@ -76,7 +74,7 @@ class Window:
             "reference": pa.array(self.references, pa.string()),
             "y": pa.array(self.labels, schema.field("y").type) if "y" in schema.names else None,
             PERSON: pa.array(self.persons, schema.field(PERSON).type) if PERSON in schema.names else None,
-            "x": pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), type=kind),
+            "x": rows_column(rows, kind),
         }
         buffer = io.BytesIO()
         table = pa.table([columns[name] for name in schema.names], schema=schema)
@@ -237,28 +235,3 @@ def _name(number: int) -> str:
 
 def _has(path: Path, size: int) -> bool:
     return path.exists() and path.stat().st_size >= size
-
-
-def schema_of(
-    label_type: pa.DataType | None,
-    dimension: int,
-    rows: str,
-    metadata: Mapping[str, str],
-    texts: Sequence[str] = ("id", "reference"),
-    person_type: pa.DataType | None = None,
-) -> pa.Schema:
-    """Return the columns of a table: `texts`, the label `y` and the id `PERSON` if there are any, the embedding `x`."""
-    if rows == LATTICE_ROWS:
-        kind = pa.binary(dimension)
-    else:
-        kind = pa.list_(pa.field("element", pa.from_numpy_dtype(np.dtype(rows)), nullable=False), dimension)
-    fields = [pa.field(name, pa.string()) for name in texts]
-    fields += [pa.field(name, kind) for name, kind in (("y", label_type), (PERSON, person_type)) if kind is not None]
-    return pa.schema([*fields, pa.field("x", kind)], metadata=dict(metadata))
-
-
-def dictionary_columns(schema: pa.Schema) -> list[str]:
-    """Return the columns that repeat: labels, persons, int8 rows, which Parquet would else give four bytes a number."""
-    kind = schema.field("x").type
-    repeats = pa.types.is_fixed_size_list(kind) and pa.types.is_int8(kind.value_type)
-    return sorted({"y", PERSON}.intersection(schema.names)) + (["x.list.element"] if repeats else [])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import mmap
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,19 +17,17 @@ from numpy.typing import NDArray
 
 from dppl._files import atomic_file
 from dppl.data import read_table
-from dppl.data._layouts import is_npy_pool, parquet_shards
-from dppl.data._parquet import open_parquet
+from dppl.data._columns import ID_KINDS, id_type, is_list, listed, open_parquet, value_type
+from dppl.data._layouts import table_files
 from dppl.data._places import Place
 from dppl.data._reading import converting
-from dppl.data.person_ids import ID_KINDS, id_type
-from dppl.embedding.convert import is_list
 from dppl.errors import InputError, ParameterError
 
 __all__ = ["sort_table"]
 
 _SUFFIX = ".parquet"
-_PART_BYTES = 1 << 26  # of rows that are sorted at once
-_BATCH_ROWS = 4096
+_PART_BYTES = 1 << 26  # of rows that are put in order at once
+_BATCH_ROWS = 2048
 _GROUP_ROWS = 65536
 _HINT = "write the table again"
 Int64 = NDArray[np.int64]
@@ -71,42 +69,37 @@ def sort_table(
         If the table cannot be read or changes meanwhile, or there is no such column, or it is of another type. The
         message shows no value.
     """
-    table, target = Path(source), Path(out)
+    place, target = Place.of(source), Path(out)
     if target.suffix.lower() != _SUFFIX:
         raise ParameterError(f"a sorted table must end in {_SUFFIX}; got {target}.")
-    if (table.is_dir() and is_npy_pool(Place.of(table))) or (not table.is_dir() and table.suffix.lower() != _SUFFIX):
-        raise InputError(f"{table} must be a {_SUFFIX} file or a folder of them; only these are sorted.")
-    outline = read_table(table, x=x, y=None)
-    files = parquet_shards(Place.of(table)) if table.is_dir() else [Place.of(table)]
-    schema = _schema(table, files)
+    files = [file for file, _ in table_files(place)]
+    if any(file.suffix != _SUFFIX for file in files):
+        raise InputError(f"{place} must be a {_SUFFIX} file or a folder of them; only these are sorted.")
+    metadata = read_table(source, x=x, y=None).metadata
+    schema = _schema(place, files)
     order = _order(files, by)
-    size = _part_rows(files, schema)
-    told = progress or (lambda rows: None)
+    report = progress or (lambda rows: None)
     with (
         atomic_file(target, overwrite=True, private=True) as file,
-        tempfile.TemporaryFile(dir=target.parent) as parts,  # on the disk that has room for the table
-        pq.ParquetWriter(file, schema.with_metadata(outline.metadata), use_dictionary=_repeating(schema)) as writer,
+        tempfile.TemporaryFile(dir=target.parent) as copy,  # on the disk that has room for the table
+        pq.ParquetWriter(file, schema.with_metadata(metadata), use_dictionary=_repeating(schema)) as writer,
     ):
-        stored = _distributed(_pieces(table, files, schema, size, len(order)), order, size, parts, told)
-        for start, places in zip(range(0, len(order), size), stored, strict=True):
-            rows = pa.concat_tables(_read(parts, *place) for place in places)
-            # They stand in their old order.
-            rows = _taken(rows, np.argsort(np.argsort(order[start : start + size])))
+        _copy(place, files, schema, copy, len(order), report)
+        for rows in _sorted(copy, order):
             writer.write_table(rows, row_group_size=_GROUP_ROWS)
-            told(len(rows))
+            report(len(rows))
 
 
-def _schema(table: Path, files: list[Place]) -> pa.Schema:
+def _schema(table: Place, files: list[Place]) -> pa.Schema:
     """Return the columns that all files have, without metadata, and with the values of categories in their place."""
-    with converting(f"{table} must be Parquet that Arrow can read", _HINT):
-        schemas = [pq.read_schema(file.path) for file in files]
+    schemas = []
+    for place in files:
+        with open_parquet(place) as file:
+            schemas.append(file.schema_arrow)
     if any(not schema.equals(schemas[0]) for schema in schemas):
         raise InputError(f"{table}: all shards must have the same columns and types; they differ; write one schema.")
-    # Every part would hold all names of its categories.
-    plain = [
-        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field for field in schemas[0]
-    ]
-    return pa.schema(plain)
+    # Every batch would hold all names of its categories.
+    return pa.schema([field.with_type(value_type(field.type)) for field in schemas[0]])
 
 
 def _order(files: list[Place], by: str) -> Int64:
@@ -122,95 +115,75 @@ def _column(path: Place, by: str) -> Any:
     with open_parquet(path) as file:
         names = file.schema_arrow.names
         if names.count(by) != 1:
-            there = ", ".join(map(repr, names))
-            raise InputError(f"must name one column of {path}; {by!r} does not; there are {there}.", parameter="by")
+            raise InputError(
+                f"must name one column of {path}; {by!r} does not; there are {listed(names)}.", parameter="by"
+            )
+        kind = file.schema_arrow.field(by).type
+        if id_type(kind) is None:
+            raise InputError(
+                f"must name a column of {path} with {ID_KINDS}; {by!r} holds {kind}; name another.", parameter="by"
+            )
         with converting(f"{path}: column {by!r} must hold {ID_KINDS}", _HINT):
-            column = file.read(columns=[by]).column(by)
-            if pa.types.is_dictionary(column.type):
-                column = column.cast(column.type.value_type)
-            kind = column.type
-            if pa.types.is_float16(kind):
-                return column.cast(pa.float32())
-            if id_type(kind) is not None:
-                return column
-    raise InputError(
-        f"must name a column of {path} with {ID_KINDS}; {by!r} holds {kind}; name another.", parameter="by"
-    )
+            plain = pa.float32() if pa.types.is_float16(value_type(kind)) else value_type(kind)
+            return file.read(columns=[by]).column(by).cast(plain)
 
 
-def _part_rows(files: list[Place], schema: pa.Schema) -> int:
-    """Return how many rows are sorted at once."""
-    with converting(f"{files[0].parent} must hold Parquet files that Arrow can read", _HINT):
-        known = [pq.read_metadata(file.path) for file in files]
-        groups = [one.row_group(number) for one in known for number in range(one.num_row_groups)]
-        stored = max((group.total_byte_size / group.num_rows for group in groups if group.num_rows), default=1)
-    with open_parquet(files[0]) as file:  # values that repeat are smaller in the file
-        decoded = [rows.nbytes / len(rows) for rows in itertools.islice(_tables(files[0], file, schema, 16), 1)]
-    return max(1, int(_PART_BYTES / max(stored, 1, *decoded)))
-
-
-def _pieces(table: Path, files: list[Place], schema: pa.Schema, size: int, n: int) -> Iterator[pa.Table]:
-    """Yield the rows as they are read, so many at a time."""
+def _copy(
+    table: Place, files: list[Place], schema: pa.Schema, copy: IO[bytes], n: int, report: Callable[[int], None]
+) -> None:
+    """Write the rows as they come into a file that can be mapped, in which each can be reached by its place."""
     left = n
-    for path in files:
-        with open_parquet(path) as file:
-            parts = _tables(path, file, schema, min(size, _BATCH_ROWS))
-            while held := list(itertools.islice(parts, max(1, size // _BATCH_ROWS))):
-                left -= sum(map(len, held))
-                if left >= 0:
-                    yield pa.concat_tables(held)
+    with pa.ipc.new_file(copy, schema) as stream:
+        for place in files:
+            for batch in _batches(place, schema):
+                left -= len(batch)
+                if left < 0:
+                    break
+                stream.write_batch(batch)
+                report(len(batch))
+    copy.flush()
     if left:
         raise InputError(f"{table} must not change while it is sorted; it did; sort it again.")
 
 
-def _tables(path: Place, file: Any, schema: pa.Schema, size: int) -> Iterator[pa.Table]:
-    promise = f"{path} must be readable"
-    with converting(promise, _HINT):
-        batches = file.iter_batches(batch_size=size)
-    while True:
+def _batches(place: Place, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    promise = f"{place} must be readable"
+    with open_parquet(place) as file:
         with converting(promise, _HINT):
-            batch = next(batches, None)
-            rows = None if batch is None else pa.Table.from_batches([batch]).cast(schema)
-        if rows is None:
-            return
-        yield rows
+            batches = file.iter_batches(batch_size=_BATCH_ROWS)
+        while True:
+            with converting(promise, _HINT):
+                batch = next(batches, None)
+                rows = None if batch is None else batch.cast(schema)
+            if rows is None:
+                return
+            yield rows
 
 
-def _distributed(
-    pieces: Iterator[pa.Table], order: Int64, size: int, parts: IO[bytes], told: Callable[[int], None]
-) -> list[list[tuple[int, int]]]:
-    """Write the rows of each stretch of the new order next to each other; return the places of each in `parts`."""
-    stretch = np.empty(len(order), np.int64)
-    stretch[order] = np.arange(len(order)) // size
-    places: list[list[tuple[int, int]]] = [[] for _ in range(0, len(order), size)]
-    start = 0
-    for rows in pieces:
-        here = stretch[start : start + len(rows)]
-        moved = _taken(rows, np.argsort(here, kind="stable"))
-        numbers, counts = np.unique(here, return_counts=True)
-        for number, first, count in zip(numbers.tolist(), np.cumsum(counts) - counts, counts, strict=True):
-            places[number].append(_written(parts, moved.slice(first, count)))
-        start += len(rows)
-        told(len(rows))
-    return places
+def _sorted(copy: IO[bytes], order: Int64) -> Iterator[pa.Table]:
+    """Yield the rows of a copy in a new order, part by part."""
+    # The system drops pages of the map when memory is short.
+    mapped = mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ)
+    reader = pa.ipc.open_file(pa.py_buffer(mapped))
+    batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+    firsts = np.cumsum([0, *map(len, batches)])
+    size = max(1, _PART_BYTES * len(order) // len(mapped))
+    for start in range(0, len(order), size):
+        part = order[start : start + size]
+        # Each batch gives its rows in their old order, which the disk likes; then they are put in the new one.
+        ascending = np.sort(part)
+        cuts = np.searchsorted(ascending, firsts)
+        rows = [
+            _take(batch, ascending[low:high] - first)
+            for batch, first, low, high in zip(batches, firsts, cuts, cuts[1:], strict=False)
+            if low < high
+        ]
+        yield _take(pa.Table.from_batches(rows), np.searchsorted(ascending, part))
 
 
-def _written(parts: IO[bytes], rows: pa.Table) -> tuple[int, int]:
-    """Append rows; return where they begin and how many bytes they take."""
-    buffer = pa.BufferOutputStream()
-    with pa.ipc.new_stream(buffer, rows.schema) as stream:
-        stream.write_table(rows)
-    return parts.tell(), parts.write(buffer.getvalue())
-
-
-def _read(parts: IO[bytes], start: int, n_bytes: int) -> pa.Table:
-    parts.seek(start)
-    return pa.ipc.open_stream(parts.read(n_bytes)).read_all()
-
-
-def _taken(rows: pa.Table, order: Int64) -> pa.Table:
+def _take(rows: Any, places: Int64) -> Any:
     with converting("the rows of a table must be such as Arrow can sort", _HINT):  # its own words may quote values
-        return rows.take(pa.array(order))
+        return rows.take(pa.array(places))
 
 
 def _repeating(schema: pa.Schema) -> list[str]:

@@ -6,14 +6,20 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
+
 from dppl import _validate
+from dppl._metadata import LATTICE
+from dppl.data._columns import is_list, open_parquet
+from dppl.data._layouts import is_npy_pool
+from dppl.data._places import Place, is_url
 from dppl.embedding.arrow import Arrays, ParquetRecords, SavedDataset
 from dppl.embedding.images import SUFFIXES, open_images
 from dppl.embedding.lines import CsvTexts, Form, JsonTexts, TextLines
 from dppl.embedding.records import Columns, Source
 from dppl.errors import InputError, ParameterError
 
-__all__ = ["KINDS", "has_columns", "open_source"]
+__all__ = ["KINDS", "has_columns", "holds_embeddings", "open_source"]
 
 
 def open_source(
@@ -119,6 +125,35 @@ def has_columns(path: str | Path, kind: str = "auto") -> bool:
     return (_recognised(Path(path)) if kind == "auto" else kind) in ("csv", "jsonl", "parquet", "datasets")
 
 
+def holds_embeddings(path: Path, *, x: str = "x") -> bool:
+    """Tell whether a file or folder is a table of embeddings, as every URL is; else it may hold raw records.
+
+    Parameters
+    ----------
+    path : Path
+    x : str, default="x"
+        Name of the column of embeddings.
+
+    Raises
+    ------
+    InputError
+        If a Parquet file cannot be read.
+    """
+    if is_url(path) or path.suffix.lower() in (".npy", ".npz") or (path.is_dir() and is_npy_pool(Place.of(path))):
+        return True
+    place = Place.of(path)
+    files = place.files(".parquet") if path.is_dir() else []
+    if path.suffix.lower() == ".parquet" and not files:
+        files = [place]
+    if not files:
+        return False
+    with open_parquet(files[0]) as file:
+        schema = file.schema_arrow
+    kinds = [schema.field(name).type for name in (x, *_EMBEDDINGS) if name in schema.names]
+    as_bytes = LATTICE.encode() in (schema.metadata or {})  # and not images
+    return any(is_list(kind) or (as_bytes and pa.types.is_fixed_size_binary(kind)) for kind in kinds)
+
+
 _Opener = Callable[[Path, Columns, Path | None, str | None, Form], Source]
 _OPENERS: dict[str, _Opener] = {
     "images": lambda path, columns, labels, _, form: open_images(path, columns, labels, form),
@@ -130,6 +165,7 @@ _OPENERS: dict[str, _Opener] = {
     "arrays": lambda path, _, __, split, ___: Arrays(path, split),
 }
 KINDS = ("auto", *_OPENERS)
+_EMBEDDINGS = ("X", "embedding", "embeddings")
 _SUFFIXES = {
     ".csv": "csv",
     ".tsv": "csv",

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from dppl.data import EmbeddingTable
+from dppl.data.writing import Rows
 from dppl.embedding import Record, Source, Window, embed_windows, open_source
 from dppl.embedding.pipeline import table_metadata
-from dppl.embedding.rows import Rows
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
 from dppl.kernel.reading import class_codes, public_classes

@@ -12,12 +12,12 @@ import numpy as np
 
 from dppl._optional import optional
 from dppl.data import EmbeddingTable
+from dppl.data.writing import Rows
 from dppl.embedding import Record, Source, embed_windows
 from dppl.embedding.decoding import upright_rgb
 from dppl.embedding.images import read_image
 from dppl.embedding.pipeline import table_metadata
 from dppl.embedding.records import Payload, Unusable
-from dppl.embedding.rows import Rows
 from dppl.encoders import Encoder
 from dppl.errors import InputError
 

@@ -1,0 +1,172 @@
+"""Columns of Parquet files: labels, ids, metadata. An odd value in a column never stops or changes the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dppl.data._places import Place
+from dppl.data._reading import Array, converting
+from dppl.errors import InputError
+
+ID_KINDS = "integers, texts, bytes or floats"  # in messages; truth values are integers
+_MISSING = int(np.iinfo(np.int64).min)  # stands for a null or too large a number among integer labels
+_LARGEST_INTEGER = int(np.iinfo(np.int64).max)
+_FALLBACKS = {"x": ("X", "embedding", "embeddings"), "y": ("label", "labels")}
+# Bytes; makes Arrow read page after page instead of a whole row group at once. What comes over a network comes in
+# larger pieces, since each takes a round trip.
+_READ_BUFFER, _FETCHED = 1 << 20, 1 << 24
+
+
+def value_type(kind: Any) -> Any:
+    """Return the type of the values of a column, which a dictionary may hold."""
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def is_text(kind: Any) -> bool:
+    """Return whether a type is of texts."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def is_list(kind: Any) -> bool:
+    """Return whether a type is of lists."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def is_label(kind: Any) -> bool:
+    """Return whether a type is of labels: integers, truth values or texts."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind) or is_text(kind))
+
+
+def id_type(kind: Any) -> Any:
+    """Return the type of the person IDs in a column, without its dictionary; None if it cannot hold any."""
+    kind = value_type(kind)
+    binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    return kind if is_label(kind) or pa.types.is_floating(kind) or binary else None
+
+
+def plain(column: Any) -> Any:
+    """Return a column without a dictionary, and texts as bytes: Arrow stops at the first that is no UTF-8."""
+    kind = value_type(column.type)
+    column = column if kind == column.type else column.cast(kind)
+    return column.cast(pa.large_binary()) if is_text(kind) else column
+
+
+def labels_in(column: Any) -> Array:
+    """Return the labels in a column; a null becomes a label that is no class."""
+    kind, column = value_type(column.type), plain(column)
+    if is_text(kind):
+        return np.array([one.decode("utf-8", "replace") for one in column.fill_null(b"").to_pylist()], dtype=object)
+    if pa.types.is_uint64(kind):
+        # Larger numbers are no class either, and must not stop the others or wrap around to one.
+        fits = pc.less_equal(column, pa.scalar(_LARGEST_INTEGER, kind))
+        column = pc.if_else(fits, column, pa.scalar(None, kind))
+    return np.array(column.cast(pa.int64()).fill_null(_MISSING).to_numpy())
+
+
+def ids_in(column: Any) -> list[Any]:
+    """Return the person IDs in a column; texts that are not UTF-8 stay different from each other."""
+    texts, column = is_text(value_type(column.type)), plain(column)
+    # Equal ids are one object, because a person may have many records.
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    encoded = pa.chunked_array(chunks, column.type).dictionary_encode().unify_dictionaries()
+    values = [one for chunk in encoded.chunks[:1] for one in chunk.dictionary.to_pylist()]
+    items = np.empty(len(values) + 1, object)  # the last one is None
+    items[:-1] = [one.decode("utf-8", "surrogateescape") for one in values] if texts else values
+    return [one for chunk in encoded.chunks for one in items[chunk.indices.fill_null(len(values)).to_numpy()]]
+
+
+@contextmanager
+def open_parquet(place: Place) -> Iterator[Any]:
+    """Open a Parquet file."""
+    with converting(f"{place} must be a Parquet file that Arrow can read", "write it again"):
+        size = _FETCHED if place.local is None else _READ_BUFFER
+        file = pq.ParquetFile(place.open(), pre_buffer=False, buffer_size=size)
+    try:
+        yield file
+    finally:
+        file.close(force=True)
+
+
+def text_metadata(schema: pa.Schema) -> dict[str, str]:
+    """Return the metadata of a schema as texts."""
+    metadata = schema.metadata or {}
+    return {key.decode("utf-8", "replace"): text.decode("utf-8", "replace") for key, text in metadata.items()}
+
+
+def read_columns(place: Place, names: Sequence[str]) -> pa.Table | None:
+    """Read those of some columns that a file has; None if it has none of them."""
+    with open_parquet(place) as file:
+        present = [name for name in names if file.schema_arrow.names.count(name) == 1]
+        with converting(f"{place}: columns {', '.join(map(repr, present))} must be readable", "write the file again"):
+            return file.read(columns=present) if present else None
+
+
+def stream_column(place: Place, column: str, rows: int) -> Iterator[Any]:
+    """Yield the Arrow arrays of a column, at most so many rows at a time."""
+    promise, hint = f"{place}: column {column!r} must be readable", "write the file again"
+    with open_parquet(place) as file:
+        with converting(promise, hint):
+            batches = file.iter_batches(batch_size=rows, columns=[column])
+        while True:
+            # Around the reading alone: what happens while the caller has the rows is none of the file's.
+            with converting(promise, hint):
+                batch = next(batches, None)
+                array = None if batch is None else batch.column(column)
+            if array is None:
+                return
+            yield array
+
+
+def read_labels(file: Any, place: Place, y: str | None) -> Array | None:
+    """Read the labels of an open Parquet file; None if it has none."""
+    name = label_column(file.schema_arrow, place, y)
+    if name is None:
+        return None
+    with converting(f"{place}: column {name!r} must hold integers or strings", "write it again"):
+        return labels_in(file.read(columns=[name]).column(name))
+
+
+def label_column(schema: pa.Schema, place: Place, y: str | None) -> str | None:
+    """Return the name of the column of labels, which must be of their type; None if there is none."""
+    name = choose_columns([*schema.names, "x"] if "x" not in schema.names else schema.names, "x", y, place)[1]
+    kind = None if name is None else schema.field(name).type
+    if kind is not None and not is_label(value_type(kind)):
+        raise InputError(
+            f"must name a column of {place} with integers or strings; {name!r} holds {kind}; name another.",
+            parameter="y",
+        )
+    return name
+
+
+def choose_columns(names: list[str], x: str, y: str | None, place: Place) -> tuple[str, str | None]:
+    """Choose the columns or arrays of rows and labels; only for the default names are there others to fall back on."""
+    chosen: dict[str, str] = {}
+    for parameter, name in (("x", x), ("y", y)):
+        spare = _FALLBACKS[parameter] if name == parameter else ()
+        present = next((one for one in (name, *spare) if one in names), None)
+        if present is not None:
+            chosen[parameter] = present
+        elif name is not None and (parameter, name) != ("y", "y"):
+            # A file with one column that is none of the usual ones suggests that one.
+            usual = (x, y, "x", "y", *_FALLBACKS["x"], *_FALLBACKS["y"], "id")
+            others = [one for one in names if one not in usual]
+            raise InputError(
+                f"must name an array or column of {place}; it has no {name!r}; there are {listed(names)}.",
+                parameter=parameter,
+                suggestion=others[0] if len(others) == 1 else None,
+            )
+    if any(names.count(name) > 1 for name in chosen.values()):
+        raise InputError(f"{place} must hold each column once; a name occurs again; rename the other columns")
+    return chosen["x"], chosen.get("y")
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names of columns as messages list them."""
+    return ", ".join(map(repr, names)) or "none"
