@@ -118,8 +118,16 @@ class Release:
     def for_rows(self, n_rows: int, *, apart: bool) -> Release:
         """Return the entry of this release for a person of so many rows, from that for single rows.
 
-        Only Gaussian noise and selections have such an entry; sums over samples do not.
-        `dppl.kernel.privacy.composition.budget_of_one` explains `apart`.
+        Parameters
+        ----------
+        n_rows : int
+        apart : bool
+            Whether what is released of a class follows from the rows of that class alone, with noise of its own.
+
+        Raises
+        ------
+        BudgetError
+            If it is of anything else than Gaussian noise or selections.
         """
         names = set(self.cost)
         if names == {"mu", "rho"}:
