@@ -114,10 +114,9 @@ class EmbeddingClassifier(ReleasedClassifier):
         ----------
         X : array-like, torch tensor or table of shape (n_records, n_features)
             Private embeddings, one row a record. Rows of NaN, infinity or only zeros are left out with their labels,
-            silently; under replace-one they are rows of zeros, which count as records. Rows of a tensor
-            on a device are mapped to integers by the processor, a block at a time, and compared and summed on the
-            device. Or a table in parts that holds its own labels (`dppl.data.read_parts`), for methods that read
-            records through sums alone.
+            silently; under replace-one they are rows of zeros, which count as records. A tensor on
+            another device is read in blocks. Or a table in parts that holds its own labels
+            (`dppl.data.read_parts`), for methods that read records through sums alone.
         y : array-like of shape (n_records,), default=None
             Private labels. None is for a table in parts.
         groups : array-like of shape (n_records,), default=None

@@ -31,7 +31,6 @@ from dppl.kernel.lattice import (
     longest_shortfall,
     sum_blocks,
 )
-from dppl.kernel.lattice.tensors import as_numpy
 from dppl.kernel.mechanisms import CoinPress, Randomness, RoundedGaussian, SampledGaussian, SymmetricRoundedGaussian
 from dppl.kernel.privacy import Budget, Release
 from dppl.kernel.records import HeldRecords, Records
@@ -321,8 +320,7 @@ class GramMatrix(Query):
 
     def exact(self, records: Records) -> Int64:
         """Return it, shape (dim, dim)."""
-        grams: Int64 = records.total(sums.totals_and_grams, self.lattice, self.n_classes)[1].sum(axis=0)
-        return grams
+        return records.total(sums.gram, self.lattice)[0]
 
 
 @dataclass(frozen=True)
@@ -336,7 +334,7 @@ class ClassGramMatrices(GramMatrix):
 
     def exact(self, records: Records) -> Int64:
         """Return them, shape (n_classes, dim, dim)."""
-        return records.total(sums.totals_and_grams, self.lattice, self.n_classes, True)[1]
+        return records.total(sums.class_grams, self.lattice, self.n_classes)[0]
 
 
 @dataclass(frozen=True)
@@ -434,18 +432,15 @@ class LongResiduals(Query):
 
     lattice: Lattice
     n_classes: int
-    bias: int = 0
     statistic = "number of long gradients"
     squared_norm = Fraction(1)
     _replaced = 1
 
-    def exact(self, records: Records, *, weights: Float, offsets: Float, clip: float, threshold: float) -> Int64:
+    def exact(self, records: Records, *, weights: Float, offsets: Float, threshold: float) -> Int64:
         """Return it, shape (1,)."""
-        gradient, most = SoftmaxGradient(self.lattice, bias=self.bias), float(threshold)
         weights = shaped("weights", weights, self.n_classes, self.lattice.dim)
         offsets = shaped("offsets", offsets, self.n_classes)
-        at = {"clip": float(clip), "threshold": most}
-        return records.total(sums.long_residuals, gradient, weights, offsets, **at)[0]
+        return records.total(sums.long_residuals, SoftmaxGradient(self.lattice), weights, offsets, float(threshold))[0]
 
 
 @dataclass(frozen=True)
@@ -577,7 +572,7 @@ class CoinPressMeans(Query):
     def answer(self, mechanism: Any, records: Records, source: Randomness, **released: Any) -> Float:
         """Return noisy means of unit rows, shape (n_classes, dim)."""
         assert isinstance(records, HeldRecords)  # needs_rows says so
-        blocks = map(as_numpy, sum_blocks(self.lattice, records.rows))
+        blocks = sum_blocks(self.lattice, records.rows)
         rows = np.concatenate([np.empty((0, self.lattice.dim), np.int8), *blocks])
         parts = (rows[records.codes == code] for code in range(self.n_classes))
         return np.stack([mechanism.release(part, self.lattice, source) for part in parts])

@@ -44,14 +44,7 @@ from numpy.typing import NDArray
 from dppl.engines import Engine
 from dppl.errors import EngineError, InputError
 from dppl.kernel import reading
-from dppl.kernel.lattice import (
-    Lattice,
-    RowSource,
-    gradient_blocks,
-    iter_blocks,
-    lattice_blocks,
-)
-from dppl.kernel.lattice.tensors import beside, empty_beside
+from dppl.kernel.lattice import Lattice, RowSource, gradient_blocks, iter_blocks
 from dppl.kernel.reading import Codes
 from dppl.kernel.whole_persons import WholePersons
 
@@ -139,31 +132,24 @@ class Records(Protocol):
 class RowsByClass:
     """Lattice rows, those of one class after those of another, and the number of each."""
 
-    rows: Any  # an array or tensor of int8, shape (n, dim)
+    rows: NDArray[np.int8]  # shape (n, dim)
     sizes: list[int]
 
     @classmethod
     def of(cls, lattice: Lattice, source: RowSource, codes: Codes, n_classes: int) -> RowsByClass:
         """Map rows, leaving out those of code -1."""
-        kept = codes >= 0
+        counted = codes >= 0
         places = np.empty(len(codes), np.intp)
-        places[np.argsort(codes, kind="stable")] = np.arange(len(codes)) - np.count_nonzero(~kept)
-        shape = int(np.count_nonzero(kept)), lattice.dim
-        rows: Any = np.empty(shape, np.int8)
+        places[np.argsort(codes, kind="stable")] = np.arange(len(codes)) - np.count_nonzero(~counted)
+        rows = np.empty((np.count_nonzero(counted), lattice.dim), np.int8)
         start = 0
-        for block in lattice_blocks(lattice, source, _MAPPED_ROWS):
-            if start == 0:
-                rows = empty_beside(block, shape)
-            inside = np.flatnonzero(kept[start : start + len(block)])
-            rows[beside(places[start + inside], rows)] = block[beside(inside, rows)]
+        for block in lattice.blocks(source, _MAPPED_ROWS):
+            part = slice(start, start + len(block))
+            rows[places[part][counted[part]]] = block[counted[part]]
             start += len(block)
-        return cls(rows, np.bincount(codes[kept], minlength=n_classes).tolist())
+        return cls(rows, np.bincount(codes[counted], minlength=n_classes).tolist())
 
-    def beside(self, rows: Any) -> RowsByClass:
-        """Return them in the library and on the device of other rows."""
-        return RowsByClass(beside(self.rows, rows), self.sizes)
-
-    def of_classes(self, codes: Iterable[int]) -> list[Any]:
+    def of_classes(self, codes: Iterable[int]) -> list[NDArray[np.int8]]:
         """Return the rows of each of these classes."""
         ends = np.cumsum(self.sizes)
         return [self.rows[ends[code] - self.sizes[code] : ends[code]] for code in codes]
