@@ -89,7 +89,7 @@ def every_class_counts(patch):
 
 
 def classes_cost_nothing(patch):
-    patch.setattr("dppl.estimators.base.budget_of_one", lambda budget, *others, **more: budget)
+    patch.setattr("dppl.kernel.measure.budget_of_one", lambda budget, *others, **more: budget)
     patch.setattr("dppl.kernel.privacy.guarantee.Release.for_rows", lambda release, *others, **more: release)
 
 
