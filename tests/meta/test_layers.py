@@ -104,7 +104,7 @@ def test_every_layer_is_ranked():
 
 
 def test_the_core_imports_neither_torch_nor_a_web_framework():
-    """The service is imported when it is asked for, and needs its extra then; so are configurations of the lab."""
+    """The service itself is imported when asked for, and needs its extra then; so are configurations of the lab."""
     service = {SOURCE / "serve" / f"{name}.py" for name in ("app", "guard", "requests")}
     service.add(SOURCE / "lab/experiments/grid.py")
     heavy = {"torch", "fastapi", "flask", "pydantic", "ray", "starlette", "transformers", "uvicorn"}
