@@ -9,6 +9,7 @@ from dppl.data import load_sample
 from dppl.lab.commands import demo
 from dppl.lab.commands.demo import BUDGETS, IMBALANCE_RATIOS, PRIVATE, REFERENCE, Runs, compare, sizes, winner
 from dppl.lab.experiments.methods import METHODS
+from dppl.statement import words
 
 # The probe is ahead of all that protect as much; what is published is above it and does not.
 ACCURACIES = {method: (0.4, 0.5) for method in (*PRIVATE, REFERENCE)} | {
@@ -50,7 +51,7 @@ def test_budgets_are_epsilons_with_their_mu_and_the_model_has_the_first(cli, tmp
     assert guarantee.budget == dppl.ApproxDP(1, 1e-6)
     assert guarantee.fit_for_release
     lines = shown.splitlines()
-    start = lines.index(f"{guarantee.in_short()[0][0]}: {guarantee.in_short()[0][1]}")
+    start = lines.index(f"{words.in_short(guarantee)[0][0]}: {words.in_short(guarantee)[0][1]}")
     assert "Guarantee: epsilon = 1 at delta = 1e-6 (mu = 0.2368); a guess" in lines[start]
     assert lines[start + 4] == f"All of it: dppl show {tmp_path}/demo/model.safetensors (--json for machines)"
 
