@@ -72,8 +72,8 @@ def opened_source(data: Path, items: Items, columns: Columns, labels: Path | Non
     """Open a source as options say, and say how it is read if that was detected and is unusual."""
     how = {name: value for name, value in items.how().items() if name != "id"}
     source = open_source(data, columns=columns, labels=labels, **how)
-    if source.found is not None:
-        note(f"{source.found}; --read encoding=NAME and --read delimiter=CHAR name others.")
+    if source.note is not None:
+        note(f"{source.note}; --read encoding=NAME and --read delimiter=CHAR name others.")
     return source
 
 
