@@ -93,10 +93,10 @@ def test_an_error_keeps_its_parameter_where_processes_hand_it_on():
 
 
 def test_messages_of_the_library_name_no_flag():
-    """Docstrings are not read, nor `cards`, `experiments` and `report`, which print lines to be typed."""
+    """Docstrings are not read, nor `cards`, `lab`, `report` and `statement`, which print lines to be typed."""
     found = []
     for path in SOURCE.rglob("*.py"):
-        if path.relative_to(SOURCE).parts[0] not in ("cards", "cli", "experiments", "report"):
+        if path.relative_to(SOURCE).parts[0] not in ("cards", "cli", "lab", "report", "statement"):
             tree = ast.parse(path.read_text(encoding="utf-8"))
             docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
             for node in ast.walk(tree):

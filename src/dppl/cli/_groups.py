@@ -19,8 +19,7 @@ from dppl.errors import ParameterError, WeakBudgetWarning
 from dppl.estimators.registry import BY_METHOD, BY_NAME, estimator_of
 from dppl.kernel.privacy import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.kernel.privacy import Budget as Spent
-from dppl.kernel.privacy._account import check_name
-from dppl.kernel.privacy.ledger import Ledger, accounts
+from dppl.kernel.privacy.ledger import Ledger, accounts, check_name
 from dppl.predictions import Predictor, load_predictor
 
 if TYPE_CHECKING:
