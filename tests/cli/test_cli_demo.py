@@ -5,7 +5,7 @@ import json
 import pytest
 
 import dppl
-from dppl.data import load_sample
+from dppl.io import load_sample
 from dppl.lab import demo as comparison
 from dppl.lab.commands import demo
 from dppl.lab.demo import BUDGETS, IMBALANCE_RATIOS, PRIVATE, REFERENCE, Runs, compare, sizes, winner

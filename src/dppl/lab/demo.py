@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from dppl.data import Sample
 from dppl.estimators import PublicData
+from dppl.io import Sample
 from dppl.kernel.privacy import ApproxDP
 from dppl.kernel.privacy.budgets import USUAL_DELTA
 from dppl.lab import long_tailed, long_tailed_sizes
