@@ -119,7 +119,7 @@ def test_only_one_module_draws_noise():
     allowed = {
         "kernel/mechanisms/randomness.py",  # the noise
         "_files.py",  # names of temporary files
-        "data/sample.py",  # the fixed split of the sample
+        "io/sample.py",  # the fixed split of the sample
         "planning/rehearsal.py",  # parts of a public table
         "finetune/augmentation.py",  # what an augmentation draws, from bits of the first
         "lab/experiments/splits.py",  # validation parts and subsets of public rows
