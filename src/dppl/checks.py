@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.data import EmbeddingTable
-from dppl.embedding import Source
-from dppl.embedding.decoding import decode, quiet
-from dppl.embedding.records import BadRecord, Record
+from dppl.io import EmbeddingTable, Source
+from dppl.io.decoding import decode, quiet
+from dppl.io.records import BadRecord, Record
 from dppl.kernel import are_missing, checked_ids, classes_of_persons, person_codes
 from dppl.kernel.lattice import usable_rows
 from dppl.kernel.reading import class_codes
@@ -22,7 +21,7 @@ __all__ = ["report_on_source", "report_on_table"]
 _BLOCK_ROWS = 4096
 _FIRST = 10  # bad rows or records that are named
 _MOST_CLASSES = 3
-# What dppl.data puts in the place of a missing label.
+# What dppl.io puts in the place of a missing label.
 _MISSING = ("", int(np.iinfo(np.int64).min))
 
 

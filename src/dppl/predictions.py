@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.data import EmbeddingTable, PartedTable
-from dppl.embedding import Source, Window, embed_windows
 from dppl.encoders import Encoder
 from dppl.encoders.fixed import for_prediction
 from dppl.encoders.load import Device
 from dppl.finetune.workflow import Finetuned
+from dppl.io import EmbeddingTable, PartedTable, Source, Window, embed_windows
 
 if TYPE_CHECKING:
     from dppl.estimators import EmbeddingClassifier

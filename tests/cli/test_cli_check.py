@@ -7,7 +7,7 @@ import pytest
 
 from dppl import checks
 from dppl.cli import _owner
-from dppl.data import write_table
+from dppl.io import write_table
 
 FIRST_LINE = _owner.WARNING
 

@@ -56,7 +56,7 @@ def test_options_are_called_as_the_fields_of_requests():
         ),
         (
             ["embed", "photos", "--read", "kind=zip", "--out", "t"],
-            lambda: dppl.embedding.open_source("photos", kind="zip"),
+            lambda: dppl.io.open_source("photos", kind="zip"),
             "kind must be one of 'auto', 'images'",
         ),
     ],

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dppl import ApproxDP, plan_budget
-from dppl.data import load_sample, write_table
+from dppl.io import load_sample, write_table
 
 USUAL = ("plan", "--n-classes", 10, "--n-records", 5000, "--smallest", 20, "--encoder", "minilm")
 EPSILON = ("--epsilon", 1, "--delta", "1e-6")

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, cast
 from dppl.cli._output import note
 from dppl.cli._progress import working
 from dppl.cli._request import flag, option, request
-from dppl.embedding import KINDS, Columns
 from dppl.encoders.load import Device
 from dppl.engines import Engine, engine_of
 from dppl.errors import ParameterError, WeakBudgetWarning
 from dppl.estimators.registry import BY_METHOD, BY_NAME, estimator_of
+from dppl.io import KINDS, Columns
 from dppl.kernel.privacy import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.kernel.privacy import Budget as Spent
 from dppl.kernel.privacy.ledger import Ledger, accounts, check_name

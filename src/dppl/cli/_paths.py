@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 
 from dppl._metadata import check_encoder, encoder_of
 from dppl.cli._output import note
-from dppl.data import EmbeddingTable, PartedTable, read_classes, read_ids, read_table
-from dppl.data._places import is_url, shown_as
-from dppl.embedding import Columns, Source, open_source
 from dppl.errors import InputError, ParameterError
 from dppl.finetune.model_file import is_finetuned
 from dppl.finetune.workflow import Finetuned
+from dppl.io import Columns, EmbeddingTable, PartedTable, Source, open_source, read_classes, read_ids, read_table
+from dppl.io._places import is_url, shown_as
 
 if TYPE_CHECKING:
     from dppl.cli._groups import Items, Labelled

@@ -13,8 +13,7 @@ from dppl.cli._owner import WARNING, print_report
 from dppl.cli._paths import check_inputs, ids_of_persons, opened_source
 from dppl.cli._progress import working
 from dppl.cli._request import argument, flag, option, request
-from dppl.data import read_classes, read_table
-from dppl.embedding import holds_embeddings
+from dppl.io import holds_embeddings, read_classes, read_table
 
 
 @request("classes", "labels", "groups", "json")

@@ -15,12 +15,12 @@ from dppl.cli._output import printable
 from dppl.cli._paths import check_inputs, how_to_label, opened_source
 from dppl.cli._progress import embedding_bar, working
 from dppl.cli._request import argument, flag, option, request
-from dppl.data.writing import Rows
-from dppl.embedding import PERSON, ROWS
-from dppl.embedding import embed as embed_source
 from dppl.encoders import Encoder, load_encoder
 from dppl.encoders.load import Device, Precision
 from dppl.errors import ParameterError
+from dppl.io import PERSON, ROWS
+from dppl.io import embed as embed_source
+from dppl.io.writing import Rows
 
 
 @request("out", "encoder", "x", "y", "labels")

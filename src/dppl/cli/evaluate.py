@@ -16,9 +16,9 @@ from dppl.cli._paths import check_inputs, how_to_label, ids_of_persons, opened, 
 from dppl.cli._progress import embedding_bar, working
 from dppl.cli._request import argument, flag, option, request
 from dppl.cli.predict import DATA, is_table, opened_for
-from dppl.embedding import has_columns
 from dppl.errors import InputError
 from dppl.evaluation import evaluate as compare
+from dppl.io import has_columns
 from dppl.predictions import predict_table, windows
 
 

@@ -21,11 +21,11 @@ from dppl.cli.embed import resumable
 from dppl.cli.ledger import tell_charge
 from dppl.cli.show import whole
 from dppl.cli.train import check_folder, checkable, leftover, tell_left_out
-from dppl.embedding import Source
 from dppl.encoders.load import Device, is_code
 from dppl.errors import BudgetError, ParameterError
 from dppl.finetune import workflow
 from dppl.finetune.networks import load_network
+from dppl.io import Source
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.reading import UnknownLabels
 from dppl.training.workflow import report_of

@@ -25,8 +25,8 @@ from dppl.cli._progress import working
 from dppl.cli._request import argument, flag, option, request
 from dppl.cli.ledger import tell_charge
 from dppl.cli.show import whole
-from dppl.data import read_parts, read_table
 from dppl.errors import ParameterError
+from dppl.io import read_parts, read_table
 from dppl.training import workflow
 
 if TYPE_CHECKING:

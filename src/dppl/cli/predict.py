@@ -20,10 +20,9 @@ from dppl.cli._output import is_one_line, note, print_lines, printable
 from dppl.cli._paths import check_inputs, check_output, opened, opened_source, read_rows_for
 from dppl.cli._progress import embedding_bar, working
 from dppl.cli._request import argument, flag, option, request
-from dppl.data import read_parts
-from dppl.embedding import Columns, Source, has_columns, holds_embeddings
 from dppl.errors import InputError, ParameterError
 from dppl.finetune.workflow import Finetuned
+from dppl.io import Columns, Source, has_columns, holds_embeddings, read_parts
 from dppl.predictions import SUFFIXES, Predictions, Predictor, predict_source, predict_table
 from dppl.training.items import Items as TextsInMemory
 

@@ -30,11 +30,10 @@ from dppl.cli._request import argument, flag, option, request
 from dppl.cli.embed import loaded, resumable
 from dppl.cli.fit import print_summary
 from dppl.cli.ledger import tell_charge
-from dppl.data import EmbeddingTable, read_table
-from dppl.embedding import Source, holds_embeddings, open_source
 from dppl.encoders import Encoder
 from dppl.encoders.load import is_code
 from dppl.errors import InputError, ParameterError, UnknownLabelError
+from dppl.io import EmbeddingTable, Source, holds_embeddings, open_source, read_table
 from dppl.training import workflow
 from dppl.training.descriptions import described, names_by_default, takes_examples
 
