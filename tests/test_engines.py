@@ -27,8 +27,8 @@ from dppl.estimators.public_data import public_rows_at
 from dppl.kernel import records as sums
 from dppl.kernel import selection as public
 from dppl.kernel.lattice import Lattice
+from dppl.kernel.queries import ClassSums
 from dppl.kernel.records import HeldRecords, SpreadRecords
-from dppl.kernel.sums import class_totals
 
 CLASSES = ["Aal", "Barsch", "Zander"]
 DIM, N = 8, 400
@@ -539,9 +539,11 @@ def test_rows_are_kept_from_pass_to_pass_and_of_no_other_fit(folder, monkeypatch
 def test_what_does_not_fit_is_read_again(folder, monkeypatch):
     monkeypatch.setattr(sums, "_KEPT_BYTES", 250 * DIM)
     held = []
-    read = sums._read
+    read = sums._Reader._read
     monkeypatch.setattr(
-        sums, "_read", lambda *a, **k: held.append(sum(one.size for one in sums._KEPT.values())) or read(*a, **k)
+        sums._Reader,
+        "_read",
+        lambda *a, **k: held.append(sum(one.size for one in sums._KEPT.values())) or read(*a, **k),
     )
     assert tensors(FITS["softmax"]().fit(read_parts(folder))) == tensors(whole("softmax"))
     assert max(held) == 250 * DIM
@@ -590,7 +592,7 @@ def test_sums_are_those_of_one_process(folder):
     rows, labels = records()
     spread = SpreadRecords(read_parts(folder).parts, InProcess(), np.array(CLASSES), "error", "add-remove")
     held = HeldRecords(rows, np.where(np.isnan(rows).any(axis=1), -1, np.searchsorted(CLASSES, labels)))
-    (one,), (other,) = (some.total(class_totals, Lattice(DIM), 3) for some in (spread, held))
+    one, other = (ClassSums(Lattice(DIM), 3).exact(some) for some in (spread, held))
     assert (one == other).all()
 
 

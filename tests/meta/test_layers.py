@@ -233,7 +233,7 @@ def test_no_files_import_each_other_in_a_circle():
 
 
 # What holds records, draws noise or adds without it. Methods ask the counter.
-PRIVATE = {"dppl.kernel.records", "dppl.kernel.sums", "dppl.kernel.whole_persons", "dppl.kernel.persons"}
+PRIVATE = {"dppl.kernel.records", "dppl.kernel.whole_persons", "dppl.kernel.persons"}
 PRIVATE_NAMES = {
     "Randomness",
     "randomness",
