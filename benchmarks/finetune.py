@@ -36,10 +36,10 @@ from torch import nn
 
 from dppl import ApproxDP, GaussianDP, SoftmaxPrototypes
 from dppl.continual import ContinualDiscriminant, ContinualEnsemble
-from dppl.continual.streams import class_incremental, shuffled
 from dppl.estimators import descent
 from dppl.finetune import FilmEnsemble, SparseFinetuner, select_weights
 from dppl.finetune.gradients import RecordGradients
+from dppl.lab.streams import class_incremental, shuffled
 
 DELTA, SEEDS, EPSILONS = 1e-5, (0, 1, 2), (0.5, 1.0, 1.5, np.inf)
 TRAIN = 600  # a public number

@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 
 from dppl import GaussianDP, MeanPrototypes, PublicData, PublicPrototypes, PureDP
-from dppl.baselines import LinearProbe
 from dppl.kernel.lattice import (
     PUBLIC_ROWS,
     Lattice,
@@ -21,6 +20,7 @@ from dppl.kernel.lattice import (
     utilities,
 )
 from dppl.kernel.mechanisms import ExponentialMechanism, randomness
+from dppl.prototypes import LinearProbe
 from measuring import entry, on_path, timed
 
 ALIKE = {"n": 8_000, "d": 128, "C": 20}

@@ -33,20 +33,23 @@ from dppl import (
 )
 from dppl._files import write_atomically
 from dppl.audit import AuditResult, Records, audit, audit_in_one_run, audit_release, orthogonal_canaries, worst_case
-from dppl.baselines import AdaMix, FeatureCovariance, GlobalAdapt, LeastSquares, LinearProbe, Newton
-from dppl.continual import (
-    ContinualDiscriminant,
-    ContinualEnsemble,
-    ContinualPrototypes,
-    FullDataContinual,
-    NaiveContinual,
-)
+from dppl.continual import ContinualDiscriminant, ContinualEnsemble, ContinualPrototypes
 from dppl.estimators import EmbeddingClassifier
 from dppl.kernel.factors import factor
 from dppl.kernel.mechanisms import ExponentialMechanism, RoundedGaussian, randomness
 from dppl.kernel.mechanisms.gaussian import overheard
 from dppl.kernel.privacy import Budget
-from dppl.prototypes import ProjectedPrototypes
+from dppl.lab import (
+    AdaMix,
+    FeatureCovariance,
+    FullDataContinual,
+    GlobalAdapt,
+    LeastSquares,
+    NaiveContinual,
+    Newton,
+    ProjectedPrototypes,
+)
+from dppl.prototypes import LinearProbe
 
 PAGE = Path(__file__).parents[1] / "docs" / "api" / "audit.md"
 BEGIN, END = "<!-- audit table: begin -->", "<!-- audit table: end -->"

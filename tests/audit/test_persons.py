@@ -12,11 +12,11 @@ from sklearn.base import clone
 from dppl import GaussianDP, MeanPrototypes, PublicPrototypes, PureDP, SoftmaxPrototypes
 from dppl.audit import Canary, Records, audit, audit_release, bounds, worst_case
 from dppl.audit.canaries import Projection
-from dppl.baselines import LinearProbe
 from dppl.errors import ParameterError
 from dppl.kernel import persons
 from dppl.kernel.mechanisms import RoundedGaussian, randomness
 from dppl.kernel.privacy.words import PERSON, RECORD
+from dppl.prototypes import LinearProbe
 
 pytestmark = pytest.mark.audit
 

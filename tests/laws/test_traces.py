@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dppl import ApproxDP, PrivateSearch
-from dppl.baselines import GlobalAdapt
+from dppl.lab import GlobalAdapt
 from laws.recipes import BY_NAME, DIM, FIRST, WIDE, cases, each, neighbours
 from laws.traces import traces
 

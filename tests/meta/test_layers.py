@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,9 @@ LAYERS = [
     {"kernel.lattice"},
     {"kernel.mechanisms"},
     {"kernel"},
-    {"data"},
+    {"data", "metrics"},
     {"estimators"},
     {"prototypes"},
-    {"baselines"},
     {"continual"},
     {"encoders"},
     {"embedding"},
@@ -33,12 +33,12 @@ LAYERS = [
     {"finetune"},
     {"testing"},
     {"audit"},
-    {"experiments"},
     {"cards"},
     {"export"},
     {"report"},
     {"serve"},
     {"cli"},
+    {"lab"},
     {"__main__"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
@@ -72,13 +72,40 @@ def test_imports_point_downwards(path):
             assert RANK.get(layer_of(name), 0) <= RANK[layer(path)], f"{path.name} imports {name}"
 
 
+# Name the lab in a string, and import it when they are asked for what is there.
+NAMES_THE_LAB = {
+    "cli/_commands.py",  # its commands
+    "cli/plan.py",  # the figure of a plan
+    "estimators/registry.py",  # its estimators
+    "report/evidence.py",  # what reads results of experiments
+}
+
+
+def test_nothing_depends_on_the_lab():
+    """Whoever deletes `dppl.lab` loses commands and comparison methods, and nothing else."""
+    named = set()
+    for path in MODULES:
+        if layer(path) in ("lab", "__init__"):
+            continue
+        assert not [name for name in imports(path) if layer_of(f"{name}.") == "lab"], path
+        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        strings = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        if any(re.fullmatch(r"dppl\.lab[\w.]*", text) for text in strings):
+            named.add(path.relative_to(SOURCE).as_posix())
+    assert named == NAMES_THE_LAB
+
+
 def test_every_layer_is_ranked():
     assert {layer(path) for path in MODULES} - {"__init__"} == set(RANK)
 
 
 def test_the_core_imports_neither_torch_nor_a_web_framework():
-    heavy = {"torch", "fastapi", "flask", "ray", "starlette", "transformers", "uvicorn"}
-    assert not {name.split(".")[0] for path in MODULES for name in imports(path)} & heavy
+    """The service itself is imported when it is asked for, and needs its extra then."""
+    service = {SOURCE / "serve" / f"{name}.py" for name in ("app", "guard", "requests")}
+    heavy = {"torch", "fastapi", "flask", "pydantic", "ray", "starlette", "transformers", "uvicorn"}
+    for path in MODULES:
+        used = {name.split(".")[0] for name in imports(path)} & heavy
+        assert used <= ({"fastapi", "pydantic", "starlette"} if path in service else set()), path
 
 
 def test_no_module_needs_what_only_the_tests_install():
@@ -92,13 +119,13 @@ def test_only_one_module_draws_noise():
     allowed = {
         "kernel/mechanisms/randomness.py",  # the noise
         "_files.py",  # names of temporary files
-        "continual/streams.py",  # the order of public classes, and streams of evaluation data
-        "data/longtail.py",  # subsets of evaluation data
-        "data/persons.py",  # made-up persons of evaluation data
         "data/sample.py",  # the fixed split of the sample
         "planning/rehearsal.py",  # parts of a public table
         "finetune/augmentation.py",  # what an augmentation draws, from bits of the first
-        "experiments/splits.py",  # validation parts and subsets of public rows
+        "lab/experiments/splits.py",  # validation parts and subsets of public rows
+        "lab/longtail.py",  # subsets of evaluation data
+        "lab/persons.py",  # made-up persons of evaluation data
+        "lab/streams.py",  # the order of public classes, and streams of evaluation data
     }
     names = {"secrets", "random", "numpy.random", "default_rng", "Generator", "urandom"}
     found = set()
@@ -130,7 +157,6 @@ NAMES = (
     "kernel.mechanisms",
     "estimators",
     "prototypes",
-    "baselines",
     "continual",
     "data",
     "encoders",
@@ -145,6 +171,8 @@ NAMES = (
     "report",
     "serve",
     "errors",
+    "lab",
+    "metrics",
 )
 PACKAGES = ["dppl", *(f"dppl.{name}" for name in NAMES)]
 
@@ -248,6 +276,9 @@ EXCEPT = {
     "continual/_stream.py": {"Records", "Randomness", "randomness", "Parted"},
     "continual/prototypes.py": {"Records", "Randomness"},
     "prototypes/public.py": {"public_rows_at"},
+    # Experiments on evaluation data tell the radii of CoinPress, and draw subsets by persons.
+    "lab/experiments/cells.py": {"CoinPress"},
+    "lab/longtail.py": {"classes_of_persons"},
 }
 
 
@@ -258,7 +289,7 @@ def private_imports(path):
     return {last for home, _, last in split if last not in allowed and (home in PRIVATE or last in PRIVATE_NAMES)}
 
 
-@pytest.mark.parametrize("package", ["prototypes", "baselines", "continual"])
+@pytest.mark.parametrize("package", ["prototypes", "lab", "continual"])
 def test_methods_import_neither_records_nor_noise_nor_exact_sums(package):
     assert not set().union(*map(private_imports, (SOURCE / package).rglob("*.py")))
     assert {"HeldRecords", "Randomness"} <= private_imports(SOURCE / "estimators" / "base.py")  # the control

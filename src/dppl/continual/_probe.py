@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.baselines import LinearProbe
 from dppl.continual._stream import NEVER, ContinualClassifier
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.parameters import parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure
 from dppl.kernel.privacy.guarantee import Adjacency
+from dppl.prototypes import LinearProbe
 
 
 @parameters

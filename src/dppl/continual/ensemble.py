@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl import _validate
-from dppl.baselines import LinearProbe
 from dppl.continual._stream import NEVER, ContinualClassifier, Task
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
@@ -21,7 +20,7 @@ from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicValues
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice import Lattice
-from dppl.prototypes import SoftmaxPrototypes
+from dppl.prototypes import LinearProbe, SoftmaxPrototypes
 from dppl.prototypes._shared import unit_directions
 
 Float = NDArray[np.float64]

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from dppl import ZCDP, ApproxDP, MeanPrototypes, PublicData, PublicPrototypes, SoftmaxPrototypes
-from dppl.baselines import FeatureCovariance, GlobalAdapt, LeastSquares, LinearProbe, Newton
 from dppl.errors import InputError, ParameterError
 from dppl.kernel.lattice import Lattice, TensorRows
 from dppl.kernel.reading import as_labels, as_rows
+from dppl.lab import FeatureCovariance, GlobalAdapt, LeastSquares, Newton
+from dppl.prototypes import LinearProbe
 
 torch = pytest.importorskip("torch")
 
@@ -126,5 +127,5 @@ def test_private_rows_are_no_public_rows(kind):
 
 
 def test_dppl_does_not_import_torch():
-    code = f"import sys; sys.path[:] = {sys.path!r}; import dppl, dppl.baselines; assert 'torch' not in sys.modules"
+    code = f"import sys; sys.path[:] = {sys.path!r}; import dppl, dppl.lab; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
