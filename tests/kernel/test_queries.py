@@ -56,7 +56,7 @@ WORST = {
     ),
     "long": (
         LongResiduals(LATTICE, CLASSES),
-        {"weights": NOWHERE, "offsets": np.zeros(CLASSES), "clip": 1.0, "threshold": 0.1},
+        {"weights": NOWHERE, "offsets": np.zeros(CLASSES), "threshold": 0.1},
         LONG,
         None,
     ),
@@ -164,7 +164,7 @@ def test_samples_are_accounted_under_add_remove_only(relation):
 def test_a_threshold_is_one_number():
     with pytest.raises(TypeError):
         LongResiduals(LATTICE, CLASSES).exact(
-            HeldRecords(ROWS, CODES), weights=NOWHERE, offsets=np.zeros(CLASSES), clip=1.0, threshold=np.zeros((9, 1))
+            HeldRecords(ROWS, CODES), weights=NOWHERE, offsets=np.zeros(CLASSES), threshold=np.zeros((9, 1))
         )
 
 
