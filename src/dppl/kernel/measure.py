@@ -76,10 +76,12 @@ def calibrated(budget: Budget, declared: Mapping[str, Measurement], relation: st
 class _Counter:
     """What a `Measure` shares with those that `at` makes of it: records, randomness, and how many asks are left."""
 
-    def __init__(self, paid: Mapping[str, Calibrated], records: Records, source: Randomness) -> None:
+    def __init__(
+        self, paid: Mapping[str, Calibrated], records: Records, source: Randomness, used: Mapping[str, int]
+    ) -> None:
         self.records: Records | None = records
         self.source = source
-        self.left = {name: one.measurement.times for name, one in paid.items()}
+        self.left = {name: one.measurement.times - used.get(name, 0) for name, one in paid.items()}
         self.lock = Lock()
 
 
@@ -90,8 +92,15 @@ class Measure:
     pickled: a copy would count anew.
     """
 
-    def __init__(self, paid: Mapping[str, Calibrated], records: Records, source: Randomness) -> None:
-        self._paid, self._counter = paid, _Counter(paid, records, source)
+    def __init__(
+        self,
+        paid: Mapping[str, Calibrated],
+        records: Records,
+        source: Randomness,
+        used: Mapping[str, int] | None = None,
+    ) -> None:
+        """Open it; `used` says how many asks of each name an interrupted run has begun, which are spent."""
+        self._paid, self._counter = paid, _Counter(paid, records, source, used or {})
         self._always: dict[str, Any] = {}
 
     def __call__(self, name: str, **released: Any) -> Any:

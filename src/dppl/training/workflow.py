@@ -26,7 +26,7 @@ from dppl.embedding import PERSON, Columns, Embedded, OtherOptions, Record, Sour
 from dppl.embedding.decoding import quiet
 from dppl.embedding.left_out import LeftOut, as_line
 from dppl.embedding.pipeline import prepared
-from dppl.embedding.records import Unusable
+from dppl.embedding.records import BadRecord
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.public_data import PublicData
@@ -116,7 +116,7 @@ def check_records(
 def _is_usable(record: Record, encoder: Encoder) -> bool:
     try:
         prepared(encoder, record.load())
-    except Unusable:
+    except BadRecord:
         return False
     return True
 
