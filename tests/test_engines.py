@@ -315,9 +315,8 @@ def test_neither_rows_nor_labels_travel(tmp_path):
     held = HeldRecords(rows, np.zeros(N, np.intp))
     control = pickle.dumps((held.rows, labels.tolist(), Lattice(DIM).transform(rows)))
     assert all(secret in control for secret in secrets)
-    shapes = {array.shape for value in watched.returned for array in value}
-    assert shapes == {(1,), (3,), (DIM,), (3, DIM)}
-    assert all(array.dtype == np.int64 for value in watched.returned for array in value)
+    assert {value.shape for value in watched.returned} == {(1,), (3,), (DIM,), (3, DIM)}
+    assert all(value.dtype == np.int64 for value in watched.returned)
 
 
 class Trusted(Mixed):
@@ -695,8 +694,8 @@ class OfOnePart(InProcess):
 
     def each(self, function, items):
         if isinstance(function, partial):  # and not what reads public rows
-            fit, read, parts, *rest = function.args
-            function = partial(function.func, fit, read, parts[:1], *rest)
+            parts, *rest = function.args
+            function = partial(function.func, parts[:1], *rest)
         yield from InProcess().each(function, items)
 
 
