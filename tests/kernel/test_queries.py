@@ -95,6 +95,18 @@ def test_no_record_moves_a_query_further_than_its_reach_and_the_worst_one_nearly
         assert 0.9 * query.squared_reach(REPLACE_ONE) <= moved(query, asked, more, replaced)
 
 
+@pytest.mark.parametrize("name", WORST)
+def test_only_a_query_that_says_so_has_entries_that_follow_one_class_alone(name):
+    """Persons of several classes cost less by such queries, whose entries are so many mechanisms of their own."""
+    query, asked, row, _ = WORST[name]
+    assert query.per_class == isinstance(query, ClassSums)
+    if query.per_class:
+        records = HeldRecords(ROWS, CODES), HeldRecords(np.vstack([ROWS, row]), np.append(CODES, 0))
+        change = np.subtract(*(query.exact(one, **asked) for one in records))
+        assert change[0].any()
+        assert not change[1:].any()
+
+
 def test_class_sizes_are_public_only_where_a_record_is_replaced_by_one_of_its_class():
     query = PublicClassSizes(CLASSES)
     assert query.is_public(WITHIN_CLASS)

@@ -30,8 +30,8 @@ from dppl.embedding.records import BadRecord
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.public_data import PublicData
+from dppl.kernel import ids_of_fit
 from dppl.kernel.lattice import usable_rows
-from dppl.kernel.persons import ids_of_fit
 from dppl.kernel.reading import NOT_ALL_USABLE, class_codes, refuse_unusable_records
 from dppl.training.descriptions import embed_examples
 
@@ -224,7 +224,7 @@ def train(
         return table
 
     classes = np.asarray(estimator.classes)
-    if not estimator.resolved_budget.is_zero:
+    if not estimator.budget.is_zero:
         check_records(source, encoder, classes, estimator.unknown_labels, strict=estimator.strict)
     with work_in(folder, keep=keep):
         fit(
