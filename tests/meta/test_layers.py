@@ -266,7 +266,7 @@ def test_no_files_import_each_other_in_a_circle():
 
 # What holds records, draws noise or adds without it stays in the kernel. Others ask its counter, and take what is
 # public of these rooms from `dppl.kernel` itself.
-PRIVATE = {"records", "sums", "persons", "whole_persons", "mechanisms"}
+PRIVATE = {"records", "persons", "whole_persons", "mechanisms"}
 EXACT = {"class_sums", "sum_blocks", "gram_matrices", "weighted_sum", "SoftmaxGradient", "SoftmaxCurvature"}
 # Audits hear what mechanisms release; the gradient of a network is a query that needs torch, so it stands outside the
 # kernel, in one file; cells look at the clipping of CoinPress.
