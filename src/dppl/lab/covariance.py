@@ -105,6 +105,8 @@ class FeatureCovariance(MapParameters, Classifier):
 
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Take steps along gradients, times the inverse of the Gram matrix."""
+        # Released once; all steps use it, since the rows do not change.
+        # A Newton step with Böhning's bound A/2 in place of the Hessian [2].
         preconditioner = self._preconditioner(measure, setting.lattice.dim)
         coef = np.zeros((setting.n_classes, setting.lattice.dim))
         for _ in steps(self.steps):

@@ -119,6 +119,7 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
     method = ALL_METHODS[cell.method]
     rows, examples = dataset.split(cell.examples, cell.seed)
     X, y, groups = _records(cell, dataset, rows)
+    # Rows that serve as examples are public, so no private record is among them.
     public = dataset.public(cell.pool, cell.seed)
     given = PublicData(public, *examples)
     budget = cell.make_budget()
@@ -131,6 +132,7 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
     seconds: dict[str, float] = {}
     with _peak_memory() as peak:
         if cell.tuned:
+            # The search looks at private records and pays nothing for it; `covered` says so in the result.
             with _timed(seconds, "tune"):
                 searched = tune(cell, method, fit, X, y, dataset.classes, groups)
             parameters |= searched["best"]
@@ -140,6 +142,7 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
             predicted = model.predict(np.asarray(dataset.X_test))
         mib = peak()
     sizes = metrics.class_sizes(y, dataset.classes)
+    # Published figures trace its radius, so it is fitted again with fewer steps and the same noise.
     steps = {}
     if cell.method == "coinpress":
         steps["coinpress"] = _coinpress(
@@ -167,6 +170,7 @@ def _measure_stream(cell: Cell, dataset: Dataset) -> Result:
     public = dataset.public(cell.pool, cell.seed)
     tests = tasks_of_test_rows(cell.stream, dataset, cell.seed)
     model = _start(cell, dataset, cell.noise_seed)
+    # Entry (t, i) is the accuracy on task i after task t; what lies above the diagonal is not measured.
     accuracies = np.full((len(tests), len(tests)), np.nan)
     seconds: dict[str, float] = {}
     with _peak_memory() as peak, _kept(model) as kept:
@@ -319,6 +323,7 @@ def _coinpress(refit: Callable[[dict[str, Any]], Any], model: Any, sizes: NDArra
 
 def _metrics(dataset: Dataset, predicted: NDArray[Any], sizes: NDArray[np.int64]) -> dict[str, Any]:
     each = metrics.class_accuracies(dataset.y_test, predicted, dataset.classes)
+    # Rare are classes of few training records; the test set may hold none of some.
     smallest = each[metrics.minority_classes(sizes)]
     smallest = smallest[~np.isnan(smallest)]
     persons = {}

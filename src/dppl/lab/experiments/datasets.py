@@ -122,6 +122,7 @@ class DatasetSpec:
         for part in self.parts:
             part.check()
         files = (*self.files.values(), *self.pools.values(), *self.lines.values())
+        # Files are looked for before anything is computed; the first that is missing is named.
         missing = [path for path in files if not path.is_file()]
         if missing:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
@@ -171,6 +172,7 @@ class Dataset:
             private, X, codes = everything, self.names, np.arange(len(self.classes))
         else:
             places = np.searchsorted(self.classes, self.y)
+            # Who has a row among the examples is public with all of their records.
             drawn = rows_of_classes(places, int(examples.source), seed)
             public = drawn if self.groups is None else _records_of_same(self.groups, drawn)
             private, X, codes = np.setdiff1d(everything, public), self.X[drawn], places[drawn]
@@ -178,6 +180,7 @@ class Dataset:
                 raise InputError(f"examples: {examples.source} rows a class leave no private row of some class.")
         if not examples.used:
             return private, ()
+        # Wrong examples: each of these classes gets the rows of another one.
         if examples.wrong is not None:
             n_classes = len(self.classes)
             n_moved = n_classes if examples.wrong == WRONG[0] else max(2, n_classes // 2)
@@ -227,11 +230,13 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
         return _from_sample(load_sample())
     spec.check()
     parts = {name: _array(path) for name, path in spec.files.items()}
+    # A data set in one piece is cut first; from here on there are four parts.
     if set(WHOLE) <= set(parts):
         parts = _split(spec, parts)
     names = parts.pop(NAMES, None)
     ids = [parts.pop(name, None) for name in PARTS_IDS]
     pools = {name: _array(path) for name, path in spec.pools.items()}
+    # Rows of all files are by one encoder, so they have one width.
     width = parts["train_x"].shape[-1]
     for name, rows in {"train_x": parts["train_x"], "test_x": parts["test_x"], **pools}.items():
         if rows.ndim != 2 or rows.shape[1] != width:
@@ -245,6 +250,7 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
                 f"data set {spec.name!r}: {part}_y must hold a label for each of the {len(rows)} rows of {part}_x; got "
                 f"shape {labels.shape}."
             )
+    # Labels are few and are read whole; rows stay on disk.
     y, y_test = np.asarray(parts["train_y"]), np.asarray(parts["test_y"])
     classes = np.unique(np.concatenate([y, y_test]))
     if names is not None and names.shape != (len(classes), width):
@@ -253,6 +259,7 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
             f"classes; got shape {names.shape}."
         )
     lines = {name: _lines(path) for name, path in spec.lines.items()}
+    # Nobody may be on both sides, or the test would measure how well they are remembered.
     if ids[0] is not None and ids[1] is not None:
         _check_persons(spec, ids[0], ids[1], (len(y), len(y_test)))
     return Dataset(parts["train_x"], y, parts["test_x"], y_test, classes, pools, lines, names, ids[0], ids[1])

@@ -90,6 +90,7 @@ def to_markdown(parts: Sequence[Part]) -> str:
         f"{'  ' * isinstance(parts[place], Table)}- [{_LINK_MARKS.sub(_ESCAPED, title)}](#part-{place})"
         for place, title in contents.items()
     ]
+    # A long report has links to its tables, before the first of them.
     blocks = []
     for place, part in enumerate(parts):
         if place in contents:
@@ -138,6 +139,7 @@ def _block(part: Part, folder: Path) -> dict[str, Any]:
         case Text(text):
             return {"kind": "text", "text": _inline(text)}
         case Table(title, note, header, rows):
+            # On a page a column that says the same everywhere is one sentence.
             header, rows, same = _without_constants(header, rows)
             return {
                 "kind": "table",

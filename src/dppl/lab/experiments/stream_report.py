@@ -66,6 +66,7 @@ def stream_parts(done: list[Result]) -> Iterator[Part]:
         "method, with the same budget and other noise, on one task that holds all records; rules of accumulate differ "
         "there by their noise alone. Non-private is mu = 1e6, whose noise is below the rounding of rows."
     )
+    # A chapter for each stream, in the order of the results; within it, an order that no run changes.
     streams = grouped(done, lambda result: place_of(result["cell"]))
     for task, group in streams.items():
         results = sorted(group, key=_place)
