@@ -34,7 +34,6 @@ from dppl.lab.experiments.splits import made_up_persons
 from dppl.lab.experiments.streams import tasks_of_test_rows, tasks_of_training_rows
 from dppl.lab.experiments.tuning import tune
 from dppl.lab.streams import Task, average_accuracy, forgetting
-from dppl.metrics import person_numbers
 
 __all__ = ["check_cells", "failure", "paper_epsilon", "run_cell"]
 
@@ -142,6 +141,7 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
             predicted = model.predict(np.asarray(dataset.X_test))
         mib = peak()
     sizes = metrics.class_sizes(y, dataset.classes)
+    persons = {} if groups is None else {"n_persons": len(np.unique(metrics.person_numbers(groups, len(groups))))}
     # Published figures trace its radius, so it is fitted again with fewer steps and the same noise.
     steps = {}
     if cell.method == "coinpress":
@@ -152,7 +152,7 @@ def _measure(cell: Cell, dataset: Dataset) -> Result:
         **_conditions(cell, method, model),
         "parameters": _as_json(parameters),
         "search": searched and {**searched, "best": _as_json(searched["best"])},
-        "data": _data(dataset, sizes, public) | _size_of(groups),
+        "data": _data(dataset, sizes, public) | persons,
         "metrics": {**_metrics(dataset, predicted, sizes), "calibration_error": _calibration_error(dataset, model)},
         "seconds": seconds,
         "peak_memory_mib": mib,
@@ -278,10 +278,6 @@ def _data(dataset: Dataset, sizes: NDArray[np.int64], public: NDArray[Any] | Non
     }
 
 
-def _size_of(groups: NDArray[Any] | None) -> dict[str, int]:
-    return {} if groups is None else {"n_persons": len(np.unique(person_numbers(groups, len(groups))))}
-
-
 def _records(cell: Cell, dataset: Dataset, rows: Rows) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]:
     """Return the private records of a cell, drawn from these rows, and the ids of their persons if there are any."""
     groups = None if dataset.groups is None else dataset.groups[rows]
@@ -376,17 +372,13 @@ def _peak_memory() -> Iterator[Callable[[], float]]:
     reset = Path("/proc/self/clear_refs")
     if reset.exists():
         reset.write_text("5")
-        yield lambda: int(_status("VmHWM")) / 1024
+        status = Path("/proc/self/status")
+        yield lambda: int(status.read_text().split("VmHWM:")[1].split()[0]) / 1024
     else:
         import resource
 
         scale = 1 << 20 if sys.platform == "darwin" else 1 << 10
         yield lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale
-
-
-def _status(name: str) -> str:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(line.split()[1] for line in lines if line.startswith(f"{name}:"))
 
 
 _LOADED: dict[tuple[str, str], Dataset] = {}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.data import Sample, load_sample
+from dppl.data import load_sample
 from dppl.errors import InputError
 from dppl.lab import long_tailed
 from dppl.lab.experiments.splits import merged_classes, moved_classes, random_rows, rows_of_classes, validation_split
@@ -174,7 +174,10 @@ class Dataset:
             places = np.searchsorted(self.classes, self.y)
             # Who has a row among the examples is public with all of their records.
             drawn = rows_of_classes(places, int(examples.source), seed)
-            public = drawn if self.groups is None else _records_of_same(self.groups, drawn)
+            public = drawn
+            if self.groups is not None:
+                persons = person_numbers(self.groups, len(self.groups))
+                public = np.flatnonzero(np.isin(persons, persons[drawn])).astype(np.int64)
             private, X, codes = np.setdiff1d(everything, public), self.X[drawn], places[drawn]
             if len(np.unique(self.y[private])) < len(np.unique(self.y)):
                 raise InputError(f"examples: {examples.source} rows a class leave no private row of some class.")
@@ -227,7 +230,9 @@ def load_dataset(spec: DatasetSpec) -> Dataset:
     if spec.parts:
         return _joined([load_dataset(part) for part in spec.parts])
     if not spec.files:
-        return _from_sample(load_sample())
+        sample = load_sample()
+        pools = {"digits": np.asarray(sample.X_public)}
+        return Dataset(sample.X, sample.y, sample.X_test, sample.y_test, sample.classes, pools)
     spec.check()
     parts = {name: _array(path) for name, path in spec.files.items()}
     # A data set in one piece is cut first; from here on there are four parts.
@@ -277,18 +282,6 @@ def _check_persons(spec: DatasetSpec, ids: NDArray[Any], ids_test: NDArray[Any],
             f"data set {spec.name!r}: some person has records among the training and the test rows; keep all of them "
             "on one side, or give the data set in one piece (whole: true)."
         )
-
-
-def _records_of_same(groups: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the places of all records of those persons who have one of these."""
-    persons = person_numbers(groups, len(groups))
-    return np.flatnonzero(np.isin(persons, persons[rows])).astype(np.int64)
-
-
-def _from_sample(sample: Sample) -> Dataset:
-    return Dataset(
-        sample.X, sample.y, sample.X_test, sample.y_test, sample.classes, {"digits": np.asarray(sample.X_public)}
-    )
 
 
 def _split(spec: DatasetSpec, whole: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

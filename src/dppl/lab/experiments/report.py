@@ -154,21 +154,17 @@ def _head(path: Path, folder: Path, results: Sequence[Result]) -> Iterator[Part]
 def _single_fits(done: list[Result]) -> Iterator[Part]:
     if done:
         yield from winners(done)
-        yield from _tasks(done)
+        for task, results in by_task(done).items():
+            yield Heading(", ".join(task))
+            yield from _accuracy(task, results)
+            yield from metric_tables(task, results, "person_accuracy", "Test accuracy, each person counting once")
+            yield from _minority_accuracy(task, results)
+            yield from _calibration(task, results)
         yield from _units(done)
         yield from comparisons(done)
         yield Heading("Data and time")
         yield from class_sizes(done)
         yield from sizes_and_times(done)
-
-
-def _tasks(done: list[Result]) -> Iterator[Part]:
-    for task, results in by_task(done).items():
-        yield Heading(", ".join(task))
-        yield from _accuracy(task, results)
-        yield from metric_tables(task, results, "person_accuracy", "Test accuracy, each person counting once")
-        yield from _minority_accuracy(task, results)
-        yield from _calibration(task, results)
 
 
 def _units(done: list[Result]) -> Iterator[Part]:

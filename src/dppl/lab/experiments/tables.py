@@ -188,15 +188,14 @@ def _winner(results: list[Result], mu: float) -> str:
     return f"none: {text} ({margin} to {second.label})"
 
 
-def _leading(several: Iterable[Series], mu: float) -> list[str]:
-    """Return the labels of the best private methods."""
-    ranked = best(several, mu)
-    return [one.label for one, value in ranked if _is_alike(ranked[0][0].at(mu), one.at(mu))]
-
-
-def _is_alike(best_values: list[float], values: list[float]) -> bool:
-    error = difference_error(best_values, values) or 0.0
-    return round(fmean(best_values) - fmean(values), 3) <= max(_ALIKE, 2 * error)
+def _leading(several: Iterable[Series], mu: float) -> Iterator[str]:
+    """Yield the labels of the best private methods."""
+    ranked = [one for one, _ in best(several, mu)]
+    for one in ranked:
+        first, values = ranked[0].at(mu), one.at(mu)
+        error = difference_error(first, values) or 0.0
+        if round(fmean(first) - fmean(values), 3) <= max(_ALIKE, 2 * error):
+            yield one.label
 
 
 def _usual_seeds(several: Iterable[Series]) -> int:
