@@ -23,12 +23,11 @@ LAYERS = [
     {"kernel.mechanisms"},
     {"kernel"},
     {"statement.words"},
-    {"data", "metrics"},
+    {"encoders"},
+    {"io", "metrics"},
     {"estimators"},
     {"prototypes"},
     {"continual"},
-    {"encoders"},
-    {"embedding"},
     {"training"},
     {"planning"},
     {"finetune"},
@@ -124,7 +123,7 @@ def test_only_one_module_draws_noise():
     allowed = {
         "kernel/mechanisms/randomness.py",  # the noise
         "_files.py",  # names of temporary files
-        "data/sample.py",  # the fixed split of the sample
+        "io/sample.py",  # the fixed split of the sample
         "planning/rehearsal.py",  # parts of a public table
         "finetune/augmentation.py",  # what an augmentation draws, from bits of the first
         "lab/experiments/splits.py",  # validation parts and subsets of public rows
@@ -163,9 +162,8 @@ NAMES = (
     "estimators",
     "prototypes",
     "continual",
-    "data",
     "encoders",
-    "embedding",
+    "io",
     "training",
     "planning",
     "finetune",
