@@ -16,7 +16,6 @@ from PIL import Image
 
 import dppl
 from dppl import PublicData
-from dppl.cards.contact_sheet import GAP, NAME_WIDTH, TILE
 from dppl.cli import predict as predict_module
 from dppl.cli.main import app
 from dppl.data import read_table, write_table
@@ -26,6 +25,7 @@ from dppl.encoders.fixed import FixedShapeEncoder
 from dppl.estimators.public_data import ExamplesKept
 from dppl.kernel import reading
 from dppl.kernel.privacy import ZCDP
+from dppl.statement.pictures import GAP, NAME_WIDTH, TILE
 from dppl.training import workflow
 
 classifier = importlib.import_module("dppl.training.classifier")

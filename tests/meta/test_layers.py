@@ -16,7 +16,6 @@ SOURCE = Path(dppl.__file__).parent
 LAYERS = [
     {"_version", "errors"},
     {"_validate", "_files", "_fingerprint", "_html", "_lazy", "_metadata", "_optional", "_progress", "engines"},
-    {"pages"},
     {"kernel.privacy"},
     {"kernel.lattice"},
     {"kernel.mechanisms"},
@@ -35,9 +34,8 @@ LAYERS = [
     {"testing"},
     {"audit"},
     {"experiments"},
-    {"cards", "statement"},
+    {"statement"},
     {"export"},
-    {"report"},
     {"serve"},
     {"cli"},
     {"__main__"},
@@ -143,11 +141,9 @@ NAMES = (
     "planning",
     "finetune",
     "audit",
-    "cards",
     "export",
-    "pages",
-    "report",
     "serve",
+    "statement",
     "errors",
 )
 PACKAGES = ["dppl", *(f"dppl.{name}" for name in NAMES)]

@@ -12,7 +12,7 @@ import pytest
 import typer
 
 import dppl
-from dppl import baselines, continual, estimators, export, finetune, report, serve, training
+from dppl import baselines, continual, estimators, export, finetune, serve, statement, training
 from dppl.cli import _commands
 from dppl.cli._commands import COMMANDS
 from dppl.cli.main import app
@@ -21,7 +21,7 @@ from dppl.kernel import privacy
 DATABASE_AND_TABLES = {"sqlalchemy", "pyarrow", "pandas", "opendp", "dp_accounting"}
 HEAVY = {*DATABASE_AND_TABLES, "scipy", "sklearn", "torch", "transformers", "sentence_transformers", "matplotlib"}
 HEAVY |= {"jinja2"}
-LAZY = [dppl, privacy, estimators, baselines, continual, training, finetune, export, report, serve]
+LAZY = [dppl, privacy, estimators, baselines, continual, training, finetune, export, statement, serve]
 
 
 def imported(program, *arguments):

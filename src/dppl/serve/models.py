@@ -12,7 +12,6 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.cards import model_card
 from dppl.embedding.decoding import TooManyPixels, decode
 from dppl.embedding.records import Unusable
 from dppl.encoders import Encoder
@@ -27,7 +26,7 @@ from dppl.kernel.privacy import Guarantee
 from dppl.serve.answers import ModelAnswer, Nearest, Prediction, Probability
 from dppl.serve.limits import Refused
 from dppl.serve.nearest import prototypes_of
-from dppl.statement import words
+from dppl.statement import model_card, words
 from dppl.training import encoder_of_model
 
 __all__ = ["Served", "opened"]

@@ -1,4 +1,4 @@
-"""The public images or texts that a model selected, small enough for a page."""
+"""The public images or texts that a model selected: found in their pool, on one picture, and small for a page."""
 
 from __future__ import annotations
 
@@ -10,17 +10,57 @@ from pathlib import Path
 from typing import Any
 
 from dppl._optional import optional
-from dppl.cards.contact_sheet import TILE
 from dppl.embedding import Source
 from dppl.embedding.decoding import decode, quiet
 from dppl.embedding.records import Unusable
 from dppl.errors import InputError
 
-__all__ = ["gallery_of", "selected_items"]
+__all__ = ["GAP", "NAME_WIDTH", "TILE", "contact_sheet", "gallery_of", "selected_items"]
 
-# Bytes of all items together, so that the page stays under 500 kB.
-_MOST_BYTES = 100_000
-_LETTERS = 400
+TILE, GAP, NAME_WIDTH = 96, 6, 180
+_INK, _PAPER = (0, 0, 0), (255, 255, 255)
+# Bytes of all items of a gallery, so that its page stays under 500 kB, and letters of a text in it.
+_MOST_BYTES, _LETTERS = 100_000, 400
+
+
+def contact_sheet(rows: Sequence[tuple[str, Sequence[Any]]]) -> bytes:
+    """Return a PNG with one row a class: its name, and its images.
+
+    Parameters
+    ----------
+    rows : sequence of (name, images)
+        Images are those of Pillow. They are fitted into squares of `TILE` pixels.
+
+    Raises
+    ------
+    MissingExtra
+        If Pillow is not installed.
+    """
+    modules = ("Image", "ImageDraw", "ImageOps", "ImageFont")
+    image, draw, ops, font = (optional(f"PIL.{name}", "pillow", "images") for name in modules)
+    columns = max((len(images) for _, images in rows), default=0)
+    step = TILE + GAP
+    sheet = image.new("RGB", (NAME_WIDTH + columns * step + GAP, len(rows) * step + GAP), _PAPER)
+    pen = draw.Draw(sheet)
+    letters = font.load_default(14)
+    for row, (name, images) in enumerate(rows):
+        top = GAP + row * step
+        pen.text((GAP, top + TILE // 2), _fitting(name, pen, letters), _INK, letters, anchor="lm")
+        for column, picture in enumerate(images):
+            tile = ops.contain(picture, (TILE, TILE))
+            left = NAME_WIDTH + column * step
+            sheet.paste(tile, (left + (TILE - tile.width) // 2, top + (TILE - tile.height) // 2))
+    buffer = io.BytesIO()
+    sheet.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def _fitting(name: str, pen: Any, letters: Any) -> str:
+    """Put a name on one line, and cut a long one where the images begin."""
+    text = " ".join(name.split())
+    while len(text) > 1 and pen.textlength(text, letters) > NAME_WIDTH - 2 * GAP:
+        text = text[:-2] + "…"
+    return text
 
 
 def selected_items(source: Source, wanted: set[str], path: Path) -> dict[str, Any]:
