@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from dppl import ApproxDP, MeanPrototypes, PublicData, PublicPrototypes, SoftmaxPrototypes
-from dppl.baselines import GlobalAdapt, LeastSquares, LinearProbe
 from dppl.continual import ContinualDiscriminant, ContinualEnsemble, ContinualPrototypes
 from dppl.errors import WeakBudgetWarning
-from dppl.experiments.metrics import balanced_accuracy, calibration_error
-from dppl.prototypes import ProjectedPrototypes
+from dppl.lab import GlobalAdapt, LeastSquares, ProjectedPrototypes
+from dppl.metrics import balanced_accuracy, calibration_error
+from dppl.prototypes import LinearProbe
 
 DELTA, EPSILONS, IMBALANCE = 1e-6, (1.0, 8.0), 100
 PUBLIC_ROWS = 10_000

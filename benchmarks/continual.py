@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from dppl import ApproxDP, MeanPrototypes
-from dppl.continual import ContinualEnsemble, ContinualPrototypes, FullDataContinual, NaiveContinual
-from dppl.continual.metrics import forgetting
-from dppl.continual.streams import Task, blurry, class_incremental, data_sets, shuffled
+from dppl.continual import ContinualEnsemble, ContinualPrototypes
 from dppl.kernel.mechanisms.gaussian import overheard
 from dppl.kernel.privacy.composition import split
+from dppl.lab import FullDataContinual, NaiveContinual
+from dppl.lab.streams import Task, blurry, class_incremental, data_sets, forgetting, shuffled
 
 EPSILONS = (0.5, 1.0, 8.0)
 

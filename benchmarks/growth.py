@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 
 from dppl import GaussianDP, MeanPrototypes, PublicData, PublicPrototypes, PureDP
-from dppl.baselines import LinearProbe
 from dppl.kernel.lattice import (
     PUBLIC_ROWS,
     Lattice,
@@ -16,11 +15,12 @@ from dppl.kernel.lattice import (
     SoftmaxGradient,
     class_sums,
     gradient_blocks,
+    gram_matrices,
     sum_blocks,
-    sums_and_grams,
     utilities,
 )
 from dppl.kernel.mechanisms import ExponentialMechanism, randomness
+from dppl.prototypes import LinearProbe
 from measuring import entry, on_path, timed
 
 ALIKE = {"n": 8_000, "d": 128, "C": 20}
@@ -49,7 +49,7 @@ def sums(n, d, C):
 
 def gram(n, d, C):
     lattice, rows, codes = _rows(n, d, C)
-    return lambda: sums_and_grams(sum_blocks(lattice, rows), codes, C, d)
+    return lambda: gram_matrices(sum_blocks(lattice, rows), np.zeros(len(codes), np.intp), 1, d)
 
 
 def gradient(n, d, C):

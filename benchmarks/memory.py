@@ -5,7 +5,8 @@ import numpy as np
 import probe
 import selection
 from dppl import GaussianDP, MeanPrototypes, PublicData, PublicPrototypes, PureDP, SoftmaxPrototypes
-from dppl.baselines import LeastSquares, LinearProbe
+from dppl.lab import LeastSquares
+from dppl.prototypes import LinearProbe
 from measuring import entry, extra_memory
 from peers import numpy_means, numpy_probe, numpy_public
 

@@ -12,7 +12,7 @@ import numpy as np
 
 import probe
 from dppl import ApproxDP, GaussianDP, MeanPrototypes, PublicData, PublicPrototypes, PureDP, SoftmaxPrototypes
-from dppl.baselines import LinearProbe
+from dppl.prototypes import LinearProbe
 from measuring import entry, measure
 
 UNIT = "of our CPU seconds"

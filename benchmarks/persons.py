@@ -4,7 +4,7 @@
         [--figure FILE.png]
 
 A folder holds `train_x`, `train_y`, `test_x` and `test_y` as .npy. No person stands behind these records, so persons
-are made up from the training set (`dppl.data.simulated_persons`): 3,000 of 1 to 50 records, m with a probability
+are made up from the training set (`dppl.lab.simulated_persons`): 3,000 of 1 to 50 records, m with a probability
 in proportion to 1/m, a share of them from one class and the others from any, with an offset of their own of 0.3 of a
 row's length. A folder with real persons (benchmarks/person_sets.py makes some) holds `x`, `y` and `groups`; each seed
 takes a quarter of the persons, with all of their records, for the test. Prints mean test accuracy, balanced accuracy
@@ -26,12 +26,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dppl import GaussianDP, MeanPrototypes, SoftmaxPrototypes
-from dppl.data import simulated_persons
+from dppl import GaussianDP, MeanPrototypes, SoftmaxPrototypes, metrics
 from dppl.errors import WeakBudgetWarning
-from dppl.experiments import metrics
-from dppl.experiments.splits import validation_split
 from dppl.kernel.persons import rows_of_persons
+from dppl.lab import simulated_persons
+from dppl.lab.experiments.splits import validation_split
 
 PERSONS, SHARES = 3000, (1.0, 0.7)
 TEST_SHARE = 0.25

@@ -24,10 +24,10 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from dppl import PublicData
-from dppl.baselines import NonPrivateLogisticRegression
 from dppl.data import load_sample
 from dppl.estimators.registry import BY_METHOD
 from dppl.kernel.privacy import GaussianDP
+from dppl.lab import NonPrivateLogisticRegression
 from dppl.planning import model
 from dppl.planning.plan import FOUND, FOUND_IN_PART
 

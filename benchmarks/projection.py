@@ -17,7 +17,7 @@ import numpy as np
 
 from dppl import ApproxDP, GaussianDP, MeanPrototypes, PublicData, PublicPrototypes
 from dppl.errors import WeakBudgetWarning
-from dppl.prototypes import ProjectedPrototypes
+from dppl.lab import ProjectedPrototypes
 
 BUDGETS = {"1": ApproxDP(1.0, 1e-5), "8": ApproxDP(8.0, 1e-5), "no noise": GaussianDP(1e4)}
 HEADS = {"mean": MeanPrototypes, "public": PublicPrototypes}

@@ -19,7 +19,6 @@ import pytest
 
 import dppl
 from dppl import ApproxDP, GaussianDP, MeanPrototypes, PublicData, PublicPrototypes, PureDP, SoftmaxPrototypes
-from dppl.baselines import AdaMix, FeatureCovariance, GlobalAdapt, LeastSquares, LinearProbe, Newton
 from dppl.data import Fragment, PartedTable, TablePart, read_parts, read_table
 from dppl.engines import InProcess, RayEngine, _outcome, engine_of
 from dppl.errors import EngineError, InputError, MissingExtra, ParameterError, UnknownLabelError
@@ -29,6 +28,8 @@ from dppl.kernel import selection as public
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.records import HeldRecords, SpreadRecords
 from dppl.kernel.sums import class_totals
+from dppl.lab import AdaMix, FeatureCovariance, GlobalAdapt, LeastSquares, Newton
+from dppl.prototypes import LinearProbe
 
 CLASSES = ["Aal", "Barsch", "Zander"]
 DIM, N = 8, 400

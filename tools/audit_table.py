@@ -33,20 +33,23 @@ from dppl import (
 )
 from dppl._files import write_atomically
 from dppl.audit import AuditResult, Records, audit, audit_in_one_run, audit_release, orthogonal_canaries, worst_case
-from dppl.baselines import AdaMix, FeatureCovariance, GlobalAdapt, LeastSquares, LinearProbe, Newton
-from dppl.continual import (
-    ContinualDiscriminant,
-    ContinualEnsemble,
-    ContinualPrototypes,
-    FullDataContinual,
-    NaiveContinual,
-)
+from dppl.continual import ContinualDiscriminant, ContinualEnsemble, ContinualPrototypes
 from dppl.estimators import EmbeddingClassifier
 from dppl.kernel.factors import factor
 from dppl.kernel.mechanisms import ExponentialMechanism, RoundedGaussian, randomness
 from dppl.kernel.mechanisms.gaussian import overheard
 from dppl.kernel.privacy import Budget
-from dppl.prototypes import ProjectedPrototypes
+from dppl.lab import (
+    AdaMix,
+    FeatureCovariance,
+    FullDataContinual,
+    GlobalAdapt,
+    LeastSquares,
+    NaiveContinual,
+    Newton,
+    ProjectedPrototypes,
+)
+from dppl.prototypes import LinearProbe
 
 PAGE = Path(__file__).parents[1] / "docs" / "api" / "audit.md"
 BEGIN, END = "<!-- audit table: begin -->", "<!-- audit table: end -->"
@@ -91,7 +94,7 @@ def fitted(estimator: EmbeddingClassifier, named: str = "", **case: Any) -> Conf
 
     def run(runs: int) -> AuditResult:
         data, canary = worst_case(estimator, runs=runs, confidence=CONFIDENCE, **case)
-        delta = getattr(estimator.resolved_budget, "delta", None)
+        delta = getattr(estimator.budget, "delta", None)
         return audit(estimator, data, canary, runs=runs, confidence=CONFIDENCE, delta=delta)
 
     fast = isinstance(estimator, MeanPrototypes | PublicPrototypes)
@@ -127,7 +130,7 @@ def stream(estimator: ContinualPrototypes) -> Configuration:
         return likelihood
 
     def run(runs: int) -> AuditResult:
-        return audit_release(release, estimator.resolved_budget, runs=runs, confidence=CONFIDENCE)
+        return audit_release(release, estimator.budget, runs=runs, confidence=CONFIDENCE)
 
     return _of_estimator(estimator, _SLOW_FIT_RUNS, run)
 
@@ -175,7 +178,7 @@ def _of_estimator(estimator: EmbeddingClassifier, runs: int, run: Callable[[int]
     return Configuration(
         method=f"`{name}`" + (", one run" if runs == 1 else ""),
         adjacency=estimator.adjacency,
-        claim=estimator.resolved_budget,
+        claim=estimator.budget,
         runs=runs,
         audit=run,
     )

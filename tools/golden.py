@@ -24,7 +24,7 @@ import numpy as np  # noqa: E402
 
 from dppl.data import read_parts  # noqa: E402
 from dppl.errors import DpplError  # noqa: E402
-from dppl.experiments.config import load_experiment  # noqa: E402
+from dppl.lab.experiments.config import load_experiment  # noqa: E402
 from laws.recipes import KINDS  # noqa: E402
 from laws.streams import learn, stream  # noqa: E402
 
@@ -67,7 +67,7 @@ def golden(data):
                     found[f"{kind}, {name}"] = released(fit())
                 except (DpplError, TypeError) as error:
                     found[f"{kind}, {name}"] = {"refused": type(error).__name__}
-    for path in sorted((ROOT / "src/dppl/experiments/configs").glob("*.yaml")) if data else ():
+    for path in sorted((ROOT / "src/dppl/lab/experiments/configs").glob("*.yaml")) if data else ():
         try:
             cells = load_experiment(str(path), data, streams="continual" in path.stem).cells
         except DpplError as error:

@@ -2,7 +2,7 @@
 
     python tools/readme_picture.py
 
-Needs `pip install -e '.[bench]'`.
+Needs `pip install -e '.[lab]'`.
 """
 
 import json

@@ -4,7 +4,7 @@
 
 For each `docs/results/NAME.jsonl`, which `dppl bench run NAME` writes, the report goes to `docs/results/NAME/`, and the
 tables of `docs/results.md` between `<!-- NAME: begin -->` and `<!-- NAME: end -->` are made again. Needs
-`pip install -e '.[bench]'`.
+`pip install -e '.[lab]'`.
 """
 
 import re

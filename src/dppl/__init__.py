@@ -7,7 +7,6 @@ from dppl._version import __version__
 
 if TYPE_CHECKING:  # what `__getattr__` does, for type checkers
     from dppl import audit as audit
-    from dppl import baselines as baselines
     from dppl import cards as cards
     from dppl import continual as continual
     from dppl import data as data
@@ -15,10 +14,11 @@ if TYPE_CHECKING:  # what `__getattr__` does, for type checkers
     from dppl import encoders as encoders
     from dppl import errors as errors
     from dppl import estimators as estimators
-    from dppl import experiments as experiments
     from dppl import export as export
     from dppl import finetune as finetune
     from dppl import kernel as kernel
+    from dppl import lab as lab
+    from dppl import metrics as metrics
     from dppl import pages as pages
     from dppl import planning as planning
     from dppl import prototypes as prototypes
@@ -54,7 +54,6 @@ __all__ = [
 # Imported when they are first asked for: scikit-learn alone takes ten times as long as NumPy.
 _PACKAGES = (
     "audit",
-    "baselines",
     "cards",
     "continual",
     "data",
@@ -62,10 +61,11 @@ _PACKAGES = (
     "encoders",
     "errors",
     "estimators",
-    "experiments",
     "export",
     "finetune",
     "kernel",
+    "lab",
+    "metrics",
     "pages",
     "planning",
     "prototypes",

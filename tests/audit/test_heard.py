@@ -12,10 +12,11 @@ import pytest
 from dppl import ZCDP, ApproxDP, MeanPrototypes, SoftmaxPrototypes
 from dppl.audit import audit, worst_case
 from dppl.audit.canaries import Likelihood
-from dppl.baselines import AdaMix, FeatureCovariance, GlobalAdapt, LeastSquares, LinearProbe, Newton
 from dppl.errors import ParameterError
 from dppl.kernel.lattice import SoftmaxGradient
 from dppl.kernel.mechanisms import RoundedGaussian, SymmetricRoundedGaussian, overheard
+from dppl.lab import AdaMix, FeatureCovariance, GlobalAdapt, LeastSquares, Newton
+from dppl.prototypes import LinearProbe
 
 pytestmark = pytest.mark.audit
 

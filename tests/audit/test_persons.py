@@ -12,11 +12,11 @@ from sklearn.base import clone
 from dppl import GaussianDP, MeanPrototypes, PublicPrototypes, PureDP, SoftmaxPrototypes
 from dppl.audit import Canary, Records, audit, audit_release, bounds, worst_case
 from dppl.audit.canaries import Projection
-from dppl.baselines import LinearProbe
 from dppl.errors import ParameterError
 from dppl.kernel import persons
 from dppl.kernel.mechanisms import RoundedGaussian, randomness
 from dppl.kernel.privacy.guarantee import PERSON, RECORD
+from dppl.prototypes import LinearProbe
 
 pytestmark = pytest.mark.audit
 
@@ -89,7 +89,7 @@ def every_class_counts(patch):
 
 
 def classes_cost_nothing(patch):
-    patch.setattr("dppl.estimators.base.budget_of_one", lambda budget, *others, **more: budget)
+    patch.setattr("dppl.kernel.measure.budget_of_one", lambda budget, *others, **more: budget)
     patch.setattr("dppl.kernel.privacy.guarantee.Release.for_rows", lambda release, *others, **more: release)
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dppl.experiments import results as results_module
-from dppl.experiments.config import built_in_names
-from dppl.experiments.runner import Summary
+from dppl.lab.experiments import results as results_module
+from dppl.lab.experiments.config import built_in_names
+from dppl.lab.experiments.runner import Summary
 
 CONFIG = """
 data: DATA
@@ -105,7 +105,7 @@ def test_the_results_lie_in_the_current_folder_unless_told_otherwise(cli, config
         return Summary(cells=4, before=4, done=0, failed=0)
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("dppl.cli.bench.run_experiment", run)
+    monkeypatch.setattr("dppl.lab.commands.bench.run_experiment", run)
     assert cli("bench", "run", config()).exit_code == 0
     assert paths == [Path("mine.jsonl")]
 
@@ -114,7 +114,7 @@ def test_an_interrupt_says_that_results_are_safe(cli, config, tmp_path, monkeypa
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dppl.cli.bench.run_experiment", interrupted)
+    monkeypatch.setattr("dppl.lab.commands.bench.run_experiment", interrupted)
     result = cli("bench", "run", config(), "--out", tmp_path / "r.jsonl")
     assert result.exit_code == 128 + signal.SIGINT
     assert "0 cells of this run are safe in" in result.stderr
@@ -149,7 +149,7 @@ def test_a_missing_extra_names_its_command(cli, error_line, monkeypatch):
     monkeypatch.setitem(sys.modules, "yaml", None)
     result = cli("bench", "run", "quick", "--dry-run")
     assert result.exit_code == 4
-    assert "pip install -e '.[bench]'" in error_line(result)
+    assert "pip install -e '.[lab]'" in error_line(result)
 
 
 @pytest.mark.parametrize("command", [(), ("run",), ("report",)])

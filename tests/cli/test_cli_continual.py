@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dppl.cli.bench import _Table, _View
-from dppl.experiments.config import built_in_names, load_experiment
-from dppl.experiments.series import series_name
+from dppl.lab.commands.bench import _Table, _View
+from dppl.lab.experiments.config import built_in_names, load_experiment
+from dppl.lab.experiments.series import series_name
 
 CONFIG = """
 data: DATA
@@ -184,7 +184,7 @@ def test_a_watched_run_has_a_row_for_each_label_and_names_cells_that_failed(cell
 
 def test_piped_output_says_every_ten_seconds_how_much_time_is_left(cells, capsys, monkeypatch):
     clock = itertools.count(step=4.0)
-    monkeypatch.setattr("dppl.cli.bench.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr("dppl.lab.commands.bench.time", SimpleNamespace(monotonic=lambda: next(clock)))
     view = _View()
     view.started(cells[:8])
     for cell in cells[:8]:

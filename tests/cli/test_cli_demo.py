@@ -5,11 +5,11 @@ import json
 import pytest
 
 import dppl
-from dppl.cli import demo
 from dppl.data import load_sample
-from dppl.experiments import demo as comparison
-from dppl.experiments.demo import BUDGETS, IMBALANCE_RATIOS, PRIVATE, REFERENCE, Runs, compare, sizes, winner
-from dppl.experiments.methods import METHODS
+from dppl.lab import demo as comparison
+from dppl.lab.commands import demo
+from dppl.lab.demo import BUDGETS, IMBALANCE_RATIOS, PRIVATE, REFERENCE, Runs, compare, sizes, winner
+from dppl.lab.experiments.methods import METHODS
 from dppl.statement import words
 
 # The probe is ahead of all that protect as much; what is published is above it and does not.

@@ -8,10 +8,10 @@ from dppl import GaussianDP, PublicData
 from dppl.continual import ContinualDiscriminant, ContinualPrototypes, _discriminant
 from dppl.continual._discriminant import Axes, weights
 from dppl.continual._sums import ReleasedSums
-from dppl.continual.streams import class_incremental, shuffled
 from dppl.errors import ModelFileError
 from dppl.kernel import factors as _factors
 from dppl.kernel.lattice import Lattice
+from dppl.lab.streams import class_incremental, shuffled
 from dppl.prototypes._shared import unit_directions
 from laws.recipes import CLASSES, DIM
 

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from dppl import ZCDP, ApproxDP, GaussianDP, Ledger, SoftmaxPrototypes
-from dppl.baselines import LinearProbe
-from dppl.continual import ContinualEnsemble, FullDataContinual, NaiveContinual
-from dppl.continual._stream import seed_of
+from dppl.continual import ContinualEnsemble
 from dppl.errors import ParameterError
+from dppl.estimators.plan import seed_of
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.composition import split
+from dppl.lab import FullDataContinual, NaiveContinual
+from dppl.prototypes import LinearProbe
 
 BUDGET = GaussianDP(1.0)
 N_CLASSES, DIM = 6, 8

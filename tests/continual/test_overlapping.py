@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 import dppl
 from dppl import ZCDP, ApproxDP, GaussianDP, Ledger
-from dppl.continual import ContinualPrototypes, FullDataContinual
+from dppl.continual import ContinualPrototypes
 from dppl.errors import BudgetError, BudgetExceeded, ParameterError, WeakBudgetWarning
 from dppl.kernel.privacy import Cost, Release, compose
 from dppl.kernel.privacy.composition import covers
+from dppl.lab import FullDataContinual
 from laws.recipes import CLASSES, DIM, rows
 from laws.replay import clip_nothing, spent, watched
 

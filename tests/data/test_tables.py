@@ -14,10 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dppl.data import EmbeddingTable, align_labels, long_tailed, read_classes, read_table, write_table
+from dppl.data import EmbeddingTable, align_labels, read_classes, read_table, write_table
 from dppl.data.fragments import _list_rows
 from dppl.data.labels import as_labels
 from dppl.errors import InputError, ParameterError
+from dppl.lab import long_tailed
 
 SECRET = "topsecret"  # stands for private data: no message may show it
 N = 1237  # so does the number of rows

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import dppl
-from dppl import ZCDP, ApproxDP, PublicData, baselines
+from dppl import ZCDP, ApproxDP, PublicData, lab
 from dppl._fingerprint import Fingerprint, same_encoder
 from dppl.data import EmbeddingTable, read_table, write_table
 from dppl.errors import InputError
+from dppl.prototypes import LinearProbe
 
 FIRST = Fingerprint(
     uri="hf:model",
@@ -111,9 +112,10 @@ ESTIMATORS = {
     "search": dppl.PrivateSearch(
         dppl.MeanPrototypes(ApproxDP(3.0, 1e-5), [0, 1]), {"pool": [1]}, mean_runs=2, random_state=0
     ),
+    "probe": LinearProbe(ZCDP(1.0), [0, 1]),
 } | {
-    name: getattr(baselines, name)(ZCDP(1.0), [0, 1])
-    for name in ("LinearProbe", "GlobalAdapt", "LeastSquares", "FeatureCovariance", "Newton")
+    name: getattr(lab, name)(ZCDP(1.0), [0, 1])
+    for name in ("GlobalAdapt", "LeastSquares", "FeatureCovariance", "Newton")
 }
 
 

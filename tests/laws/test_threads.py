@@ -7,9 +7,9 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from dppl import GaussianDP, PublicData, SoftmaxPrototypes
-from dppl.baselines import LeastSquares
 from dppl.estimators import base
 from dppl.kernel.lattice import threads
+from dppl.lab import LeastSquares
 from laws.recipes import FIRST, each
 
 

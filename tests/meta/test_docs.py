@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 import typer.main
 
-from dppl import ZCDP, ApproxDP, GaussianDP, PublicData, PureDP, SoftmaxPrototypes, baselines  # noqa: F401 (named in the page)
+from dppl import ZCDP, ApproxDP, GaussianDP, PublicData, PureDP, SoftmaxPrototypes, lab  # noqa: F401 (named in the page)
 from dppl.cli.main import app
 from dppl.data import load_sample
 from dppl.estimators.registry import BY_METHOD, ENTRIES
-from dppl.experiments.methods import METHODS
 from dppl.kernel.privacy import tradeoff
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.guarantee import DELTAS, FALSE_POSITIVE_RATES
+from dppl.lab.experiments.methods import METHODS
+from dppl.prototypes import LinearProbe
 from dppl.statement.words import _percent, _thousandths
 
 ROOT = Path(__file__).parents[2]
@@ -37,9 +38,9 @@ def test_what_is_on_disk_before_what_is_said_exactly():
 
 def test_the_table_of_neighbours_names_all_that_offer_replace_one():
     (row,) = [line for line in PAGE.splitlines() if line.startswith("| `replace-one`, `PublicPrototypes`")]
-    kinds = [getattr(baselines, name) for name in baselines.__all__ if not name.startswith("NonPrivate")]
-    for kind in kinds:
-        examples = PublicData(None, np.eye(2, 4), [0, 1]) if kind is baselines.AdaMix else None
+    kinds = [entry.load() for entry in ENTRIES if entry.module == "dppl.lab" and "replace-one" in entry.adjacencies]
+    for kind in [LinearProbe, *kinds]:
+        examples = PublicData(None, np.eye(2, 4), [0, 1]) if kind is lab.AdaMix else None
         guarantee = kind(GaussianDP(1.0), [0, 1], public=examples, adjacency="replace-one").plan(4).guarantee
         assert (
             guarantee.to_dict()["neighbours"] == "two data sets are neighbours when one record is replaced by another"

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 import dppl
-from dppl.cli import demo
 from dppl.data import load_sample
+from dppl.lab.commands import demo
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

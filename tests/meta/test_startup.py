@@ -12,16 +12,17 @@ import pytest
 import typer
 
 import dppl
-from dppl import baselines, continual, estimators, export, finetune, serve, statement, training
+from dppl import continual, estimators, export, finetune, lab, serve, statement, training
 from dppl.cli import _commands
 from dppl.cli._commands import COMMANDS
 from dppl.cli.main import app
 from dppl.kernel import privacy
+from dppl.lab import commands
 
 DATABASE_AND_TABLES = {"sqlalchemy", "pyarrow", "pandas", "opendp", "dp_accounting"}
 HEAVY = {*DATABASE_AND_TABLES, "scipy", "sklearn", "torch", "transformers", "sentence_transformers", "matplotlib"}
 HEAVY |= {"jinja2"}
-LAZY = [dppl, privacy, estimators, baselines, continual, training, finetune, export, statement, serve]
+LAZY = [dppl, privacy, estimators, lab, continual, training, finetune, export, serve, statement]
 
 
 def imported(program, *arguments):
@@ -55,7 +56,7 @@ def test_the_command_line_alone_imports_nothing_heavy(option):
 
 def test_no_command_imports_scikit_learn_for_its_help():
     """All in one process; what else they import, such as PyArrow, takes a tenth of the time."""
-    modules = {f"dppl.cli.{module}" for module, _ in COMMANDS.values()}
+    modules = {module if "." in module else f"dppl.cli.{module}" for module, _ in COMMANDS.values()}
     found = imported(f"import {', '.join(sorted(modules))}")
     assert not found & {"scipy", "sklearn", "torch", "pandas", "matplotlib", "dp_accounting", "fastapi"}
     assert "pyarrow" in found  # the control: they were imported
@@ -72,7 +73,7 @@ def test_packages_are_attributes():
     (here,) = imported_names("from dppl import continual; import dppl; print(dppl.continual is continual)")
     assert here == "True"
     packages = {path.parent.name for path in Path(dppl.__file__).parent.glob("*/__init__.py")}
-    assert set(dppl._PACKAGES) == packages - {"cli"} | {"errors", "testing"}
+    assert set(dppl._PACKAGES) == packages - {"cli"} | {"errors", "metrics", "testing"}
     for name in dppl._PACKAGES:
         assert getattr(dppl, name) is importlib.import_module(f"dppl.{name}")
 
@@ -119,9 +120,9 @@ def test_a_command_is_listed_with_the_first_sentence_of_its_help(name):
 
 
 def test_every_command_is_listed():
-    """A module of `dppl.cli` without an underscore holds a command, or several."""
-    folder = Path(_commands.__file__).parent
-    modules = {path.stem for path in folder.glob("[a-z]*.py")} - {"main"}
+    """A module of `dppl.cli` or of the lab's commands without an underscore holds a command, or several."""
+    modules = {path.stem for path in Path(_commands.__file__).parent.glob("[a-z]*.py")} - {"main"}
+    modules |= {f"dppl.lab.commands.{path.stem}" for path in Path(commands.__file__).parent.glob("[a-z]*.py")}
     assert {module for module, _ in COMMANDS.values()} == modules
     group = typer.main.get_command(app)
     assert list(group.commands) == list(COMMANDS)

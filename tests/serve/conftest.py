@@ -15,7 +15,7 @@ from PIL import Image
 import dppl
 from dppl import PublicData
 from dppl.data import EmbeddingTable
-from dppl.serve import Limits, listen, opened
+from dppl.serve import Limits, listen, open_model
 from dppl.serve.logs import json_lines
 from dppl.serve.server import server_of
 
@@ -142,4 +142,4 @@ def as_table(encoder, texts):
 
 @pytest.fixture
 def text_model(animals):
-    return opened(animals)
+    return open_model(animals)

@@ -126,9 +126,9 @@ def test_a_missing_package_names_the_extra(failed, digits, monkeypatch, package)
 
 
 def test_without_an_encoder_embeddings_alone(animals):
-    from dppl.serve import opened
+    from dppl.serve import open_model
 
-    with served([opened(animals, embeddings_only=True)]) as client:
+    with served([open_model(animals, embeddings_only=True)]) as client:
         assert client.get("/model").json()["takes"] == ["embeddings"]
         assert client.post(texts="abc").json()["error"] == "other_kind"
         row = dppl.PrivateClassifier.load(animals).encoder.encode(["abcabc"])[0]

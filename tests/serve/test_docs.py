@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dppl.serve import Limits, opened
+from dppl.serve import Limits, open_model
 from serve.conftest import png, served
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +21,7 @@ def blocks(language, page=PAGE):
 
 
 def test_the_program(animals, capsys):
-    with served([opened(animals)]) as client:
+    with served([open_model(animals)]) as client:
         program = blocks("python").replace(":8000", f":{client.port}")
         names = {}
         exec(compile(program, "serve.md", "exec"), names)
@@ -32,9 +32,9 @@ def test_the_program(animals, capsys):
 
 
 def test_the_client_of_the_readme(animals, capsys):
-    with served([opened(animals)]) as client:
+    with served([open_model(animals)]) as client:
         exec(compile(blocks("python", README).replace(":8000", f":{client.port}"), "README.md", "exec"), {})
-    assert capsys.readouterr().out.strip() in opened(animals).about.classes
+    assert capsys.readouterr().out.strip() in open_model(animals).about.classes
     (command,) = re.findall(r"^curl .*$", blocks("console", README), re.MULTILINE)
     assert command in blocks("console").replace(', "top": 2', "")
 
@@ -47,13 +47,13 @@ def test_the_commands_of_curl(animals, pictures, tmp_path):
     assert len(commands) == 3
     found = []
     for command, model in zip(commands, (animals, pictures, animals), strict=True):
-        with served([opened(model)]) as client:
+        with served([open_model(model)]) as client:
             words = shlex.split(command.replace(":8000", f":{client.port}"))
             done = subprocess.run([*words, "-s", "--fail"], cwd=tmp_path, capture_output=True, text=True, check=True)
             found.append(done.stdout)
     assert found[0].count('"label"') == 1 + 2 + 3
-    assert found[1].count('"reason": null') == 2
-    assert '"statement": "' in found[2]
+    assert found[1].count('"reason":null') == 2
+    assert '"statement":"' in found[2]
 
 
 def test_defaults_of_limits():
@@ -69,7 +69,7 @@ def test_defaults_of_limits():
 
 
 def test_the_routes_are_those_of_the_service(animals):
-    with served([opened(animals)]) as client:
+    with served([open_model(animals)]) as client:
         described = client.get("/openapi.json").json()["paths"]
     routes = dict(reversed(found.split()) for found in re.findall(r"^\| `((?:GET|POST) /\S*)`", PAGE, re.MULTILINE))
     assert routes.pop("/openapi.json") == "GET"

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from dppl.errors import InputError, ParameterError
-from dppl.serve import Limits, listen, models, opened, read_token, wanted
-from dppl.serve.app import application
-from dppl.serve.limits import Refused
+from dppl.serve import Limits, application, listen, models, open_model, read_token
+from dppl.serve.limits import RequestError
+from dppl.serve.requests import read_json, request_models
 from serve.conftest import TOKEN, Client, basic, png, served
 
 ROUTES = ["/", "/health", "/metrics", "/model", "/openapi.json", "/predict", "/nothing"]
@@ -33,7 +33,7 @@ def refused(answer, status, error):
 
 @pytest.fixture(scope="module")
 def model(digits):
-    return opened(digits)
+    return open_model(digits)
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def test_what_decides_is_sent_once(model, name, with_token):
     app = application([model], token=TOKEN if with_token else None)
 
     def status(headers):
-        raw = [(key.encode(), value.encode()) for key, value in headers]
+        raw = [(key.lower().encode(), value.encode()) for key, value in headers]
         sent = []
 
         async def send(message):
@@ -144,7 +144,7 @@ def test_what_decides_is_sent_once(model, name, with_token):
 
     assert status(good.items()) == 200
     for other in (bad, good):
-        assert status([(name.lower(), other[name]), *good.items()]) == 400
+        assert status([(name, other[name]), *good.items()]) == 400
 
 
 def test_the_page_itself_may_ask_and_others_are_granted_nothing(client):
@@ -180,7 +180,6 @@ def test_the_page_loads_nothing_from_elsewhere(client):
         (b"", 400, "not_json"),
         (b"{", 400, "not_json"),
         (b"\xff", 400, "not_json"),
-        (b'{"embeddings": [NaN]}', 400, "not_json"),
         (b'{"embeddings": ' + b"[" * 200, 400, "not_json"),
         (b'{"embeddings": ' + b"[" * 100_000, 422, "too_many_items"),
         (b'{"embeddings": [' + b"[]," * 5_000_000 + b"[]]}", 422, "too_many_items"),
@@ -192,8 +191,7 @@ def test_the_page_loads_nothing_from_elsewhere(client):
         ({"embeddings": []}, 422, "invalid"),
         ({"embeddings": [1.0] * 31}, 422, "wrong_width"),
         ({"embeddings": [[1.0] * 32, [1.0] * 33]}, 422, "wrong_width"),
-        ({"embeddings": [[]]}, 422, "wrong_width"),
-        ({"embeddings": [10**400] * 32}, 422, "not_finite"),
+        ({"embeddings": [[]]}, 422, "invalid"),
         ({"embeddings": [SECRET] * 32}, 422, "invalid"),
         ({"embeddings": ["1"] * 32}, 422, "invalid"),
         ({"embeddings": [True] * 32}, 422, "invalid"),
@@ -221,11 +219,13 @@ def test_bodies_that_are_refused(client, content, status, error):
 
 
 def test_numbers_at_the_edges_are_taken(client):
-    row = [1e308, -1e308, 1e999, 5e-324] + [0.0] * 28
-    body = json.dumps({"embeddings": row, "top": 10**40, "nearest": 2.0}).replace("Infinity", "1e999")
-    answer = client.ask("POST", "/predict", body, {"Content-Type": "application/json; charset=utf-8"})
-    assert answer.status == 200
-    assert answer.json()["predictions"][0]["label"] is None
+    """Those that are too large for a float, or none, leave an embedding without a direction; others get answers."""
+    for odd in ("1e999", str(10**400), "NaN", "-Infinity"):
+        row = json.dumps([1e308, -1e308, 5e-324] + [0.0] * 28)[:-1] + f", {odd}]"
+        body = f'{{"embeddings": [{row}, {[1.0] * 32}], "top": {10**40}, "nearest": 2.0}}'
+        answer = client.ask("POST", "/predict", body, {"Content-Type": "application/json; charset=utf-8"})
+        assert answer.status == 200
+        assert [one["label"] is None for one in answer.json()["predictions"]] == [True, False]
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "", "application/x-www-form-urlencoded", "application/jsonp"])
@@ -273,7 +273,7 @@ def test_large_bodies(model):
 
 def test_large_images(pictures):
     large, small = png(shape=(40, 30)), png(shape=(30, 30))
-    with served([opened(pictures)], limits=Limits(pixels=900)) as client:
+    with served([open_model(pictures)], limits=Limits(pixels=900)) as client:
         refused(client.upload([("a.png", large)]), 413, "too_many_pixels")
         refused(client.upload([("b.png", small), ("a.png", large)]), 413, "too_many_pixels")
         assert client.upload([("b.png", small)]).status == 200
@@ -291,7 +291,7 @@ def test_images_of_a_request_that_is_refused_are_not_decoded(pictures, monkeypat
         return decode(payload, *options)
 
     monkeypatch.setattr(models, "decode", slowly)
-    with served([opened(pictures)], limits=Limits(pixels=900)) as client:
+    with served([open_model(pictures)], limits=Limits(pixels=900)) as client:
         refused(client.upload([("a.png", large), *[("b.png", small)] * 100]), 413, "too_many_pixels")
         assert client.upload([("b.png", small)]).status == 200
     assert len(begun) < 50
@@ -302,7 +302,7 @@ def test_uploads_stay_off_the_disk(pictures, monkeypatch):
     noise = np.random.default_rng(0).integers(0, 256, (1200, 1000, 3), np.uint8)
     monkeypatch.setattr("tempfile._get_candidate_names", None)
     image = b"P6 1000 1200 255\n" + noise.tobytes()
-    with served([opened(pictures)]) as client:
+    with served([open_model(pictures)]) as client:
         assert client.upload([("a.ppm", image)]).status == 200
 
 
@@ -436,7 +436,7 @@ def test_all_addresses_with_a_token():
 def test_a_port_that_is_taken():
     with listen("127.0.0.1", 0, has_token=False) as first:
         port = first.getsockname()[1]
-        with pytest.raises(InputError, match=f"port {port} of 127.0.0.1 cannot be had: "):
+        with pytest.raises(InputError, match=f"cannot bind to port {port} of 127.0.0.1: "):
             listen("127.0.0.1", port, has_token=False)
 
 
@@ -482,12 +482,13 @@ def test_a_token_that_is_not_there(tmp_path):
 
 def test_lists_are_counted_before_they_are_made(monkeypatch):
     """Millions of empty ones would hold the interpreter for seconds."""
-    read = []
-    monkeypatch.setattr(wanted.json, "loads", lambda *_, **__: read.append(True) or {"texts": "a"})
+    limits, read = Limits(items=8), []
+    json_request, _ = request_models(limits, [32])
+    monkeypatch.setattr(json_request, "model_validate_json", read.append)
     for body in (b'{"embeddings": [' + b"[]," * 9 + b"[]]}", b'{"texts": "a", "x": [' + b"{}," * 9 + b"{}]}"):
-        with pytest.raises(Refused, match="8 items at most"):
-            wanted.wanted_of_json(body, Limits(items=8))
+        with pytest.raises(RequestError, match="8 items at most"):
+            read_json(json_request, body, limits)
     assert read == []
-    wanted.wanted_of_json(b'{"texts": ["[[[[[[", "{{{{{{", "\\"[", "\\\\"]}', Limits(items=8))
-    wanted.wanted_of_json(b'{"embeddings": [' + b"[]," * 7 + b"[]]}", Limits(items=8))
+    read_json(json_request, b'{"texts": ["[[[[[[", "{{{{{{", "\\"[", "\\\\"]}', limits)
+    read_json(json_request, b'{"embeddings": [' + b"[]," * 7 + b"[]]}", limits)
     assert len(read) == 2

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from dppl.serve import opened
+from dppl.serve import open_model
 from serve.conftest import TOKEN, basic, png, served
 
 SECRET = "Jane Doe 4711"
@@ -43,7 +43,7 @@ def ask_all(client):
 
 @pytest.mark.parametrize("token", [None, TOKEN])
 def test_nothing_of_a_request_is_logged(animals, pictures, token):
-    with served([opened(animals), opened(pictures)], token=token) as client:
+    with served([open_model(animals), open_model(pictures)], token=token) as client:
         ask_all(client)
         text = numbers(client)
     text, said = text + client.logs.getvalue(), lines(client)
@@ -53,7 +53,7 @@ def test_nothing_of_a_request_is_logged(animals, pictures, token):
 
 
 def test_what_is_logged(animals):
-    with served([opened(animals)]) as client:
+    with served([open_model(animals)]) as client:
         client.post(texts=["abcde", "fghij"])
         client.get("/else")
         page = numbers(client)
@@ -72,7 +72,7 @@ def test_what_is_logged(animals):
 
 
 def test_a_client_that_goes_away_is_no_failure(animals):
-    with served([opened(animals)]) as client:
+    with served([open_model(animals)]) as client:
         with socket.create_connection(("127.0.0.1", client.port), timeout=60) as connection:
             head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             connection.sendall(head + b"Content-Length: 99\r\n\r\n{")
@@ -88,10 +88,10 @@ def test_a_bug_is_logged_by_its_type_and_place(animals):
     def classify(row):
         raise RuntimeError(SECRET)
 
-    with served([replace(opened(animals), classify=classify)]) as client:
+    with served([replace(open_model(animals), classify=classify)]) as client:
         answer = client.post(texts=SECRET)
     text = client.logs.getvalue()
-    answered, failed = lines(client)
+    failed, answered = lines(client)
     assert (answer.status, answer.json()["error"]) == (500, "failed")
     assert not holds(text + answer.body.decode(), "Jane", "4711")
     assert (failed["event"], failed["error"], failed["level"]) == ("failed", "RuntimeError", "error")
@@ -101,7 +101,7 @@ def test_a_bug_is_logged_by_its_type_and_place(animals):
 
 def test_a_log_that_quotes_would_be_noticed(animals):
     """The control: arguments of libraries stay out, and what we would write ourselves is found."""
-    with served([opened(animals)]) as client:
+    with served([open_model(animals)]) as client:
         logging.getLogger("uvicorn.error").warning("Odd request: %s", SECRET)
         logging.getLogger("asyncio").error(SECRET)
         logging.getLogger("python_multipart.multipart").warning(SECRET)
@@ -118,6 +118,6 @@ def test_a_log_that_quotes_would_be_noticed(animals):
 def test_loggers_are_as_they_were(animals):
     log = logging.getLogger("uvicorn.error")
     before = log.handlers, log.propagate, log.level
-    with served([opened(animals)]):
+    with served([open_model(animals)]):
         assert (log.handlers, log.propagate, log.level) != before
     assert (log.handlers, log.propagate, log.level) == before

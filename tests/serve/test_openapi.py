@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import jsonschema
 import pytest
 
-from dppl.serve import opened
+from dppl.serve import open_model
 from serve.conftest import TOKEN, png, served
 
 EXAMPLES = 60
@@ -17,7 +17,7 @@ EXCLUDED = "positive_data_acceptance"
 
 @pytest.fixture
 def description(animals):
-    with served([opened(animals)]) as client:
+    with served([open_model(animals)]) as client:
         yield client, client.get("/openapi.json").json()
 
 
@@ -69,11 +69,12 @@ def test_requests_as_described_are_taken(description):
 
 
 def test_a_service_with_a_token_says_so(animals):
-    with served([opened(animals)], token=TOKEN) as client:
+    with served([open_model(animals)], token=TOKEN) as client:
         content = client.get("/openapi.json").json()
-    assert content["security"] == [{"token": []}]
+    operations = [operation for path in content["paths"].values() for operation in path.values()]
+    assert all(operation["security"] == [{"token": []}] for operation in operations)
     assert content["components"]["securitySchemes"]["token"] == {"type": "http", "scheme": "bearer"}
-    assert all("401" in operation["responses"] for path in content["paths"].values() for operation in path.values())
+    assert all("401" in operation["responses"] for operation in operations)
 
 
 def test_there_are_no_pages_that_load_programs_from_elsewhere(description):
@@ -96,7 +97,7 @@ def fuzzed(client, folder):
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("schemathesis") is None, reason="schemathesis is not installed")
 def test_no_request_made_from_the_description_breaks_the_service(animals, pictures, tmp_path):
-    with served([opened(animals), opened(pictures)], token=TOKEN) as client:
+    with served([open_model(animals), open_model(pictures)], token=TOKEN) as client:
         code, report = fuzzed(client, tmp_path)
         page = client.get("/metrics").body.decode()
     assert code == 0, report
@@ -108,7 +109,7 @@ def test_no_request_made_from_the_description_breaks_the_service(animals, pictur
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("schemathesis") is None, reason="schemathesis is not installed")
 def test_a_service_that_breaks_would_be_noticed(animals, monkeypatch, tmp_path):
-    monkeypatch.setattr("dppl.serve.wanted._is_text", None)
-    with served([opened(animals)], token=TOKEN) as client:
+    monkeypatch.setattr("dppl.serve.requests.PredictionRequest.rows", None)
+    with served([open_model(animals)], token=TOKEN) as client:
         code, report = fuzzed(client, tmp_path)
     assert (code, "Server error" in report) == (1, True), report

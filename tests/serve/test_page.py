@@ -9,7 +9,7 @@ import pytest
 
 import dppl
 from browsing import NARROW, WIDE
-from dppl.serve import app, opened
+from dppl.serve import app, open_model
 from dppl.serve import page as source
 from serve.conftest import TOKEN, png, served
 from statement.contents import NAMES
@@ -43,7 +43,7 @@ def shows(page, selector, text):
 
 
 def test_a_text(visited, animals):
-    with served([opened(animals)]) as client:
+    with served([open_model(animals)]) as client:
         found = visited(client)
         page = found.page
         page.get_by_label("Text").fill("abc <b>")
@@ -65,7 +65,7 @@ def test_a_text(visited, animals):
 
 
 def test_an_edited_text_clears_the_answer_and_ctrl_enter_asks(visited, animals):
-    with served([opened(animals)]) as client:
+    with served([open_model(animals)]) as client:
         found = visited(client)
         page, late = found.page, []
         page.get_by_label("Text").fill("abc")
@@ -94,7 +94,7 @@ def test_an_edited_text_clears_the_answer_and_ctrl_enter_asks(visited, animals):
 
 
 def test_bars_are_beside_their_text(visited, animals):
-    with served([opened(animals)]) as client:
+    with served([open_model(animals)]) as client:
         page = visited(client, size=WIDE).page
         page.get_by_label("Text").fill("abc")
         page.get_by_role("button", name="Predict").click()
@@ -114,7 +114,7 @@ def test_bars_are_beside_their_text(visited, animals):
 def test_an_image_by_choosing_and_by_dropping(visited, pictures, tmp_path):
     (tmp_path / "a.png").write_bytes(png("below"))
     (tmp_path / "b.png").write_bytes(png("above"))
-    with served([opened(pictures)]) as client:
+    with served([open_model(pictures)]) as client:
         found = visited(client)
         page = found.page
         page.get_by_label("Drop an image here").set_input_files(tmp_path / "a.png")
@@ -134,7 +134,7 @@ def test_an_image_by_choosing_and_by_dropping(visited, pictures, tmp_path):
 
 
 def test_embeddings_and_another_model(visited, digits, animals, sample):
-    with served([opened(animals), opened(digits)]) as client:
+    with served([open_model(animals), open_model(digits)]) as client:
         found = visited(client)
         page = found.page
         page.get_by_label("Model").select_option("digits")
@@ -149,7 +149,7 @@ def test_embeddings_and_another_model(visited, digits, animals, sample):
 
 def test_the_model_that_was_chosen_last_is_shown(visited, digits, animals):
     """Also where the answer about another one comes later."""
-    with served([opened(animals), opened(digits)]) as client:
+    with served([open_model(animals), open_model(digits)]) as client:
         found = visited(client)
         page, late = found.page, []
         page.route("**/model?model=digits", lambda route: late.append(route))
@@ -166,7 +166,7 @@ def test_the_model_that_was_chosen_last_is_shown(visited, digits, animals):
 
 
 def test_the_browser_asks_for_the_token(visited, animals):
-    with served([opened(animals)], token=TOKEN) as client:
+    with served([open_model(animals)], token=TOKEN) as client:
         page = visited(client, http_credentials={"username": "me", "password": TOKEN}).page
         page.get_by_label("Text").fill("fgh")
         page.get_by_role("button", name="Predict").click()
@@ -176,7 +176,7 @@ def test_the_browser_asks_for_the_token(visited, animals):
 @pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_it_is_accessible_quiet_and_fits(visited, animals, theme, size, tmp_path):
-    with served([opened(animals)]) as client:
+    with served([open_model(animals)]) as client:
         found = visited(client, theme, size)
         assert found.violations() == {}
         found.page.get_by_label("Text").fill("klm")
@@ -198,7 +198,7 @@ def test_it_is_accessible_quiet_and_fits(visited, animals, theme, size, tmp_path
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_it_is_accessible_for_images_and_several_models(visited, pictures, digits, theme, tmp_path):
     (tmp_path / "a.png").write_bytes(png("below", (40, 900)))
-    with served([opened(pictures), opened(digits)]) as client:
+    with served([open_model(pictures), open_model(digits)]) as client:
         found = visited(client, theme)
         found.page.get_by_label("Drop an image here").set_input_files(tmp_path / "a.png")
         shows(found.page, "#label", "dark above")
@@ -217,7 +217,7 @@ def test_names_are_shown_as_they_are_and_fit(visited, tmp_path):
     y = np.repeat(names, 20)
     X = np.repeat(np.eye(len(names)), 20, axis=0)
     dppl.MeanPrototypes(dppl.GaussianDP(9.0), classes=names).fit(X, y).save(tmp_path / "odd.safetensors")
-    with served([opened(tmp_path / "odd.safetensors")]) as client:
+    with served([open_model(tmp_path / "odd.safetensors")]) as client:
         found = visited(client)
         for place, name in enumerate(names):
             found.page.get_by_label("Embedding").fill(" ".join(map(str, np.eye(len(names))[place])))
@@ -234,7 +234,7 @@ def focused(page):
 
 
 def test_the_keyboard_is_enough(visited, animals):
-    with served([opened(animals)]) as client:
+    with served([open_model(animals)]) as client:
         page = visited(client).page
         page.keyboard.press("Tab")
         assert focused(page) == "text"
@@ -252,7 +252,7 @@ def test_the_keyboard_is_enough(visited, animals):
 
 
 def test_the_keyboard_reaches_models_and_images(visited, pictures, digits):
-    with served([opened(pictures), opened(digits)]) as client:
+    with served([open_model(pictures), open_model(digits)]) as client:
         page = visited(client).page
         reached = []
         for _ in range(3):
@@ -265,7 +265,7 @@ def test_the_keyboard_reaches_models_and_images(visited, pictures, digits):
 
 
 def test_a_screen_reader_hears_the_prediction_and_names(visited, animals):
-    with served([opened(animals)]) as client:
+    with served([open_model(animals)]) as client:
         page = visited(client).page
         page.get_by_label("Text").fill("abc")
         page.get_by_role("button", name="Predict").click()
@@ -292,12 +292,12 @@ def test_a_screen_reader_hears_the_prediction_and_names(visited, animals):
     ],
 )
 def test_faults_would_be_noticed(visited, animals, monkeypatch, whole, faulty, notices):
-    with served([opened(animals)]) as client:
+    with served([open_model(animals)]) as client:
         assert not notices(visited(client), client)
     text = Path(source.__file__).with_name("page.html").read_text(encoding="utf-8")
     assert text.count(whole) == 1
     file = SimpleNamespace(read_text=lambda encoding: text.replace(whole, faulty))
     monkeypatch.setattr(source, "files", lambda _: SimpleNamespace(joinpath=lambda _: file))
     monkeypatch.setattr(app, "page", source.page.__wrapped__)  # not the kept one
-    with served([opened(animals)]) as client:
+    with served([open_model(animals)]) as client:
         assert notices(visited(client), client)

@@ -12,12 +12,13 @@ from jsonschema import Draft202012Validator
 from sklearn.exceptions import NotFittedError
 
 import dppl
-from dppl import PublicData, baselines
+from dppl import PublicData, lab
 from dppl.continual import ContinualPrototypes
 from dppl.errors import InputError, ParameterError
-from dppl.experiments.config import NO_NOISE, Cell
-from dppl.experiments.streams import Stream
 from dppl.kernel.privacy.guarantee import Guarantee
+from dppl.lab.experiments.config import NO_NOISE, Cell
+from dppl.lab.experiments.streams import Stream
+from dppl.prototypes import LinearProbe
 from dppl.statement import Report, make_report
 from dppl.statement.data import content
 from dppl.statement.evidence import accuracy_over_budget, evaluation_of, read_evidence
@@ -40,8 +41,8 @@ MODELS = {
     "softmax": dppl.SoftmaxPrototypes(dppl.GaussianDP(1.0), [0, 1, 2]),
     "public": dppl.PublicPrototypes(dppl.PureDP(1.0), [0, 1, 2], n_prototypes=2),
     "replaced": dppl.MeanPrototypes(dppl.ZCDP(1.0), [0, 1, 2], adjacency="replace-one"),
-    "sampled": baselines.LinearProbe(dppl.ApproxDP(1.0, 1e-6), [0, 1, 2], sampling_rate=0.1, batch_size=3, steps=3),
-    "newton": baselines.Newton(dppl.ZCDP(1.0), [0, 1, 2]),
+    "sampled": LinearProbe(dppl.ApproxDP(1.0, 1e-6), [0, 1, 2], sampling_rate=0.1, batch_size=3, steps=3),
+    "newton": lab.Newton(dppl.ZCDP(1.0), [0, 1, 2]),
     "stream": ContinualPrototypes(dppl.ApproxDP(1.0, 1e-6), [0, 1, 2], tasks="overlapping"),
 }
 
@@ -587,8 +588,8 @@ def test_nothing_of_the_records_is_in_a_report_of_a_model_alone():
 
 
 def test_a_guarantee_of_nothing_has_the_curve_of_guessing():
-    examples = {"X_examples": np.eye(2, 4), "y_examples": [0, 1]}
-    model = dppl.SoftmaxPrototypes(dppl.GaussianDP(0.0), [0, 1]).fit(np.eye(2, 4), [0, 1], **examples)
+    public = dppl.PublicData(examples=np.eye(2, 4), example_classes=[0, 1])
+    model = dppl.SoftmaxPrototypes(dppl.GaussianDP(0.0), [0, 1], public=public).fit(np.eye(2, 4), [0, 1])
     report = model.report()
     VALIDATOR.validate(report.dict())
     assert all(rate == found for rate, found in report.dict()["guarantee"]["curve"])

@@ -20,13 +20,14 @@ from dppl import (
     PublicPrototypes,
     PureDP,
     SoftmaxPrototypes,
-    baselines,
+    lab,
 )
 from dppl.cli.main import app
 from dppl.continual import ContinualPrototypes
 from dppl.data import EmbeddingTable
 from dppl.estimators.model_file import describe
 from dppl.kernel.privacy import Guarantee
+from dppl.prototypes import LinearProbe
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "statement.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = Draft202012Validator(SCHEMA)
@@ -51,15 +52,15 @@ MODELS = {
     "softmax-approx": SoftmaxPrototypes(ApproxDP(1.0, 1e-6), [0, 1, 2]),
     "softmax-gaussian": SoftmaxPrototypes(GaussianDP(1.0), [0, 1, 2]),
     "hardly private": MeanPrototypes(GaussianDP(1000.0), [0, 1, 2]),
-    "probe": baselines.LinearProbe(ZCDP(1.0), [0, 1, 2]),
-    "sampled-probe": baselines.LinearProbe(ApproxDP(1.0, 1e-6), [0, 1, 2], sampling_rate=0.1, batch_size=3, steps=3),
-    "global-adapt": baselines.GlobalAdapt(ZCDP(1.0), [0, 1, 2]),
-    "least-squares": baselines.LeastSquares(ApproxDP(1.0, 1e-6), [0, 1, 2], class_grams=True),
-    "feature-covariance": baselines.FeatureCovariance(ZCDP(1.0), [0, 1, 2]),
+    "probe": LinearProbe(ZCDP(1.0), [0, 1, 2]),
+    "sampled-probe": LinearProbe(ApproxDP(1.0, 1e-6), [0, 1, 2], sampling_rate=0.1, batch_size=3, steps=3),
+    "global-adapt": lab.GlobalAdapt(ZCDP(1.0), [0, 1, 2]),
+    "least-squares": lab.LeastSquares(ApproxDP(1.0, 1e-6), [0, 1, 2], class_grams=True),
+    "feature-covariance": lab.FeatureCovariance(ZCDP(1.0), [0, 1, 2]),
     "continual": ContinualPrototypes(ZCDP(1.0), [0, 1, 2]),
     "continual-overlapping": ContinualPrototypes(ApproxDP(1.0, 1e-6), [0, 1, 2], tasks="overlapping"),
     "continual-tree": ContinualPrototypes(GaussianDP(1.0), [0, 1, 2], noise="tree", max_tasks=9),
-    "newton": baselines.Newton(ZCDP(1.0), [0, 1, 2]),
+    "newton": lab.Newton(ZCDP(1.0), [0, 1, 2]),
     "search-mean": PrivateSearch(MeanPrototypes(ApproxDP(5.0, 1e-6), [0, 1, 2]), {"pool": [1, 2]}, mean_runs=2),
     "search-public": PrivateSearch(
         PublicPrototypes(ApproxDP(5.0, 1e-6), [0, 1, 2]), {"n_prototypes": [1, 2]}, mean_runs=2, scoring="balanced"

@@ -13,12 +13,11 @@ from sklearn.base import clone
 
 from dppl import _validate
 from dppl.audit.bounds import CAUTION, clopper_pearson, event_epsilon, event_rho
-from dppl.baselines import AdaMix
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier, PublicData
 from dppl.kernel.mechanisms import RoundedGaussian, overheard
 from dppl.kernel.privacy import ZCDP, ApproxDP, Budget
-from dppl.prototypes import MeanPrototypes, ProjectedPrototypes, PublicPrototypes, SoftmaxPrototypes
+from dppl.prototypes import MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
 from dppl.prototypes._softmax import STEPS
 
 Released: TypeAlias = Sequence[tuple[RoundedGaussian, NDArray[np.int64]]]
@@ -213,7 +212,7 @@ def _record_case(
     if isinstance(estimator, MeanPrototypes):
         return Records(X, y), Canary(row, label, Projection(row, label), other)
     size = estimator.n_prototypes
-    n_others = _best_pool(estimator.resolved_budget, size, replaces=other is not None, runs=runs, confidence=confidence)
+    n_others = _best_pool(estimator.budget, size, replaces=other is not None, runs=runs, confidence=confidence)
     # Similarities of plus and minus one reach both ends of any clip. Targets come last: ties must not favour them.
     pool = np.concatenate([np.tile(-row, (n_others, 1)), np.tile(row, (size, 1))])
     in_class = y == label
@@ -288,11 +287,11 @@ def _heard_case(estimator: EmbeddingClassifier, classes: NDArray[Any], examples:
     label, (row, other, orthogonal) = classes[0], np.array([[1, 0], [-1, 0], [0, 1]]) @ np.eye(2, _FEW_DIM)
     # Records that contradict the canary: models that descend on gradients never fit it, so its gradient stays long.
     data = Records(np.tile(row, (_CONTRADICTIONS, 1)), np.repeat(classes[-1:], _CONTRADICTIONS))
-    if isinstance(estimator, ProjectedPrototypes) and estimator.form == "released-first":
+    if getattr(estimator, "form", None) == "released-first":
         data = Records(np.tile([row, other], (_SETTLED, 1)), np.tile([classes[-1], label], _SETTLED))
     if examples:
         data = replace(data, public=PublicData(examples=[row, *[other] * (len(classes) - 1)], example_classes=classes))
-    if isinstance(estimator, AdaMix):
+    if hasattr(estimator, "clip_quantile"):  # AdaMix, whose clipping norm follows from its examples
         data = replace(data, public=PublicData(examples=np.tile(row, (len(classes), 1)), example_classes=classes))
     # A gradient changes most by the opposite row; a Gram matrix cannot tell that from the row itself.
     others = [None] if estimator.adjacency == "add-remove" else [other, orthogonal]

@@ -12,10 +12,10 @@ from typer.core import TyperCommand, TyperGroup
 
 __all__ = ["COMMANDS", "SETTINGS", "Commands"]
 
-# Module in `dppl.cli` and first sentence of the help, by name, in the order of `dppl --help`. A test holds these to the
-# commands.
+# Module (of `dppl.cli` if it names no package) and first sentence of the help, by name, in the order of `dppl --help`.
+# A test holds these to the commands.
 COMMANDS = {
-    "demo": ("demo", "Train every method on built-in digits, compare them, and release one model."),
+    "demo": ("dppl.lab.commands.demo", "Train every method on built-in digits, compare them, and release one model."),
     "plan": ("plan", "Say what accuracy a budget buys, by class size, before any private record is read."),
     "encoders": ("encoders", "List the encoders: what they embed, their licence, and how to install them."),
     "train": ("train", "Embed images or texts, train a private classifier, and save it."),
@@ -33,11 +33,11 @@ COMMANDS = {
     "ledger": ("ledger", "Keep an account of everything released from a private data set."),
     "table": ("table", "Look at a table of embeddings, convert or sort it; for the owner of the records only."),
     "bench": (
-        "bench",
+        "dppl.lab.commands.bench",
         "Compare methods over budgets, data sets and class sizes; for research, on data that needs no protection.",
     ),
     "continual": (
-        "continual",
+        "dppl.lab.commands.continual",
         "Compare classifiers of streams of tasks; for research, on data that needs no protection.",
     ),
 }
@@ -72,7 +72,7 @@ class _Group(_BareFlags, TyperGroup):
 def _command(name: str) -> Any:
     """Import a command, and return what typer makes of it."""
     module, _ = COMMANDS[name]
-    found = getattr(importlib.import_module(f"dppl.cli.{module}"), name)
+    found = getattr(importlib.import_module(module if "." in module else f"dppl.cli.{module}"), name)
     around = typer.Typer(**SETTINGS)
     around.callback()(lambda: None)  # makes a group even of one command
     if isinstance(found, typer.Typer):

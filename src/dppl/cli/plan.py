@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -60,7 +61,7 @@ _Labels = Annotated[
 _Runs = Annotated[int, option("N", "Simulated fits of a rehearsal. Default 5.", DATA, min=1)]
 _Method = Annotated[str, method_option("the first that can spend the budget")]
 _Out = Annotated[
-    Path | None, option("FILE", "Figure of recall by class size: .png, .svg or .html. Needs the extra bench.")
+    Path | None, option("FILE", "Figure of recall by class size: .png, .svg or .html. Needs the extra lab.")
 ]
 
 
@@ -107,12 +108,13 @@ def plan(
         --rehearse similar.npz
     """
     from dppl.estimators import PublicData
-    from dppl.experiments.plan_figure import SUFFIXES, save_plan  # here, because the help of a command needs no SciPy
-    from dppl.planning import plan_budget
+    from dppl.planning import plan_budget  # here, because the help of a command needs no SciPy
+
+    figure = importlib.import_module("dppl.lab.experiments.plan_figure")
 
     if out is not None:
-        if out.suffix.lower() not in SUFFIXES:
-            raise ParameterError(f"--out must end in {', '.join(SUFFIXES)}; got {out.name!r}.")
+        if out.suffix.lower() not in figure.SUFFIXES:
+            raise ParameterError(f"--out must end in {', '.join(figure.SUFFIXES)}; got {out.name!r}.")
         check_output(out, (rehearse, public, rehearsal_labels), force=force)
     if rehearse is None and (public, rehearsal_labels) != (None, None):
         raise ParameterError("--public and --labels belong to --rehearse; without it they have no effect.")
@@ -143,7 +145,7 @@ def plan(
             runs=runs,
         )
     if out is not None:
-        save_plan(found, out)
+        figure.save_plan(found, out)
     if as_json:
         print_json(found.to_dict())
     else:

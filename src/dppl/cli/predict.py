@@ -19,7 +19,7 @@ import typer
 from numpy.typing import NDArray
 from rich.table import Table
 
-from dppl import _validate
+from dppl import _validate, metrics
 from dppl._files import write_atomically
 from dppl.cli import _options as options
 from dppl.cli._options import DATA, ENCODER, option
@@ -43,7 +43,6 @@ from dppl.encoders.fixed import for_prediction
 from dppl.encoders.load import Device
 from dppl.engines import engine_of
 from dppl.errors import InputError, ParameterError
-from dppl.experiments import metrics
 from dppl.finetune.workflow import Finetuned
 from dppl.kernel.reading import as_labels, class_codes
 from dppl.training.items import Items

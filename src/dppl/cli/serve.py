@@ -63,14 +63,12 @@ def serve(
       dppl serve my.safetensors --host 0.0.0.0 --token token.txt
     """
     from dppl.serve import (  # here, because the help of a command needs no scikit-learn
-        check_extra,
         listen,
-        opened,
+        open_model,
         read_token,
     )
     from dppl.serve import serve as run
 
-    check_extra()
     check_inputs(*models)
     if len({path.stem for path in models}) < len(models):
         raise ParameterError("models are called as their files are, and two have one name; rename a file.")
@@ -84,6 +82,7 @@ def serve(
     with listen(host, port, has_token=secret is not None) as listening:
         with working("loading the models"):
             served = [
-                opened(path, encoder, device=cast(Device, device), embeddings_only=embeddings_only) for path in models
+                open_model(path, encoder, device=cast(Device, device), embeddings_only=embeddings_only)
+                for path in models
             ]
         run(served, listening, token=secret, limits=limits, ready=typer.echo)

@@ -7,8 +7,6 @@ from dppl._lazy import lazy
 if TYPE_CHECKING:
     from dppl.continual.discriminant import ContinualDiscriminant
     from dppl.continual.ensemble import ContinualEnsemble
-    from dppl.continual.full_data import FullDataContinual
-    from dppl.continual.naive import NaiveContinual
     from dppl.continual.prototypes import ContinualPrototypes
     from dppl.kernel.streams import recover
 
@@ -16,8 +14,6 @@ __all__ = [
     "ContinualDiscriminant",
     "ContinualEnsemble",
     "ContinualPrototypes",
-    "FullDataContinual",
-    "NaiveContinual",
     "recover",
 ]
 
@@ -27,8 +23,6 @@ __getattr__, __dir__ = lazy(
         "recover": "dppl.kernel.streams",
         "ContinualDiscriminant": "dppl.continual.discriminant",
         "ContinualEnsemble": "dppl.continual.ensemble",
-        "FullDataContinual": "dppl.continual.full_data",
-        "NaiveContinual": "dppl.continual.naive",
         "ContinualPrototypes": "dppl.continual.prototypes",
     },
 )

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.baselines import LinearProbe
 from dppl.continual._stream import NEVER, ContinualClassifier
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.parameters import parameters
 from dppl.estimators.plan import Setting
 from dppl.kernel import Measure
 from dppl.kernel.privacy.guarantee import Adjacency
+from dppl.prototypes import LinearProbe
 
 
 @parameters
@@ -22,14 +22,15 @@ class ContinualProbe(ContinualClassifier, LinearProbe):
     """A linear probe that is fitted in every task; subclasses say on what and from where."""
 
     allowed_: NDArray[np.bool_] = field(init=False)
-    adjacency: Adjacency = field(default="add-remove", init=False)
-    sampling_rate: float = field(default=1.0, init=False)
-    batch_size: float | None = field(default=None, init=False)
+    adjacency: Adjacency = field(init=False)
+    sampling_rate: float = field(init=False)
+    batch_size: float | None = field(init=False)
 
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Fit the probe on the task, and add its classes."""
         super().learn(measure, setting)
-        earlier, allowed = self._now.earlier, np.isin(np.arange(setting.n_classes), self._now.allowed)
+        assert setting.task is not None
+        earlier, allowed = setting.task.earlier, np.isin(np.arange(setting.n_classes), setting.task.allowed)
         self.allowed_ = allowed if earlier is None else allowed | earlier.allowed_
 
     def _tensors(self) -> dict[str, NDArray[Any]]:

@@ -1,12 +1,10 @@
-"""Embedding tables, long-tailed subsets of evaluation data, and a built-in sample."""
+"""Embedding tables, and a built-in sample."""
 
 from dppl.data.fragments import Fragment
 from dppl.data.labels import align_labels, read_classes
-from dppl.data.longtail import long_tailed, long_tailed_sizes
 from dppl.data.messages import load_messages
 from dppl.data.parts import PartedTable, TablePart, read_parts
 from dppl.data.person_ids import read_ids
-from dppl.data.persons import simulated_persons
 from dppl.data.sample import Sample, load_sample
 from dppl.data.tables import EmbeddingTable, read_table
 from dppl.data.writing import write_table
@@ -20,12 +18,9 @@ __all__ = [
     "align_labels",
     "load_messages",
     "load_sample",
-    "long_tailed",
-    "long_tailed_sizes",
     "read_classes",
     "read_ids",
     "read_parts",
     "read_table",
-    "simulated_persons",
     "write_table",
 ]

@@ -38,7 +38,7 @@ class Entry:
     @property
     def starts_from_examples(self) -> bool:
         """Whether its fit takes public examples of the classes."""
-        return self.load()._STARTS_FROM_EXAMPLES
+        return self.load().starts_from_examples
 
     @property
     def parameters(self) -> list[str]:
@@ -73,7 +73,7 @@ ENTRIES = (
     ),
     Entry(
         name="ProjectedPrototypes",
-        module="dppl.prototypes",
+        module="dppl.lab",
         method="projected",
         label="Projected prototypes",
         adjacencies=("add-remove",),
@@ -81,14 +81,14 @@ ENTRIES = (
     Entry(name="ContinualPrototypes", module="dppl.continual", adjacencies=("add-remove",)),
     Entry(name="ContinualDiscriminant", module="dppl.continual", adjacencies=("add-remove",)),
     Entry(name="ContinualEnsemble", module="dppl.continual", adjacencies=("add-remove",)),
-    Entry(name="NaiveContinual", module="dppl.continual", adjacencies=("add-remove",)),
-    Entry(name="FullDataContinual", module="dppl.continual", adjacencies=("add-remove",)),
-    Entry(name="AdaMix", module="dppl.baselines", method="adamix", label="AdaMix"),
-    Entry(name="FeatureCovariance", module="dppl.baselines", method="feature-covariance", label="DP-FC"),
-    Entry(name="GlobalAdapt", module="dppl.baselines", method="global-adapt", label="DPSGD-Global-Adapt"),
-    Entry(name="LeastSquares", module="dppl.baselines", method="least-squares", label="DP-LS"),
-    Entry(name="LinearProbe", module="dppl.baselines", method="linear-probe", label="Linear probe, DP-SGD"),
-    Entry(name="Newton", module="dppl.baselines", method="newton", label="DP-Newton"),
+    Entry(name="NaiveContinual", module="dppl.lab", adjacencies=("add-remove",)),
+    Entry(name="FullDataContinual", module="dppl.lab", adjacencies=("add-remove",)),
+    Entry(name="AdaMix", module="dppl.lab", method="adamix", label="AdaMix"),
+    Entry(name="FeatureCovariance", module="dppl.lab", method="feature-covariance", label="DP-FC"),
+    Entry(name="GlobalAdapt", module="dppl.lab", method="global-adapt", label="DPSGD-Global-Adapt"),
+    Entry(name="LeastSquares", module="dppl.lab", method="least-squares", label="DP-LS"),
+    Entry(name="LinearProbe", module="dppl.prototypes", method="linear-probe", label="Linear probe, DP-SGD"),
+    Entry(name="Newton", module="dppl.lab", method="newton", label="DP-Newton"),
 )
 # What `--method` and `PrivateClassifier` offer.
 Method: TypeAlias = Literal["softmax", "mean", "public"]

@@ -10,7 +10,6 @@ The public rotation of a lattice is no step of its own: the heads are turned bac
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Literal, TypeAlias
@@ -24,7 +23,6 @@ from dppl.continual._stream import NEVER
 from dppl.errors import InputError
 from dppl.estimators import EmbeddingClassifier, PrivateSearch
 from dppl.kernel.lattice.rotation import rotate
-from dppl.prototypes import ProjectedPrototypes
 from dppl.prototypes._shared import unit_directions
 from dppl.training import PrivateClassifier
 
@@ -120,7 +118,7 @@ def fitted(model: Any) -> EmbeddingClassifier:
 def scorer_of(model: Any) -> Scorer:
     """Return a fitted model as arithmetic, compared with the model on fixed rows."""
     model = fitted(model)
-    heads, together = next((make(model) for kind, make in _KINDS if isinstance(model, kind)), None) or _linear(model)
+    heads, together = _heads_of(model)
     lattice = model.lattice_
     if lattice.rotation is not None:
         turn = rotate(np.eye(lattice.dim), lattice.rotation)
@@ -157,9 +155,11 @@ def _of_tasks(model: Any) -> tuple[tuple[Head, ...], Together]:
     return tuple(heads), "logaddexp" if model.scores == "normalised" else "maximum"
 
 
-# Estimators whose scores are not linear in φ.
-_Kind: TypeAlias = tuple[type[EmbeddingClassifier], Callable[[Any], tuple[tuple[Head, ...], Together]]]
-_KINDS: tuple[_Kind, ...] = ((ProjectedPrototypes, _projected), (ContinualEnsemble, _of_tasks))
+def _heads_of(model: EmbeddingClassifier) -> tuple[tuple[Head, ...], Together]:
+    """Return a model's layers: most scores are linear in φ, those of projected rows and of ensembles are not."""
+    if isinstance(model, ContinualEnsemble):
+        return _of_tasks(model)
+    return _projected(model) if hasattr(model, "projection_") else _linear(model)
 
 
 def _compare(scorer: Scorer, model: EmbeddingClassifier) -> None:

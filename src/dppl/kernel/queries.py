@@ -31,13 +31,21 @@ from dppl.kernel.lattice import (
     longest_shortfall,
     sum_blocks,
 )
-from dppl.kernel.lattice.tensors import as_numpy
-from dppl.kernel.mechanisms import CoinPress, Randomness, RoundedGaussian, SampledGaussian, SymmetricRoundedGaussian
+from dppl.kernel.mechanisms import (
+    COINPRESS_SPLIT,
+    DPPL_SPLIT,
+    CoinPress,
+    Randomness,
+    RoundedGaussian,
+    SampledGaussian,
+    SymmetricRoundedGaussian,
+)
 from dppl.kernel.privacy import Budget, Release
 from dppl.kernel.records import HeldRecords, Records
 
 __all__ = [
     "ADD_REMOVE",
+    "COINPRESS_SPLITS",
     "REPLACE_ONE",
     "WITHIN_CLASS",
     "ClassCounts",
@@ -61,6 +69,8 @@ Int64 = NDArray[np.int64]
 
 # Steps of a grid for numbers in [0, 1]: class weights, and what a record counts. Sums of 10¹¹ records fit into 64 bits.
 STEPS = 2**16
+# Shares of the budget of each step of CoinPress, as in DPPL-v1 and in the original.
+COINPRESS_SPLITS = {"dppl": DPPL_SPLIT, "original": COINPRESS_SPLIT}
 # Relations between neighbours. In the last one a record is replaced by another of its class.
 ADD_REMOVE, REPLACE_ONE, WITHIN_CLASS = "add-remove", "replace-one", "replace-one within a class"
 
@@ -74,6 +84,10 @@ class Query(ABC):
     repeats: ClassVar[bool] = True
     # Whether all records of a person together move it as one record does.
     whole_persons: ClassVar[bool] = False
+    # Whether an answer has entries of its own for each class, which records of that class alone move.
+    per_class: ClassVar[bool] = False
+    # Whether its answer is a selection, which pure DP allows.
+    selects: ClassVar[bool] = False
     # By how much more the square of a sum can move if a record is replaced than if one is added: 4 times in general, 2
     # where what two records add never points apart, and not at all where each adds 0 or 1.
     _replaced: ClassVar[int] = 4
@@ -231,6 +245,7 @@ class ClassSums(Query):
 
     lattice: Lattice
     n_classes: int
+    per_class = True
 
     @property
     def statistic(self) -> str:
@@ -321,8 +336,7 @@ class GramMatrix(Query):
 
     def exact(self, records: Records) -> Int64:
         """Return it, shape (dim, dim)."""
-        grams: Int64 = records.total(sums.totals_and_grams, self.lattice, self.n_classes)[1].sum(axis=0)
-        return grams
+        return records.total(sums.gram, self.lattice)[0]
 
 
 @dataclass(frozen=True)
@@ -336,7 +350,7 @@ class ClassGramMatrices(GramMatrix):
 
     def exact(self, records: Records) -> Int64:
         """Return them, shape (n_classes, dim, dim)."""
-        return records.total(sums.totals_and_grams, self.lattice, self.n_classes, True)[1]
+        return records.total(sums.class_grams, self.lattice, self.n_classes)[0]
 
 
 @dataclass(frozen=True)
@@ -434,18 +448,15 @@ class LongResiduals(Query):
 
     lattice: Lattice
     n_classes: int
-    bias: int = 0
     statistic = "number of long gradients"
     squared_norm = Fraction(1)
     _replaced = 1
 
-    def exact(self, records: Records, *, weights: Float, offsets: Float, clip: float, threshold: float) -> Int64:
+    def exact(self, records: Records, *, weights: Float, offsets: Float, threshold: float) -> Int64:
         """Return it, shape (1,)."""
-        gradient, most = SoftmaxGradient(self.lattice, bias=self.bias), float(threshold)
         weights = shaped("weights", weights, self.n_classes, self.lattice.dim)
         offsets = shaped("offsets", offsets, self.n_classes)
-        at = {"clip": float(clip), "threshold": most}
-        return records.total(sums.long_residuals, gradient, weights, offsets, **at)[0]
+        return records.total(sums.long_residuals, SoftmaxGradient(self.lattice), weights, offsets, float(threshold))[0]
 
 
 @dataclass(frozen=True)
@@ -555,6 +566,7 @@ class CoinPressMeans(Query):
     center: Any
     needs_rows = True
     repeats = False
+    per_class = True
     squared_norm = Fraction(1)
 
     @property
@@ -577,7 +589,7 @@ class CoinPressMeans(Query):
     def answer(self, mechanism: Any, records: Records, source: Randomness, **released: Any) -> Float:
         """Return noisy means of unit rows, shape (n_classes, dim)."""
         assert isinstance(records, HeldRecords)  # needs_rows says so
-        blocks = map(as_numpy, sum_blocks(self.lattice, records.rows))
+        blocks = sum_blocks(self.lattice, records.rows)
         rows = np.concatenate([np.empty((0, self.lattice.dim), np.int8), *blocks])
         parts = (rows[records.codes == code] for code in range(self.n_classes))
         return np.stack([mechanism.release(part, self.lattice, source) for part in parts])

@@ -19,23 +19,20 @@ from numpy.typing import NDArray
 from dppl._progress import progress
 from dppl.errors import InputError
 from dppl.kernel.lattice import (
-    DEVICE_ROWS,
     PUBLIC_ROWS,
     Lattice,
     RowSource,
     SimilarityClip,
-    TensorRows,
     each_utilities,
     iter_blocks,
-    lattice_blocks,
     utilities,
 )
-from dppl.kernel.lattice.tensors import as_numpy, on_device
+from dppl.kernel.lattice.lattice import Int8
 from dppl.kernel.mechanisms import ExponentialMechanism, Randomness, Tally
 from dppl.kernel.mechanisms.exponential import Wanted
 from dppl.kernel.privacy import Budget, Release
 from dppl.kernel.queries import Query
-from dppl.kernel.records import HeldRecords, Records, RowsByClass
+from dppl.kernel.records import HeldRecords, Records
 
 Int64 = NDArray[np.int64]
 
@@ -43,8 +40,6 @@ Int64 = NDArray[np.int64]
 _TALLY_BYTES = 1 << 25
 # The second look holds about so many bytes of rows and utilities at a time.
 _LOOK_BYTES = 1 << 23
-# So many utilities of a block come from a device at a time.
-_UTILITIES = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -61,6 +56,7 @@ class Selection(Query):
     n_selected: int
     bounds: tuple[float, float]  # on 1 + cosine
     repeats = False
+    selects = True
 
     @property
     def clip(self) -> SimilarityClip:
@@ -136,7 +132,6 @@ class _Scores:
     n_classes: int
     clip: SimilarityClip
     mechanism: ExponentialMechanism
-    block_rows: int
     part_rows: int
 
     @classmethod
@@ -147,39 +142,29 @@ class _Scores:
         # A tally takes the same memory for few rows as for many.
         n_parts = max(1, _TALLY_BYTES // (4 * empty.counts.size + empty.best.nbytes))
         part_rows = PUBLIC_ROWS * math.ceil(n_public / (PUBLIC_ROWS * n_parts))
-        return cls(lattice, n_classes, clip, mechanism, PUBLIC_ROWS, part_rows)
+        return cls(lattice, n_classes, clip, mechanism, part_rows)
 
     def n_parts(self, rows: int) -> int:
         return math.ceil(rows / self.part_rows)
 
     def tallies(self, records: HeldRecords, piece: RowSource) -> Iterator[tuple[list[Tally], list[bytes]]]:
-        """Yield the tallies of the parts of a piece, and hashes of their lattice rows; none of rows on a device."""
-        private, n_public = self._private(records, piece), piece.shape[0]
+        """Yield the tallies of the parts of a piece, and hashes of their lattice rows."""
+        private, n_public = records.by_class(self.lattice, self.n_classes), piece.shape[0]
         empty = self.mechanism.tally(np.empty((self.n_classes, 0), np.int64))
         parts, lock = [empty] * self.n_parts(n_public), Lock()
 
-        def count(start: int, block: Any, few: Int64) -> None:
-            usable = _usable(block)
-            for part in range(start // self.part_rows, self.n_parts(start + len(block))):
-                inside = slice(max(0, part * self.part_rows - start), (part + 1) * self.part_rows - start)
-                scores, kept = few[:, inside], usable[inside]
-                tally = self.mechanism.tally(scores if kept.all() else scores[:, kept])
-                with lock:  # in any order, the same integers
-                    parts[part] = Tally.merged([parts[part], tally])
-            with lock:
+        def count(start: int, block: Int8, few: Int64) -> None:
+            usable, part = _usable(block), start // self.part_rows
+            tally = self.mechanism.tally(few if usable.all() else few[:, usable])
+            with lock:  # in any order, the same integers
+                parts[part] = Tally.merged([parts[part], tally])
                 advance(len(block))
 
         hashes = _Hashes(self.part_rows)
-        if on_device(piece):
-            # A device wants more rows at a time than a part may have.
-            size = max(self.block_rows, min(DEVICE_ROWS, _UTILITIES // self.n_classes))
-            blocks = lattice_blocks(self.lattice, piece, size)
-        else:
-            blocks = (hashes.of(start, block) for start, block in self._blocks(piece, range(len(parts))))
+        blocks = (hashes.of(start, block) for start, block in self._blocks(piece, range(len(parts))))
         with progress("selecting", n_public) as advance:
             each_utilities(private.rows, private.sizes, blocks, n_public, self.lattice, self.clip, count)
-        # Nobody but this process can change what is on a device.
-        yield parts, [] if on_device(piece) else [hashes.found[part].digest() for part in range(len(parts))]
+        yield parts, [hashes.found[part].digest() for part in range(len(parts))]
 
     def look(
         self, records: HeldRecords, item: tuple[RowSource, Wanted, list[bytes]]
@@ -190,7 +175,7 @@ class _Scores:
         by, and which candidate has them would tell the draw's private bins.
         """
         piece, wanted, before = item
-        private, hashes = self._private(records, piece), _Hashes(self.part_rows)
+        private, hashes = records.by_class(self.lattice, self.n_classes), _Hashes(self.part_rows)
 
         def held(block: tuple[int, Any]) -> tuple[int, int]:
             part, offset = divmod(block[0], self.part_rows)
@@ -198,7 +183,7 @@ class _Scores:
 
         for (part, _), group in groupby(self._blocks(piece, wanted), held):
             starts, blocks = zip(*group, strict=True)
-            for start, block in zip(starts, blocks, strict=True) if before else ():
+            for start, block in zip(starts, blocks, strict=True):
                 hashes.of(start, block)
             usable = np.flatnonzero(np.concatenate([_usable(block) for block in blocks]))
             size = sum(map(len, blocks))
@@ -206,32 +191,14 @@ class _Scores:
             for (code, bins), scores in zip(wanted[part].items(), few, strict=True):
                 sought = usable[self.mechanism.is_sought(scores[usable], bins)]
                 yield code, part, scores[sought], starts[0] + sought
-        if before and any(hashes.found[part].digest() != before[part] for part in wanted):
+        if any(hashes.found[part].digest() != before[part] for part in wanted):
             raise InputError("the public rows changed while they were read.")
 
-    def _private(self, records: HeldRecords, piece: RowSource) -> RowsByClass:
-        """Return private lattice rows, beside public ones that are on a device: there are more of those."""
-        private = records.by_class(self.lattice, self.n_classes)
-        return private.beside(piece.tensor) if on_device(piece) else private
-
-    def _blocks(self, piece: RowSource, parts: Collection[int]) -> Iterator[tuple[int, Any]]:
+    def _blocks(self, piece: RowSource, parts: Collection[int]) -> Iterator[tuple[int, Int8]]:
         """Yield positions and lattice rows of blocks, none of which lies in two parts."""
-        if on_device(piece):
-            for part in parts:
-                inside = piece.tensor[part * self.part_rows : (part + 1) * self.part_rows]
-                for offset, rows in enumerate(lattice_blocks(self.lattice, TensorRows(inside), self.block_rows)):
-                    yield part * self.part_rows + offset * self.block_rows, rows
-            return
-        if isinstance(piece, np.ndarray):
-            for part in parts:
-                inside = piece[part * self.part_rows : (part + 1) * self.part_rows]
-                for offset in range(0, len(inside), self.block_rows):
-                    rows = inside[offset : offset + self.block_rows]
-                    yield part * self.part_rows + offset, self.lattice.transform(rows)
-            return
         start = 0
-        for block in iter_blocks(piece, self.block_rows):
-            edge = -start % self.block_rows  # a table may yield blocks of any size
+        for block in iter_blocks(piece, PUBLIC_ROWS):
+            edge = -start % PUBLIC_ROWS  # a table may yield blocks of any size
             for rows in (block[:edge], block[edge:]):
                 if len(rows) and start // self.part_rows in parts:
                     yield start, self.lattice.transform(rows)
@@ -251,6 +218,6 @@ class _Hashes:
         return block
 
 
-def _usable(block: Any) -> NDArray[np.bool_]:
-    """Tell which rows are candidates: a damaged public row maps to zero, and represents nothing."""
-    return as_numpy(block.any(axis=1))
+def _usable(block: Int8) -> NDArray[np.bool_]:
+    """Mark the rows that are candidates: a damaged public row maps to zero, and represents nothing."""
+    return np.asarray(block.any(axis=1))

@@ -14,8 +14,8 @@ from dppl.kernel.lattice import (
     SoftmaxCurvature,
     SoftmaxGradient,
     class_sums,
+    gram_matrices,
     sum_blocks,
-    sums_and_grams,
     weighted_sum,
 )
 from dppl.kernel.records import HeldRecords
@@ -65,12 +65,15 @@ def weighted_total(records: HeldRecords, lattice: Lattice, weights: Int64) -> tu
     return (weighted_sum(sum_blocks(lattice, records.rows), records.persons.shares(weights), lattice.dim),)
 
 
-def totals_and_grams(
-    records: HeldRecords, lattice: Lattice, n_classes: int, per_class: bool = False
-) -> tuple[Int64, Int64]:
-    """Return the sums of lattice rows of each class, and Gram matrices, as `sums_and_grams` does."""
-    blocks = sum_blocks(lattice, records.rows)
-    return sums_and_grams(blocks, records.codes, n_classes, lattice.dim, per_class=per_class)
+def gram(records: HeldRecords, lattice: Lattice) -> tuple[Int64]:
+    """Return the Gram matrix of all lattice rows, shape (dim, dim)."""
+    all_alike = np.minimum(records.codes, 0)
+    return (gram_matrices(sum_blocks(lattice, records.rows), all_alike, 1, lattice.dim)[0],)
+
+
+def class_grams(records: HeldRecords, lattice: Lattice, n_classes: int) -> tuple[Int64]:
+    """Return the Gram matrix of each class, shape (n_classes, dim, dim)."""
+    return (gram_matrices(sum_blocks(lattice, records.rows), records.codes, n_classes, lattice.dim),)
 
 
 def gradients(
@@ -82,11 +85,10 @@ def gradients(
 
 
 def long_residuals(
-    records: HeldRecords, gradient: SoftmaxGradient, weights: Float, offsets: Float, *, clip: float, threshold: float
+    records: HeldRecords, gradient: SoftmaxGradient, weights: Float, offsets: Float, threshold: float
 ) -> tuple[Int64]:
-    """Return the number of residuals longer than the threshold, shape (1,), as `SoftmaxGradient.sum_and_count` does."""
-    blocks = records.again(gradient.lattice)
-    _, longer = gradient.sum_and_count(blocks, records.codes, weights, offsets, clip=clip, threshold=threshold)
+    """Return the number of residuals longer than the threshold, shape (1,)."""
+    longer = gradient.count_long(records.again(gradient.lattice), records.codes, weights, offsets, threshold)
     return (np.array([longer], np.int64),)
 
 

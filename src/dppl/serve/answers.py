@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 __all__ = ["Health", "ModelAnswer", "Nearest", "Prediction", "Predictions", "Probability", "Problem"]
 
@@ -31,9 +31,9 @@ class Nearest:
 class Prediction:
     """What is predicted of one item. Of one that cannot be used the label is null, and `reason` says why."""
 
-    label: Label | None
-    top: list[Probability]
-    nearest: list[Nearest]
+    label: Label | None = None
+    top: list[Probability] = field(default_factory=list)
+    nearest: list[Nearest] = field(default_factory=list)
     probabilities: list[float] | None = None
     reason: str | None = None
 

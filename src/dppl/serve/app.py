@@ -1,34 +1,36 @@
-"""The service as an ASGI application: routes, their description, and how a prediction runs."""
+"""The service as an ASGI application: its routes, their description, and how a prediction runs."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import asdict
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from dppl._optional import optional
+from fastapi import Depends, FastAPI, Request, Response
+from fastapi.responses import HTMLResponse
+from fastapi.security import HTTPBearer
+from pydantic import TypeAdapter
+
 from dppl._version import __version__
 from dppl.embedding.decoding import quiet
 from dppl.errors import ParameterError
-from dppl.serve.answers import Health, ModelAnswer, Predictions, Problem
+from dppl.serve.answers import Health, ModelAnswer, Prediction, Predictions, Problem
 from dppl.serve.batches import Batches
-from dppl.serve.guard import App, Guard, problem
-from dppl.serve.limits import Limits, Refused
+from dppl.serve.guard import EXPECTED, Guard, problem
+from dppl.serve.limits import Limits, RequestError
 from dppl.serve.metrics import Metrics
-from dppl.serve.models import Served, unusable
+from dppl.serve.models import Served
 from dppl.serve.page import page
-from dppl.serve.wanted import Wanted, request_schema, wanted_of_form, wanted_of_json
+from dppl.serve.requests import PredictionRequest, read_form, read_json, request_models
 
-__all__ = ["application"]
+__all__ = ["build"]
 
 _THREADS = 4
-_GONE = 499  # the client went away; no answer was sent
-# Bodies are read to so many times the limit, so that who sends too much can read why it is refused.
+# A body is read to this many times its limit, so that a client that sends too much reads why it is refused.
 _DRAINED = 4
 _PROBLEMS = {
     400: "The request cannot be read.",
@@ -42,12 +44,8 @@ _PROBLEMS = {
     422: "The body asks for something else than predictions of a model that is served.",
     503: "Too many predictions run, or this one took too long; ask again later.",
 }
-_OTHERWISE = {
-    400: ("not_read", "The request cannot be read."),
-    404: ("not_found", "There is no such route."),
-    405: ("other_method", "This route is asked by another method."),
-    422: ("invalid", "The address holds what this route does not take."),
-}
+_PREDICTION = TypeAdapter(Prediction)
+_T = TypeVar("_T")
 
 
 class _Service:
@@ -57,8 +55,10 @@ class _Service:
         self.models = {served.about.name: served for served in models}
         if len(self.models) < max(1, len(models)):
             raise ParameterError("models must have names of their own; rename a file.")
+        widths = [served.about.features for served in models if served.about.features is not None]
+        self.json_request, self.form_request = request_models(limits, widths)
         self.limits, self.metrics = limits, Metrics()
-        self._running = 0
+        self._slots = asyncio.Semaphore(limits.requests)
         self._threads = ThreadPoolExecutor(_THREADS, "dppl-predict")
         self._batches = {
             name: Batches(served.encoder, limits.items, partial(self.metrics.embedded, name))
@@ -66,42 +66,43 @@ class _Service:
             if served.encoder is not None
         }
 
-    def named(self, name: str | None) -> Served:
+    def model(self, name: str | None) -> Served:
         """Return a model; None is the only one."""
         if name is None and len(self.models) == 1:
-            return next(iter(self.models.values()))
+            (name,) = self.models
         if name not in self.models:
-            raise Refused(404, "no_such_model", f"Name one by `model`: {', '.join(self.models)}.")
+            raise RequestError(404, "no_such_model", f"Name one by `model`: {', '.join(self.models)}.")
         return self.models[name]
 
-    async def predict(self, request: Any) -> bytes:
-        """Answer a request for predictions, within the limits of time and number, as JSON."""
-        with self._admitted():
-            body = None
-            try:
-                async with asyncio.timeout(self.limits.seconds):
-                    body = await self._body(request)
-                    return await self._predictions(request, await self._wanted(request, body))
-            except TimeoutError:
-                if body is None:
-                    raise Refused(408, "slow_body", "The body took too long.") from None
-                raise _busy("The prediction took too long; send fewer items, or ask again later.") from None
-            except MemoryError:
-                raise _busy("There is not enough memory now; send fewer items, or ask again later.") from None
-
-    @contextmanager
-    def _admitted(self) -> Iterator[None]:
-        if self._running >= self.limits.requests:
+    async def answer(self, request: Request) -> bytes:
+        """Answer a request for predictions as JSON, within the limits of time and number."""
+        if self._slots.locked():
             raise _busy("Too many predictions run; ask again later.")
-        self._running += 1
-        self.metrics.running.set(self._running)
+        wanted = None
         try:
-            yield
-        finally:
-            self._running -= 1
-            self.metrics.running.set(self._running)
+            async with self._slots, asyncio.timeout(self.limits.seconds):
+                with self.metrics.running.track_inprogress():
+                    wanted = await self._read(request)
+                    return await self._predict(request, wanted)
+        except TimeoutError:
+            if wanted is None:
+                raise RequestError(408, "slow_body", "The body took too long.") from None
+            raise _busy("The prediction took too long; send fewer items, or ask again later.") from None
+        except MemoryError:
+            raise _busy("There is not enough memory now; send fewer items, or ask again later.") from None
 
-    async def _body(self, request: Any) -> bytes:
+    async def _read(self, request: Request) -> PredictionRequest:
+        body = await self._body(request)
+        header = request.headers.get("content-type", "")
+        kind = header.partition(";")[0].strip().lower()
+        if kind == "application/json":
+            return await self._in_thread(read_json, self.json_request, body, self.limits)
+        if kind == "multipart/form-data":
+            fields = await self._in_thread(read_form, header, body, self.limits)
+            return self.form_request.model_validate(fields)
+        raise RequestError(415, "other_type", "Send application/json, or multipart/form-data with images.")
+
+    async def _body(self, request: Request) -> bytes:
         limit, size, parts = self.limits.body_bytes, 0, []
         async for part in request.stream():
             size += len(part)
@@ -110,51 +111,39 @@ class _Service:
             elif size > _DRAINED * limit:
                 break
         if size > limit:
-            raise Refused(413, "too_many_bytes", f"A body may have {limit} bytes at most.")
+            raise RequestError(413, "too_many_bytes", f"A body may have {limit} bytes at most.")
         return b"".join(parts)
 
-    async def _wanted(self, request: Any, body: bytes) -> Wanted:
-        header = request.headers.get("content-type", "")
-        kind = header.partition(";")[0].strip().lower()
-        if kind not in ("application/json", "multipart/form-data"):
-            raise Refused(415, "other_type", "Send application/json, or multipart/form-data with images.")
-        read = wanted_of_json if kind == "application/json" else partial(wanted_of_form, header)
-        wanted: Wanted = await self._in_thread(read, body, self.limits)
-        return wanted
-
-    async def _predictions(self, request: Any, wanted: Wanted) -> bytes:
-        served = self.named(wanted.model)
-        name = served.about.name
-        request.scope["dppl"].update(model=name, kind=wanted.kind, items=len(wanted.items))
-        if wanted.kind not in served.about.takes:
-            raise Refused(422, "other_kind", f"This model takes {' or '.join(served.about.takes)}.")
+    async def _predict(self, request: Request, wanted: PredictionRequest) -> bytes:
+        served, items = self.model(wanted.model), wanted.items
+        name, kind = served.about.name, wanted.kind
+        request.scope["dppl"].update(model=name, kind=kind, items=len(items))
+        if kind not in served.about.takes:
+            raise RequestError(422, "other_kind", f"This model takes {' or '.join(served.about.takes)}.")
         reasons: dict[int, str] = {}
-        if wanted.kind == "embeddings":
+        if kind == "embeddings":
             rows = list(wanted.rows(served.about.features))
         else:
-            rows, reasons = await self._embedded(served, wanted.items)
-        answer: bytes = await self._in_thread(_answer, served, rows, reasons, wanted)
-        self.metrics.predicted(name, wanted.kind, len(rows))
+            rows, reasons = await self._embed(served, items)
+        answer = await self._in_thread(_as_json, served, rows, reasons, wanted)
+        self.metrics.predicted(name, kind, len(rows))
         return answer
 
-    async def _embedded(self, served: Served, items: list[Any]) -> tuple[list[Any], dict[int, str]]:
-        """Return the row of each item, None where it has none, and by place why."""
-        prepare = partial(served.prepared, most_pixels=self.limits.pixels)
+    async def _embed(self, served: Served, items: list[Any]) -> tuple[list[Any], dict[int, str]]:
+        """Return the row of each item, None where it has none, and by position why."""
+        prepare = partial(served.prepare, most_pixels=self.limits.pixels)
         tasks = [asyncio.create_task(self._in_thread(prepare, item)) for item in items]
         try:
             prepared = await asyncio.gather(*tasks)
-        finally:  # of a request that is refused for one item, the others are not begun
+        finally:  # once one item has refused the request, the others are not begun
             for task in tasks:
                 task.cancel()
         reasons = {place: reason for place, (_, reason) in enumerate(prepared) if reason is not None}
-        places = [place for place in range(len(items)) if place not in reasons]
-        rows: list[Any] = [None] * len(items)
-        found = await self._batches[served.about.name].embed([prepared[place][0] for place in places])
-        for place, row in zip(places, found, strict=True):
-            rows[place] = row
-        return rows, reasons
+        usable = [content for content, reason in prepared if reason is None]
+        embedded = iter(await self._batches[served.about.name].embed(usable))
+        return [None if place in reasons else next(embedded) for place in range(len(items))], reasons
 
-    async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    async def _in_thread(self, function: Callable[..., _T], *arguments: Any) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
     def close(self) -> None:
@@ -164,155 +153,95 @@ class _Service:
             batches.close()
 
 
-def _answer(served: Served, rows: list[Any], reasons: dict[int, str], wanted: Wanted) -> bytes:
+def _as_json(served: Served, rows: list[Any], reasons: dict[int, str], wanted: PredictionRequest) -> bytes:
     """Return `Predictions` as JSON: many numbers of many classes, which the event loop must not wait for."""
-    found = (
-        unusable(reasons.get(place, "the encoder cannot embed it"))
+    predictions = (
+        Prediction(reason=reasons.get(place, "the encoder cannot embed it"))
         if row is None
         else served.prediction(row, wanted.top, wanted.nearest, wanted.probabilities)
         for place, row in enumerate(rows)
     )
     # One by one: while JSON is written, no other thread runs.
-    return b'{"model": %b, "predictions": [%b]}' % (_json(served.about.name), b", ".join(map(_json_of, found)))
+    name = json.dumps(served.about.name).encode()
+    return b'{"model":%b,"predictions":[%b]}' % (name, b",".join(map(_PREDICTION.dump_json, predictions)))
 
 
-def _json(value: Any) -> bytes:
-    return json.dumps(value, allow_nan=False).encode()
+def _busy(message: str) -> RequestError:
+    return RequestError(503, "busy", message, [("Retry-After", "1")])
 
 
-def _json_of(answer: Any) -> bytes:
-    # Not by way of the response model: what is answered is made of the same classes.
-    return _json(asdict(answer))
-
-
-def _busy(message: str) -> Refused:
-    return Refused(503, "busy", message, [("Retry-After", "1")])
-
-
-def application(models: Sequence[Served], limits: Limits | None = None, token: str | None = None) -> App:
-    """Return the service as an ASGI application, for one event loop.
-
-    Parameters
-    ----------
-    models : sequence of Served
-        With different names.
-    limits : Limits, default=None
-    token : str, default=None
-        What every request must bring. None answers requests to names of this machine itself.
-
-    Returns
-    -------
-    ASGI application
-
-    Raises
-    ------
-    MissingExtra
-        If the packages of the extra ``serve`` are not installed.
-    ParameterError
-        If two models have one name.
-    """
-    fastapi = optional("fastapi", "fastapi", "serve")
-    responses = optional("starlette.responses", "starlette", "serve")
-    service = _Service(models, limits or Limits())
+def build(models: Sequence[Served], limits: Limits, token: str | None) -> FastAPI:
+    """Return the service as an ASGI application; see `dppl.serve.application`."""
+    service = _Service(models, limits)
 
     @asynccontextmanager
-    async def lifespan(_: Any) -> AsyncIterator[None]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         with quiet():  # Pillow, for one, quotes files in its warnings
             yield
         service.close()
 
-    def answered(content: bytes) -> Any:
-        return responses.Response(content, media_type="application/json")
+    async def explain(_: Request, error: Exception) -> Response:
+        return problem(error)
 
-    async def predict(request: Any) -> Any:
-        return answered(await service.predict(request))
+    # Every route answers these. The guard asks for the token; here it is described.
+    everywhere = (400, 403, 421) if token is None else (400, 401, 403)
+    described = [] if token is None else [Depends(HTTPBearer(scheme_name="token", auto_error=False))]
+    app = FastAPI(
+        title="dppl",
+        version=__version__,
+        docs_url=None,  # Swagger's pages load programs from elsewhere
+        redoc_url=None,
+        lifespan=lifespan,
+        exception_handlers=dict.fromkeys(EXPECTED, explain),
+        responses=_problems(*everywhere),
+        dependencies=described,
+    )
 
-    async def model(model: str | None = None) -> Any:
-        return answered(_json_of(service.named(model).about))
+    bodies = {"application/json": service.json_request, "multipart/form-data": service.form_request}
+    content = {kind: {"schema": body.model_json_schema()} for kind, body in bodies.items()}
+    content["multipart/form-data"]["encoding"] = {"images": {"contentType": "image/*"}}
 
-    async def health() -> Any:
-        return answered(_json_of(Health("ok", list(service.models))))
+    @app.post(
+        "/predict",
+        response_model=Predictions,
+        responses=_problems(404, 408, 413, 415, 422, 503),
+        openapi_extra={"requestBody": {"required": True, "content": content}},
+    )
+    async def predict(request: Request) -> Response:
+        """Predict the classes of embeddings, texts or images."""
+        return Response(await service.answer(request), media_type="application/json")
 
-    async def metrics() -> Any:
-        content, kind = service.metrics.page()
-        return responses.Response(content, headers={"Content-Type": kind})
+    @app.get("/model", responses=_problems(404, 422))
+    async def model(model: str | None = None) -> ModelAnswer:
+        """Show a model and its guarantee."""
+        return service.model(model).about
+
+    @app.get("/health")
+    async def health() -> Health:
+        """Say that the service runs."""
+        return Health("ok", list(service.models))
+
+    @app.get("/metrics", response_class=Response, responses=_text("text/plain"))
+    async def metrics() -> Response:
+        """Return numbers for Prometheus."""
+        numbers, kind = service.metrics.page()
+        return Response(numbers, headers={"Content-Type": kind})
 
     html, policy = page()
 
-    async def index() -> Any:
-        return responses.HTMLResponse(html, headers={"Content-Security-Policy": policy})
+    @app.get("/", response_class=Response, responses=_text("text/html"))
+    async def index() -> Response:
+        """Show a page to try the models."""
+        return HTMLResponse(html, headers={"Content-Security-Policy": policy})
 
-    # FastAPI tells a request from a parameter by this, which cannot be written where FastAPI need not be installed.
-    predict.__annotations__["request"] = fastapi.Request
-    # Swagger's pages load programs from elsewhere, so there are none.
-    app = fastapi.FastAPI(title="dppl", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
-    app.add_api_route(
-        "/predict",
-        predict,
-        methods=["POST"],
-        response_model=Predictions,
-        summary="Predict the classes of embeddings, texts or images",
-        responses=_problems(400, 403, 404, 408, 413, 415, 422, 503),
-        openapi_extra={"requestBody": request_schema(service.limits, _widths(models))},
-    )
-    app.add_api_route(
-        "/model", model, response_model=ModelAnswer, summary="Show a model and its guarantee", responses=_problems(404)
-    )
-    app.add_api_route("/health", health, response_model=Health, summary="Tell that the service runs")
-    text = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
-    app.add_api_route(
-        "/metrics",
-        metrics,
-        response_class=responses.PlainTextResponse,
-        summary="Numbers for Prometheus",
-        responses=text,
-    )
-    app.add_api_route("/", index, response_class=responses.HTMLResponse, summary="A page to try the models")
-
-    async def refused(_: Any, error: Any) -> Any:
-        status, headers, body = problem(error)
-        return responses.Response(body, status, dict(headers))
-
-    async def otherwise(_: Any, error: Any) -> Any:
-        status = getattr(error, "status_code", 422)
-        return await refused(
-            _, Refused(status, *_OTHERWISE[status], tuple((getattr(error, "headers", None) or {}).items()))
-        )
-
-    async def gone(_: Any, __: Any) -> Any:
-        return responses.Response(status_code=_GONE)  # for the log; nobody reads it
-
-    async def failed(_: Any, __: Any) -> Any:
-        return await refused(_, Refused(500, "failed", "The service failed."))
-
-    app.add_exception_handler(Refused, refused)
-    app.add_exception_handler(optional("starlette.exceptions", "starlette", "serve").HTTPException, otherwise)
-    app.add_exception_handler(fastapi.exceptions.RequestValidationError, otherwise)
-    app.add_exception_handler(optional("starlette.requests", "starlette", "serve").ClientDisconnect, gone)
-    app.add_exception_handler(Exception, failed)
-    _describe(app.openapi(), with_token=token is not None)
-    routes = [route.path for route in app.routes]
-    return Guard(app, service.metrics, routes, token)
+    paths = [route.path for route in app.routes]  # type: ignore[attr-defined]
+    app.add_middleware(Guard, metrics=service.metrics, routes=paths, token=token)
+    return app
 
 
-def _widths(models: Sequence[Served]) -> set[int]:
-    widths = {served.about.features for served in models if "embeddings" in served.about.takes}
-    return {width for width in widths if width is not None}
-
-
-def _problems(*statuses: int) -> dict[int, Any]:
+def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": Problem, "description": _PROBLEMS[status]} for status in statuses}
 
 
-def _describe(schema: dict[str, Any], *, with_token: bool) -> None:
-    """Add to the description what the guard answers on every route."""
-    everywhere = (400, 401, 403) if with_token else (400, 403, 421)
-    content = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    for route in schema["paths"].values():
-        for operation in route.values():
-            for status in everywhere:
-                answer = {"description": _PROBLEMS[status], "content": content}
-                operation["responses"].setdefault(str(status), answer)
-    if with_token:
-        schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        schema["security"] = [{"token": []}]
+def _text(kind: str) -> dict[int | str, dict[str, Any]]:
+    return {200: {"content": {kind: {"schema": {"type": "string"}}}}}

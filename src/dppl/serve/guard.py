@@ -1,31 +1,34 @@
-"""What every request passes before it reaches a route, and every answer on its way out."""
+"""Middleware around all routes: access, headers of answers, failures, logs and metrics."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import hmac
-import ipaddress
-import json
 import logging
 import re
 import traceback
-from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Collection
 from hashlib import sha256
 from time import perf_counter
-from typing import Any
 
-from dppl.serve.limits import Headers, Refused
-from dppl.serve.logs import tell
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dppl.serve.limits import RequestError
+from dppl.serve.logs import log_event
 from dppl.serve.metrics import Metrics
+from dppl.serve.requests import FIELDS, too_many_items
 
-__all__ = ["Guard", "problem"]
+__all__ = ["EXPECTED", "Guard", "problem"]
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+# Errors that are answers; whatever else is raised is a bug.
+EXPECTED = (RequestError, ValidationError, RequestValidationError, HTTPException, ClientDisconnect)
 
 _METHODS = {"GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE"}
 _HEADERS = {
@@ -37,27 +40,25 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-# A name without anybody's before it.
-_HOST = re.compile(r"(?:(?P<name>[a-z0-9.-]+)|\[(?P<v6>[0-9a-f:.]+)\])(?::[0-9]*)?")
-_ONCE = {b"host", b"origin", b"authorization"}
+_ROUTING = {
+    404: ("not_found", "There is no such route."),
+    405: ("other_method", "This route is asked by another method."),
+}
+# The whole header: "evil.com@localhost" and "127.0.0.1.example.org" are names that somebody else may lead here.
+# Starlette's TrustedHostMiddleware knows no IPv6 addresses and answers in plain text.
+_LOOPBACK = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d*)?")
 # A browser asks for a name, which may be anything, and for the token as the password.
 _CHALLENGES = (("WWW-Authenticate", "Bearer"), ("WWW-Authenticate", 'Basic realm="dppl", charset="UTF-8"'))
 
 
-def problem(refused: Refused) -> tuple[int, Headers, bytes]:
-    """Return the answer to a request that is refused: status, headers and body."""
-    body = json.dumps({"error": refused.code, "message": refused.message}).encode()
-    return refused.status, [("Content-Type", "application/json"), *refused.headers], body
-
-
 class Guard:
-    """Middleware of ASGI: who may ask, headers of answers, logs and numbers.
+    """ASGI middleware that every request and every answer passes.
 
-    Paths beside `routes` are logged as "other". Without a token, only requests to a name of this machine itself are
+    Paths other than `routes` are logged as "other". Without a token, only requests to a name of this machine are
     answered: a page elsewhere whose name was made to lead here cannot read the answers.
     """
 
-    def __init__(self, app: App, metrics: Metrics, routes: Collection[str], token: str | None) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, routes: Collection[str], token: str | None) -> None:
         self._app, self._metrics, self._routes = app, metrics, frozenset(routes)
         self._token = None if token is None else _digest(token.encode())
 
@@ -66,69 +67,64 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        start, status, noted = perf_counter(), 0, False
-        scope["dppl"] = {}  # what a route adds to the log
+        start, answered = perf_counter(), False
+        scope["dppl"] = {}  # fields that a route adds to the log
 
-        def note() -> None:
-            nonlocal noted
-            if not noted:
-                self._note(scope, status, perf_counter() - start)
-            noted = True
-
-        async def answer(message: MutableMapping[str, Any]) -> None:
-            nonlocal status
+        async def answer(message: Message) -> None:
+            nonlocal answered
             if message["type"] == "http.response.start":
-                status = message["status"]
-                message = {**message, "headers": _with_defaults(message["headers"])}
-            elif not message.get("more_body"):
-                note()  # before whoever asked can ask for the numbers
+                answered = True
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+                # Before the answer is out, so that who has it finds it counted.
+                self._record(scope, message["status"], perf_counter() - start)
             await send(message)
 
         try:
-            self._check(scope)
+            self._check(Headers(scope=scope))
             await self._app(scope, receive, answer)
-        except Refused as refused:
-            await _send(answer, *problem(refused))
         except Exception as error:
-            tell("failed", level=logging.ERROR, error=type(error).__name__, where=_where(error))
-            if not status:
-                await _send(answer, *problem(Refused(500, "failed", "The service failed.")))
-        finally:
-            note()
+            if not isinstance(error, EXPECTED):
+                # Its type and place, but not its message, which may quote the request.
+                log_event("failed", level=logging.ERROR, error=type(error).__name__, where=_where(error))
+            if not answered:
+                await problem(error)(scope, receive, answer)
 
-    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+    def _record(self, scope: Scope, status: int, seconds: float) -> None:
+        # Methods and paths are the client's words, so only known ones are logged.
         method = scope["method"] if scope["method"] in _METHODS else "other"
         route = scope["path"] if scope["path"] in self._routes else "other"
         self._metrics.answered(method, route, status, seconds)
-        tell("answered", method=method, route=route, status=status, ms=round(1000 * seconds, 2), **scope["dppl"])
+        log_event("answered", method=method, route=route, status=status, ms=round(1000 * seconds, 2), **scope["dppl"])
 
-    def _check(self, scope: Scope) -> None:
-        for name, several in Counter(name.lower() for name, _ in scope["headers"]).items():
-            if several > 1 and name in _ONCE:  # which one counts, others on the way may see differently
-                raise Refused(400, "repeated_header", "Host, Origin and Authorization may be sent once.")
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    def _check(self, headers: Headers) -> None:
+        """Raise unless the client may ask."""
+        for name in ("host", "origin", "authorization"):
+            if len(headers.getlist(name)) > 1:  # a proxy on the way may have read the other one
+                raise RequestError(400, "repeated_header", "Host, Origin and Authorization may be sent once.")
         host = headers.get("host", "").lower()
         if self._token is None:
-            if not _is_loopback(host):
-                raise Refused(421, "wrong_host", "Without a token only requests to localhost are answered.")
-        elif not any(hmac.compare_digest(self._token, _digest(one)) for one in _given(headers.get("authorization"))):
-            raise Refused(401, "no_token", "Send the token: Authorization: Bearer TOKEN.", _CHALLENGES)
+            if _LOOPBACK.fullmatch(host) is None:
+                raise RequestError(421, "wrong_host", "Without a token only requests to localhost are answered.")
+        elif not hmac.compare_digest(self._token, _digest(_given_token(headers.get("authorization", "")))):
+            raise RequestError(401, "no_token", "Send the token: Authorization: Bearer TOKEN.", _CHALLENGES)
         origin = headers.get("origin")
         if origin is not None and origin.lower() not in (f"http://{host}", f"https://{host}"):
-            raise Refused(403, "other_origin", "Pages of other sites may not ask.")
+            raise RequestError(403, "other_origin", "Pages of other sites may not ask.")
 
 
-def _given(authorization: str | None) -> list[bytes]:
-    """Return the token that a header holds: that of Bearer, or the password of Basic."""
-    scheme, _, rest = (authorization or "").partition(" ")
+def _given_token(authorization: str) -> bytes:
+    """Return the token of a Bearer header, or the password of a Basic one."""
+    scheme, _, credentials = authorization.partition(" ")
     if scheme.lower() == "bearer":
-        return [rest.strip().encode("latin-1")]
+        return credentials.strip().encode("latin-1")
     if scheme.lower() == "basic":
         try:
-            return [base64.b64decode(rest, validate=True).partition(b":")[2]]
+            return base64.b64decode(credentials, validate=True).partition(b":")[2]
         except (binascii.Error, ValueError):
-            return []
-    return []
+            pass
+    return b""
 
 
 def _digest(token: bytes) -> bytes:
@@ -136,32 +132,38 @@ def _digest(token: bytes) -> bytes:
     return sha256(token).digest()
 
 
-def _is_loopback(host: str) -> bool:
-    """Tell whether a Host header is a name of this machine, with or without a port, and nothing else."""
-    found = _HOST.fullmatch(host)
-    name = found and (found["name"] or found["v6"])
-    if name == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name or "").is_loopback
-    except ValueError:  # another name, which somebody may lead here
-        return False
-
-
-def _with_defaults(headers: Any) -> list[tuple[bytes, bytes]]:
-    there = {name.lower() for name, _ in headers}
-    added = [(name.lower().encode(), value.encode()) for name, value in _HEADERS.items()]
-    return [*headers, *((name, value) for name, value in added if name not in there)]
-
-
-async def _send(send: Send, status: int, headers: Headers, body: bytes) -> None:
-    raw = [(name.lower().encode(), value.encode()) for name, value in headers]
-    raw.append((b"content-length", str(len(body)).encode()))
-    await send({"type": "http.response.start", "status": status, "headers": raw})
-    await send({"type": "http.response.body", "body": body})
-
-
 def _where(error: Exception) -> str:
-    """Return where an error was raised, and not what it says."""
+    """Return the file and line that raised an error."""
     *_, last = traceback.extract_tb(error.__traceback__) or [None]
     return "unknown" if last is None else f"{last.filename.rpartition('/')[2]}:{last.lineno}"
+
+
+def problem(error: Exception) -> Response:
+    """Return the answer to a request that failed. All messages are written by us: none quotes the request."""
+    match error:
+        case ClientDisconnect():
+            return Response(status_code=499)  # for the log; nobody reads it
+        case RequestError():
+            refusal = error
+        case ValidationError() | RequestValidationError():
+            refusal = _invalid(error)
+        case HTTPException(status_code=status):
+            code, message = _ROUTING.get(status, ("not_read", "The request cannot be read."))
+            refusal = RequestError(status, code, message, tuple((error.headers or {}).items()))
+        case _:
+            refusal = RequestError(500, "failed", "The service failed.")
+    response = JSONResponse({"error": refusal.code, "message": refusal.message}, refusal.status)
+    for name, value in refusal.headers:
+        response.headers.append(name, value)
+    return response
+
+
+def _invalid(error: ValidationError | RequestValidationError) -> RequestError:
+    # Messages and places of pydantic may quote keys of the body, so only its types and our own names are used.
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return RequestError(400, "not_json", "The body is not JSON in UTF-8.")
+    if first["type"] == "too_long":
+        return too_many_items(first["ctx"]["max_length"])
+    name = next((part for part in first["loc"][:1] if part in FIELDS), "The request")
+    return RequestError(422, "invalid", f"{name} is not as /openapi.json describes it.")

@@ -9,9 +9,7 @@ from dppl import _validate
 from dppl.embedding.decoding import MOST_PIXELS
 from dppl.errors import ParameterError
 
-__all__ = ["Headers", "Limits", "Refused"]
-
-Headers = Sequence[tuple[str, str]]
+__all__ = ["Limits", "RequestError"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,13 +19,13 @@ class Limits:
     Parameters
     ----------
     body_bytes : int, default=16777216
-        Of the body of a request.
+        Size of a body.
     items : int, default=256
-        Embeddings, texts or images in a request, and items that the encoder is given at a time.
+        Embeddings, texts or images in a request, and items in a batch of the encoder.
     pixels : int, default=40000000
-        Of an image, told from its header before it is decoded.
+        Of an image, read from its header before it is decoded.
     seconds : float, default=30
-        From the first byte of the body that is read to the answer.
+        From the first byte of the body to the answer.
     requests : int, default=64
         Predictions that may run or wait at a time.
 
@@ -51,12 +49,9 @@ class Limits:
             raise ParameterError(f"must be at most {MOST_PIXELS}; got {self.pixels}.", parameter="pixels")
 
 
-class Refused(Exception):
-    """A request that gets an answer other than 200.
+class RequestError(Exception):
+    """A request that is refused: a status, a word for programs, and a message that holds no part of the request."""
 
-    The `code` says the same for programs, in words that do not change. The message never holds a part of the request.
-    """
-
-    def __init__(self, status: int, code: str, message: str, headers: Headers = ()) -> None:
+    def __init__(self, status: int, code: str, message: str, headers: Sequence[tuple[str, str]] = ()) -> None:
         super().__init__(message)
         self.status, self.code, self.message, self.headers = status, code, message, headers

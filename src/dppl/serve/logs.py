@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TextIO
 
-__all__ = ["LOG", "json_lines", "tell"]
+__all__ = ["LOG", "json_lines", "log_event"]
 
 LOG = logging.getLogger("dppl.serve")
 # Of the server the text that its programmers wrote is shown, and of other libraries only that they said something:
@@ -30,7 +30,7 @@ class _JsonLines(logging.Formatter):
         return json.dumps(said)
 
 
-def tell(event: str, *, level: int = logging.INFO, **fields: object) -> None:
+def log_event(event: str, *, level: int = logging.INFO, **fields: object) -> None:
     """Log an event with JSON-ready fields."""
     LOG.log(level, event, extra={"fields": fields})
 

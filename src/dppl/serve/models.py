@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
@@ -13,23 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.embedding.decoding import TooManyPixels, decode
-from dppl.embedding.records import Unusable
+from dppl.embedding.records import BadRecord
 from dppl.encoders import Encoder
 from dppl.encoders.fixed import for_prediction
 from dppl.encoders.load import Device
 from dppl.errors import DpplError, ParameterError
-from dppl.estimators import EmbeddingClassifier, load
+from dppl.estimators import load
 from dppl.estimators.model_file import describe
 from dppl.finetune.model_file import is_finetuned
 from dppl.finetune.workflow import Finetuned
 from dppl.kernel.privacy import Guarantee
 from dppl.serve.answers import ModelAnswer, Nearest, Prediction, Probability
-from dppl.serve.limits import Refused
+from dppl.serve.limits import RequestError
 from dppl.serve.nearest import prototypes_of
 from dppl.statement import model_card, words
 from dppl.training import encoder_of_model
 
-__all__ = ["Served", "opened"]
+__all__ = ["Served", "open_model"]
 
 _Rows = NDArray[Any]
 _NO_DIRECTION = "it has no direction (NaN, infinity, only zeros)"
@@ -44,77 +43,69 @@ class Served:
     ----------
     about : ModelAnswer
     encoder : Encoder or None
-        None of a model that is given embeddings alone.
+        None for a model that takes embeddings alone.
     classify : callable
         From a row of shape (1, n_features) to its label, None if it cannot be used, and its probabilities.
-    nearest : callable
-        From a row and a number to so many prototypes.
+    nearest : callable, default=None
+        From a row and a number to so many prototypes. None where a model has none.
     """
 
     about: ModelAnswer
     encoder: Encoder | None
     classify: Callable[[_Rows], tuple[Any, NDArray[np.float64]]]
-    nearest: Callable[[_Rows, int], list[Nearest]]
+    nearest: Callable[[_Rows, int], list[Nearest]] | None = None
 
-    def prepared(self, payload: bytes | str, most_pixels: int) -> tuple[Any, str | None]:
+    def prepare(self, payload: bytes | str, most_pixels: int) -> tuple[Any, str | None]:
         """Decode and prepare an item; return what the encoder takes, or None and why there is nothing.
 
         Parameters
         ----------
         payload : bytes or str
         most_pixels : int
-
-        Raises
-        ------
-        Refused
-            If it is an image of too many pixels.
         """
         assert self.encoder is not None
         try:
             content = decode(payload, self.encoder.modality, most_pixels)
         except TooManyPixels:
-            raise Refused(413, "too_many_pixels", f"An image may have {most_pixels} pixels at most.") from None
-        except Unusable as reason:
+            raise RequestError(413, "too_many_pixels", f"An image may have {most_pixels} pixels at most.") from None
+        except BadRecord as reason:
             return None, str(reason)
         try:
             return self.encoder.prepare(content), None
         except (DpplError, MemoryError):
             raise
-        except Exception:  # whatever an encoder says of an odd item may quote it
+        except Exception:  # an encoder's message about an odd item may quote it
             return None, _NOT_PREPARED
 
     def prediction(self, row: _Rows, top: int, nearest: int, probabilities: bool) -> Prediction:
-        """Predict one row by itself, so that it gets the same bits whatever comes with it.
+        """Predict one row by itself, so that its bits do not depend on the rows that come with it.
 
         Parameters
         ----------
         row : ndarray of shape (n_features,)
         top, nearest : int
-            How many classes and prototypes to tell.
+            Number of classes and prototypes to return.
         probabilities : bool
-            Whether to tell those of all classes, in the order of the model's.
+            Whether to return those of all classes, in the order of the model's.
         """
         with np.errstate(all="ignore"):
             label, values = self.classify(row[None])
         if label is None:
-            return unusable(_NO_DIRECTION)
+            return Prediction(reason=_NO_DIRECTION)
         classes = self.about.classes
         # The label first, also where several classes share its probability.
         order = np.lexsort(([name != label for name in classes], -values))[:top].tolist()
         return Prediction(
             label,
             [Probability(classes[place], float(values[place])) for place in order],
-            self.nearest(row, nearest) if nearest else [],
+            self.nearest(row, nearest) if nearest and self.nearest else [],
             values.tolist() if probabilities else None,
         )
 
 
-def unusable(reason: str) -> Prediction:
-    """Return what is predicted of an item that cannot be used."""
-    return Prediction(None, [], [], reason=reason)
-
-
-def opened(path: Path, encoder: str | None = None, *, device: Device = "auto", embeddings_only: bool = False) -> Served:
+def open_model(
+    path: Path, encoder: str | None = None, *, device: Device = "auto", embeddings_only: bool = False
+) -> Served:
     """Read a model file, and load the encoder that it names.
 
     Parameters
@@ -149,36 +140,31 @@ def opened(path: Path, encoder: str | None = None, *, device: Device = "auto", e
             f"is for a model that names its encoder; {path} names none and takes embeddings, so leave it out.",
             parameter="encoder",
         )
-    found = None
+    loaded, takes = None, ["embeddings"]
     if not embeddings_only and (encoder is not None or model.encoder_ is not None):
-        found = for_prediction(encoder_of_model(model, encoder, device=device, predicting=True))
+        loaded = for_prediction(encoder_of_model(model, encoder, device=device, predicting=True))
+        takes.append(f"{loaded.modality}s")
+
+    def classify(row: _Rows) -> tuple[Any, NDArray[np.float64]]:
+        (label,) = model.predict(row, unusable="empty").tolist()
+        return label, model.predict_proba(row, unusable="empty")[0]
+
     prototypes = prototypes_of(model)
-    takes = ["embeddings", *([] if found is None else [f"{found.modality}s"])]
     about = _about(path, describe(path), model.guarantee_, takes, prototypes=prototypes is not None)
-    nearest = _none if prototypes is None else prototypes.nearest
-    return Served(about, found, partial(_classified, model), nearest)
+    return Served(about, loaded, classify, None if prototypes is None else prototypes.nearest)
 
 
 def _network(path: Path, network: str | None, device: Device) -> Served:
     model = Finetuned(path)
-    found, probabilities = model.predictor(network, device=device)
+    encoder, probabilities = model.predictor(network, device=device)
     names = model.classes_.tolist()
 
     def classify(row: _Rows) -> tuple[Any, NDArray[np.float64]]:
         values = np.asarray(probabilities(row)[0], np.float64)
         return (names[int(values.argmax())] if np.isfinite(values).all() else None), values
 
-    takes = [f"{found.modality}s"]
-    return Served(_about(path, model.description, model.guarantee_, takes, prototypes=False), found, classify, _none)
-
-
-def _classified(model: EmbeddingClassifier, row: _Rows) -> tuple[Any, NDArray[np.float64]]:
-    (label,) = model.predict(row, unusable="empty").tolist()
-    return label, model.predict_proba(row, unusable="empty")[0]
-
-
-def _none(_: _Rows, __: int) -> list[Nearest]:
-    return []
+    takes = [f"{encoder.modality}s"]
+    return Served(_about(path, model.description, model.guarantee_, takes, prototypes=False), encoder, classify)
 
 
 def _about(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dppl.continual import ContinualPrototypes
 from dppl.estimators import EmbeddingClassifier
 from dppl.kernel.lattice import Lattice
-from dppl.prototypes import MeanPrototypes, ProjectedPrototypes, PublicPrototypes, SoftmaxPrototypes
+from dppl.prototypes import MeanPrototypes, PublicPrototypes, SoftmaxPrototypes
 from dppl.serve.answers import Nearest
 
 __all__ = ["Prototypes", "prototypes_of"]
@@ -61,8 +61,9 @@ def prototypes_of(model: EmbeddingClassifier) -> Prototypes | None:
 def _map_of(model: EmbeddingClassifier) -> Callable[[_Rows], _Rows] | None:
     if isinstance(model, SoftmaxPrototypes):
         return _unit  # its prototypes lie among unit rows as they come
-    if isinstance(model, ProjectedPrototypes):
-        projection, within = model.projection_.T.astype(np.float64), Lattice(len(model.projection_))
+    released: NDArray[Any] | None = getattr(model, "projection_", None)
+    if released is not None:
+        projection, within = released.T.astype(np.float64), Lattice(len(released))
         return lambda row: within.features(model.lattice_.features(row).astype(np.float64) @ projection)
     if isinstance(model, MeanPrototypes | PublicPrototypes | ContinualPrototypes):
         return model.lattice_.features

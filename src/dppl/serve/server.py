@@ -9,39 +9,48 @@ import stat
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from dppl._optional import optional
 from dppl.errors import InputError, ParameterError
-from dppl.serve.app import application
 from dppl.serve.limits import Limits
-from dppl.serve.logs import json_lines, tell
+from dppl.serve.logs import json_lines, log_event
 from dppl.serve.models import Served
 
-__all__ = ["check_extra", "listen", "read_token", "serve"]
+__all__ = ["application", "listen", "read_token", "serve"]
 
 _SHORTEST = 16
 _ENVIRONMENT = "env:"
 _BACKLOG = 2048
 _IDLE_SECONDS = 5  # that a connection without a request is kept
-_PACKAGES = (
-    ("fastapi", "fastapi"),
-    ("uvicorn", "uvicorn"),
-    ("python_multipart", "python-multipart"),
-    ("prometheus_client", "prometheus-client"),
-)
 
 
-def check_extra() -> None:
-    """See that the packages of the extra are there, before a model is loaded.
+def application(models: Sequence[Served], limits: Limits | None = None, token: str | None = None) -> Any:
+    """Return the service as an ASGI application, for one event loop.
+
+    Parameters
+    ----------
+    models : sequence of Served
+        With different names.
+    limits : Limits, default=None
+    token : str, default=None
+        What every request must bring. None answers requests to names of this machine only.
+
+    Returns
+    -------
+    FastAPI
 
     Raises
     ------
     MissingExtra
-        If one is not.
+        If the packages of the extra ``serve`` are not installed.
+    ParameterError
+        If two models have one name.
     """
-    for module, package in _PACKAGES:
-        optional(module, package, "serve")
+    _check_extra()
+    from dppl.serve.app import build  # which imports FastAPI, and the core does without
+
+    return build(models, limits or Limits(), token)
 
 
 def read_token(source: str) -> str:
@@ -60,23 +69,21 @@ def read_token(source: str) -> str:
         If there is no such file.
     """
     if source.startswith(_ENVIRONMENT):
-        found = os.environ.get(source.removeprefix(_ENVIRONMENT))
-        if found is None:
-            raise _bad("names an environment variable that is not set")
+        token = os.environ.get(source.removeprefix(_ENVIRONMENT))
+        if token is None:
+            raise ParameterError("names an environment variable that is not set.", parameter="token")
     else:
         path = Path(source)
         if not path.is_file():
             raise FileNotFoundError(f"there is no file {path}; write the token into it, or name env:VARIABLE.")
         if os.name == "posix" and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise _bad("names a file that others may use; take that away with chmod 600")
-        found = path.read_text(encoding="utf-8", errors="replace").strip()
-    if len(found) < _SHORTEST or not all("!" <= char <= "~" for char in found):
-        raise _bad(f"must lead to {_SHORTEST} characters or more, printable ASCII without blanks")
-    return found
-
-
-def _bad(what: str) -> ParameterError:
-    return ParameterError(f"{what}.", parameter="token")
+            raise ParameterError("names a file that others may use; protect it with chmod 600.", parameter="token")
+        token = path.read_text(encoding="utf-8", errors="replace").strip()
+    if len(token) < _SHORTEST or not all("!" <= char <= "~" for char in token):
+        raise ParameterError(
+            f"must lead to {_SHORTEST} characters or more, printable ASCII without blanks.", parameter="token"
+        )
+    return token
 
 
 def listen(host: str, port: int, *, has_token: bool) -> socket.socket:
@@ -96,29 +103,27 @@ def listen(host: str, port: int, *, has_token: bool) -> socket.socket:
     ParameterError
         If the host is not known, or can be reached from elsewhere while there is no token.
     InputError
-        If the port cannot be had.
+        If the port cannot be bound.
+    MissingExtra
+        If the packages of the extra ``serve`` are not installed.
     """
+    _check_extra()  # before models are loaded
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
         raise ParameterError(f"must be a name or an address of this machine; got {host!r}.", parameter="host") from None
-    family, kind, protocol, _, address = found[0]
+    family, *_, address = addresses[0]
     if not has_token and not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback:
         raise ParameterError(
             "must be an address of this machine alone, such as 127.0.0.1, unless requests have to bring a token: "
             f"give token='FILE'. Got {host!r}.",
             parameter="host",
         )
-    opened = socket.socket(family, kind, protocol)
     try:
-        if os.name == "posix":
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        opened.bind(address)
-        opened.listen(_BACKLOG)
+        return socket.create_server(address, family=family, backlog=_BACKLOG)
     except OSError as error:
-        opened.close()
-        raise InputError(f"port {port} of {host} cannot be had: {error.strerror}; choose another.") from None
-    return opened
+        reason = os.strerror(error.errno or 0)
+        raise InputError(f"cannot bind to port {port} of {host}: {reason}; choose another.") from None
 
 
 def serve(
@@ -128,9 +133,8 @@ def serve(
     token: str | None = None,
     limits: Limits | None = None,
     ready: Callable[[str], object] = lambda url: None,
-    logs: TextIO | None = None,
 ) -> None:
-    """Answer requests until SIGTERM or SIGINT; those that run then are finished.
+    """Answer requests until SIGTERM or SIGINT; those that run then are finished. Logs go to standard error.
 
     Parameters
     ----------
@@ -141,8 +145,6 @@ def serve(
     limits : Limits, default=None
     ready : callable, default=nothing
         Called with the URL before the first request is answered.
-    logs : text file, default=None
-        Where JSON lines go. None is standard error.
 
     Raises
     ------
@@ -152,16 +154,17 @@ def serve(
         If a second signal cut requests off.
     """
     server = server_of(models, token, limits or Limits())
-    url = _url(listening)
-    with listening, json_lines(sys.stderr if logs is None else logs):
-        tell("listening", url=url, models=[served.about.name for served in models], token=token is not None)
+    host, port = listening.getsockname()[:2]
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    with listening, json_lines(sys.stderr):
+        log_event("listening", url=url, models=[served.about.name for served in models], token=token is not None)
         ready(url)
         try:
             server.run(sockets=[listening])
         except KeyboardInterrupt:  # uvicorn raises the signal again when all is done
             if server.force_exit:
                 raise
-        tell("stopped")
+        log_event("stopped")
 
 
 def server_of(models: Sequence[Served], token: str | None, limits: Limits) -> Any:
@@ -174,7 +177,7 @@ def server_of(models: Sequence[Served], token: str | None, limits: Limits) -> An
         server_header=False,
         ws="none",
         lifespan="on",
-        http=_protocol(limits.seconds),
+        http=_idle_timeout_protocol(limits.seconds),
         proxy_headers=False,
         timeout_keep_alive=_IDLE_SECONDS,
         timeout_graceful_shutdown=int(limits.seconds) + 1,
@@ -182,14 +185,15 @@ def server_of(models: Sequence[Served], token: str | None, limits: Limits) -> An
     return uvicorn.Server(config)
 
 
-def _protocol(seconds: float) -> Any:
-    """Return HTTP of uvicorn, which by itself waits without end for the head of a request.
+def _idle_timeout_protocol(seconds: float) -> Any:
+    """Return HTTP/1.1 of uvicorn with a limit on the wait for a request.
 
-    Whoever sent nothing but beginnings, with a token or without, would hold all connections that a process may have.
+    By itself uvicorn waits forever for the head of a request, so that a client that sends nothing but beginnings, with
+    a token or without, could hold all connections that a process may have.
     """
     base = optional("uvicorn.protocols.http.h11_impl", "uvicorn", "serve").H11Protocol
 
-    class Impatient(base):  # type: ignore[misc, valid-type]
+    class IdleTimeoutProtocol(base):  # type: ignore[misc, valid-type]
         """Closes a connection that has had no request to answer for so long, whatever trickles in."""
 
         _deadline: Any = None
@@ -204,6 +208,7 @@ def _protocol(seconds: float) -> Any:
 
         def handle_events(self) -> None:
             super().handle_events()
+            # A whole head has come: from here the limits of a prediction hold.
             if self.cycle is not None and not self.cycle.response_complete:
                 self._deadline.cancel()
 
@@ -214,9 +219,9 @@ def _protocol(seconds: float) -> Any:
         def _await_request(self) -> None:
             self._deadline = self.loop.call_later(seconds, self.transport.close)
 
-    return Impatient
+    return IdleTimeoutProtocol
 
 
-def _url(listening: socket.socket) -> str:
-    host, port = listening.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+def _check_extra() -> None:
+    for package in ("fastapi", "uvicorn", "python-multipart", "prometheus-client"):
+        optional(package.replace("-", "_"), package, "serve")

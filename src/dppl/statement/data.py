@@ -1,4 +1,4 @@
-"""What is told of a model, as one JSON-ready dictionary in the form of docs/report.schema.json: pure functions.
+"""What a statement says of a model: one JSON-ready dictionary in the form of docs/report.schema.json, by pure functions.
 
 A model file holds nothing private. Whatever else is shown was measured on records that somebody names, and is no part
 of the guarantee; the dictionary keeps it apart.
@@ -120,7 +120,7 @@ def _does(description: Mapping[str, Any], item: str) -> str:
         )
     return (
         f"It gives {item} one of {n_classes} classes. The frozen public encoder {named} turns {item} into {width} "
-        f"numbers; what is told from these was learned from private records. Method: {method}."
+        f"numbers; what they mean was learned from private records. Method: {method}."
     )
 
 

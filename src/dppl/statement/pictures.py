@@ -1,4 +1,4 @@
-"""The public images or texts that a model selected: found in their pool, on one picture, and small for a page."""
+"""The public images or texts that a model selected: in their pool, on one picture, and small for a page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from dppl._optional import optional
 from dppl.embedding import Source
 from dppl.embedding.decoding import decode, quiet
-from dppl.embedding.records import Unusable
+from dppl.embedding.records import BadRecord
 from dppl.errors import InputError
 
 __all__ = ["GAP", "NAME_WIDTH", "TILE", "contact_sheet", "gallery_of", "selected_items"]
@@ -63,23 +63,23 @@ def _fitting(name: str, pen: Any, letters: Any) -> str:
     return text
 
 
-def selected_items(source: Source, wanted: set[str], path: Path) -> dict[str, Any]:
+def selected_items(source: Source, ids: set[str], path: Path) -> dict[str, Any]:
     """Return the images or texts of a public pool with these ids, each of which it must hold once."""
-    found: dict[str, Any] = {}
+    items: dict[str, Any] = {}
     with quiet():
         for record in source:
-            if record.id in found:
+            if record.id in items:
                 raise InputError(f"{path} must have one record of each id that the model selected; some have more.")
-            if record.id in wanted:
-                with suppress(Unusable):
-                    found[record.id] = decode(record.load(), source.modality)
+            if record.id in ids:
+                with suppress(BadRecord):
+                    items[record.id] = decode(record.load(), source.modality)
                     if source.modality == "image":
-                        found[record.id].thumbnail((TILE, TILE))  # whole photographs of all classes may be too many
-    if len(found) < len(wanted):
+                        items[record.id].thumbnail((TILE, TILE))  # whole photographs of all classes may be too many
+    if len(items) < len(ids):
         raise InputError(
             f"{path} must hold the public records that the model selected; some are missing or cannot be read."
         )
-    return found
+    return items
 
 
 def gallery_of(

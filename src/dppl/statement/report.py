@@ -58,9 +58,9 @@ class Report:
     """
 
     def __init__(self, content: dict[str, Any]) -> None:
-        found = content.get("format") if isinstance(content, dict) else None
-        if found != FORMAT:
-            raise InputError(f"a report is a dict of format {FORMAT}; got {found!r}.")
+        version = content.get("format") if isinstance(content, dict) else None
+        if version != FORMAT:
+            raise InputError(f"a report is a dict of format {FORMAT}; got {version!r}.")
         self._content = deepcopy(content)
 
     def dict(self) -> builtins.dict[str, Any]:
@@ -116,7 +116,7 @@ def make_report(
         Files of `dppl evaluate --json` and of `dppl bench run` or `dppl continual run`, or what the first prints. At
         most one evaluation and one experiment.
     ledger : Ledger or path or str, default=None
-        That paid for the model; of a path or URL the account is found, and others stay out.
+        That paid for the model; of a path or URL only its account is shown.
     public : Source or path, default=None
         Public images or texts among which the model selected.
     by : str, default=None
@@ -145,15 +145,15 @@ def make_report(
     description, digest, file = _of_file(Path(model)) if isinstance(model, str | os.PathLike) else _of_model(model)
     evaluation = accuracy = None
     for one in [results] if isinstance(results, str | os.PathLike | Mapping) else results:
-        found, name = (one, "") if isinstance(one, Mapping) else (read_evidence(Path(one)), Path(one).name)
-        if isinstance(found, Mapping):
+        evidence, name = (one, "") if isinstance(one, Mapping) else (read_evidence(Path(one)), Path(one).name)
+        if isinstance(evidence, Mapping):
             if evaluation is not None:
                 raise ParameterError("results must hold one evaluation at most; got two.")
-            evaluation = evaluation_of(found, description["classes"])
+            evaluation = evaluation_of(evidence, description["classes"])
         else:
             if accuracy is not None:
                 raise ParameterError("results must hold one experiment at most; got two.")
-            accuracy = accuracy_over_budget(found, description["estimator"], name)
+            accuracy = accuracy_over_budget(evidence, description["estimator"], name)
     account = None
     if ledger is not None:
         account = account_of(_books(ledger), description["guarantee"]["ledger_entry"], digest)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from dppl.experiments.series import AT_DELTA
+from dppl.kernel.privacy.budgets import USUAL_DELTA, rounded_up
 from dppl.statement.charts import Axis, Line, chart
 from dppl.statement.rendering import at_most, breakable, percent, short
 
@@ -152,7 +152,7 @@ def _budgets(places: Sequence[float], epsilons: Mapping[float, str], mu: float |
         if at - last > 0.15:
             ticks.append((place, f"{place:g}\n({epsilons[place]})"))
             last = at
-    return Axis(f"mu ({AT_DELTA})", low, high, ticks, log=True)
+    return Axis(f"mu (epsilon at delta = {rounded_up(USUAL_DELTA)})", low, high, ticks, log=True)
 
 
 def _line(one: Mapping[str, Any], look: int) -> Line:

@@ -1,23 +1,28 @@
 """Integer embeddings and the exact kernels on them. Knows no privacy."""
 
-from dppl.kernel.lattice.device import DEVICE_ROWS, lattice_blocks
-from dppl.kernel.lattice.gram import SoftmaxCurvature, sums_and_grams
 from dppl.kernel.lattice.kernels import (
     PUBLIC_ROWS,
     SimilarityClip,
     class_sums,
     each_utilities,
+    gram_matrices,
     sum_blocks,
     utilities,
     weighted_sum,
 )
 from dppl.kernel.lattice.lattice import Lattice, usable_rows
-from dppl.kernel.lattice.residuals import RESOLUTION, WEIGHT_STEPS, SoftmaxGradient, gradient_blocks, longest_shortfall
+from dppl.kernel.lattice.residuals import (
+    RESOLUTION,
+    WEIGHT_STEPS,
+    SoftmaxCurvature,
+    SoftmaxGradient,
+    gradient_blocks,
+    longest_shortfall,
+)
 from dppl.kernel.lattice.stream import RowSource, RowTable, iter_blocks, take_rows
 from dppl.kernel.lattice.tensors import TensorRows
 
 __all__ = [
-    "DEVICE_ROWS",
     "PUBLIC_ROWS",
     "RESOLUTION",
     "WEIGHT_STEPS",
@@ -31,11 +36,10 @@ __all__ = [
     "class_sums",
     "each_utilities",
     "gradient_blocks",
+    "gram_matrices",
     "iter_blocks",
-    "lattice_blocks",
     "longest_shortfall",
     "sum_blocks",
-    "sums_and_grams",
     "take_rows",
     "usable_rows",
     "utilities",

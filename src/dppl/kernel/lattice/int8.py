@@ -7,11 +7,11 @@ an integer from end to end, so that which path was taken never shows in a bit.
 from __future__ import annotations
 
 import sys
+import timeit
 import warnings
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ Int8 = NDArray[np.int8]
 # imported for them alone, which takes seconds and 200 MB: then they took BLAS about ten seconds on each core.
 _WORTH_A_LOOK = 2**32
 _WORTH_AN_IMPORT = 2**39
-SHAPES = (2, 2, 2), (2, 67, 33), (131, 257, 66), (512, 512, 512)
+_SHAPES = (2, 2, 2), (2, 67, 33), (131, 257, 66), (512, 512, 512)
 _SPEEDUP = 1.2
 _work = 0
 
@@ -51,26 +51,19 @@ def _exact_and_fast() -> bool:
         torch.set_num_threads(1)
         try:
             with one_thread_each:
-                return all(map(_is_exact, SHAPES)) and _is_fast(*SHAPES[-1])
+                return all(map(_is_exact, _SHAPES)) and _is_fast(*_SHAPES[-1])
         finally:
             torch.set_num_threads(threads)
     except Exception:  # a missing, damaged or too old torch: there is another way
         return False
 
 
-def extremes(shape: tuple[int, int, int]) -> tuple[Int8, Int8]:
-    """Return made-up rows of the largest numbers, of shapes (n, dim) and (m, dim): a test of products.
-
-    Processors without instructions for int8 add in int16, which these overflow.
-    """
+def _is_exact(shape: tuple[int, int, int]) -> bool:
+    """Compare products of the largest numbers: processors without instructions for int8 add in int16, and overflow."""
     n, dim, m = shape
     mixed = np.arange((n + m) * dim, dtype=np.uint32).reshape(-1, dim) * np.uint32(2654435761) >> np.uint32(16) & 1 == 1
-    return np.where(mixed[:n], 127, -128).astype(np.int8), np.where(mixed[n:], 127, -127).astype(np.int8)
-
-
-def _is_exact(shape: tuple[int, int, int]) -> bool:
-    left, right = extremes(shape)
-    product = np.zeros((len(left), len(right)), np.int32)
+    left, right = np.where(mixed[:n], 127, -128).astype(np.int8), np.where(mixed[n:], 127, -127).astype(np.int8)
+    product = np.zeros((n, m), np.int32)
     _kernel(left, right.T, product)
     return bool((product == left.astype(np.float32) @ right.astype(np.float32).T).all())
 
@@ -82,12 +75,7 @@ def _is_fast(n: int, dim: int, m: int) -> bool:
 
 
 def _seconds(run: Callable[[], object]) -> float:
-    times = []
-    for _ in range(5):
-        start = perf_counter()
-        run()
-        times.append(perf_counter() - start)
-    return min(times)
+    return min(timeit.repeat(run, number=1, repeat=5))
 
 
 def multiply(left: Int8, right: Int8, out: NDArray[np.int32] | None = None) -> NDArray[np.int32]:

@@ -1,8 +1,8 @@
-"""Exact integer statistics of lattice rows: class sums and the utilities of public rows.
+"""Exact integer statistics of lattice rows: class sums, Gram matrices and the utilities of public rows.
 
 Lattice rows are small integers of norm at most s, so every dot product and every partial sum of one is an integer of
 magnitude at most s² (Cauchy-Schwarz). Below 2²⁴ such integers are exact in float32, whatever the order of summation: a
-plain BLAS product then *is* integer arithmetic, on any backend that does not round its inputs (no TF32).
+plain BLAS product then *is* integer arithmetic.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from threading import Lock
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.kernel.lattice import device, int8
-from dppl.kernel.lattice.lattice import Int8, Lattice
-from dppl.kernel.lattice.stream import RowSource
-from dppl.kernel.lattice.tensors import as_numpy, beside, namespace
-from dppl.kernel.lattice.threads import for_each_block, in_order
+from dppl.kernel.lattice import int8
+from dppl.kernel.lattice.lattice import LARGEST, Int8, Lattice
+from dppl.kernel.lattice.stream import RowSource, iter_blocks
+from dppl.kernel.lattice.threads import for_each_block
 
 Int64 = NDArray[np.int64]
 Codes = NDArray[np.intp]
 
 _SUM_ROWS = 4096  # 127·4096 < 2²⁴, so a block's class sums are exact in float32
+_GRAM_ROWS = 2**24 // LARGEST**2  # 1040 products of two entries add up below 2²⁴
 # Products of so many private and public rows stay near a core and keep BLAS, or torch, near its peak. No result depends
 # on these numbers.
 _TILES: dict[type[Any], tuple[int, int]] = {np.float32: (1024, 2048), np.float64: (1024, 1024), np.int32: (256, 1024)}
@@ -35,13 +36,26 @@ PUBLIC_ROWS = 2048
 _EXACT: dict[type[Any], int] = {np.float32: 2**24, np.float64: 2**53, np.int32: 2**31 - 1}
 
 
-def class_sums(blocks: Iterable[Any], codes: Codes, n_classes: int, dim: int) -> Int64:
+def sum_blocks(lattice: Lattice, source: RowSource) -> Iterator[Int8]:
+    """Yield lattice rows in blocks that `class_sums` adds exactly.
+
+    Parameters
+    ----------
+    lattice : Lattice
+        Where the rows are mapped to.
+    source : array, memory map, tensor or table of shape (n, d)
+        The rows.
+    """
+    return lattice.blocks(source, _SUM_ROWS)
+
+
+def class_sums(blocks: Iterable[Int8], codes: Codes, n_classes: int, dim: int) -> Int64:
     """Sum the rows of each class, exactly.
 
     Parameters
     ----------
-    blocks : iterable of ndarray or torch.Tensor of shape (at most 4096, dim), int8
-        Lattice rows in the order of `codes`. Tensors are summed on their device.
+    blocks : iterable of ndarray of shape (at most 4096, dim), int8
+        Lattice rows in the order of `codes`.
     codes : ndarray of shape (n,), intp
         Class of each row, from 0 to ``n_classes - 1``; -1 leaves the row out.
     n_classes, dim : int
@@ -50,30 +64,26 @@ def class_sums(blocks: Iterable[Any], codes: Codes, n_classes: int, dim: int) ->
     -------
     ndarray of shape (n_classes, dim), int64
     """
+    from scipy.sparse import csr_matrix  # here, because reading a table needs none of it
+
     sums = np.zeros((n_classes, dim), np.int64)
     start = 0
     for block in blocks:
-        add = _sums_of_classes if isinstance(block, np.ndarray) else device.sums_of_classes
-        sums += add(block, codes[start : start + len(block)], n_classes)
+        part = codes[start : start + len(block)]
+        kept = np.flatnonzero(part >= 0)
+        member = csr_matrix((np.ones(len(kept), np.float32), (part[kept], kept)), shape=(n_classes, len(block)))
+        sums += np.asarray(member @ block.astype(np.float32)).astype(np.int64)
         start += len(block)
     return sums
 
 
-def _sums_of_classes(rows: Int8, codes: Codes, n_classes: int) -> Int64:
-    from scipy.sparse import csr_matrix  # here, because reading a table needs none of it
-
-    kept = np.flatnonzero(codes >= 0)
-    member = csr_matrix((np.ones(len(kept), np.float32), (codes[kept], kept)), shape=(n_classes, len(rows)))
-    return np.asarray(member @ rows.astype(np.float32)).astype(np.int64)
-
-
-def weighted_sum(blocks: Iterable[Any], weights: Int64, dim: int) -> Int64:
+def weighted_sum(blocks: Iterable[Int8], weights: Int64, dim: int) -> Int64:
     """Add rows times weights, exactly.
 
     Parameters
     ----------
-    blocks : iterable of ndarray or torch.Tensor of shape (at most 4096, dim), int8
-        Lattice rows in the order of `weights`. Tensors are summed on their device.
+    blocks : iterable of ndarray of shape (at most 4096, dim), int8
+        Lattice rows in the order of `weights`.
     weights : ndarray of shape (n,), int64
         From 0 to 2³³.
     dim : int
@@ -85,24 +95,40 @@ def weighted_sum(blocks: Iterable[Any], weights: Int64, dim: int) -> Int64:
     total = np.zeros(dim, np.int64)
     start = 0
     for block in blocks:
-        xp, part = namespace(block), weights[start : start + len(block)].astype(np.float64)
         # Integers below 2⁵³: exact in any order.
-        total += as_numpy(beside(part, block) @ xp.asarray(block, dtype=xp.float64)).astype(np.int64)
+        part = weights[start : start + len(block)].astype(np.float64)
+        total += (part @ block.astype(np.float64)).astype(np.int64)
         start += len(block)
     return total
 
 
-def sum_blocks(lattice: Lattice, source: RowSource) -> Iterator[Any]:
-    """Yield lattice rows in blocks that `class_sums` adds exactly, those of a tensor on its device.
+def gram_matrices(blocks: Iterable[Int8], codes: Codes, n_classes: int, dim: int) -> Int64:
+    """Return the Gram matrix Σ q·qᵀ of each class, exactly.
 
     Parameters
     ----------
-    lattice : Lattice
-        Where the rows are mapped to.
-    source : array, memory map, tensor or table of shape (n, d)
-        The rows.
+    blocks, codes, n_classes, dim
+        As in `class_sums`; blocks may be of any length.
+
+    Returns
+    -------
+    ndarray of shape (n_classes, dim, dim), int64
+        Symmetric matrices.
     """
-    return device.lattice_blocks(lattice, source, _SUM_ROWS)
+    grams, lock = np.zeros((n_classes, dim, dim), np.int64), Lock()
+
+    def add(start: int, block: Int8) -> None:
+        part = codes[start : start + len(block)]
+        for code in np.unique(part[part >= 0]):
+            for few in iter_blocks(block[part == code], _GRAM_ROWS):
+                wide = few.astype(np.float32)
+                # NumPy takes xᵀx for what it is and computes one triangle only.
+                products = (wide.T @ wide).astype(np.int64)
+                with lock:
+                    grams[code] += products
+
+    for_each_block(add, blocks)
+    return grams
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +155,7 @@ class SimilarityClip:
 
 
 def utilities(
-    private: Sequence[Any], public: Iterable[Any], n_public: int, lattice: Lattice, clip: SimilarityClip
+    private: Sequence[Int8], public: Iterable[Int8], n_public: int, lattice: Lattice, clip: SimilarityClip
 ) -> Int64:
     """Return ``U[c, j] = sum over rows q of class c of clip(q·p_j, low, high) - low``, exactly.
 
@@ -137,9 +163,9 @@ def utilities(
 
     Parameters
     ----------
-    private : sequence of ndarray or torch.Tensor of shape (n_c, dim), int8
-        Lattice rows of each class. Those on a device are compared with public rows there.
-    public : iterable of ndarray or torch.Tensor of shape (any, dim), int8
+    private : sequence of ndarray of shape (n_c, dim), int8
+        Lattice rows of each class.
+    public : iterable of ndarray of shape (any, dim), int8
         Lattice rows of the public data in blocks, for instance ``lattice.blocks(P, PUBLIC_ROWS)``.
     n_public : int
         Their number m.
@@ -153,29 +179,28 @@ def utilities(
         The only memory that grows with m; callers with many classes ask for a few at a time.
     """
     out = np.zeros((len(private), n_public), np.int64)
-    rows, sizes = namespace(private[0]).concatenate(list(private)), [len(part) for part in private]
 
-    def keep(start: int, block: Any, few: Int64) -> None:
+    def keep(start: int, block: Int8, few: Int64) -> None:
         out[:, start : start + len(block)] = few
 
-    each_utilities(rows, sizes, public, n_public, lattice, clip, keep)
+    each_utilities(np.concatenate(private), list(map(len, private)), public, n_public, lattice, clip, keep)
     return out
 
 
 def each_utilities(
-    private: Any,
+    private: Int8,
     sizes: Sequence[int],
-    public: Iterable[Any],
+    public: Iterable[Int8],
     n_public: int,
     lattice: Lattice,
     clip: SimilarityClip,
-    visit: Callable[[int, Any, Int64], None],
+    visit: Callable[[int, Int8, Int64], None],
 ) -> None:
     """Compute `utilities` without holding them: pass those of each block to `visit`.
 
     Parameters
     ----------
-    private : ndarray or torch.Tensor of shape (n, dim), int8
+    private : ndarray of shape (n, dim), int8
         Lattice rows, those of one class after those of another.
     sizes : sequence of int
         Number of rows of each class.
@@ -186,37 +211,18 @@ def each_utilities(
         Called by several threads at once, in no particular order.
     """
     ends = np.cumsum(sizes)
-    if _largest(lattice, clip) > device.LARGEST_SIMILARITY:
-        private = as_numpy(private)
-    score: Callable[[Any], Int64]
+    score: Callable[[Int8], Int64]
     if clip.touches_nothing(lattice):
         score = _LinearScore(private, ends, lattice, clip)
-    elif isinstance(private, np.ndarray):
-        score = _ClippedScore(private, ends, clip, _accumulator(lattice, clip, private.size * n_public))
     else:
-        score = device.DeviceScore(private, ends, clip)
-    if isinstance(private, np.ndarray):
-        for_each_block(lambda start, block: visit(start, block, score(block)), map(as_numpy, public))
-        return
-    # The device has one block after another; what is made of utilities is work for the cores.
-    for _ in in_order(lambda item: visit(*item), _scored(score, public)):
-        pass
-
-
-def _scored(score: Callable[[Any], Int64], public: Iterable[Any]) -> Iterator[tuple[int, Any, Int64]]:
-    start = 0
-    for block in public:
-        yield start, block, score(block)
-        start += len(block)
-
-
-def _largest(lattice: Lattice, clip: SimilarityClip) -> int:
-    return max(math.ceil(lattice.squared_norm), abs(clip.low), abs(clip.high))
+        score = _ClippedScore(private, ends, clip, _accumulator(lattice, clip, private.size * n_public))
+    for_each_block(lambda start, block: visit(start, block, score(block)), public)
 
 
 def _accumulator(lattice: Lattice, clip: SimilarityClip, multiplications: int) -> type[Any]:
     """Return a type that holds similarities and bounds exactly: int32 for products of int8, or a float for BLAS."""
-    if _largest(lattice, clip) <= _EXACT[np.int32] and int8.int8_pays(multiplications):
+    largest = max(math.ceil(lattice.squared_norm), abs(clip.low), abs(clip.high))
+    if largest <= _EXACT[np.int32] and int8.int8_pays(multiplications):
         return np.int32
     return np.float32 if lattice.squared_norm < _EXACT[np.float32] else np.float64
 
@@ -236,35 +242,26 @@ class _ClippedScore:
     def _tiled(self, public: Int8) -> Int64:
         out = np.zeros((len(self.ends), len(public)), np.int64)
         low, high = self.dtype(self.clip.low), self.dtype(self.clip.high)
-        product = np.empty((self.tile, len(public)), self.dtype)
-        multiply, add = self._int8(public) if self.dtype is np.int32 else self._floats(public)
+        integers = self.dtype is np.int32
+        columns = public.T if integers else np.ascontiguousarray(public.T, self.dtype)
+        ones = np.ones((1, self.exact_rows), self.dtype)
+        # Memory that every tile uses again: new pages cost more than the arithmetic.
+        wide, product = (np.empty((self.tile, n), self.dtype) for n in (0 if integers else len(columns), len(public)))
         for start in range(0, len(self.rows), self.tile):
-            n = min(self.tile, len(self.rows) - start)
-            multiply(self.rows[start : start + n], product[:n])
-            for code, first, last in self._runs(start, start + n):
+            rows = self.rows[start : start + self.tile]
+            if integers:
+                int8.multiply(rows, columns, product[: len(rows)])
+            else:
+                wide[: len(rows)] = rows
+                np.matmul(wide[: len(rows)], columns, out=product[: len(rows)])
+            for code, first, last in self._runs(start, start + len(rows)):
                 few = product[first - start : last - start]
                 np.clip(few, low, high, out=few)
-                out[code] += add(few)
+                added = few.sum(axis=0, dtype=np.int32) if integers else (ones[:, : len(few)] @ few)[0]
+                out[code] += added.astype(np.int64)
         sizes = np.diff(self.ends, prepend=0)
         out -= sizes[:, None] * self.clip.low
         return out
-
-    def _floats(self, public: Int8) -> tuple[Callable[[Int8, Any], object], Callable[[Any], Any]]:
-        columns = np.ascontiguousarray(public.T, self.dtype)
-        part = np.empty((self.tile, public.shape[1]), self.dtype)
-        ones = np.ones((1, self.exact_rows), self.dtype)
-
-        def multiply(rows: Int8, out: Any) -> None:
-            part[: len(rows)] = rows
-            np.matmul(part[: len(rows)], columns, out=out)
-
-        return multiply, lambda few: (ones[:, : len(few)] @ few)[0].astype(np.int64)
-
-    def _int8(self, public: Int8) -> tuple[Callable[[Int8, Any], object], Callable[[Any], Any]]:
-        return (
-            lambda rows, out: int8.multiply(rows, public.T, out),
-            lambda few: np.add.reduce(few, axis=0, dtype=np.int32),
-        )
 
     def _runs(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         """Cut rows [start, stop) into ``(class, first, last)`` runs whose similarities add up exactly."""
@@ -280,14 +277,12 @@ class _ClippedScore:
 class _LinearScore:
     """Without clipping, the similarities of a class add up to one product with the sum of its rows."""
 
-    def __init__(self, rows: Any, ends: Int64, lattice: Lattice, clip: SimilarityClip) -> None:
-        parts, integer = (rows[start:end] for start, end in pairwise([0, *ends])), namespace(rows).int64
-        self.sums: Any = np.stack([as_numpy(part.sum(axis=0, dtype=integer)) for part in parts])
+    def __init__(self, rows: Int8, ends: Int64, lattice: Lattice, clip: SimilarityClip) -> None:
+        self.sums: Any = np.stack([rows[start:end].sum(axis=0, dtype=np.int64) for start, end in pairwise([0, *ends])])
         self.offsets = np.diff(ends, prepend=0)[:, None] * clip.low
         # |sum·p| ≤ n·s², which float64 holds exactly below 2⁵³; beyond, integers are slow but right.
         if len(rows) * lattice.squared_norm < 2**53:
-            self.sums = beside(self.sums.astype(np.float64), rows)
+            self.sums = self.sums.astype(np.float64)
 
-    def __call__(self, public: Any) -> Int64:
-        wide = namespace(self.sums).asarray(beside(public, self.sums), dtype=self.sums.dtype)
-        return np.asarray(as_numpy(self.sums @ wide.T).astype(np.int64) - self.offsets)
+    def __call__(self, public: Int8) -> Int64:
+        return np.asarray((self.sums @ public.astype(self.sums.dtype).T).astype(np.int64) - self.offsets)

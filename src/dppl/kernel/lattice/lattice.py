@@ -18,7 +18,6 @@ from dppl.errors import InputError, ParameterError
 from dppl.kernel.lattice.rotation import rotate
 from dppl.kernel.lattice.rounding import round_within
 from dppl.kernel.lattice.stream import RowSource, iter_blocks
-from dppl.kernel.lattice.tensors import on_device
 from dppl.kernel.lattice.threads import in_order, one_thread_each
 
 LARGEST = 127
@@ -262,8 +261,6 @@ def usable_rows(source: RowSource) -> NDArray[np.bool_]:
     -------
     ndarray of shape (n,), bool
     """
-    if on_device(source):
-        return source.usable(_READ_ROWS)
     step = max(1, _BLOCK_NUMBERS // source.shape[1])
     parts = [np.empty(0, np.bool_)]
     for block in iter_blocks(source, _READ_ROWS):

@@ -11,9 +11,7 @@ lattice row. Three steps keep what a record adds independent of the records besi
 * Residuals are clipped, put on a grid of integers and their norm is checked there. Sums over records are integers
   below 2⁵³, which float64 holds exactly, and then int64.
 
-The same code runs on NumPy arrays and on torch tensors, whose device only exact sums leave. Bits are equal, since all
-products are exact and all else is single IEEE 754 operations. So nothing may be written in a way that torch rounds
-differently: it divides a number by a tensor, and a tensor by a number, in two operations.
+The curvature of the same loss, the blocks on the diagonal of its Hessian, is summed in the same steps.
 """
 
 from __future__ import annotations
@@ -25,18 +23,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
 from threading import Lock
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dppl.errors import InputError, ParameterError
 from dppl.kernel.lattice import int8
-from dppl.kernel.lattice.device import DEVICE_ROWS, lattice_blocks
 from dppl.kernel.lattice.kernels import Codes
 from dppl.kernel.lattice.lattice import Int8, Lattice
 from dppl.kernel.lattice.stream import RowSource, iter_blocks
-from dppl.kernel.lattice.tensors import TensorRows, as_numpy, beside, namespace, on_device
+from dppl.kernel.lattice.tensors import TensorRows
 from dppl.kernel.lattice.threads import for_each_block, small_steps
 
 Int64 = NDArray[np.int64]
@@ -131,9 +127,8 @@ class SoftmaxGradient:
 
         Parameters
         ----------
-        blocks : iterable of ndarray or torch.Tensor of shape (any, dim), int8
-            Lattice rows in the order of `codes`, for instance ``lattice.blocks(X, BLOCK_ROWS)``. Those on a device are
-            summed there.
+        blocks : iterable of ndarray of shape (any, dim), int8
+            Lattice rows in the order of `codes`, for instance ``lattice.blocks(X, BLOCK_ROWS)``.
         codes : ndarray of shape (n,), intp
             Class of each row, from 0 to ``n_classes - 1``; -1 leaves the row out.
         weights : ndarray of shape (n_classes, dim), float64
@@ -156,66 +151,52 @@ class SoftmaxGradient:
         ParameterError
             If weights or offsets are not finite, or beyond 2⁹⁰, or clip is not between 2⁻²⁰ and 2²⁰.
         """
-        return self.sum_and_count(blocks, codes, weights, offsets, clip=clip, of_records=of_records)[0]
-
-    def sum_and_count(
-        self,
-        blocks: Iterable[Int8],
-        codes: Codes,
-        weights: Float,
-        offsets: Float | None = None,
-        *,
-        clip: float = 1.0,
-        threshold: float = math.inf,
-        of_records: Int64 | None = None,
-    ) -> tuple[Int64, int]:
-        r"""Return the sum, and the number of records whose residual is longer than `threshold`.
-
-        One record changes the number by at most 1.
-
-        Parameters
-        ----------
-        blocks, codes, weights, offsets, clip, of_records
-            As in `sum`.
-        threshold : float, default=inf
-            A length before clipping.
-        """
         check_clip(clip)
         n_classes, dim = weights.shape
         fast = int8.int8_pays(2 * len(codes) * weights.size)
         layer = _IntegerLayer(weights, offsets, self.lattice, fast)
-        total = np.zeros((n_classes, dim + (self.bias != 0)), np.int64)
-        longer = 0
-        lock = Lock()
+        total, lock = np.zeros((n_classes, dim + (self.bias != 0)), np.int64), Lock()
 
-        def add(start: int, block: Any) -> None:
-            nonlocal total, longer
-            xp = namespace(block)
-            logits = layer.logits(block)
-            with small_steps if xp is np and logits.size <= _BLOCK_NUMBERS else nullcontext():
-                residuals, norms = _residuals(logits, codes[start : start + len(block)])
-                steps = _on_grid(residuals, norms, clip)
+        def add(start: int, block: Int8) -> None:
+            part, logits = slice(start, start + len(block)), layer.logits(block)
+            with small_steps if logits.size <= _BLOCK_NUMBERS else nullcontext():
+                steps = _on_grid(*_residuals(logits, codes[part]), clip)
                 if of_records is not None:
-                    steps = _shortened(steps, of_records[start : start + len(block)])
-                limbs = int8.limbs(steps, RESOLUTION) if fast and xp is np else None
+                    steps = _shortened(steps, of_records[part])
+                limbs = int8.limbs(steps, RESOLUTION) if fast else None
+            # Integers below 2⁵³ in float64, or limbs of bytes: exact in any order either way.
             if limbs is not None:
                 exact = int8.multiply_limbs(limbs, block, np.int64)
             else:
-                exact = as_numpy(steps @ xp.asarray(block, dtype=xp.float64)).astype(np.int64)
-            count = int(xp.count_nonzero(norms > np.float32(threshold)))
-            with lock:  # integers: which block comes first does not show
+                exact = (steps @ block.astype(np.float64)).astype(np.int64)
+            with lock:
                 total[:, :dim] += exact
-                longer += count
                 if self.bias:
-                    total[:, dim] += self.bias * as_numpy(steps.sum(axis=1)).astype(np.int64)
+                    total[:, dim] += self.bias * steps.sum(axis=1).astype(np.int64)
 
-        for_each_block(add, _cut(blocks, _rows_at_once(n_classes)))
-        return total, longer
+        for_each_block(add, _cut(blocks, n_classes))
+        return total
+
+    def count_long(
+        self, blocks: Iterable[Int8], codes: Codes, weights: Float, offsets: Float | None, threshold: float
+    ) -> int:
+        """Return the number of records whose residual, before clipping, is longer than `threshold`.
+
+        A record changes it by at most 1.
+        """
+        layer, long = _IntegerLayer(weights, offsets, self.lattice), np.zeros(len(codes), bool)
+
+        def mark(start: int, block: Int8) -> None:
+            part = slice(start, start + len(block))
+            long[part] = _residuals(layer.logits(block), codes[part])[1] > np.float32(threshold)
+
+        for_each_block(mark, _cut(blocks, len(weights)))
+        return int(np.count_nonzero(long))
 
     def hits(
         self, blocks: Iterable[Int8], codes: Codes, weights: Float, offsets: Float | None = None
     ) -> NDArray[np.bool_]:
-        """Return whose own class has the largest logit, or shares it, which no row beside a record has a part in.
+        """Mark the records whose own class has the largest logit, or shares it; each by its own row alone.
 
         Parameters
         ----------
@@ -226,19 +207,15 @@ class SoftmaxGradient:
         -------
         ndarray of shape (n,), bool
         """
-        layer = _IntegerLayer(weights, offsets, self.lattice, int8.int8_pays(len(codes) * weights.size))
-        right = np.zeros(len(codes), bool)
+        layer, right = _IntegerLayer(weights, offsets, self.lattice), np.zeros(len(codes), bool)
 
-        def tell(start: int, block: Any) -> None:
-            xp = namespace(block)
+        def mark(start: int, block: Int8) -> None:
             part = codes[start : start + len(block)]
-            known = np.flatnonzero(part >= 0)
+            counted = np.flatnonzero(part >= 0)
             logits = layer.logits(block)
-            kept = beside(known, logits)
-            own = logits[beside(part[known], logits), kept]
-            right[start + known] = as_numpy(own >= xp.amax(logits, axis=0)[kept])
+            right[start + counted] = logits[part[counted], counted] >= logits.max(axis=0)[counted]
 
-        for_each_block(tell, _cut(blocks, _rows_at_once(len(weights))))
+        for_each_block(mark, _cut(blocks, len(weights)))
         return right
 
     def shortfalls(self, blocks: Iterable[Int8], codes: Codes, weights: Float, of_records: Int64) -> Int64:
@@ -257,18 +234,74 @@ class SoftmaxGradient:
         -------
         ndarray of shape (n_classes,), int64
         """
-        layer = _IntegerLayer(weights, None, self.lattice, int8.int8_pays(len(codes) * weights.size))
+        layer = _IntegerLayer(weights, None, self.lattice)
         total, lock = np.zeros(len(weights), np.int64), Lock()
 
-        def add(start: int, block: Any) -> None:
+        def add(start: int, block: Int8) -> None:
             nonlocal total
             part = slice(start, start + len(block))
             steps = _on_grid(*_shortfalls(layer.logits(block), codes[part]), longest_shortfall(len(weights)))
-            exact = as_numpy(_shortened(steps, of_records[part]).sum(axis=1)).astype(np.int64)
+            exact = _shortened(steps, of_records[part]).sum(axis=1).astype(np.int64)
             with lock:
                 total += exact
 
-        for_each_block(add, _cut(blocks, _rows_at_once(len(weights))))
+        for_each_block(add, _cut(blocks, len(weights)))
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class SoftmaxCurvature:
+    r"""Sum the blocks on the diagonal of the softmax loss's Hessian over lattice rows, as exact integers.
+
+    With probabilities p as in `SoftmaxGradient`, a record adds the integer matrix w_c·q·qᵀ to that of class c, where
+    w_c = trunc(`RESOLUTION`·p_c·(1 - p_c)). Divide by `unit` to get Hessians in units of φ.
+
+    Parameters
+    ----------
+    lattice : Lattice
+        The lattice of all rows.
+
+    Notes
+    -----
+    The matrices that a record adds have the joint Frobenius norm ‖w‖·‖q‖². As p(1 - p)² ≤ 4/27 for p in [0, 1] and
+    probabilities add up to 1, Σ (p_c(1 - p_c))² ≤ 4/27. 27·‖w‖² ≤ 4·RESOLUTION² is checked in integers for every
+    record, with those that failed set to zero, and ‖q‖² ≤ s² is what a lattice row is.
+    """
+
+    lattice: Lattice
+
+    @property
+    def squared_sensitivity(self) -> Fraction:
+        """Square of the joint Frobenius norm that one record's matrices can have, in units of the sum."""
+        return Fraction(4, 27) * RESOLUTION**2 * self.lattice.squared_norm**2
+
+    @property
+    def unit(self) -> float:
+        """Units of the sum for a curvature of 1 and a unit row."""
+        return RESOLUTION * float(self.lattice.squared_norm)
+
+    def sum(self, blocks: Iterable[Int8], codes: Codes, weights: Float) -> Int64:
+        """Return the sum of all records' matrices, symmetric ones of shape (n_classes, dim, dim).
+
+        Parameters
+        ----------
+        blocks, codes, weights
+            As in `SoftmaxGradient.sum`.
+        """
+        layer = _IntegerLayer(weights, None, self.lattice)
+        n_classes, dim = weights.shape
+        total, lock = np.zeros((n_classes, dim, dim), np.int64), Lock()
+
+        def add(start: int, block: Int8) -> None:
+            # Sums of 2²⁰/4·127² stay below 2⁵³ for two million rows, so float64 holds them exactly.
+            wide = block.astype(np.float64)
+            residuals, _ = _residuals(layer.logits(block), codes[start : start + len(block)])
+            for code, steps in enumerate(_curvatures_on_grid(residuals)):
+                products = ((steps[:, None] * wide).T @ wide).astype(np.int64)
+                with lock:
+                    total[code] += products
+
+        for_each_block(add, _cut(blocks, n_classes))
         return total
 
 
@@ -287,12 +320,11 @@ def _longest_weights(lattice: Lattice) -> float:
     return 2.0**24 / (lattice.scale + 1) - math.sqrt(lattice.dim) / 2
 
 
-def gradient_blocks(lattice: Lattice, source: RowSource, *, compared: bool = False) -> Iterable[Any]:
+def gradient_blocks(lattice: Lattice, source: RowSource, *, compared: bool = False) -> Iterable[Int8]:
     """Return lattice rows in blocks that can be gone through again and again.
 
-    Rows of an array in memory are mapped once and kept, a byte a number; those of a tensor are then kept on its device.
-    A table or memory map may be larger than memory: a gibibyte of its mapped rows is kept, and what comes after that is
-    read and mapped again every time.
+    Rows of an array or tensor in memory are mapped once and kept, a byte a number. A table or memory map may be larger
+    than memory: a gibibyte of its mapped rows is kept, and what comes after that is read and mapped again every time.
 
     Parameters
     ----------
@@ -304,8 +336,6 @@ def gradient_blocks(lattice: Lattice, source: RowSource, *, compared: bool = Fal
         Whether a pass ends with an `InputError` if rows that are mapped again are not those of the first whole pass,
         by a hash of them that stays in memory.
     """
-    if on_device(source):
-        return list(lattice_blocks(lattice, source, DEVICE_ROWS))
     if isinstance(source, np.ndarray | TensorRows) and not isinstance(source, np.memmap):
         return list(lattice.blocks(source, BLOCK_ROWS))
     return _Again(lattice, source, compared)
@@ -343,17 +373,10 @@ class _Again:
                 raise InputError("the records changed while they were read.")
 
 
-def _rows_at_once(n_classes: int) -> int:
-    return max(_LEAST_ROWS, _BLOCK_NUMBERS // n_classes)
-
-
-def _cut(blocks: Iterable[Any], rows: int) -> Iterator[Any]:
-    """Yield blocks of at most so many rows; those on a device as they are."""
-    for block in blocks:
-        if isinstance(block, np.ndarray):
-            yield from iter_blocks(block, rows)
-        else:
-            yield block
+def _cut(blocks: Iterable[Int8], n_classes: int) -> Iterator[Int8]:
+    """Yield blocks whose class by row arrays fit into a core's cache."""
+    rows = max(_LEAST_ROWS, _BLOCK_NUMBERS // n_classes)
+    return (part for block in blocks for part in iter_blocks(block, rows))
 
 
 class _IntegerLayer:
@@ -372,100 +395,94 @@ class _IntegerLayer:
         self.offsets = offsets.astype(np.float32)[:, None]
         self._limbs = int8.limbs(self.weights, math.ceil(longest) + 1) if fast else None
 
-    def logits(self, rows: Any) -> Any:
-        """Return logits of shape (n_classes, n), float32, beside the rows."""
-        xp = namespace(rows)
-        if self._limbs is not None and xp is np:
+    def logits(self, rows: Int8) -> Float32:
+        """Return logits of shape (n_classes, n)."""
+        if self._limbs is not None:
             products = int8.multiply_limbs(self._limbs, rows.T, np.int32).astype(np.float32)
         else:
-            # float32 would do, but torch may be told to round its factors (TF32). Nothing rounds those of float64.
-            wide = xp.float32 if xp is np else xp.float64
-            products = xp.asarray(beside(self.weights, rows), dtype=wide) @ xp.asarray(rows, dtype=wide).T
-            products = xp.asarray(products, dtype=xp.float32)
-        products *= beside(self.scales, rows)
-        products += beside(self.offsets, rows)
+            products = self.weights @ rows.astype(np.float32).T
+        products *= self.scales
+        products += self.offsets
         return products
 
 
-def _shortened(steps: Any, of_records: Int64) -> Any:
-    """Weigh integers, one column a record; products below 2⁵³ are exact, and cutting them off lengthens nothing."""
-    steps *= beside(of_records.astype(np.float64), steps) / WEIGHT_STEPS
-    return namespace(steps).trunc(steps)
-
-
-def _residuals(logits: Any, codes: Codes) -> tuple[Any, Any]:
+def _residuals(logits: Float32, codes: Codes) -> tuple[Float32, Float32]:
     """Return residuals, of shape (n_classes, n), in place of the logits, and their norms; zeros for code -1."""
     p = _negative_softmax(logits)
-    kept = np.flatnonzero(codes >= 0)
-    p[beside(codes[kept], p), beside(kept, p)] += np.float32(1)
-    return _of_counted(p, codes)
+    counted = np.flatnonzero(codes >= 0)
+    p[codes[counted], counted] += np.float32(1)
+    return _with_norms(p, codes)
 
 
-def _shortfalls(logits: Any, codes: Codes) -> tuple[Any, Any]:
+def _shortfalls(logits: Float32, codes: Codes) -> tuple[Float32, Float32]:
     """Return 1/C - p, of shape (n_classes, n), in place of the logits, and its norms; zeros for code -1."""
     p = _negative_softmax(logits)
     p += np.float32(1 / len(p))
-    return _of_counted(p, codes)
+    return _with_norms(p, codes)
 
 
-def _negative_softmax(logits: Any) -> Any:
-    logits -= namespace(logits).amax(logits, axis=0)
+def _negative_softmax(logits: Float32) -> Float32:
+    logits -= logits.max(axis=0)
     p = _exp(logits)
     p /= -_sum_of_rows(p)
     return p
 
 
-def _of_counted(columns: Any, codes: Codes) -> tuple[Any, Any]:
-    """Return columns, with zeros for code -1, and their norms."""
+def _with_norms(columns: Float32, codes: Codes) -> tuple[Float32, Float32]:
     if (codes < 0).any():
-        columns[:, beside(codes < 0, columns)] = 0
-    return columns, _root(_sum_of_rows(namespace(columns).square(columns)))
+        columns[:, codes < 0] = 0
+    return columns, np.sqrt(_sum_of_rows(np.square(columns)))
 
 
-def _root(x: Any) -> Any:
-    """Return the square roots of float32 numbers, rounded correctly.
-
-    Vector libraries, such as that of torch, err in the last bit. A root in float64 that errs by up to four units in its
-    last place rounds to the right float32: the root of 24 bits is never closer to the middle of two.
-    """
-    xp = namespace(x)
-    return xp.asarray(xp.sqrt(xp.asarray(x, dtype=xp.float64)), dtype=xp.float32)
+def _on_grid(columns: Float32, norms: Float32, clip: float) -> Float:
+    """Return integers of squared norm at most RESOLUTION², one column a record, in place of the columns."""
+    columns *= np.float32(RESOLUTION * (1 - _CAUTION)) / np.maximum(norms, np.float32(clip))
+    steps = np.trunc(columns, out=columns).astype(np.float64)
+    return _without_long(steps, Fraction(RESOLUTION**2))
 
 
-def _on_grid(residuals: Any, norms: Any, clip: float) -> Any:
-    """Return integers of squared norm at most RESOLUTION², one column a record."""
-    xp = namespace(residuals)
-    longest = xp.full_like(norms, np.float32(RESOLUTION * (1 - _CAUTION)))
-    residuals *= longest / xp.clip(norms, np.float32(clip), None)
-    steps = xp.asarray(xp.trunc(residuals, out=residuals), dtype=xp.float64)
-    squared = xp.einsum("ij,ij->j", steps, steps)  # integers below 2⁵³: exact in any order
-    steps[:, ~(squared <= RESOLUTION**2)] = 0
+def _curvatures_on_grid(residuals: Float32) -> Float:
+    """Return integers w of 27·‖w‖² ≤ 4·RESOLUTION², one column a record; a residual is p or 1 - p, up to its sign."""
+    p = np.abs(residuals)
+    steps = np.trunc(p * (1 - p) * np.float32(RESOLUTION * (1 - _CAUTION))).astype(np.float64)
+    return _without_long(steps, Fraction(4, 27) * RESOLUTION**2)
+
+
+def _without_long(steps: Float, squared_norm: Fraction) -> Float:
+    """Set columns to zero that are longer than they may be: the check that sensitivities rest on."""
+    squares = np.einsum("ij,ij->j", steps, steps)  # integers below 2⁵³: exact in any order
+    steps[:, ~(squared_norm.denominator * squares <= squared_norm.numerator)] = 0  # NaN, too
     return steps
 
 
-def _exp(x: Any) -> Any:
+def _shortened(steps: Float, of_records: Int64) -> Float:
+    """Weigh integers, one column a record; products below 2⁵³ are exact, and cutting them off lengthens nothing."""
+    steps *= of_records / WEIGHT_STEPS
+    return np.trunc(steps, out=steps)
+
+
+def _exp(x: Float32) -> Float32:
     """Replace x ≤ 0 by exp(x), floored at 2⁻⁴⁰, with operations that IEEE 754 defines to the last bit."""
-    xp = namespace(x)
     x *= _LOG2_E
-    xp.clip(x, _SMALLEST_LOG2, None, out=x)
-    whole = xp.round(x)
+    np.maximum(x, _SMALLEST_LOG2, out=x)
+    whole = np.rint(x)
     x -= whole
-    power = xp.full_like(x, _EXP2[-1])
+    power = np.full_like(x, _EXP2[-1])
     for coefficient in reversed(_EXP2[:-1]):
         power *= x
         power += coefficient
     # 2^whole, by writing the exponent of a float32.
-    exponents = xp.asarray(whole, dtype=xp.int32)
+    exponents = whole.astype(np.int32)
     exponents += 127
     exponents <<= 23
-    power *= exponents.view(xp.float32)
+    power *= exponents.view(np.float32)
     return power
 
 
-def _sum_of_rows(values: Any) -> Any:
+def _sum_of_rows(values: Float32) -> Float32:
     """Add rows pairwise, in an order that their number alone decides."""
     while len(values) > 1:
         pairs, odd = divmod(len(values), 2)
         total = values[:pairs] + values[pairs + odd :]
-        values = namespace(values).concatenate([total, values[pairs : pairs + 1]]) if odd else total
-    return values[0]
+        values = np.concatenate([total, values[pairs : pairs + 1]]) if odd else total
+    return np.asarray(values[0])

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.errors import InputError
-from dppl.kernel.lattice.tensors import TensorRows
 
 
 @runtime_checkable
@@ -75,28 +74,16 @@ def take_rows(source: RowSource, indices: NDArray[np.int64]) -> NDArray[Any]:
     """
     if isinstance(source, np.ndarray):
         return np.asarray(source[indices])
-    if isinstance(source, TensorRows):
-        return source.take(indices)
-    parts, places = [], []
-    for start, block in _blocks_with(source, indices):
-        inside = np.flatnonzero((indices >= start) & (indices < start + len(block)))
-        parts.append(block[indices[inside] - start])
-        places.append(inside)
-    if not parts:  # a table without rows yields no blocks
+    parts, places, start = [], [], 0
+    for fragment in source.fragments() if hasattr(source, "fragments") else (source,):
+        first, start = start, start + fragment.shape[0]
+        if not ((indices >= first) & (indices < start)).any():
+            continue  # the file stays closed
+        for block in iter_blocks(fragment, _TAKE_ROWS):
+            inside = np.flatnonzero((indices >= first) & (indices < first + len(block)))
+            parts.append(block[indices[inside] - first])
+            places.append(inside)
+            first += len(block)
+    if not parts:
         return np.empty((0, source.shape[1]))
-    taken = np.concatenate(parts)
-    return taken[np.argsort(np.concatenate(places))]
-
-
-def _blocks_with(source: RowTable, indices: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Yield blocks and their first positions; of a table in several files, of those that hold rows at `indices`."""
-    fragments = source.fragments() if hasattr(source, "fragments") else (source,)
-    start = 0
-    for fragment in fragments:
-        stop = start + fragment.shape[0]
-        if len(fragments) == 1 or ((indices >= start) & (indices < stop)).any():
-            first = start
-            for block in iter_blocks(fragment, _TAKE_ROWS):
-                yield first, block
-                first += len(block)
-        start = stop
+    return np.concatenate(parts)[np.argsort(np.concatenate(places))]

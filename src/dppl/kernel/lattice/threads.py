@@ -17,7 +17,7 @@ from functools import cache
 from threading import BoundedSemaphore, Lock
 from typing import Any, TypeVar
 
-import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 Item = TypeVar("Item")
@@ -105,22 +105,14 @@ def in_order(compute: Callable[[Item], Result], items: Iterable[Item]) -> Iterat
             yield running.popleft().result()
 
 
-def for_each_block(fill: Callable[[int, Any], None], blocks: Iterable[Any]) -> None:
-    """Call ``fill(start, block)`` for each block, a block a core, with few blocks in memory at a time.
+def for_each_block(fill: Callable[[int, NDArray[Any]], None], blocks: Iterable[NDArray[Any]]) -> None:
+    """Call ``fill(start, block)`` for each block, a block a core, with few blocks in memory at a time."""
+    for _ in in_order(lambda item: fill(*item), _with_starts(blocks)):
+        pass
 
-    Tensors come one by one: their device is busy with one.
-    """
-    n_threads = one_thread_each.n_threads()
-    with workers(n_threads) as pool:
-        running: deque[Future[None]] = deque()
-        start = 0
-        for block in blocks:
-            if isinstance(block, np.ndarray):
-                if len(running) > n_threads:
-                    running.popleft().result()
-                running.append(pool.submit(fill, start, block))
-            else:
-                fill(start, block)
-            start += len(block)
-        while running:
-            running.popleft().result()
+
+def _with_starts(blocks: Iterable[NDArray[Any]]) -> Iterator[tuple[int, NDArray[Any]]]:
+    start = 0
+    for block in blocks:
+        yield start, block
+        start += len(block)

@@ -1,0 +1,58 @@
+"""For research: comparison methods, ceilings without privacy, made-up data, and the experiments that use them.
+
+Nothing outside this package imports it.
+"""
+
+from typing import TYPE_CHECKING
+
+from dppl._lazy import lazy
+
+if TYPE_CHECKING:
+    from dppl.lab.adamix import AdaMix
+    from dppl.lab.ceilings import NonPrivateLDA, NonPrivateLogisticRegression, NonPrivateNearestMean
+    from dppl.lab.covariance import FeatureCovariance
+    from dppl.lab.full_data import FullDataContinual
+    from dppl.lab.global_adapt import GlobalAdapt
+    from dppl.lab.least_squares import LeastSquares
+    from dppl.lab.longtail import long_tailed, long_tailed_sizes
+    from dppl.lab.naive import NaiveContinual
+    from dppl.lab.newton import Newton
+    from dppl.lab.persons import simulated_persons
+    from dppl.lab.projected import ProjectedPrototypes
+
+__all__ = [
+    "AdaMix",
+    "FeatureCovariance",
+    "FullDataContinual",
+    "GlobalAdapt",
+    "LeastSquares",
+    "NaiveContinual",
+    "Newton",
+    "NonPrivateLDA",
+    "NonPrivateLogisticRegression",
+    "NonPrivateNearestMean",
+    "ProjectedPrototypes",
+    "long_tailed",
+    "long_tailed_sizes",
+    "simulated_persons",
+]
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "AdaMix": "dppl.lab.adamix",
+        "FeatureCovariance": "dppl.lab.covariance",
+        "FullDataContinual": "dppl.lab.full_data",
+        "GlobalAdapt": "dppl.lab.global_adapt",
+        "LeastSquares": "dppl.lab.least_squares",
+        "NaiveContinual": "dppl.lab.naive",
+        "Newton": "dppl.lab.newton",
+        "NonPrivateLDA": "dppl.lab.ceilings",
+        "NonPrivateLogisticRegression": "dppl.lab.ceilings",
+        "NonPrivateNearestMean": "dppl.lab.ceilings",
+        "ProjectedPrototypes": "dppl.lab.projected",
+        "long_tailed": "dppl.lab.longtail",
+        "long_tailed_sizes": "dppl.lab.longtail",
+        "simulated_persons": "dppl.lab.persons",
+    },
+)

@@ -1,0 +1,184 @@
+"""AdaMix: noisy gradient descent from public examples, which also set its clipping norm and its subspace."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from dppl import _validate
+from dppl._progress import steps
+from dppl.errors import InputError, ParameterError
+from dppl.estimators.descent import SIZE_PERCENT, measured_size
+from dppl.estimators.parameters import MapParameters, parameters
+from dppl.estimators.plan import Setting
+from dppl.kernel import Measure, Measurement
+from dppl.kernel.privacy.guarantee import Adjacency
+from dppl.kernel.queries import NumberOfRecords
+from dppl.kernel.reading import Codes
+from dppl.prototypes._examples import ExampleClassifier
+from dppl.prototypes._gradients import GradientClassifier
+
+Float = NDArray[np.float64]
+
+# Examples that are fitted must not take the clipping norm to zero, where only rounding would be left of residuals.
+_LEAST_CLIP = 1e-3
+
+
+@parameters
+class AdaMix(MapParameters, GradientClassifier):
+    r"""Softmax regression from public examples of the classes, after AdaMix, with all records in every step.
+
+    The weights of softmax regression on the examples alone are the start. In every step the examples' gradients at the
+    current weights say at which norm private gradients are clipped and on which subspace their noisy sum is projected,
+    and their own sum is added.
+
+    Parameters
+    ----------
+    budget : GaussianDP, ZCDP or ApproxDP, default=None
+        What the whole fit may spend: a hundredth on the number of records, the rest on the gradients. With mu = 0 it is
+        a model of the examples alone.
+    steps : int, default=40
+        Number of gradient steps; each gets the same share of the budget.
+    learning_rate : float, default=None
+        Step along the mean gradient, in units of the number of classes. None is as long as the noise of all steps
+        together moves a logit by a standard deviation of 0.6, if all are clipped as the first, and at most 4.
+    momentum : float, default=0.9
+        Share of the velocity kept from one step to the next; 0 is plain gradient descent.
+    clip_quantile : float, default=0.9
+        Which quantile of the norms of the examples' gradients is the clipping norm; it is kept above 0.001.
+    n_components : int or "all", default=None
+        Dimension of the subspace of features, at most what the examples span. None is all that they span; ``"all"`` are
+        all directions, which is no projection.
+    public_weight : float, default=10.0
+        How many records an example counts for; 0 uses examples for the start, the clipping norm and the subspace only.
+    adjacency : {"add-remove", "replace-one"}, default="add-remove"
+        ``"replace-one"`` replaces a record by any other, of whatever class.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_classes, dim), float64
+        Weights on unit rows after the last step, in the order of `classes_`. Safe to publish.
+    intercept_, classes_, guarantee_, lattice_, n_features_in_, encoder_
+        As in `LinearProbe`, without an intercept.
+
+    Notes
+    -----
+    AdaMix trains networks, by its abstract: on few public examples first, and then adaptively on private and public
+    data. This is an adaptation to one linear layer. All records take part in every step. The start is a ridge
+    regression, with zero weights for classes without an example. The norm of a gradient is that of its residual, as
+    rows have norm 1. The subspace is one of features: a gradient is the outer product of a residual and a row, so the
+    right singular vectors of all examples' gradients, one below the other, are those of the rows, each as long as its
+    residual. The span of whole gradients would let weights move along examples alone. With few examples the subspace is
+    small and costs accuracy, which ``n_components="all"`` keeps.
+
+    **Privacy.** Unit: one record. Relation: add or remove one record (or replace one by any other). Released: the
+    gradients of all steps and the number of records; `coef_` is computed from those and from the examples. Sensitivity:
+    2²⁰·s in L2 over the whole gradient of a step, in units of its grid, where s = 127·√dim/4 lattice steps (twice that
+    under replace-one), whatever the clipping norm is; 1 for the number of records. Clipping norm and subspace of a step
+    follow from examples and earlier releases, and the projection is done on what was released, so squares of mu add.
+    Public inputs: `classes`, all parameters, `public`, `n_features`. Not covered: choice
+    of parameters by private data, examples that were chosen by private data, timing, a changed label under add/remove
+    (two steps).
+
+    References
+    ----------
+    .. [1] Golatkar, Achille, Wang, Roth, Kearns, Soatto (2022), Mixed differential privacy in computer vision, CVPR,
+       arXiv:2203.11481v2.
+    .. [2] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollary 3.3 (composition).
+
+    Examples
+    --------
+    >>> from dppl import ApproxDP, PublicData
+    >>> from dppl.lab import AdaMix
+    >>> from dppl.data import load_sample
+    >>> sample = load_sample()
+    >>> examples = PublicData(examples=sample.X_test[:50], example_classes=sample.y_test[:50])  # public, say
+    >>> model = AdaMix(ApproxDP(1, 1e-6), sample.classes, steps=10, public=examples).fit(sample.X, sample.y)
+    >>> bool(model.score(sample.X_test[50:], sample.y_test[50:]) > 0.5)
+    True
+    """
+
+    l2, intercept_scaling = 0.0, 0.0
+    _NOISE_OF_LOGIT = 0.6
+    starts_from_examples = True
+
+    steps: int = 40
+    learning_rate: float | None = None
+    momentum: float = 0.9
+    clip_quantile: float = 0.9
+    n_components: int | str | None = None
+    public_weight: float = 10.0
+    adjacency: Adjacency = "add-remove"
+
+    def check_parameters(self) -> None:
+        """Check parameters and budget against each other."""
+        super().check_parameters()
+        if not 0 <= self.clip_quantile <= 1:
+            raise ParameterError(f"clip_quantile must lie between 0 and 1; got {self.clip_quantile!r}.")
+        if self.public_weight != 0:
+            _validate.positive(public_weight=self.public_weight)
+        if isinstance(self.n_components, str):
+            _validate.one_of(("all",), n_components=self.n_components)
+        elif self.n_components is not None:
+            _validate.positive_integer(n_components=self.n_components)
+
+    def measurements(self, setting: Setting) -> dict[str, Measurement]:
+        """Declare a gradient for each step, and the number of records; nothing for a budget of 0."""
+        if setting.public.examples is None:
+            raise InputError(
+                "AdaMix starts from public examples of the classes; give public=PublicData(examples=..., "
+                "example_classes=...)."
+            )
+        if self.budget.is_zero:
+            return {}
+        return {
+            "gradients": Measurement(self._gradients(setting), 100 - SIZE_PERCENT, self.steps),
+            "size": Measurement(NumberOfRecords(), SIZE_PERCENT),
+        }
+
+    def learn(self, measure: Measure, setting: Setting) -> None:
+        """Start from the classifier of the examples, and take steps along projected gradients beside theirs."""
+        examples, n_classes = setting.public.examples, setting.n_classes
+        assert examples is not None  # measurements saw to that
+        features = setting.lattice.features(examples.rows).astype(np.float64)
+        start = ExampleClassifier.fit(features, examples.codes, n_classes).coef
+        if "size" not in measure:
+            self.coef_ = start
+            return
+        descent = self._descent(setting)
+        descent.coef = start
+        size, unit = measured_size(measure, n_classes), measure.unit("gradients")
+        weight = size + self.public_weight * len(features)
+        residuals = _residuals(features, examples.codes, descent.coef)
+        step = self._step_size(weight, measure.noise_std("gradients") * self._clip(residuals) / unit)
+        for _ in steps(self.steps):
+            # Examples and released weights settle the clipping norm and the subspace, before records are looked at.
+            residuals = _residuals(features, examples.codes, descent.coef)
+            clip = self._clip(residuals)
+            noisy = measure("gradients", weights=descent.coef, offsets=descent.intercept, clip=clip)
+            projected = self._projected(np.asarray(noisy * (clip / unit), np.float64), residuals, features)
+            descent.move((projected + self.public_weight * residuals.T @ features) / weight, step)
+        self.coef_, self.intercept_ = descent.coef, descent.intercept
+
+    def _clip(self, residuals: Float) -> float:
+        """Return the quantile of the norms of the examples' gradients."""
+        norms = np.linalg.norm(residuals, axis=1)
+        return max(float(np.quantile(norms, self.clip_quantile)), _LEAST_CLIP)
+
+    def _projected(self, gradient: Float, residuals: Float, features: Float) -> Float:
+        """Project the rows of a released gradient on the subspace of the examples' gradients."""
+        if self.n_components == "all":
+            return gradient
+        norms = np.linalg.norm(residuals, axis=1, keepdims=True)
+        _, values, axes = np.linalg.svd(norms * features, full_matrices=False)
+        rank = int(np.count_nonzero(values > values[0] * max(features.shape) * np.finfo(np.float64).eps))
+        axes = axes[: rank if self.n_components is None else min(rank, self.n_components)]
+        return np.asarray(gradient @ axes.T @ axes)
+
+
+def _residuals(features: Float, codes: Codes, coef: Float) -> Float:
+    """Return the one-hot labels minus the probabilities, of shape (n_examples, n_classes)."""
+    residuals: Float = -softmax(features @ coef.T, axis=1)
+    residuals[np.arange(len(codes)), codes] += 1
+    return residuals

@@ -1,0 +1,298 @@
+"""`dppl bench`: compare methods over budgets, data sets and class sizes, and draw what came out."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Self
+
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from dppl.cli._options import option
+from dppl.cli._output import console, note, printable
+from dppl.cli._progress import PERCENT, Rate
+from dppl.errors import ParameterError
+from dppl.lab.experiments.cells import check_cells
+from dppl.lab.experiments.config import NO_NOISE, NON_PRIVATE, Cell, Experiment, load_experiment
+from dppl.lab.experiments.report import write_report
+from dppl.lab.experiments.results import DONE, FAILED, Result, read_results
+from dppl.lab.experiments.runner import run_experiment
+from dppl.lab.experiments.series import place_of, pool_name, ratio_name, series_name
+
+_CELLS_FAILED = 6
+# Seconds between two lines that say how much time is left.
+_EVERY = 10.0
+
+bench = typer.Typer(
+    name="bench",
+    help="Compare methods over budgets, data sets and class sizes; for research, on data that needs no protection.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+# Options of every group that runs experiments.
+Data = Annotated[Path | None, option("FOLDER", "Folder that holds the data sets. Default: the configuration's.")]
+Jobs = Annotated[int | None, option("N", "Processes. Default: one fewer than there are cores.", min=1)]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Check configuration, parameters and shapes; count what is left.")
+]
+ReportFolder = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the report.", show_default=False)]
+
+
+@bench.command()
+def run(
+    config: Annotated[
+        str,
+        typer.Argument(
+            metavar="CONFIG", help="YAML file, or one of: quick, text, images, assistant, examples, few, paper."
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Results, one JSON object per line. Default: CONFIG's name with .jsonl."),
+    ] = None,
+    data: Data = None,
+    jobs: Jobs = None,
+    dry_run: DryRun = False,
+) -> None:
+    r"""Run a grid of method, data set, public pool, budget, imbalance and seed.
+
+    Each cell is one fit; its result is on disk before the next counts as done.
+    Run the same command again to continue after Ctrl-C or a crash: what is done
+    is never computed again, what failed is tried once more. Every number is
+    measured on test records, and no guarantee covers that.
+
+    A configuration is YAML:
+
+      datasets:
+        - sample
+        - name: banking77                # in data: banking77/train_x.npy,
+          encoder: MiniLM                # train_y.npy, test_x.npy, test_y.npy
+          public: \[{name: text, file: public_text/x.npy, first: 20000}]
+      methods: \[mean, {method: public-topk, n_prototypes: \[1, 5], tune: 20}]
+      budgets: {mu: \[0.25, 1, 8]}        # Gaussian DP
+      ir: \[natural, 1, 100]              # largest class over smallest
+      seeds: 3
+      data: ../embeddings
+
+    Budgets may also be {e: ...}, {rho: ...}, {epsilon: ..., delta: 1e-6},
+    {epsilon: ...}, or a list of those. e is sqrt(2 rho) in zCDP, as in the DPPL
+    papers: as much Gaussian noise as at the same mu, but selections of public
+    rows differ. A method with budgets: or seeds: of its own has only those. A
+    list as a parameter's value means each of its entries. Of a public pool,
+    first takes the first rows, and rows draws some at random (a list: pools of
+    several sizes). With lines: FILE, text with a line for each row, and
+    without: \[LINE], rows with such a line are left out before first counts.
+    softmax reads public rows where a data set names some, and softmax-alone
+    does not.
+
+    examples: N starts a method from N rows of each class, which are taken out
+    of the private ones, and examples: names from those of a data set with
+    files: {names: FILE}, in which row c describes class c. wrong: permuted
+    gives the rows of every class to another one, and wrong: half those of half
+    of the classes. left_out: N takes the same rows out and does not use them.
+    mu: 0 reads no private record, which leaves the examples alone.
+
+    classes: {alone: \[1, 3], groups: 2} makes tasks of few classes of a data set
+    in place of its own: one of its classes against the rest, three and the rest,
+    and half of them against the others. Which, the seed draws. ir is that of the
+    new classes, and the rest stays large.
+
+    groups: NAME says whose records a data set holds: train_NAME.npy and
+    test_NAME.npy are ids of persons, and cells protect persons. persons:
+    {number: N, largest: 50, share: 1, offset: 0.3} makes persons up instead.
+    unit: \[person, record] has cells of both promises, which the report keeps
+    apart.
+
+    tune: N adds a cell beside the untuned one, with hyper-parameters searched
+    in N trials on private records. No guarantee covers that choice, and all
+    tables and figures say so.
+
+    For example:
+
+      dppl bench run quick
+      dppl bench run text --data embeddings --jobs 4 --out text.jsonl
+      dppl bench run mine.yaml --dry-run
+    """
+    run_cells(load_experiment(config, data), out, jobs, dry_run=dry_run, group="bench")
+
+
+def run_cells(experiment: Experiment, out: Path | None, jobs: int | None, *, dry_run: bool, group: str) -> None:
+    """Run an experiment for a command of a group of this name, or count what is left of it."""
+    results = Path(f"{experiment.name}.jsonl") if out is None else out
+    if results.is_dir() or not results.parent.is_dir():
+        raise ParameterError(f"--out must name a file in an existing folder; got {results}.")
+    check_cells(experiment.cells, experiment.datasets)
+    if dry_run:
+        done = {r["key"] for r in read_results(results) if r["status"] == DONE} if results.exists() else set()
+        left = sum(cell.key not in done for cell in experiment.cells)
+        typer.echo(f"{len(experiment.cells)} cells, {len(experiment.cells) - left} done, {left} left.")
+        return
+    view = _Table() if sys.stderr.isatty() else _View()
+    try:
+        with view:
+            summary = run_experiment(experiment, results, jobs=jobs, started=view.started, finished=view.finished)
+    except KeyboardInterrupt:
+        note(f"{view.count} cells of this run are safe in {results}; run the same command again to continue.")
+        raise
+    screen = console()
+    screen.print(
+        f"{summary.cells} cells: {summary.before} done before, {summary.done} now, {summary.failed} failed. "
+        f"Results: {results}",
+        soft_wrap=True,
+    )
+    screen.print(f"Figures and tables: dppl {group} report {results} --out FOLDER", soft_wrap=True)
+    if summary.failed:
+        raise typer.Exit(_CELLS_FAILED)
+
+
+@bench.command()
+def report(
+    results: Annotated[
+        Path, typer.Argument(metavar="RESULTS", help="Results file that `dppl bench run` wrote, whole or partial.")
+    ],
+    out: ReportFolder,
+) -> None:
+    """Draw the figures and tables of a results file.
+
+    Writes report.md, report.html (one file with everything inside) and every
+    figure as PNG and SVG: accuracy over the budget for each imbalance ratio,
+    minority classes, and whatever else the results allow (encoders, public
+    pools and their size, top-K, class sizes, times). What was tuned on private
+    records is marked. Files of an earlier report in FOLDER are replaced; a
+    FOLDER with other files is refused.
+
+    For example:
+
+      dppl bench report quick.jsonl --out quick-report
+    """
+    report_to(results, out)
+
+
+def report_to(results: Path, out: Path) -> None:
+    """Write the report of a results file to a folder."""
+    if out.exists() and not out.is_dir():
+        raise ParameterError(f"--out must name a folder; {out} is a file.")
+    files = write_report(results, out)
+    screen = console()
+    screen.print(f"{len(files)} files, among them {out / 'report.html'} and {out / 'report.md'}", soft_wrap=True)
+
+
+class _View:
+    """Tells how a run goes: a line for each cell, and now and then how much time is left."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total = 0
+        self._line = _Line([])
+        self._start = self._told = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def started(self, cells: list[Cell]) -> None:
+        self.total = len(cells)
+        self._line = _Line(cells)
+        self._start = self._told = time.monotonic()
+
+    def finished(self, result: Result) -> None:
+        self.count += 1
+        typer.echo(f"{self.count}/{self.total}  {self._line(result)}", err=True)
+        now = time.monotonic()
+        if now - self._told >= _EVERY and self.count < self.total:
+            self._told = now
+            rate = self.count / (now - self._start)
+            left = timedelta(seconds=round((self.total - self.count) / rate))
+            share = 100 * self.count // self.total
+            typer.echo(f"{share} % of {self.total} cells, {rate:.3g}/s, about {left} left", err=True)
+
+
+class _Table(_View):
+    """Tells how a run goes: a table that changes, for a person who watches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._live = Live(console=Console(stderr=True, markup=False, highlight=False), transient=True)
+        text = TextColumn("cells, about"), TimeRemainingColumn(), TextColumn("left")
+        self._progress = Progress(BarColumn(), PERCENT, MofNCompleteColumn(), Rate(), *text)
+        self._totals: Counter[str] = Counter()
+        self._done: Counter[str] = Counter()
+        self._failed: Counter[str] = Counter()
+        self._latest: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def started(self, cells: list[Cell]) -> None:
+        super().started(cells)
+        self._task = self._progress.add_task("", total=len(cells))
+        self._totals.update(self._line.method(cell.to_dict()) for cell in cells)
+        self._show()
+
+    def finished(self, result: Result) -> None:
+        self.count += 1
+        name = self._line.method(result["cell"])
+        (self._done if result["status"] == DONE else self._failed)[name] += 1
+        self._latest[name] = self._line(result, method=False)
+        if result["status"] == FAILED:
+            self._live.console.print(self._line(result), soft_wrap=True)
+        self._progress.advance(self._task)
+        self._show()
+
+    def _show(self) -> None:
+        table = Table(box=None, pad_edge=False, expand=True)
+        table.add_column("method", no_wrap=True)
+        table.add_column("done", justify="right", no_wrap=True)
+        table.add_column("failed", justify="right", no_wrap=True)
+        table.add_column("latest", no_wrap=True, overflow="ellipsis", ratio=1)
+        for name, total in self._totals.items():
+            table.add_row(
+                name, f"{self._done[name]}/{total}", str(self._failed[name] or ""), self._latest.get(name, "")
+            )
+        self._live.update(Group(table, self._progress))
+
+
+class _Line:
+    """Says in a line which cell it was and what came out, so that no two of these cells have the same line."""
+
+    def __init__(self, cells: list[Cell]) -> None:
+        tasks = {(cell.dataset, cell.encoder) for cell in cells}
+        read = {(cell.dataset, cell.encoder, cell.pool) for cell in cells if cell.pool is not None}
+        self._encoders = len(tasks) > len({dataset for dataset, _ in tasks})
+        self._pools = len(read) > len({place[:2] for place in read})
+
+    def method(self, cell: Result) -> str:
+        """Return the name of the method, as in a report."""
+        return printable(series_name({"cell": cell}))
+
+    def __call__(self, result: Result, *, method: bool = True) -> str:
+        cell = result["cell"]
+        parts = [self.method(cell)] if method else []
+        parts += [pool_name(cell["pool"])] if self._pools and cell["pool"] else []
+        dataset, encoder, *setting = place_of(cell)
+        parts += [f"{dataset}, {encoder}" if self._encoders else dataset, ", ".join(setting) or ratio_name(cell["ir"])]
+        if cell["budget"] == {"mu": NO_NOISE}:
+            parts.append(NON_PRIVATE)
+        elif cell["budget"] is not None:
+            parts.append(", ".join(f"{name} {value:.3g}" for name, value in cell["budget"].items()))
+        parts.append(f"seed {cell['seed']}")
+        if result["status"] == FAILED:
+            parts.append(f"FAILED {result['error']}: {' '.join(result['message'].split())}")
+        else:
+            seconds = result["seconds"]["fit_wall"]
+            parts.append(f"balanced accuracy {result['metrics']['balanced_accuracy']:.3f}, {seconds:.2g} s")
+        return printable("  ".join(parts))

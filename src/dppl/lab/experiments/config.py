@@ -1,0 +1,150 @@
+"""Configurations of experiments: a YAML file becomes a list of cells, or an error that names the key."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from dppl._optional import optional
+from dppl.errors import InputError, ParameterError
+from dppl.kernel.privacy import Budget
+from dppl.kernel.privacy.budgets import budget_from_dict
+from dppl.lab.experiments.datasets import DatasetSpec, Examples, Merged, Persons, Pool
+from dppl.lab.experiments.streams import Stream
+
+__all__ = ["SCHEMA", "Cell", "Experiment", "built_in_names", "load_experiment"]
+
+# Raised when cells or results change their meaning; results of different schemas are never mixed.
+SCHEMA = 1
+NATURAL = "natural"
+# So little noise that it is lost in the rounding of rows; what is clipped and rounded stays so.
+NON_PRIVATE, NO_NOISE = "non-private", 1e6
+# The encoder of a data set for which none is given.
+NOT_NAMED = "not named"
+
+# Whom a cell protects.
+RECORD, PERSON = "record", "person"
+# Built-in configurations of streams: one of this name, and others that begin with it.
+_STREAMS, _STREAMS_PREFIX = "continual", "continual-"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One fit of an experiment. Its key is a hash of these fields, so equal cells are computed once."""
+
+    method: str
+    parameters: dict[str, Any]
+    dataset: str
+    encoder: str
+    pool: Pool | None  # public rows; None where the method uses none
+    budget: dict[str, float] | None  # parameters of the budget; None for a reference without privacy
+    ir: float | str  # imbalance ratio; "natural" leaves class sizes as they are
+    seed: int  # draws the subset, which is the same for every method, and a subset of the public rows
+    trials: int = 0  # hyper-parameter settings tried on private data; 0 for none
+    examples: Examples | None = None  # public examples of the classes
+    stream: Stream | None = None  # cuts the rows into tasks; None learns them at once
+    # whether all tasks of a stream together, whose costs add up, may spend the budget, and not each of them
+    in_all: bool = False
+    persons: Persons | None = None  # whose records these are; None where nothing is known of that
+    # Whom the promise is for. References without privacy have cells of both, beside what is compared with them.
+    unit: str = RECORD
+    classes: Merged | None = None  # how the classes of the data set are put together to few
+
+    @property
+    def key(self) -> str:
+        """Hash of what is computed: neither paths nor versions enter it."""
+        text = json.dumps([SCHEMA, self.to_dict()], sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return sha256(text.encode()).hexdigest()[:32]
+
+    @property
+    def noise_seed(self) -> int:
+        """Seed of the noise: another one for every cell."""
+        return int(self.key[:8], 16)
+
+    @property
+    def non_private(self) -> bool:
+        """Whether the budget is one that nobody would call privacy."""
+        return self.budget == {"mu": NO_NOISE}
+
+    @property
+    def tuned(self) -> bool:
+        """Whether hyper-parameters are searched on private data."""
+        return self.trials > 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields, ready for JSON."""
+        fields = asdict(self)
+        if self.pool is not None and not self.pool.without:
+            del fields["pool"]["without"]  # so that the keys of measured cells stay
+        for name in ("examples", "stream", "in_all", "persons", "classes"):
+            if not fields[name]:
+                del fields[name]  # likewise
+        if self.persons is None:
+            del fields["unit"]
+        return fields
+
+    def make_budget(self) -> Budget | None:
+        """Return the budget as an object."""
+        return None if self.budget is None else budget_from_dict(self.budget)
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """A checked configuration."""
+
+    name: str  # what its results file is called by default
+    config: str  # path or name by which it was loaded, as given
+    data: str | None  # folder that was given in place of the configuration's, as given
+    about: str
+    datasets: dict[tuple[str, str], DatasetSpec]  # by name and encoder
+    cells: list[Cell]  # one seed after the other, so that an interrupted run has compared all methods
+
+
+def built_in_names(*, streams: bool = False) -> list[str]:
+    """Return the names of the configurations that come with dppl, of streams of tasks or of single fits."""
+    folder = resources.files("dppl.lab.experiments") / "configs"
+    files = sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    return [name.removeprefix(_STREAMS_PREFIX) for name in files if name.startswith(_STREAMS) == streams]
+
+
+def load_experiment(config: str, data: Path | None = None, *, streams: bool = False) -> Experiment:
+    """Read and check a configuration: a YAML file by its path, or a built-in one by its name.
+
+    `data` takes the place of the configuration's own folder.
+    """
+    name, text = _text(config, streams)
+    yaml = optional("yaml", "PyYAML", "lab")
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ParameterError(f"{config} must be YAML; {' '.join(str(error).split())}.") from None
+    optional("pydantic", "pydantic", "lab")
+    from dppl.lab.experiments.grid import grid  # here, because reports of results need no pydantic
+
+    try:
+        about, datasets, cells = grid(content, data, streams=streams)
+    except ParameterError as error:
+        raise ParameterError(f"{config}: {error}") from None
+    except InputError as error:
+        raise InputError(f"{config}: {error}") from None
+    return Experiment(name, config, None if data is None else str(data), about, datasets, cells)
+
+
+def _text(config: str, streams: bool) -> tuple[str, str]:
+    built_in = built_in_names(streams=streams)
+    if config in built_in:
+        name = _STREAMS_PREFIX + config if streams and config != _STREAMS else config
+        return name, (resources.files("dppl.lab.experiments") / "configs" / f"{name}.yaml").read_text("utf-8")
+    path = Path(config)
+    if not path.is_file():
+        raise ParameterError(
+            f"CONFIG must be a YAML file or one of {', '.join(built_in)}; got {config!r}, and there is no such file."
+        )
+    try:
+        return path.stem, path.read_text("utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"{config} must be UTF-8 text.") from None

@@ -1,0 +1,339 @@
+"""Evaluation data of experiments: the built-in sample, and folders of NumPy files.
+
+A folder holds ``train_x.npy``, ``train_y.npy``, ``test_x.npy`` and ``test_y.npy``. Public pools are further ``.npy``
+files of rows by the same encoder. The code of the DPPL papers reads the same five arrays; the configuration ``paper``
+expects a folder per encoder and data set.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl.data import Sample, load_sample
+from dppl.errors import InputError
+from dppl.lab import long_tailed
+from dppl.lab.experiments.splits import merged_classes, moved_classes, random_rows, rows_of_classes, validation_split
+from dppl.metrics import person_numbers
+
+__all__ = ["Dataset", "DatasetSpec", "Examples", "Merged", "Persons", "Pool", "load_dataset"]
+
+PARTS = ("train_x", "train_y", "test_x", "test_y")
+# Of a data set in one piece.
+WHOLE = ("x", "y")
+# Ids of persons beside these, where a configuration names them.
+IDS = "ids"
+PARTS_IDS = ("train_ids", "test_ids")
+_TEST_SHARE = 0.2
+NAMES = "names"
+WRONG = ("permuted", "half")
+SAMPLE = "sample"
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Public rows, as a configuration names them."""
+
+    name: str
+    first: int | None = None  # take the first so many rows of the file only
+    rows: int | None = None  # of those, draw so many at random, with the seed of the run
+    without: tuple[str, ...] = ()  # leave out, before all else, rows whose line in the pool's text file is one of these
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """Public examples of the classes, as a configuration names them."""
+
+    # ``"names"`` are the rows of the data set's file of names, one of each class. A number is how many training rows of
+    # each class, drawn with the seed of the run, are taken to be public, and are no private records.
+    source: int | str
+    # whether the examples of all classes, or of half of them, stand for another class, drawn with the seed of the run
+    wrong: str | None = None
+    used: bool = True  # False takes the rows out of the private ones only: the start from zero beside one from examples
+
+
+@dataclass(frozen=True, slots=True)
+class Persons:
+    """Whose records a data set holds, as a configuration says it: ids from a file, or persons that are made up."""
+
+    groups: str | None = None  # name of the ids, by which their files are called
+    # make so many persons up, with records drawn from the training rows (`dppl.lab.simulated_persons`)
+    number: int | None = None
+    largest: int = 50  # largest, share, offset: parameters of made-up persons
+    share: float = 1.0
+    offset: float = 0.3
+
+    @property
+    def name(self) -> str:
+        """What they are called beside the name of their data set."""
+        if self.number is None:
+            return f"persons by {self.groups}"
+        each = f"1 to {self.largest} records, {100 * self.share:g} % of one class, offset {self.offset:g}"
+        return f"{self.number:,} made-up persons, {each}"
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A task of few classes, made of all those of a data set: which go together is drawn with the seed of the run."""
+
+    alone: int = 0  # keep so many classes, and make one of all the others
+    groups: int = 0  # make so many classes of all, each of as many as the others, or of one fewer
+
+    @property
+    def name(self) -> str:
+        """What it is called beside the name of the data set."""
+        if self.alone:
+            return "one class against the rest" if self.alone == 1 else f"{self.alone} classes and the rest"
+        return "half of the classes against the others" if self.groups == 2 else f"{self.groups} groups of classes"
+
+    def long_tailed(self, y: NDArray[Any], ratio: float, seed: int) -> NDArray[np.int64]:
+        """Choose rows of a data set of such classes so that its largest class has `ratio` times those of its smallest.
+
+        That is `dppl.lab.long_tailed`, but the rest of the classes stays large, and those beside it are of one size.
+        """
+        if not self.alone:
+            return long_tailed(y, ratio, seed)
+        *sizes, rest = np.bincount(y).tolist()
+        small = max(1, int(min(*sizes, rest / ratio)))
+        return rows_of_classes(y, [small] * len(sizes) + [round(ratio * small)], seed)
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetSpec:
+    """Where a data set lies."""
+
+    name: str
+    encoder: str
+    # the four parts, and the names of the classes and ids of persons if there are any; empty for the built-in sample
+    files: dict[str, Path] = field(default_factory=dict)
+    pools: dict[str, Path] = field(default_factory=dict)  # files of public rows by the name of their pool
+    # text files with a line for each row of a pool, where one is named
+    lines: dict[str, Path] = field(default_factory=dict)
+    source: str = ""  # what to tell someone who does not have the files
+    # data sets that this one joins, each with classes of its own; it has no files then
+    parts: tuple[DatasetSpec, ...] = ()
+
+    def check(self) -> None:
+        """Look whether the files are there, and text files have a line for each row."""
+        for part in self.parts:
+            part.check()
+        files = (*self.files.values(), *self.pools.values(), *self.lines.values())
+        missing = [path for path in files if not path.is_file()]
+        if missing:
+            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            raise InputError(
+                f"data set {self.name!r} ({self.encoder}): there is no file {missing[0]}{more}; put it there, or "
+                f"name the folder that holds the data with --data. {self.source}".rstrip()
+            )
+        for name, path in self.lines.items():
+            n_lines, n_rows = len(_lines(path)), len(_array(self.pools[name]))
+            if n_lines != n_rows:
+                raise InputError(
+                    f"data set {self.name!r}: {path} must have a line for each of the {n_rows} rows of public pool "
+                    f"{name!r}; it has {n_lines}."
+                )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dataset:
+    """Rows and labels of a data set."""
+
+    X: NDArray[Any]  # X, X_test: shape (n, d)
+    y: NDArray[Any]  # y, y_test: shape (n,)
+    X_test: NDArray[Any]
+    y_test: NDArray[Any]
+    classes: NDArray[Any]  # shape (n_classes,); the labels that occur, sorted
+    pools: dict[str, NDArray[Any]]  # shape (n_public, d)
+    # a line for each row of a pool, where a text file is named
+    lines: dict[str, list[str]] = field(default_factory=dict)
+    names: NDArray[Any] | None = None  # shape (n_classes, d); row c says what class c is called
+    # groups, groups_test: Shape (n,). Ids of the persons whose records these are. Nobody has records on both sides.
+    groups: NDArray[Any] | None = None
+    groups_test: NDArray[Any] | None = None
+    # numbers of classes of the data sets that this one joins, whose rows stand one after another
+    n_classes_of_parts: tuple[int, ...] = ()
+
+    def split(self, examples: Examples | None, seed: int) -> tuple[NDArray[np.int64], tuple[NDArray[Any], ...]]:
+        """Return the places of the training rows that are private, and the examples and their classes.
+
+        Who has a row among the examples has no private one.
+        """
+        everything = np.arange(len(self.y), dtype=np.int64)
+        if examples is None:
+            return everything, ()
+        if examples.source == NAMES:
+            if self.names is None:
+                raise InputError("examples: names are rows of a file of the data set; name it with files: names.")
+            private, X, codes = everything, self.names, np.arange(len(self.classes))
+        else:
+            places = np.searchsorted(self.classes, self.y)
+            drawn = rows_of_classes(places, int(examples.source), seed)
+            public = drawn if self.groups is None else _records_of_same(self.groups, drawn)
+            private, X, codes = np.setdiff1d(everything, public), self.X[drawn], places[drawn]
+            if len(np.unique(self.y[private])) < len(np.unique(self.y)):
+                raise InputError(f"examples: {examples.source} rows a class leave no private row of some class.")
+        if not examples.used:
+            return private, ()
+        if examples.wrong is not None:
+            n_classes = len(self.classes)
+            n_moved = n_classes if examples.wrong == WRONG[0] else max(2, n_classes // 2)
+            codes = moved_classes(n_classes, n_moved, seed)[codes]
+        return private, (np.asarray(X), self.classes[codes])
+
+    def merged(self, classes: Merged | None, seed: int) -> Dataset:
+        """Return the data set with its classes put together to those of a task, which are numbers, or as it is."""
+        if classes is None:
+            return self
+        if len(self.classes) < max(classes.alone + 1, classes.groups):
+            raise InputError(f"{classes.name} needs more classes than the data set has, {len(self.classes)}.")
+        new = merged_classes(len(self.classes), classes.alone, classes.groups, seed)
+        y, y_test = (new[np.searchsorted(self.classes, labels)] for labels in (self.y, self.y_test))
+        return replace(self, y=y, y_test=y_test, classes=np.unique(new), names=None)
+
+    def public(self, pool: Pool | None, seed: int) -> NDArray[Any] | None:
+        """Return the rows of a pool."""
+        if pool is None:
+            return None
+        rows = self.available(pool)
+        return rows if pool.rows is None else np.asarray(rows[random_rows(len(rows), pool.rows, seed)])
+
+    def available(self, pool: Pool) -> NDArray[Any]:
+        """Return the rows that a pool takes or draws its own from, still on disk if none are left out."""
+        rows = self.pools[pool.name]
+        if pool.without:
+            rows = rows[self._kept(pool)[: pool.first]]
+        rows = rows[: pool.first]
+        if pool.rows is not None and pool.rows > len(rows):
+            raise InputError(f"public pool {pool.name!r} has {len(rows)} rows; {pool.rows} were to be drawn from it.")
+        return rows
+
+    def _kept(self, pool: Pool) -> NDArray[np.intp]:
+        lines = self.lines[pool.name]
+        unknown = [text for text in pool.without if text not in lines]
+        if unknown:
+            raise InputError(f"public pool {pool.name!r}: no row has the line {unknown[0]!r}, which without names.")
+        return np.flatnonzero([line not in pool.without for line in lines])
+
+
+def load_dataset(spec: DatasetSpec) -> Dataset:
+    """Load a data set; rows stay on disk until they are used."""
+    if spec.parts:
+        return _joined([load_dataset(part) for part in spec.parts])
+    if not spec.files:
+        return _from_sample(load_sample())
+    spec.check()
+    parts = {name: _array(path) for name, path in spec.files.items()}
+    if set(WHOLE) <= set(parts):
+        parts = _split(spec, parts)
+    names = parts.pop(NAMES, None)
+    ids = [parts.pop(name, None) for name in PARTS_IDS]
+    pools = {name: _array(path) for name, path in spec.pools.items()}
+    width = parts["train_x"].shape[-1]
+    for name, rows in {"train_x": parts["train_x"], "test_x": parts["test_x"], **pools}.items():
+        if rows.ndim != 2 or rows.shape[1] != width:
+            raise InputError(
+                f"data set {spec.name!r}: {name} must have two dimensions and {width} features; got shape {rows.shape}."
+            )
+    for part in ("train", "test"):
+        rows, labels = parts[f"{part}_x"], parts[f"{part}_y"]
+        if labels.shape != (len(rows),):
+            raise InputError(
+                f"data set {spec.name!r}: {part}_y must hold a label for each of the {len(rows)} rows of {part}_x; got "
+                f"shape {labels.shape}."
+            )
+    y, y_test = np.asarray(parts["train_y"]), np.asarray(parts["test_y"])
+    classes = np.unique(np.concatenate([y, y_test]))
+    if names is not None and names.shape != (len(classes), width):
+        raise InputError(
+            f"data set {spec.name!r}: names must hold a row of {width} features for each of the {len(classes)} "
+            f"classes; got shape {names.shape}."
+        )
+    lines = {name: _lines(path) for name, path in spec.lines.items()}
+    if ids[0] is not None and ids[1] is not None:
+        _check_persons(spec, ids[0], ids[1], (len(y), len(y_test)))
+    return Dataset(parts["train_x"], y, parts["test_x"], y_test, classes, pools, lines, names, ids[0], ids[1])
+
+
+def _check_persons(spec: DatasetSpec, ids: NDArray[Any], ids_test: NDArray[Any], lengths: tuple[int, int]) -> None:
+    if (ids.shape, ids_test.shape) != ((lengths[0],), (lengths[1],)):
+        raise InputError(
+            f"data set {spec.name!r}: ids of persons must be one for each of {lengths[0]} and {lengths[1]} rows; got "
+            f"shapes {ids.shape} and {ids_test.shape}."
+        )
+    numbers = person_numbers(np.concatenate([ids.astype(object), ids_test.astype(object)]), sum(lengths))
+    if np.isin(numbers[lengths[0] :], numbers[: lengths[0]]).any():
+        raise InputError(
+            f"data set {spec.name!r}: some person has records among the training and the test rows; keep all of them "
+            "on one side, or give the data set in one piece (whole: true)."
+        )
+
+
+def _records_of_same(groups: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the places of all records of those persons who have one of these."""
+    persons = person_numbers(groups, len(groups))
+    return np.flatnonzero(np.isin(persons, persons[rows])).astype(np.int64)
+
+
+def _from_sample(sample: Sample) -> Dataset:
+    return Dataset(
+        sample.X, sample.y, sample.X_test, sample.y_test, sample.classes, {"digits": np.asarray(sample.X_public)}
+    )
+
+
+def _split(spec: DatasetSpec, whole: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Make a random fifth of a data set its test set, always the same; with ids, a fifth of the persons."""
+    x, y = (whole[name] for name in WHOLE)
+    if y.shape != x.shape[:1]:
+        raise InputError(
+            f"data set {spec.name!r}: y must hold a label for each row of x; got shapes {y.shape} and {x.shape}."
+        )
+    names = [name for name in (*WHOLE, IDS) if name in whole]
+    if IDS in names:
+        if whole[IDS].shape != y.shape:
+            raise InputError(
+                f"data set {spec.name!r}: ids of persons must be one for each row; got {whole[IDS].shape}."
+            )
+        train, test = validation_split(len(y), _TEST_SHARE, seed=0, groups=whole[IDS])
+    else:
+        test = random_rows(len(y), int(_TEST_SHARE * len(y)), seed=0)
+        train = np.setdiff1d(np.arange(len(y)), test)
+    return {f"{part}_{name}": whole[name][rows] for part, rows in (("train", train), ("test", test)) for name in names}
+
+
+def _joined(parts: list[Dataset]) -> Dataset:
+    """Put data sets one after another; classes become numbers, and narrower rows are filled up with zeros."""
+    sizes = tuple(len(part.classes) for part in parts)
+    width = max(part.X.shape[1] for part in parts)
+    starts = np.cumsum((0, *sizes[:-1]))
+    several = list(zip(parts, starts, strict=True))
+    return Dataset(
+        np.concatenate([_widened(part.X, width) for part in parts]),
+        np.concatenate([start + np.searchsorted(part.classes, part.y) for part, start in several]),
+        np.concatenate([_widened(part.X_test, width) for part in parts]),
+        np.concatenate([start + np.searchsorted(part.classes, part.y_test) for part, start in several]),
+        np.arange(sum(sizes)),
+        {},
+        n_classes_of_parts=sizes,
+    )
+
+
+def _widened(rows: NDArray[Any], width: int) -> NDArray[Any]:
+    return np.pad(rows, ((0, 0), (0, width - rows.shape[1])))
+
+
+def _array(path: Path) -> NDArray[Any]:
+    try:
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    except (ValueError, EOFError, OSError) as error:
+        raise InputError(f"{path} must be a readable .npy file; {error}.") from None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text("utf-8").removesuffix("\n").split("\n")
+    except UnicodeDecodeError:
+        raise InputError(f"{path} must be UTF-8 text.") from None

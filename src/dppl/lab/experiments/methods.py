@@ -1,0 +1,244 @@
+"""The methods that an experiment can compare: estimators of the registry with some parameters fixed, and references."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dppl import lab
+from dppl.errors import ParameterError
+from dppl.estimators.public_data import PublicData, PublicValues
+from dppl.estimators.registry import BY_NAME, ENTRIES
+from dppl.kernel.privacy import Budget
+
+__all__ = ["ALL_METHODS", "METHODS", "STREAM_METHODS", "Choice", "Method", "Range", "checked_method", "label"]
+
+# What the runner passes itself.
+_GIVEN = ("budget", "classes", "random_state")
+_PUBLIC_ROWS = PublicValues(np.zeros((1, 1), np.float32))
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A hyper-parameter that takes one of some values."""
+
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A hyper-parameter between two numbers, searched on a logarithmic scale."""
+
+    low: float
+    high: float
+
+
+Space = Mapping[str, Choice | Range]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One way to train a classifier."""
+
+    label: str  # name in tables and figures
+    estimator: str  # a class of the registry, or one of `dppl.lab` that is not private
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # parameters that make the method what it is
+    public: bool = True  # whether it may read public rows that it can do without
+    needs_examples: bool = False  # whether a fit is impossible without public examples of the classes
+    space: Space = field(default_factory=dict)  # hyper-parameters to search
+    # values for what neither a configuration nor a search sets, where the class's own defaults would miss the point
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def private(self) -> bool:
+        """Whether it spends a budget; references give no guarantee."""
+        return self.estimator in BY_NAME
+
+    @property
+    def pure(self) -> bool:
+        """Whether it can spend a budget of pure DP."""
+        return self.private and BY_NAME[self.estimator].pure
+
+    @property
+    def takes_examples(self) -> bool:
+        """Whether it can start from public examples of the classes."""
+        return self.private and BY_NAME[self.estimator].load().starts_from_examples
+
+    @property
+    def parameters(self) -> list[str]:
+        """Names of the parameters that a configuration may set."""
+        names: list[str] = self._load()._get_param_names()
+        return [name for name in names if name not in (*_GIVEN, *self.fixed)]
+
+    def build(
+        self,
+        budget: Budget | None,
+        classes: Any,
+        random_state: int,
+        parameters: Mapping[str, Any],
+        public: PublicData | None = None,
+    ) -> Any:
+        """Return the unfitted classifier."""
+        given: dict[str, Any] = {}
+        if self.private:
+            given = {"budget": budget, "classes": classes, "public": public, "random_state": random_state}
+        return self._load()(**given, **self.fixed, **parameters)
+
+    def needs_public(self, parameters: Mapping[str, Any]) -> bool:
+        """Tell whether a fit with these parameters is impossible without public rows."""
+        return self._depends_on(PublicValues(), parameters)
+
+    def uses_public(self, parameters: Mapping[str, Any]) -> bool:
+        """Tell whether a fit with these parameters reads public rows where there are some."""
+        return self._depends_on(_PUBLIC_ROWS if self.public else PublicValues(), parameters)
+
+    def adjacency(self, parameters: Mapping[str, Any]) -> str | None:
+        """Return which data sets are neighbours with these parameters; None for references."""
+        return self.build(None, None, 0, parameters).adjacency if self.private else None
+
+    def overlaps(self, parameters: Mapping[str, Any]) -> bool:
+        """Tell whether tasks of a stream may share records with these parameters, so that their costs add up."""
+        return bool(parameters.get("tasks", getattr(self._load(), "tasks", "disjoint")) == "overlapping")
+
+    def _depends_on(self, public: PublicValues, parameters: Mapping[str, Any]) -> bool:
+        return self.private and bool(self.build(None, None, 0, parameters)._uses_public_rows(public))
+
+    def _load(self) -> Any:
+        return BY_NAME[self.estimator].load() if self.private else getattr(lab, self.estimator)
+
+
+_POOL = Choice((1, 2, 4, 8))
+# Bounds on 1 + cosine, DPPL-v1's d_min and d_max; "auto" reads them off public rows.
+_CLIP = Choice(("auto", (0.0, 2.0), (1.0, 2.0), (1.0, 1.5), (1.1, 1.5), (1.2, 1.8), (1.5, 2.0)))
+# DPPL-v1, section C.4.1.
+_K = Choice((1, 2, 3, 5, 10, 20))
+_STEPS = Choice((10, 40, 100))
+_CLIP_NORM = Range(0.1, 1.4)
+
+
+def _named(
+    estimator: str, variant: str = "", label: str = "{}", fixed: Mapping[str, Any] | None = None, **more: Any
+) -> dict[str, Method]:
+    """Return an estimator of the registry under the names that it has there, or a variant of it.
+
+    A variant is appended to the method's name, or is the whole name if it starts with no hyphen; the braces in `label`
+    are the estimator's own.
+    """
+    entry = BY_NAME[estimator]
+    own = entry.method or entry.name
+    name = own + variant if variant.startswith("-") else variant or own
+    return {name: Method(label.format(entry.label or entry.name), estimator, fixed or {}, **more)}
+
+
+_AS_PUBLISHED = {"adjacency": "replace-one"}
+
+METHODS: dict[str, Method] = {
+    **_named("SoftmaxPrototypes"),
+    **_named("SoftmaxPrototypes", "-alone", "{}, no public rows", public=False),
+    **_named("MeanPrototypes", space={"pool": _POOL}),
+    **_named("MeanPrototypes", "-replace-one", "{} as published (AAAI)", _AS_PUBLISHED, space={"pool": _POOL}),
+    **_named(
+        "MeanPrototypes",
+        "coinpress",
+        "{}, CoinPress (v1)",
+        _AS_PUBLISHED | {"mechanism": "coinpress"},
+        space={"pool": _POOL},
+    ),
+    **_named("PublicPrototypes", space={"clip": _CLIP, "pool": _POOL}),
+    **_named(
+        "PublicPrototypes",
+        "-topk",
+        "{} top-K",
+        space={"n_prototypes": _K, "clip": _CLIP},
+        defaults={"n_prototypes": 5},
+    ),
+    **_named(
+        "ProjectedPrototypes",
+        space={"share": Range(0.1, 0.9), "n_components": Choice((16, 64, None)), "steps": Choice((5, 20, 80))},
+    ),
+    **_named(
+        "LinearProbe",
+        space={"steps": _STEPS, "learning_rate": Range(0.1, 30.0), "clip": _CLIP_NORM},
+    ),
+    **_named(
+        "GlobalAdapt",
+        space={"steps": _STEPS, "learning_rate": Range(0.1, 30.0), "clip": _CLIP_NORM, "threshold": Range(0.3, 3.0)},
+    ),
+    **_named(
+        "LeastSquares",
+        space={"alpha": Range(1e-3, 1.0), "ridge": Range(1e-2, 1e3), "pool": _POOL},
+    ),
+    **_named(
+        "FeatureCovariance",
+        space={"steps": Choice((3, 10, 30)), "learning_rate": Range(0.3, 10.0), "ridge": Range(1e-2, 1e3)},
+    ),
+    **_named(
+        "Newton",
+        space={"steps": Choice((1, 3, 10)), "learning_rate": Range(0.1, 2.0), "ridge": Range(1e-2, 1e3)},
+    ),
+    **_named(
+        "AdaMix",
+        needs_examples=True,
+        space={"steps": _STEPS, "learning_rate": Range(0.1, 30.0), "clip_quantile": Range(0.1, 1.0)},
+    ),
+    "ncm": Method("Nearest class mean", "NonPrivateNearestMean"),
+    "lda": Method("LDA", "NonPrivateLDA"),
+    "logistic": Method("Logistic regression", "NonPrivateLogisticRegression"),
+}
+
+# Classifiers of streams go by their class: `partial_fit` is theirs alone.
+STREAM_METHODS: dict[str, Method] = {
+    name: method for entry in ENTRIES if entry.method is None for name, method in _named(entry.name).items()
+} | _named("ContinualDiscriminant", "-alone", "{}, no public rows", public=False)
+ALL_METHODS = ChainMap(METHODS, STREAM_METHODS)
+
+
+def checked_method(
+    name: str, parameters: Mapping[str, Any], where: str, methods: Mapping[str, Method] = METHODS
+) -> Method:
+    """Return the method called `name`, if it takes `parameters`; messages name the place `where`."""
+    if name not in methods:
+        raise ParameterError(f"{where} must be one of {', '.join(methods)}; got {name!r}.")
+    method = methods[name]
+    allowed = method.parameters
+    for parameter in parameters:
+        if parameter not in allowed:
+            raise ParameterError(
+                f"{where}: {name} has no parameter {parameter!r} to set; it has {', '.join(allowed) or 'none'}."
+            )
+    return method
+
+
+def label(name: str, parameters: Mapping[str, Any], examples: Mapping[str, Any] | None = None) -> str:
+    """Return what a method with these parameters and examples of the classes is called in tables and figures.
+
+    >>> label("public-topk", {"n_prototypes": 5})
+    'DPPL-Public top-5'
+    >>> label("mean", {"pool": 2})
+    'DPPL-Mean (pool 2)'
+    >>> label("softmax", {}, {"source": 5, "wrong": "half"})
+    'Softmax prototypes, from 5 examples a class, half of them wrong'
+    """
+    rest = dict(parameters)
+    text = ALL_METHODS[name].label
+    if name == "public-topk" and "n_prototypes" in rest:
+        text = text.replace("top-K", f"top-{rest.pop('n_prototypes')}")
+    details = ", ".join(f"{key} {value}" for key, value in sorted(rest.items()))
+    return (f"{text} ({details})" if details else text) + _examples_name(**examples or {})
+
+
+def _examples_name(source: int | str | None = None, wrong: str | None = None, used: bool = True) -> str:
+    if source is None:
+        return ""
+    if not used:
+        return f", {_counted(source, 'row')} a class left out"
+    what = source if isinstance(source, str) else f"{_counted(source, 'example')} a class"
+    return f", from {what}" + {None: "", "permuted": ", permuted", "half": ", half of them wrong"}[wrong]
+
+
+def _counted(number: int | str, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

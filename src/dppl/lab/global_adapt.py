@@ -1,0 +1,148 @@
+"""DPSGD-Global-Adapt: gradient descent that scales most gradients alike instead of clipping them."""
+
+from __future__ import annotations
+
+import math
+
+from dppl import _validate
+from dppl._progress import steps
+from dppl.errors import ParameterError
+from dppl.estimators.descent import SIZE_PERCENT, measured_size
+from dppl.estimators.parameters import MapParameters, parameters
+from dppl.estimators.plan import Setting
+from dppl.kernel import Measure, Measurement
+from dppl.kernel.privacy.guarantee import Adjacency
+from dppl.kernel.queries import LongResiduals, NumberOfRecords
+from dppl.prototypes._gradients import GradientClassifier
+
+# Percentage of mu² for all counts of long gradients, which only say whether the bound rises or falls.
+_LONGER_PERCENT = 1
+# No residual is longer than √2, so a higher bound would do nothing; a lower one would make outliers of all records.
+_BOUNDS = 1e-3, math.sqrt(2)
+
+
+@parameters
+class GlobalAdapt(MapParameters, GradientClassifier):
+    r"""Softmax regression by DPSGD-Global-Adapt, with all records in every step.
+
+    Clipping shortens long gradients only and so turns their sum away from the classes that need it, often the rare
+    ones. Here records with gradients of norm at most Z are all scaled by C/Z, which keeps the direction of their sum,
+    and only longer ones are clipped to norm C. After each step Z is multiplied by exp(-η + the share of records longer
+    than τ·Z), from a noisy count.
+
+    Parameters
+    ----------
+    budget : GaussianDP, ZCDP or ApproxDP, default=None
+        What the whole fit may spend: a hundredth on the number of records, a hundredth on the counts of long gradients,
+        the rest on the gradients.
+    steps : int, default=40
+        Number of gradient steps.
+    learning_rate : float, default=None
+        Step along the scaled mean gradient, in units of the number of classes. None is as long as the noise of all
+        steps together moves a logit by a standard deviation of 1.5, and at most 4.
+    momentum : float, default=0.9
+        Share of the velocity kept from one step to the next; 0 is plain gradient descent.
+    clip : float, default=1.0
+        C, the longest scaled gradient.
+    upper_bound : float, default=None
+        The first Z, between 0.001 and √2, where it is kept. None is √2, the longest gradient that there is.
+    upper_bound_rate : float, default=0.1
+        η. Z settles where about this share of the records is longer than τ·Z.
+    threshold : float, default=1.0
+        τ.
+    l2 : float, default=0.0
+        Strength of the penalty ``l2 / 2 * ‖coef_‖²`` beside the scaled mean loss.
+    intercept_scaling : float, default=0.0
+        A constant coordinate of this size ends each row, and its weight gives the intercept. It lengthens unit rows,
+        and with them the noise, to ``hypot(1, intercept_scaling)``. 0 fits no intercept.
+    adjacency : {"add-remove", "replace-one"}, default="add-remove"
+        ``"replace-one"`` replaces a record by any other, of whatever class.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_classes, dim), float64
+        Weights on unit rows after the last step, in the order of `classes_`. Safe to publish.
+    intercept_, classes_, guarantee_, lattice_, n_features_in_, encoder_
+        As in `LinearProbe`.
+
+    Notes
+    -----
+    The norm of a gradient is that of its residual here, because rows have norm 1 (or the same norm, with a constant
+    coordinate). The published update divides the count by the batch size; here a noisy number of records takes its
+    place, since the true one is private.
+
+    **Privacy.** Unit: one record. Relation: add or remove one record (or replace one by any other). Released: the
+    gradients of all steps, the counts of long gradients and the number of records; `coef_` and `intercept_` are
+    computed from those. Sensitivity: 2²⁰·√(s² + b²) in L2 over the whole gradient of a step, where s = 127·√dim/4
+    lattice steps and b is the constant coordinate (twice that under replace-one); 1 for every count. A step depends on
+    earlier ones only through what they released, so squares of mu add. Public inputs: `classes`, all parameters,
+    `public`, `n_features`. Not covered: choice of parameters by private data, timing, a changed label under
+    add/remove (two steps).
+
+    References
+    ----------
+    .. [1] Esipova, Ghomi, Luo, Cresswell (2023), Disparate impact in differential privacy from gradient misalignment,
+       ICLR, arXiv:2206.07737, DPSGD-Global-Adapt.
+    .. [2] DPPL-v1 (arXiv:2406.08039), section 5 and appendix D.2: its full-batch form as comparison.
+
+    Examples
+    --------
+    >>> from dppl import ApproxDP
+    >>> from dppl.lab import GlobalAdapt
+    >>> from dppl.data import load_sample
+    >>> sample = load_sample()
+    >>> model = GlobalAdapt(ApproxDP(1, 1e-6), classes=sample.classes, steps=10).fit(sample.X, sample.y)
+    >>> bool(model.score(sample.X_test, sample.y_test) > 0.5)
+    True
+    """
+
+    steps: int = 40
+    learning_rate: float | None = None
+    momentum: float = 0.9
+    clip: float = 1.0
+    upper_bound: float | None = None
+    upper_bound_rate: float = 0.1
+    threshold: float = 1.0
+    l2: float = 0.0
+    intercept_scaling: float = 0.0
+    adjacency: Adjacency = "add-remove"
+
+    def check_parameters(self) -> None:
+        """Check parameters and budget against each other."""
+        super().check_parameters()
+        _validate.positive(clip=self.clip, upper_bound_rate=self.upper_bound_rate, threshold=self.threshold)
+        if self.upper_bound is not None:
+            _validate.positive(upper_bound=self.upper_bound)
+            if not _BOUNDS[0] <= self.upper_bound <= _BOUNDS[1]:
+                raise ParameterError(f"upper_bound must lie between 0.001 and sqrt(2); got {self.upper_bound!r}.")
+
+    def measurements(self, setting: Setting) -> dict[str, Measurement]:
+        """Declare a gradient and a number of long ones for each step, and the number of records."""
+        gradients, rest = self._gradients(setting), 100 - SIZE_PERCENT - _LONGER_PERCENT
+        scaled = gradients.statistic.replace("clipped", "scaled")
+        return {
+            "gradients": Measurement(gradients, rest, self.steps, scaled),
+            "longer": Measurement(LongResiduals(setting.lattice, setting.n_classes), _LONGER_PERCENT, self.steps),
+            "size": Measurement(NumberOfRecords(), SIZE_PERCENT),
+        }
+
+    def learn(self, measure: Measure, setting: Setting) -> None:
+        """Take steps along scaled gradients, whose bound follows the number of long ones."""
+        size = measured_size(measure, setting.n_classes)
+        scale = self.clip / measure.unit("gradients")
+        step = self._step_size(size, measure.noise_std("gradients") * scale)
+        bound = _BOUNDS[1] if self.upper_bound is None else float(self.upper_bound)
+        descent = self._descent(setting)
+        for _ in steps(self.steps):
+            at = {"weights": descent.coef, "offsets": descent.intercept}
+            # The kernel divides residuals by max(bound, norm): C/Z for those up to Z = bound, a clip to C for the rest.
+            noisy = measure("gradients", **at, clip=bound)
+            (longer,) = measure("longer", **at, threshold=self.threshold * bound)
+            descent.move(noisy * (scale / size), step)
+            bound = self._next_bound(bound, float(longer) / size)
+        self.coef_, self.intercept_ = descent.coef, descent.intercept
+
+    def _next_bound(self, bound: float, share: float) -> float:
+        """Let the bound follow the share of records that are longer."""
+        change = min(max(share, 0.0), 1.0) - self.upper_bound_rate
+        return min(max(bound * math.exp(change), _BOUNDS[0]), _BOUNDS[1])

@@ -1,0 +1,281 @@
+"""A projection layer in front of prototypes, trained privately: what DPPL-v1 tried, in two forms that are private."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import field, replace
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl import _validate
+from dppl._progress import steps
+from dppl.errors import InputError, ParameterError
+from dppl.estimators import EmbeddingClassifier
+from dppl.estimators.model_file import Misfit, check_tensor
+from dppl.estimators.parameters import MapParameters, parameters
+from dppl.estimators.plan import Setting
+from dppl.estimators.public_data import PublicValues
+from dppl.kernel import Measure, Measurement
+from dppl.kernel.lattice import Lattice
+from dppl.kernel.lattice.projection import (
+    IntegerProjection,
+    ProjectedRows,
+    PrototypicalLoss,
+    check_size,
+    softmax_gradient,
+)
+from dppl.kernel.lattice.residuals import check_clip
+from dppl.kernel.lattice.rotation import rotate
+from dppl.kernel.privacy import Budget
+from dppl.kernel.projected import EpisodeGradients, Projected
+from dppl.kernel.queries import ClassSums, SoftmaxGradients
+from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
+from dppl.prototypes.mean import MeanPrototypes
+from dppl.prototypes.public import PublicPrototypes
+
+Float = NDArray[np.float64]
+
+Form: TypeAlias = Literal["released-first", "episodes"]
+FORMS: tuple[Form, ...] = get_args(Form)
+Head: TypeAlias = Literal["mean", "public"]
+_HEADS: dict[Head, type[MeanPrototypes] | type[PublicPrototypes]] = {"mean": MeanPrototypes, "public": PublicPrototypes}
+# Percentage of the projection's budget for the prototypes that it is trained with, where they are released first.
+_FIRST_PERCENT = 25
+# Squared distances of unit rows are at most 4, too few for a softmax to be sure of anything.
+_TEMPERATURE = 20.0
+
+
+class _Head(NamedTuple):
+    """The prototypes after the projection, and their setting."""
+
+    model: MeanPrototypes | PublicPrototypes
+    setting: Setting
+
+
+@parameters
+class ProjectedPrototypes(MapParameters, EmbeddingClassifier):
+    r"""Prototypes of rows that a privately trained linear layer has projected.
+
+    DPPL-v1 (appendix C.5) trains the layer with the rule of prototypical networks, and finds that it does not help. It
+    clips the gradient of each query, which bounds what a query adds but not what a *support* record does: that moves
+    its class's prototype, and with it the gradients of all queries. Two forms are private, and are offered.
+
+    * ``"released-first"``: noisy class sums are released first, and the layer is trained towards them. Prototypes then
+      are public, every record is a query only, and its gradient is clipped by itself.
+    * ``"episodes"``: a hash of its row alone puts a record in one episode of each step, as support or as query. The
+      gradient of a whole episode is clipped.
+
+    The classifier is `MeanPrototypes` or `PublicPrototypes` on the projected rows.
+
+    Parameters
+    ----------
+    form : {"released-first", "episodes"}, default="released-first"
+        How the projection is trained.
+    head : {"mean", "public"}, default="mean"
+        What the prototypes are: noisy class sums, or public rows, which are projected too and which `fit` needs as
+        `public`.
+    share : float, default=0.5
+        Share of the budget, in squares of mu, for the projection (the paper's s). A quarter of it is for the prototypes
+        that are released first.
+    n_components : int, default=None
+        Dimensions of the projected rows (the paper's d_p), at most those of the lattice: the embedding's after pooling.
+        None keeps these.
+    steps : int, default=20
+        Number of gradient steps; each gets the same share.
+    learning_rate : float, default=0.2
+        Length of the first step, as a share of the projection's own length at the start. Later ones are shorter, down
+        to nothing along a line.
+    clip : float, default=1.0
+        Longest residual that keeps its length (``"released-first"``), or longest mean gradient of an episode's queries.
+    n_episodes : int, default=50
+        Episodes of each step, a public number.
+
+    Attributes
+    ----------
+    projection_ : ndarray of shape (n_components, dim), int16
+        The released projection, on a grid whose unit is not kept, since only directions of projected rows are used.
+    prototypes_ : ndarray of shape (n_classes, n_components), float64, or (n_classes, 1, n_components), int8
+        What `MeanPrototypes` or `PublicPrototypes` released. Safe to publish.
+    public_indices_, public_ids_
+        As in `PublicPrototypes`, with ``head="public"`` only.
+    classes_, guarantee_, lattice_, n_features_in_, encoder_
+        As in `MeanPrototypes`.
+
+    Notes
+    -----
+    Unlike in DPPL-v1, all records take part in every step, prototypes are directions of class sums, clipping is of the
+    gradient with respect to the logits' weights (``"released-first"``), and steps have a fixed length.
+
+    **Privacy.** Unit: one record. Relation: add or remove one record. Released: the class sums and all sums of record
+    gradients with respect to the logits' weights and offsets (``"released-first"``), or all sums of episodes' gradients
+    (``"episodes"``), and then what the head releases. Sensitivity: s of the class sums, where s = 127·√dim/4 lattice
+    steps; 2²⁰·√(s² + b²) of a step's sum of record gradients, b being the constant coordinate; 2²¹ of one of episodes'
+    gradients, since one episode's vector of norm at most 2²⁰ becomes another; those of the head, in the projected
+    space. The projection, and the steps, follow from earlier releases, so squares of mu add. Public inputs: `classes`,
+    all parameters, `public`, `n_features`. Not covered: choice of parameters by private data, timing, a changed label
+    (two steps).
+
+    References
+    ----------
+    .. [1] DPPL-v1 (arXiv:2406.08039), appendix C.5, equations (8) to (12).
+    .. [2] Snell, Swersky, Zemel (2017), Prototypical networks for few-shot learning, arXiv:1703.05175.
+    .. [3] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollary 3.3 (composition).
+
+    Examples
+    --------
+    >>> from dppl import ApproxDP
+    >>> from dppl.data import load_sample
+    >>> from dppl.lab import ProjectedPrototypes
+    >>> sample = load_sample()
+    >>> model = ProjectedPrototypes(ApproxDP(1, 1e-6), classes=sample.classes, n_components=16).fit(sample.X, sample.y)
+    >>> bool(model.score(sample.X_test, sample.y_test) > 0.5)
+    True
+    """
+
+    projection_: NDArray[np.int16] = field(init=False)
+    prototypes_: NDArray[Any] = field(init=False)
+    public_indices_: NDArray[np.int64] = field(init=False)
+    public_ids_: NDArray[np.object_] | None = field(init=False)
+    _RELEASED = "prototypes_"
+
+    form: Form = "released-first"
+    head: Head = "mean"
+    share: float = 0.5
+    n_components: int | None = None
+    steps: int = 20
+    learning_rate: float = 0.2
+    clip: float = 1.0
+    n_episodes: int = 50
+
+    def check_parameters(self) -> None:
+        """Check parameters and budget against each other."""
+        super().check_parameters()
+        _validate.one_of(FORMS, form=self.form)
+        _validate.one_of(get_args(Head), head=self.head)
+        _validate.open_unit(share=self.share)
+        _validate.positive_integer(steps=self.steps, n_episodes=self.n_episodes)
+        if self.n_components is not None:
+            _validate.positive_integer(n_components=self.n_components)
+        _validate.positive(learning_rate=self.learning_rate, clip=self.clip)
+        check_clip(self.clip)
+
+    def _uses_public_rows(self, public: PublicValues) -> bool:
+        return super()._uses_public_rows(public) or self.head == "public"
+
+    def _new_head(self, budget: Budget) -> MeanPrototypes | PublicPrototypes:
+        return _HEADS[self.head](budget, self.classes)
+
+    def _width(self, lattice: Lattice) -> int:
+        width = lattice.dim if self.n_components is None else self.n_components
+        if width > lattice.dim:
+            raise ParameterError(
+                f"must be at most {lattice.dim}, the dimensions of the embeddings after pooling, or None for all of "
+                f"them; got {width}.",
+                parameter="n_components",
+            )
+        return width
+
+    def _start(self, lattice: Lattice) -> Float:
+        """Return the first projection: coordinates of a public rotation, at the temperature of the loss."""
+        axes = np.eye(lattice.dim) if self.n_components is None else rotate(np.eye(lattice.dim), 0)
+        return np.asarray(math.sqrt(_TEMPERATURE) * axes[: self._width(lattice)])
+
+    def prepare(self, setting: Setting) -> _Head:
+        """Set up the prototypes after the projection; bounds of similarities are those of public rows at the start."""
+        if self.head == "public" and setting.public.rows is None:
+            raise InputError("head='public' selects among public rows; give public=PublicData(rows).")
+        check_size(setting.lattice.dim, self._width(setting.lattice), setting.n_classes)
+        head = self._new_head(self.budget)
+        inner = self._inner(setting, IntegerProjection.of(self._start(setting.lattice)))
+        return _Head(head, replace(inner, prepared=head.prepare(inner)))
+
+    def measurements(self, setting: Setting) -> dict[str, Measurement]:
+        """Declare prototypes to train with, gradients and, on projected rows, what the head declares."""
+        lattice, n_classes, rest = setting.lattice, setting.n_classes, 100 * (1 - self.share)
+        head = {
+            name: replace(one, query=Projected(one.query, lattice), percent=rest)
+            for name, one in setting.prepared.model.measurements(setting.prepared.setting).items()
+        }
+        if self.form == "episodes":
+            episodes = EpisodeGradients(lattice, n_classes, self.n_episodes, self._width(lattice))
+            return {"gradients": Measurement(episodes, 100 * self.share, self.steps), **head}
+        gradients = SoftmaxGradients(lattice, n_classes, softmax_gradient(lattice).bias)
+        return {
+            "first": Measurement(ClassSums(lattice, n_classes), _FIRST_PERCENT * self.share),
+            "gradients": Measurement(gradients, (100 - _FIRST_PERCENT) * self.share, self.steps),
+            **head,
+        }
+
+    def learn(self, measure: Measure, setting: Setting) -> None:
+        """Train the projection, and then learn prototypes of projected rows."""
+        train = self._towards_released if self.form == "released-first" else self._by_episodes
+        projection = IntegerProjection.of(train(measure, setting))
+        self.projection_ = projection.steps.astype(np.int16)
+        head, prepared = setting.prepared.model, setting.prepared.setting.prepared
+        head.learn(measure.at(projection=projection), replace(self._inner(setting, projection), prepared=prepared))
+        self.prototypes_ = head.prototypes_
+        if isinstance(head, PublicPrototypes):
+            self.public_indices_, self.public_ids_ = head.public_indices_, head.public_ids_
+
+    def _inner(self, setting: Setting, projection: IntegerProjection) -> Setting:
+        """Return the setting of the head: rows that are projected, and public ones where it selects some."""
+        public = PublicValues()
+        if self.head == "public" and setting.public.rows is not None:
+            public = PublicValues(ProjectedRows(setting.public.rows, setting.lattice, projection.steps))
+        width = len(projection.steps)
+        return Setting(width, setting.classes, Lattice(width), public)
+
+    def _towards_released(self, measure: Measure, setting: Setting) -> Float:
+        """Train the projection with prototypes that were released, record by record."""
+        lattice = setting.lattice
+        prototypes = Lattice(lattice.dim).transform(measure("first"))
+        weights = self._start(lattice)
+        for step in steps(self.steps):
+            loss = PrototypicalLoss(lattice, IntegerProjection.of(weights), prototypes)
+            noisy = measure("gradients", weights=loss.weights, offsets=loss.offsets, clip=self.clip)
+            weights = self._moved(weights, loss.chained(noisy)[0], step)
+        return weights
+
+    def _by_episodes(self, measure: Measure, setting: Setting) -> Float:
+        """Train the projection with the prototypes of episodes, episode by episode."""
+        weights = self._start(setting.lattice)
+        for step in steps(self.steps):
+            noisy = measure("gradients", step=step, projection=IntegerProjection.of(weights), clip=self.clip)
+            weights = self._moved(weights, noisy.astype(np.float64), step)
+        return weights
+
+    def _moved(self, weights: Float, direction: Float, step: int) -> Float:
+        """Take a step of the length that is its turn, along what was released."""
+        norm = float(np.linalg.norm(direction))
+        if norm == 0:
+            return weights
+        length = self.learning_rate * (1 - step / self.steps) * float(np.linalg.norm(self._start(self.lattice_)))
+        return np.asarray(weights + length / norm * direction)
+
+    def _tensors(self) -> dict[str, NDArray[Any]]:
+        chosen = {"public_indices": self.public_indices_} if self.head == "public" else {}
+        return {"projection": self.projection_, "prototypes": self.prototypes_, **chosen}
+
+    def _restore(self, tensors: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> None:
+        width, n_classes = self._width(self.lattice_), len(self.classes_)
+        self.projection_ = check_tensor(tensors, "projection", (width, self.lattice_.dim), np.int16)
+        if self.head == "mean":
+            self.prototypes_ = check_tensor(tensors, "prototypes", (n_classes, width), np.float64)
+            return
+        self.prototypes_ = check_tensor(tensors, "prototypes", (n_classes, 1, width), np.int8)
+        self.public_indices_ = check_tensor(tensors, "public_indices", (n_classes, 1), np.int64)
+        if (self.public_indices_ < 0).any():
+            raise Misfit("its positions of public rows do not fit its classes")
+        self.public_ids_ = None
+
+    def _class_scores(self, features: NDArray[np.float32]) -> Float:
+        projected = features.astype(np.float64) @ self.projection_.T.astype(np.float64)
+        directions = unit_directions(self.prototypes_.reshape(len(self.classes_), -1))
+        return Lattice(len(self.projection_)).features(projected).astype(np.float64) @ directions.T
+
+    def _sharpness(self) -> float:
+        scale = float(Lattice(len(self.projection_)).scale)
+        variance = noise_variance(self.guarantee_, scale) if self.head == "mean" else 0.0
+        return cosine_sharpness(self.prototypes_.reshape(len(self.classes_), -1), variance)

@@ -1,0 +1,128 @@
+"""Streams of evaluation data: which rows of a labelled set are in which task, and what a model forgets of earlier ones.
+
+All randomness is public. A stream of real records is cut by the calendar or by source, and never by what the records
+hold; see docs/continual.md. Functions take labels `y`, the public list of classes, the number of tasks, and a seed, and
+return a list of tasks.
+
+What a model knows is computed from a(t, i), the accuracy on the test rows of task i after task t: entry (t, i) of a
+square matrix of which nothing above the diagonal is read. No task is named at the test. These are plain numbers without
+protection: on private records no guarantee covers them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dppl import _validate
+from dppl.errors import InputError, ParameterError
+
+__all__ = ["Task", "average_accuracy", "blurry", "class_incremental", "data_sets", "forgetting", "shuffled"]
+
+
+class Task(NamedTuple):
+    """One task of a stream."""
+
+    rows: NDArray[np.int64]  # in increasing order
+    classes: NDArray[Any]  # those that it may hold, which is public
+
+
+def class_incremental(y: ArrayLike, classes: ArrayLike, n_tasks: int, seed: int) -> list[Task]:
+    """Give each task classes of its own, in a random order and in nearly equal numbers.
+
+    >>> [task.rows.tolist() for task in class_incremental(["a", "b", "a", "c"], ["a", "b", "c"], 2, seed=0)]
+    [[0, 2, 3], [1]]
+    """
+    labels, names = _checked(y, classes, n_tasks)
+    if n_tasks > len(names):
+        raise ParameterError(f"n_tasks must be at most the number of classes, {len(names)}; got {n_tasks}.")
+    parts = np.array_split(np.random.default_rng(seed).permutation(names), n_tasks)
+    return [Task(np.flatnonzero(np.isin(labels, part)), np.sort(part)) for part in parts]
+
+
+def shuffled(y: ArrayLike, classes: ArrayLike, n_tasks: int, seed: int) -> list[Task]:
+    """Spread all classes over all tasks: each row goes to a task at random, and each task may hold every class."""
+    labels, names = _checked(y, classes, n_tasks)
+    place = np.random.default_rng(seed).integers(n_tasks, size=len(labels))
+    return [Task(np.flatnonzero(place == number), np.sort(names)) for number in range(n_tasks)]
+
+
+def blurry(y: ArrayLike, classes: ArrayLike, n_tasks: int, seed: int, *, elsewhere: float = 0.1) -> list[Task]:
+    """Give each task classes of its own, but let rows go to any task with the probability `elsewhere`.
+
+    So each task may hold every class.
+    """
+    if not 0 <= elsewhere <= 1:
+        raise ParameterError(f"elsewhere must be from 0 to 1; got {elsewhere!r}.")
+    labels, names = _checked(y, classes, n_tasks)
+    place = np.empty(len(labels), np.intp)
+    for number, task in enumerate(class_incremental(labels, names, n_tasks, seed)):
+        place[task.rows] = number
+    # Another stream of numbers than that of the order of classes.
+    rng = np.random.default_rng([seed, 1])
+    moved, anywhere = rng.random(len(labels)) < elsewhere, rng.integers(n_tasks, size=len(labels))
+    place = np.where(moved, anywhere, place)
+    return [Task(np.flatnonzero(place == number), np.sort(names)) for number in range(n_tasks)]
+
+
+def data_sets(lengths: Sequence[int], classes: Sequence[ArrayLike]) -> list[Task]:
+    """Make each data set a task, of data sets of these lengths whose rows stand one after another.
+
+    >>> [task.rows.tolist() for task in data_sets([2, 1], [["a", "b"], ["c"]])]
+    [[0, 1], [2]]
+    """
+    if len(lengths) != len(classes):
+        raise InputError(f"there must be a class list for each data set; got {len(classes)} for {len(lengths)}.")
+    ends = np.cumsum(lengths, dtype=np.int64)
+    return [
+        Task(np.arange(end - length, end), np.sort(np.asarray(names)))
+        for end, length, names in zip(ends, lengths, classes, strict=True)
+    ]
+
+
+def _checked(y: ArrayLike, classes: ArrayLike, n_tasks: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    _validate.positive_integer(n_tasks=n_tasks)
+    labels, names = np.asarray(y), np.asarray(classes)
+    if labels.ndim != 1 or names.ndim != 1 or len(np.unique(names)) != len(names):
+        raise InputError("y and classes must be one-dimensional, and the classes different.")
+    if not np.isin(labels, names).all():
+        raise InputError("every label of a stream must be one of its classes.")
+    return labels, names
+
+
+def average_accuracy(accuracies: ArrayLike) -> NDArray[np.float64]:
+    """Return the mean of a(t, i) over the tasks i up to t, after each task t.
+
+    >>> average_accuracy([[0.9, 0.0], [0.5, 0.7]]).tolist()
+    [0.9, 0.6]
+    """
+    a = _checked_accuracies(accuracies)
+    return np.array([a[t, : t + 1].mean() for t in range(len(a))])
+
+
+def forgetting(accuracies: ArrayLike) -> NDArray[np.float64]:
+    """Return how much lower accuracies on earlier tasks are than they once were, after each task.
+
+    For an earlier task i that is the largest a(s, i) after the tasks s from i to t - 1, minus a(t, i); it is averaged
+    over all i before t. The maximum leaves the current task out, so forgetting is negative where a task's accuracy
+    rises above all it was before.
+    After the first task there is nothing to forget.
+
+    >>> forgetting([[0.9, 0.0], [0.5, 0.7]]).tolist()
+    [0.0, 0.4]
+    """
+    a = _checked_accuracies(accuracies)
+    lost = [[a[i:t, i].max() - a[t, i] for i in range(t)] for t in range(len(a))]
+    return np.array([np.mean(of_task) if of_task else 0.0 for of_task in lost])
+
+
+def _checked_accuracies(accuracies: ArrayLike) -> NDArray[np.float64]:
+    a = np.asarray(accuracies, np.float64)
+    if a.ndim != 2 or a.shape[0] != a.shape[1] or not len(a):
+        raise InputError(f"accuracies must be a square matrix, one row after each task; got shape {a.shape}.")
+    if not np.isfinite(a[np.tril_indices(len(a))]).all():
+        raise InputError("accuracies must be finite on and below the diagonal.")
+    return a

@@ -1,0 +1,216 @@
+"""How good predictions are, over all records and class by class.
+
+These are plain numbers without protection: computed on private records, they are not covered by any guarantee.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dppl import _validate
+from dppl.errors import InputError, ParameterError
+from dppl.kernel import checked_ids, person_codes
+
+__all__ = [
+    "accuracy",
+    "balanced_accuracy",
+    "calibration_error",
+    "class_accuracies",
+    "class_sizes",
+    "confusions",
+    "difference_error",
+    "is_ahead",
+    "minority_accuracy",
+    "minority_classes",
+    "person_accuracies",
+    "person_numbers",
+    "standard_error",
+]
+
+Float = NDArray[np.float64]
+
+
+def accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
+    """Return the share of records whose predicted label is the true one.
+
+    >>> accuracy(["a", "a", "b", "c"], ["a", "b", "b", "a"])
+    0.5
+    """
+    truth, predicted = _labels(y_true, y_pred)
+    return float((truth == predicted).mean())
+
+
+def class_sizes(y: ArrayLike, classes: ArrayLike) -> NDArray[np.int64]:
+    """Return the number of records of each class, in the order of `classes`.
+
+    >>> class_sizes(["b", "b", "x"], ["a", "b"]).tolist()
+    [0, 2]
+    """
+    names, counts = np.unique(np.asarray(y), return_counts=True)
+    count_of = dict(zip(names.tolist(), counts.tolist(), strict=True))
+    return np.array([count_of.get(name, 0) for name in np.asarray(classes).tolist()], np.int64)
+
+
+def class_accuracies(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) -> Float:
+    """Return the accuracy on the records of each class, its recall, in the order of `classes`; NaN without records.
+
+    >>> class_accuracies(["a", "a", "b"], ["a", "b", "b"], ["a", "b", "c"])
+    array([0.5, 1. , nan])
+    """
+    truth, predicted = _labels(y_true, y_pred)
+    sizes = class_sizes(truth, classes)
+    correct = class_sizes(truth[truth == predicted], classes)
+    return np.asarray(np.divide(correct, sizes, out=np.full(len(sizes), np.nan), where=sizes > 0))
+
+
+def confusions(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) -> list[tuple[Any, Any, int]]:
+    """Return which classes are taken for which others, and how many records that happens to, the most first.
+
+    Records of classes not in `classes` are left out; of equally frequent pairs, the first in their order comes first.
+
+    >>> confusions(["a", "b", "b", "b"], ["a", "a", "c", "c"], ["a", "b", "c"])
+    [('b', 'c', 2), ('b', 'a', 1)]
+    """
+    truth, predicted = _labels(y_true, y_pred)
+    names = np.asarray(classes).tolist()
+    places = {name: place for place, name in enumerate(names)}
+    pairs = Counter(zip(truth.tolist(), predicted.tolist(), strict=True))
+    found = [(places[a], places[b], n) for (a, b), n in pairs.items() if a != b and a in places and b in places]
+    return [(names[a], names[b], n) for a, b, n in sorted(found, key=lambda one: (-one[2], *one[:2]))]
+
+
+def balanced_accuracy(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) -> float:
+    """Return the mean of the class accuracies over the classes with records; NaN if there is none.
+
+    >>> balanced_accuracy(["a", "a", "a", "b"], ["a", "a", "a", "a"], ["a", "b"])
+    0.5
+    """
+    each = class_accuracies(y_true, y_pred, classes)
+    measured = each[~np.isnan(each)]
+    return float(measured.mean()) if len(measured) else float("nan")
+
+
+def calibration_error(y_true: ArrayLike, probabilities: ArrayLike, classes: ArrayLike, n_bins: int = 15) -> float:
+    """Return the expected calibration error of the largest probability, with classes weighing alike.
+
+    A label outside `classes`, those of the columns, is one that is never predicted.
+
+    Records are put in bins of equal width by the largest of their probabilities. The error is the sum over bins of
+    their weight times the difference of accuracy and mean confidence. Each record weighs one over the number of records
+    of its class, so that all classes with records weigh the same, as in `balanced_accuracy`.
+
+    Guo, Pleiss, Sun, Weinberger 2017, arXiv:1706.04599, equation 3.
+
+    >>> round(calibration_error(["a", "b"], [[0.75, 0.25], [0.75, 0.25]], ["a", "b"]), 3)
+    0.25
+    """
+    _validate.positive_integer(n_bins=n_bins)
+    columns, rows = np.asarray(classes), np.asarray(probabilities, np.float64)
+    truth, predicted = _labels(y_true, columns[rows.argmax(axis=1)])
+    confidence = rows.max(axis=1)
+    _, codes, sizes = np.unique(truth, return_inverse=True, return_counts=True)
+    weights = 1 / (len(sizes) * sizes[codes])
+    bins = np.clip(np.ceil(confidence * n_bins).astype(np.int64) - 1, 0, n_bins - 1)
+    gaps = np.bincount(bins, weights * ((truth == predicted) - confidence))
+    return float(np.abs(gaps).sum())
+
+
+def minority_classes(sizes: ArrayLike, share: float = 0.25) -> NDArray[np.intp]:
+    """Return the positions of the smallest classes, smallest first; none where all have one size.
+
+    `share` of them is taken, rounded down, but at least one; of classes of one size, the first comes first.
+
+    DPPL-v1, arXiv:2406.08039, reports accuracy on the smallest 25 % of the classes.
+
+    >>> minority_classes([9, 2, 7, 2, 8, 5, 6, 4]).tolist()
+    [1, 3]
+    >>> minority_classes([3, 3, 3]).tolist()
+    []
+    """
+    if not 0 < share <= 1:
+        raise ParameterError(f"share must be above 0 and at most 1; got {share!r}.")
+    counts = np.asarray(sizes)
+    if not len(counts) or (counts == counts[0]).all():
+        return np.empty(0, np.intp)
+    return np.argsort(counts, kind="stable")[: max(1, int(share * len(counts)))]
+
+
+def minority_accuracy(y_true: ArrayLike, y_pred: ArrayLike, classes: ArrayLike) -> float | None:
+    """Return the mean of the class accuracies over `minority_classes` of the classes with records.
+
+    Sizes are those in `y_true`. None if all are equal.
+
+    >>> minority_accuracy(["a", "a", "b"], ["a", "a", "a"], ["a", "b"])
+    0.0
+    >>> minority_accuracy(["a", "b"], ["a", "a"], ["a", "b"]) is None
+    True
+    """
+    each, sizes = class_accuracies(y_true, y_pred, classes), class_sizes(y_true, classes)
+    measured = sizes > 0
+    smallest = minority_classes(sizes[measured])
+    return float(each[measured][smallest].mean()) if len(smallest) else None
+
+
+def person_accuracies(y_true: ArrayLike, y_pred: ArrayLike, groups: ArrayLike) -> Float:
+    """Return the accuracy on the records of each person; its mean counts every person once, whatever their records.
+
+    Persons come in the order in which ids first occur; each missing id is a person of its own, and messages show no id.
+
+    A majority vote of a person's predictions is not what this is: a person may have records of several classes.
+
+    >>> person_accuracies(["a", "a", "b", "c"], ["a", "b", "b", "a"], ["u", "u", "v", None])
+    array([0.5, 1. , 0. ])
+    """
+    truth, predicted = _labels(y_true, y_pred)
+    persons = person_numbers(groups, len(truth))
+    return np.asarray(np.bincount(persons, truth == predicted) / np.bincount(persons))
+
+
+def person_numbers(groups: ArrayLike, n_records: int) -> NDArray[np.intp]:
+    """Return the number of each record's person, in the order in which ids first occur.
+
+    Each missing id is a person of its own; messages show no id.
+    """
+    return person_codes(checked_ids(groups, np.empty((n_records, 1), np.int8)))
+
+
+def standard_error(values: Sequence[float]) -> float | None:
+    """Return the standard error of a mean; None for fewer than two values, which show no spread.
+
+    >>> standard_error([0.25, 0.75])
+    0.25
+    """
+    return stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
+
+
+def difference_error(values: Sequence[float], others: Sequence[float]) -> float | None:
+    """Return the standard error of the difference of two means of independent values; None where one has none."""
+    error, other = standard_error(values), standard_error(others)
+    return None if error is None or other is None else float(np.hypot(error, other))
+
+
+def is_ahead(values: Sequence[float], others: Sequence[float]) -> bool:
+    """Tell whether one mean is above another by more than two standard errors of their difference.
+
+    Runs of one seed share their records, which mostly makes the true error of the difference smaller.
+
+    >>> is_ahead([0.5, 0.6], [0.2, 0.3]), is_ahead([0.5, 0.6], [0.4, 0.5]), is_ahead([0.6], [0.2])
+    (True, False, False)
+    """
+    error = difference_error(values, others)
+    return error is not None and fmean(values) - fmean(others) > 2 * error
+
+
+def _labels(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+    truth, predicted = np.asarray(y_true), np.asarray(y_pred)
+    if truth.ndim != 1 or truth.shape != predicted.shape:
+        raise InputError("true and predicted labels must be two vectors of one length; their shapes differ.")
+    if not len(truth):
+        raise InputError("an accuracy needs at least one record; there is none.")
+    return truth, predicted
