@@ -1,4 +1,4 @@
-"""What a statement says of a model: one JSON-ready dictionary in the form of docs/report.schema.json, by pure functions.
+"""What a statement says of a model: one JSON-ready dictionary in the form of docs/report.schema.json.
 
 A model file holds nothing private. Whatever else is shown was measured on records that somebody names, and is no part
 of the guarantee; the dictionary keeps it apart.
