@@ -58,7 +58,7 @@ def test_budgets_of_all_notions_are_put_in_mu_and_one_epsilon(budget, tmp_path):
 
 @pytest.mark.parametrize("delta", [1e-7, 1e-5])
 def test_sums_over_samples_imply_no_mu_and_an_epsilon_by_their_noise(delta, tmp_path):
-    model = dppl.lab.LinearProbe(
+    model = dppl.prototypes.LinearProbe(
         dppl.ApproxDP(1.0, delta), [0, 1], sampling_rate=0.1, batch_size=3, steps=3, random_state=0
     )
     model.fit(np.eye(4), [0, 1, 0, 1]).save(tmp_path / "m.safetensors")
@@ -88,7 +88,7 @@ def test_the_card_says_everything_a_reviewer_asks(description):
     wanted += [description["guarantee"]["neighbours"], *description["guarantee"]["assumptions"]]
     wanted += description["guarantee"]["public_inputs"] + description["guarantee"]["not_covered"]
     for text in wanted:
-        assert text in card
+        assert text in card.replace("\\", "")
     assert ("NOT FOR RELEASE" in card) == (not description["guarantee"]["fit_for_release"])
 
 
