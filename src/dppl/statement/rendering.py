@@ -37,16 +37,9 @@ _LETTERS = 60  # of a name on a page
 
 
 def rendered(package: str, template: str, **values: Any) -> str:
-    """Fill a template of a package; it can import ``parts.html`` and extend ``page.html``.
+    """Fill a template of a package, which can import ``parts.html`` and extend ``page.html``.
 
-    Parameters
-    ----------
-    package : str
-        Which has a folder ``templates``.
-    template : str
-        Name of a file there. Texts are escaped in .html, and in .md where the filter ``md`` is used.
-    **values
-        What it may name.
+    Texts are escaped in .html, and in .md where the filter ``md`` is used.
     """
     page = _environment(package).get_template(template).render(**values)
     if not template.endswith(".html"):
