@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from dppl._optional import optional
-from dppl.embedding import Source
-from dppl.embedding.decoding import decode, quiet
-from dppl.embedding.records import BadRecord
 from dppl.errors import InputError
+from dppl.io import Source
+from dppl.io.decoding import decode, quiet
+from dppl.io.records import BadRecord
 
 __all__ = ["GAP", "NAME_WIDTH", "TILE", "contact_sheet", "gallery_of", "selected_items"]
 
