@@ -11,6 +11,7 @@ import pytest
 import dppl
 from dppl.estimators.registry import ENTRIES
 from dppl.finetune import DPTrainer, FilmEnsemble, SparseFinetuner
+from loops import loop
 
 SOURCE = Path(dppl.__file__).parent
 # From bottom to top; a module may import from its own layer and those below.
@@ -65,7 +66,7 @@ def layer_of(name):
     return f"kernel.{rest[0]}" if first == "kernel" and rest and f"kernel.{rest[0]}" in RANK else first
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if p != SOURCE / "__init__.py"], ids=str)
+@loop("path", [p for p in MODULES if p != SOURCE / "__init__.py"])
 def test_imports_point_downwards(path):
     for name in imports(path):
         if name.startswith("dppl."):
@@ -177,7 +178,7 @@ NAMES = (
 PACKAGES = ["dppl", *(f"dppl.{name}" for name in NAMES)]
 
 
-@pytest.mark.parametrize("name", PACKAGES)
+@loop("name", PACKAGES)
 def test_exports_are_complete_and_sorted(name):
     module = importlib.import_module(name)
     assert sorted(module.__all__, key=lambda n: (not n.isupper(), n == n.lower(), n)) == list(module.__all__)
@@ -197,7 +198,7 @@ ESTIMATORS = [
 ]
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
+@loop("estimator", ESTIMATORS)
 def test_every_estimator_states_its_privacy_in_order(estimator):
     notes = inspect.getdoc(estimator).split("**Privacy.**")[1].split("References")[0]
     positions = [notes.find(heading) for heading in HEADINGS]
@@ -205,7 +206,7 @@ def test_every_estimator_states_its_privacy_in_order(estimator):
     assert positions == sorted(positions)
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
+@loop("estimator", ESTIMATORS)
 def test_every_parameter_is_documented(estimator):
     documented = inspect.getdoc(estimator).split("Parameters\n")[1].split("Attributes\n")[0]
     for name in inspect.signature(estimator).parameters:

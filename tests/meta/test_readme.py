@@ -14,6 +14,7 @@ import typer.main
 
 from dppl.cli.main import app
 from dppl.data import load_sample
+from loops import loop
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -149,7 +150,7 @@ def test_the_page_of_streams_runs(tmp_path, monkeypatch, capsys):
     assert {path.name for path in tmp_path.iterdir()} >= {"model.safetensors", "correlated.safetensors", "wards.db"}
 
 
-@pytest.mark.parametrize("name", EVERY_PAGE)
+@loop("name", EVERY_PAGE)
 def test_programs_import_what_there_is(name):
     for program in blocks(page(name), "python"):
         for node in ast.walk(ast.parse(program)):
@@ -158,7 +159,7 @@ def test_programs_import_what_there_is(name):
                 assert {alias.name for alias in node.names} <= set(dir(module))
 
 
-@pytest.mark.parametrize("name", EVERY_PAGE)
+@loop("name", EVERY_PAGE)
 def test_commands_and_their_options_exist(name):
     text = "".join(blocks(page(name), "console")).replace("\\\n", " ")
     for command in re.findall(r"^dppl .*$", text, re.MULTILINE):
@@ -176,13 +177,13 @@ def test_commands_of_the_list_exist():
     assert {"embed", "fit", "predict", "table", "train"} <= set(listed) <= set(group.commands)
 
 
-@pytest.mark.parametrize("name", sorted(set(re.findall(r"`(--[a-z-]+)", README + "".join(map(page, EVERY_PAGE))))))
+@loop("name", sorted(set(re.findall(r"`(--[a-z-]+)", README + "".join(map(page, EVERY_PAGE))))))
 def test_options_that_are_named_exist(name):
     sources = " ".join(path.read_text(encoding="utf-8") for path in (ROOT / "src" / "dppl" / "cli").glob("*.py"))
     assert name == "--help" or f'"{name}"' in sources or name.removeprefix("--").replace("-", "_") + ":" in sources
 
 
-@pytest.mark.parametrize("name", ["README.md", *(f"docs/{name}.md" for name in EVERY_PAGE)])
+@loop("name", ["README.md", *(f"docs/{name}.md" for name in EVERY_PAGE)])
 def test_links_lead_somewhere(name):
     for target in re.findall(r"\]\((?!http|#)([^)#]+)[^)]*\)", (ROOT / name).read_text(encoding="utf-8")):
         assert (ROOT / name).parent.joinpath(target).exists(), target
