@@ -2,9 +2,11 @@
 
 import ast
 import importlib
+import os
 import re
 import shlex
 import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -39,14 +41,32 @@ def test_ci_runs_the_test_command_of_the_readme():
     assert f"\n{TEST_COMMAND.replace('install', 'install -q')}\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
-def test_ci_runs_all_tests_that_need_the_extra_test_browser():
-    (line,) = [line for line in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines() if "| tee" in line]
-    needs = re.compile("^from browsing import|^@pytest.*schemathesis", re.MULTILINE)
-    files = [path for path in (ROOT / "tests").rglob("test_*.py") if needs.search(path.read_text(encoding="utf-8"))]
-    assert len(files) >= 4
-    for path in files:
-        name = path.relative_to(ROOT)
-        assert {str(name), str(name.parent)} & set(line.split()), name
+@pytest.mark.slow
+def test_what_is_skipped_is_named_so_that_ci_can_run_it_later(tmp_path):
+    (tmp_path / "test_some.py").write_text(
+        "import pytest\n"
+        "def test_here(): pass\n"
+        "@pytest.mark.parametrize('one', ['a b', '::1'])\n"
+        "def test_there(one): pytest.importorskip('later')\n"
+    )
+    (tmp_path / "test_whole.py").write_text("import pytest\npytest.importorskip('later')\ndef test(): pass\n")
+
+    def run(*arguments):
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-p", "no:cacheprovider", "-c", "none.ini"]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join((str(ROOT / "tests"), str(ROOT / "src"), str(tmp_path))),
+        }
+        done = subprocess.run([*command, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    (tmp_path / "none.ini").touch()
+    assert "1 passed, 3 skipped" in run("--skipped-into", "skipped", "-n", "2")
+    names = {"test_some.py::test_there[a b]", "test_some.py::test_there[::1]", "test_whole.py"}
+    assert set((tmp_path / "skipped").read_text().splitlines()) == names
+    (tmp_path / "later.py").touch()
+    assert "3 passed" in run("@skipped")
 
 
 def test_the_readme_is_read_in_minutes():
