@@ -24,7 +24,6 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
-from copy import deepcopy
 from functools import cache
 from multiprocessing import get_context
 from unittest.mock import patch
@@ -38,7 +37,7 @@ from dppl import ApproxDP, GaussianDP, SoftmaxPrototypes
 from dppl.continual import ContinualDiscriminant, ContinualEnsemble
 from dppl.estimators import descent
 from dppl.finetune import FilmEnsemble, SparseFinetuner, select_weights
-from dppl.finetune.gradients import RecordGradients
+from dppl.finetune.gradients import NetworkGradients
 from dppl.lab.streams import class_incremental, shuffled
 
 DELTA, SEEDS, EPSILONS = 1e-5, (0, 1, 2), (0.5, 1.0, 1.5, np.inf)
@@ -284,13 +283,12 @@ def one_speed(kind):
     x, y = torch.randn(RECORDS, 3, 32, 32), torch.zeros(RECORDS, dtype=torch.int64)
     if kind in ("sparse", "full"):
         selection = select_weights(net, sparsity=0.01 if kind == "sparse" else 1.0)
-        options = {"clip": 1.0, "shape": (3, 32, 32), "integral": False, "block": 32}
-        with patch.object(RecordGradients, "_try", lambda self, *_: self._see_layers(x[0])):
-            gradients = RecordGradients(deepcopy(net).requires_grad_(False), selection, **options)
+        with patch.object(NetworkGradients, "_try", lambda self, *_: self._see_layers(x[0])):
+            gradients = NetworkGradients(net, selection, clip=1.0, shape=(3, 32, 32), block=32)
 
         def run():
             for part in range(0, RECORDS, 32):
-                gradients.sum(x[part : part + 32].numpy(), y[part : part + 32].numpy(), None)
+                gradients.block_sum(x[part : part + 32].numpy(), y[part : part + 32].numpy())
     elif kind == "opacus":
         from opacus import GradSampleModule
         from opacus.optimizers import DPOptimizer

@@ -982,15 +982,16 @@ def leak(monkeypatch, how, method="mean", before=lambda n: None):
     """Let a fit know the number of records, which it does not release; return a list of those that were told."""
     told = []
     kind = BY_METHOD[method_for(dppl.ZCDP(1.0)) if method == "auto" else method].load()
-    whole = kind._release
+    whole = kind.learn
 
-    def release(self, plan, rows, codes, source):
-        before(len(codes))
-        whole(self, plan, rows, codes, source)
-        told.append(len(codes))
-        how(self, len(codes))
+    def learn(self, measure, setting):
+        count = len(measure._counter.records.codes)
+        before(count)
+        whole(self, measure, setting)
+        told.append(count)
+        how(self, count)
 
-    monkeypatch.setattr(kind, "_release", release)
+    monkeypatch.setattr(kind, "learn", learn)
     return told
 
 

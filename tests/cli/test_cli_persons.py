@@ -391,7 +391,7 @@ def test_a_column_that_is_not_there_is_named_and_its_content_is_not(command, mai
     assert error_line(result).startswith("--person must be one column of mails.csv; got 'nobody'")
     (mails / "lines.txt").write_text("Jane\n")
     result = cli(command, "lines.txt", *given[command], "--person", "nobody")
-    assert error_line(result).startswith("--x, --y, --id and --person must be left out")
+    assert error_line(result).startswith("--x, --y, --id and --person go with files that have columns")
 
 
 @pytest.mark.parametrize("column", ["id", "reference"])

@@ -9,7 +9,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from dppl.embedding import open_source
-from dppl.embedding.records import Unusable
+from dppl.embedding.records import BadRecord
 from dppl.errors import InputError, ParameterError
 
 LIMIT = 40
@@ -36,7 +36,7 @@ def outcome(record):
     """Return all that becomes of a record but its place and its number."""
     try:
         return record.label, record.load(), record.version
-    except Unusable as reason:
+    except BadRecord as reason:
         return record.label, str(reason), record.version
 
 

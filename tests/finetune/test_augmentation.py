@@ -9,6 +9,7 @@ from dppl import GaussianDP
 from dppl.finetune import DPTrainer, select_weights
 from dppl.finetune.gradients import RADIUS
 from dppl.kernel.mechanisms import Randomness
+from dppl.kernel.records import HeldRecords
 
 N, DIM = 100, 8
 SOURCES = ("torch", "python", "numpy")
@@ -59,12 +60,13 @@ def trainer(torch, augment, **options):
 def longest_change(torch, augment, source, seed):
     """Return by how much one record moves the sum of a step, in multiples of the sensitivity, at most."""
     X = np.random.default_rng(0).normal(scale=5, size=(N, DIM)).astype(np.float32)
-    run = trainer(torch, augment)
-    plan, run._source = run.plan((DIM,)), source
+    gradients = trainer(torch, augment).plan((DIM,)).gradients
+    weights = np.zeros(gradients.size)
 
     def total(kept):
         seed()
-        return run._sum(plan, X[kept], np.zeros(len(kept), np.int64)).astype(object)
+        records = HeldRecords(X[kept], np.zeros(len(kept), np.intp))
+        return gradients.exact(records, weights=weights, bits=source.bits).astype(object)
 
     whole = total(np.arange(N))
     changes = [whole - total(np.delete(np.arange(N), one)) for one in (0, 1, N // 2, N - 1)]

@@ -5,7 +5,7 @@ import pytest
 
 from dppl import ApproxDP, GaussianDP
 from dppl.finetune import DPTrainer, SparseFinetuner, select_weights
-from dppl.finetune.gradients import RecordGradients
+from dppl.finetune.gradients import NetworkGradients
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_task_is_stored_in_its_norms_and_head(vit, bars, tmp_path):
 def test_gradients_of_norms_are_those_of_single_backward_passes(torch, vit):
     vit.requires_grad_(False)
     selection = select_weights(vit, ("head", "norm"))
-    gradients = RecordGradients(vit, selection, clip=1.0, shape=(1, 8, 8), integral=False, block=4)
+    gradients = NetworkGradients(vit, selection, clip=1.0, shape=(1, 8, 8), block=4)
     x, y = torch.randn(4, 1, 8, 8), torch.tensor([0, 1, 2, 5])
     rows = gradients.rows(x, y)
     for name in selection:
@@ -106,10 +106,10 @@ def test_one_record_moves_the_sum_by_at_most_the_clipping_norm(vit, bars):
     gradients = trainer.plan((1, 8, 8)).gradients
     X[7] *= 100
     codes = np.searchsorted(CLASSES, y)
-    whole = gradients.sum(X[:30], codes[:30], None)
-    without = gradients.sum(np.delete(X[:30], 7, 0), np.delete(codes[:30], 7), None)
+    whole = gradients.block_sum(X[:30], codes[:30])
+    without = gradients.block_sum(np.delete(X[:30], 7, 0), np.delete(codes[:30], 7))
     moved = np.sum((whole - without).astype(object) ** 2)
-    assert 0.99 * gradients.squared_sensitivity < moved <= gradients.squared_sensitivity
+    assert 0.99 * gradients.squared_norm < moved <= gradients.squared_norm
 
 
 def test_it_takes_a_network_of_transformers(torch, bars):

@@ -1,5 +1,6 @@
 """FiLM and a head for each task of a stream: what it computes, promises, stores and pays."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -8,11 +9,11 @@ import pytest
 import dppl
 from dppl import ApproxDP, GaussianDP, Ledger
 from dppl.cli.main import app
-from dppl.continual._stream import seed_of
 from dppl.errors import BudgetExceeded, InputError, ModelFileError, ParameterError, UnknownLabelError, WeakBudgetWarning
+from dppl.estimators.plan import seed_of
 from dppl.finetune import FilmEnsemble, SparseFinetuner
 from dppl.finetune import film as film_module
-from dppl.finetune.gradients import RecordGradients
+from dppl.finetune.gradients import NetworkGradients
 from dppl.finetune.model_file import describe, is_finetuned
 from dppl.report import make_report
 from laws.replay import spent, watched
@@ -154,19 +155,17 @@ def test_the_replay_notices_records_that_later_tasks_see_again(net, tasks, monke
 
     def keeping(self, *given):
         classes, trainer = original(self, *given)
-        whole = trainer.fit
+        whole = trainer._train
 
-        def fit(X, codes, **further):
+        def train(records, plan, **further):
             calls.append(0)
+            X, y = records.inputs, records.labels
             if len(calls) % 3 == 1:  # the first of three tasks
-                kept[:] = zip(X[4:], codes()[4:], strict=True)
-            return whole(
-                np.concatenate([X[:4], *[row[None] for row, _ in kept]]),
-                lambda: np.concatenate([codes()[:4], np.array([code for _, code in kept], np.int64)]),
-                **further,
-            )
+                kept[:] = X[4:], y[4:]
+            inputs, labels = (np.concatenate([one[:4], more]) for one, more in zip((X, y), kept, strict=True))
+            return whole(replace(records, inputs=inputs, labels=labels), plan, **further)
 
-        trainer.fit = fit
+        trainer._train = train
         return classes, trainer
 
     monkeypatch.setattr(film_module.SparseFinetuner, "_prepared", keeping)
@@ -280,9 +279,11 @@ def test_parameters_are_checked(net, tasks, further, words):
 
 def test_each_task_is_charged_before_its_first_step(net, tasks, tmp_path, monkeypatch):
     ledger = Ledger(tmp_path / "ledger.db", "images", GaussianDP(1.2))
-    charges, original = [], RecordGradients.sum
+    charges, original = [], NetworkGradients.block_sum
     monkeypatch.setattr(
-        RecordGradients, "sum", lambda self, *args: charges.append(len(ledger.releases())) or original(self, *args)
+        NetworkGradients,
+        "block_sum",
+        lambda self, *args: charges.append(len(ledger.releases())) or original(self, *args),
     )
     model = make(net, random_state=None)
     for number, (X, y) in enumerate(tasks, start=1):

@@ -5,16 +5,17 @@ import random
 import numpy as np
 import pytest
 
+from dppl import GaussianDP
 from dppl.errors import MissingExtra, ParameterError
 from dppl.finetune import DPTrainer, select_weights
-from dppl.finetune.gradients import RADIUS, RecordGradients
+from dppl.finetune.gradients import RADIUS, NetworkGradients
+from dppl.kernel.queries import ADD_REMOVE, REPLACE_ONE
 
 BLOCK = 8
 
 
 def gradients_of(module, selection, clip=1.0, shape=(1, 6, 6), integral=False, block=BLOCK):
-    module.requires_grad_(False)
-    return RecordGradients(module, selection, clip=clip, shape=shape, integral=integral, block=block)
+    return NetworkGradients(module, selection, clip=clip, shape=shape, integral=integral, block=block)
 
 
 def backward(torch, module, selection, x, y):
@@ -109,7 +110,7 @@ def test_no_row_is_longer_than_the_radius(torch, net, factor, monkeypatch):
     """Whatever the floats: squares are summed as Python integers."""
     gradients = gradients_of(net, select_weights(net, sparsity=0.5))
     parts = [torch.randn(BLOCK, size) * factor for size in (3, 50, 1000)]
-    monkeypatch.setattr(RecordGradients, "rows", lambda self, x, y: parts)
+    monkeypatch.setattr(NetworkGradients, "rows", lambda self, x, y: parts)
     whole = torch.cat(gradients.integers(None, None), 1)
     for row in whole.tolist():
         assert sum(value * value for value in row) <= RADIUS**2
@@ -141,18 +142,18 @@ def test_rows_that_are_not_finite_are_zero_and_touch_no_other(torch, net):
 
 def largest_change(gradients, X, y):
     """Return the square of the longest change of a sum when one record leaves, whatever place it has in its block."""
-    whole = gradients.sum(X, y, None)
+    whole = gradients.block_sum(X, y)
     changes = []
     for place in range(len(X)):
         rest = np.delete(np.arange(len(X)), place)
-        change = whole - gradients.sum(X[rest], y[rest], None)
+        change = whole - gradients.block_sum(X[rest], y[rest])
         changes.append(sum(int(value) ** 2 for value in change))
     return max(changes)
 
 
 def test_in_blocks_of_one_each_record_is_computed_by_itself(net, images, monkeypatch):
     X, y = images[0][:BLOCK], images[1][:BLOCK]
-    seen, whole = [], RecordGradients.rows
+    seen, whole = [], NetworkGradients.rows
 
     def rows(self, x, y):
         seen.append(len(x))
@@ -161,9 +162,9 @@ def test_in_blocks_of_one_each_record_is_computed_by_itself(net, images, monkeyp
     for block, independent in ((1, True), (BLOCK, False)):
         gradients = gradients_of(net, select_weights(net, sparsity=0.3), block=block)
         assert gradients.row_independent == independent
-        monkeypatch.setattr(RecordGradients, "rows", rows)
+        monkeypatch.setattr(NetworkGradients, "rows", rows)
         for place in range(0, len(X), block):
-            gradients.sum(X[place : place + block], y[place : place + block], None)
+            gradients.block_sum(X[place : place + block], y[place : place + block])
         monkeypatch.undo()
         assert set(seen) == {block}
         seen.clear()
@@ -173,7 +174,15 @@ def test_a_record_moves_a_sum_by_the_radius_at_most(net, images):
     X, y = images[0][:BLOCK], images[1][:BLOCK]
     gradients = gradients_of(net, select_weights(net, sparsity=0.3), clip=0.05)
     # All are clipped, so the longest change nearly is the radius.
-    assert 0.99 * RADIUS**2 < largest_change(gradients, X, y) <= RADIUS**2 == gradients.squared_sensitivity
+    assert 0.99 * RADIUS**2 < largest_change(gradients, X, y) <= RADIUS**2 == gradients.squared_norm
+
+
+def test_they_are_accounted_under_add_remove_alone(net):
+    gradients = gradients_of(net, select_weights(net, ("head",)))
+    assert gradients.squared_reach(ADD_REMOVE) == RADIUS**2
+    assert gradients.mechanism(GaussianDP(1.0), 1, ADD_REMOVE).squared_sensitivity == RADIUS**2
+    with pytest.raises(ParameterError, match="add-remove"):
+        gradients.mechanism(GaussianDP(1.0), 1, REPLACE_ONE)
 
 
 def per_layer(original, torch):
@@ -207,7 +216,7 @@ def unclipped(original, torch):
 def test_planted_faults_move_it_further(torch, net, images, fault, monkeypatch):
     X, y = images[0][:BLOCK], images[1][:BLOCK]
     gradients = gradients_of(net, select_weights(net, sparsity=0.3), clip=0.05)
-    monkeypatch.setattr(RecordGradients, "integers", fault(RecordGradients.integers, torch))
+    monkeypatch.setattr(NetworkGradients, "integers", fault(NetworkGradients.integers, torch))
     assert largest_change(gradients, X, y) > 1.1 * RADIUS**2
 
 
@@ -230,8 +239,6 @@ def test_a_module_that_mixes_records_gets_each_alone(torch):
 
 
 def trainer(module, names=("head.weight",)):
-    from dppl import GaussianDP
-
     return DPTrainer(module, dict.fromkeys(names), GaussianDP(1.0), steps=1, batch_size=4)
 
 

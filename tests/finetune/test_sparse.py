@@ -12,7 +12,7 @@ from sklearn.base import clone
 from dppl import ApproxDP, GaussianDP, Ledger
 from dppl.errors import BudgetError, InputError, ModelFileError, ParameterError, UnknownLabelError
 from dppl.finetune import DPTrainer, SparseFinetuner, model_file, select_weights, to_group_norm
-from dppl.finetune.gradients import RecordGradients
+from dppl.finetune.gradients import NetworkGradients
 from dppl.kernel.mechanisms import overheard
 from dppl.report import make_report
 
@@ -115,17 +115,18 @@ def test_the_mask_does_not_depend_on_private_records(net, labelled, monkeypatch)
     one, other = selections(net, data)
     assert one == other
     # A planted fault: a trainer of the largest private gradients in place of the largest public weights.
-    original = DPTrainer.fit
+    original = DPTrainer._train
 
-    def peeking(self, X, y, **options):
-        module = deepcopy(self.module).requires_grad_(False)
+    def peeking(self, records, plan, **options):
+        module = deepcopy(self.module)
         module[8].weight.data[0] = 1.0  # a head of zeros would hide them
-        shape = {"shape": X.shape[1:], "integral": False, "block": len(X)}
-        total = np.abs(RecordGradients(module, {"0.weight": None}, clip=1.0, **shape).sum(X, y(), None))
+        X, codes = records.inputs, np.searchsorted(CLASSES, records.labels)
+        gradients = NetworkGradients(module, {"0.weight": None}, clip=1.0, shape=records.shape, block=len(X))
+        total = np.abs(gradients.block_sum(X, codes))
         self.selection["0.weight"] = np.sort(np.argsort(total)[-7:])
-        return original(self, X, y, **{**options, "plan": None})
+        return original(self, records, None, **options)
 
-    monkeypatch.setattr(DPTrainer, "fit", peeking)
+    monkeypatch.setattr(DPTrainer, "_train", peeking)
     one, other = selections(net, data)
     assert one != other
 

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
 
@@ -10,13 +11,14 @@ import pytest
 
 from dppl import ApproxDP, GaussianDP, Ledger
 from dppl.audit import audit_release
-from dppl.errors import BudgetError, BudgetExceeded, InputError, LedgerError, ParameterError
+from dppl.errors import BudgetError, BudgetExceeded, InputError, LedgerError, MeasurementError, ParameterError
 from dppl.finetune import DPTrainer, select_weights
 from dppl.finetune.checkpoint import Checkpoint
-from dppl.finetune.gradients import RADIUS, RecordGradients
-from dppl.kernel.mechanisms import RoundedGaussian, overheard
+from dppl.finetune.gradients import RADIUS, NetworkGradients, PrivateRecords
+from dppl.kernel.mechanisms import RoundedGaussian, SampledGaussian, overheard
 from dppl.kernel.mechanisms.randomness import SystemRandomness
 from dppl.kernel.privacy import Guarantee
+from dppl.testing import recorded, replayed
 
 NO_NOISE = GaussianDP(1e6)
 ROUGH = ApproxDP(5.0, 1e-5)
@@ -137,7 +139,7 @@ def test_noise_is_drawn_once_a_step_whatever_the_block(net, images, block):
 
 def test_noise_for_every_block_is_heard(net, images, monkeypatch):
     """A planted fault: each block gets noise of its own."""
-    original = RecordGradients.sum
+    original = NetworkGradients.block_sum
 
     def noisy(self, *args):
         total = original(self, *args)
@@ -145,7 +147,7 @@ def test_noise_for_every_block_is_heard(net, images, monkeypatch):
             total, SystemRandomness()
         )
 
-    monkeypatch.setattr(RecordGradients, "sum", noisy)
+    monkeypatch.setattr(NetworkGradients, "block_sum", noisy)
     with overheard() as heard:
         run = make(net, GaussianDP(1.0)).fit(*images)
     assert len(heard) > run.steps
@@ -202,24 +204,24 @@ def test_sampling_is_stated_and_accounted_in_approximate_dp_only(net, images):
 
 def test_samples_are_fresh_and_of_the_stated_rate(net, images, monkeypatch):
     """False alarms: below 1e-9, for 800 coins of 1/2 in a range of 300 to 500 (Hoeffding), and for equal samples."""
-    sizes, original = [], DPTrainer._sum
+    X, y = images
+    samples, toss = [], SampledGaussian.sample
 
-    def watched(self, plan, records, codes):
-        taken = plan.noise.sample(len(codes), self._source)
-        sizes.append(tuple(np.flatnonzero(taken)))
-        return np.zeros(plan.gradients.size, np.int64)
+    def watched(self, n, source):
+        samples.append(toss(self, n, source))
+        return samples[-1]
 
-    monkeypatch.setattr(DPTrainer, "_sum", watched)
-    make(net, ROUGH, sampling_rate=0.5, steps=20).fit(*images)
-    assert 300 < sum(map(len, sizes)) < 500
-    assert len(set(sizes)) == 20
-    monkeypatch.setattr(DPTrainer, "_sum", original)
-    counts = []
+    taken = []
+    monkeypatch.setattr(SampledGaussian, "sample", watched)
     monkeypatch.setattr(
-        RecordGradients, "sum", lambda self, X, y, augment: counts.append(len(X)) or np.zeros(self.size, int)
+        NetworkGradients, "block_sum", lambda self, X, y, bits: taken.append(X) or np.zeros(self.size, int)
     )
-    make(net, ROUGH, sampling_rate=0.5, steps=20).fit(*images)
-    assert 300 < sum(counts) < 500
+    make(net, ROUGH, sampling_rate=0.5, steps=20).fit(X, np.where(np.arange(40) < 3, -1, y))
+    assert 300 < np.sum(samples) < 500
+    assert len({sample.tobytes() for sample in samples}) == 20
+    # What is summed are the records of the samples, but for those that are left out.
+    expected = np.concatenate([X[3:][sample[3:]] for sample in samples])
+    assert (np.concatenate(taken) == expected).all()
 
 
 def audited(torch):
@@ -257,9 +259,11 @@ def test_an_audit_finds_nothing_but_a_quarter_of_the_noise_planted(torch, monkey
 def test_the_ledger_is_charged_before_the_first_step(net, images, tmp_path, monkeypatch):
     ledger = Ledger(tmp_path / "ledger.db", "images", GaussianDP(1.0))
     charges = []
-    original = RecordGradients.sum
+    original = NetworkGradients.block_sum
     monkeypatch.setattr(
-        RecordGradients, "sum", lambda self, *args: charges.append(len(ledger.releases())) or original(self, *args)
+        NetworkGradients,
+        "block_sum",
+        lambda self, *args: charges.append(len(ledger.releases())) or original(self, *args),
     )
     run = make(net, GaussianDP(0.8)).fit(*images, ledger=ledger)
     assert set(charges) == {1}
@@ -311,6 +315,44 @@ def test_what_a_module_keeps_of_its_calls_is_not_published(torch, net, images):
     assert trained.module_.calls == 0
 
 
+def test_it_learns_the_same_weights_from_a_transcript_without_any_records(net, images):
+    """The trainer has nothing of the records but noisy sums."""
+    X, y = images
+    run = make(net, GaussianDP(1.0))
+    with recorded() as asked:
+        weights = flat(run.fit(X, y).module_)
+    assert [one.name for one in asked] == ["gradients"] * run.steps
+    with replayed(asked):
+        assert (flat(run.fit(X[:0], y[:0]).module_) == weights).all()
+
+
+def test_a_trainer_that_asks_once_more_is_refused(net, images, monkeypatch):
+    run = make(net, GaussianDP(1.0))
+    plan, run.steps = run.plan((1, 6, 6)), run.steps + 1
+    monkeypatch.setattr(DPTrainer, "_public", lambda self, *_: plan.made_for)
+    with overheard() as heard, pytest.raises(MeasurementError, match="'gradients' was declared for 3 asks"):
+        run.fit(*images, plan=plan)
+    assert len(heard) == 3
+
+
+def test_steps_that_an_interrupted_run_has_begun_are_spent(net, images):
+    plan = make(net, GaussianDP(1.0)).plan((1, 6, 6))
+    with closing(PrivateRecords.at_positions(*images).counter(plan.measurements, 5, None, used=2)) as measure:
+        measure("gradients", weights=np.zeros(plan.gradients.size))
+        with pytest.raises(MeasurementError):
+            measure("gradients", weights=np.zeros(plan.gradients.size))
+
+
+def test_gradients_are_asked_at_weights_of_the_declared_shape_alone(net, images):
+    plan = make(net, GaussianDP(1.0)).plan((1, 6, 6))
+    with closing(PrivateRecords.at_positions(*images).counter(plan.measurements, 5, None, used=0)) as measure:
+        with overheard() as heard, pytest.raises(MeasurementError, match="weights must have the shape"):
+            measure("gradients", weights=np.zeros(3))
+        with pytest.raises(TypeError):  # a method chooses no samples
+            measure("gradients", weights=np.zeros(plan.gradients.size), taken=np.arange(40) < 1)
+    assert not heard
+
+
 # Interruptions.
 
 
@@ -324,6 +366,7 @@ def interrupted(run, lines):
     files = (
         "finetune/trainer.py",
         "finetune/checkpoint.py",
+        "kernel/measure.py",
         "kernel/mechanisms/gaussian.py",
         "kernel/privacy/ledger.py",
     )

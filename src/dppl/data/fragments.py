@@ -23,7 +23,7 @@ from dppl.data._columns import (
     plain,
     read_columns,
     read_labels,
-    stream_column,
+    stream_batches,
     text_metadata,
     value_type,
 )
@@ -267,7 +267,8 @@ class ParquetFragment(Fragment):
     counted: tuple[int, int] | None = None
 
     def _read(self) -> Iterator[Array]:
-        for column in stream_column(self._place, self.column, _BATCH_ROWS):
+        for batch in stream_batches(self._place, _BATCH_ROWS, [self.column]):
+            column = batch.column(self.column)
             if pa.types.is_fixed_size_binary(column.type):
                 yield _lattice_rows(column, self.width)
             else:
@@ -275,8 +276,8 @@ class ParquetFragment(Fragment):
 
     def longest_list(self) -> int:
         """Return the length of the first lists that are neither null nor empty; 0 if there are none."""
-        batches = stream_column(self._place, self.column, _BATCH_ROWS)
-        lengths = (pc.max(pc.list_value_length(lists)).as_py() for lists in batches)
+        batches = stream_batches(self._place, _BATCH_ROWS, [self.column])
+        lengths = (pc.max(pc.list_value_length(batch.column(self.column))).as_py() for batch in batches)
         return next((int(length) for length in lengths if length), 0)
 
     def with_width(self, width: int) -> ParquetFragment:

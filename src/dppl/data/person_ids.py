@@ -14,7 +14,7 @@ from dppl.data._reading import Array, converting, load_npy, type_name
 from dppl.data.fragments import open_npz, read_npy_header
 from dppl.data.labels import AnyPath
 from dppl.errors import InputError
-from dppl.kernel.persons import texts_apart
+from dppl.kernel import texts_apart
 
 __all__ = ["read_ids"]
 

@@ -49,30 +49,25 @@ class Report:
         else:
             path.unlink(missing_ok=True)
             self._file = _opened(path, "xb")
-            self._write({"notice": NOTICE})
+            with named(path):
+                self._file.write(as_line({"notice": NOTICE}))
 
     def add(self, records: Iterable[LeftOut]) -> int:
         """Add records, wait until they are on disk, and return the size of the file."""
-        for record in records:
-            self._write(record._asdict())
-        return self._saved()
+        return self._add(record._asdict() for record in records)
 
     def finish(self, totals: dict[str, Any]) -> None:
         """Add the totals."""
-        self._write(totals)
-        self._saved()
+        self._add([totals])
 
     def close(self) -> None:
         """Close the file."""
         with named(self._path):  # closing writes what could not be written before
             self._file.close()
 
-    def _write(self, entry: dict[str, Any]) -> None:
+    def _add(self, entries: Iterable[dict[str, Any]]) -> int:
         with named(self._path):
-            self._file.write(as_line(entry))
-
-    def _saved(self) -> int:
-        with named(self._path):
+            self._file.writelines(map(as_line, entries))
             self._file.flush()
             os.fsync(self._file.fileno())
         return self._file.tell()

@@ -13,25 +13,10 @@ from typing import Any, NoReturn, TypeAlias
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dppl.data._columns import listed
 from dppl.errors import InputError
 
-__all__ = [
-    "IMAGES",
-    "PATHS",
-    "TEXTS",
-    "Columns",
-    "Payload",
-    "PersonId",
-    "Record",
-    "Source",
-    "Unusable",
-    "Version",
-    "label_of",
-    "left_out",
-    "record_of",
-    "unusable",
-    "version_of",
-]
+__all__ = ["BadRecord", "Columns", "Payload", "PersonId", "Record", "Source", "Version"]
 
 Payload: TypeAlias = bytes | str | NDArray[Any]
 Version: TypeAlias = str | bytes | None
@@ -46,7 +31,7 @@ PATHS = ("file", "file_name", "filename", "path", "image")
 _LABELS = ("label", "labels", "y")
 
 
-class Unusable(Exception):
+class BadRecord(Exception):
     """A record that is left out. The text is one of a fixed set of reasons and quotes nothing of the record."""
 
 
@@ -63,7 +48,7 @@ class Record:
     label : str, int or None
         None stands for a missing label.
     load : callable
-        Returns the bytes of an image, a text (as str or bytes) or an embedding; raises `Unusable`.
+        Returns the bytes of an image, a text (as str or bytes) or an embedding; raises `BadRecord`.
     version : str, bytes or None
         Tells this content from another without loading it: a text itself, `version_of` a file, or why the record is
         left out.
@@ -91,8 +76,12 @@ def record_of(
     try:
         if isinstance(person, str):
             _text(person, "person id")
-        return Record(_id_of(identity), reference, label_of(label), load, version, person)
-    except Unusable as reason:
+        is_number = isinstance(identity, int) and not isinstance(identity, bool)
+        name = str(identity) if is_number else _text(identity, "id")
+        if not name:
+            raise BadRecord("its id is empty")
+        return Record(name, reference, label_of(label), load, version, person)
+    except BadRecord as reason:
         return unusable(reference, str(reason))
 
 
@@ -108,7 +97,7 @@ def unusable(reference: str, reason: str) -> Record:
 
 def _refusal(reason: str) -> Callable[[], NoReturn]:
     def load() -> NoReturn:
-        raise Unusable(reason)
+        raise BadRecord(reason)
 
     return load
 
@@ -126,23 +115,14 @@ def label_of(value: Any) -> Label:
     return _text(value, "label").strip() or None
 
 
-def _id_of(value: Any) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    text = _text(value, "id")
-    if not text:
-        raise Unusable("its id is empty")
-    return text
-
-
 def _text(value: Any, what: str) -> str:
     if not isinstance(value, str | bytes):
-        raise Unusable(f"its {what} is neither a text nor an integer")
+        raise BadRecord(f"its {what} is neither a text nor an integer")
     try:
         # Surrogates stand for bytes that were no UTF-8; encoding refuses them.
         return (value if isinstance(value, bytes) else value.encode()).decode()
     except UnicodeError:
-        raise Unusable(f"its {what} is not UTF-8") from None
+        raise BadRecord(f"its {what} is not UTF-8") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,57 +142,35 @@ class Columns:
         """The names, as a table keeps them; that of persons where there is one, which older tables have not."""
         return {name: value for name, value in asdict(self).items() if name != "person" or value is not None}
 
-    def found_in(self, names: Sequence[str], where: Path, usual: Sequence[str], *, secret: bool = False) -> Columns:
-        """Return the names with usual ones in the place of None; `y` and ids stay None where there is none.
 
-        With `secret`, no message lists `names`: the first line of a file may be a record and no header.
+def resolve_columns(
+    columns: Columns, names: Sequence[str], where: Path, usual: Sequence[str], *, secret: bool = False
+) -> Columns:
+    """Return columns that are among `names`, usual ones in the place of None; `y` and ids stay None without any.
 
-        Parameters
-        ----------
-        names : sequence of str
-            The columns that there are.
-        where : Path
-            What messages name.
-        usual : sequence of str
-            Names of the column of texts or images, the first of which that occurs is taken.
-        secret : bool, default=False
-            Whether `names` may be private.
-
-        Raises
-        ------
-        InputError
-            If a column is missing or occurs twice.
-        """
-        x = self.x or next((name for name in usual if name in names), None)
-        y = self.y or next((name for name in _LABELS if name in names and name != x), None)
-        has = "see its first line" if secret else f"it has {_listed(names)}"
-        if secret and len(names) == 1:  # which is its form, and no name
-            has += ", which has one column only; name the delimiter if there are more"
-        for parameter, name in (("x", x), ("y", y), ("id", self.id), ("person", self.person)):
-            if name is None and parameter == "x":
-                raise InputError(f"must name the column of {where} with the text or image; {has}.", parameter="x")
-            if name is not None and names.count(name) != 1:
-                raise InputError(f"must be one column of {where}; got {name!r}; {has}.", parameter=parameter)
-        return Columns(x, y, self.id, self.person).with_ids_apart(where)
-
-    def with_ids_apart(self, where: Path) -> Columns:
-        """Return these names; the labels are not ids of persons, or all records of a class would be one person.
-
-        Raises
-        ------
-        InputError
-            If they are.
-        """
-        if self.person is not None and self.person == self.y:
-            raise InputError(
-                f"must name ids of persons; {self.person!r} of {where} holds the labels; name another.",
-                parameter="person",
-            )
-        return self
+    With `secret`, no message lists `names`: the first line of a file may be a record and no header.
+    """
+    x = columns.x or next((name for name in usual if name in names), None)
+    y = columns.y or next((name for name in _LABELS if name in names and name != x), None)
+    has = "see its first line" if secret else f"it has {listed(names)}"
+    if secret and len(names) == 1:  # which is its form, and no name
+        has += ", which has one column only; name the delimiter if there are more"
+    if x is None:
+        raise InputError(f"must name the column of {where} with the text or image; {has}.", parameter="x")
+    for parameter, name in (("x", x), ("y", y), ("id", columns.id), ("person", columns.person)):
+        if name is not None and names.count(name) != 1:
+            raise InputError(f"must be one column of {where}; got {name!r}; {has}.", parameter=parameter)
+    return check_persons(Columns(x, y, columns.id, columns.person), where)
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names)) or "none"
+def check_persons(columns: Columns, where: Path) -> Columns:
+    """Raise if labels are taken for person IDs, which would make all records of a class one person's."""
+    if columns.person is not None and columns.person == columns.y:
+        raise InputError(
+            f"must name ids of persons; {columns.person!r} of {where} holds the labels; name another.",
+            parameter="person",
+        )
+    return columns
 
 
 class Source(ABC):

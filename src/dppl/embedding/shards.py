@@ -29,8 +29,8 @@ from dppl.embedding.records import PersonId
 from dppl.errors import InputError, ParameterError
 
 __all__ = [
-    "Done",
     "OtherOptions",
+    "Shard",
     "ShardedTable",
     "SourceChanged",
     "Window",
@@ -83,6 +83,17 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Shard:
+    """A shard whose file was written: its bytes and rows, the records it stands for, and the hash of the source."""
+
+    size: int
+    rows: int
+    records: int
+    left_out: Sequence[LeftOut]
+    source: str
+
+
+@dataclass(frozen=True)
 class Done:
     """A finished shard, as the manifest keeps it; `source` and `report` are the states after it."""
 
@@ -123,7 +134,7 @@ class ShardedTable:
     def __init__(self, folder: Path, schema: pa.Schema, parameters: dict[str, Any]) -> None:
         self.folder = folder
         self.report = folder.with_name(f"{folder.name}.report.jsonl")
-        self._schema = schema
+        self.schema = schema
         self._parameters = parameters
         self._stack = ExitStack()
         if not folder.exists():
@@ -136,23 +147,21 @@ class ShardedTable:
             if not self.finished:
                 kept = self.done[-1].report if self.done else 0
                 self._report = stack.enter_context(closing(Report(self.report, kept)))
-                self._tidy()
+                for part in folder.glob(".*.part"):  # what a killed process left half-way
+                    part.unlink()
+                self._write_manifest()
             self._stack = stack.pop_all()
 
     def close(self) -> None:
         """Let another process have the folder."""
         self._stack.close()
 
-    def append(self, shard: Window, records: int, source: str) -> None:
-        """Write the next shard, which holds so many records of the source, less those left out."""
-        size = write_shard(self.folder, len(self.done), shard, self._schema)
-        self.count(size, len(shard.rows), shard.left_out, records, source)
-
-    def count(self, size: int, rows: int, left_out: Sequence[LeftOut], records: int, source: str) -> None:
-        """Take the next shard, which was written, into the table."""
-        reasons = Counter(record.reason for record in left_out)
-        reported = self._report.add(left_out)
-        self.done.append(Done(_name(len(self.done)), size, rows, records, dict(reasons), source, reported))
+    def append(self, shard: Shard) -> None:
+        """Take the next shard into the table: first what was left out is reported, then the manifest counts both."""
+        reasons = Counter(record.reason for record in shard.left_out)
+        reported = self._report.add(shard.left_out)
+        name = _name(len(self.done))
+        self.done.append(Done(name, shard.size, shard.rows, shard.records, dict(reasons), shard.source, reported))
         self._write_manifest()
 
     def refuse(self, left_out: Sequence[LeftOut]) -> NoReturn:
@@ -204,12 +213,6 @@ class ShardedTable:
             for key, (old, new) in pairs.items()
             if old != new
         )
-
-    def _tidy(self) -> None:
-        """Remove what a killed process may have left half-way, and mark the folder as a table."""
-        for part in self.folder.glob(".*.part"):
-            part.unlink()
-        self._write_manifest()
 
     def _write_manifest(self) -> None:
         content = {

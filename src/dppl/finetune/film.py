@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,11 +21,13 @@ from dppl.continual import _stream as stream
 from dppl.continual.ensemble import SCORES, Scores, normalised, put_together
 from dppl.errors import ModelFileError, ParameterError, WeakBudgetWarning
 from dppl.estimators.base import as_json
+from dppl.estimators.plan import seed_of
 from dppl.estimators.reported import Reported
 from dppl.finetune import model_file
-from dppl.finetune.selection import head_of
+from dppl.finetune.gradients import PrivateRecords, as_inputs
+from dppl.finetune.selection import head_of, weights_of
 from dppl.finetune.sparse import SparseFinetuner
-from dppl.finetune.trainer import DPTrainer, TrainingPlan, records_of, weights_of
+from dppl.finetune.trainer import DPTrainer, TrainingPlan
 from dppl.kernel import reading
 from dppl.kernel.lattice.tensors import as_numpy
 from dppl.kernel.privacy import Budget, Guarantee
@@ -197,21 +200,28 @@ class FilmEnsemble(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[mi
             If a parameter breaks its rule or is not what it was in earlier tasks, the input does not fit, or the budget
             or ledger refuses.
         """
-        records = records_of(X)
-        finetuner, described = self._prepared(records.shape[1:], integral=records.dtype.kind in "iu", ledger=ledger)
-        stream.refuse_partition(partition, self.tasks)
-        labels = reading.as_labels(y, records)
         classes = reading.public_classes(self.classes)
         allowed = stream.codes_of_task(task_classes, classes)
-        plan, trainer = self._plan(finetuner, described, allowed)
-
-        def codes() -> reading.Codes:
-            return stream.within_task(
-                reading.class_codes(labels, classes, self.unknown_labels), allowed, self.unknown_labels
-            )
-
-        trainer.fit(
-            records, codes, plan=plan, ledger=ledger, partition=partition, checkpoint=checkpoint, progress=progress
+        within_task = partial(reading.within_task, allowed=allowed, unknown_labels=self.unknown_labels)
+        records = PrivateRecords.of_classes(X, y, classes, self.unknown_labels, within_task)
+        finetuner, described = self._prepared(records.shape, integral=records.integral, ledger=ledger)
+        stream.refuse_partition(partition, self.tasks)
+        plan, trainer = self._plan(finetuner, described)
+        # A checkpoint is of one task: that of an earlier one would end this task before its first step.
+        earlier = sha256(self.values_.tobytes()).hexdigest() if self._n_earlier else None
+        trainer._train(
+            records,
+            plan,
+            ledger=ledger,
+            partition=partition,
+            checkpoint=checkpoint,
+            progress=progress,
+            name=type(self).__name__,
+            meaning={
+                "stream": described,
+                "list of task classes": allowed.tolist(),
+                "set of earlier tasks": earlier,
+            },
         )
         # From here on nothing private is at hand.
         values = np.concatenate(list(weights_of(trainer.module_, trainer.selection).values()))[None]
@@ -235,7 +245,7 @@ class FilmEnsemble(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[mi
             Whether records are integers, such as tokens.
         """
         finetuner, described = self._prepared(shape, integral=integral)
-        return self._plan(finetuner, described, stream.codes_of_task(None, np.asarray(self.classes)))[0].guarantee
+        return self._plan(finetuner, described)[0].guarantee
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Return the score of each class, of shape (n, n_classes): one pass of the network for each task.
@@ -246,7 +256,7 @@ class FilmEnsemble(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[mi
             Records to classify; they cost nothing.
         """
         check_is_fitted(self, "values_")
-        records = records_of(X)
+        records = as_inputs(X)
         logits = (self._of_task(number).decision_function(records) for number in range(self.n_tasks_))
         own = (rows[:, may] for rows, may in zip(logits, self.allowed_.T, strict=True))
         return put_together(own, self.allowed_, len(records), self._stream["scores"])
@@ -330,7 +340,7 @@ class FilmEnsemble(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if not isinstance(options, dict) or not set(options) <= set(_OPTIONS):
             raise ParameterError(f"must be a dictionary with some of {', '.join(_OPTIONS)}.", parameter="options")
         seed, n = self.random_state, self._n_earlier
-        finetuner = self._finetuner(options, random_state=stream.seed_of(seed, n) if n and seed is not None else seed)
+        finetuner = self._finetuner(options, random_state=seed_of(seed, n) if n and seed is not None else seed)
         classes, trainer = finetuner._prepared(ledger)
         finetuner.sampling_rate = trainer.sampling_rate
         if self.tasks == "overlapping" and trainer.sampling_rate < 1:
@@ -362,18 +372,9 @@ class FilmEnsemble(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         budget = checked_budget(self.budget)
         return SparseFinetuner(self.module, budget, self.classes, **options)
 
-    def _plan(
-        self, finetuner: SparseFinetuner, described: dict[str, Any], allowed: reading.Codes
-    ) -> tuple[TrainingPlan, DPTrainer]:
+    def _plan(self, finetuner: SparseFinetuner, described: dict[str, Any]) -> tuple[TrainingPlan, DPTrainer]:
         """Settle what the next task releases and guarantees by itself."""
         _, trainer = finetuner._prepared()
-        # A checkpoint is of one task: that of an earlier one would end this task before its first step.
-        earlier = sha256(self.values_.tobytes()).hexdigest() if self._n_earlier else None
-        trainer.meaning = {
-            "stream": described,
-            "list of task classes": allowed.tolist(),
-            "set of earlier tasks": earlier,
-        }
         plan = finetuner._plan(trainer, tuple(described["shape"]), integral=described["integral"])
         guarantee = stream.of_stream(plan.guarantee, stream.RELATIONS[self.tasks], self.tasks)
         releases = tuple(replace(one, statistic=f"{one.statistic}, of one task") for one in guarantee.releases)

@@ -1,18 +1,17 @@
-"""Gradients of single records, clipped and rounded to integers, a block of records at a time.
+"""The gradient of a network as a query: the one file of `dppl.finetune` that holds private records.
 
 The module is called under `torch.func.vmap` on one record alone, so nothing in it can mix records. Its trained layers
 are hooked: their inputs are kept, and zeros that are added to their outputs get the gradients there. A layer's
 gradients follow from the two, a few records at a time, and only the trained coordinates are kept. So memory grows with
 activations and trained coordinates, and not with the number of weights.
-
-Clipped gradients become integer rows whose length is checked in exact arithmetic, so sums and sensitivities are exact.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import dataclass
 from fractions import Fraction
 from importlib import import_module
 from typing import Any
@@ -21,79 +20,157 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl._optional import optional
-from dppl.errors import ParameterError
-from dppl.finetune.augmentation import drawn_so_far
-from dppl.finetune.selection import Selection
+from dppl.errors import InputError, ParameterError
+from dppl.finetune.augmentation import augment_each, generator_states
+from dppl.finetune.selection import Selection, set_weights
+from dppl.kernel import reading
+from dppl.kernel.lattice.tensors import as_numpy, is_tensor
+from dppl.kernel.measure import Calibrated, Measure
+from dppl.kernel.mechanisms import Randomness, RoundedGaussian, SampledGaussian, randomness
+from dppl.kernel.privacy import Budget
+from dppl.kernel.queries import ADD_REMOVE, Query, shaped
+from dppl.kernel.reading import Codes, UnknownLabels
+from dppl.kernel.records import HeldRecords, Records
 
-__all__ = ["RADIUS", "RecordGradients", "logits_of"]
+__all__ = ["RADIUS", "NetworkGradients", "PrivateRecords", "as_inputs", "fit_for_release", "logits_of"]
 
 # Length of the longest integer row: a gradient of the clipping norm, in steps of rounding.
 RADIUS = 2**22
-# So much shorter than the clipping norm a row is made that no rounding of its norm lets it be longer.
+# Rows are scaled this much shorter than the radius, so that rounding in a norm makes none of them too long.
 _SLACK = 2.0**-10
-# Weights of one layer's gradients at a time, over all records.
-_AT_A_TIME = 1 << 22
-# Largest difference to a plain backward pass, as a part of the gradient's largest coordinate.
-_AGREEMENT = 1e-3
+# Weights of one layer's gradients that are computed at a time, over all records.
+_CHUNK = 1 << 22
+# Largest difference from a plain backward pass, relative to the gradient's largest coordinate.
+_TOLERANCE = 1e-3
 
 
-class RecordGradients:
-    """Clipped gradients of the cross-entropy at single records, for the trained weights of a module.
+class NetworkGradients(Query):
+    """The sum over records of the clipped gradient of the cross-entropy in the trained weights of a network.
 
-    No parameter of the module requires a gradient. `clip` is the longest gradient, over all trained weights together,
-    that keeps its length; `shape` is that of one record. Rows are independent in a block of one: in larger blocks
-    kernels may round a record differently in another place or company.
+    **Reach.** Let g be the gradient at one record in all trained weights together, C the clip and R = 2²². The record
+    adds the integer row q = trunc(g·r/max(‖g‖, C)) with r = R·(1 - 2⁻¹⁰). Its length is not left to floats: coordinates
+    are limited to [-R, R], so their squares, at most 2⁴⁴, are exact in float64. So is a sum of them below 2⁵³, and as
+    no term is negative, a longer sum cannot come out below that. A row with Σq² > R², or with a coordinate that is not
+    a number, becomes zero. So ‖q‖ ≤ R whatever the network computes, sums of rows are exact integers, and one record
+    that is added or removed moves the sum by R at most, if the rows of all others stay what they were.
+
+    They do: the network sees each record alone (`vmap`), in blocks of a fixed shape. In blocks of more than one a
+    kernel may still round a record differently in other company, which the statement names; ``block=1`` rules it out.
+    An augmentation turns a record into one other, from random bits of its own, before the clip: one record stays one
+    clipped row. Compared at equal bits of the records that they share, neighbours differ in one row, so the query is a
+    mixture, over bits, of queries of this reach.
+
+    With `sampling_rate` below 1 each ask sums over a new Poisson sample: a record is in it by 32 fair coins of its own.
+
+    `clip` is the longest gradient that keeps its length; `shape` is that of one record, `integral` says that records
+    hold whole numbers. The module is copied.
     """
 
-    squared_sensitivity = Fraction(RADIUS) ** 2
+    needs_rows = True
+    squared_norm = Fraction(RADIUS) ** 2
 
     def __init__(
-        self, module: Any, selection: Selection, *, clip: float, shape: tuple[int, ...], integral: bool, block: int
+        self,
+        module: Any,
+        selection: Selection,
+        *,
+        clip: float,
+        shape: tuple[int, ...],
+        integral: bool = False,
+        block: int = 32,
+        sampling_rate: float = 1.0,
+        augment: Callable[[Any], Any] | None = None,
     ) -> None:
         self._torch = optional("torch", "torch", "torch")
-        self.module, self._clip, self._block = module, clip, block
-        self._device = next(module.parameters()).device
+        self.module, self.selection = deepcopy(module).requires_grad_(False), selection
+        self.sampling_rate, self._clip, self._block, self._augment = sampling_rate, clip, block, augment
+        self._device = next(self.module.parameters()).device
         self._dtype = self._torch.int64 if integral else self._torch.float32
+        # Trained positions by layer, and the order in which parameters are asked for.
         self._layers: dict[str, dict[str, Any]] = {}
-        for name, places in selection.items():
-            layer, _, own = name.rpartition(".")
+        self._order = [name.rpartition(".")[::2] for name in selection]
+        self.size = 0  # number of trained weights
+        for (layer, own), (name, places) in zip(self._order, selection.items(), strict=True):
             index = None if places is None else self._torch.from_numpy(places).to(self._device)
             self._layers.setdefault(layer, {})[own] = index
-        self._order = [name.rpartition(".")[::2] for name in selection]
-        self.size = sum(
-            module.get_parameter(name).numel() if places is None else len(places) for name, places in selection.items()
-        )
+            self.size += self.module.get_parameter(name).numel() if places is None else len(places)
+        # What the trial learns: the number of logits, and the calls of trained layers with the shapes of their outputs.
         self.n_outputs = 0
-        self._shapes: list[tuple[int, ...]] = []
         self._calls: list[str] = []
+        self._shapes: list[tuple[int, ...]] = []
         self.row_independent = block == 1
-        self._try(selection, shape)
+        self._try(shape)
 
-    def sum(
-        self, records: NDArray[Any], codes: NDArray[np.intp], augment: Callable[[Any], None] | None
-    ) -> NDArray[Any]:
-        """Return the sum, int64 of shape (size,), of the integer rows of at most a block of records.
+    @property
+    def statistic(self) -> str:
+        """With the number of weights."""
+        return f"sum of clipped gradients ({self.size} trained weights)"
 
-        `codes` are places of classes; `augment` changes a tensor of records in place, each by itself.
-        """
-        torch = self._torch
-        # A block of fixed shape: what is missing stays zero, and its rows are left out.
-        x = torch.zeros((self._block, *records.shape[1:]), dtype=self._dtype)
+    @property
+    def unit(self) -> float:
+        """That of a gradient of length 1."""
+        return RADIUS / self._clip
+
+    def mechanism(self, budget: Budget, times: int, relation: str) -> RoundedGaussian | SampledGaussian:
+        """Return the noise; sums over samples have an accounting of their own."""
+        if relation != ADD_REMOVE:
+            raise ParameterError("gradients of networks are accounted under add-remove only")
+        if self.sampling_rate < 1:
+            return SampledGaussian.within(budget, self.squared_norm, times, self.sampling_rate)
+        return RoundedGaussian.within(budget, self.squared_norm, times)
+
+    def answer(self, mechanism: Any, records: Records, source: Randomness, *, weights: Any) -> NDArray[np.int64]:
+        """Return the sum at these trained weights with noise, over a new sample and with new augmentations."""
+        assert isinstance(records, HeldRecords)  # needs_rows says so
+        taken = None
+        if isinstance(mechanism, SampledGaussian):
+            taken = mechanism.sample(len(records.codes), source)
+        released: NDArray[np.int64] = mechanism.release(
+            self.exact(records, weights=weights, taken=taken, bits=source.bits), source
+        )
+        return released
+
+    def exact(
+        self,
+        records: Records,
+        *,
+        weights: Any,
+        taken: NDArray[np.bool_] | None = None,
+        bits: Callable[[int], int] | None = None,
+    ) -> NDArray[np.int64]:
+        """Return the sum over the records that are taken, all by default; augmentations need a source of bits."""
+        assert isinstance(records, HeldRecords)
+        set_weights(self.module, self.selection, shaped("weights", weights, self.size).astype(np.float32))
+        inputs: Any = records.rows
+        included = records.codes >= 0
+        places = np.flatnonzero(included if taken is None else included & taken)
+        total = np.zeros(self.size, np.int64)
+        for start in range(0, len(places), self._block):
+            part = places[start : start + self._block]
+            total += self.block_sum(inputs[part], records.codes[part], bits)
+        return total
+
+    def block_sum(
+        self, inputs: NDArray[Any], codes: NDArray[Any], bits: Callable[[int], int] | None = None
+    ) -> NDArray[np.int64]:
+        """Return the sum of the integer rows of at most a block of records."""
+        torch, n = self._torch, len(inputs)
+        # A block of fixed shape: places without a record stay zero, and their rows are not summed.
+        x = torch.zeros((self._block, *inputs.shape[1:]), dtype=self._dtype)
         y = torch.zeros(self._block, dtype=torch.int64)
-        x[: len(records)] = torch.as_tensor(records).to(self._dtype)
-        y[: len(records)] = torch.as_tensor(codes)
-        if augment is not None:
-            augment(x[: len(records)])
+        x[:n] = torch.as_tensor(inputs).to(self._dtype)
+        y[:n] = torch.as_tensor(codes)
+        if self._augment is not None and bits is not None:
+            augment_each(self._augment, bits, x[:n])
         rows = self.integers(x.to(self._device), y.to(self._device))
-        sums = [columns[: len(records)].double().sum(0) for part in rows for columns in _in_parts(part)]
+        # Sums of fewer than 2³¹ integers below 2²² are exact in float64.
+        sums = [columns[:n].double().sum(0) for part in rows for columns in _column_chunks(part)]
         return np.concatenate([part.cpu().numpy() for part in sums]).astype(np.int64)
 
     def integers(self, x: Any, y: Any) -> list[Any]:
-        """Return integer rows of length at most `RADIUS`: gradients, clipped over all trained weights together.
+        """Return the integer row of each record in parts, one tensor of shape (block, trained) for each parameter.
 
-        One tensor of shape (block, ...) for each parameter; float32 holds integers exactly up to 2²⁴.
-
-        A row with NaN or infinity is zero.
+        They are of float32, which holds integers exactly up to 2²⁴.
         """
         torch = self._torch
         rows = self.rows(x, y)
@@ -101,8 +178,8 @@ class RecordGradients:
         scale = (RADIUS * (1 - _SLACK) / norm.clamp(min=self._clip)).float()[:, None]
         for part in rows:  # in place: with many trained weights this is most of the memory
             part.mul_(scale).nan_to_num_(0.0, 0.0, 0.0).clamp_(-RADIUS, RADIUS).trunc_()
-        # Squares up to 2⁴⁴ and their sums up to 2⁵³ are exact in float64, and larger sums cannot come out below that.
-        squared = sum(columns.double().square().sum(1) for part in rows for columns in _in_parts(part))
+        # The exact check on which the reach rests: a row that is too long becomes zero.
+        squared = sum(columns.double().square().sum(1) for part in rows for columns in _column_chunks(part))
         short = (squared <= float(RADIUS) ** 2).float()[:, None]
         return [part.mul_(short) for part in rows]
 
@@ -110,31 +187,32 @@ class RecordGradients:
         """Return the gradient of each record, unclipped: for each parameter a tensor of shape (block, trained)."""
         torch = self._torch
         zeros = [torch.zeros((), device=x.device).expand(len(x), *shape).requires_grad_() for shape in self._shapes]
-        attention = import_module("torch.nn.attention")  # whose fast kernels take no single records
-        with attention.sdpa_kernel(attention.SDPBackend.MATH):
+        attention = import_module("torch.nn.attention")
+        with attention.sdpa_kernel(attention.SDPBackend.MATH):  # the fast kernels do not run under vmap
             losses, inputs = torch.func.vmap(self._loss)(x, y, zeros)
+        # Losses are of one record each, so the gradient of their sum holds that of each record.
         slopes = torch.autograd.grad(losses.sum(), zeros)
-        found: dict[tuple[str, str], Any] = {}
+        gradients: dict[tuple[str, str], Any] = {}
         for layer, given, slope in zip(self._calls, inputs, slopes, strict=True):
-            for own, part in self._of_layer(layer, given.detach(), slope).items():
-                key = (layer, own)
-                found[key] = found[key] + part if key in found else part
-        return [found[key] for key in self._order]
+            for own, part in self._layer_gradients(layer, given.detach(), slope).items():
+                key = (layer, own)  # a layer that is called twice adds twice
+                gradients[key] = gradients[key] + part if key in gradients else part
+        return [gradients[key] for key in self._order]
 
-    def _of_layer(self, layer: str, given: Any, slope: Any) -> dict[str, Any]:
-        """Return the gradients of one call of a layer, a few records at a time, at the trained coordinates only."""
+    def _layer_gradients(self, layer: str, given: Any, slope: Any) -> dict[str, Any]:
+        """Return the gradients of one call of a layer at the trained coordinates, a few records at a time."""
         func, module, places = self._torch.func, self.module.get_submodule(layer), self._layers[layer]
         weights = {own: module.get_parameter(own).detach() for own in places}
 
-        def of_record(given: Any, slope: Any) -> dict[str, Any]:
+        def one_record(given: Any, slope: Any) -> dict[str, Any]:
             _, pull = func.vjp(lambda weights: func.functional_call(module, weights, (given,)), weights)
             (gradient,) = pull(slope)
             flat = {own: part.flatten() for own, part in gradient.items()}
             return {own: part if places[own] is None else part[places[own]] for own, part in flat.items()}
 
-        chunk = max(1, _AT_A_TIME // sum(weight.numel() for weight in weights.values()))
-        found: dict[str, Any] = func.vmap(of_record, chunk_size=min(chunk, len(given)))(given, slope)
-        return found
+        chunk = max(1, _CHUNK // sum(weight.numel() for weight in weights.values()))
+        gradients: dict[str, Any] = func.vmap(one_record, chunk_size=min(chunk, len(given)))(given, slope)
+        return gradients
 
     def _loss(self, x: Any, y: Any, zeros: list[Any]) -> tuple[Any, list[Any]]:
         """Return the loss at one record, and the inputs of the hooked layers."""
@@ -148,10 +226,7 @@ class RecordGradients:
             return self._cross_entropy(x, y), inputs
 
     def _cross_entropy(self, x: Any, y: Any) -> Any:
-        return self._torch.nn.functional.cross_entropy(self._logits(x), y[None])
-
-    def _logits(self, x: Any) -> Any:
-        return logits_of(self.module(x[None]))
+        return self._torch.nn.functional.cross_entropy(logits_of(self.module(x[None])), y[None])
 
     @contextmanager
     def _hooked(self, hook: Callable[[str, tuple[Any, ...], Any], Any]) -> Iterator[None]:
@@ -167,29 +242,30 @@ class RecordGradients:
             for handle in handles:
                 handle.remove()
 
-    def _try(self, selection: Selection, shape: tuple[int, ...]) -> None:
-        """Try synthetic records: that gradients are those of a plain backward pass, and that nothing is remembered."""
+    def _try(self, shape: tuple[int, ...]) -> None:
+        """Try synthetic records: gradients must be those of a plain backward pass, and nothing may be remembered."""
         torch = self._torch
-        kept, self.module = self.module, _moved(self.module, selection)
+        # A copy with moved weights: a new head of zeros would hide the layers below it.
+        own, self.module = self.module, _perturbed(self.module, self.selection)
         x = torch.arange(self._block * int(np.prod(shape))).reshape(self._block, *shape).to(self._device)
         x = x % 2 if self._dtype == torch.int64 else (0.7 * x).sin()
         y = torch.zeros(self._block, dtype=torch.int64, device=self._device)
-        problem = None
-        before, drawn = {name: buffer.clone() for name, buffer in self.module.named_buffers()}, drawn_so_far()
+        buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
+        generators, problem = generator_states(), None
         try:
             self._see_layers(x[0])
             self.integers(x, y)
-            if drawn_so_far() != drawn:
+            if generator_states() != generators:
                 problem = "it draws random numbers, which the records of a block would share"
-            elif not self._agrees(x[0], y[0]):
+            elif not self._matches_backward(x[0], y[0]):
                 problem = (
                     "a trained weight is used outside its layer's own call, or the input of its layer is written over"
                 )
         except (RuntimeError, TypeError, ValueError, IndexError) as error:  # on synthetic records: nothing private
             problem = f"{type(error).__name__}: {error}".partition("\n")[0]
-        if problem is None and any(not torch.equal(before[name], b) for name, b in self.module.named_buffers()):
+        if problem is None and any(not torch.equal(buffers[name], b) for name, b in self.module.named_buffers()):
             problem = "it remembers what it has seen, in a buffer"
-        self.module = kept
+        self.module = own
         if problem is not None:
             raise ParameterError(f"the module cannot be trained record by record on shape {shape}: {problem}.")
 
@@ -205,12 +281,12 @@ class RecordGradients:
             return output
 
         with self._hooked(see), torch.no_grad():
-            self.n_outputs = self._logits(x).shape[-1]
+            self.n_outputs = logits_of(self.module(x[None])).shape[-1]
         if missing := set(self._layers) - set(self._calls):
             raise ValueError(f"layer {min(missing)!r} takes no part in its output")
 
-    def _agrees(self, x: Any, y: Any) -> bool:
-        """Tell whether a plain backward pass finds the same gradient."""
+    def _matches_backward(self, x: Any, y: Any) -> bool:
+        """Compare the gradient at one record with that of a plain backward pass."""
         rows = self.rows(x[None], y[None])
         weights = [self.module.get_submodule(layer).get_parameter(own) for layer, own in self._order]
         for weight in weights:
@@ -220,23 +296,102 @@ class RecordGradients:
         for (layer, own), whole, row in zip(self._order, plain, rows, strict=True):
             places = self._layers[layer][own]
             part = whole.flatten() if places is None else whole.flatten()[places]
-            if not (part - row[0]).abs().max() <= _AGREEMENT * largest:
+            if not (part - row[0]).abs().max() <= _TOLERANCE * largest:
                 return False
         return True
 
 
-def _in_parts(rows: Any) -> Any:
-    """Return a few columns at a time: sums in float64 copy what they add up."""
-    return rows.split(max(1, _AT_A_TIME // len(rows)), 1)
+@dataclass(frozen=True, slots=True, eq=False)
+class PrivateRecords:
+    """Private records with their labels, which nobody reads before a counter is opened over them."""
+
+    inputs: NDArray[Any]  # shape (n_records, ...)
+    labels: NDArray[Any]  # shape (n_records,)
+    classes: NDArray[Any] | None = None  # the sorted public list; None where labels are positions among the logits
+    unknown_labels: UnknownLabels = "error"
+    recode: Callable[[Codes], Codes] | None = None  # makes other codes of those of the classes, each by itself
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one record; public."""
+        return self.inputs.shape[1:]
+
+    @property
+    def integral(self) -> bool:
+        """Whether records hold whole numbers, such as tokens; public."""
+        return self.inputs.dtype.kind in "iu"
+
+    @classmethod
+    def at_positions(cls, X: Any, y: Any) -> PrivateRecords:
+        """Check records and the positions of their classes by shapes and types, which are public."""
+        inputs, positions = as_inputs(X), np.asarray(y)
+        if positions.shape != inputs.shape[:1] or positions.dtype.kind not in "iu":
+            raise InputError("y must hold one whole number for each record; its shape or dtype differs.")
+        return cls(inputs, positions)
+
+    @classmethod
+    def of_classes(
+        cls,
+        X: Any,
+        y: Any,
+        classes: NDArray[Any],
+        unknown_labels: UnknownLabels,
+        recode: Callable[[Codes], Codes] | None = None,
+    ) -> PrivateRecords:
+        """Check records and the labels of their classes by shapes and types, which are public."""
+        inputs = as_inputs(X)
+        return cls(inputs, reading.as_labels(y, inputs), classes, unknown_labels, recode)
+
+    def refuse_unusable(self) -> None:
+        """Stop a strict fit at a number that is not finite or a label that is not in the list."""
+        assert self.classes is not None
+        usable = np.array([np.isfinite(record).all() for record in self.inputs], bool)
+        reading.refuse_unusable_records(usable, self.labels, self.classes)
+
+    def counter(
+        self, measurements: Mapping[str, Calibrated], n_outputs: int, random_state: int | None, used: int
+    ) -> Measure:
+        """Read the labels, and open the counter at which the gradients are asked, of which `used` asks are spent."""
+        codes = self.labels
+        if self.classes is not None:
+            codes = reading.class_codes(self.labels, self.classes, self.unknown_labels)
+        elif (codes >= n_outputs).any():
+            raise InputError(f"y must hold positions below {n_outputs}, the number of logits.")
+        if self.recode is not None:
+            codes = self.recode(codes)
+        return Measure(measurements, HeldRecords(self.inputs, codes), random_state, dict.fromkeys(measurements, used))
+
+
+def fit_for_release(random_state: int | None) -> bool:
+    """Check a `random_state`, and return whether its noise protects what is released."""
+    return randomness(random_state).fit_for_release
+
+
+def as_inputs(X: Any) -> NDArray[Any]:
+    """Return records as an array of numbers whose first axis counts them. Messages show no value."""
+    records = as_numpy(X) if is_tensor(X) else None
+    if records is None:
+        try:
+            records = np.asarray(X)
+        except Exception:
+            records = np.empty(0)  # refused below, without an exception that quotes values
+    if records.ndim < 2 or records.dtype.kind not in "fiub" or records.dtype.char == "g" or 0 in records.shape[1:]:
+        raise InputError("X must be an array of numbers of shape (n_records, ...), all records of one shape.")
+    return records.astype(records.dtype.newbyteorder("="), copy=False)
 
 
 def logits_of(output: Any) -> Any:
-    """Return the logits in what a module returns, as those of transformers do, under that name."""
+    """Return the logits in what a module returns: models of transformers keep them under that name."""
     return getattr(output, "logits", output).float()
 
 
-def _moved(module: Any, selection: Selection) -> Any:
-    """Return a copy whose trained weights lie a little elsewhere: a new head of zeros would hide the layers below."""
+def _column_chunks(rows: Any) -> Any:
+    """Split rows into a few columns at a time: a sum in float64 copies what it adds up."""
+    return rows.split(max(1, _CHUNK // len(rows)), 1)
+
+
+def _perturbed(module: Any, selection: Selection) -> Any:
+    """Return a copy whose trained weights are moved a little."""
     module = deepcopy(module)
     for name in selection:
         weight = module.get_parameter(name)

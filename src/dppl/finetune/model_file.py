@@ -19,8 +19,7 @@ from dppl._version import __version__
 from dppl.encoders.frozen import tensors_digest
 from dppl.errors import InputError, ModelFileError, ParameterError
 from dppl.finetune import tensor_file
-from dppl.finetune.selection import check_module, head_of
-from dppl.finetune.trainer import set_weights, weights_of
+from dppl.finetune.selection import check_module, head_of, set_weights, weights_of
 from dppl.kernel.privacy import Guarantee
 from dppl.kernel.reading import public_classes
 

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from dppl import _validate
 from dppl._optional import optional
 from dppl.errors import ParameterError
+from dppl.kernel.lattice.tensors import as_numpy
 
-__all__ = ["PARTS", "Selection", "check_module", "head_of", "select_weights"]
+__all__ = ["PARTS", "Selection", "check_module", "head_of", "select_weights", "set_weights", "weights_of"]
 
 Part: TypeAlias = Literal["head", "norm", "conv"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -97,6 +98,29 @@ def head_of(module: Any, head: str | None = None) -> str:
             parameter="head",
         )
     return head
+
+
+def weights_of(module: Any, selection: Selection) -> dict[str, NDArray[np.float32]]:
+    """Return the trained weights of a module, by parameter."""
+    every = {name: as_numpy(module.get_parameter(name)).reshape(-1) for name in selection}
+    return {name: flat if selection[name] is None else flat[selection[name]] for name, flat in every.items()}
+
+
+def set_weights(module: Any, selection: Selection, values: NDArray[np.float32]) -> None:
+    """Write trained weights, in the order of `selection`, to their places in a module; no other weight is touched."""
+    torch = optional("torch", "torch", "torch")
+    start = 0
+    for name, places in selection.items():
+        weight = module.get_parameter(name).data
+        count = weight.numel() if places is None else len(places)
+        part = torch.from_numpy(values[start : start + count]).to(weight)
+        if places is None:
+            weight.copy_(part.reshape(weight.shape))
+        else:
+            flat = weight.reshape(-1)
+            flat[torch.from_numpy(places).to(weight.device)] = part
+            weight.copy_(flat.reshape(weight.shape))
+        start += count
 
 
 def _parameters(module: Any, layers: list[str]) -> list[str]:

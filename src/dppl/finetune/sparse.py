@@ -19,10 +19,10 @@ from dppl._optional import optional
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.reported import Reported
 from dppl.finetune import model_file
-from dppl.finetune.gradients import logits_of
+from dppl.finetune.gradients import PrivateRecords, as_inputs, logits_of
 from dppl.finetune.networks import Network, load_network
 from dppl.finetune.selection import PARTS, Part, Selection, check_module, head_of, select_weights
-from dppl.finetune.trainer import DPTrainer, TrainingPlan, records_of
+from dppl.finetune.trainer import DPTrainer, TrainingPlan
 from dppl.kernel import reading
 from dppl.kernel.privacy import ApproxDP, Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
@@ -200,25 +200,24 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
         """
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
-        records = records_of(X)
-        labels = reading.as_labels(y, records)
         classes, trainer = self._prepared(ledger)
-        plan = self._plan(trainer, records.shape[1:], integral=records.dtype.kind in "iu")
+        records = PrivateRecords.of_classes(X, y, classes, self.unknown_labels)
+        plan = self._plan(trainer, records.shape, integral=records.integral)
         if strict:
-            usable = np.array([np.isfinite(record).all() for record in records], bool)
-            reading.refuse_unusable_records(usable, labels, classes)
+            records.refuse_unusable()
             missing = (*plan.guarantee.not_covered, A_STRICT_STOP)
             plan = replace(plan, guarantee=replace(plan.guarantee, not_covered=missing))
-        trainer.fit(
+        trainer._train(
             records,
-            lambda: reading.class_codes(labels, classes, self.unknown_labels),
-            plan=plan,
+            plan,
             ledger=ledger,
             partition=partition,
             checkpoint=checkpoint,
             progress=progress,
+            name=type(self).__name__,
+            meaning={"classes": classes.tolist(), "unknown_labels": self.unknown_labels},
         )
-        self.classes_, self.selection_ = classes, trainer.selection
+        self.classes_, self.selection_ = classes, dict(trainer.selection)
         self.module_, self.guarantee_ = trainer.module_, trainer.guarantee_
         self.sampling_rate_ = trainer.sampling_rate
         self.encoder_ = None
@@ -252,7 +251,7 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
             If the input does not fit, or the model came from a file whose classes are not as many as the logits.
         """
         check_is_fitted(self, "module_")
-        torch, records = optional("torch", "torch", "torch"), records_of(X)
+        torch, records = optional("torch", "torch", "torch"), as_inputs(X)
         device = next(self.module_.parameters()).device
         kind = torch.int64 if records.dtype.kind in "iu" else torch.float32
         found = [np.empty((0, len(self.classes_)), np.float32)]
@@ -368,8 +367,6 @@ class SparseFinetuner(Reported, ClassifierMixin, BaseEstimator):  # type: ignore
             block=self.block,
             random_state=self.random_state,
         )
-        trainer.name = type(self).__name__
-        trainer.meaning = {"classes": classes.tolist(), "unknown_labels": self.unknown_labels}
         return classes, trainer
 
     @property

@@ -1,4 +1,4 @@
-"""DP-SGD on any weights of a module, with exact sums and noise."""
+"""DP-SGD on any weights of a module: the trainer asks for noisy sums of gradients, and descends."""
 
 from __future__ import annotations
 
@@ -7,26 +7,24 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dppl import _validate
 from dppl._optional import optional
 from dppl.encoders.frozen import tensors_digest
 from dppl.errors import BudgetError, InputError, ParameterError
-from dppl.finetune.augmentation import augment_each
+from dppl.estimators.parameters import parameters
 from dppl.finetune.checkpoint import Checkpoint, State
-from dppl.finetune.gradients import RADIUS, RecordGradients
+from dppl.finetune.gradients import RADIUS, NetworkGradients, PrivateRecords, fit_for_release
 from dppl.finetune.refusals import refuse
-from dppl.finetune.selection import Selection, check_module
+from dppl.finetune.selection import Selection, check_module, set_weights, weights_of
 from dppl.finetune.tensor_file import as_json
-from dppl.kernel.lattice.tensors import as_numpy, is_tensor
-from dppl.kernel.mechanisms import RoundedGaussian, SampledGaussian, randomness
+from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.guarantee import ALWAYS_UNCOVERED, FORM_OF_FILES, software_versions
@@ -34,7 +32,7 @@ from dppl.kernel.privacy.guarantee import ALWAYS_UNCOVERED, FORM_OF_FILES, softw
 if TYPE_CHECKING:
     from dppl.kernel.privacy import Ledger
 
-__all__ = ["DPTrainer", "TrainingPlan", "records_of", "set_weights", "weights_of"]
+__all__ = ["DPTrainer", "TrainingPlan"]
 
 _ROWS_MIX = (
     "rounding by which the gradient of a record may depend on the records computed beside it, which block=1 rules out"
@@ -50,14 +48,15 @@ _ASSUMPTIONS = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingPlan:
-    """What a training releases and guarantees, settled before a private record is read."""
+    """What a training asks and guarantees, settled before a private record is read."""
 
-    gradients: RecordGradients
-    noise: SampledGaussian | RoundedGaussian
+    gradients: NetworkGradients
+    measurements: Mapping[str, Calibrated]  # the gradients, as often as there are steps, with their noise
     guarantee: Guarantee
-    made_for: dict[str, Any]  # the public things that it was made from, by name
+    made_for: dict[str, Any]  # all public values that decide it, by name
 
 
+@parameters
 class DPTrainer:
     r"""Differentially private stochastic gradient descent on chosen weights of a module.
 
@@ -124,59 +123,51 @@ class DPTrainer:
     .. [2] Dong, Roth, Su (2022), arXiv:1905.02383v3, Corollary 3.3 (composition).
     """
 
-    def __init__(
-        self,
-        module: Any,
-        selection: Selection,
-        budget: Budget | None = None,
-        *,
-        steps: int,
-        batch_size: float,
-        sampling_rate: float = 1.0,
-        clip: float = 1.0,
-        learning_rate: float | Mapping[str, float] = 0.1,
-        momentum: float = 0.9,
-        warmup_steps: int = 0,
-        augment: Callable[[Any], Any] | None = None,
-        block: int = 32,
-        random_state: int | None = None,
-    ) -> None:
-        budget = checked_budget(budget)
-        if budget.is_zero:
-            raise BudgetError(f"{budget} lets nothing be released, so there is nothing to train.")
-        check_module(module)
-        if not isinstance(selection, Mapping):
+    module: Any = field(kw_only=False)
+    selection: Selection = field(kw_only=False)
+    budget: Budget | None = field(default=None, kw_only=False)
+    steps: int
+    batch_size: float
+    sampling_rate: float = 1.0
+    clip: float = 1.0
+    learning_rate: float | Mapping[str, float] = 0.1
+    momentum: float = 0.9
+    warmup_steps: int = 0
+    augment: Callable[[Any], Any] | None = None
+    block: int = 32
+    random_state: int | None = None
+
+    def __post_init__(self) -> None:
+        self.budget = checked_budget(self.budget)
+        if self.budget.is_zero:
+            raise BudgetError(f"{self.budget} lets nothing be released, so there is nothing to train.")
+        check_module(self.module)
+        if not isinstance(self.selection, Mapping):
             raise ParameterError(
                 "must be a mapping from names of parameters to positions, or None for all, as select_weights returns; "
-                f"got a {type(selection).__name__}.",
+                f"got a {type(self.selection).__name__}.",
                 parameter="selection",
             )
-        _validate.positive_integer(steps=steps, block=block)
-        _validate.positive(batch_size=batch_size, clip=clip)
-        _validate.probability(sampling_rate=sampling_rate)
-        if momentum != 0:
-            _validate.open_unit(momentum=momentum)
-        if warmup_steps != 0:
-            _validate.positive_integer(warmup_steps=warmup_steps)
-        self.module, self.selection, self.budget = module, dict(selection), budget
-        self.steps, self.batch_size, self.sampling_rate, self.clip = steps, batch_size, sampling_rate, clip
-        self.momentum, self.warmup_steps, self.augment, self.block = momentum, warmup_steps, augment, block
-        self.random_state = random_state
-        # What codes of records mean, JSON-ready and by name: a checkpoint is of that, too.
-        self.meaning: dict[str, Any] = {}
-        # What a ledger calls whoever trains.
-        self.name = type(self).__name__
-        self._source = randomness(random_state)
-        names = dict(module.named_parameters())
-        if not self.selection or not set(self.selection) <= set(names):
+        _validate.positive_integer(steps=self.steps, block=self.block)
+        _validate.positive(batch_size=self.batch_size, clip=self.clip)
+        _validate.probability(sampling_rate=self.sampling_rate)
+        if self.momentum != 0:
+            _validate.open_unit(momentum=self.momentum)
+        if self.warmup_steps != 0:
+            _validate.positive_integer(warmup_steps=self.warmup_steps)
+        fit_for_release(self.random_state)
+        self.selection = dict(self.selection)
+        sizes = {name: weight.numel() for name, weight in self.module.named_parameters()}
+        if not self.selection or not set(self.selection) <= set(sizes):
             raise ParameterError("must name parameters of the module, at least one.", parameter="selection")
-        if not all(_are_positions(places, names[name].numel()) for name, places in self.selection.items()):
+        if not all(_are_positions(places, sizes[name]) for name, places in self.selection.items()):
             raise ParameterError(
                 "must give None or flat positions of a parameter's weights: an ascending array of int64, not empty.",
                 parameter="selection",
             )
-        refuse(module, self.selection)
-        rates = learning_rate if isinstance(learning_rate, Mapping) else dict.fromkeys(self.selection, learning_rate)
+        refuse(self.module, self.selection)
+        rates = self.learning_rate
+        rates = dict(rates) if isinstance(rates, Mapping) else dict.fromkeys(self.selection, rates)
         if set(rates) != set(self.selection):
             raise ParameterError("must be a number, or name each trained parameter.", parameter="learning_rate")
         for rate in rates.values():
@@ -198,20 +189,22 @@ class DPTrainer:
         ParameterError, BudgetError
             If the module cannot be trained record by record, or the budget not be spent.
         """
-        module = deepcopy(self.module).requires_grad_(False)
-        gradients = RecordGradients(
-            module, self.selection, clip=self.clip, shape=shape, integral=integral, block=self.block
+        gradients = NetworkGradients(
+            self.module,
+            self.selection,
+            clip=self.clip,
+            shape=shape,
+            integral=integral,
+            block=self.block,
+            sampling_rate=self.sampling_rate,
+            augment=self.augment,
         )
-        squared = gradients.squared_sensitivity
-        noise: SampledGaussian | RoundedGaussian
-        if self.sampling_rate < 1:
-            noise = SampledGaussian.within(self.budget, squared, self.steps, self.sampling_rate)
-        else:
-            noise = RoundedGaussian.within(self.budget, squared, self.steps)
+        budget = checked_budget(self.budget)
+        measurements = calibrated(budget, {"gradients": Measurement(gradients, times=self.steps)}, "add-remove")
         guarantee = Guarantee(
-            budget=self.budget,
+            budget=budget,
             adjacency="add-remove",
-            releases=(noise.describe(f"sum of clipped gradients ({gradients.size} trained weights)"),),
+            releases=tuple(one.release for one in measurements.values() if one.release is not None),
             public_inputs=(
                 "the module before the training",
                 "which weights are trained",
@@ -226,16 +219,16 @@ class DPTrainer:
                 _COPIES,
                 "a changed label or record, which counts as one removed and one added",
             ),
-            fit_for_release=self._source.fit_for_release,
+            fit_for_release=fit_for_release(self.random_state),
             assumptions=_ASSUMPTIONS,
             software={**software_versions(), "torch": str(optional("torch", "torch", "torch").__version__)},
         )
-        return TrainingPlan(gradients, noise, guarantee, self._public(shape, integral))
+        return TrainingPlan(gradients, measurements, guarantee, self._public(shape, integral))
 
     def fit(
         self,
         X: Any,
-        y: ArrayLike | Callable[[], ArrayLike],
+        y: ArrayLike,
         *,
         plan: TrainingPlan | None = None,
         ledger: Ledger | None = None,
@@ -249,9 +242,8 @@ class DPTrainer:
         ----------
         X : array-like or tensor of shape (n_records, ...)
             Private records. Integers reach the module as int64, all else as float32.
-        y : array-like of shape (n_records,), or a callable that returns it
-            Positions of the classes among the logits; a record with a negative one is left out. A callable is called
-            after the charge.
+        y : array-like of shape (n_records,)
+            Positions of the classes among the logits; a record with a negative one is left out.
         plan : TrainingPlan, default=None
             What `plan` returned for such records.
         ledger : Ledger, default=None
@@ -277,98 +269,108 @@ class DPTrainer:
         LedgerError
             If the ledger cannot be used, or another run overtakes this one from a copy of its checkpoint.
         """
-        records, self._source = records_of(X), randomness(self.random_state)
+        return self._train(
+            PrivateRecords.at_positions(X, y),
+            plan,
+            ledger=ledger,
+            partition=partition,
+            checkpoint=checkpoint,
+            progress=progress,
+        )
+
+    def _train(
+        self,
+        records: PrivateRecords,
+        plan: TrainingPlan | None,
+        *,
+        ledger: Ledger | None,
+        partition: str | None,
+        checkpoint: str | os.PathLike[str] | None,
+        progress: Callable[[int], object] | None,
+        name: str = "DPTrainer",
+        meaning: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Train as `fit`, for an estimator of this name in the ledger.
+
+        `meaning` holds public values that say what labels mean, JSON-ready; a checkpoint is of these, too.
+        """
         if checkpoint is not None and self.random_state is not None:
             raise ParameterError(
                 "needs random_state=None: a run that goes on would repeat its noise.", parameter="checkpoint"
             )
         if ledger is None and partition is not None:
             raise ParameterError("partition names a part of a ledger's data set; pass ledger as well.")
-        shape, integral = records.shape[1:], records.dtype.kind in "iu"
-        plan = self.plan(shape, integral=integral) if plan is None else plan
-        if plan.made_for != self._public(shape, integral):
+        plan = self.plan(records.shape, integral=records.integral) if plan is None else plan
+        if plan.made_for != self._public(records.shape, records.integral):
             raise ParameterError("is for other parameters, another module or records of other shape.", parameter="plan")
-        # All that decides the run but the private records, its noise and its account among it.
-        released = [release.to_dict() for release in plan.guarantee.releases]
-        account = {"data set in a ledger": None if ledger is None else ledger.dataset, "partition": partition}
-        file = Checkpoint(checkpoint, {**plan.made_for, "noise": released, **account})
+        # The file is of one run: of all that decides it but the private records, its noise and its account included.
+        identity = {
+            **plan.made_for,
+            **_as_read(dict(meaning or {})),
+            "noise": [release.to_dict() for release in plan.guarantee.releases],
+            "data set in a ledger": None if ledger is None else ledger.dataset,
+            "partition": partition,
+        }
+        file = Checkpoint(checkpoint, identity)
         with file.held():
             state = file.read(plan.gradients.size, self.steps) or self._start()
             if ledger is not None and not _is_paid(ledger, state):
                 state.entry = ledger.charge(
                     plan.guarantee,
-                    estimator=self.name,
+                    estimator=name,
                     parameters=self._described(),
                     partition=partition,
                     stepwise=True,
                 )
             from dppl.estimators.base import charged  # here, because reading a model file needs no scikit-learn
 
-            with charged(state.entry):
-                codes = np.asarray(y() if callable(y) else y)
-                if codes.shape != records.shape[:1] or codes.dtype.kind not in "iu":
-                    raise InputError("y must hold one whole number for each record; its shape or dtype differs.")
-                if (codes >= plan.gradients.n_outputs).any():
-                    raise InputError(f"y must hold positions below {plan.gradients.n_outputs}, the number of logits.")
-                self._train(plan, records, codes, state, file, ledger, progress)
+            # Steps that an earlier run has begun are spent, whether or not they were answered.
+            with (
+                charged(state.entry),
+                records.counter(plan.measurements, plan.gradients.n_outputs, self.random_state, state.begun) as measure,
+            ):
+                self._descend(measure, state, file, ledger, progress)
         entry = state.entry
-        at = None if entry is None else f"{entry.dataset}, release {entry.number}"
+        place = None if entry is None else f"{entry.dataset}, release {entry.number}"
         # A copy of the public module, and not of the one that records have passed through.
-        self.module_, self.guarantee_ = deepcopy(self.module), replace(plan.guarantee, ledger_entry=at)
+        self.module_, self.guarantee_ = deepcopy(self.module), replace(plan.guarantee, ledger_entry=place)
         set_weights(self.module_, self.selection, state.values)
         if ledger is not None and entry is not None:
             ledger.finish(entry)
         return self
 
-    def _train(
+    def _descend(
         self,
-        plan: TrainingPlan,
-        records: NDArray[Any],
-        codes: NDArray[Any],
+        measure: Measure,
         state: State,
         file: Checkpoint,
         ledger: Ledger | None,
         progress: Callable[[int], object] | None,
     ) -> None:
+        """Take the steps that are left: ask for a noisy sum of gradients, and move against it with momentum."""
+        assert isinstance(self.learning_rate, Mapping)
         rates = np.concatenate(
             [
                 np.full(len(part), self.learning_rate[name], np.float32)
                 for name, part in weights_of(self.module, self.selection).items()
             ]
         )
-        set_weights(plan.gradients.module, self.selection, state.values)
         for step in range(state.begun, self.steps):
+            # First the file, then the ledger, then the noise: whoever goes on from either never asks for this step.
             file.write(state, step + 1)
             if ledger is not None and state.entry is not None:
                 ledger.begin_step(state.entry, step)
-            total = self._sum(plan, records, codes)
-            noisy = plan.noise.release(total, self._source) * (self.clip / RADIUS / self.batch_size)
-            state.velocity = (self.momentum * state.velocity + noisy).astype(np.float32)
-            state.values = state.values - np.float32(self._rate(step)) * rates * state.velocity
+            total = measure("gradients", weights=state.values)
+            gradient = total * (self.clip / RADIUS / self.batch_size)
+            state.velocity = (self.momentum * state.velocity + gradient).astype(np.float32)
+            # The rate warms up linearly, and falls as a cosine over all steps.
+            warm = min(1.0, (step + 1) / self.warmup_steps) if self.warmup_steps else 1.0
+            rate = warm * (1 + math.cos(math.pi * step / self.steps)) / 2
+            state.values = state.values - np.float32(rate) * rates * state.velocity
             state.begun = step + 1
-            set_weights(plan.gradients.module, self.selection, state.values)
             if progress is not None:
                 progress(step + 1)
         file.write(state, self.steps)
-
-    def _sum(self, plan: TrainingPlan, records: NDArray[Any], codes: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the sum of clipped gradients over a fresh sample."""
-        noise = plan.noise
-        taken = codes >= 0
-        if isinstance(noise, SampledGaussian):
-            taken &= noise.sample(len(codes), self._source)
-        places = np.flatnonzero(taken)
-        total = np.zeros(plan.gradients.size, np.int64)
-        augment = None if self.augment is None else partial(augment_each, self.augment, self._source)
-        for start in range(0, len(places), self.block):
-            part = places[start : start + self.block]
-            total += plan.gradients.sum(records[part], codes[part], augment)
-        return total
-
-    def _rate(self, step: int) -> float:
-        """Return the factor of the learning rate: linear warm-up, and a cosine over all steps."""
-        warm = min(1.0, (step + 1) / self.warmup_steps) if self.warmup_steps else 1.0
-        return warm * (1 + math.cos(math.pi * step / self.steps)) / 2
 
     def _start(self) -> State:
         values = np.concatenate(list(weights_of(self.module, self.selection).values()), dtype=np.float32)
@@ -377,41 +379,32 @@ class DPTrainer:
     def _described(self) -> dict[str, Any]:
         """Return the public parameters, JSON-ready, without the seed."""
         names = ("steps", "sampling_rate", "batch_size", "clip", "momentum", "warmup_steps", "block")
-        return {"budget": self.budget.to_dict(), **{name: getattr(self, name) for name in names}}
+        return {"budget": checked_budget(self.budget).to_dict(), **{name: getattr(self, name) for name in names}}
 
     def _public(self, shape: tuple[int, ...], integral: bool) -> dict[str, Any]:
-        """Return all public things that decide a training but its noise, JSON-ready, by their names for people."""
+        """Return all public values that decide a training but its noise, by their names for people."""
         places = {name: None if p is None else p.tolist() for name, p in self.selection.items()}
-        public = {
-            **self._described(),
-            **self.meaning,
-            "learning_rate": dict(self.learning_rate),
-            "selection of weights": sha256(json.dumps(places, sort_keys=True).encode()).hexdigest(),
-            "shape of a record": list(shape),
-            "kind of records": "integers" if integral else "numbers",
-            "module": tensors_digest("", self.module.state_dict().items()),
-            "kind of randomness": "the system's" if self.random_state is None else "seeded",
-        }
-        # As a file gives it back.
-        found: dict[str, Any] = json.loads(as_json(public))
-        return found
+        return _as_read(
+            {
+                **self._described(),
+                "learning_rate": self.learning_rate,
+                "selection of weights": sha256(json.dumps(places, sort_keys=True).encode()).hexdigest(),
+                "shape of a record": list(shape),
+                "kind of records": "integers" if integral else "numbers",
+                "module": tensors_digest("", self.module.state_dict().items()),
+                "kind of randomness": "the system's" if self.random_state is None else "seeded",
+            }
+        )
 
 
-def records_of(X: Any) -> NDArray[Any]:
-    """Return records as an array of numbers whose first axis counts them. Messages show no value."""
-    records = as_numpy(X) if is_tensor(X) else None
-    if records is None:
-        try:
-            records = np.asarray(X)
-        except Exception:
-            records = np.empty(0)  # refused below, without an exception that quotes values
-    if records.ndim < 2 or records.dtype.kind not in "fiub" or records.dtype.char == "g" or 0 in records.shape[1:]:
-        raise InputError("X must be an array of numbers of shape (n_records, ...), all records of one shape.")
-    return records.astype(records.dtype.newbyteorder("="), copy=False)
+def _as_read(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return fields as a file gives them back."""
+    read: dict[str, Any] = json.loads(as_json(fields))
+    return read
 
 
 def _are_positions(places: Any, size: int) -> bool:
-    """Tell whether these are distinct places of a parameter, in order."""
+    """Check that places of a parameter's weights are distinct and in order."""
     if places is None:
         return True
     if not isinstance(places, np.ndarray) or places.dtype != np.int64 or places.ndim != 1 or not len(places):
@@ -419,31 +412,8 @@ def _are_positions(places: Any, size: int) -> bool:
     return bool(places[0] >= 0 and places[-1] < size and (np.diff(places) > 0).all())
 
 
-def weights_of(module: Any, selection: Selection) -> dict[str, NDArray[np.float32]]:
-    """Return the trained weights of a module, by parameter."""
-    every = {name: as_numpy(module.get_parameter(name)).reshape(-1) for name in selection}
-    return {name: flat if selection[name] is None else flat[selection[name]] for name, flat in every.items()}
-
-
-def set_weights(module: Any, selection: Selection, values: NDArray[np.float32]) -> None:
-    """Put trained weights, in the order of `selection`, into their places of a module; no other weight is touched."""
-    torch = optional("torch", "torch", "torch")
-    start = 0
-    for name, places in selection.items():
-        weight = module.get_parameter(name).data
-        count = weight.numel() if places is None else len(places)
-        part = torch.from_numpy(values[start : start + count]).to(weight)
-        if places is None:
-            weight.copy_(part.reshape(weight.shape))
-        else:
-            flat = weight.reshape(-1)
-            flat[torch.from_numpy(places).to(weight.device)] = part
-            weight.copy_(flat.reshape(weight.shape))
-        start += count
-
-
 def _is_paid(ledger: Ledger, state: State) -> bool:
-    """Tell whether this ledger holds the charge of the run, and refuse a state that another run has left behind."""
+    """Look for the charge of the run in this ledger, and refuse a state that another run has overtaken."""
     begun = None if state.entry is None else ledger.steps_begun(state.entry)
     if begun is not None and begun > state.begun:
         raise InputError(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dppl.cards import model_card
 from dppl.embedding.decoding import TooManyPixels, decode
-from dppl.embedding.records import Unusable
+from dppl.embedding.records import BadRecord
 from dppl.encoders import Encoder
 from dppl.encoders.fixed import for_prediction
 from dppl.encoders.load import Device
@@ -68,7 +68,7 @@ class Served:
             content = decode(payload, self.encoder.modality, most_pixels)
         except TooManyPixels:
             raise RequestError(413, "too_many_pixels", f"An image may have {most_pixels} pixels at most.") from None
-        except Unusable as reason:
+        except BadRecord as reason:
             return None, str(reason)
         try:
             return self.encoder.prepare(content), None
