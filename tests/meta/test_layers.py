@@ -6,8 +6,6 @@ import inspect
 import re
 from pathlib import Path
 
-import pytest
-
 import dppl
 from dppl.estimators.registry import ENTRIES
 from dppl.finetune import DPTrainer, FilmEnsemble, SparseFinetuner
@@ -101,7 +99,7 @@ def test_every_layer_is_ranked():
 
 
 def test_the_core_imports_neither_torch_nor_a_web_framework():
-    """The service itself is imported when it is asked for, and needs its extra then; so are configurations of the lab."""
+    """The service is imported when it is asked for, and needs its extra then; so are configurations of the lab."""
     service = {SOURCE / "serve" / f"{name}.py" for name in ("app", "guard", "requests")}
     service.add(SOURCE / "lab/experiments/grid.py")
     heavy = {"torch", "fastapi", "flask", "pydantic", "ray", "starlette", "transformers", "uvicorn"}
