@@ -126,7 +126,7 @@ def test_an_odd_label_changes_no_other_record(odd):
     check_odd_labels(MEAN, [odd])
 
 
-@each(SHARED)
+@each(SHARED_CHARGED)
 def test_odd_labels_change_no_other_record(kind):
     for odd in (["x"], [None], [Hostile()], ODD):
         check_odd_labels(kind, odd)

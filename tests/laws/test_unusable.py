@@ -6,7 +6,7 @@ import pytest
 import dppl
 from dppl.errors import UnknownLabelError
 from dppl.kernel import reading
-from laws.recipes import FIRST, KINDS, SHARED, Table, each
+from laws.recipes import BY_NAME, FIRST, KINDS, SHARED, Table, each
 from laws.replay import watched
 from laws.streams import FIRST_OF_TASKS
 
@@ -121,7 +121,7 @@ def test_under_replace_one_it_is_a_row_of_zeros(kind):
 
 
 def test_under_replace_one_it_is_counted():
-    kind = next(kind for kind in KEPT if kind.entry.name == "LinearProbe")
+    kind = BY_NAME["LinearProbe replace-one"]
     X, y = kind.records()
     X[4] = np.nan
     with watched() as uses:

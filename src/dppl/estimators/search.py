@@ -26,9 +26,9 @@ from dppl.kernel import private_data, reading
 from dppl.kernel.lattice.threads import one_thread_each
 from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated, fit_for_release
 from dppl.kernel.privacy import ZCDP, ApproxDP, Guarantee, Release
+from dppl.kernel.privacy.accounting import rho_per_run_within
 from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.guarantee import TUNED_ELSEWHERE
-from dppl.kernel.privacy.search import rho_per_run_within
 from dppl.kernel.reading import Unusable
 from dppl.kernel.search import RightAnswers, best_of, probability
 

@@ -26,6 +26,7 @@ from dppl.kernel.privacy import Guarantee
 from dppl.serve.answers import ModelAnswer, Nearest, Prediction, Probability
 from dppl.serve.limits import RequestError
 from dppl.serve.nearest import prototypes_of
+from dppl.statement import words
 from dppl.training import encoder_of_model
 
 __all__ = ["Served", "open_model"]
@@ -181,8 +182,8 @@ def _about(
         prototypes=prototypes,
         descriptions=description.get("examples", {}).get("texts"),
         summary=guarantee.summary(),
-        in_short=[list(line) for line in guarantee.in_short()],
-        numbers=[list(row) for row in guarantee.table()],
+        in_short=[list(line) for line in words.in_short(guarantee)],
+        numbers=[list(row) for row in words.table(guarantee)],
         statement=str(guarantee),
         card=model_card(description, sha256=digest),
         sha256=digest,
