@@ -18,7 +18,7 @@ import pytest
 import dppl
 from dppl import PublicData
 from dppl.cli._progress import working
-from dppl.data import EmbeddingTable, read_classes, write_table
+from dppl.io import EmbeddingTable, read_classes, write_table
 from dppl.statement.words import in_short
 
 CLASSES = ("cat", "dog", "gnu")

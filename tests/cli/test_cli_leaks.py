@@ -32,8 +32,8 @@ from PIL import Image
 
 import dppl
 from dppl.cli import main
-from dppl.data import write_table
 from dppl.estimators.registry import BY_METHOD, method_for
+from dppl.io import write_table
 from dppl.kernel.mechanisms import RoundedGaussian
 from dppl.kernel.privacy import ledger as ledger_module
 from dppl.kernel.privacy.guarantee import A_STRICT_STOP

@@ -14,7 +14,7 @@ import pytest
 
 import dppl
 from dppl import PublicData
-from dppl.data import write_table
+from dppl.io import write_table
 from dppl.kernel import reading
 from dppl.kernel.mechanisms import RoundedGaussian
 from dppl.kernel.privacy.ledger import CHARGED, RELEASED, Ledger, accounts

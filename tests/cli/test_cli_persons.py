@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import dppl
-from dppl.data import read_classes, read_ids
 from dppl.errors import InputError
+from dppl.io import read_classes, read_ids
 from dppl.kernel.persons import person_codes
 from dppl.kernel.privacy.guarantee import PERSON
 

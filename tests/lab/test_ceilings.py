@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from sklearn.metrics.pairwise import cosine_similarity
 
-from dppl.data import load_sample
 from dppl.errors import ParameterError
+from dppl.io import load_sample
 from dppl.lab import NonPrivateLDA, NonPrivateLogisticRegression, NonPrivateNearestMean
 
 CEILINGS = [NonPrivateNearestMean(), NonPrivateLDA(), NonPrivateLogisticRegression()]

@@ -15,8 +15,8 @@ import typer.main
 
 from dppl import ZCDP, ApproxDP, GaussianDP, PublicData, PureDP, SoftmaxPrototypes, lab  # noqa: F401 (named in the page)
 from dppl.cli.main import app
-from dppl.data import load_sample
 from dppl.estimators.registry import BY_METHOD, ENTRIES
+from dppl.io import load_sample
 from dppl.kernel.privacy import tradeoff
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.guarantee import DELTAS, FALSE_POSITIVE_RATES

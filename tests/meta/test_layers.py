@@ -22,12 +22,11 @@ LAYERS = [
     {"kernel.mechanisms"},
     {"kernel"},
     {"statement.words"},
-    {"data", "metrics"},
+    {"encoders"},
+    {"io", "metrics"},
     {"estimators"},
     {"prototypes"},
     {"continual"},
-    {"encoders"},
-    {"embedding"},
     {"training"},
     {"planning"},
     {"finetune"},
@@ -123,7 +122,7 @@ def test_only_one_module_draws_noise():
     allowed = {
         "kernel/mechanisms/randomness.py",  # the noise
         "_files.py",  # names of temporary files
-        "data/sample.py",  # the fixed split of the sample
+        "io/sample.py",  # the fixed split of the sample
         "planning/rehearsal.py",  # parts of a public table
         "finetune/augmentation.py",  # what an augmentation draws, from bits of the first
         "lab/experiments/splits.py",  # validation parts and subsets of public rows
@@ -162,9 +161,8 @@ NAMES = (
     "estimators",
     "prototypes",
     "continual",
-    "data",
     "encoders",
-    "embedding",
+    "io",
     "training",
     "planning",
     "finetune",
@@ -266,7 +264,7 @@ def test_no_files_import_each_other_in_a_circle():
 
 # What holds records, draws noise or adds without it stays in the kernel. Others ask its counter, and take what is
 # public of these rooms from `dppl.kernel` itself.
-PRIVATE = {"records", "sums", "persons", "whole_persons", "mechanisms"}
+PRIVATE = {"records", "persons", "whole_persons", "mechanisms"}
 EXACT = {"class_sums", "sum_blocks", "gram_matrices", "weighted_sum", "SoftmaxGradient", "SoftmaxCurvature"}
 # Audits hear what mechanisms release; the gradient of a network is a query that needs torch, so it stands outside the
 # kernel, in one file; cells look at the clipping of CoinPress.

@@ -15,7 +15,7 @@ import pytest
 import typer.main
 
 from dppl.cli.main import app
-from dppl.data import load_sample
+from dppl.io import load_sample
 from loops import loop
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +39,12 @@ def page(name):
 def test_ci_runs_the_test_command_of_the_readme():
     assert f"```console\n{TEST_COMMAND}\n```" in README
     assert f"\n{TEST_COMMAND.replace('install', 'install -q')}\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_ci_names_tests_that_exist():
+    names = re.findall(r"\btests/[\w/.]+", (ROOT / ".ci" / "run").read_text(encoding="utf-8"))
+    assert len(names) > 5
+    assert all((ROOT / name).exists() for name in names)
 
 
 @pytest.mark.slow

@@ -12,9 +12,10 @@ from typing import NoReturn
 
 import pyarrow as pa
 
-from dppl.embedding.decoding import MOST_BYTES
-from dppl.embedding.lines import CsvTexts, Form
-from dppl.embedding.records import (
+from dppl.errors import InputError
+from dppl.io.decoding import MOST_BYTES
+from dppl.io.lines import CsvTexts, Form
+from dppl.io.records import (
     PATHS,
     BadRecord,
     Columns,
@@ -26,7 +27,6 @@ from dppl.embedding.records import (
     record_of,
     version_of,
 )
-from dppl.errors import InputError
 
 __all__ = ["SUFFIXES", "open_images", "read_image"]
 

@@ -23,16 +23,16 @@ from numpy.typing import NDArray
 
 from dppl import _validate
 from dppl._files import write_atomically
-from dppl.data.writing import ROWS, Rows, lattice_metadata, schema_of, to_storage
-from dppl.embedding.arrow import Arrays
-from dppl.embedding.cache import Cache
-from dppl.embedding.decoding import decode, described, quiet
-from dppl.embedding.left_out import LeftOut
-from dppl.embedding.records import BadRecord, Payload, Record, Source
-from dppl.embedding.shards import Shard, ShardedTable, SourceChanged, Window, write_shard
 from dppl.encoders import Encoder
 from dppl.engines import Engine
 from dppl.errors import DpplError, ParameterError
+from dppl.io.arrow import Arrays
+from dppl.io.cache import Cache
+from dppl.io.decoding import decode, described, quiet
+from dppl.io.left_out import LeftOut
+from dppl.io.records import BadRecord, Payload, Record, Source
+from dppl.io.shards import Shard, ShardedTable, SourceChanged, Window, write_shard
+from dppl.io.writing import ROWS, Rows, lattice_metadata, schema_of, to_storage
 
 __all__ = ["Embedded", "Window", "embed", "embed_windows"]
 
@@ -50,7 +50,7 @@ class Embedded:
     Attributes
     ----------
     table : Path
-        Folder of Parquet shards, for `dppl.data.read_table`.
+        Folder of Parquet shards, for `dppl.io.read_table`.
     report : Path
         List of the records that were skipped, for their owner only.
     is_new : bool

@@ -13,8 +13,8 @@ from typing import Any, NoReturn, TypeAlias
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dppl.data._columns import listed
 from dppl.errors import InputError
+from dppl.io._columns import listed
 
 __all__ = ["BadRecord", "Columns", "Payload", "PersonId", "Record", "Source", "Version"]
 

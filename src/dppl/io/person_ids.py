@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from dppl.data._columns import ID_KINDS, id_type, ids_in, listed, open_parquet
-from dppl.data._layouts import table_files
-from dppl.data._places import Place
-from dppl.data._reading import Array, converting, load_npy, type_name
-from dppl.data.fragments import open_npz, read_npy_header
-from dppl.data.labels import AnyPath
 from dppl.errors import InputError
+from dppl.io._columns import ID_KINDS, id_type, ids_in, listed, open_parquet
+from dppl.io._layouts import table_files
+from dppl.io._places import Place
+from dppl.io._reading import Array, converting, load_npy, type_name
+from dppl.io.fragments import open_npz, read_npy_header
+from dppl.io.labels import AnyPath
 from dppl.kernel import texts_apart
 
 __all__ = ["read_ids"]

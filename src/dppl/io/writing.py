@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 from dppl import _validate
 from dppl._files import atomic_file
 from dppl._metadata import LATTICE, lattice_of
-from dppl.data._reading import Array, as_array, check_rows, converting
-from dppl.data.labels import AnyPath, as_labels
-from dppl.data.tables import EmbeddingTable, Fragment, read_table
 from dppl.errors import InputError, ParameterError
+from dppl.io._reading import Array, as_array, check_rows, converting
+from dppl.io.labels import AnyPath, as_labels
+from dppl.io.tables import EmbeddingTable, Fragment, read_table
 from dppl.kernel.lattice import Lattice
 
 __all__ = ["convert_table", "write_table"]
@@ -98,7 +98,7 @@ def convert_table(
     Parameters
     ----------
     source : path-like
-        Whatever `dppl.data.read_table` reads.
+        Whatever `dppl.io.read_table` reads.
     out : path-like
         ``.parquet`` keeps ids, also of persons, references, labels and metadata, ``.npz`` keeps labels, ``.npy`` holds
         rows only. An existing file is replaced.

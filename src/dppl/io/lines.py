@@ -21,8 +21,9 @@ from typing import Any, TextIO
 
 import pyarrow as pa
 
-from dppl.embedding.decoding import MOST_TEXT_BYTES
-from dppl.embedding.records import (
+from dppl.errors import InputError, ParameterError
+from dppl.io.decoding import MOST_TEXT_BYTES
+from dppl.io.records import (
     TEXTS,
     BadRecord,
     Columns,
@@ -35,7 +36,6 @@ from dppl.embedding.records import (
     resolve_columns,
     unusable,
 )
-from dppl.errors import InputError, ParameterError
 
 __all__ = ["CsvTexts", "Form", "JsonTexts", "TextLines"]
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dppl._optional import optional
-from dppl.data import read_table
-from dppl.data._columns import (
+from dppl.errors import InputError, ParameterError
+from dppl.io._columns import (
     ID_KINDS,
     id_type,
     ids_in,
@@ -25,9 +25,9 @@ from dppl.data._columns import (
     stream_batches,
     value_type,
 )
-from dppl.data._places import Place
-from dppl.data._reading import converting
-from dppl.embedding.records import (
+from dppl.io._places import Place
+from dppl.io._reading import converting
+from dppl.io.records import (
     IMAGES,
     TEXTS,
     BadRecord,
@@ -39,7 +39,7 @@ from dppl.embedding.records import (
     resolve_columns,
     version_of,
 )
-from dppl.errors import InputError, ParameterError
+from dppl.io.tables import read_table
 
 __all__ = ["Arrays", "ParquetRecords", "SavedDataset"]
 
