@@ -30,6 +30,7 @@ LAYERS = [
     {"training"},
     {"planning"},
     {"finetune"},
+    {"checks", "evaluation", "predictions"},
     {"testing"},
     {"audit"},
     {"cards", "statement"},
