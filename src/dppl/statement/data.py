@@ -154,7 +154,7 @@ def _checks(description: Mapping[str, Any], guarantee: Guarantee, file: str, pai
     budget = guarantee.budget.to_dict()
     if entry is not None and entry.method in BY_METHOD and any(budget.values()):
         cost = [f"--{name} {value:g}".replace("e-0", "e-") for name, value in budget.items() if value]
-        relation = [] if guarantee.adjacency == "add-remove" else [f"--adjacency {guarantee.adjacency}"]
+        relation = [] if guarantee.adjacency == "add-remove" else [f"--options adjacency={guarantee.adjacency}"]
         command = " ".join(["dppl audit", entry.method, *cost, *relation])
         checks.append(("What the method leaks on worst-case data", command))
     return [{"what": what, "command": command} for what, command in checks]
