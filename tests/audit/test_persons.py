@@ -90,7 +90,7 @@ def every_class_counts(patch):
 
 def classes_cost_nothing(patch):
     patch.setattr("dppl.kernel.privacy.group.budget_of_one", lambda budget, *others, **more: budget)
-    patch.setattr("dppl.estimators.plan.release_of_several", lambda release, *others, **more: release)
+    patch.setattr("dppl.kernel.privacy.group.release_of_several", lambda release, *others, **more: release)
 
 
 @pytest.mark.parametrize(
