@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from threadpoolctl import threadpool_limits
 
 from dppl import GaussianDP, SoftmaxPrototypes
-from dppl.data import read_parts, read_table
 from dppl.engines import InProcess, RayEngine
+from dppl.io import read_parts, read_table
 from dppl.kernel.lattice import Lattice, SoftmaxGradient
 from dppl.kernel.records import SpreadRecords
 from dppl.kernel.sums import class_totals, gradients

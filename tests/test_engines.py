@@ -19,10 +19,10 @@ import pytest
 
 import dppl
 from dppl import ApproxDP, GaussianDP, MeanPrototypes, PublicData, PublicPrototypes, PureDP, SoftmaxPrototypes
-from dppl.data import Fragment, PartedTable, TablePart, read_parts, read_table
 from dppl.engines import InProcess, RayEngine, _outcome, engine_of
 from dppl.errors import EngineError, InputError, MissingExtra, ParameterError, UnknownLabelError
 from dppl.estimators.public_data import public_rows_at
+from dppl.io import Fragment, PartedTable, TablePart, read_parts, read_table
 from dppl.kernel import records as sums
 from dppl.kernel import selection as public
 from dppl.kernel.lattice import Lattice

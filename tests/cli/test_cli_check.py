@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dppl.cli import _owner
-from dppl.data import write_table
+from dppl.io import write_table
 
 FIRST_LINE = _owner.WARNING
 

@@ -15,8 +15,8 @@ from rich.progress import Task
 import dppl
 from dppl.cli import table as table_module
 from dppl.cli._progress import Rate, embedding_bar
-from dppl.data import read_table, write_table
-from dppl.embedding.left_out import NOTICE
+from dppl.io import read_table, write_table
+from dppl.io.left_out import NOTICE
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 import dppl
-from dppl.data import write_table
+from dppl.io import write_table
 
 
 @pytest.fixture(scope="module")

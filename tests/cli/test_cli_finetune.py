@@ -16,11 +16,11 @@ from rich.progress import Task
 
 from dppl import GaussianDP, Ledger, load
 from dppl.cli import _progress
-from dppl.embedding import pipeline
 from dppl.errors import InputError, ModelFileError, ParameterError
 from dppl.finetune import DPTrainer, SparseFinetuner
 from dppl.finetune.checkpoint import Checkpoint
 from dppl.finetune.networks import load_network
+from dppl.io import pipeline
 from dppl.kernel.mechanisms import overheard
 from dppl.serve import opened
 from dppl.training import PrivateClassifier

@@ -32,10 +32,10 @@ from PIL import Image
 
 import dppl
 from dppl.cli import main
-from dppl.data import write_table
 from dppl.estimators.registry import BY_METHOD, method_for
+from dppl.io import write_table
 from dppl.kernel.mechanisms import RoundedGaussian
-from dppl.kernel.privacy import _storage
+from dppl.kernel.privacy import ledger as ledger_module
 from dppl.kernel.privacy.guarantee import A_STRICT_STOP
 from dppl.prototypes._softmax import Ascent
 from dppl.prototypes.mean import MECHANISMS, METRICS
@@ -240,7 +240,7 @@ def trace(cli, caplog, monkeypatch):
     # The app drops all warnings; here they count.
     kept = SimpleNamespace(catch_warnings=contextlib.nullcontext, simplefilter=lambda action: None)
     monkeypatch.setattr(main, "warnings", kept)
-    monkeypatch.setattr(_storage, "_now", lambda: "2026-01-01T00:00:00+00:00")
+    monkeypatch.setattr(ledger_module, "_now", lambda: "2026-01-01T00:00:00+00:00")
     monkeypatch.setattr("typer.testing._get_command", {main.app: COMMAND}.get)
     caplog.set_level(logging.NOTSET)
 

@@ -10,8 +10,8 @@ import pytest
 
 from dppl.cli import main
 from dppl.cli.train import leftover
-from dppl.data import write_table
 from dppl.errors import InputError, ParameterError
+from dppl.io import write_table
 
 FIT = ["--mu", "1", "--out", "m.safetensors"]
 

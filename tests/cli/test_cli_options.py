@@ -48,7 +48,7 @@ def test_every_flag_is_an_option_of_a_command():
         ),
         (
             ["embed", "photos", "--format", "zip", "--out", "t"],
-            lambda: dppl.embedding.open_source("photos", kind="zip"),
+            lambda: dppl.io.open_source("photos", kind="zip"),
             "kind must be one of 'auto', 'images'",
         ),
     ],

@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import dppl
-from dppl.data import read_classes, read_ids
 from dppl.errors import InputError
+from dppl.io import read_classes, read_ids
 from dppl.kernel.persons import person_codes
-from dppl.kernel.privacy.words import PERSON
+from dppl.kernel.privacy.guarantee import PERSON
 
 IDS = [f"Jane-Doe-{i % 9}" if i % 10 else None for i in range(37)]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dppl import ApproxDP, plan_budget
-from dppl.data import load_sample, write_table
+from dppl.io import load_sample, write_table
 
 USUAL = ("plan", "--classes", 10, "--records", 5000, "--smallest", 20, "--encoder", "minilm")
 EPSILON = ("--epsilon", 1, "--delta", "1e-6")

@@ -10,7 +10,7 @@ import pytest
 
 import dppl
 from dppl import PublicData
-from dppl.data import read_table, write_table
+from dppl.io import read_table, write_table
 from dppl.kernel.lattice import Lattice
 
 PUBLIC = ["--method", "public", "--epsilon", "2", "--seed", "1"]

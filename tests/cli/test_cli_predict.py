@@ -15,7 +15,7 @@ from sklearn.metrics import recall_score
 
 import dppl
 from dppl.cli import predict as predict_module
-from dppl.data import read_table, write_table
+from dppl.io import read_table, write_table
 
 NOTE = "dppl: note: figures computed on private records are not covered by the model's guarantee.\n"
 

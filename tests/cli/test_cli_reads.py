@@ -16,8 +16,8 @@ import pytest
 import dppl
 from dppl import GaussianDP, Ledger, PrivateClassifier
 from dppl.cli import _review
-from dppl.data import write_table
 from dppl.errors import DpplError
+from dppl.io import write_table
 from dppl.kernel.privacy.guarantee import A_STRICT_STOP, FORM_OF_FILES
 from dppl.kernel.reading import NOT_ALL_USABLE
 from dppl.training import workflow
@@ -92,7 +92,7 @@ def test_without_strict_the_owners_list_names_what_was_left_out(folder, cli):
 def test_an_embedding_of_zeros_is_in_the_owners_list(folder, cli):
     (folder / "mails.csv").write_text(rows_of())
     cli("embed", "mails.csv", "--encoder", "letters", "--out", "table")
-    table, usable = dppl.data.read_table(folder / "table"), np.arange(6) != 2
+    table, usable = dppl.io.read_table(folder / "table"), np.arange(6) != 2
     found = workflow.left_out_of(folder / "table.report.jsonl", table, np.array(CLASSES), usable)
     _, entry, totals = map(json.loads, found.splitlines())
     assert entry == {"id": "2", "reference": "row 2", "reason": "its embedding is all zeros"}
@@ -208,7 +208,7 @@ def test_a_fit_says_last_what_its_owner_must_see(folder, cli):
 
 def test_a_strict_fit_wants_a_whole_table(folder):
     write_table(folder / "t.parquet", X, np.array(LABELS))
-    parted = dppl.data.read_parts(folder / "t.parquet")
+    parted = dppl.io.read_parts(folder / "t.parquet")
     with pytest.raises(DpplError, match=r"^strict reads records before it charges"):
         dppl.SoftmaxPrototypes(GaussianDP(1), CLASSES, strict=True).fit(parted)
 

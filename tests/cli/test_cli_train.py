@@ -19,11 +19,10 @@ from dppl import PublicData
 from dppl.cards.contact_sheet import GAP, NAME_WIDTH, TILE
 from dppl.cli import predict as predict_module
 from dppl.cli.main import app
-from dppl.data import read_table, write_table
-from dppl.embedding import open_source
 from dppl.encoders import load_encoder
 from dppl.encoders.fixed import FixedShapeEncoder
 from dppl.estimators.public_data import ExamplesKept
+from dppl.io import open_source, read_table, write_table
 from dppl.kernel import reading
 from dppl.kernel.privacy import ZCDP
 from dppl.training import workflow
@@ -440,7 +439,7 @@ def test_predictions_hold_one_window_and_write_nothing(mails, cli, monkeypatch):
 
     monkeypatch.setattr(predict_module, "embed_windows", embed_windows)
     monkeypatch.setattr(tempfile, "mkdtemp", refuse)
-    monkeypatch.setattr("dppl.embedding.pipeline.ShardedTable", refuse)
+    monkeypatch.setattr("dppl.io.pipeline.ShardedTable", refuse)
     rows = rows_of(cli("predict", "m.safetensors", "new.csv"))
     assert rows == [[str(row), "" if text == "odd" else Y[row % len(Y)]] for row, text in enumerate(texts)]
     assert cli("evaluate", "m.safetensors", "new.csv").exit_code == 0

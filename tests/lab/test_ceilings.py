@@ -3,8 +3,8 @@ import pytest
 from sklearn.metrics.pairwise import cosine_similarity
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from dppl.data import load_sample
 from dppl.errors import ParameterError
+from dppl.io import load_sample
 from dppl.lab import NonPrivateLDA, NonPrivateLogisticRegression, NonPrivateNearestMean
 
 CEILINGS = [NonPrivateNearestMean(), NonPrivateLDA(), NonPrivateLogisticRegression()]

@@ -10,8 +10,8 @@ from hypothesis.extra import numpy as hnp
 
 from dppl import ZCDP, ApproxDP, GaussianDP, PublicData, PureDP
 from dppl._metadata import LATTICE
-from dppl.data import EmbeddingTable
 from dppl.estimators.registry import ENTRIES, Entry
+from dppl.io import EmbeddingTable
 from dppl.kernel.lattice import Lattice, iter_blocks
 
 CLASSES = ["a", "b", "c"]

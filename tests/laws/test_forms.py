@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dppl import MeanPrototypes
-from dppl.data import EmbeddingTable
+from dppl.io import EmbeddingTable
 from dppl.kernel.lattice import Lattice, iter_blocks
 from laws.recipes import BY_NAME, FIRST, KINDS, Table, each, lattice_table
 

@@ -20,13 +20,13 @@ from sklearn.model_selection import GroupKFold, cross_val_score
 from dppl import ApproxDP, GaussianDP, Ledger, PrivateSearch, PureDP
 from dppl.errors import InputError, ParameterError, WeakBudgetWarning
 from dppl.estimators import search
-from dppl.kernel import persons, queries, sums
+from dppl.kernel import measure, persons, queries, sums
 from dppl.kernel import whole_persons as whole
 from dppl.kernel.lattice import Lattice, usable_rows
 from dppl.kernel.lattice.residuals import WEIGHT_STEPS
-from dppl.kernel.privacy import group
-from dppl.kernel.privacy.words import PERSON
+from dppl.kernel.privacy.guarantee import PERSON
 from dppl.kernel.whole_persons import WholePersons
+from dppl.statement import words
 from laws.recipes import BY_NAME, CHARGED, CLASSES, DIM, FIRST, KINDS, RELATIONS, cases, each, rows
 from laws.replay import compare
 from laws.traces import messages_of, traces
@@ -124,7 +124,7 @@ def test_the_statement_is_for_persons_and_costs_the_same(kind):
     assert "missing ids, each of which counts as a person of its own" in str(guarantee)
     assert "other releases from records of the same persons, here or in other data sets" in str(guarantee)
     assert "other releases from the same records" not in str(guarantee)
-    assert "further fits on records of the same persons add up" in str(guarantee.in_short())
+    assert "further fits on records of the same persons add up" in str(words.in_short(guarantee))
     assert f"whether {PERSON} was among" in guarantee.summary()
 
 
@@ -564,7 +564,7 @@ def test_the_replay_notices(fault, kind, case, monkeypatch):
 
 def plan_for_one_class(patch):
     """Plan for persons of one class, whatever number is asked for."""
-    patch.setattr(group, "budget_of_one", lambda budget, *others, **more: budget)
+    patch.setattr(measure, "budget_of_one", lambda budget, *others, **more: budget)
 
 
 def classes_apart(patch):

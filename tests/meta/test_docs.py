@@ -15,14 +15,14 @@ import typer.main
 
 from dppl import ZCDP, ApproxDP, GaussianDP, PublicData, PureDP, SoftmaxPrototypes, lab  # noqa: F401 (named in the page)
 from dppl.cli.main import app
-from dppl.data import load_sample
 from dppl.estimators.registry import BY_METHOD, ENTRIES
+from dppl.io import load_sample
 from dppl.kernel.privacy import tradeoff
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.guarantee import DELTAS, FALSE_POSITIVE_RATES
-from dppl.kernel.privacy.words import _percent, _thousandths
 from dppl.lab.experiments.methods import METHODS
 from dppl.prototypes import LinearProbe
+from dppl.statement.words import _percent, _thousandths
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ import pytest
 import typer.main
 
 from dppl.cli.main import app
-from dppl.data import load_sample
+from dppl.io import load_sample
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -14,8 +14,7 @@ from rich.table import Table
 from dppl.cli._output import printable
 from dppl.cli._persons_check import persons_report, print_persons
 from dppl.cli._raw_check import source_lines, source_report
-from dppl.data import EmbeddingTable
-from dppl.embedding import Source
+from dppl.io import EmbeddingTable, Source
 from dppl.kernel import checked_ids
 from dppl.kernel.lattice import usable_rows
 from dppl.kernel.reading import class_codes
@@ -26,7 +25,7 @@ _BLOCK_ROWS = 4096
 _ROW_NUMBERS = 10
 _UNKNOWN_SHOWN = 20
 _KINDS = ("nan", "infinite", "all_zero")
-# What dppl.data puts in the place of a missing label.
+# What dppl.io puts in the place of a missing label.
 _MISSING = ("", int(np.iinfo(np.int64).min))
 
 

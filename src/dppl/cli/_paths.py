@@ -14,12 +14,11 @@ from dppl._fingerprint import in_short, same_encoder
 from dppl._metadata import check_encoder, encoder_of
 from dppl.cli._options import FLAGS
 from dppl.cli._output import note
-from dppl.data import EmbeddingTable, PartedTable, read_ids, read_table
-from dppl.data._places import is_url, shown_as
-from dppl.embedding import Source, open_source
 from dppl.errors import InputError, ParameterError
 from dppl.finetune.model_file import is_finetuned
 from dppl.finetune.workflow import Finetuned
+from dppl.io import EmbeddingTable, PartedTable, Source, open_source, read_ids, read_table
+from dppl.io._places import is_url, shown_as
 
 if TYPE_CHECKING:
     from dppl.estimators import EmbeddingClassifier
@@ -72,8 +71,8 @@ def check_table(path: Path) -> None:
 def opened_source(data: Path, **how: Any) -> Source:
     """Open a source as `open_source` does, and say how it is read if that was found out and is unusual."""
     source = open_source(data, **how)
-    if source.found is not None:
-        note(f"{source.found}; --encoding and --delimiter name others.")
+    if source.note is not None:
+        note(f"{source.note}; --encoding and --delimiter name others.")
     return source
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.cli._output import printable
-from dppl.embedding import Source
-from dppl.embedding.decoding import decode, quiet
-from dppl.embedding.records import BadRecord, Record
+from dppl.io import Source
+from dppl.io.decoding import decode, quiet
+from dppl.io.records import BadRecord, Record
 
 _REFERENCES = 10
 

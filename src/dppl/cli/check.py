@@ -13,9 +13,8 @@ from dppl.cli._output import console, print_json
 from dppl.cli._owner import WARNING, print_report, report_on_source, report_on_table
 from dppl.cli._paths import check_inputs, ids_of_persons, opened_source
 from dppl.cli._progress import working
-from dppl.data import read_classes, read_table
-from dppl.embedding import Columns, holds_embeddings
 from dppl.errors import ParameterError
+from dppl.io import Columns, holds_embeddings, read_classes, read_table
 from dppl.kernel.privacy import Budget
 
 _X = Annotated[str | None, option("NAME", "Array or column of embeddings, texts or images.", DATA, "--x")]

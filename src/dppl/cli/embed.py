@@ -15,13 +15,13 @@ from dppl.cli._options import DATA, ENCODER, option
 from dppl.cli._output import printable
 from dppl.cli._paths import check_inputs, opened_source
 from dppl.cli._progress import embedding_bar, working
-from dppl.data.writing import Rows
-from dppl.embedding import PERSON, ROWS, Columns, Source
-from dppl.embedding import embed as embed_source
 from dppl.encoders import Encoder, load_encoder
 from dppl.encoders.load import Device, Precision
 from dppl.engines import engine_of
 from dppl.errors import ParameterError
+from dppl.io import PERSON, ROWS, Columns, Source
+from dppl.io import embed as embed_source
+from dppl.io.writing import Rows
 
 _TABLE = "Table"
 

@@ -23,13 +23,12 @@ from dppl.cli.embed import how_to_label, resumable
 from dppl.cli.ledger import open_account, tell_charge
 from dppl.cli.show import whole
 from dppl.cli.train import check_folder, checkable, leftover, tell_left_out
-from dppl.data import read_classes
-from dppl.embedding import Columns, Source
 from dppl.encoders.load import Device, is_code
 from dppl.errors import BudgetError, ParameterError
 from dppl.finetune import workflow
 from dppl.finetune.networks import load_network
 from dppl.finetune.selection import PARTS, Part
+from dppl.io import Columns, Source, read_classes
 from dppl.kernel.privacy import ApproxDP, Budget, Guarantee, PureDP
 from dppl.kernel.reading import UnknownLabels
 from dppl.training.workflow import report_of

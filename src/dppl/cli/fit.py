@@ -28,9 +28,9 @@ from dppl.cli._progress import working
 from dppl.cli._review import review
 from dppl.cli.ledger import open_account, tell_charge
 from dppl.cli.show import whole
-from dppl.data import EmbeddingTable, read_classes, read_parts, read_table
 from dppl.engines import engine_of
 from dppl.errors import ParameterError
+from dppl.io import EmbeddingTable, read_classes, read_parts, read_table
 from dppl.kernel.privacy.guarantee import ADJACENCIES
 from dppl.training import workflow
 

@@ -15,9 +15,9 @@ from dppl.cli._options import DATA, budget_from_options, option
 from dppl.cli._output import console, print_json, printable
 from dppl.cli._paths import check_inputs, check_output, check_table, require_labels
 from dppl.cli._progress import working
-from dppl.data import read_classes, read_table
 from dppl.errors import ParameterError
 from dppl.estimators.registry import Method
+from dppl.io import read_classes, read_table
 
 if TYPE_CHECKING:
     from dppl.planning import BudgetPlan

@@ -36,14 +36,23 @@ from dppl.cli._paths import (
 from dppl.cli._predictions import SUFFIXES, Predictions
 from dppl.cli._progress import embedding_bar, working
 from dppl.cli.embed import how_to_label
-from dppl.data import EmbeddingTable, PartedTable, read_parts
-from dppl.embedding import Columns, Source, Window, embed_windows, has_columns, holds_embeddings
 from dppl.encoders import Encoder
 from dppl.encoders.fixed import for_prediction
 from dppl.encoders.load import Device
 from dppl.engines import engine_of
 from dppl.errors import InputError, ParameterError
 from dppl.finetune.workflow import Finetuned
+from dppl.io import (
+    Columns,
+    EmbeddingTable,
+    PartedTable,
+    Source,
+    Window,
+    embed_windows,
+    has_columns,
+    holds_embeddings,
+    read_parts,
+)
 from dppl.kernel.reading import as_labels, class_codes
 from dppl.training.items import Items
 

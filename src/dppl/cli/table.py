@@ -15,10 +15,9 @@ from dppl.cli._options import option
 from dppl.cli._output import console, print_json, printable
 from dppl.cli._paths import check_inputs, check_output, overlaps
 from dppl.cli._progress import progress_bar
-from dppl.data import read_table
-from dppl.data.writing import SUFFIXES, Rows
-from dppl.embedding import ROWS, convert_table, sort_table
 from dppl.errors import ParameterError
+from dppl.io import ROWS, convert_table, read_table, sort_table
+from dppl.io.writing import SUFFIXES, Rows
 
 OWNER = "For the owner of the records only: what this prints of a private table is not covered by any guarantee."
 _NUMBERS = 4

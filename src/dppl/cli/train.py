@@ -32,11 +32,10 @@ from dppl.cli._review import review
 from dppl.cli.embed import how_to_label, loaded, resumable
 from dppl.cli.fit import print_summary
 from dppl.cli.ledger import open_account, tell_charge
-from dppl.data import EmbeddingTable, read_classes, read_table
-from dppl.embedding import Columns, Source, holds_embeddings, open_source
 from dppl.encoders import Encoder
 from dppl.encoders.load import is_code
 from dppl.errors import InputError, ParameterError, UnknownLabelError
+from dppl.io import Columns, EmbeddingTable, Source, holds_embeddings, open_source, read_classes, read_table
 from dppl.training import workflow
 from dppl.training.descriptions import described, names_by_default, takes_examples
 

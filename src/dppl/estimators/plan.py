@@ -16,8 +16,14 @@ from dppl.estimators.public_data import PublicValues, check_lattice
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.measure import Calibrated
 from dppl.kernel.privacy import Guarantee
-from dppl.kernel.privacy.guarantee import A_CHANGED_RECORD, A_STRICT_STOP, OTHER_RELEASES, SEVERAL_RECORDS
-from dppl.kernel.privacy.words import PERSON, RECORD
+from dppl.kernel.privacy.guarantee import (
+    A_CHANGED_RECORD,
+    A_STRICT_STOP,
+    OTHER_RELEASES,
+    PERSON,
+    RECORD,
+    SEVERAL_RECORDS,
+)
 from dppl.kernel.reading import Codes
 
 _COLUMNS = "the names of columns that the model keeps, as they were typed"

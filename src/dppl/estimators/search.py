@@ -26,9 +26,9 @@ from dppl.kernel import private_data, reading
 from dppl.kernel.lattice.threads import one_thread_each
 from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated, fit_for_release
 from dppl.kernel.privacy import ZCDP, ApproxDP, Guarantee, Release
+from dppl.kernel.privacy.accounting import rho_per_run_within
 from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.guarantee import TUNED_ELSEWHERE
-from dppl.kernel.privacy.search import rho_per_run_within
 from dppl.kernel.reading import Unusable
 from dppl.kernel.search import RightAnswers, best_of, probability
 
@@ -94,7 +94,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
     Examples
     --------
     >>> from dppl import ApproxDP, MeanPrototypes, PrivateSearch
-    >>> from dppl.data import load_sample
+    >>> from dppl.io import load_sample
     >>> sample = load_sample()
     >>> estimator = MeanPrototypes(ApproxDP(1, 1e-6), classes=sample.classes)
     >>> search = PrivateSearch(estimator, {"pool": [1, 2, 4]}, mean_runs=3)

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 from dppl import _validate
 from dppl.errors import MeasurementError, ParameterError
 from dppl.kernel.mechanisms import Randomness, randomness
-from dppl.kernel.privacy import Budget, Release, group
-from dppl.kernel.privacy.composition import split
+from dppl.kernel.privacy import Budget, Release
+from dppl.kernel.privacy.composition import budget_of_one, split
 from dppl.kernel.queries import Query
 from dppl.kernel.records import Records
 
@@ -61,7 +61,7 @@ def calibrated(
 
     Squares of mu add up (Dong, Roth, Su 2022, arXiv:1905.02383v3, Corollary 3.3), also where a query depends on earlier
     answers. What neighbours agree in costs nothing, and is told exactly. Where a person has `n_rows` rows, each of
-    another class, noise and entries are for all of them (`dppl.kernel.privacy.group`).
+    another class, noise and entries are for all of them (`budget_of_one` of `dppl.kernel.privacy.composition`).
     """
     priced = {name: one for name, one in declared.items() if not one.query.is_public(relation)}
     apart = all(one.query.per_class for one in priced.values())
@@ -73,7 +73,7 @@ def calibrated(
                 parameter="max_classes_per_person",
             )
         selects = all(one.query.selects for one in priced.values())
-        budget = group.budget_of_one(budget, n_rows, apart=apart, selects=selects)
+        budget = budget_of_one(budget, n_rows, apart=apart, selects=selects)
     shares: dict[str, Budget] = dict.fromkeys(priced, budget)
     if len(priced) > 1:
         shares = dict(zip(priced, split(budget, [one.percent for one in priced.values()]), strict=True))
@@ -85,7 +85,7 @@ def calibrated(
         mechanism = one.query.mechanism(shares[name], one.times, relation)
         entry = one.query.describe(mechanism, one.statistic or one.query.statistic, relation)
         if n_rows > 1:
-            entry = group.release_of_several(entry, n_rows, apart=apart)
+            entry = entry.for_rows(n_rows, apart=apart)
         paid[name] = Calibrated(one, mechanism, entry)
     return paid
 

@@ -88,7 +88,7 @@ class Part(Protocol):
 
 @runtime_checkable
 class Parted(Protocol):
-    """A labelled table in parts (`dppl.data.PartedTable` is one)."""
+    """A labelled table in parts (`dppl.io.PartedTable` is one)."""
 
     @property
     def metadata(self) -> Mapping[str, str]:

@@ -1,7 +1,7 @@
 """The best of a random number of runs, each of which learns from some records and is scored on the others.
 
 Papernot, Steinke (2022), arXiv:2110.03620v2, Theorem 2, bounds the cost of the best of a geometric number of runs
-(`dppl.kernel.privacy.search`). Its three conditions are met here: the number of runs is drawn afresh and nothing but
+(`dppl.kernel.privacy.accounting`). Its three conditions are met here: the number of runs is drawn afresh and only
 the best result leaves; runs are independent, given the records; and results have a total order.
 """
 

@@ -79,7 +79,7 @@ class PublicPrototypes(MapParameters, EmbeddingClassifier):
     Examples
     --------
     >>> from dppl import PublicData, PublicPrototypes, PureDP
-    >>> from dppl.data import load_sample
+    >>> from dppl.io import load_sample
     >>> sample = load_sample()
     >>> model = PublicPrototypes(PureDP(1), sample.classes, public=PublicData(sample.X_public))
     >>> model.fit(sample.X, sample.y).public_indices_.shape

@@ -12,8 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.cards import model_card
-from dppl.embedding.decoding import TooManyPixels, decode
-from dppl.embedding.records import BadRecord
 from dppl.encoders import Encoder
 from dppl.encoders.fixed import for_prediction
 from dppl.encoders.load import Device
@@ -22,10 +20,13 @@ from dppl.estimators import load
 from dppl.estimators.model_file import describe
 from dppl.finetune.model_file import is_finetuned
 from dppl.finetune.workflow import Finetuned
+from dppl.io.decoding import TooManyPixels, decode
+from dppl.io.records import BadRecord
 from dppl.kernel.privacy import Guarantee
 from dppl.serve.answers import ModelAnswer, Nearest, Prediction, Probability
 from dppl.serve.limits import RequestError
 from dppl.serve.nearest import prototypes_of
+from dppl.statement import words
 from dppl.training import encoder_of_model
 
 __all__ = ["Served", "open_model"]
@@ -181,8 +182,8 @@ def _about(
         prototypes=prototypes,
         descriptions=description.get("examples", {}).get("texts"),
         summary=guarantee.summary(),
-        in_short=[list(line) for line in guarantee.in_short()],
-        numbers=[list(row) for row in guarantee.table()],
+        in_short=[list(line) for line in words.in_short(guarantee)],
+        numbers=[list(row) for row in words.table(guarantee)],
         statement=str(guarantee),
         card=model_card(description, sha256=digest),
         sha256=digest,

@@ -15,8 +15,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from dppl import _validate
 from dppl._fingerprint import Fingerprint
-from dppl.data import EmbeddingTable
-from dppl.embedding import embed_windows
 from dppl.encoders import Encoder, load_encoder
 from dppl.encoders.fixed import for_prediction
 from dppl.encoders.load import Device, Precision, refuse_code
@@ -26,6 +24,7 @@ from dppl.estimators.public_data import PublicData, refuse_private_as_public
 from dppl.estimators.registry import BY_METHOD, Method, method_for
 from dppl.estimators.released import Shares, refuse_unusable
 from dppl.estimators.reported import Reported
+from dppl.io import EmbeddingTable, embed_windows
 from dppl.kernel import ids_of_fit
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget

@@ -21,15 +21,26 @@ from numpy.typing import NDArray
 
 from dppl._files import write_atomically
 from dppl._metadata import COLUMNS
-from dppl.data import EmbeddingTable, read_ids, read_table
-from dppl.embedding import PERSON, Columns, Embedded, OtherOptions, Record, Source, SourceChanged, embed
-from dppl.embedding.decoding import quiet
-from dppl.embedding.left_out import LeftOut, as_line
-from dppl.embedding.pipeline import prepared
-from dppl.embedding.records import BadRecord
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.public_data import PublicData
+from dppl.io import (
+    PERSON,
+    Columns,
+    Embedded,
+    EmbeddingTable,
+    OtherOptions,
+    Record,
+    Source,
+    SourceChanged,
+    embed,
+    read_ids,
+    read_table,
+)
+from dppl.io.decoding import quiet
+from dppl.io.left_out import LeftOut, as_line
+from dppl.io.pipeline import prepared
+from dppl.io.records import BadRecord
 from dppl.kernel import ids_of_fit
 from dppl.kernel.lattice import usable_rows
 from dppl.kernel.reading import NOT_ALL_USABLE, class_codes, refuse_unusable_records

@@ -7,7 +7,7 @@ import pytest
 from dppl.errors import InputError, MissingExtra, ParameterError
 from dppl.estimators.registry import ENTRIES
 from dppl.kernel.privacy import ZCDP, GaussianDP
-from dppl.lab.demo import PRIVATE
+from dppl.lab.commands.demo import PRIVATE
 from dppl.lab.experiments import config as config_module
 from dppl.lab.experiments.config import Cell, built_in_names, load_experiment
 from dppl.lab.experiments.datasets import Examples, Pool

@@ -6,7 +6,7 @@ import yaml
 
 from dppl import MeanPrototypes
 from dppl.errors import InputError, ParameterError
-from dppl.kernel.privacy.words import PERSON, RECORD
+from dppl.kernel.privacy.guarantee import PERSON, RECORD
 from dppl.lab.experiments import cells as cells_module
 from dppl.lab.experiments.cells import check_cells, run_cell
 from dppl.lab.experiments.config import Cell, load_experiment

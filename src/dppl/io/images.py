@@ -12,9 +12,10 @@ from typing import NoReturn
 
 import pyarrow as pa
 
-from dppl.embedding.decoding import MOST_BYTES
-from dppl.embedding.lines import CsvTexts, Form
-from dppl.embedding.records import (
+from dppl.errors import InputError
+from dppl.io.decoding import MOST_BYTES
+from dppl.io.lines import CsvTexts, Form
+from dppl.io.records import (
     PATHS,
     BadRecord,
     Columns,
@@ -26,7 +27,6 @@ from dppl.embedding.records import (
     record_of,
     version_of,
 )
-from dppl.errors import InputError
 
 __all__ = ["SUFFIXES", "open_images", "read_image"]
 
@@ -47,7 +47,7 @@ def open_images(path: Path, columns: Columns, labels: Path | None, form: Form) -
 class ImageFolder(Source):
     """Every file below a folder, in the order of the names; the first folder on the way to a file is its label.
 
-    With subfolders, a file beside them has no class and is left out. Names that start with a dot are skipped.
+    With subfolders, a file beside them has no class and is skipped. Names that start with a dot are skipped.
     """
 
     modality = "image"
@@ -61,6 +61,7 @@ class ImageFolder(Source):
     def __iter__(self) -> Iterator[Record]:
         return self._below(_entries(self._path), (), {_identity(os.stat(self._path))})
 
+    # Folders are read as they are reached, so that memory does not grow with the number of files.
     def _below(
         self, entries: list[os.DirEntry[str]], parts: tuple[str, ...], above: set[tuple[int, int]]
     ) -> Iterator[Record]:
@@ -75,6 +76,7 @@ class ImageFolder(Source):
                 yield record
                 continue
             try:
+                # Two names of one folder are fine, but one within itself would never end.
                 here, inside = _identity(entry.stat()), _entries(entry)
             except OSError as error:
                 yield left_out(record, _reason(error))
@@ -113,6 +115,7 @@ class ListedImages(CsvTexts):
 
     def _record(self, number: int, fields: dict[str, str]) -> Record:
         name = fields["x"]
+        # A row must not reach files that its owner did not put into the folder.
         inside = PurePosixPath(name)
         outside = inside.is_absolute() or ".." in inside.parts
         content = (_outside, None) if outside else _image(self._folder / inside)
@@ -133,6 +136,7 @@ def _image(file: Path) -> tuple[Callable[[], Payload], Version]:
 
 def _entries(folder: os.PathLike[str]) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
+        # By bytes: an order of texts would depend on the locale, and some names are no text.
         return sorted((entry for entry in entries if entry.name[0] != "."), key=lambda entry: os.fsencode(entry.name))
 
 

@@ -1,6 +1,6 @@
 """A table in the making: a folder of Parquet shards, and a manifest that says which of them are finished.
 
-A shard holds the records of a fixed stretch of the source, less those that are left out, so whoever goes on after an
+A shard holds the records of a fixed stretch of the source, without those that are skipped, so whoever goes on after an
 interruption writes the bytes that an uninterrupted run would have written. A shard is written whole, then the report
 is, then the manifest that counts both; what a killed process leaves beyond the manifest is written again.
 """
@@ -23,10 +23,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dppl._files import locked, part_of, write_atomically
-from dppl.data.writing import PERSON, dictionary_columns, rows_column
-from dppl.embedding.left_out import LeftOut, Report, check_place
-from dppl.embedding.records import PersonId
 from dppl.errors import InputError, ParameterError
+from dppl.io.left_out import LeftOut, Report, check_place
+from dppl.io.records import PersonId
+from dppl.io.writing import PERSON, dictionary_columns, rows_column
 
 __all__ = [
     "OtherOptions",
@@ -127,7 +127,7 @@ class SourceChanged(InputError):
 class ShardedTable:
     """The folder of a table, open for one process.
 
-    The JSON-ready `parameters` decide its content, together with the source. The list of records left out, `report`,
+    The JSON-ready `parameters` decide its content, together with the source. The list of skipped records, `report`,
     lies beside the folder.
     """
 
@@ -137,11 +137,13 @@ class ShardedTable:
         self.schema = schema
         self._parameters = parameters
         self._stack = ExitStack()
+        # A report of something else must not be replaced by this one.
         if not folder.exists():
             check_place(self.report)
-        folder.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)  # for its owner only
         with ExitStack() as stack:
             refusal = f"another process is writing to {folder}; wait for it, or choose another folder."
+            # Nobody else writes from here on.
             stack.enter_context(locked(folder, refusal))
             self.done, self.finished = self._read_manifest()
             if not self.finished:
@@ -157,7 +159,7 @@ class ShardedTable:
         self._stack.close()
 
     def append(self, shard: Shard) -> None:
-        """Take the next shard into the table: first what was left out is reported, then the manifest counts both."""
+        """Take the next shard into the table: first what was skipped is reported, then the manifest counts both."""
         reasons = Counter(record.reason for record in shard.left_out)
         reported = self._report.add(shard.left_out)
         name = _name(len(self.done))
@@ -165,7 +167,7 @@ class ShardedTable:
         self._write_manifest()
 
     def refuse(self, left_out: Sequence[LeftOut]) -> NoReturn:
-        """Stop because records were left out; they are listed first."""
+        """Stop because records were skipped; they are listed first."""
         if not self.finished:
             self._report.add(left_out)
         raise InputError(
@@ -198,8 +200,10 @@ class ShardedTable:
             raise InputError(f"{path} is damaged; write the table anew into another folder.") from None
         if (version, parameters) != (_VERSION, self._parameters):
             raise OtherOptions(self.folder, self._difference(parameters) or "another version of dppl")
+        # A finished table stays one, though its owner may have moved the report.
         if finished and all(_has(self.folder / shard.file, shard.size) for shard in shards):
             return shards, True  # whatever became of the report
+        # An unfinished one counts up to the first shard or line of the report that is not there.
         whole = itertools.takewhile(
             lambda shard: _has(self.folder / shard.file, shard.size) and _has(self.report, shard.report), shards
         )
@@ -226,6 +230,7 @@ class ShardedTable:
 
 def write_shard(folder: Path, number: int, shard: Window, schema: pa.Schema) -> int:
     """Write the file of a shard into the folder of its table, and return its size."""
+    # Private, as the records are.
     content, path = shard.to_bytes(schema), folder / _name(number)
     part_of(path).unlink(missing_ok=True)  # of a task that was killed
     write_atomically(path, content, overwrite=True, private=True)

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dppl.data._places import Place
-from dppl.data._reading import Array, converting
 from dppl.errors import InputError
+from dppl.io._places import Place
+from dppl.io._reading import Array, converting
 
 ID_KINDS = "integers, texts, bytes or floats"  # in messages; truth values are integers
 _MISSING = int(np.iinfo(np.int64).min)  # stands for a null or too large a number among integer labels

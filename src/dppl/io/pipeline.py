@@ -23,16 +23,16 @@ from numpy.typing import NDArray
 
 from dppl import _validate
 from dppl._files import write_atomically
-from dppl.data.writing import ROWS, Rows, lattice_metadata, schema_of, to_storage
-from dppl.embedding.arrow import Arrays
-from dppl.embedding.cache import Cache
-from dppl.embedding.decoding import decode, described, quiet
-from dppl.embedding.left_out import LeftOut
-from dppl.embedding.records import BadRecord, Payload, Record, Source
-from dppl.embedding.shards import Shard, ShardedTable, SourceChanged, Window, write_shard
 from dppl.encoders import Encoder
 from dppl.engines import Engine
 from dppl.errors import DpplError, ParameterError
+from dppl.io.arrow import Arrays
+from dppl.io.cache import Cache
+from dppl.io.decoding import decode, described, quiet
+from dppl.io.left_out import LeftOut
+from dppl.io.records import BadRecord, Payload, Record, Source
+from dppl.io.shards import Shard, ShardedTable, SourceChanged, Window, write_shard
+from dppl.io.writing import ROWS, Rows, lattice_metadata, schema_of, to_storage
 
 __all__ = ["Embedded", "Window", "embed", "embed_windows"]
 
@@ -50,9 +50,9 @@ class Embedded:
     Attributes
     ----------
     table : Path
-        Folder of Parquet shards, for `dppl.data.read_table`.
+        Folder of Parquet shards, for `dppl.io.read_table`.
     report : Path
-        List of the records that were left out, for their owner only.
+        List of the records that were skipped, for their owner only.
     is_new : bool
         False if the table was finished before.
     """
@@ -87,8 +87,7 @@ def embed(
     encoder : Encoder or None
         A frozen public encoder of the source's modality; None for a source of embeddings.
     out : path-like
-        Folder for the table: a new one, or one to go on with. The report on the records that were left out is written
-        beside it.
+        Folder for the table: a new one, or one to go on with. The report on skipped records is written next to it.
     rows : {"float16", "int8", "float32"}, default="float16"
         int8 means rows of the plain lattice, a quarter of the size of float32.
     workers : int, default=None
@@ -122,7 +121,7 @@ def embed(
     -----
     **Privacy.** Unit: one record of the source. Nothing is released: the table, the report and the cache are as
     private as the records. An embedding depends on its record alone if the encoder's fingerprint says that its rows are
-    independent; else the table's metadata say ``not_covered``. Whether a record is left out depends on that record
+    independent; else the table's metadata say ``not_covered``. Whether a record is skipped depends on that record
     alone. No message tells a record or a number of them.
     """
     _validate.one_of(ROWS, rows=rows)
@@ -130,6 +129,7 @@ def embed(
     _validate.positive_integer(shard_rows=shard_rows)
     workers = _threads(workers)
     model = _encoder_for(source, encoder)
+    # What decides the bytes of the table goes into its manifest, so that nobody goes on with other options.
     maker = table_metadata(model)
     metadata = {**maker, **lattice_metadata(model.dimension, rows)}
     parameters = {**maker, "source": source.parameters, "rows": rows, "shard_rows": shard_rows}
@@ -138,6 +138,7 @@ def embed(
     with ExitStack() as stack:
         table = stack.enter_context(closing(ShardedTable(Path(out), schema, parameters)))
         records = _Stream(source)
+        # The hash of the source is checked first: a table must not be of two sources.
         _skip_finished(records, table, report)
         if strict and any(shard.left_out for shard in table.done):
             table.refuse([])
@@ -147,6 +148,7 @@ def embed(
             if cache is not None:
                 raise ParameterError("goes with one process, and not with an engine.", parameter="cache")
             job = _Job(source, model, table.folder.absolute(), schema, rows, workers)
+            # Before a shard is written, so that a cluster that cannot be used costs nothing.
             engine.check()
             shards = _embed_in_tasks(records, table, engine, job, shard_rows, report)
         else:
@@ -159,6 +161,7 @@ def embed(
             if strict and shard.left_out:
                 table.refuse(shard.left_out)
             table.append(shard)
+        # Only now do readers take the folder for a table.
         table.finish()
     return Embedded(table.folder, table.report, True)
 
@@ -183,7 +186,7 @@ def embed_windows(
     Yields
     ------
     Window
-        At most ``encoder.window`` records, in the order of the source; what `embed` would leave out is left out.
+        At most ``encoder.window`` records, in the order of the source; what `embed` would skip is skipped.
 
     Raises
     ------
@@ -224,6 +227,7 @@ class _Given:
 
 
 def _encoder_for(source: Source, encoder: Encoder | None) -> Encoder | _Given:
+    # Published arrays are embeddings already.
     if isinstance(source, Arrays):
         if encoder is not None:
             raise ParameterError("must be left out: the source holds embeddings already.", parameter="encoder")
@@ -260,6 +264,7 @@ class _Stream(Iterator[Record]):
     def __next__(self) -> Record:
         record = next(self._records)
         self.count += 1
+        # Versions stand for contents, which are not loaded to be compared.
         seen = repr((record.id, record.reference, record.label, record.version))
         if self._of_persons:  # without ids the hash is that of older tables
             seen += repr(record.person)
@@ -359,11 +364,11 @@ class _Job:
     def __init__(
         self, source: Source, encoder: Encoder | _Given, folder: Path, schema: pa.Schema, rows: str, workers: int
     ) -> None:
-        if source.again is None:
+        if source.reopen is None:
             raise ParameterError("goes with a source in files, which tasks open by themselves.", parameter="engine")
         # Arrow's own pickle of a schema drops what lists call their elements; the time tells two runs apart.
         packed = schema.serialize().to_pybytes()
-        self._state = source.again, encoder, folder, packed, rows, workers, time.time_ns()
+        self._state = source.reopen, encoder, folder, packed, rows, workers, time.time_ns()
         self._records: _Stream | None = None
 
     def __reduce__(self) -> Any:
@@ -371,17 +376,18 @@ class _Job:
         return _job_of, (pickle.dumps(self._state),)
 
     def __call__(self, stretch: _Stretch) -> tuple[str, int, int]:
-        """Embed a stretch, write its shard and the list of what was left out; return digest, size and rows."""
-        again, encoder, folder, schema, rows, workers, _ = self._state
+        """Embed a stretch, write its shard and the list of what was skipped; return digest, size and rows."""
+        reopen, encoder, folder, schema, rows, workers, _ = self._state
+        # A task that ran again elsewhere may come after a later one.
         if self._records is None or self._records.count > stretch.first:
-            self._records = _Stream(again())
+            self._records = _Stream(reopen())
         records = self._records
         records.skip(stretch.first - records.count)
         window = Window()
         with _at_work(encoder, rows, workers) as work:
             for part in work.windows(islice(records, stretch.records), _ignore):
                 window.extend(part)
-        # What is left out is private: it goes through a file of its owner, and not over the network.
+        # What is skipped is private: it goes through a file of its owner, and not over the network.
         content = json.dumps(window.left_out).encode()
         write_atomically(_left_out_file(folder, stretch.number), content, overwrite=True, private=True)
         size = write_shard(folder, stretch.number, window, pa.ipc.read_schema(pa.py_buffer(schema)))
@@ -402,7 +408,7 @@ def _left_out_file(folder: Path, number: int) -> Path:
 
 @dataclass(slots=True)
 class _Item:
-    """A record on its way: prepared, embedded before, or left out for a reason."""
+    """A record on its way: prepared, embedded before, or skipped for a reason."""
 
     record: Record
     key: bytes | None = None
@@ -425,6 +431,7 @@ class _Work:
         """Yield what becomes of some records, a window at a time."""
         items = self._prepared(records)
         while window := list(islice(items, self.encoder.window)):
+            # What the cache has, or what cannot be used, needs no encoder.
             fresh = [item for item in window if item.x is None and item.reason is None]
             if fresh:
                 self._encode(fresh, progress)
@@ -436,7 +443,7 @@ class _Work:
         waiting: deque[Future[_Item]] = deque()
         for record in records:
             waiting.append(self.pool.submit(self._prepare, record))
-            if len(waiting) >= self.ahead:
+            if len(waiting) >= self.ahead:  # bounds the memory
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
@@ -455,6 +462,7 @@ class _Work:
         return item
 
     def _encode(self, fresh: list[_Item], progress: Callable[[int], object]) -> None:
+        # In this thread alone: encoders own their device.
         embeddings = self.encoder.encode_prepared([item.prepared for item in fresh], progress)
         for item, x in zip(fresh, embeddings, strict=True):
             item.x, item.prepared = x, None
@@ -466,6 +474,7 @@ class _Work:
         embedded = [item for item in window if item.x is not None]
         if embedded:
             x = np.stack([item.x for item in embedded if item.x is not None])
+            # A number that float32 holds may be infinite in float16.
             stored = to_storage(x, self.rows)
             finite = np.isfinite(x).all(axis=1) & np.isfinite(stored).all(axis=1)
             for item, row, good in zip(embedded, stored, finite, strict=True):
@@ -498,8 +507,9 @@ def prepared(encoder: Encoder | _Given, payload: Payload) -> Any:
 @contextmanager
 def _at_work(encoder: Encoder | _Given, rows: str, workers: int, cache: Cache | None = None) -> Iterator[_Work]:
     with ExitStack() as stack:
+        # Libraries would warn about single files, which are private.
         stack.enter_context(quiet())
-        pool = ThreadPoolExecutor(workers)
+        pool = ThreadPoolExecutor(workers)  # Pillow and tokenizers let go of the lock
         stack.callback(pool.shutdown, cancel_futures=True)
         yield _Work(encoder, rows, cache, pool, encoder.window + workers)
 

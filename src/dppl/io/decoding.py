@@ -1,4 +1,4 @@
-"""From the bytes of one record to an image or a text. What is refused depends on those bytes alone."""
+"""From the bytes of one record to an image or a text. What is rejected depends on those bytes alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dppl._optional import optional
-from dppl.embedding.records import BadRecord, Payload
+from dppl.io.records import BadRecord, Payload
 
 __all__ = [
     "MOST_BYTES",
@@ -127,6 +127,7 @@ def _text(payload: bytes | str) -> str:
         text = (payload if isinstance(payload, bytes) else payload.encode()).decode()
     except UnicodeError:
         raise BadRecord("it is not UTF-8") from None
+    # What many files that are no text begin with; tokenizers also treat it in their own ways.
     if "\0" in text:
         raise BadRecord("it is not a text: it holds NUL characters")
     if not text.strip():
@@ -142,6 +143,7 @@ def _image(content: bytes, most_pixels: int) -> Any:
     pillow = _pillow("PIL.Image")
     try:
         with pillow.open(io.BytesIO(content), formats=_formats()) as image:
+            # The header says so, before a pixel is decoded.
             if image.width * image.height > most_pixels:
                 raise pillow.DecompressionBombError
             image.load()

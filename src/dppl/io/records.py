@@ -1,4 +1,4 @@
-"""Sources of records: one after the other, each with a way to load it, or with a reason why it is left out."""
+"""Sources of records: one after the other, each with a way to load it, or with a reason why it is skipped."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any, NoReturn, TypeAlias
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dppl.data._columns import listed
 from dppl.errors import InputError
+from dppl.io._columns import listed
 
 __all__ = ["BadRecord", "Columns", "Payload", "PersonId", "Record", "Source", "Version"]
 
@@ -32,7 +32,7 @@ _LABELS = ("label", "labels", "y")
 
 
 class BadRecord(Exception):
-    """A record that is left out. The text is one of a fixed set of reasons and quotes nothing of the record."""
+    """A record that is skipped. The text is one of a fixed set of reasons and quotes nothing of the record."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -42,7 +42,7 @@ class Record:
     Attributes
     ----------
     id : str or None
-        None for a record whose id cannot be read; it is left out.
+        None for a record whose id cannot be read; it is skipped.
     reference : str
         Where it lies in the source: a path, or a row counted from 0.
     label : str, int or None
@@ -51,7 +51,7 @@ class Record:
         Returns the bytes of an image, a text (as str or bytes) or an embedding; raises `BadRecord`.
     version : str, bytes or None
         Tells this content from another without loading it: a text itself, `version_of` a file, or why the record is
-        left out.
+        skipped.
     person : str, bytes, int, float or None
         Id of the person whose record it is, which is another thing than `id`; None for a missing one.
     """
@@ -72,8 +72,9 @@ def record_of(
     version: Version,
     person: PersonId = None,
 ) -> Record:
-    """Return the record with these ids and this label, or one that is left out where they are none."""
+    """Return the record with these ids and this label, or one that is skipped where they are none."""
     try:
+        # Bytes and numbers are ids as they are; texts must be such.
         if isinstance(person, str):
             _text(person, "person id")
         is_number = isinstance(identity, int) and not isinstance(identity, bool)
@@ -104,6 +105,7 @@ def _refusal(reason: str) -> Callable[[], NoReturn]:
 
 def version_of(*files: str | os.PathLike[str]) -> str:
     """Return what changes when one of the files is written anew: a hash of their sizes and times."""
+    # Size and time are what file systems keep without reading a byte.
     states = [os.stat(file) for file in files]
     return sha256(repr([(state.st_size, state.st_mtime_ns) for state in states]).encode()).hexdigest()
 
@@ -111,6 +113,7 @@ def version_of(*files: str | os.PathLike[str]) -> str:
 def label_of(value: Any) -> Label:
     """Return a label as the table holds it: stripped text, an integer, or None where it is missing."""
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        # The table holds int64; a larger label is as good as missing.
         return value if value is None or abs(value) <= _LARGEST_INTEGER else None
     return _text(value, "label").strip() or None
 
@@ -150,6 +153,7 @@ def resolve_columns(
 
     With `secret`, no message lists `names`: the first line of a file may be a record and no header.
     """
+    # Given names are taken literally.
     x = columns.x or next((name for name in usual if name in names), None)
     y = columns.y or next((name for name in _LABELS if name in names and name != x), None)
     has = "see its first line" if secret else f"it has {listed(names)}"
@@ -186,9 +190,9 @@ class Source(ABC):
         Type of the ids of persons, or None if there are none.
     parameters : dict
         What decides which records there are, but for the files themselves; JSON-ready.
-    found : str or None
-        How a file of lines is read, where that was found out and is unusual; of its form alone, which is public.
-    again : callable or None
+    note : str or None
+        How a file of lines is read, where that is unusual and nobody named it; of its form alone, which is public.
+    reopen : callable or None
         Opens it again, on another machine too; it holds paths and names, and no record. None where there are no files.
     """
 
@@ -196,8 +200,8 @@ class Source(ABC):
     label_type: pa.DataType | None
     person_type: pa.DataType | None = None
     parameters: dict[str, Any]
-    found: str | None = None
-    again: Callable[[], Source] | None = None
+    note: str | None = None
+    reopen: Callable[[], Source] | None = None
 
     @abstractmethod
     def __iter__(self) -> Iterator[Record]:

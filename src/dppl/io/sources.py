@@ -9,14 +9,14 @@ import pyarrow as pa
 
 from dppl import _validate
 from dppl._metadata import LATTICE
-from dppl.data._columns import is_list, open_parquet
-from dppl.data._layouts import is_npy_pool
-from dppl.data._places import Place, is_url
-from dppl.embedding.arrow import Arrays, ParquetRecords, SavedDataset
-from dppl.embedding.images import SUFFIXES, open_images
-from dppl.embedding.lines import CsvTexts, Form, JsonTexts, TextLines
-from dppl.embedding.records import Columns, Source
 from dppl.errors import InputError, ParameterError
+from dppl.io._columns import is_list, open_parquet
+from dppl.io._layouts import is_npy_pool
+from dppl.io._places import Place, is_url
+from dppl.io.arrow import Arrays, ParquetRecords, SavedDataset
+from dppl.io.images import SUFFIXES, open_images
+from dppl.io.lines import CsvTexts, Form, JsonTexts, TextLines
+from dppl.io.records import Columns, Source
 
 __all__ = ["KINDS", "has_columns", "holds_embeddings", "open_source"]
 
@@ -73,7 +73,7 @@ def open_source(
 
     Notes
     -----
-    **Privacy.** Nothing is released here. Whether a record is read or left out depends on that record alone, with one
+    **Privacy.** Nothing is released here. Whether a record is read or skipped depends on that record alone, with one
     exception: the form of the source (columns of a table, encoding of a file of lines, class folders or a flat folder,
     the kind of a folder that `kind="auto"` recognises) is taken as given. A file of another kind among the images would
     change it, and bytes of another encoding in a file of lines are an error. Name `kind` where others can add files.
@@ -97,7 +97,7 @@ def open_source(
     opened = _opened(source, real, columns or Columns(), labels, split, Form(encoding, delimiter))
     if labels is not None and opened.label_type is None:
         raise InputError(f"must name the column of labels in {labels}, which has no label, labels or y.", parameter="y")
-    opened.again = partial(
+    opened.reopen = partial(
         open_source,
         source.absolute(),
         kind=kind,
@@ -113,10 +113,10 @@ def open_source(
 def _opened(
     path: Path, kind: str, columns: Columns, labels: str | Path | None, split: str | None, form: Form
 ) -> Source:
-    beside = None if labels is None else Path(labels)
+    label_file = None if labels is None else Path(labels)
     match kind:
         case "images":
-            return open_images(path, columns, beside, form)
+            return open_images(path, columns, label_file, form)
         case "csv":
             return CsvTexts(path, columns, form)
         case "jsonl":
@@ -124,7 +124,7 @@ def _opened(
         case "parquet":
             return ParquetRecords(path, columns)
         case "text":
-            return TextLines(path, beside, form)
+            return TextLines(path, label_file, form)
         case "datasets":
             return SavedDataset(path, columns, split)
         case _:
@@ -132,7 +132,7 @@ def _opened(
 
 
 def has_columns(path: str | Path, kind: str = "auto") -> bool:
-    """Tell whether the records of a source lie in columns that have names.
+    """Return whether the records of a source lie in columns that have names.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def has_columns(path: str | Path, kind: str = "auto") -> bool:
 
 
 def holds_embeddings(path: Path, *, x: str = "x") -> bool:
-    """Tell whether a file or folder is a table of embeddings, as every URL is; else it may hold raw records.
+    """Return whether a file or folder is a table of embeddings, as every URL is; else it may hold raw records.
 
     Parameters
     ----------
@@ -165,6 +165,7 @@ def holds_embeddings(path: Path, *, x: str = "x") -> bool:
     files = place.files(".parquet") if path.is_dir() else [place] if suffix == ".parquet" else []
     if not files:
         return False
+    # The first file stands for all; readers compare them later.
     with open_parquet(files[0]) as file:
         schema = file.schema_arrow
     kinds = [schema.field(name).type for name in (x, *_EMBEDDINGS) if name in schema.names]
@@ -191,6 +192,7 @@ _CONTENTS = {
 
 
 def _recognised(path: Path) -> str:
+    # The names of files decide, not their contents.
     if path.is_dir():
         kind = next((kind for pattern, kind in _CONTENTS.items() if any(path.glob(pattern))), "images")
         if kind != "images" and any(map(_holds_images, path.iterdir())):

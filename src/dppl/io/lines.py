@@ -1,7 +1,7 @@
 """Texts in files of lines: CSV, JSON lines, and a text a line.
 
 How a file falls into records is its own format: in CSV a quote that is never closed takes all that follows into one
-record, which is then left out. In the other two a byte order mark may begin any line, as where files were joined.
+record, which is then skipped. In the other two a byte order mark may begin any line, as where files were joined.
 Its encoding is the file's too, and not a record's: bytes that are none of it stop whoever opens the file.
 """
 
@@ -21,8 +21,9 @@ from typing import Any, TextIO
 
 import pyarrow as pa
 
-from dppl.embedding.decoding import MOST_TEXT_BYTES
-from dppl.embedding.records import (
+from dppl.errors import InputError, ParameterError
+from dppl.io.decoding import MOST_TEXT_BYTES
+from dppl.io.records import (
     TEXTS,
     BadRecord,
     Columns,
@@ -35,7 +36,6 @@ from dppl.embedding.records import (
     resolve_columns,
     unusable,
 )
-from dppl.errors import InputError, ParameterError
 
 __all__ = ["CsvTexts", "Form", "JsonTexts", "TextLines"]
 
@@ -59,6 +59,7 @@ class Form:
 
     def __post_init__(self) -> None:
         try:
+            # Python's own test, which also refuses codecs that are none of texts.
             io.TextIOWrapper(io.BytesIO(), encoding=self.encoding or _UTF_8)
         except (LookupError, ValueError):
             raise ParameterError(
@@ -103,8 +104,8 @@ class Form:
                 parameter="encoding",
             ) from None
 
-    def found(self, path: Path, delimiter: str | None = None) -> str | None:
-        """Say what was found out and is not what everybody expects."""
+    def note(self, path: Path, delimiter: str | None = None) -> str | None:
+        """Say what the file itself shows and few expect."""
         said = []
         if self.encoding is None and self.encoding_of(path) != _UTF_8:
             said.append(f"as {self.encoding_of(path)}, by its byte order mark")
@@ -128,7 +129,7 @@ class CsvTexts(Source):
         self._path, self._form = path, form
         form.check(path)
         self._delimiter = "\t" if form.delimiter == "tab" else form.delimiter or self._delimiter_of_header()
-        self.found = form.found(path, self._delimiter)
+        self.note = form.note(path, self._delimiter)
         header = next(self._rows(), None)
         if header is None:
             raise InputError(f"{path} is empty; its first line must name the columns.")
@@ -154,7 +155,7 @@ class CsvTexts(Source):
         return record_of(f"row {number}", identity, fields.get("y"), lambda: text, text, fields.get("person"))
 
     def _rows(self) -> Iterator[list[str] | str]:
-        """Yield the rows that are not blank, and for one that is damaged the reason why it is left out.
+        """Yield the rows that are not blank, and for one that is damaged the reason why it is skipped.
 
         What belongs to a row is as the lenient reader says. A strict one, or one with a limit, stops within a damaged
         row and takes the lines that remain of it for other rows.
@@ -225,6 +226,7 @@ class _CsvLines:
         if length > MOST_TEXT_BYTES:
             return "its row is too long"
         try:
+            # Without a quote, every row is well formed.
             if '"' in row.getvalue():
                 row.seek(0)
                 next(_without_limit(csv.reader(row, delimiter=self._delimiter, strict=True)))
@@ -244,12 +246,13 @@ class JsonTexts(Source):
 
     def __init__(self, path: Path, columns: Columns, form: Form) -> None:
         self._path, self._form = path, form
+        # Fixed, where the owner names no others.
         named = replace(columns, x=columns.x or "text", y=columns.y or "label")
         self.columns = check_persons(named, path)
         self.person_type = None if columns.person is None else pa.string()
         self.parameters = {"kind": "jsonl", **self.columns.parameters, **form.parameters}
         form.check(path)
-        self.found = form.found(path)
+        self.note = form.note(path)
 
     def __iter__(self) -> Iterator[Record]:
         x, y, key = str(self.columns.x), str(self.columns.y), self.columns.id
@@ -261,6 +264,7 @@ class JsonTexts(Source):
                 yield unusable(f"row {number}", str(reason))
                 continue
             label = entry.get(y)
+            # Labels of lines are texts, since one record must not decide their type.
             label = str(label) if type(label) is int else label
             identity = number if key is None else entry.get(key)
             yield record_of(f"row {number}", identity, label, *_text_in(entry.get(x)), person)
@@ -303,7 +307,7 @@ class TextLines(Source):
         for file in (path, labels):
             if file is not None:
                 form.check(file)
-        self.found = form.found(path)
+        self.note = form.note(path)
         if labels is not None and self.count() != sum(1 for _ in _lines(labels, form)):
             raise InputError(f"{labels} must have one line for each line of {path}; the numbers differ.")
 
@@ -329,6 +333,7 @@ def _text_in(value: Any) -> tuple[Callable[[], Payload], Version]:
 
 def _lines(path: Path, form: Form) -> Iterator[str]:
     """Yield the lines of a file, those that are too long cut, but too long still."""
+    # A line without an end takes no more memory than the longest that is allowed.
     most = len(_MARK) + MOST_TEXT_BYTES + len("\r\n")
     with form.opened(path, "\n") as file:
         while line := file.readline(most):

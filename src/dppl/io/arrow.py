@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dppl._optional import optional
-from dppl.data import read_table
-from dppl.data._columns import (
+from dppl.errors import InputError, ParameterError
+from dppl.io._columns import (
     ID_KINDS,
     id_type,
     ids_in,
@@ -25,9 +25,9 @@ from dppl.data._columns import (
     stream_batches,
     value_type,
 )
-from dppl.data._places import Place
-from dppl.data._reading import converting
-from dppl.embedding.records import (
+from dppl.io._places import Place
+from dppl.io._reading import converting
+from dppl.io.records import (
     IMAGES,
     TEXTS,
     BadRecord,
@@ -39,7 +39,7 @@ from dppl.embedding.records import (
     resolve_columns,
     version_of,
 )
-from dppl.errors import InputError, ParameterError
+from dppl.io.tables import read_table
 
 __all__ = ["Arrays", "ParquetRecords", "SavedDataset"]
 
@@ -60,6 +60,7 @@ class _ArrowRecords(Source):
             None if name is None else schema.field(name).type for name in (self.columns.y, self.columns.person)
         )
         images = x.field("bytes").type if pa.types.is_struct(x) and x.get_field_index("bytes") >= 0 else x
+        # The schema decides, and no record.
         self.modality = "text" if is_text(value_type(x)) else "image"
         if self.modality == "image" and not (pa.types.is_binary(images) or pa.types.is_large_binary(images)):
             raise InputError(
@@ -88,6 +89,7 @@ class _ArrowRecords(Source):
         for batch, version in self._batches():
             labels = self._values(batch, self.columns.y)
             ids = self._values(batch, self.columns.id) or range(first, first + len(batch))
+            # Columns of a batch are small; images and texts are taken out one by one when they are loaded.
             persons = None if self.columns.person is None else ids_in(batch.column(self.columns.person))
             payloads = batch.column(self.columns.x)
             for place, identity in enumerate(ids):
@@ -122,6 +124,7 @@ class ParquetRecords(_ArrowRecords):
     def _batches(self) -> Iterator[tuple[pa.RecordBatch, str]]:
         names = [name for name in dict.fromkeys(asdict(self.columns).values()) if name is not None]
         for place in self._files:
+            # Of the file: to hash contents would mean to read them twice.
             version = version_of(place.path)
             for batch in stream_batches(place, _BATCH_ROWS[self.modality], names):
                 yield batch, version
@@ -213,6 +216,7 @@ class Arrays(Source):
 
 def _payload(column: pa.Array, place: int) -> Payload:
     """Return the bytes of one text or image, whose neighbours stay undecoded."""
+    # A slice shares the batch's memory.
     one = column[place : place + 1]
     value = plain(pc.struct_field(one, "bytes") if pa.types.is_struct(one.type) else one)[0].as_py()
     if value is None:
