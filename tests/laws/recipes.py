@@ -242,7 +242,7 @@ class Table:
 
 
 def lattice_table(rows):
-    """Return int8 rows as a table that says they are those of the lattice, as `dppl table convert --lattice` does."""
+    """Return int8 rows as a table that says they are those of the lattice, as `dppl table --lattice` does."""
     return EmbeddingTable.of(rows, metadata={LATTICE: Lattice(rows.shape[1]).name()})
 
 

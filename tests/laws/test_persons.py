@@ -20,7 +20,7 @@ from sklearn.model_selection import GroupKFold, cross_val_score
 from dppl import ApproxDP, GaussianDP, Ledger, PrivateSearch, PureDP
 from dppl.errors import InputError, ParameterError, WeakBudgetWarning
 from dppl.estimators import search
-from dppl.kernel import measure, persons, queries, sums
+from dppl.kernel import measure, persons, queries
 from dppl.kernel import whole_persons as whole
 from dppl.kernel.lattice import Lattice, usable_rows
 from dppl.kernel.lattice.residuals import WEIGHT_STEPS
@@ -461,21 +461,19 @@ def mean_of_all_records(patch):
 def sizes_by_records(patch):
     """Let each record of a person count as one in the size of its class."""
 
-    def masses(records, n_classes, steps):
-        counted = records.codes >= 0
-        return (steps * np.bincount(records.codes[counted], minlength=n_classes),)
+    def masses(self, held):
+        return queries.STEPS * np.bincount(held.codes[held.codes >= 0], minlength=self.n_classes)
 
-    patch.setattr(sums, "class_masses", masses)
+    patch.setattr(queries.ClassCounts, "_sum", masses)
 
 
 def shortfalls_of_all_records(patch):
     """Let each record of a person count as one where predictions are added up."""
 
-    def of_records(records, gradient, weights, class_weights):
-        blocks, weighed = records.again(gradient.lattice), class_weights[records.codes]
-        return (gradient.shortfalls(blocks, records.codes, weights, weighed),)
+    def of_records(self, held, gradient, weights, class_weights):
+        return gradient.shortfalls(held.again(gradient.lattice), held.codes, weights, class_weights[held.codes])
 
-    patch.setattr(sums, "shortfalls", of_records)
+    patch.setattr(queries.Shortfalls, "_sum", of_records)
 
 
 def count_records(patch):

@@ -31,6 +31,7 @@ LAYERS = [
     {"training"},
     {"planning"},
     {"finetune"},
+    {"checks", "evaluation", "predictions"},
     {"testing"},
     {"audit"},
     {"cards", "statement"},
@@ -266,7 +267,7 @@ def test_no_files_import_each_other_in_a_circle():
 
 # What holds records, draws noise or adds without it stays in the kernel. Others ask its counter, and take what is
 # public of these rooms from `dppl.kernel` itself.
-PRIVATE = {"records", "sums", "persons", "whole_persons", "mechanisms"}
+PRIVATE = {"records", "persons", "whole_persons", "mechanisms"}
 EXACT = {"class_sums", "sum_blocks", "gram_matrices", "weighted_sum", "SoftmaxGradient", "SoftmaxCurvature"}
 # The gradient of a network is a query that needs torch, so it stands outside the
 # kernel, in one file; cells look at the clipping of CoinPress.
