@@ -6,11 +6,10 @@ import inspect
 import re
 from pathlib import Path
 
-import pytest
-
 import dppl
 from dppl.estimators.registry import ENTRIES
 from dppl.finetune import DPTrainer, FilmEnsemble, SparseFinetuner
+from loops import loop
 
 SOURCE = Path(dppl.__file__).parent
 # From bottom to top; a module may import from its own layer and those below.
@@ -67,7 +66,7 @@ def layer_of(name):
     return floor if floor in RANK else first
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if p != SOURCE / "__init__.py"], ids=str)
+@loop("path", [p for p in MODULES if p != SOURCE / "__init__.py"])
 def test_imports_point_downwards(path):
     told_in_words = path.relative_to(SOURCE).as_posix() in ("kernel/privacy/guarantee.py", "kernel/privacy/ledger.py")
     for name in imports(path):
@@ -104,7 +103,7 @@ def test_every_layer_is_ranked():
 
 
 def test_the_core_imports_neither_torch_nor_a_web_framework():
-    """The service itself is imported when asked for, and needs its extra then; so are configurations of the lab."""
+    """The service is imported when it is asked for, and needs its extra then; so are configurations of the lab."""
     service = {SOURCE / "serve" / f"{name}.py" for name in ("app", "guard", "requests")}
     service.add(SOURCE / "lab/experiments/grid.py")
     heavy = {"torch", "fastapi", "flask", "pydantic", "ray", "starlette", "transformers", "uvicorn"}
@@ -182,7 +181,7 @@ NAMES = (
 PACKAGES = ["dppl", *(f"dppl.{name}" for name in NAMES)]
 
 
-@pytest.mark.parametrize("name", PACKAGES)
+@loop("name", PACKAGES)
 def test_exports_are_complete_and_sorted(name):
     module = importlib.import_module(name)
     assert sorted(module.__all__, key=lambda n: (not n.isupper(), n == n.lower(), n)) == list(module.__all__)
@@ -202,7 +201,7 @@ ESTIMATORS = [
 ]
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
+@loop("estimator", ESTIMATORS)
 def test_every_estimator_states_its_privacy_in_order(estimator):
     notes = inspect.getdoc(estimator).split("**Privacy.**")[1].split("References")[0]
     positions = [notes.find(heading) for heading in HEADINGS]
@@ -210,7 +209,7 @@ def test_every_estimator_states_its_privacy_in_order(estimator):
     assert positions == sorted(positions)
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
+@loop("estimator", ESTIMATORS)
 def test_every_parameter_is_documented(estimator):
     documented = inspect.getdoc(estimator).split("Parameters\n")[1].split("Attributes\n")[0]
     for name in inspect.signature(estimator).parameters:
