@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from dppl.estimators import EmbeddingClassifier
     from dppl.kernel.privacy import Ledger
 
-__all__ = ["ROWS", "TRAINING", "discard", "fit", "report_of", "save", "train", "work_in"]
+__all__ = ["ROWS", "TRAINING", "fit", "report_of", "save", "train", "work_in"]
 
 # What embeddings of a fit are held in, as `dppl embed` does by itself.
 ROWS: Final = "float16"
@@ -293,13 +293,6 @@ def work_in(folder: Path, *, keep: bool) -> Iterator[None]:
             folder.rmdir()  # if nothing was begun
         raise
     if not keep:
-        shutil.rmtree(folder)
-
-
-def discard(folder: Path) -> None:
-    """Remove the folder of an earlier run, if there is one and nothing else is in it."""
-    if folder.exists():
-        _refuse_foreign(folder)
         shutil.rmtree(folder)
 
 

@@ -1,0 +1,603 @@
+"""A report: its content is complete and of the form that is documented, and its forms are functions of it."""
+
+import json
+import re
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+from sklearn.exceptions import NotFittedError
+
+import dppl
+from dppl import PublicData, lab
+from dppl.continual import ContinualPrototypes
+from dppl.errors import InputError, ParameterError
+from dppl.kernel.privacy.guarantee import Guarantee
+from dppl.lab.experiments.config import NO_NOISE, Cell
+from dppl.lab.experiments.streams import Stream
+from dppl.prototypes import LinearProbe
+from dppl.statement import Report, make_report
+from dppl.statement.data import content
+from dppl.statement.evidence import accuracy_over_budget, evaluation_of, read_evidence
+from dppl.statement.pictures import gallery_of
+from dppl.statement.rendering import at_most
+from dppl.statement.report import _of_model
+from dppl.statement.view import view
+from statement.contents import NAMES, account, evaluated, everything, fitted, gallery, panels
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="utf-8"))
+VALIDATOR = Draft202012Validator(SCHEMA)
+X, Y = np.eye(6, 4, dtype=np.float32) + np.float32(0.1), np.array([0, 1, 2, 0, 1, 2])
+P = X + np.float32(0.2)
+MOST_BYTES = 500_000
+
+MODELS = {
+    "mean": dppl.MeanPrototypes(dppl.ZCDP(1.0), [0, 1, 2]),
+    "seeded": dppl.MeanPrototypes(dppl.ApproxDP(1.0, 1e-6), [0, 1, 2], random_state=0),
+    "softmax": dppl.SoftmaxPrototypes(dppl.GaussianDP(1.0), [0, 1, 2]),
+    "public": dppl.PublicPrototypes(dppl.PureDP(1.0), [0, 1, 2], n_prototypes=2),
+    "replaced": dppl.MeanPrototypes(dppl.ZCDP(1.0), [0, 1, 2], adjacency="replace-one"),
+    "sampled": LinearProbe(dppl.ApproxDP(1.0, 1e-6), [0, 1, 2], sampling_rate=0.1, batch_size=3, steps=3),
+    "newton": lab.Newton(dppl.ZCDP(1.0), [0, 1, 2]),
+    "stream": ContinualPrototypes(dppl.ApproxDP(1.0, 1e-6), [0, 1, 2], tasks="overlapping"),
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def model(request):
+    return MODELS[request.param].set_params(public=PublicData(P)).fit(X, Y)
+
+
+def test_the_schema_is_one_and_describes_every_field():
+    Draft202012Validator.check_schema(SCHEMA)
+
+    def fields(node):
+        if isinstance(node, dict):
+            yield from node.get("properties", {}).items()
+            for value in node.values():
+                yield from fields(value)
+        elif isinstance(node, list):
+            for value in node:
+                yield from fields(value)
+
+    found = list(fields(SCHEMA))
+    assert len(found) > 60
+    assert [name for name, field in found if not field.get("description")] == []
+
+
+def test_reports_of_all_models_are_valid_and_have_every_form(model):
+    report = model.report()
+    VALIDATOR.validate(report.dict())
+    assert json.loads(report.json()) == report.dict()
+    for form in (report.html(), report.markdown(), report.html_snippet(), report._repr_html_()):
+        assert model.guarantee_.summary().split("(")[0] in unescape(form).replace("\\", "").replace("\xa0", " ")
+
+
+def test_a_report_with_everything_is_valid():
+    VALIDATOR.validate(everything(NAMES).dict())
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda d: d.update(format=2),
+        lambda d: d.pop("ledger"),
+        lambda d: d["model"].update(sha256="00"),
+        lambda d: d["guarantee"]["curve"][0].append(1.0),
+        lambda d: d["guarantee"]["budget"].clear(),
+        lambda d: d["evaluation"]["per_class"][0].update(accuracy=1.1),
+        lambda d: d["evaluation"]["confusions"][0].update(n=0),
+        lambda d: d["accuracy"]["panels"][0]["lines"][0]["points"].clear(),
+        lambda d: d["gallery"]["classes"][0]["items"][0].pop("id"),
+        lambda d: d["ledger"].update(unheard_of=1),
+    ],
+)
+def test_damaged_contents_are_not_valid(damage):
+    damaged = everything(NAMES).dict()
+    damage(damaged)
+    assert not VALIDATOR.is_valid(damaged)
+
+
+def test_every_form_is_a_function_of_the_content_alone():
+    report = everything(NAMES)
+    again = Report(json.loads(report.json()))
+    for form in ("html", "html_snippet", "markdown", "json"):
+        assert getattr(again, form)() == getattr(report, form)()
+    other = report.dict()
+    other["title"] = "Another"
+    assert report.dict()["title"] != "Another"  # a copy
+    assert Report(other).html() != report.html()
+    with pytest.raises(InputError, match="format"):
+        Report({**other, "format": 2})
+
+
+def test_the_curve_is_that_of_the_guarantee(model):
+    promise = model.guarantee_
+    curve = model.report().dict()["guarantee"]["curve"]
+    rates, found = (list(column) for column in zip(*curve, strict=True))
+    assert rates == sorted(set(rates))
+    assert found == [promise.true_positive_rate(rate) for rate in rates]
+    assert all(one >= rate for rate, one in curve)  # guessing finds as many
+
+
+def test_a_model_and_its_file_have_the_same_report(model, tmp_path):
+    model.save(tmp_path / "model.safetensors")
+    assert make_report(tmp_path / "model.safetensors").dict() == model.report().dict()
+
+
+def test_bounds_are_rounded_up():
+    assert at_most(0.018251) == "1.83 %"
+    assert at_most(0.01) == "1 %"
+    report = fitted(["a", "b"]).report()
+    for rate, found in report.dict()["guarantee"]["curve"]:
+        shown = float(at_most(found).removesuffix(" %")) / 100
+        assert shown >= found - 1e-15, rate
+
+
+def test_a_seeded_model_says_that_it_must_not_be_released(tmp_path):
+    seeded, released = (
+        dppl.MeanPrototypes(dppl.ZCDP(1.0), [0, 1], random_state=seed).fit(np.eye(2), [0, 1]).report()
+        for seed in (0, None)
+    )
+    assert "Not for release" in seeded.html()
+    assert "Not for release" not in released.html()
+    assert "NOT FOR RELEASE" in seeded.markdown()
+
+
+def test_who_made_it_with_what_is_said():
+    report = fitted(["a", "b"]).report(by="Ward 7 <b>")
+    page, content_ = unescape(report.html()), report.dict()
+    assert "Made by Ward 7 <b>." in page
+    assert "Ward 7 <b>" not in report.html()
+    for name, value in content_["model"]["facts"]:
+        assert name in page
+        assert value in page
+    assert f"dppl {dppl.__version__}" in page
+    assert content_["model"]["sha256"] in page
+
+
+def test_the_commands_are_in_every_form():
+    report = fitted(["a", "b"]).report()
+    commands = [one["command"] for one in report.dict()["checks"]]
+    assert commands == [
+        "sha256sum model.safetensors",
+        "dppl show model.safetensors",
+        "dppl show model.safetensors --json",
+        "dppl audit mean --mu 1",
+    ]
+    for command in commands:
+        assert f"<pre>{command}</pre>" in report.html()
+        assert f"\n{command}\n" in report.markdown()
+
+
+def test_an_odd_file_name_is_quoted_in_commands(tmp_path):
+    path = tmp_path / "my model; rm.safetensors"
+    fitted(["a", "b"]).save(path)
+    assert make_report(path).dict()["checks"][0]["command"] == "sha256sum 'my model; rm.safetensors'"
+
+
+class Page(HTMLParser):
+    """Elements, attributes and text of a page."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.attributes, self.text = [], [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value) for name, value in attrs]
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_a_page_runs_nothing_and_loads_nothing():
+    found = Page(everything(NAMES).html())
+    assert not {"script", "link", "iframe", "object", "embed", "form"} & set(found.tags)
+    assert not [name for _, name, _ in found.attributes if name.startswith("on")]
+    for _, name, value in found.attributes:
+        if name in ("src", "href"):
+            assert value.startswith(("#", "data:image/jpeg;base64,"))
+    style = everything(NAMES).html().split("<style>")[1].split("</style>")[0]
+    assert not re.search(r"url\(|@import|http", style)
+    assert "script" in Page("<p><script>1</script></p>").tags  # the control
+
+
+def test_every_link_leads_to_a_heading():
+    found = Page(everything(NAMES).html())
+    targets = [value.removeprefix("#") for _, name, value in found.attributes if name == "href"]
+    ids = [value for _, name, value in found.attributes if name == "id"]
+    assert len(targets) == 7
+    assert set(targets) == set(ids)
+    assert len(ids) == len(set(ids))
+
+
+def test_a_snippet_has_no_ids_and_begins_below_the_title_of_its_page():
+    found = Page(everything(NAMES).html_snippet())
+    assert not [value for _, name, value in found.attributes if name == "id"]
+    assert "h1" not in found.tags
+    assert "html" not in found.tags
+    assert found.tags.count("h2") == 1
+
+
+def test_names_are_shown_as_they_are_and_never_as_markup():
+    report = everything(NAMES)
+    text = "".join(Page(report.html()).text)
+    for name in NAMES:
+        shown = name if len(name) <= 60 else name[:59] + "…"
+        assert shown in text
+    assert report.html().count('<bdi dir="auto">قطة سوداء</bdi>') >= 3
+    markdown = report.markdown()
+    assert "<script" not in markdown
+    assert "[x](javascript" not in markdown
+    assert "a\\|b" in markdown
+    assert "| \\*\\*bold\\*\\*" in markdown
+
+
+def test_what_was_measured_is_marked_as_not_covered():
+    report = everything(NAMES)
+    for form in (report.html(), report.markdown()):
+        assert "Not covered by the guarantee." in form
+        assert "must not be published" in form
+    alone = fitted(NAMES).report()
+    for form in (alone.html(), alone.markdown()):
+        assert "must not be published" not in form
+
+
+def test_classes_stand_from_the_lowest_accuracy_and_minorities_are_marked():
+    names = [f"c{place}" for place in range(8)]
+    found = evaluated(names)
+    for one, n in zip(found["per_class"], (9, 2, 7, 2, 8, 5, 6, 0), strict=True):
+        one["n"] = n
+    found["per_class"][7]["accuracy"] = None
+    found["confusions"] = []
+    said = evaluation_of(found, names)
+    assert [one["class"] for one in said["per_class"] if one["minority"]] == ["c1"]  # a quarter of seven, rounded down
+    shown = view({**fitted(names).report().dict(), "evaluation": said})["evaluation"]
+    accuracies = [one["accuracy"] for one in shown["open"]]
+    assert accuracies == sorted(accuracies)
+    assert shown["unmeasured"] == 1
+    page = fitted(names).report(results=found).html()
+    assert page.count('<tr class="minority">') == 1
+    assert "No record got the label of another class." in page
+
+
+def test_the_largest_confusions_come_first_and_make_the_matrix():
+    names = [f"class {place}" for place in range(50)]
+    report = everything(names)
+    shown = view(report.dict())["evaluation"]
+    counts = [one["n"] for one in report.dict()["evaluation"]["confusions"]]
+    assert counts == sorted(counts, reverse=True)
+    matrix = shown["matrix"]
+    first = shown["confusions"][0]
+    assert matrix["names"][:2] == [first["class"], first["predicted"]]
+    assert len(matrix["names"]) == 20
+    assert not matrix["whole"]
+    each = {one["class"]: one for one in report.dict()["evaluation"]["per_class"]}
+    row = matrix["rows"][0]["cells"]
+    assert row[0]["n"] == round(each[first["class"]]["n"] * each[first["class"]]["accuracy"])
+    assert row[1]["n"] == first["n"]
+
+
+def test_every_classifier_that_can_be_saved_has_its_report(tmp_path):
+    search = dppl.PrivateSearch(dppl.MeanPrototypes(dppl.ApproxDP(2.0, 1e-5), ["a", "b"]), {"rotation": [None]})
+    texts = dppl.PrivateClassifier("python:none", dppl.ApproxDP(1.0, 1e-5), ["a", "b"])
+    texts.model_ = fitted(["a", "b"])
+    for model in (search.fit(np.eye(2), ["a", "b"]), texts):
+        model.save(tmp_path / "model.safetensors", overwrite=True)
+        assert model.report(by="us").dict() == make_report(tmp_path / "model.safetensors", by="us").dict()
+    with pytest.raises(NotFittedError):
+        dppl.PrivateClassifier("python:none", dppl.ApproxDP(1.0, 1e-5), ["a", "b"]).report()
+    with pytest.raises(ParameterError, match="fitted classifier of dppl, or its file; got int"):
+        make_report(3)
+
+
+def test_an_evaluation_of_another_model_is_refused():
+    model = fitted(["a", "b"])
+    with pytest.raises(InputError, match="other classes"):
+        model.report(results=evaluated(["a", "c"]))
+    lacking = evaluated(["a", "b"])
+    del lacking["confusions"]
+    with pytest.raises(InputError, match="lacks a part"):
+        model.report(results=lacking)
+    with pytest.raises(ParameterError, match="one evaluation"):
+        model.report(results=[evaluated(["a", "b"]), evaluated(["a", "b"])])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"n": "9"},
+        {"n": -1},
+        {"accuracy": float("nan")},
+        {"chance": None},
+        {"balanced_accuracy": 1.5},
+        {"per_class": None},
+        {"per_class": [{"class": "a", "n": 4, "accuracy": None}, {"class": "b", "n": 5, "accuracy": 1.0}]},
+        {"confusions": [{"class": "a", "predicted": "c", "n": 1}]},
+        {"confusions": [{"class": "a", "predicted": "b", "n": 5}]},
+        {"confusions": [{"class": "a", "predicted": "b", "n": 0}]},
+    ],
+)
+def test_a_damaged_evaluation_is_refused(damage):
+    with pytest.raises(InputError, match="the evaluation"):
+        fitted(["a", "b"]).report(results=evaluated(["a", "b"]) | damage)
+
+
+def test_a_class_without_records_has_no_accuracy():
+    measured = evaluated(["a", "b"])
+    measured["per_class"][1] |= {"n": 0, "accuracy": None}
+    measured["confusions"], measured["minority_accuracy"] = [], None
+    assert "1 classes have no records here" in fitted(["a", "b"]).report(results=measured).html()
+
+
+def cell(method, accuracy, mu=1.0, seed=0, stream=None):
+    private = method != "ncm"
+    budget = {"mu": mu} if private else None
+    made = Cell(method, {}, "blobs", "one", None, budget, 1, seed, 0, None, stream=stream)
+    return {
+        "schema": 1,
+        "key": made.key,
+        "status": "done",
+        "cell": made.to_dict(),
+        "e": mu if private else None,
+        "notion": "Gaussian DP" if private else "none",
+        "adjacency": "add-remove" if private else None,
+        "exact": True if private else None,
+        "tuned": False,
+        "data": {"n_public": None, "class_sizes": [9] * 4},
+        "metrics": {"balanced_accuracy": accuracy},
+    }
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("cell",), None),
+        (("cell", "seed"), []),
+        (("e",), "1"),
+        (("metrics",), []),
+        (("metrics", "balanced_accuracy"), "0.3"),
+    ],
+)
+def test_damaged_results_of_an_experiment_are_refused(place, value, tmp_path):
+    damaged = cell("mean", 0.3)
+    inside = damaged
+    for name in place[:-1]:
+        inside = inside[name]
+    inside[place[-1]] = value
+    (tmp_path / "r.jsonl").write_text(json.dumps(cell("mean", 0.4, seed=1)) + "\n" + json.dumps(damaged) + "\n")
+    with pytest.raises(InputError, match=r"r\.jsonl has a line that is no result"):
+        fitted(["a", "b"]).report(results=tmp_path / "r.jsonl")
+
+
+def test_accuracy_over_the_budget_has_the_quartiles_of_the_seeds(tmp_path):
+    values = [0.1, 0.2, 0.4, 0.8]
+    cells = [cell("mean", value, mu, seed) for mu in (0.5, 2.0) for seed, value in enumerate(values)]
+    cells += [cell("softmax", 0.3), cell("ncm", 0.9)]
+    path = tmp_path / "r.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in cells))
+    found = accuracy_over_budget(read_evidence(path), "MeanPrototypes", path.name)
+    (panel,) = found["panels"]
+    assert panel["seeds"] == 4
+    lines = {one["label"]: one for one in panel["lines"]}
+    assert {name: (one["own"], one["private"]) for name, one in lines.items()} == {
+        "Softmax prototypes (no public rows)": (False, True),
+        "DPPL-Mean": (True, True),
+        "Nearest class mean (not private)": (False, False),
+    }
+    first, second = lines["DPPL-Mean"]["points"]
+    assert (first["mu"], second["mu"], first["n"]) == (0.5, 2.0, 4)
+    assert [first[name] for name in ("low", "median", "high")] == pytest.approx([0.175, 0.3, 0.5])
+    report = fitted(["a", "b"]).report(results=path)
+    VALIDATOR.validate(report.dict())
+    assert "this model" in report.html()
+    assert "30\xa0% (17.5\xa0% to 50\xa0%)" in report.html()
+    assert "no guarantee covers these numbers" in report.html()
+
+
+def test_streams_have_a_panel_of_their_own_and_no_noise_is_a_reference(tmp_path):
+    stream = Stream("class-incremental", 2)
+    name = "ContinualPrototypes"
+    cells = [cell(name, 0.6, mu, stream=stream) for mu in (0.5, 2.0)] + [cell(name, 0.9, NO_NOISE, stream=stream)]
+    path = tmp_path / "r.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in [cell("mean", 0.3), *cells]))
+    single, streamed = accuracy_over_budget(read_evidence(path), name, path.name)["panels"]
+    assert single["name"] == "blobs, one, IR = 1"
+    assert streamed["name"] == "blobs, one, after 2 tasks, class-incremental, IR = 1"
+    assert [(one["label"], one["own"], one["private"]) for one in streamed["lines"]] == [
+        ("ContinualPrototypes", True, True),
+        ("ContinualPrototypes (not private)", True, False),
+    ]
+    assert [one["mu"] for one in streamed["lines"][0]["points"]] == [0.5, 2.0]
+    report = ContinualPrototypes(dppl.GaussianDP(1.0), ["a", "b"]).fit(np.eye(2), ["a", "b"]).report(results=path)
+    VALIDATOR.validate(report.dict())
+    assert "after 2 tasks" in report.html()
+    assert "1e+06" not in report.html()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1, 2]", "but not what"),
+        ('{"a": 1}', "but not what"),
+        ("label\n", "line 1 is no result"),
+        ("", "no finished cell"),
+    ],
+)
+def test_other_files_are_no_results(text, message, tmp_path):
+    path = tmp_path / "r.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        fitted(["a", "b"]).report(results=path)
+    with pytest.raises(InputError, match="there is no results file"):
+        fitted(["a", "b"]).report(results=tmp_path / "none.json")
+
+
+def test_only_the_account_that_paid_is_shown(tmp_path):
+    secret = dppl.Ledger(tmp_path / "ledger.db", "another data set", dppl.GaussianDP(2.0))
+    ledger = dppl.Ledger(tmp_path / "ledger.db", "wards", dppl.GaussianDP(2.0))
+    fitted(["x", "y"], ledger=secret)
+    model = fitted(["a", "b"], ledger=ledger)
+    reports = [model.report(ledger=one) for one in (tmp_path / "ledger.db", str(tmp_path / "ledger.db"), ledger)]
+    assert len({report.json() for report in reports}) == 1
+    report = reports[0]
+    VALIDATOR.validate(report.dict())
+    found = report.dict()["ledger"]
+    assert (found["dataset"], found["number"], found["same_file"]) == ("wards", 2, True)
+    assert found["share"] == pytest.approx(ledger.spent()["mu"] ** 2 / 4)
+    assert "another data set" not in report.json() + report.html()
+    assert "dppl ledger show LEDGER" in report.html()
+    assert "does not hold the hash" not in report.html()
+
+
+def test_a_ledger_that_did_not_pay_is_refused_and_one_of_another_file_is_told(tmp_path):
+    ledger = dppl.Ledger(tmp_path / "ledger.db", "wards", dppl.GaussianDP(2.0))
+    with pytest.raises(InputError, match="no account of the ledger paid"):
+        fitted(["a", "b"]).report(ledger=ledger)
+    fitted(["a", "b"], ledger=ledger)
+    elsewhere = dppl.Ledger(tmp_path / "elsewhere.db", "wards", dppl.GaussianDP(2.0))
+    model = fitted(["a", "b"], ledger=elsewhere)  # its entry has the same name
+    report = model.report(ledger=ledger)
+    assert not report.dict()["ledger"]["same_file"]
+    assert "does not hold the hash of this file" in report.html()
+    assert "does not hold the hash of this file" in report.markdown()
+
+
+def test_what_a_report_says_of_itself_and_of_defaults():
+    report = fitted(["a", "b"]).report()
+    assert repr(report).startswith("<Report: A private classifier of embeddings; ")
+    assert "None" not in report.markdown()
+    for wrong in ([], None, {"format": 0}):
+        with pytest.raises(InputError, match="a report is a dict of format 1"):
+            Report(wrong)
+
+
+@pytest.mark.parametrize("shares", [(0.0, 0.0), (0.5, 0.25), (1.0, 1.0)])
+def test_squares_of_mu_add(shares):
+    from dppl.statement.data import _share
+
+    spent, share = shares
+    assert _share({"mu": 2 * spent}, {"mu": 2.0}) == share
+    assert _share({"rho": spent}, {"rho": 1.0}) == spent
+    assert _share({"epsilon": spent}, {"epsilon": 1.0}) == spent
+
+
+def test_the_share_of_an_approximate_budget_goes_with_what_is_left(tmp_path):
+    budget = dppl.ApproxDP(2.0, 1e-6)
+    ledger = dppl.Ledger(tmp_path / "ledger.db", "wards", budget)
+    model = dppl.MeanPrototypes(dppl.ApproxDP(1.0, 1e-6), ["a", "b"]).fit(np.eye(2), ["a", "b"], ledger=ledger)
+    left, whole = (one.gaussian_allowance().mu for one in (dppl.ApproxDP(ledger.left()["epsilon"], 1e-6), budget))
+    share = model.report(ledger=ledger).dict()["ledger"]["share"]
+    assert share == pytest.approx(1 - (left / whole) ** 2, rel=1e-6)
+    assert share < 0.3  # half of the epsilon
+
+
+def test_a_gallery_is_for_models_that_select():
+    with pytest.raises(ParameterError, match="selects none"):
+        fitted(["a", "b"]).report(public="anywhere")
+    model = dppl.PublicPrototypes(dppl.PureDP(1.0), [0, 1], public=PublicData(P)).fit(X, Y % 2)
+    with pytest.raises(ParameterError, match="with ids"):
+        model.report(public="anywhere")
+    page = model.report().html()
+    assert "What stands for the classes" in page
+    assert ", ".join(map(str, model.public_indices_[0])) in page
+
+
+def test_a_gallery_has_as_many_classes_as_fit():
+    image = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+    noise = image.fromarray(rng.integers(0, 255, (200, 100, 3), np.uint8))  # which no format makes small
+    names = [f"c{place}" for place in range(200)]
+    found = gallery_of(names, [["one"]] * 200, {"one": noise}, "image")
+    assert 5 < len(found["classes"]) < 200
+    assert len(found["classes"]) + found["n_left_out"] == 200
+    assert len(json.dumps(found)) < 140_000
+    clear = image.new("RGBA", (8, 8), (0, 0, 0, 0))
+    page = Report({**fitted(["a"]).report().dict(), "gallery": gallery_of(["a"], [["i"]], {"i": clear}, "image")})
+    assert 'alt="public image i"' in page.html()
+    VALIDATOR.validate(page.dict())
+
+
+def worst(n_classes, letter):
+    """Everything that a page may hold, with names as long as they are shown, of letters that take many bytes."""
+    names = [f"{place:05}" + letter * 80 for place in range(n_classes)]
+    description, digest, file = _of_model(fitted(["a", "b"]))
+    description = {**description, "classes": names, "parameters": {"big": "𝔊" * 10_000}}
+    return Report(
+        content(
+            {**description, "public_ids": [["𝔊" * 300] * 20] * n_classes, "public_indices": [[1]] * n_classes},
+            sha256=digest,
+            file=file,
+            evaluation=evaluation_of(evaluated(names), names),
+            accuracy=panels(40, lines=20),
+            ledger=account(200),
+            gallery=gallery_of(names, [["i"] * 3] * n_classes, {"i": "𝔊" * 1000}, "text"),
+        )
+    )
+
+
+@pytest.mark.parametrize("letter", ["𝔊", "_", '"'])
+@pytest.mark.parametrize("n_classes", [10, 1000, 10_000])
+def test_a_page_stays_small_whatever_the_classes_are_called(n_classes, letter):
+    page = worst(n_classes, letter).html().encode("utf-8")
+    assert len(page) < MOST_BYTES
+
+
+def test_no_line_ends_between_a_number_and_its_unit_and_commands_can_be_pasted():
+    page = everything(["mu 1, 5 %, a_b", "b"]).html()
+    text = re.sub(r"(?s)<(style|pre|code|svg|bdi)\b.*?</\1>|<[^>]*>", " ", page)
+    assert "\xa0%" in text
+    assert "mu\xa0=\xa0" in text
+    assert not re.search(r"\d %|\b(mu|rho|epsilon|delta) (= )?\d", text)
+    assert '<bdi dir="auto">mu 1, 5 %, a_<wbr>b</bdi>' in page
+    kept = "".join(found[0] for found in re.finditer(r"(?s)<(style|pre|code|svg|title)\b.*?</\1>", page))
+    assert "dppl " in kept
+    assert "\xa0" not in kept
+    assert "<wbr>" not in kept
+
+
+def test_a_thousand_ordinary_classes_are_all_on_the_page():
+    names = [f"Klasse {place}" for place in range(1000)]
+    page = everything(names).html()
+    assert len(page.encode("utf-8")) < MOST_BYTES
+    assert all(f'<bdi dir="auto">{name}</bdi>' in page for name in names)
+
+
+def test_all_classes_are_in_the_json():
+    names = [f"Klasse {place}" for place in range(10_000)]
+    assert everything(names).dict()["model"]["classes"] == names
+    assert len(everything(names).dict()["evaluation"]["per_class"]) == 10_000
+
+
+def test_nothing_of_the_records_is_in_a_report_of_a_model_alone():
+    """Neighbours with one noise have one report but for what was released: here, noise that swamps the records."""
+    one, other = (
+        dppl.MeanPrototypes(dppl.GaussianDP(1.0), ["a", "b"], random_state=3).fit(rows, ["a"] * len(rows)).report()
+        for rows in (np.eye(3, 4), np.eye(4, 4))
+    )
+    first, second = one.dict(), other.dict()
+    for found in (first, second):
+        del found["model"]["sha256"]  # of what was released
+    assert first == second
+
+
+def test_a_guarantee_of_nothing_has_the_curve_of_guessing():
+    public = dppl.PublicData(examples=np.eye(2, 4), example_classes=[0, 1])
+    model = dppl.SoftmaxPrototypes(dppl.GaussianDP(0.0), [0, 1], public=public).fit(np.eye(2, 4), [0, 1])
+    report = model.report()
+    VALIDATOR.validate(report.dict())
+    assert all(rate == found for rate, found in report.dict()["guarantee"]["curve"])
+    assert "What was spent" not in report.html()
+    assert isinstance(model.guarantee_, Guarantee)
+
+
+def test_texts_of_the_gallery_keep_their_direction():
+    report = Report({**fitted(["a"]).report().dict(), "gallery": gallery(["a"])})
+    assert '<div dir="auto">ein Satz &lt;b&gt; مثال</div>' in report.html()
+    assert "ein Satz &lt;b> مثال" in report.markdown()
