@@ -67,7 +67,7 @@ def report(
       dppl report my.safetensors --public sentences.txt
       dppl report my.safetensors --format markdown --out - > README.md
     """
-    from dppl.report import make_report  # here, because the help of a command needs no scikit-learn
+    from dppl.statement import make_report  # here, because the help of a command needs no scikit-learn
 
     to_stdout = str(out) == _STDOUT
     form = _form(form, out, to_stdout)
