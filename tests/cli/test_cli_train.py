@@ -794,7 +794,7 @@ def test_classes_are_required(mails, cli, error_line):
         (
             ["predict", "m.safetensors", "new.csv", "--read", "kind=text", "--read", "id=key"],
             2,
-            "read as text, which has none",
+            "go with files that have columns",
         ),
         (["predict", "m.safetensors", "new.csv", "--device", "tpu"], 2, "device must be one of"),
         (["predict", "m.safetensors", "new.csv", "--read", "split=test"], 2, "--read split goes with datasets"),
@@ -812,7 +812,7 @@ def test_classes_are_required(mails, cli, error_line):
         (["show", "m.safetensors", "--public", "blank.txt"], 4, "cannot be read"),
         (["show", "m.safetensors", "--public", "twice.csv", "--read", "id=key"], 4, "some have more"),
         (["show", "m.safetensors", "--public", "table.npz"], 2, "holds embeddings of them"),
-        (["show", "m.safetensors", "--public", "pool.txt", "--x", "body"], 2, "read as text, which has none"),
+        (["show", "m.safetensors", "--public", "pool.txt", "--x", "body"], 2, "go with files that have columns"),
         (["show", "m.safetensors", "--read", "id=key"], 2, "go with --public POOL"),
         (["show", "nameless.safetensors", "--public", "pool.txt"], 2, "a model fitted on public rows with ids"),
         (["show", "mean.safetensors", "--public", "pool.txt"], 2, "MeanPrototypes, which selects none"),
