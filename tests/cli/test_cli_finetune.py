@@ -22,7 +22,7 @@ from dppl.finetune.checkpoint import Checkpoint
 from dppl.finetune.networks import load_network
 from dppl.io import pipeline
 from dppl.kernel.mechanisms import overheard
-from dppl.serve import opened
+from dppl.serve import open_model
 from dppl.training import PrivateClassifier
 
 CLASSES = ("blue", "green", "red")
@@ -104,7 +104,7 @@ def test_it_trains_and_leaves_the_model_and_the_owners_list(photos, cli):
 
 
 def test_its_model_is_served(trained, cli):
-    served = opened(Path("m.safetensors"), NETWORK)
+    served = open_model(Path("m.safetensors"), NETWORK)
     assert (served.about.takes, served.about.features) == (["images"], None)
     labels = dict(
         line.split(",") for line in run(cli, "predict", "m.safetensors", "new", "--encoder", NETWORK).stdout.split()
@@ -117,7 +117,7 @@ def test_its_model_is_served(trained, cli):
         assert (reason, found.label, found.nearest) == (None, label, [])
         assert sum(found.probabilities) == pytest.approx(1)
     with pytest.raises(ParameterError, match="embeddings_only is not for a model of `dppl finetune`"):
-        opened(Path("m.safetensors"), NETWORK, embeddings_only=True)
+        open_model(Path("m.safetensors"), NETWORK, embeddings_only=True)
 
 
 def test_its_model_predicts_and_evaluates(trained, cli):

@@ -19,6 +19,7 @@ from dppl.io import EmbeddingTable, align_labels, read_classes, read_table, writ
 from dppl.io.fragments import _list_rows
 from dppl.io.labels import as_labels
 from dppl.lab import long_tailed
+from loops import loop
 
 SECRET = "topsecret"  # stands for private data: no message may show it
 N = 1237  # so does the number of rows
@@ -472,9 +473,9 @@ def labels_of_text(folder, suffix, contents):
     return read_table(folder / "a.npy", labels=path).y
 
 
-@pytest.mark.parametrize("place", [0, 2, 5])
-@pytest.mark.parametrize("odd", ODD)
-@pytest.mark.parametrize("usual", USUAL)
+@loop("place", [0, 2, 5])
+@loop("odd", ODD)
+@loop("usual", USUAL)
 @pytest.mark.parametrize("suffix", [".txt", ".csv", ".parquet"])
 def test_an_odd_text_changes_no_other_label(tmp_path, suffix, usual, odd, place):
     contents = [text.encode() for text in USUAL[usual]]
@@ -497,9 +498,9 @@ def test_an_odd_text_changes_no_other_label(tmp_path, suffix, usual, odd, place)
     assert (after[place] == "1") == bare
 
 
-@pytest.mark.parametrize("place", [0, 2, 5])
-@pytest.mark.parametrize("odd", ["\0", "", "1,2", "\U0010ffff", str(10**30), SECRET, "x" * 1_000_000, "\ufffd"])
-@pytest.mark.parametrize("usual", USUAL)
+@loop("place", [0, 2, 5])
+@loop("odd", ["\0", "", "1,2", "\U0010ffff", str(10**30), SECRET, "x" * 1_000_000, "\ufffd"])
+@loop("usual", USUAL)
 @pytest.mark.parametrize("suffix", ["npy", "npz"])
 def test_an_odd_string_of_numpy_changes_no_other_label(tmp_path, suffix, usual, odd, place):
     def read(labels):
@@ -523,7 +524,7 @@ def test_an_odd_string_of_numpy_changes_no_other_label(tmp_path, suffix, usual, 
     assert aligned[place] not in public
 
 
-@pytest.mark.parametrize("place", [0, 2, 4])
+@loop("place", [0, 2, 4])
 @pytest.mark.parametrize("encoded", [False, True])
 @pytest.mark.parametrize(
     ("type_", "odd"),

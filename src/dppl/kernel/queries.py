@@ -207,6 +207,7 @@ class PublicClassSizes(Query):
     n_classes: int
     statistic = "number of records in each class"
     squared_norm = Fraction(1)
+    per_class = True
 
     def is_public(self, relation: str) -> bool:
         """Whether a record is replaced by another of its class; other relations are refused."""
