@@ -17,7 +17,6 @@ from PIL import Image
 
 import dppl
 from dppl import PublicData, predictions
-from dppl.cards.contact_sheet import GAP, NAME_WIDTH, TILE
 from dppl.cli.main import app
 from dppl.encoders import load_encoder
 from dppl.encoders.fixed import FixedShapeEncoder
@@ -25,6 +24,7 @@ from dppl.estimators.public_data import ExamplesKept
 from dppl.io import open_source, read_table, write_table
 from dppl.kernel import reading
 from dppl.kernel.privacy import ZCDP
+from dppl.statement.pictures import GAP, NAME_WIDTH, TILE
 from dppl.training import workflow
 
 classifier = importlib.import_module("dppl.training.classifier")

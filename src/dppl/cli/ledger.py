@@ -6,7 +6,7 @@ import csv
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 from rich.table import Table
@@ -16,8 +16,10 @@ from dppl.cli._output import console, print_json, printable
 from dppl.cli._request import argument, command, flag, option, request
 from dppl.errors import LedgerError, ParameterError
 from dppl.kernel.privacy.guarantee import Adjacency, Guarantee
-from dppl.kernel.privacy.ledger import RELEASED, Ledger, accounts
 from dppl.statement.words import figures, in_words, rounded_down
+
+if TYPE_CHECKING:
+    from dppl.kernel.privacy import Ledger
 
 ledger = typer.Typer(
     name="ledger",
@@ -67,6 +69,8 @@ def create(request: Create) -> None:
     if "://" not in file and not Path(file).resolve().parent.is_dir():
         raise ParameterError(f"FILE must lie in an existing folder; {Path(file).parent} is not one; create it first.")
     budget = request.budget.spent()
+    from dppl.kernel.privacy.ledger import Ledger, accounts  # SQLAlchemy, which no help needs
+
     taken: list[str] = []
     with suppress(LedgerError):  # there is none yet, or opening it below says what is wrong
         taken = [account.dataset for account in accounts(file)]
@@ -94,6 +98,8 @@ def show(request: Show) -> None:
 
       dppl ledger show ledger.db
     """
+    from dppl.kernel.privacy.ledger import accounts
+
     books = [account.to_dict() for account in accounts(request.file)]
     if request.json:
         print_json(books)
@@ -123,6 +129,8 @@ def export(request: Export) -> None:
 
       dppl ledger export ledger.db > releases.csv
     """
+    from dppl.kernel.privacy.ledger import accounts
+
     dataset = request.dataset
     books = [account for account in accounts(request.file) if dataset in (None, account.dataset)]
     if dataset is not None and not books:
@@ -172,7 +180,7 @@ def _table(releases: list[dict[str, Any]]) -> Table:
     for release in releases:
         part = [] if release["partition"] is None else [f"part {release['partition']}"]
         file = (release["model_sha256"] or "")[:_DIGITS]
-        status = file if release["status"] == RELEASED else "charged, unfinished"
+        status = file if release["status"] == "released" else "charged, unfinished"
         when = release["charged_at"].replace("T", " ")[: len("2026-01-31 12:00")]
         lines = ([when], [release["estimator"], release["mechanism"], *part], figures(release["cost"]), [status])
         table.add_row(str(release["number"]), *("\n".join(map(printable, several)) for several in lines))

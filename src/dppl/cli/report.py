@@ -55,7 +55,7 @@ def report(request: Report) -> None:
       dppl report my.safetensors --public sentences.txt
       dppl report my.safetensors --format markdown --out - > README.md
     """
-    from dppl.report import make_report  # here, because the help of a command needs no scikit-learn
+    from dppl.statement import make_report  # here, because the help of a command needs no scikit-learn
 
     model, out, results, ledger, public = request.model, request.out, request.results, request.ledger, request.public
     to_stdout = str(out) == _STDOUT

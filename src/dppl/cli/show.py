@@ -14,7 +14,6 @@ from rich.table import Table
 from dppl import _validate
 from dppl._files import write_atomically
 from dppl._fingerprint import in_short
-from dppl.cards import contact_sheet, model_card
 from dppl.cli._groups import Items
 from dppl.cli._output import console, numbers, print_json, printable
 from dppl.cli._paths import check_inputs, check_output, opened, opened_pool
@@ -25,8 +24,8 @@ from dppl.finetune.workflow import Finetuned
 from dppl.io import Source
 from dppl.kernel.privacy import Guarantee, Release
 from dppl.kernel.privacy.budgets import rounded_up
-from dppl.report.gallery import selected_items
-from dppl.statement import words
+from dppl.statement import contact_sheet, model_card, words
+from dppl.statement.pictures import selected_items
 from dppl.statement.words import in_a_row
 
 if TYPE_CHECKING:

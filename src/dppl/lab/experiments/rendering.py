@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from markupsafe import Markup, escape
 
-from dppl.pages import rendered
+from dppl.statement.rendering import rendered
 
 __all__ = ["Heading", "Part", "Picture", "Table", "Text", "slug", "to_html", "to_markdown"]
 
