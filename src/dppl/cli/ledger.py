@@ -174,13 +174,15 @@ def _where(file: str) -> str:
 
 def _table(releases: list[dict[str, Any]]) -> Table:
     """Return a table that fits into 80 columns, with date, cost and file; `export` has all there is."""
+    from dppl.kernel.privacy.ledger import RELEASED
+
     table = Table()
     for heading in ("no.", "date (UTC)", "release", "cost", "file (sha256)"):
         table.add_column(heading, overflow="fold")
     for release in releases:
         part = [] if release["partition"] is None else [f"part {release['partition']}"]
         file = (release["model_sha256"] or "")[:_DIGITS]
-        status = file if release["status"] == "released" else "charged, unfinished"
+        status = file if release["status"] == RELEASED else "charged, unfinished"
         when = release["charged_at"].replace("T", " ")[: len("2026-01-31 12:00")]
         lines = ([when], [release["estimator"], release["mechanism"], *part], figures(release["cost"]), [status])
         table.add_row(str(release["number"]), *("\n".join(map(printable, several)) for several in lines))
