@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from dppl.cli._options import option
 from dppl.cli._output import console, note, printable
 from dppl.errors import ParameterError
 from dppl.lab.experiments.cells import check_cells
@@ -31,8 +30,12 @@ bench = typer.Typer(
 )
 
 # Options of every group that runs experiments.
-Data = Annotated[Path | None, option("FOLDER", "Folder that holds the data sets. Default: the configuration's.")]
-Jobs = Annotated[int | None, option("N", "Processes. Default: one fewer than there are cores.", min=1)]
+Data = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Folder that holds the data sets. Default: the configuration's.")
+]
+Jobs = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Processes. Default: one fewer than there are cores.")
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Check configuration, parameters and shapes; count what is left.")
 ]
