@@ -82,6 +82,7 @@ def model_card(description: dict[str, Any], *, sha256: str | None = None, licens
 def _front_matter(description: dict[str, Any], promise: Guarantee, sha256: str | None, license: str) -> str:
     """Return what hubs read, with mu and one epsilon that the releases imply, so that machines can compare models."""
     guarantee, implied = description["guarantee"], promise.implied()
+    # Computed anew from the releases, whatever notion the budget was given in.
     epsilons = {at["delta"]: at["epsilon"] for at in implied["epsilon"]}
     privacy = {
         "notion": guarantee["notion"],

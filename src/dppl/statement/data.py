@@ -106,6 +106,7 @@ def _does(description: Mapping[str, Any], item: str) -> str:
     method = description["estimator"] if entry is None or entry.label is None else entry.label
     encoder = description["encoder"]
     named = "a public encoder that the file does not name" if encoder is None else in_short(encoder)
+    # Fine-tuned networks have no lattice: what they take are images.
     if "lattice" not in description:
         network = "which the file does not name" if encoder is None else named
         return (
@@ -188,6 +189,7 @@ def account_of(books: Iterable[Mapping[str, Any]], entry: str | None, sha256: st
     """
     for book in books:
         for release in book["releases"]:
+            # Two ledgers may number their charges alike, so the page says when the hash is of another file.
             same_file = release["model_sha256"] == sha256
             names_it = entry == f"{book['dataset']}, release {release['number']}"
             if names_it or (entry is None and same_file):
@@ -220,6 +222,7 @@ def _share(spent: Mapping[str, float], budget: Mapping[str, float]) -> float:
     if not spent[name]:
         return 0.0
     if "delta" in budget:
+        # The squares of what both allow in Gaussian noise are in proportion to what they spend.
         mus = [ApproxDP(one[name], budget["delta"]).gaussian_allowance().mu for one in (spent, budget)]
         return _share({"mu": mus[0]}, {"mu": mus[1]})
     share = spent[name] / budget[name]

@@ -70,6 +70,7 @@ def selected_items(source: Source, ids: set[str], path: Path) -> dict[str, Any]:
         for record in source:
             if record.id in items:
                 raise InputError(f"{path} must have one record of each id that the model selected; some have more.")
+            # Only what was selected is decoded; a pool may hold millions.
             if record.id in ids:
                 with suppress(BadRecord):
                     items[record.id] = decode(record.load(), source.modality)
@@ -90,6 +91,7 @@ def gallery_of(
     left = _MOST_BYTES
     for name, several in zip(classes, ids, strict=True):
         shown = [_jpeg(items[one]) if kind == "image" else _clipped(items[one]) for one in several]
+        # At least one class is shown, however large its items are.
         left -= sum(len(one.encode("utf-8")) for one in shown)
         if left < 0 and rows:
             break

@@ -154,6 +154,7 @@ def make_report(
             if accuracy is not None:
                 raise ParameterError("results must hold one experiment at most; got two.")
             accuracy = accuracy_over_budget(evidence, description["estimator"], name)
+    # Books may hold accounts of other data sets, which must not reach the page.
     account = None
     if ledger is not None:
         account = account_of(_books(ledger), description["guarantee"]["ledger_entry"], digest)
@@ -182,6 +183,7 @@ def _of_model(model: Reported) -> tuple[dict[str, Any], str, str]:
         raise ParameterError(
             f"must be a fitted classifier of dppl, or its file; got {type(model).__name__}.", parameter="model"
         )
+    # The report is of the file that a reader gets, so the model is written as `save` writes it, and read back.
     with TemporaryDirectory() as folder:
         path = Path(folder) / "model.safetensors"
         model.save(path)
@@ -202,6 +204,7 @@ def _gallery(description: Mapping[str, Any], public: Source | _Path) -> dict[str
             f"is for models that select public rows (PublicPrototypes); {description['estimator']} selects none.",
             parameter="public",
         )
+    # Positions would be of the table that was embedded, whose order the pool need not have.
     ids = description.get("public_ids")
     if ids is None:
         raise ParameterError(

@@ -70,12 +70,14 @@ def fitting(
 def _curves(curve: Sequence[Sequence[float]]) -> list[tuple[str, dict[str, Any]]]:
     """Draw the trade-off curve twice: as a whole, and where false alarms are rare."""
     points = [(rate, power) for rate, power in curve]
+    # A screen reader hears three points of the curve; the table below it has all.
     near = (min(points, key=lambda point: abs(math.log(point[0] / rate))) for rate in (0.001, 0.01, 0.1))
     said = " ".join(
         f"At a false-alarm rate of {100 * rate:g} % an attacker finds at most {at_most(power)} of the members."
         for rate, power in near
     )
     label = "members found, at most"
+    # Any guess finds all members where it suspects everybody, so the curve ends at (1, 1).
     whole = Line([(0.0, points[0][1]), *points, (1.0, 1.0)], 0, strong=True)
     rare = Line([*points, (1.0, 1.0)], 0, strong=True)
     guessing = Line([(0, 0), (1, 1)], None), Line([(x, x) for x in _GUESSING], None)
@@ -189,8 +191,10 @@ def _cell(one: Mapping[str, Any], place: float) -> str:
 
 
 def _evaluation(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    # A class without records has no accuracy to show.
     measured = [one for one in evaluation["per_class"] if one["n"]]
     rows = sorted(measured, key=lambda one: (one["accuracy"], one["class"]))
+    # The lowest accuracies stand open: those are what a reader must not miss.
     folded = fitting(rows[_OPEN_CLASSES:], _CLASS_BYTES, lambda one: [one["class"]])
     confusions = evaluation["confusions"]
     more = fitting(confusions[_OPEN_CONFUSIONS:], _CONFUSION_BYTES, lambda one: [one["class"], one["predicted"]])
@@ -212,6 +216,7 @@ def _matrix(measured: Sequence[Mapping[str, Any]], confusions: Sequence[Mapping[
     order = dict.fromkeys(name for one in confusions for name in (one["class"], one["predicted"]))
     order |= dict.fromkeys(one["class"] for one in measured)
     names = list(order)[:_MATRIX]
+    # The diagonal follows from sizes and accuracies; confusions list the rest.
     sizes = {one["class"]: one["n"] for one in measured}
     counts = {(one["class"], one["predicted"]): one["n"] for one in confusions}
     counts |= {(one["class"], one["class"]): round(one["n"] * one["accuracy"]) for one in measured}

@@ -29,6 +29,7 @@ def summary(guarantee: Guarantee, delta: float | None = None) -> str:
 
 def statement(guarantee: Guarantee) -> str:
     """Return everything as one text."""
+    # Equal releases in a row, such as the steps of a stream, are said once.
     released = "; ".join(_release_in_words(release, times) for release, times in in_a_row(guarantee.releases))
     rest = (f"{heading}: {'; '.join(items)}." for heading, items in details(guarantee))
     said = [f"Released: {released}."] if released else []
@@ -53,6 +54,7 @@ def in_short(guarantee: Guarantee) -> list[tuple[str, str]]:
 def table(guarantee: Guarantee, delta: float | None = None) -> list[tuple[str, str]]:
     """Return the numbers as pairs of texts, with the epsilon at one more `delta` if there is one."""
     implied = guarantee.implied(delta)
+    # Releases without a cost in Gaussian DP, such as sums over samples, imply no mu.
     mu = [] if implied["mu"] is None else [("mu, Gaussian DP", rounded_up(implied["mu"], 4))]
     pure = guarantee.pure_epsilon
     return [
