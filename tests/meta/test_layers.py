@@ -10,7 +10,8 @@ import pytest
 
 import dppl
 from dppl.estimators.registry import ENTRIES
-from dppl.finetune import DPTrainer, FilmEnsemble, SparseFinetuner
+from dppl.finetune import DPTrainer, SparseFinetuner
+from dppl.lab import FilmEnsemble
 
 SOURCE = Path(dppl.__file__).parent
 # From bottom to top; a module may import from its own layer and those below.

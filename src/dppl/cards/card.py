@@ -54,7 +54,7 @@ dppl predict model.safetensors images/{network} > labels.csv
 The public network beneath is not in the file.
 """
 _ON_NETWORK = """```python
-from dppl.finetune import {estimator}
+from dppl.{package} import {estimator}
 
 model = {estimator}.load("model.safetensors", network)  # the public network, which is not in the file
 labels = model.predict(images)  # as the network takes them
@@ -184,7 +184,8 @@ def _how_to_use(description: dict[str, Any]) -> str:
     if "lattice" not in description:
         uri = _uri(description["encoder"])
         if not uri:
-            return _ON_NETWORK.format(estimator=description["estimator"])
+            estimator = description["estimator"]
+            return _ON_NETWORK.format(package="lab" if estimator == "FilmEnsemble" else "finetune", estimator=estimator)
         # Code is named by whoever runs it, and never by a model file alone.
         return _ON_IMAGES.format(network=f" --encoder {shlex.quote(uri)}" if is_code(uri) else "")
     code = _ON_EMBEDDINGS.format(n_features=description["lattice"]["n_features"])
