@@ -115,12 +115,12 @@ def test_it_is_the_estimator_on_the_embeddings(method, budget, options, letters)
     kind = "mean" if options and options.get("adjacency") and method == "auto" else kind
     public = None if kind == "mean" else PUBLIC
     direct = BY_METHOD[kind].load()(budget, CLASSES, random_state=3, **(options or {}))
-    examples = {}
+    examples = None
     if kind == "softmax":  # which starts from the names of the classes
         rows = table(letters, letters.encode(CLASSES))
-        examples = {"X_examples": replace(rows, texts=tuple(CLASSES)), "y_examples": CLASSES}
-    X_public = None if public is None else letters.encode(public)
-    direct.set_params(public=PublicData(X_public)).fit(table(letters, letters.encode(TEXTS)), Y, **examples)
+        examples = replace(rows, y=np.array(CLASSES, object), texts=tuple(CLASSES))
+    direct.set_params(public=PublicData(None if public is None else letters.encode(public), examples))
+    direct.fit(table(letters, letters.encode(TEXTS)), Y)
     model = make(budget=budget, method=method, options=options).set_params(public=PublicData(public)).fit(TEXTS, Y)
     assert model.model_.to_bytes() == direct.to_bytes()
     np.testing.assert_array_equal(model.predict(TEST), direct.predict(letters.encode(TEST)))
@@ -488,8 +488,8 @@ def test_in_a_pipeline():
     def lower(texts):
         return [text.lower() for text in texts]
 
-    steps = [("lower", FunctionTransformer(lower)), ("model", make())]
-    pipeline = Pipeline(steps).fit([text.upper() for text in TEXTS], Y, model__X_public=PUBLIC)
+    steps = [("lower", FunctionTransformer(lower)), ("model", make().set_params(public=PublicData(PUBLIC)))]
+    pipeline = Pipeline(steps).fit([text.upper() for text in TEXTS], Y)
     assert pipeline.score([text.upper() for text in TEST], Y) == 1.0
     assert pipeline.predict(TEST).tolist() == Y
     assert clone(pipeline).set_params(model__method="mean").fit(TEXTS, Y).predict(TEST).tolist() == Y
@@ -575,10 +575,10 @@ def test_a_short_account_is_noticed_before_private_items_are_embedded(letters, t
     ledger = Ledger(tmp_path / "ledger.db", "mails", ZCDP(0.5))
     embedded = []
     monkeypatch.setattr(classifier, "embed_items", lambda _, items, name, **__: embedded.append(name) or PUBLIC_ROWS)
-    PUBLIC_ROWS = items.embed_items(letters, PUBLIC, "X_public")
+    PUBLIC_ROWS = items.embed_items(letters, PUBLIC, "public.rows")
     with pytest.raises(BudgetExceeded):
         make(letters).set_params(public=PublicData(PUBLIC)).fit(TEXTS, Y, ledger=ledger)
-    assert embedded == ["X_public"]
+    assert embedded == ["public.rows"]
 
 
 @pytest.mark.usefixtures("letters")
