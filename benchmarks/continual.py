@@ -17,8 +17,7 @@ from dppl.continual import ContinualEnsemble, ContinualPrototypes
 from dppl.kernel.mechanisms.gaussian import overheard
 from dppl.kernel.privacy.composition import split
 from dppl.lab import FullDataContinual, NaiveContinual
-from dppl.lab.forgetting import forgetting
-from dppl.lab.streams import Task, blurry, class_incremental, data_sets, shuffled
+from dppl.lab.streams import Task, blurry, class_incremental, data_sets, forgetting, shuffled
 
 EPSILONS = (0.5, 1.0, 8.0)
 

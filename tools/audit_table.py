@@ -94,7 +94,7 @@ def fitted(estimator: EmbeddingClassifier, named: str = "", **case: Any) -> Conf
 
     def run(runs: int) -> AuditResult:
         data, canary = worst_case(estimator, runs=runs, confidence=CONFIDENCE, **case)
-        delta = getattr(estimator.resolved_budget, "delta", None)
+        delta = getattr(estimator.budget, "delta", None)
         return audit(estimator, data, canary, runs=runs, confidence=CONFIDENCE, delta=delta)
 
     fast = isinstance(estimator, MeanPrototypes | PublicPrototypes)
@@ -130,7 +130,7 @@ def stream(estimator: ContinualPrototypes) -> Configuration:
         return likelihood
 
     def run(runs: int) -> AuditResult:
-        return audit_release(release, estimator.resolved_budget, runs=runs, confidence=CONFIDENCE)
+        return audit_release(release, estimator.budget, runs=runs, confidence=CONFIDENCE)
 
     return _of_estimator(estimator, _SLOW_FIT_RUNS, run)
 
@@ -178,7 +178,7 @@ def _of_estimator(estimator: EmbeddingClassifier, runs: int, run: Callable[[int]
     return Configuration(
         method=f"`{name}`" + (", one run" if runs == 1 else ""),
         adjacency=estimator.adjacency,
-        claim=estimator.resolved_budget,
+        claim=estimator.budget,
         runs=runs,
         audit=run,
     )

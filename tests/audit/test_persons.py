@@ -15,7 +15,7 @@ from dppl.audit.canaries import Projection
 from dppl.errors import ParameterError
 from dppl.kernel import persons
 from dppl.kernel.mechanisms import RoundedGaussian, randomness
-from dppl.kernel.privacy.words import PERSON, RECORD
+from dppl.kernel.privacy.guarantee import PERSON, RECORD
 from dppl.prototypes import LinearProbe
 
 pytestmark = pytest.mark.audit
@@ -89,8 +89,8 @@ def every_class_counts(patch):
 
 
 def classes_cost_nothing(patch):
-    patch.setattr("dppl.kernel.privacy.group.budget_of_one", lambda budget, *others, **more: budget)
-    patch.setattr("dppl.estimators.plan.release_of_several", lambda release, *others, **more: release)
+    patch.setattr("dppl.kernel.measure.budget_of_one", lambda budget, *others, **more: budget)
+    patch.setattr("dppl.kernel.privacy.guarantee.Release.for_rows", lambda release, *others, **more: release)
 
 
 @pytest.mark.parametrize(

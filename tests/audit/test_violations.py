@@ -188,9 +188,11 @@ def test_the_published_weights_of_sets():
 class CountScaledNoise(MeanPrototypes):
     """Divides sums by private class counts: the noise then tells the count."""
 
-    def _release(self, plan, rows, codes, source):
-        super()._release(plan, rows, codes, source)
-        self.prototypes_ /= np.maximum(np.bincount(codes, minlength=len(self.classes_)), 1)[:, None]
+    def learn(self, measure, setting):
+        super().learn(measure, setting)
+        self.prototypes_ /= np.maximum(np.bincount(measure._counter.records.codes, minlength=len(self.classes_)), 1)[
+            :, None
+        ]
 
 
 def test_class_counts_as_scale_of_the_noise():
@@ -223,9 +225,12 @@ def test_a_lattice_that_looks_at_the_batch(monkeypatch):
 class SharedGenerator(MeanPrototypes):
     """Every class's worker starts from a copy of one generator, so all classes get the same noise."""
 
-    def _release(self, plan, rows, codes, source):
-        exact = class_sums(sum_blocks(self.lattice_, rows), codes, len(self.classes_), self.lattice_.dim)
-        noise = source.rounded_gaussian(plan.measurements["sums"].mechanism.noise_std, (1, self.lattice_.dim))
+    def learn(self, measure, setting):
+        records = measure._counter.records
+        exact = class_sums(
+            sum_blocks(self.lattice_, records.rows), records.codes, len(self.classes_), self.lattice_.dim
+        )
+        noise = measure._counter.source.rounded_gaussian(measure.noise_std("sums"), (1, self.lattice_.dim))
         self.prototypes_ = (exact + noise) / self.lattice_.scale
 
 

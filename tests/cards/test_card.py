@@ -10,6 +10,7 @@ from dppl._fingerprint import Fingerprint
 from dppl.cards import model_card
 from dppl.estimators.model_file import describe
 from dppl.kernel.privacy import Guarantee
+from dppl.statement import words
 
 
 @pytest.fixture(params=["released", "seeded"])
@@ -73,7 +74,7 @@ def test_sums_over_samples_imply_no_mu_and_an_epsilon_by_their_noise(delta, tmp_
 def test_the_numbers_stand_in_a_table(description):
     card = model_card(description)
     guarantee = Guarantee.from_dict(description["guarantee"])
-    rows = "\n".join(f"| {name} | {value} |" for name, value in guarantee.table())
+    rows = "\n".join(f"| {name} | {value} |" for name, value in words.table(guarantee))
     assert f"| | |\n|---|---|\n{rows}\n" in card
     assert "| mu, Gaussian DP | " in rows
     assert guarantee.summary() in card

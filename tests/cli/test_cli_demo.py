@@ -6,10 +6,10 @@ import pytest
 
 import dppl
 from dppl.data import load_sample
-from dppl.lab import demo as comparison
 from dppl.lab.commands import demo
-from dppl.lab.demo import BUDGETS, IMBALANCE_RATIOS, PRIVATE, REFERENCE, Runs, compare, sizes, winner
+from dppl.lab.commands.demo import BUDGETS, IMBALANCE_RATIOS, PRIVATE, REFERENCE, Runs, compare, sizes, winner
 from dppl.lab.experiments.methods import METHODS
+from dppl.statement import words
 
 # The probe is ahead of all that protect as much; what is published is above it and does not.
 ACCURACIES = {method: (0.4, 0.5) for method in (*PRIVATE, REFERENCE)} | {
@@ -22,7 +22,13 @@ ACCURACIES = {method: (0.4, 0.5) for method in (*PRIVATE, REFERENCE)} | {
 def compared(monkeypatch):
     """Leave the comparison out: it takes half a minute, and its figures are others' to test."""
     cells = [
-        Runs(method, ratio, budget, balanced=ACCURACIES[method], minority=() if ratio == 1 else (0.25, 0.25))
+        Runs(
+            method,
+            ratio,
+            budget,
+            balanced_accuracy=ACCURACIES[method],
+            minority_accuracy=() if ratio == 1 else (0.25, 0.25),
+        )
         for ratio in IMBALANCE_RATIOS
         for method, budgets in [*((method, BUDGETS) for method in PRIVATE), (REFERENCE, [None])]
         for budget in budgets
@@ -45,7 +51,7 @@ def test_budgets_are_epsilons_with_their_mu_and_the_model_has_the_first(cli, tmp
     assert guarantee.budget == dppl.ApproxDP(1, 1e-6)
     assert guarantee.fit_for_release
     lines = shown.splitlines()
-    start = lines.index(f"{guarantee.in_short()[0][0]}: {guarantee.in_short()[0][1]}")
+    start = lines.index(f"{words.in_short(guarantee)[0][0]}: {words.in_short(guarantee)[0][1]}")
     assert "Guarantee: epsilon = 1 at delta = 1e-6 (mu = 0.2368); a guess" in lines[start]
     assert lines[start + 4] == f"All of it: dppl show {tmp_path}/demo/model.safetensors (--json for machines)"
 
@@ -80,9 +86,9 @@ def test_json_has_every_accuracy_and_the_guarantee_of_the_model(cli, tmp_path):
 
 def test_rows_have_the_names_that_methods_have_elsewhere():
     assert {METHODS[name].label for name in (*PRIVATE, REFERENCE)} >= {
-        comparison.row_name(name) for name in (*PRIVATE, REFERENCE) if not comparison.row_name(name).startswith(" ")
+        demo.row_name(name) for name in (*PRIVATE, REFERENCE) if not demo.row_name(name).startswith(" ")
     }
-    assert [name for name in PRIVATE if comparison.row_name(name).startswith(" ")] == [
+    assert [name for name in PRIVATE if demo.row_name(name).startswith(" ")] == [
         "mean-replace-one",
         "coinpress",
         "public-topk",
@@ -107,18 +113,21 @@ def test_a_winner_is_ahead_of_every_rival():
 def test_sizes_are_those_that_the_runs_have(monkeypatch):
     sample = load_sample()
     found = []
-    real = comparison.long_tailed
+    real = demo.long_tailed
 
     def seen(y, ratio, seed):
         rows = real(y, ratio, seed)
-        found.append(sorted(comparison.class_sizes(y[rows], sample.classes).tolist()))
+        found.append(sorted(demo.class_sizes(y[rows], sample.classes).tolist()))
         return rows
 
-    monkeypatch.setattr(comparison, "long_tailed", seen)
-    monkeypatch.setattr(comparison, "SEEDS", 2)
-    monkeypatch.setattr(comparison, "_settings", lambda: [(REFERENCE, None)])
+    monkeypatch.setattr(demo, "long_tailed", seen)
+    monkeypatch.setattr(demo, "SEEDS", 2)
+    monkeypatch.setattr(demo, "_settings", lambda: [(REFERENCE, None)])
     cells = compare(sample, lambda: None)
-    assert [(cell.imbalance_ratio, len(cell.balanced), len(cell.minority)) for cell in cells] == [(1, 2, 0), (3, 2, 2)]
+    assert [(cell.imbalance_ratio, len(cell.balanced_accuracy), len(cell.minority_accuracy)) for cell in cells] == [
+        (1, 2, 0),
+        (3, 2, 2),
+    ]
     assert {(counts[-1], counts[0]) for counts in found[:2]} == {sizes(sample, 1)[:2]} == {(59, 59)}
     assert {(counts[-1], counts[0]) for counts in found[2:]} == {sizes(sample, 3)[:2]} == {(59, 20)}
     assert all(counts[:2] == sizes(sample, 3)[2] == [20, 22] for counts in found[2:])

@@ -19,6 +19,7 @@ import dppl
 from dppl import PublicData
 from dppl.cli._progress import working
 from dppl.data import EmbeddingTable, read_classes, write_table
+from dppl.statement.words import in_short
 
 CLASSES = ("cat", "dog", "gnu")
 SECRET = "Jane-Doe-4711"
@@ -108,7 +109,7 @@ def test_what_is_printed_names_what_is_public_and_where_the_rest_is(task, cli):
     first, *promise, last, owners = result.stdout.splitlines()
     saved = f"Saved to {task.out}. Next: dppl predict {task.out} DATA"
     assert first == f"MeanPrototypes: 3 classes, 8 features, add-remove. {saved}"
-    assert promise == [f"{heading}: {text}" for heading, text in guarantee.in_short()]
+    assert promise == [f"{heading}: {text}" for heading, text in in_short(guarantee)]
     assert promise[0].startswith("Guarantee: NOT FOR RELEASE")
     assert "random_state" not in result.stdout
     assert last == f"All of it: dppl show {task.out} (--json for machines)"

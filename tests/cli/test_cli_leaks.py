@@ -35,7 +35,7 @@ from dppl.cli import main
 from dppl.data import write_table
 from dppl.estimators.registry import BY_METHOD, method_for
 from dppl.kernel.mechanisms import RoundedGaussian
-from dppl.kernel.privacy import _storage
+from dppl.kernel.privacy import ledger as ledger_module
 from dppl.kernel.privacy.guarantee import A_STRICT_STOP
 from dppl.prototypes._softmax import Ascent
 from dppl.prototypes.mean import MECHANISMS, METRICS
@@ -240,7 +240,7 @@ def trace(cli, caplog, monkeypatch):
     # The app drops all warnings; here they count.
     kept = SimpleNamespace(catch_warnings=contextlib.nullcontext, simplefilter=lambda action: None)
     monkeypatch.setattr(main, "warnings", kept)
-    monkeypatch.setattr(_storage, "_now", lambda: "2026-01-01T00:00:00+00:00")
+    monkeypatch.setattr(ledger_module, "_now", lambda: "2026-01-01T00:00:00+00:00")
     monkeypatch.setattr("typer.testing._get_command", {main.app: COMMAND}.get)
     caplog.set_level(logging.NOTSET)
 
@@ -982,15 +982,16 @@ def leak(monkeypatch, how, method="mean", before=lambda n: None):
     """Let a fit know the number of records, which it does not release; return a list of those that were told."""
     told = []
     kind = BY_METHOD[method_for(dppl.ZCDP(1.0)) if method == "auto" else method].load()
-    whole = kind._release
+    whole = kind.learn
 
-    def release(self, plan, rows, codes, source):
-        before(len(codes))
-        whole(self, plan, rows, codes, source)
-        told.append(len(codes))
-        how(self, len(codes))
+    def learn(self, measure, setting):
+        count = len(measure._counter.records.codes)
+        before(count)
+        whole(self, measure, setting)
+        told.append(count)
+        how(self, count)
 
-    monkeypatch.setattr(kind, "_release", release)
+    monkeypatch.setattr(kind, "learn", learn)
     return told
 
 

@@ -501,7 +501,7 @@ def test_looking_at_no_ledger_is_input(command, task, cli, error_line):
 
 def test_a_ledger_of_another_schema_is_input(task, wards, cli, error_line):
     with sqlite3.connect(wards) as connection:
-        connection.execute("UPDATE dppl_schema SET version = 4")
+        connection.execute("UPDATE dppl_schema SET version = 5")
     connection.close()
     before = wards.read_bytes()
     for arguments in (
@@ -511,7 +511,7 @@ def test_a_ledger_of_another_schema_is_input(task, wards, cli, error_line):
     ):
         result = cli(*arguments)
         assert result.exit_code == 4
-        assert "the ledger has schema 4; this version of dppl reads schema 3" in error_line(result)
+        assert "the ledger has schema 5; this version of dppl reads schema 4" in error_line(result)
     assert wards.read_bytes() == before
     assert not task.out.exists()
 

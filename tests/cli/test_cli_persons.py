@@ -11,7 +11,7 @@ import dppl
 from dppl.data import read_classes, read_ids
 from dppl.errors import InputError
 from dppl.kernel.persons import person_codes
-from dppl.kernel.privacy.words import PERSON
+from dppl.kernel.privacy.guarantee import PERSON
 
 IDS = [f"Jane-Doe-{i % 9}" if i % 10 else None for i in range(37)]
 
@@ -391,7 +391,7 @@ def test_a_column_that_is_not_there_is_named_and_its_content_is_not(command, mai
     assert error_line(result).startswith("--person must be one column of mails.csv; got 'nobody'")
     (mails / "lines.txt").write_text("Jane\n")
     result = cli(command, "lines.txt", *given[command], "--person", "nobody")
-    assert error_line(result).startswith("--x, --y, --id and --person must be left out")
+    assert error_line(result).startswith("--x, --y, --id and --person go with files that have columns")
 
 
 @pytest.mark.parametrize("column", ["id", "reference"])

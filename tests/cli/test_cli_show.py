@@ -11,7 +11,8 @@ import dppl
 from dppl import PublicData
 from dppl.estimators.model_file import describe
 from dppl.kernel.privacy.budgets import rounded_up
-from dppl.kernel.privacy.words import in_a_row
+from dppl.statement.words import details as details_of
+from dppl.statement.words import in_a_row, table
 
 HEADINGS = ["Protected", "Neighbours", "Treated as public", "Assumed", "Not covered", "Made with"]
 
@@ -29,7 +30,7 @@ def test_people_see_the_facts_and_the_whole_guarantee(model, cli):
         assert fact in shown
     loaded = dppl.load(model)
     assert words(loaded.guarantee_.summary()) in shown
-    details = loaded.guarantee_.details()
+    details = details_of(loaded.guarantee_)
     assert [heading for heading, _ in details] == HEADINGS
     assert words(" ".join(" ".join([heading, *(f"- {item}" for item in items)]) for heading, items in details)) in shown
     release = loaded.guarantee_.releases[0]
@@ -51,7 +52,7 @@ def test_machines_get_the_description(model, cli):
 
 def test_the_numbers_of_the_guarantee_stand_in_a_table(model, cli):
     shown = [line.strip() for line in cli("show", model).stdout.splitlines()]
-    for name, value in dppl.load(model).guarantee_.table():
+    for name, value in table(dppl.load(model).guarantee_):
         assert [line for line in shown if line.startswith(f"{name}  ") and line.endswith(f"  {value}")]
 
 

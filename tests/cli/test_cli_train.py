@@ -611,7 +611,7 @@ def test_public_things_and_the_account_come_first_and_the_charge_before_a_mechan
     noted(dppl.Ledger, "check", "account checked")
     noted(dppl.Ledger, "charge", "charged")
     noted(reading, "class_codes", "labels matched")
-    noted(dppl.SoftmaxPrototypes, "_release", "released")
+    noted(dppl.SoftmaxPrototypes, "learn", "released")
     noted(dppl.SoftmaxPrototypes, "save", "saved")
     noted(workflow, "write_atomically", "report written")
     if face == "command":
@@ -751,7 +751,7 @@ def test_an_interruption_after_the_charge_tells_of_it(mails, cli, monkeypatch):
         raise KeyboardInterrupt
 
     cli("ledger", "create", "ledger.db", "--dataset", "mails", "--rho", "1")
-    monkeypatch.setattr(dppl.MeanPrototypes, "_release", release)
+    monkeypatch.setattr(dppl.MeanPrototypes, "learn", release)
     options = ["--rho", "0.5", "--method", "mean", "--ledger", "ledger.db", "--dataset", "mails"]
     result = cli(*TRAIN, *options)
     assert (result.exit_code, result.stdout) == (130, "")

@@ -156,13 +156,14 @@ def test_a_number_of_sums_that_counts_tasks_with_records_is_noticed(monkeypatch)
     kind = BY_NAME["ContinualPrototypes add-remove"]
     case = [(np.ones((2, DIM)), ["a", "a"]), (np.zeros((0, DIM)), []), (np.zeros((0, DIM)), [])], 2, np.ones(DIM), "b"
     replay(kind, *case)
-    whole = ContinualPrototypes._release
+    whole = ContinualPrototypes.learn
 
-    def release(self, plan, rows, codes, source):
-        whole(self, plan, rows, codes, source)
+    def learn(self, measure, setting):
+        whole(self, measure, setting)
+        codes = measure._counter.records.codes
         self.released_.n_sums[:] -= np.bincount(codes[codes >= 0], minlength=len(CLASSES)) == 0
 
-    monkeypatch.setattr(ContinualPrototypes, "_release", release)
+    monkeypatch.setattr(ContinualPrototypes, "learn", learn)
     with pytest.raises(AssertionError):
         replay(kind, *case)
 

@@ -5,8 +5,8 @@ import pytest
 
 from dppl import ZCDP, ApproxDP, GaussianDP, Ledger, SoftmaxPrototypes
 from dppl.continual import ContinualEnsemble
-from dppl.continual._stream import seed_of
 from dppl.errors import ParameterError
+from dppl.estimators.plan import seed_of
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.composition import split
 from dppl.lab import FullDataContinual, NaiveContinual

@@ -12,7 +12,7 @@ import pytest
 
 from dppl.embedding import embed, open_source
 from dppl.embedding.left_out import NOTICE
-from dppl.embedding.records import Unusable
+from dppl.embedding.records import BadRecord
 from dppl.errors import InputError, ParameterError
 
 from .conftest import TinyImages, TinyTexts, image_bytes
@@ -129,7 +129,7 @@ def test_an_image_that_is_gone_before_it_is_its_turn_is_left_out(tmp_path):
     (photos / "a" / "2.ppm").unlink()
     record = next(records)
     assert record.id == "a/2.ppm"
-    with pytest.raises(Unusable, match="there is no such file"):
+    with pytest.raises(BadRecord, match="there is no such file"):
         record.load()
     assert len(list(records)) == N - 2
 

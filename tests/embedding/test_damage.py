@@ -14,7 +14,7 @@ from PIL import Image
 
 from dppl.embedding import decoding
 from dppl.embedding.decoding import MOST_PIXELS, decode, quiet
-from dppl.embedding.records import Unusable
+from dppl.embedding.records import BadRecord
 from dppl.errors import InputError
 
 from .conftest import TinyImages, image_bytes
@@ -134,7 +134,7 @@ def test_libtiff_is_silent_while_images_are_decoded(capfd):
     """It writes to the standard error of the process, past Python."""
     damaged = flipped(image_bytes(0, (64, 64), "TIFF", compression="tiff_adobe_deflate"))
     for kept_quiet in (True, False, True):
-        with quiet() if kept_quiet else nullcontext(), pytest.raises(Unusable, match="damaged"):
+        with quiet() if kept_quiet else nullcontext(), pytest.raises(BadRecord, match="damaged"):
             decode(damaged, "image")
         # Once more without, to see that there is something to silence.
         assert bool(capfd.readouterr().err) == (not kept_quiet)
@@ -149,12 +149,12 @@ def test_the_last_to_leave_undoes_the_silence(capfd):
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
-    with pytest.raises(Unusable):
+    with pytest.raises(BadRecord):
         decode(damaged, "image")
     assert (capfd.readouterr().err, log.level > logging.CRITICAL) == ("", True)
     second.__exit__(None, None, None)
     assert (log.level, warnings.filters) == (before, filters)
-    with pytest.raises(Unusable):
+    with pytest.raises(BadRecord):
         decode(damaged, "image")
     assert capfd.readouterr().err
 
@@ -164,7 +164,7 @@ def test_without_a_way_to_silence_it_no_tiff_is_read(monkeypatch):
     assert decode(content, "image").size == (8, 8)
     monkeypatch.setattr(decoding, "_tiff_handlers", list)
     decoding._formats.cache_clear()
-    with pytest.raises(Unusable, match="not an image of a known format"):
+    with pytest.raises(BadRecord, match="not an image of a known format"):
         decode(content, "image")
     monkeypatch.undo()
     decoding._formats.cache_clear()
@@ -196,7 +196,7 @@ def test_every_mode_becomes_rgb(mode, pixels):
 
 def test_a_huge_file_is_refused_before_it_is_decoded(monkeypatch):
     monkeypatch.setattr("dppl.embedding.decoding.MOST_BYTES", 100)
-    with pytest.raises(Unusable, match="larger than 100 bytes"):
+    with pytest.raises(BadRecord, match="larger than 100 bytes"):
         decode(image_bytes(size=(64, 64)), "image")
 
 

@@ -9,7 +9,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from dppl.embedding import open_source
-from dppl.embedding.records import Unusable
+from dppl.embedding.records import BadRecord
 from dppl.errors import InputError, ParameterError
 
 LIMIT = 40
@@ -36,7 +36,7 @@ def outcome(record):
     """Return all that becomes of a record but its place and its number."""
     try:
         return record.label, record.load(), record.version
-    except Unusable as reason:
+    except BadRecord as reason:
         return record.label, str(reason), record.version
 
 
@@ -210,9 +210,9 @@ def test_byte_order_marks_say_the_encoding(folder, suffix, encoding, monkeypatch
     wanted = read(path, lines)
     assert read(path, ((MARK if marked else "") + lines).encode(name)) == wanted
     assert read(path, lines, encoding="UTF8") == wanted
-    said = open_source(path).found
+    said = open_source(path).note
     path.write_bytes(lines.encode("utf-16"))
-    assert "as utf-16, by its byte order mark" in open_source(path).found
+    assert "as utf-16, by its byte order mark" in open_source(path).note
     assert said is None or "utf" not in said
 
 
@@ -241,10 +241,10 @@ def test_the_header_shows_what_stands_between_columns(folder, delimiter, monkeyp
         ("a", "Müller grüßt"),
         ("b", f"zwei{delimiter} mit\nUmbruch ß"),
     ]
-    said = open_source(folder / "t.csv").found
+    said = open_source(folder / "t.csv").note
     assert said is None if delimiter == "," else f"with {delimiter!r} between its columns" in said
     assert read(folder / "t.csv", content, delimiter="tab" if delimiter == "\t" else delimiter) == found
-    assert open_source(folder / "t.csv", delimiter=delimiter).found is None
+    assert open_source(folder / "t.csv", delimiter=delimiter).note is None
 
 
 def test_records_do_not_decide_what_stands_between_columns(folder):

@@ -195,7 +195,7 @@ def test_labels_are_not_ids_of_persons(name, y, source):
 def test_a_source_without_columns_has_no_persons(name, source):
     (source / "t.txt").write_text("one\n")
     write_listed_images(source)
-    with pytest.raises(ParameterError, match=r"^columns must be left out"):
+    with pytest.raises(ParameterError, match=r"^columns go with files that have columns"):
         open_source(source / name, columns=Columns(person="who"))
 
 

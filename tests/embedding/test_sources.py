@@ -253,8 +253,8 @@ def test_the_kind_is_recognised_or_forced(tmp_path):
     [
         ("t.csv", {"labels": "y.txt"}, "^labels goes with images and text files"),
         ("t.csv", {"split": "train"}, "^split goes with datasets and arrays"),
-        ("t.txt", {"columns": Columns(x="text")}, "^columns must be left out"),
-        ("photos", {"columns": Columns(y="label")}, "^columns must be left out"),
+        ("t.txt", {"columns": Columns(x="text")}, "^columns go with files that have columns"),
+        ("photos", {"columns": Columns(y="label")}, "^columns go with files that have columns"),
         ("t.csv", {"kind": "images"}, "^kind must be another .*, which is a file"),
         ("t.csv", {"columns": Columns(y="kind")}, "^y must be one column of .*; got 'kind'; see its first line"),
         ("other.csv", {}, "^x must name the column of .* with the text or image; see its first line"),

@@ -125,14 +125,14 @@ def words(mechanism):
 
 def plan_of(monkeypatch, estimator, *data, **given):
     """Return the plan by which a fit without one releases."""
-    used, whole = [], type(estimator)._release
+    used, whole = [], EmbeddingClassifier._learn
 
-    def release(self, plan, rows, codes, source):
+    def learn(self, plan, *others):
         used.append(plan)
-        return whole(self, plan, rows, codes, source)
+        return whole(self, plan, *others)
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(estimator), "_release", release)
+        patch.setattr(EmbeddingClassifier, "_learn", learn)
         estimator.fit(*data, **given)
     (plan,) = used
     return plan
@@ -154,20 +154,20 @@ def test_a_plan_made_before_there_are_records_is_the_one_that_a_fit_uses(name, m
 
 def test_the_plan_of_a_fit_that_keeps_a_count_is_told_apart(monkeypatch):
     """A control: what a plan learns of the records would show."""
-    counts, whole = [], EmbeddingClassifier._planned
+    counts, whole = [], EmbeddingClassifier._plan
 
     def fit(self, X, *others, **options):
         counts.append(len(X))
         return planned_fit(self, X, *others, **options)
 
-    def counting(self, n_features, classes, public):
-        plan = whole(self, n_features, classes, public)
+    def counting(self, n_features, *others):
+        plan = whole(self, n_features, *others)
         plan.lattice.count = counts[-1] if counts else 0
         return plan
 
     planned_fit = EmbeddingClassifier.fit
     monkeypatch.setattr(EmbeddingClassifier, "fit", fit)
-    monkeypatch.setattr(EmbeddingClassifier, "_planned", counting)
+    monkeypatch.setattr(EmbeddingClassifier, "_plan", counting)
     with pytest.raises(AssertionError):
         test_a_plan_made_before_there_are_records_is_the_one_that_a_fit_uses("mean", monkeypatch)
 
@@ -215,8 +215,8 @@ def test_a_search_reads_public_rows_once_a_candidate_and_not_once_a_run(name, mo
     kind, options, candidates = SEARCHED[name]
     table = Streamed(P)
     estimator = kind(ApproxDP(4.0, 1e-6), [0, 1], public=PublicData(table), **options)
-    runs, whole = [], kind._release
-    monkeypatch.setattr(kind, "_release", lambda *arguments: runs.append(1) or whole(*arguments))
+    runs, whole = [], kind.learn
+    monkeypatch.setattr(kind, "learn", lambda *arguments: runs.append(1) or whole(*arguments))
     for candidate in ParameterGrid(candidates):
         clone(estimator).set_params(**candidate).plan(8)
     planned, numbers = table.passes, set()

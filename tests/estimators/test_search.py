@@ -16,8 +16,11 @@ from dppl import ZCDP, ApproxDP, GaussianDP, Ledger, MeanPrototypes, PrivateSear
 from dppl.audit import audit_release
 from dppl.errors import BudgetError, BudgetExceeded, InputError, ParameterError, UnknownLabelError
 from dppl.estimators import search as search_module
+from dppl.kernel import search as kernel_search
 from dppl.kernel.mechanisms import randomness
 from dppl.kernel.mechanisms.randomness import SystemRandomness
+from dppl.kernel.records import HeldRecords
+from dppl.kernel.search import RightAnswers
 
 # Statistical tests here raise a false alarm with at most this probability.
 ALARM = 1e-6
@@ -27,6 +30,10 @@ CENTERS = RNG.normal(size=(3, 16))
 Y = RNG.integers(0, 3, 600)
 X = CENTERS[Y] + 0.3 * RNG.normal(size=(600, 16))
 P = RNG.normal(size=(50, 16))
+
+
+def answers(query, model, rows, codes):
+    return query.exact(HeldRecords(rows, codes), model=model)
 
 
 def searching(parameters=None, budget=BUDGET, **options):
@@ -70,13 +77,13 @@ def test_the_released_model_carries_the_guarantee_of_the_whole_search(estimator,
 
 def test_fits_and_scores_spend_what_one_run_may(monkeypatch):
     seen = []
-    original = MeanPrototypes._fit
+    original = MeanPrototypes.learn
 
-    def spy(self, *arguments, **options):
+    def spy(self, *arguments):
         seen.append(self.budget)
-        return original(self, *arguments, **options)
+        return original(self, *arguments)
 
-    monkeypatch.setattr(MeanPrototypes, "_fit", spy)
+    monkeypatch.setattr(MeanPrototypes, "learn", spy)
     search = searching(mean_runs=5).fit(X, Y)
     (release,) = search.guarantee_.releases
     assert set(seen) == {ZCDP(release.cost["rho_per_run"])}
@@ -86,7 +93,7 @@ def test_fits_and_scores_spend_what_one_run_may(monkeypatch):
 @pytest.mark.slow
 def test_the_number_of_runs_is_geometric_and_is_told_nowhere(monkeypatch):
     runs = []
-    monkeypatch.setattr(PrivateSearch, "_score", lambda self, *others: runs.append(1) or 0.0)
+    monkeypatch.setattr(RightAnswers, "score", lambda self, *others: runs.append(1) or 0.0)
     counts, kept = [], set()
     for _ in range(400):
         runs.clear()
@@ -102,21 +109,24 @@ def test_the_number_of_runs_is_geometric_and_is_told_nowhere(monkeypatch):
 
 
 def test_records_are_held_out_by_a_coin_of_their_own():
-    share = search_module._coins(100_000, 0.2, randomness(None)).mean()
+    share = kernel_search.coins(100_000, 0.2, randomness(None)).mean()
     heads = round(256 * 0.2) / 256
     assert stats.binomtest(round(share * 100_000), 100_000, heads).pvalue > ALARM
     assert stats.binomtest(round(share * 100_000), 100_000, heads + 0.02).pvalue < ALARM
-    assert search_module._coins(0, 0.2, randomness(None)).shape == (0,)
+    assert kernel_search.coins(0, 0.2, randomness(None)).shape == (0,)
 
 
 def test_the_model_never_sees_a_held_out_record(monkeypatch):
     trained, tested = [], []
-    fit, counts = MeanPrototypes._fit, search_module._counts
-    monkeypatch.setattr(
-        MeanPrototypes, "_fit", lambda self, X, *o, **k: trained.append(np.asarray(X)) or fit(self, X, *o, **k)
+    learn, exact = MeanPrototypes.learn, RightAnswers.exact
+    seen_by_fit = lambda self, measure, setting: (  # noqa: E731
+        trained.append(measure._counter.records.rows) or learn(self, measure, setting)
     )
+    monkeypatch.setattr(MeanPrototypes, "learn", seen_by_fit)
     monkeypatch.setattr(
-        search_module, "_counts", lambda model, rows, codes: tested.append(rows) or counts(model, rows, codes)
+        RightAnswers,
+        "exact",
+        lambda self, records, model: tested.append(records.rows) or exact(self, records, model=model),
     )
     searching(mean_runs=6).fit(X, Y)
     assert all((rows == trained[0]).all() for rows in trained)
@@ -132,28 +142,25 @@ def test_a_held_out_record_moves_the_counts_by_the_stated_sensitivity(n, label, 
     """Given the model. Under replace-one the other record may be of any class."""
     model = MeanPrototypes(ZCDP(5.0), [0, 1, 2], random_state=0).fit(X, Y)
     rows, codes = X[:n], Y[:n].astype(np.intp)
-    first = search_module._counts(model, np.concatenate([rows, X[20:21]]), np.append(codes, label))
+    first = np.concatenate([rows, X[20:21]]), np.append(codes, label)
     other = (X[21:22], [(label + 1) % 3]) if replaces else (X[:0], [])
-    second = search_module._counts(model, np.concatenate([rows, other[0]]), np.append(codes, other[1]).astype(np.intp))
-    adjacency = "replace-one" if replaces else "add-remove"
-    for scoring, difference in (
-        ("balanced", first - second),
-        ("accuracy", first[0].sum(keepdims=True) - second[0].sum(keepdims=True)),
-    ):
-        search = PrivateSearch(MeanPrototypes(BUDGET, [0, 1, 2], adjacency=adjacency), {}, scoring=scoring)
-        assert int((difference**2).sum()) <= search._squared_sensitivity()
+    second = np.concatenate([rows, other[0]]), np.append(codes, other[1]).astype(np.intp)
+    for query in (RightAnswers(3), RightAnswers(3, by_class=True)):
+        difference = answers(query, model, *first) - answers(query, model, *second)
+        assert int((difference**2).sum()) <= query.squared_reach("replace-one" if replaces else "add-remove")
 
 
 def test_a_record_is_classified_alone():
     model = MeanPrototypes(ZCDP(5.0), [0, 1, 2], random_state=0).fit(X, Y)
-    whole = search_module._counts(model, X, Y.astype(np.intp))
-    alone = sum(search_module._counts(model, X[i : i + 1], Y[i : i + 1].astype(np.intp)) for i in range(len(X)))
+    query = RightAnswers(3, by_class=True)
+    whole = answers(query, model, X, Y.astype(np.intp))
+    alone = sum(answers(query, model, X[i : i + 1], Y[i : i + 1].astype(np.intp)) for i in range(len(X)))
     assert (whole == alone).all()
 
 
 def test_records_of_no_class_count_nowhere():
     model = MeanPrototypes(ZCDP(5.0), [0, 1, 2], random_state=0).fit(X, Y)
-    assert not search_module._counts(model, X[:5], np.full(5, -1)).any()
+    assert not answers(RightAnswers(3, by_class=True), model, X[:5], np.full(5, -1)).any()
 
 
 class Separating(SystemRandomness):
@@ -165,7 +172,7 @@ class Separating(SystemRandomness):
 
 def audited(monkeypatch, mean_runs, budget, runs=150, **changes):
     """Audit one-candidate searches: the statistic is the released sum along the canary."""
-    monkeypatch.setattr(search_module, "randomness", lambda seed: Separating())
+    monkeypatch.setattr(kernel_search, "randomness", lambda seed: Separating())
     for name, change in changes.items():
         monkeypatch.setattr(search_module, name, change)
     canary = np.eye(16)[:1]
@@ -218,7 +225,7 @@ def test_a_search_says_that_the_times_of_files_tell_its_number_of_runs(ledger, t
         runs.append(os.utime(tmp_path / "ledger.db", (1, 1)))
         return 0.0
 
-    monkeypatch.setattr(PrivateSearch, "_score", score)
+    monkeypatch.setattr(RightAnswers, "score", score)
     search = searching(mean_runs=3).fit(X, Y, ledger=account)
     assert runs
     assert (tmp_path / "ledger.db").stat().st_mtime > 1  # written after the last run, so it must be said:

@@ -16,7 +16,6 @@ from dppl.errors import MeasurementError, ModelFileError, ParameterError
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.measure import calibrated
-from dppl.kernel.mechanisms import randomness
 from dppl.kernel.queries import ADD_REMOVE, WITHIN_CLASS, ClassSums, NumberOfRecords, PublicClassSizes
 from dppl.kernel.records import HeldRecords
 from dppl.kernel.selection import Selection
@@ -33,7 +32,7 @@ SUMS = ClassSums(LATTICE, 3)
 
 def counter(declared, budget=None, relation=ADD_REMOVE):
     paid = calibrated(budget or GaussianDP(2.0), declared, relation)
-    return Measure(paid, HeldRecords(ROWS, CODES), randomness(3))
+    return Measure(paid, HeldRecords(ROWS, CODES), 3)
 
 
 def test_a_measurement_is_answered_as_often_as_it_was_declared():
@@ -74,7 +73,8 @@ def test_no_copy_counts_anew_and_nothing_is_answered_after_the_fit():
             copied(measure)
     bound = measure.at(classes=[0])
     bound("sums")
-    measure.close()
+    with measure:
+        pass
     for one in (measure, bound):
         with pytest.raises(MeasurementError):
             one("sums")
@@ -189,8 +189,8 @@ class Peeks(Sums):
 class Silent(Sums):
     """Leaves a release out of the statement."""
 
-    def _planned(self, *given):
-        plan = super()._planned(*given)
+    def _plan(self, *given):
+        plan = super()._plan(*given)
         return replace(plan, guarantee=replace(plan.guarantee, releases=()))
 
 
@@ -216,7 +216,7 @@ class OfFewerClasses(Sums):
 class Whole(Sums):
     """Says that its sums are moved by a whole person as by one record."""
 
-    _WHOLE_PERSONS = True
+    whole_persons = True
 
 
 @pytest.mark.parametrize(("method", "words"), [(OfFewerClasses, "must be of 3 classes"), (Whole, "whole persons")])

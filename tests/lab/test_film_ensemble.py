@@ -9,8 +9,8 @@ import pytest
 import dppl
 from dppl import ApproxDP, GaussianDP, Ledger
 from dppl.cli.main import app
-from dppl.continual._stream import seed_of
 from dppl.errors import BudgetExceeded, InputError, ModelFileError, ParameterError, UnknownLabelError, WeakBudgetWarning
+from dppl.estimators.plan import seed_of
 from dppl.finetune import SparseFinetuner
 from dppl.finetune.gradients import NetworkGradients
 from dppl.finetune.model_file import describe, is_finetuned

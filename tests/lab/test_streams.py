@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from dppl.errors import InputError, ParameterError
-from dppl.lab.forgetting import average_accuracy, forgetting
-from dppl.lab.streams import blurry, class_incremental, data_sets, shuffled
+from dppl.lab.streams import average_accuracy, blurry, class_incremental, data_sets, forgetting, shuffled
 
 CLASSES = np.arange(7)
 Y = np.random.default_rng(0).integers(7, size=3000)

@@ -51,13 +51,13 @@ def check_order(kind, file, seed=None):
     names = () if kind.recipe.public or kind.recipe.examples else ("transform", "_quantise", "_map", "blocks")
     mapping = [(Lattice, name) for name in names]
     with pytest.MonkeyPatch.context() as patch:
-        for owner, name in [(reading, "class_codes"), (kind.cls, "_release"), *DRAWING, *mapping]:
+        for owner, name in [(reading, "class_codes"), (kind.cls, "learn"), *DRAWING, *mapping]:
             spy_on(patch, owner, name, look)
         estimator.fit(Table(X, lambda: look("rows")), y, ledger=Ledger(file, "wards"))
     # Labels are matched of records whose row can be used, where the others are left out.
     assert seen[0][0] == ("rows" if kind.adjacency == "add-remove" else "class_codes")
     what = {what for what, _ in seen}
-    assert {"rows", "_release"} <= what
+    assert {"rows", "learn"} <= what
     assert what & {name for _, name in DRAWING}
     for _, releases in seen:
         assert {status for status, _ in releases} == {PAID}
@@ -104,7 +104,7 @@ def test_a_refused_fit_draws_nothing_reads_nothing_and_writes_nothing(kind, file
     def never(what="rows"):
         raise AssertionError(f"{what} was called")
 
-    for owner, method in [(reading, "class_codes"), (kind.cls, "_release"), *DRAWING]:
+    for owner, method in [(reading, "class_codes"), (kind.cls, "learn"), *DRAWING]:
         spy_on(monkeypatch, owner, method, never)
     with pytest.raises(BudgetExceeded) as caught:
         estimator.fit(Table(X, never), y, ledger=ledger)
@@ -149,16 +149,16 @@ def check_a_fit_that_dies(kind, file):
     estimator, ledger = kind.make(QUARTER, random_state=None), account(file, kind)
     learned = lambda: [name for name in vars(estimator) if name.endswith("_") or name == "_fitted_with"]  # noqa: E731
     estimator.fit(X, y)  # a refit must not leave the earlier model
-    whole, reached = kind.cls._release, []
+    whole, reached = kind.cls.learn, []
 
-    def release(self, *arguments):
+    def learn(self, *arguments):
         if len(reached) % 2:
             whole(self, *arguments)
         reached.append(learned())
         raise ERRORS[len(reached) - 1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kind.cls, "_release", release)
+        patch.setattr(kind.cls, "learn", learn)
         for count in (1, 2, 3):
             with pytest.raises(type(ERRORS[count - 1])):
                 estimator.fit(X, y, ledger=ledger)
@@ -187,7 +187,7 @@ def test_a_model_that_is_left_is_noticed(file, monkeypatch):
 
 
 def test_a_charge_that_is_taken_back_is_noticed(file, monkeypatch):
-    monkeypatch.setattr(EmbeddingClassifier, "_charge", lambda self, guarantee, *others: (guarantee, None))
+    monkeypatch.setattr(EmbeddingClassifier, "_charge", lambda self, plan, guarantee, *others: (guarantee, None))
     with pytest.raises(AssertionError):
         check_a_fit_that_dies(FIRST[0], file)
 
@@ -247,7 +247,7 @@ def test_neighbours_leave_the_same_ledger_but_for_times_and_the_released_model(k
         models.append({release.pop("model_sha256") for release in content["dppl_releases"]})
         contents.append(content)
         assert models[-1] == {hashlib.sha256(model.to_bytes()).hexdigest()}
-    assert set(contents[0]) == {"dppl_datasets", "dppl_releases", "dppl_runs", "dppl_schema"}
+    assert set(contents[0]) == {"dppl_datasets", "dppl_releases", "dppl_schema"}
     assert contents[0] == contents[1] == contents[2]
     if not kind.entry.pure:
         assert models[0] != models[1]  # the changed record was read

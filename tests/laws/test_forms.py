@@ -111,12 +111,12 @@ def test_lattice_rows_give_the_bits_of_int8_rows_or_of_embeddings(kind):
 
 
 def test_a_fit_that_reads_more_than_the_lattice_rows_is_noticed(monkeypatch):
-    whole = MeanPrototypes._release_records
+    whole = MeanPrototypes.learn
 
-    def longer(self, plan, records, source):
-        whole(self, plan, records, source)
-        self.prototypes_ = self.prototypes_ + next(iter_blocks(records.rows, 1))
+    def longer(self, measure, setting):
+        whole(self, measure, setting)
+        self.prototypes_ = self.prototypes_ + next(iter_blocks(measure._counter.records.rows, 1))
 
-    monkeypatch.setattr(MeanPrototypes, "_release_records", longer)
+    monkeypatch.setattr(MeanPrototypes, "learn", longer)
     with pytest.raises(AssertionError):
         check_lattice_rows(BY_NAME["MeanPrototypes add-remove"])

@@ -20,13 +20,13 @@ from sklearn.model_selection import GroupKFold, cross_val_score
 from dppl import ApproxDP, GaussianDP, Ledger, PrivateSearch, PureDP
 from dppl.errors import InputError, ParameterError, WeakBudgetWarning
 from dppl.estimators import search
-from dppl.kernel import persons, sums
+from dppl.kernel import measure, persons, queries, sums
 from dppl.kernel import whole_persons as whole
 from dppl.kernel.lattice import Lattice, usable_rows
 from dppl.kernel.lattice.residuals import WEIGHT_STEPS
-from dppl.kernel.privacy import group
-from dppl.kernel.privacy.words import PERSON
+from dppl.kernel.privacy.guarantee import PERSON
 from dppl.kernel.whole_persons import WholePersons
+from dppl.statement import words
 from laws.recipes import BY_NAME, CHARGED, CLASSES, DIM, FIRST, KINDS, RELATIONS, cases, each, rows
 from laws.replay import compare
 from laws.traces import messages_of, traces
@@ -35,7 +35,9 @@ pytestmark = pytest.mark.slow
 # Streams of overlapping tasks protect a person in a way of their own.
 OF_PERSONS = [kind for kind in CHARGED if kind.adjacency == "add-remove" and "overlapping" not in kind.variant]
 # Persons enter these with all of their records, and the others as one row of a class.
-WHOLE = [kind for kind in OF_PERSONS if kind.cls._WHOLE_PERSONS]
+# Those that release sums of each class by itself: rows of other classes cost by the square root of their number.
+PER_CLASS = ("MeanPrototypes", "ContinualPrototypes", "ContinualDiscriminant")
+WHOLE = [kind for kind in OF_PERSONS if kind.cls.whole_persons]
 AS_ROWS = [kind for kind in OF_PERSONS if kind not in WHOLE]
 REFUSED = [kind for kind in CHARGED if kind not in OF_PERSONS]
 MEAN = BY_NAME["MeanPrototypes add-remove"]
@@ -89,7 +91,7 @@ def test_a_person_of_several_classes_moves_releases_by_the_stated_sensitivity(ki
     more, fewer = neighbours_of(data.draw(whole_persons(kind.dim)))
     options = {"max_classes_per_person": n_rows}
     n_rows = min(n_rows, len(CLASSES))
-    growth = 1 if kind in WHOLE else n_rows if kind.cls._CLASSES_APART else n_rows**2
+    growth = 1 if kind in WHOLE else n_rows if kind.entry.name in PER_CLASS else n_rows**2
     budget = data.draw(st.sampled_from([None, GaussianDP(1e3)]))
     compare(kind, more, fewer, budget, data.draw(st.integers(0, 2**32)), growth, **options)
 
@@ -122,7 +124,7 @@ def test_the_statement_is_for_persons_and_costs_the_same(kind):
     assert "missing ids, each of which counts as a person of its own" in str(guarantee)
     assert "other releases from records of the same persons, here or in other data sets" in str(guarantee)
     assert "other releases from the same records" not in str(guarantee)
-    assert "further fits on records of the same persons add up" in str(guarantee.in_short())
+    assert "further fits on records of the same persons add up" in str(words.in_short(guarantee))
     assert f"whether {PERSON} was among" in guarantee.summary()
 
 
@@ -562,12 +564,13 @@ def test_the_replay_notices(fault, kind, case, monkeypatch):
 
 def plan_for_one_class(patch):
     """Plan for persons of one class, whatever number is asked for."""
-    patch.setattr(group, "budget_of_one", lambda budget, *others, **more: budget)
+    patch.setattr(measure, "budget_of_one", lambda budget, *others, **more: budget)
 
 
 def classes_apart(patch):
     """Take gradients, which every class enters, for sums of one class."""
-    patch.setattr(PROBE.cls, "_CLASSES_APART", True)
+    for query in (queries.NumberOfRecords, queries.SoftmaxGradients):
+        patch.setattr(query, "per_class", True)
 
 
 PROBE = BY_NAME["LinearProbe add-remove"]
@@ -593,7 +596,7 @@ TWO_CLASS_FAULTS = [
 def test_the_replay_notices_with_two_classes_a_person(fault, kind, case, monkeypatch):
     def replayed():
         more, fewer = neighbours_of(case)
-        compare(kind, more, fewer, growth=2 if kind.cls._CLASSES_APART else 4, max_classes_per_person=2)
+        compare(kind, more, fewer, growth=2 if kind.entry.name in PER_CLASS else 4, max_classes_per_person=2)
 
     replayed()
     fault(monkeypatch)
@@ -613,7 +616,7 @@ def test_the_statement_says_in_how_many_classes_a_person_counts(kind):
     for first, second in zip(one.releases, two.releases, strict=True):
         if "noise_std" in first.parameters:
             grown = second.parameters["noise_std"] / first.parameters["noise_std"]
-            assert grown == pytest.approx(2 ** (0.5 if kind.cls._CLASSES_APART else 1), rel=1e-9)
+            assert grown == pytest.approx(2 ** (0.5 if kind.entry.name in PER_CLASS else 1), rel=1e-9)
         else:
             assert 2 * second.parameters["epsilon_per_selection"] <= first.parameters["epsilon_per_selection"]
 

@@ -45,12 +45,13 @@ def test_the_system_source_is_used_whenever_no_seed_is_given(kind):
 
 
 def test_a_seed_that_is_always_there_is_noticed(monkeypatch):
-    whole = KINDS[0].cls._release
+    whole = KINDS[0].cls.learn
 
-    def release(self, plan, rows, codes, source):
-        return whole(self, plan, rows, codes, SeededRandomness(0))
+    def learn(self, measure, setting):
+        measure._counter.source = SeededRandomness(0)
+        return whole(self, measure, setting)
 
-    monkeypatch.setattr(KINDS[0].cls, "_release", release)
+    monkeypatch.setattr(KINDS[0].cls, "learn", learn)
     with pytest.raises(AssertionError):
         check_sources(KINDS[0])
 

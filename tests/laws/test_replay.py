@@ -65,14 +65,14 @@ def test_lattice_rows_that_are_believed_are_noticed(monkeypatch):
 
 def count_into_the_model(patch, kind):
     """Go around the mechanisms."""
-    whole = kind.cls._release
+    whole = kind.cls.learn
 
-    def release(self, plan, rows, codes, source):
-        whole(self, plan, rows, codes, source)
+    def learn(self, measure, setting):
+        whole(self, measure, setting)
         name = next(name for name in ("public_indices_", "coef_", "prototypes_") if name in vars(self))
-        setattr(self, name, getattr(self, name) + np.count_nonzero(np.asarray(rows)))
+        setattr(self, name, getattr(self, name) + np.count_nonzero(np.asarray(measure._counter.records.rows)))
 
-    patch.setattr(kind.cls, "_release", release)
+    patch.setattr(kind.cls, "learn", learn)
 
 
 @each(CHARGED)
@@ -103,26 +103,27 @@ def select_for_one(patch):
 
 
 def divide_by_counts(patch):
-    whole = MeanPrototypes._release_records
+    whole = MeanPrototypes.learn
 
-    def release_records(self, plan, records, source):
-        whole(self, plan, records, source)
-        sizes = np.bincount(records.codes[records.codes >= 0], minlength=len(self.classes_))
+    def learn(self, measure, setting):
+        whole(self, measure, setting)
+        codes = measure._counter.records.codes
+        sizes = np.bincount(codes[codes >= 0], minlength=len(self.classes_))
         self.prototypes_ = self.prototypes_ / np.maximum(sizes, 1)[:, None]
 
-    patch.setattr(MeanPrototypes, "_release_records", release_records)
+    patch.setattr(MeanPrototypes, "learn", learn)
 
 
 def scale_the_noise_by_the_count(patch):
-    whole = MeanPrototypes._release_records
+    whole = MeanPrototypes.learn
 
-    def release_records(self, plan, records, source):
-        paid = plan.measurements["sums"]
-        wider = replace(paid.mechanism, noise_std=paid.mechanism.noise_std * len(records.codes))
-        measurements = {**plan.measurements, "sums": replace(paid, mechanism=wider)}
-        whole(self, replace(plan, measurements=measurements), records, source)
+    def learn(self, measure, setting):
+        paid = measure._paid["sums"]
+        wider = replace(paid.mechanism, noise_std=paid.mechanism.noise_std * len(measure._counter.records.codes))
+        measure._paid = {**measure._paid, "sums": replace(paid, mechanism=wider)}
+        whole(self, measure, setting)
 
-    patch.setattr(MeanPrototypes, "_release_records", release_records)
+    patch.setattr(MeanPrototypes, "learn", learn)
 
 
 def add_the_exact_sum(patch):

@@ -120,6 +120,6 @@ def test_parameters_come_back_from_clones_and_pickles(kind):
 @each(FIRST)
 def test_a_fit_that_changes_a_parameter_is_noticed(kind, monkeypatch):
     whole = kind.cls._fit
-    monkeypatch.setattr(kind.cls, "_fit", lambda self, *data: whole(self.set_params(unknown_labels="ignore"), *data))
+    monkeypatch.setattr(kind.cls, "_fit", lambda self, *given: whole(self.set_params(unknown_labels="ignore"), *given))
     with pytest.raises(AssertionError):
         check_parameters(kind)

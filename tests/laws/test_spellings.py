@@ -5,6 +5,7 @@ import pytest
 from dppl import ZCDP, ApproxDP, GaussianDP, Guarantee, PureDP
 from dppl.errors import ParameterError
 from dppl.kernel.privacy import tradeoff
+from dppl.statement import words
 from laws.recipes import CHARGED, CLASSES, FIRST, each
 
 pytestmark = pytest.mark.slow
@@ -20,7 +21,7 @@ def test_what_is_no_budget_is_refused_by_the_fit(kind):
 def said(kind, budget):
     """Return what is released within this budget, and all that is said of it."""
     guarantee = kind.make(budget).plan(kind.dim).guarantee
-    numbers = [guarantee.implied(), guarantee.table(), guarantee.summary(delta=1e-6)]
+    numbers = [guarantee.implied(), words.table(guarantee), guarantee.summary(delta=1e-6)]
     by_rates = [guarantee.true_positive_rate(rate) for rate in (1e-6, 0.01, 0.3, 0.999)]
     by_deltas = [guarantee.epsilon(delta) for delta in (1e-12, 1e-6, 0.1)]
     return guarantee.releases, (

@@ -47,13 +47,18 @@ def lone(kind):
 
 def wrapped(patch, kind, change):
     """Let `change(model, codes)` see what a task has released, and the classes of its records."""
-    whole = kind.cls._release_records
+    learn, complete, codes = kind.cls.learn, kind.cls._complete, []
 
-    def release(self, plan, records, source):
-        whole(self, plan, records, source)
-        change(self, records.codes)
+    def noted(self, measure, setting):
+        codes[:] = [measure._counter.records.codes]
+        learn(self, measure, setting)
 
-    patch.setattr(kind.cls, "_release_records", release)
+    def changed(self, setting):
+        complete(self, setting)
+        change(self, codes[0])
+
+    patch.setattr(kind.cls, "learn", noted)
+    patch.setattr(kind.cls, "_complete", changed)
 
 
 def skip_the_empty(patch, kind):
@@ -65,13 +70,14 @@ def skip_the_empty(patch, kind):
 
 def learn_what_is_there(patch, kind):
     """Let a task speak only for the classes that occur in it."""
-    whole = kind.cls._release_records
+    whole = kind.cls.learn
 
-    def release(self, plan, records, source):
-        object.__setattr__(self._task, "allowed", np.unique(records.codes[records.codes >= 0]))
-        whole(self, plan, records, source)
+    def learn(self, measure, setting):
+        codes = measure._counter.records.codes
+        object.__setattr__(setting.task, "allowed", np.unique(codes[codes >= 0]))
+        whole(self, measure, setting)
 
-    patch.setattr(kind.cls, "_release_records", release)
+    patch.setattr(kind.cls, "learn", learn)
 
 
 def keep_what_is_there(patch, kind):
@@ -182,7 +188,7 @@ def test_the_noise_of_no_two_tasks_is_the_same(kind):
 
 @each(FIRST_OF_TASKS)
 def test_noise_that_comes_again_is_noticed(kind, monkeypatch):
-    monkeypatch.setattr("dppl.continual._stream.seed_of", lambda seed, task: seed)
+    monkeypatch.setattr("dppl.estimators.plan.seed_of", lambda seed, task: seed)
     with pytest.raises(AssertionError):
         check_noise_of_tasks(kind)
 
@@ -259,7 +265,7 @@ def check_a_task_that_fails(kind, owner, name, path):
             model.partial_fit(*third, ledger=ledger)
 
 
-FAILURES = [(RoundedGaussian, "release"), (ContinualClassifier, "_release"), (Ledger, "finish")]
+FAILURES = [(RoundedGaussian, "release"), (ContinualClassifier, "_complete"), (Ledger, "finish")]
 
 
 @pytest.mark.parametrize(("owner", "name"), FAILURES, ids=[name for _, name in FAILURES])

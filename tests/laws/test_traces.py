@@ -81,28 +81,28 @@ def test_the_length_of_a_record_does_not_matter(kind, scale):
 @each(FIRST)
 def test_a_kept_sum_and_a_logged_count_are_noticed(kind, monkeypatch):
     X, y = np.ones((4, kind.dim)), ["a"] * 4
-    original = kind.cls._release
+    original = kind.cls.learn
 
-    def keeping(self, plan, rows, *others):
-        self._exact = np.asarray(rows).sum(axis=0)
-        return original(self, plan, rows, *others)
+    def keeping(self, measure, setting):
+        self._exact = np.asarray(measure._counter.records.rows).sum(axis=0)
+        return original(self, measure, setting)
 
-    monkeypatch.setattr(kind.cls, "_release", keeping)
+    monkeypatch.setattr(kind.cls, "learn", keeping)
     assert traces_of(kind, X, y) != traces_of(kind, X[:3], y[:3])
 
-    def logging_count(self, plan, rows, codes, source):
-        logging.getLogger("dppl").info("%d", len(codes))
-        return original(self, plan, rows, codes, source)
+    def logging_count(self, measure, setting):
+        logging.getLogger("dppl").info("%d", len(measure._counter.records.codes))
+        return original(self, measure, setting)
 
-    monkeypatch.setattr(kind.cls, "_release", logging_count)
+    monkeypatch.setattr(kind.cls, "learn", logging_count)
     with pytest.raises(AssertionError):
         traces_of(kind, X, y)
 
-    def writing_count(self, plan, rows, codes, source):
-        os.write(2, b"%d" % len(codes))
-        return original(self, plan, rows, codes, source)
+    def writing_count(self, measure, setting):
+        os.write(2, b"%d" % len(measure._counter.records.codes))
+        return original(self, measure, setting)
 
-    monkeypatch.setattr(kind.cls, "_release", writing_count)
+    monkeypatch.setattr(kind.cls, "learn", writing_count)
     with pytest.raises(AssertionError):
         traces_of(kind, X, y)
 

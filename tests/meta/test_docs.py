@@ -20,9 +20,9 @@ from dppl.estimators.registry import BY_METHOD, ENTRIES
 from dppl.kernel.privacy import tradeoff
 from dppl.kernel.privacy.budgets import rounded_up
 from dppl.kernel.privacy.guarantee import DELTAS, FALSE_POSITIVE_RATES
-from dppl.kernel.privacy.words import _percent, _thousandths
 from dppl.lab.experiments.methods import METHODS
 from dppl.prototypes import LinearProbe
+from dppl.statement.words import _percent, _thousandths
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")

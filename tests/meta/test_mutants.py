@@ -33,7 +33,7 @@ def take(one):
 def planted(change, folder):
     (folder / "a").mkdir()
     (folder / "a" / "b.py").write_text(SOURCE, encoding="utf-8")
-    (mutant,) = mutate.table(f"m: tests/x.py\n  {change}\n")
+    (mutant,) = mutate.table(f"m: tests/meta/test_mutants.py\n  {change}\n")
     path, faulty = mutant.apply(folder)
     assert path == folder / "a" / "b.py"
     return ast.unparse(faulty)

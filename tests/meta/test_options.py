@@ -10,8 +10,7 @@ from dppl import planning
 from dppl.data.writing import ROWS, Rows
 from dppl.estimators.registry import BY_METHOD, ENTRIES, Method
 from dppl.estimators.search import PrivateSearch
-from dppl.kernel.privacy import words
-from dppl.kernel.privacy.guarantee import ADJACENCIES, Adjacency
+from dppl.kernel.privacy.guarantee import ADJACENCIES, NEIGHBOURS, Adjacency
 from dppl.training import PrivateClassifier
 
 ESTIMATORS = [entry.load() for entry in ENTRIES]
@@ -41,7 +40,7 @@ def test_a_plain_text_would_be_noticed():
 
 
 def test_tuples_that_validate_are_those_of_the_types():
-    assert set(ADJACENCIES) == set(words.NEIGHBOURS) == literals(Adjacency)
+    assert set(ADJACENCIES) == set(NEIGHBOURS) == literals(Adjacency)
     assert literals(Rows) == set(ROWS)
     assert literals(Method) == set(BY_METHOD)
     assert literals(typing.get_type_hints(planning.plan_budget)["method"]) == {"auto", *BY_METHOD}

@@ -60,13 +60,14 @@ def test_the_neighbour_test_accepts_the_estimator_as_it_is(case, budget):
 
 def told(patch, tell):
     """Let a fault know what nobody released: `tell` gets the rows and codes of each fit."""
-    whole = SoftmaxPrototypes._release
+    whole = SoftmaxPrototypes.learn
 
-    def release(self, plan, rows, codes, source):
-        tell(np.asarray(rows), codes)
-        return whole(self, plan, rows, codes, source)
+    def learn(self, measure, setting):
+        records = measure._counter.records
+        tell(np.asarray(records.rows), records.codes)
+        return whole(self, measure, setting)
 
-    patch.setattr(SoftmaxPrototypes, "_release", release)
+    patch.setattr(SoftmaxPrototypes, "learn", learn)
 
 
 def clip_the_sum(patch):

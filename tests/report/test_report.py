@@ -587,8 +587,8 @@ def test_nothing_of_the_records_is_in_a_report_of_a_model_alone():
 
 
 def test_a_guarantee_of_nothing_has_the_curve_of_guessing():
-    examples = {"X_examples": np.eye(2, 4), "y_examples": [0, 1]}
-    model = dppl.SoftmaxPrototypes(dppl.GaussianDP(0.0), [0, 1]).fit(np.eye(2, 4), [0, 1], **examples)
+    public = dppl.PublicData(examples=np.eye(2, 4), example_classes=[0, 1])
+    model = dppl.SoftmaxPrototypes(dppl.GaussianDP(0.0), [0, 1], public=public).fit(np.eye(2, 4), [0, 1])
     report = model.report()
     VALIDATOR.validate(report.dict())
     assert all(rate == found for rate, found in report.dict()["guarantee"]["curve"])

@@ -115,12 +115,12 @@ def test_it_is_the_estimator_on_the_embeddings(method, budget, options, letters)
     kind = "mean" if options and options.get("adjacency") and method == "auto" else kind
     public = None if kind == "mean" else PUBLIC
     direct = BY_METHOD[kind].load()(budget, CLASSES, random_state=3, **(options or {}))
-    examples = None
+    examples = ()
     if kind == "softmax":  # which starts from the names of the classes
         rows = table(letters, letters.encode(CLASSES))
-        examples = replace(rows, y=np.array(CLASSES, object), texts=tuple(CLASSES))
-    direct.set_params(public=PublicData(None if public is None else letters.encode(public), examples))
-    direct.fit(table(letters, letters.encode(TEXTS)), Y)
+        examples = replace(rows, texts=tuple(CLASSES)), CLASSES
+    X_public = None if public is None else letters.encode(public)
+    direct.set_params(public=PublicData(X_public, *examples)).fit(table(letters, letters.encode(TEXTS)), Y)
     model = make(budget=budget, method=method, options=options).set_params(public=PublicData(public)).fit(TEXTS, Y)
     assert model.model_.to_bytes() == direct.to_bytes()
     np.testing.assert_array_equal(model.predict(TEST), direct.predict(letters.encode(TEST)))

@@ -212,7 +212,7 @@ def _record_case(
     if isinstance(estimator, MeanPrototypes):
         return Records(X, y), Canary(row, label, Projection(row, label), other)
     size = estimator.n_prototypes
-    n_others = _best_pool(estimator.resolved_budget, size, replaces=other is not None, runs=runs, confidence=confidence)
+    n_others = _best_pool(estimator.budget, size, replaces=other is not None, runs=runs, confidence=confidence)
     # Similarities of plus and minus one reach both ends of any clip. Targets come last: ties must not favour them.
     pool = np.concatenate([np.tile(-row, (n_others, 1)), np.tile(row, (size, 1))])
     in_class = y == label

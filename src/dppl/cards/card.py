@@ -13,9 +13,10 @@ from dppl.encoders.load import is_code
 from dppl.encoders.presets import PRESETS
 from dppl.errors import InputError
 from dppl.estimators.public_data import ExamplesKept
-from dppl.kernel.privacy import Guarantee, Release, words
+from dppl.kernel.privacy import Guarantee, Release
 from dppl.kernel.privacy.budgets import USUAL_DELTA
-from dppl.kernel.privacy.words import in_a_row
+from dppl.statement import words
+from dppl.statement.words import in_a_row
 
 _MOST_CLASSES = 50
 _INTENDED = (
@@ -86,7 +87,7 @@ def model_card(description: dict[str, Any], *, sha256: str | None = None, licens
         _front_matter(description, promise, sha256, license),
         f"# {_cell(description['estimator'])} with differential privacy\n",
         _cell(promise.summary()) + "\n",
-        _table(promise.table()),
+        _table(words.table(promise)),
         "## Use\n",
         _how_to_use(description),
         "## Intended use\n",

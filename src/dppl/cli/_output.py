@@ -77,14 +77,18 @@ def print_lines(lines: Iterable[object]) -> None:
 
 def print_promise(guarantee: Guarantee, model: Path) -> None:
     """Say in five lines what a model promises, and where all of it stands."""
-    for heading, text in guarantee.in_short():
+    from dppl.statement import words  # here, because it takes long to import, and few commands print it
+
+    for heading, text in words.in_short(guarantee):
         typer.echo(f"{heading}: {printable(text)}")
     typer.echo(f"All of it: dppl show {printable(model)} (--json for machines)")
 
 
 def numbers(guarantee: Guarantee, delta: float | None = None) -> Padding:
     """Return what a guarantee promises in numbers, as a small table without lines."""
+    from dppl.statement import words
+
     table = Table.grid(padding=(0, 2, 0, 0))
-    for row in guarantee.table(delta):
+    for row in words.table(guarantee, delta):
         table.add_row(*row)
     return Padding.indent(table, 2)

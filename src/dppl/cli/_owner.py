@@ -16,8 +16,8 @@ from dppl.cli._persons_check import persons_report, print_persons
 from dppl.cli._raw_check import source_lines, source_report
 from dppl.data import EmbeddingTable
 from dppl.embedding import Source
+from dppl.kernel import checked_ids
 from dppl.kernel.lattice import usable_rows
-from dppl.kernel.persons import checked_ids
 from dppl.kernel.reading import class_codes
 
 WARNING = "For the data owner's eyes only: this report describes private records, and no guarantee protects it."

@@ -72,8 +72,8 @@ def check_table(path: Path) -> None:
 def opened_source(data: Path, **how: Any) -> Source:
     """Open a source as `open_source` does, and say how it is read if that was found out and is unusual."""
     source = open_source(data, **how)
-    if source.found is not None:
-        note(f"{source.found}; --encoding and --delimiter name others.")
+    if source.note is not None:
+        note(f"{source.note}; --encoding and --delimiter name others.")
     return source
 
 

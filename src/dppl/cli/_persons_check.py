@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from dppl.kernel.persons import are_missing, classes_of_persons, person_codes
+from dppl.kernel import are_missing, classes_of_persons, person_codes
 from dppl.kernel.reading import class_codes
 
 _MOST_CLASSES = 3

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dppl.cli._output import printable
 from dppl.embedding import Source
 from dppl.embedding.decoding import decode, quiet
-from dppl.embedding.records import Record, Unusable
+from dppl.embedding.records import BadRecord, Record
 
 _REFERENCES = 10
 
@@ -30,7 +30,7 @@ def source_report(source: Source) -> tuple[dict[str, Any], Any, NDArray[Any]]:
             records += 1
             try:
                 content = _content(record, source.modality)
-            except Unusable as reason:
+            except BadRecord as reason:
                 reasons.setdefault(str(reason), []).append(record.reference)
                 continue
             if record.id in ids:

@@ -15,10 +15,9 @@ from dppl.cli import _options as options
 from dppl.cli._options import BUDGET, budget_from_options, option
 from dppl.cli._output import console, print_json, printable
 from dppl.errors import LedgerError, ParameterError
-from dppl.kernel.privacy._account import check_name
-from dppl.kernel.privacy._shown import figures, in_words, rounded_down
 from dppl.kernel.privacy.guarantee import Adjacency, Guarantee
-from dppl.kernel.privacy.ledger import RELEASED, Ledger, accounts
+from dppl.kernel.privacy.ledger import RELEASED, Ledger, accounts, check_name
+from dppl.statement.words import figures, in_words, rounded_down
 
 ledger = typer.Typer(
     name="ledger",

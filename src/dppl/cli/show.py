@@ -23,10 +23,11 @@ from dppl.embedding import KINDS, Columns, Source, holds_embeddings, open_source
 from dppl.errors import ParameterError
 from dppl.estimators.model_file import describe
 from dppl.finetune.workflow import Finetuned
-from dppl.kernel.privacy import Guarantee, Release, words
+from dppl.kernel.privacy import Guarantee, Release
 from dppl.kernel.privacy.budgets import rounded_up
-from dppl.kernel.privacy.words import in_a_row
 from dppl.report.gallery import selected_items
+from dppl.statement import words
+from dppl.statement.words import in_a_row
 
 if TYPE_CHECKING:
     from dppl.estimators import EmbeddingClassifier
@@ -134,7 +135,7 @@ def _print(fitted: EmbeddingClassifier | Finetuned, sha256: str, delta: float | 
     if guarantee.releases:
         screen.print()
         screen.print(_releases(guarantee.releases))
-    for heading, items in guarantee.details():
+    for heading, items in words.details(guarantee):
         screen.print(f"\n{heading}")
         for item in items:
             screen.print(Padding.indent(f"- {printable(item)}", 2))

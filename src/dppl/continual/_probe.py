@@ -22,14 +22,15 @@ class ContinualProbe(ContinualClassifier, LinearProbe):
     """A linear probe that is fitted in every task; subclasses say on what and from where."""
 
     allowed_: NDArray[np.bool_] = field(init=False)
-    adjacency: Adjacency = field(default="add-remove", init=False)
-    sampling_rate: float = field(default=1.0, init=False)
-    batch_size: float | None = field(default=None, init=False)
+    adjacency: Adjacency = field(init=False)
+    sampling_rate: float = field(init=False)
+    batch_size: float | None = field(init=False)
 
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Fit the probe on the task, and add its classes."""
         super().learn(measure, setting)
-        earlier, allowed = self._now.earlier, np.isin(np.arange(setting.n_classes), self._now.allowed)
+        assert setting.task is not None
+        earlier, allowed = setting.task.earlier, np.isin(np.arange(setting.n_classes), setting.task.allowed)
         self.allowed_ = allowed if earlier is None else allowed | earlier.allowed_
 
     def _tensors(self) -> dict[str, NDArray[Any]]:

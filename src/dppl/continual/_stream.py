@@ -9,11 +9,8 @@ from __future__ import annotations
 import copy
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
-from hashlib import sha256
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, get_args
 
 import numpy as np
@@ -22,21 +19,17 @@ from sklearn.utils.validation import validate_data
 
 from dppl import _validate
 from dppl._metadata import check_encoder
-from dppl.errors import ParameterError, UnknownLabelError, WeakBudgetWarning
+from dppl.engines import Engine
+from dppl.errors import ParameterError, WeakBudgetWarning
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
-from dppl.estimators.plan import Plan, same_value
-from dppl.estimators.public_data import PublicValues
-from dppl.kernel import reading
-from dppl.kernel.lattice import Lattice, RowSource
-from dppl.kernel.lattice.threads import one_thread_each
-from dppl.kernel.mechanisms import Randomness, randomness
+from dppl.estimators.plan import Plan, Setting, Task, same_value
+from dppl.kernel import Parted, reading
 from dppl.kernel.privacy import Budget, Cost, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.composition import total_budget
 from dppl.kernel.privacy.guarantee import SEVERAL_RECORDS
 from dppl.kernel.reading import Codes
-from dppl.kernel.records import Parted, Records
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger, LedgerEntry
@@ -79,15 +72,6 @@ RELATIONS = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Task:
-    """What a task starts from: the earlier model, the positions of the classes that it may hold, a private state."""
-
-    earlier: Any
-    allowed: Codes
-    state: Any = field(default=None, repr=False)
-
-
 class ContinualClassifier(EmbeddingClassifier):
     """A classifier of a stream of tasks, each of which spends the budget on its records.
 
@@ -99,7 +83,6 @@ class ContinualClassifier(EmbeddingClassifier):
     # Whether each task is given the records of all earlier ones, too.
     takes_earlier_records: ClassVar[bool] = False
     n_tasks_: int
-    _task: Task | None = None
 
     def partial_fit(
         self,
@@ -146,42 +129,38 @@ class ContinualClassifier(EmbeddingClassifier):
             of this model.
         """
         self.check_parameters()
-        if self.resolved_budget.is_weak:
-            warnings.warn(self.resolved_budget.weakness, WeakBudgetWarning, stacklevel=2)
         # A copy, so that another thread that learns a task meanwhile changes nothing that is read here.
         earlier = copy.copy(self) if hasattr(self, self._RELEASED) else None
         if earlier is not None:
-            self._check_next(X)
-        with one_thread_each, self._kept(state, earlier) as file:
-            later = copy.copy(earlier or self)
-            later._task = Task(earlier, self._allowed(task_classes), file)
-            later._fit(X, y, None, ledger, partition)
-            del later._task
-            self.__dict__.update(vars(later))
+            earlier._check_next(self, X)
+        task = Task(earlier, codes_of_task(task_classes, reading.public_classes(self.classes)))
+        later = copy.copy(self)
+        with self._opened(state, earlier) as file:
+            later._fit(X, y, None, ledger, partition, task, file)
+        self.__dict__.update(vars(later))  # all at once, or nothing
         return self
 
-    @contextmanager
-    def _kept(self, state: str | os.PathLike[str] | None, earlier: Self | None) -> Iterator[Any]:
-        """Yield what a stream keeps between tasks, for those that keep any. It never is an attribute of a model."""
+    def _opened(self, state: str | os.PathLike[str] | None, earlier: Self | None) -> AbstractContextManager[Any]:
+        """Open what a stream keeps between tasks, for those that keep any. It never is an attribute of a model."""
         if state is not None:
             raise ParameterError("is for correlated noise; nothing is kept here.", parameter="state")
-        yield None
+        return nullcontext()
 
     def _charge(
-        self, guarantee: Guarantee, ledger: Ledger | None, partition: str | None
+        self, plan: Plan, guarantee: Guarantee, ledger: Ledger | None, partition: str | None
     ) -> tuple[Guarantee, LedgerEntry | None]:
         refuse_partition(partition, self.tasks)
-        return super()._charge(guarantee, ledger, partition)
+        return super()._charge(plan, guarantee, ledger, partition)
 
-    def _check_next(self, X: Any) -> None:
-        """Refuse a task that does not continue the earlier ones."""
+    def _check_next(self, later: Self, X: Any) -> None:
+        """Refuse a task that does not continue this model."""
         if isinstance(X, Parted):
             self._check_parts(X)
         else:
             reading.as_rows(X)  # whose messages show nothing; those of scikit-learn show shapes
             validate_data(self, X, reset=False, skip_check_array=True)
             check_encoder(X, self.encoder_, "X")
-        for name, value in self.get_params(deep=False).items():
+        for name, value in later.get_params(deep=False).items():
             # What is made of public rows, the first task settles.
             if name not in ("random_state", "public") and not same_value(value, self._fitted_with[name]):
                 raise ParameterError(
@@ -189,34 +168,25 @@ class ContinualClassifier(EmbeddingClassifier):
                     "with a new estimator."
                 )
 
-    def _allowed(self, task_classes: ArrayLike | None) -> Codes:
-        classes = reading.public_classes(self.classes)
-        return codes_of_task(task_classes, classes)
-
-    def public_lattice(self, n_features: int, public: RowSource | None) -> Lattice:
-        """Return the public map from embeddings to integer rows: that of the first task."""
-        if self._task is not None and self._task.earlier is not None:
-            earlier: Lattice = self._task.earlier.lattice_
-            return earlier
-        return super().public_lattice(n_features, public)
-
-    def _planned(self, classes: NDArray[Any], public: PublicValues, n_features: int) -> Plan:
-        plan = super()._planned(classes, public, n_features)
+    def _plan(self, n_features: int, engine: Engine | None = None, task: Task | None = None) -> Plan:
+        """Plan a task; that of `fit` is the first one, and may hold all classes."""
+        task = task or Task(None, codes_of_task(None, reading.public_classes(self.classes)))
+        plan = super()._plan(n_features, engine, task)
         guarantee = of_stream(plan.guarantee, self._relation, self.tasks)
-        if self._task is not None and self._task.earlier is not None:
-            earlier = self._task.earlier
-            check_same_promise(earlier.guarantee_, self._of_tasks(guarantee, earlier.n_tasks_))
+        if task.earlier is not None:
+            check_same_promise(task.earlier.guarantee_, self._of_tasks(guarantee, task.number - 1))
             # A total beyond all use is refused before it is paid, and one of hardly any meaning warns.
-            total = self._of_tasks(guarantee, earlier.n_tasks_ + 1).budget
-            if total.is_weak and not self.resolved_budget.is_weak:
+            total = self._of_tasks(guarantee, task.number).budget
+            if total.is_weak and not self.budget.is_weak:
                 warnings.warn(total.weakness, WeakBudgetWarning, stacklevel=4)
         return replace(plan, guarantee=guarantee)
 
     def _of_tasks(self, guarantee: Guarantee, n_tasks: int) -> Guarantee:
         return of_tasks(guarantee, n_tasks, self.tasks)
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
+    def check_parameters(self) -> None:
+        """Check parameters and budget against each other."""
+        super().check_parameters()
         _validate.one_of(TASKS, tasks=self.tasks)
 
     @property
@@ -231,24 +201,15 @@ class ContinualClassifier(EmbeddingClassifier):
     def _relation(self) -> Relation:
         return RELATIONS[self.tasks]
 
-    def _release_records(self, plan: Plan, records: Records, source: Randomness) -> None:
-        task = self._now
-        # One by one, so it is done where they are read.
-        records = records.recoded(partial(within_task, allowed=task.allowed, unknown_labels=self.unknown_labels))
-        self.n_tasks_ = 1
+    def _complete(self, setting: Setting) -> None:
+        task = setting.task
+        assert task is not None  # `_plan` sees to it
+        self.n_tasks_ = task.number
         if task.earlier is not None:
-            self.n_tasks_ += task.earlier.n_tasks_
-            later = self._of_tasks(self.guarantee_, self.n_tasks_)
-            self.guarantee_ = together(task.earlier.guarantee_, later, self.n_tasks_)
+            later = self._of_tasks(self.guarantee_, task.number)
+            self.guarantee_ = together(task.earlier.guarantee_, later, task.number)
             self.encoder_ = self.encoder_ or task.earlier.encoder_
-            if self.random_state is not None:
-                source = randomness(seed_of(self.random_state, task.earlier.n_tasks_))
-        super()._release_records(plan, records, source)
-
-    @property
-    def _now(self) -> Task:
-        """The task that is learned; that of `fit` is the first one, and may hold all classes."""
-        return self._task or Task(None, np.arange(len(self.classes_)))
+        super()._complete(setting)
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
         return {"n_tasks": np.array([self.n_tasks_], np.int64)}
@@ -307,15 +268,6 @@ def codes_of_task(task_classes: ArrayLike | None, classes: NDArray[Any]) -> Code
     return np.sort(codes)
 
 
-def within_task(codes: Codes, allowed: Codes, unknown_labels: str) -> Codes:
-    """Return private codes with -1 for classes that the task may not hold, which are ignored or an error."""
-    known = np.isin(codes, allowed)
-    # Those that are -1 by now were left out by their row, and are no error.
-    if unknown_labels == "error" and (~known & (codes >= 0)).any():
-        raise UnknownLabelError("every label must be one of task_classes, but at least one is not.")
-    return np.where(known, codes, -1)
-
-
 def check_same_promise(earlier: Guarantee, later: Guarantee) -> None:
     """Refuse a task whose statement could not stand for the earlier ones, such as those of a search."""
     # What earlier tasks rest on beside, such as a cluster, the stream rests on from there on.
@@ -345,8 +297,3 @@ def together(earlier: Guarantee, later: Guarantee, n_tasks: int) -> Guarantee:
             for name, version in later.software.items()
         },
     )
-
-
-def seed_of(seed: int, task: int) -> int:
-    """Return a seed for a later task, so that the noise of no two tasks is the same."""
-    return int.from_bytes(sha256(f"{int(seed)} {task}".encode()).digest()[:8], "big")

@@ -15,15 +15,12 @@ from dppl.continual._stream import NEVER, Tasks
 from dppl.continual.prototypes import ContinualPrototypes, Noise, Rule
 from dppl.errors import ParameterError
 from dppl.estimators.model_file import check_tensor
-from dppl.estimators.parameters import parameters
+from dppl.estimators.parameters import ROTATION, parameters
 from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicValues
 from dppl.kernel import Measure
 from dppl.kernel.lattice import Lattice, RowSource
 from dppl.prototypes._shared import cosine_sharpness
-
-# Any fixed number does: the rotation is public.
-_ROTATION = 0
 
 
 @parameters
@@ -99,11 +96,10 @@ class ContinualDiscriminant(ContinualPrototypes):
 
     coef_: NDArray[np.float64] = field(init=False)
     axes_: Axes | None = field(init=False)
-    accumulate: Rule | None = field(default=None, init=False)
+    accumulate: Rule | None = field(init=False)
     pool: int = field(default=1, init=False)
     center: ArrayLike | Literal["public"] | None = field(default="public", init=False)
     rotation: int | Literal["auto"] | None = field(default="auto", init=False)
-    _ROTATIONS = (None, _ROTATION)
 
     tasks: Tasks = "disjoint"
     noise: Noise = "independent"
@@ -111,10 +107,10 @@ class ContinualDiscriminant(ContinualPrototypes):
     keep_tasks: bool = False
 
     def public_lattice(self, n_features: int, public: RowSource | None) -> Lattice:
-        """Return the public map from embeddings to integer rows: that of the first task."""
-        if public is None and (self._task is None or self._task.earlier is None):
+        """Return the public map from embeddings to integer rows."""
+        if public is None:
             # Nothing tells whether the encoder has huge coordinates, which rounding would cut off.
-            return Lattice(n_features, rotation=_ROTATION)
+            return Lattice(n_features, rotation=ROTATION)
         return super().public_lattice(n_features, public)
 
     def _uses_public_rows(self, public: PublicValues) -> bool:
@@ -122,7 +118,8 @@ class ContinualDiscriminant(ContinualPrototypes):
 
     def prepare(self, setting: Setting) -> Axes | None:
         """Return the axes of the public rows of the first task."""
-        earlier, public = None if self._task is None else self._task.earlier, setting.public.rows
+        assert setting.task is not None
+        earlier, public = setting.task.earlier, setting.public.rows
         if earlier is None:
             return None if public is None else Axes.of(setting.lattice, public)
         if earlier.axes_ is None and public is not None:

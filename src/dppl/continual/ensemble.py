@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl import _validate
-from dppl.continual._stream import NEVER, ContinualClassifier, Task
+from dppl.continual._stream import NEVER, ContinualClassifier
 from dppl.errors import ParameterError
 from dppl.estimators import EmbeddingClassifier
 from dppl.estimators.model_file import Misfit, check_tensor
 from dppl.estimators.parameters import MapParameters, parameters
-from dppl.estimators.plan import Setting
+from dppl.estimators.plan import Setting, Task
 from dppl.estimators.public_data import PublicValues
 from dppl.kernel import Measure, Measurement
 from dppl.kernel.lattice import Lattice
@@ -113,8 +113,9 @@ class ContinualEnsemble(MapParameters, ContinualClassifier):
     head_options: dict[str, Any] | None = None
     scores: Scores = "normalised"
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
+    def check_parameters(self) -> None:
+        """Check parameters and budget against each other."""
+        super().check_parameters()
         _validate.one_of(get_args(Head), head=self.head)
         _validate.one_of(SCORES, scores=self.scores)
         options, known = self.head_options, _HEADS[self.head][1]
@@ -145,7 +146,8 @@ class ContinualEnsemble(MapParameters, ContinualClassifier):
 
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Fit a head for the task, and put it beside those of earlier ones."""
-        head, task = self._new_head(), self._now
+        head, task = self._new_head(), setting.task
+        assert task is not None
         head.classes_, head.lattice_ = setting.classes, setting.lattice
         head.learn(measure, setting)
         allowed = np.isin(np.arange(setting.n_classes), task.allowed)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import field, replace
-from typing import Any, Literal, Self, TypeAlias, cast, get_args
+from contextlib import AbstractContextManager
+from dataclasses import field
+from typing import Any, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +19,11 @@ from dppl.continual._sums import KeptSums, ReleasedSums
 from dppl.errors import ParameterError
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.parameters import MapParameters, parameters
-from dppl.estimators.plan import Plan, Setting
+from dppl.estimators.plan import Setting
 from dppl.kernel import Measure, Measurement, factors
 from dppl.kernel.factors import Factor
-from dppl.kernel.mechanisms import Randomness
 from dppl.kernel.queries import ClassSums
-from dppl.kernel.records import Records
-from dppl.kernel.streams import CorrelatedClassSums, StateFile, opened
+from dppl.kernel.streams import CorrelatedClassSums, opened
 from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
 
 Rule: TypeAlias = Literal["weighted", "sum"]
@@ -133,7 +130,6 @@ class ContinualPrototypes(MapParameters, ContinualClassifier):
     released_: ReleasedSums = field(init=False)
     kept_: KeptSums = field(init=False)
     _RELEASED = "prototypes_"
-    _CLASSES_APART = True
 
     tasks: Tasks = "disjoint"
     noise: Noise = "independent"
@@ -175,12 +171,9 @@ class ContinualPrototypes(MapParameters, ContinualClassifier):
         self.__dict__.update(vars(later))  # all at once, or nothing
         return self
 
-    @contextmanager
-    def _kept(self, state: str | os.PathLike[str] | None, earlier: Self | None) -> Iterator[StateFile | None]:
+    def _opened(self, state: str | os.PathLike[str] | None, earlier: Self | None) -> AbstractContextManager[Any]:
         if self.noise == "independent":
-            with super()._kept(state, earlier) as nothing:
-                yield nothing
-            return
+            return super()._opened(state, earlier)
         if state is None:
             raise ParameterError(
                 f"must name the file of the private state, which noise={self.noise!r} needs between tasks.",
@@ -192,11 +185,11 @@ class ContinualPrototypes(MapParameters, ContinualClassifier):
                 f"is {self.max_tasks}, and as many tasks have been learned; start a new stream with a larger bound.",
                 parameter="max_tasks",
             )
-        with opened(state, earlier, n_tasks) as file:
-            yield file
+        return opened(state, earlier, n_tasks)
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
+    def check_parameters(self) -> None:
+        """Check parameters and budget against each other."""
+        super().check_parameters()
         _validate.one_of(NOISES, noise=self.noise)
         if self.accumulate is not None:
             _validate.one_of(RULES, accumulate=self.accumulate)
@@ -243,8 +236,9 @@ class ContinualPrototypes(MapParameters, ContinualClassifier):
             return {"sums": Measurement(ClassSums(setting.lattice, n_classes), statistic=statistic)}
         weighted = f"weighted by the public matrix {self.noise!r} for at most {self.max_tasks} tasks"
         statistic = f"class sums of lattice rows of all tasks ({n_classes} x {dim} each), {weighted}"
-        number = 1 if self._task is None or self._task.earlier is None else self._task.earlier.n_tasks_ + 1
-        rows = CorrelatedClassSums(setting.lattice, n_classes, self.noise, int(self.max_tasks or 0), number)
+        assert setting.task is not None
+        most = int(self.max_tasks or 0)
+        rows = CorrelatedClassSums(setting.lattice, n_classes, self.noise, most, setting.task.number)
         return {"sums": Measurement(rows, statistic=statistic)}
 
     def _not_covered(self) -> tuple[str, ...]:
@@ -253,12 +247,13 @@ class ContinualPrototypes(MapParameters, ContinualClassifier):
 
     def learn(self, measure: Measure, setting: Setting) -> None:
         """Ask for the sums of the task, and add them to those of earlier ones."""
-        task, shape, scale = self._now, (setting.n_classes, setting.lattice.dim), measure.unit("sums")
+        task, shape, scale = setting.task, (setting.n_classes, setting.lattice.dim), measure.unit("sums")
+        assert task is not None
         before = ReleasedSums.none(*shape) if task.earlier is None else task.earlier.released_
         if self.noise != "independent":
             estimate = measure("sums")
             self.released_ = before.totalled(task.allowed, estimate / scale)
-            growth = factors.prefix_variance(self.noise, self.n_tasks_)
+            growth = factors.prefix_variance(self.noise, task.number)
             self._add_up(np.full(setting.n_classes, measure.noise_std("sums") ** 2 * growth / scale**2))
             return
         sums = measure("sums", classes=task.allowed) / scale
@@ -267,16 +262,8 @@ class ContinualPrototypes(MapParameters, ContinualClassifier):
         self.released_ = before.added(task.allowed, sums, variance)
         if self.keep_tasks:
             kept = KeptSums.none(*shape) if task.earlier is None else task.earlier.kept_
-            self.kept_ = kept.added(self.n_tasks_, task.allowed, sums, variance)
+            self.kept_ = kept.added(task.number, task.allowed, sums, variance)
         self._weigh(variance)
-
-    def _release_records(self, plan: Plan, records: Records, source: Randomness) -> None:
-        state = self._now.state
-        if self._task is not None:  # which `learn` can reach, so the state goes with the records
-            self._task = replace(self._task, state=None)
-        super()._release_records(plan, replace(cast(Any, records), stream=state), source)
-        if state is not None:
-            state.write(self, self.n_tasks_)
 
     def _weigh(self, variance: float) -> None:
         """Compute the model from the released sums."""

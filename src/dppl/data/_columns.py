@@ -108,20 +108,19 @@ def read_columns(place: Place, names: Sequence[str]) -> pa.Table | None:
             return file.read(columns=present) if present else None
 
 
-def stream_column(place: Place, column: str, rows: int) -> Iterator[Any]:
-    """Yield the Arrow arrays of a column, at most so many rows at a time."""
-    promise, hint = f"{place}: column {column!r} must be readable", "write the file again"
+def stream_batches(place: Place, rows: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield the record batches of a file, or of some of its columns, at most so many rows at a time."""
+    promise, hint = f"{place} must be readable", "write the file again"
     with open_parquet(place) as file:
         with converting(promise, hint):
-            batches = file.iter_batches(batch_size=rows, columns=[column])
+            batches = file.iter_batches(batch_size=rows, columns=columns)
         while True:
             # Around the reading alone: what happens while the caller has the rows is none of the file's.
             with converting(promise, hint):
                 batch = next(batches, None)
-                array = None if batch is None else batch.column(column)
-            if array is None:
+            if batch is None:
                 return
-            yield array
+            yield batch
 
 
 def read_labels(file: Any, place: Place, y: str | None) -> Array | None:

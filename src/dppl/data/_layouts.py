@@ -12,29 +12,29 @@ import numpy as np
 
 from dppl._fingerprint import same_encoder
 from dppl._metadata import LATTICE
-from dppl.data._columns import open_parquet, read_labels, text_metadata
 from dppl.data._places import Place
 from dppl.data._reading import Array, converting
-from dppl.data.fragments import ArrayFragment, Fragment, ParquetFragment, read_npy_header, read_npz, read_parquet
+from dppl.data.fragments import Fragment, Outline, ParquetFragment, read_outline
 from dppl.errors import InputError
 
 MANIFEST = "_manifest.json"  # of a table that dppl embed writes; readers of Parquet pass over such names
 _ENCODER, _NOT_COVERED = "encoder", "not_covered"
 _METADATA, _EMBEDDINGS = "metadata", "_emb"
 _NUMBERED = re.compile(r"(?P<stem>.*?)_?(?P<number>[0-9]+)\.[a-z]+", re.DOTALL)
+_SUFFIXES = (".npy", ".npz", ".parquet")
 _AT_ONCE = 16  # files that are asked for over a network
 
 # A file with rows; and the Parquet file with the other columns of an npy file, if there is one.
 Files: TypeAlias = tuple[Place, Place | None]
-# What is known of a table or of one of its files: rows, labels and metadata.
+# What is known of a table: rows, labels and metadata.
 Layout: TypeAlias = tuple[tuple[Fragment, ...], Array | None, dict[str, str]]
 
 
 def table_files(place: Place) -> list[Files]:
     """Return the files of a table in the order of its rows."""
     if not place.is_folder():
-        if place.suffix not in _READERS:
-            raise InputError(f"path must end in {', '.join(_READERS)}; got {place.name!r}; convert the file")
+        if place.suffix not in _SUFFIXES:
+            raise InputError(f"path must end in {', '.join(_SUFFIXES)}; got {place.name!r}; convert the file")
         # An empty file is no table of any size: what was to write it has failed.
         if place.size() == 0:
             raise InputError(f"{place} must hold a table; it is empty; write it again.")
@@ -73,15 +73,13 @@ def read_layout(place: Place, x: str, y: str | None) -> Layout:
     """Read the outline of a table: headers, labels and metadata, but no rows."""
     files = table_files(place)
 
-    def read(item: Files) -> Layout:
-        return _READERS[item[0].suffix](*item, x, y)
+    def read(file: Files) -> Outline:
+        return read_outline(file[0], file[1], x, y)
 
-    if place.local is not None:
-        parts = [read(item) for item in files]
-    else:  # several at a time, since each waits for answers
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            parts = list(threads.map(read, files))
-    fragments, labels, metadata = _joined(place, parts)
+    # Over a network several at a time, since each waits for answers.
+    with ThreadPoolExecutor(1 if place.local is not None else _AT_ONCE) as threads:
+        outlines = list(threads.map(read, files))
+    fragments, labels, metadata = _joined(place, outlines)
     if fragments[0].width:
         return fragments, labels, metadata
     # The first list has the width that the schema leaves open.
@@ -94,6 +92,7 @@ def read_layout(place: Place, x: str, y: str | None) -> Layout:
 
 def _shards_folder(folder: Place) -> Place:
     """Return the folder that holds the shards: ``img_emb``, where it lies next to ``metadata``."""
+    # A folder with tables of its own is taken as it is.
     entries = folder.entries()
     inner = [entry for entry in entries if entry.name.endswith(_EMBEDDINGS) and entry.is_folder()]
     if not inner or any(entry.suffix in (".npy", ".parquet") for entry in entries):
@@ -110,6 +109,7 @@ def _npy_shards(folder: Place) -> dict[int, Place]:
     if not shards or not all(map(_is_sidecar, folder.files(".parquet"))):
         return {}
     numbered = _by_number(shards, folder)
+    # A gap means a shard that was not fetched, whose rows would be missing unseen.
     if sorted(numbered) != list(range(min(numbered), max(numbered) + 1)):
         raise InputError(f"{folder}: numbers of .npy shards must follow one another; one is missing; fetch it again")
     return numbered
@@ -118,6 +118,7 @@ def _npy_shards(folder: Place) -> dict[int, Place]:
 def _sidecars(folder: Place) -> dict[int, Place]:
     """Return ``metadata_N.parquet`` by number, from a folder of npy shards or from the folder next to it."""
     files = [file for file in folder.files(".parquet") if _is_sidecar(file)]
+    # clip-retrieval puts them into a folder of their own.
     if not files and folder.name.endswith(_EMBEDDINGS) and folder.sibling(_METADATA).exists():
         files = folder.sibling(_METADATA).files(".parquet")
     return _by_number(files, folder) if files else {}
@@ -154,54 +155,27 @@ def _check_finished(folder: Place, files: Sequence[Place]) -> None:
         raise InputError(f"{folder} must hold every shard of its manifest; one is missing; fetch or embed it again")
 
 
-def _read_npy(place: Place, sidecar: Place | None, _: str, y: str | None) -> Layout:
-    fragment = read_npy_header(place, sidecar)
-    if sidecar is None:
-        return (fragment,), None, {}
-    with open_parquet(sidecar) as file:
-        if file.metadata.num_rows != fragment.rows:
-            raise InputError(
-                f"{place} and {sidecar} must have one row a record, in one order; the numbers of rows differ; fetch or "
-                "write both again"
-            )
-        return (fragment,), read_labels(file, sidecar, y), text_metadata(file.schema_arrow)
-
-
-def _read_npz(place: Place, _: Place | None, x: str, y: str | None) -> Layout:
-    rows, labels = read_npz(place, x, y)
-    return (ArrayFragment.of(rows),), labels, {}
-
-
-def _read_parquet(place: Place, _: Place | None, x: str, y: str | None) -> Layout:
-    fragment, labels, metadata = read_parquet(place, x, y)
-    return (fragment,), labels, metadata
-
-
-_READERS = {".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet}
-
-
-def _joined(place: Place, parts: Sequence[Layout]) -> Layout:
+def _joined(place: Place, outlines: Sequence[Outline]) -> Layout:
     """Make one table of files, which must agree."""
-    outlines = [
+    forms = [
         (
-            getattr(fragment, "column", None),
-            fragment.width,
-            fragment.dtype,
-            None if labels is None else labels.dtype.kind,
-            metadata.get(LATTICE),
+            getattr(one.fragment, "column", None),
+            one.fragment.width,
+            one.fragment.dtype,
+            None if one.labels is None else one.labels.dtype.kind,
+            one.metadata.get(LATTICE),
         )
-        for (fragment,), labels, metadata in parts
+        for one in outlines
     ]
-    fragments = [fragment for (fragment,), _, _ in parts]
-    other = next((one for one, outline in zip(fragments, outlines, strict=True) if outline != outlines[0]), None)
+    fragments = tuple(one.fragment for one in outlines)
+    other = next((one for one, form in zip(fragments, forms, strict=True) if form != forms[0]), None)
     if other is not None:
         raise InputError(
             f"{place}: all shards must have the same columns and types; {_name(other)} differs from "
             f"{_name(fragments[0])}; write both in one form"
         )
-    labels = [own for _, own, _ in parts if own is not None]
-    metadata = _shared(place, [entries for _, _, entries in parts])
-    return tuple(fragments), np.concatenate(labels) if labels else None, metadata
+    labels = [one.labels for one in outlines if one.labels is not None]
+    return fragments, np.concatenate(labels) if labels else None, _shared(place, [one.metadata for one in outlines])
 
 
 def _name(fragment: Fragment) -> str:
@@ -210,6 +184,7 @@ def _name(fragment: Fragment) -> str:
 
 def _shared(place: Place, metadata: Sequence[dict[str, str]]) -> dict[str, str]:
     """Return the entries that all files share."""
+    # Names of one encoder may differ in parts that change no embedding.
     first, *others = [entries.get(_ENCODER) for entries in metadata]
     if any(one != first and (one is None or first is None or not same_encoder(one, first)) for one in others):
         raise InputError(f"{place}: all shards must name the same encoder; they differ; embed the records with one.")

@@ -1,9 +1,9 @@
 """Turning whatever a file or array raises into one line that quotes nothing."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,6 @@ import numpy.typing as npt
 from dppl.errors import InputError
 
 Array = npt.NDArray[Any]
-T = TypeVar("T")
 
 
 def as_array(values: npt.ArrayLike, name: str) -> Array:
@@ -61,10 +60,3 @@ def check_rows(rows: Array, name: str) -> None:
             f"{name} must hold floats (16, 32 or 64 bits) or integers; got {type_name(rows)}; "
             "convert the rows with astype(numpy.float32)"
         )
-
-
-def by_suffix(path: Path, table: Mapping[str, T], name: str) -> T:
-    choice = table.get(path.suffix.lower())
-    if choice is None:
-        raise InputError(f"{name} must end in {', '.join(table)}; got {path.name!r}; convert the file")
-    return choice

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from dppl.data._columns import (
     plain,
     read_columns,
     read_labels,
-    stream_column,
+    stream_batches,
     text_metadata,
     value_type,
 )
@@ -145,6 +145,7 @@ class Fragment(ABC):
         """Yield rows as they are read, never more nor fewer than the file announced."""
         left = self.rows
         for piece in self._read():
+            # Shapes were announced, and memory and sums rest on them.
             left -= len(piece)
             if left < 0:
                 break
@@ -206,14 +207,14 @@ class NpzFragment(Fragment):
     name: str
 
     def _read(self) -> Iterator[Array]:
-        array, _ = read_npz(self._place, self.name, None)
+        array, _ = _npz_arrays(self._place, self.name, None)
         if (*array.shape, array.dtype.newbyteorder("=")) != (self.rows, self.width, self.dtype):
             raise self._changed()
         return _in_order(array, self.dtype)
 
     def labels(self, y: str) -> Array | None:
         """Return the labels in the file."""
-        return read_npz(self._place, self.name, y)[1]
+        return _npz_arrays(self._place, self.name, y)[1]
 
     def labelled(self, y: str) -> bool:
         """Return whether the file has labels."""
@@ -267,7 +268,8 @@ class ParquetFragment(Fragment):
     counted: tuple[int, int] | None = None
 
     def _read(self) -> Iterator[Array]:
-        for column in stream_column(self._place, self.column, _BATCH_ROWS):
+        for batch in stream_batches(self._place, _BATCH_ROWS, [self.column]):
+            column = batch.column(self.column)
             if pa.types.is_fixed_size_binary(column.type):
                 yield _lattice_rows(column, self.width)
             else:
@@ -275,8 +277,8 @@ class ParquetFragment(Fragment):
 
     def longest_list(self) -> int:
         """Return the length of the first lists that are neither null nor empty; 0 if there are none."""
-        batches = stream_column(self._place, self.column, _BATCH_ROWS)
-        lengths = (pc.max(pc.list_value_length(lists)).as_py() for lists in batches)
+        batches = stream_batches(self._place, _BATCH_ROWS, [self.column])
+        lengths = (pc.max(pc.list_value_length(batch.column(self.column))).as_py() for batch in batches)
         return next((int(length) for length in lengths if length), 0)
 
     def with_width(self, width: int) -> ParquetFragment:
@@ -295,8 +297,17 @@ class ParquetFragment(Fragment):
         return replace(self, width=width)
 
 
+class Outline(NamedTuple):
+    """What is known of a file, or of a table of files: rows, labels and metadata."""
+
+    fragment: Fragment
+    labels: Array | None
+    metadata: dict[str, str]
+
+
 def read_npy_header(place: Place, sidecar: Place | None = None) -> NpyFragment:
     """Read the header of an npy file, which must be followed by as many bytes as it says."""
+    # The map also shows whether the file is long enough.
     if place.local is not None:
         rows = load_npy(place.local)
     else:
@@ -329,7 +340,7 @@ def open_npz(place: Place) -> Iterator[Any]:
         yield archive
 
 
-def read_npz(place: Place, x: str, y: str | None) -> tuple[Array, Array | None]:
+def _npz_arrays(place: Place, x: str, y: str | None) -> tuple[Array, Array | None]:
     """Read two arrays of an npz file: rows and labels."""
     with open_npz(place) as archive:
         x_name, y_name = choose_columns(list(archive.files), x, y, place)
@@ -339,23 +350,42 @@ def read_npz(place: Place, x: str, y: str | None) -> tuple[Array, Array | None]:
     return rows, None if labels is None else as_labels(labels, name=f"{place}: array {y_name!r}")
 
 
-def read_parquet(place: Place, x: str, y: str | None) -> tuple[ParquetFragment, Array | None, dict[str, str]]:
-    """Read the outline, the labels and the metadata of a Parquet file; width 0 stands for one that is not known yet."""
-    with open_parquet(place) as file:
-        schema, footer = file.schema_arrow, file.metadata
-        metadata = text_metadata(schema)
-        name, _ = choose_columns(schema.names, x, y, place)
-        dtype, width = _row_type(schema.field(name).type, place, name, metadata)
-        fragment = ParquetFragment(
-            _place=place,
-            _sidecar=place,
-            column=name,
-            rows=int(footer.num_rows),
-            width=width,
-            dtype=dtype,
-            counted=None if width else _counted(footer, name),
-        )
-        return fragment, read_labels(file, place, y), metadata
+def read_outline(place: Place, sidecar: Place | None, x: str, y: str | None) -> Outline:
+    """Read what is known of a file without its rows; but those of npz, which cannot be read one by one, are read."""
+    if place.suffix == ".npz":
+        rows, labels = _npz_arrays(place, x, y)
+        return Outline(ArrayFragment.of(rows), labels, {})
+    if place.suffix == ".parquet":
+        with open_parquet(place) as file:
+            metadata = text_metadata(file.schema_arrow)
+            fragment = _parquet_fragment(file, place, x, y, metadata)
+            return Outline(fragment, read_labels(file, place, y), metadata)
+    header = read_npy_header(place, sidecar)
+    if sidecar is None:
+        return Outline(header, None, {})
+    with open_parquet(sidecar) as file:
+        if file.metadata.num_rows != header.rows:
+            raise InputError(
+                f"{place} and {sidecar} must have one row a record, in one order; the numbers of rows differ; fetch or "
+                "write both again"
+            )
+        return Outline(header, read_labels(file, sidecar, y), text_metadata(file.schema_arrow))
+
+
+def _parquet_fragment(file: Any, place: Place, x: str, y: str | None, metadata: Mapping[str, str]) -> ParquetFragment:
+    """Describe the rows of an open Parquet file; width 0 stands for one that the schema leaves open."""
+    schema, footer = file.schema_arrow, file.metadata
+    name, _ = choose_columns(schema.names, x, y, place)
+    dtype, width = _row_type(schema.field(name).type, place, name, metadata)
+    return ParquetFragment(
+        _place=place,
+        _sidecar=place,
+        column=name,
+        rows=int(footer.num_rows),
+        width=width,
+        dtype=dtype,
+        counted=None if width else _counted(footer, name),
+    )
 
 
 def _counted(footer: Any, column: str) -> tuple[int, int] | None:

@@ -7,7 +7,6 @@ import itertools
 import os
 import re
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +16,13 @@ from dppl.data._reading import Array, as_array, converting, load_npy, type_name
 from dppl.errors import InputError
 from dppl.kernel.reading import characters_only
 
-__all__ = ["LABEL_READERS", "align_labels", "as_labels", "read_classes"]
+__all__ = ["align_labels", "as_labels", "read_classes", "read_label_file"]
 
 AnyPath = str | os.PathLike[str]
 
 _INT64 = np.iinfo(np.int64)
+_SUFFIXES = (".npy", ".txt", ".csv")
+_QUOTED = re.compile(r'"(.*)"', re.DOTALL)
 _BYTE_ORDER_MARK = "\ufeff"
 # An integer as `str` writes it, so that text -> integer -> text changes nothing ("01" stays text).
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
@@ -53,7 +54,8 @@ def read_classes(path: AnyPath) -> Array:
     name, times = Counter(names).most_common(1)[0]
     if times > 1:
         raise InputError(f"{source} must name each class once; {name!r} occurs again; remove the repetition")
-    return _label_array(names)
+    numbers = [_integer(name) for name in names]
+    return np.array(names, dtype=np.str_) if None in numbers else np.array(numbers, dtype=np.int64)
 
 
 def align_labels(y: npt.ArrayLike, classes: npt.ArrayLike) -> tuple[Array, Array]:
@@ -84,6 +86,7 @@ def align_labels(y: npt.ArrayLike, classes: npt.ArrayLike) -> tuple[Array, Array
         return (records.astype(str).astype(object) if records.dtype.kind == "i" else records), public
     if records.dtype.kind == "i":
         return records, public
+    # One integer that is no class stands for all texts that are no integers.
     taken = set(public.tolist())
     outside = next(number for number in itertools.count(-1, -1) if number not in taken)
     numbers = (_integer(text) for text in records.tolist())
@@ -107,50 +110,34 @@ def as_labels(y: npt.ArrayLike, *, name: str = "y") -> Array:
     return array.astype(np.int64, copy=False)
 
 
-def _read_npy_labels(path: Path) -> Array:
-    """Read labels from npy into memory."""
-    return np.array(as_labels(load_npy(path), name=str(path)))
+def read_label_file(path: AnyPath) -> Array:
+    """Read the labels of all rows: an npy file, or text with a label a line; a CSV file may have quotes around lines.
 
-
-def _read_text_labels(path: Path) -> Array:
-    """Read a label a line, always as text: whether all labels are integers is private."""
-    # Its encoding is the file's, and not that of a label.
-    with converting(f"{path} must be a UTF-8 text file", "save it again as UTF-8"):
-        text = path.read_bytes().decode()
-    return np.array(_split(text), dtype=object)
-
-
-def _read_csv_labels(path: Path) -> Array:
-    """Read a label a line and take the quotes around it away; a comma is a character like any other."""
-    return np.array([_unquoted(line) for line in _read_text_labels(path).tolist()], dtype=object)
-
-
-def _unquoted(line: str) -> str:
-    quoted = len(line) > 1 and line[0] == line[-1] == '"'
-    return line[1:-1].replace('""', '"').strip() if quoted else line
+    Labels in text are always strings: whether all of them are integers is private.
+    """
+    file = Path(path)
+    suffix = file.suffix.lower()
+    if suffix not in _SUFFIXES:
+        raise InputError(f"labels must end in {', '.join(_SUFFIXES)}; got {file.name!r}; convert the file")
+    if suffix == ".npy":
+        return np.array(as_labels(load_npy(file), name=str(file)))
+    lines = _lines(file)
+    if suffix == ".csv":  # a comma is a character like any other
+        matches = [(line, _QUOTED.fullmatch(line)) for line in lines]
+        lines = [line if match is None else match[1].replace('""', '"').strip() for line, match in matches]
+    return np.array(lines, dtype=object)
 
 
 def _lines(path: Path) -> list[str]:
-    """Lines of a UTF-8 text, without the white space around them."""
+    """Read the lines of a UTF-8 text, without the white space around them."""
+    # Its encoding is the file's, and not that of a label.
     with converting(f"{path} must be a UTF-8 text file", "save it again as UTF-8"):
-        text = path.read_text(encoding="utf-8")
-    return _split(text)
-
-
-def _split(text: str) -> list[str]:
-    """Cut into lines; each may begin with a byte order mark, as where two files were joined."""
+        text = path.read_bytes().decode()
     if text in ("", _BYTE_ORDER_MARK):
         return []
-    # Not splitlines: that also cuts at form feeds and other characters which may be part of a name.
+    # Not splitlines: that also cuts at form feeds and other characters which may be part of a name. Each line may
+    # begin with a byte order mark, as where two files were joined.
     return [line.removeprefix(_BYTE_ORDER_MARK).strip() for line in text.removesuffix("\n").split("\n")]
-
-
-def _label_array(texts: list[str]) -> Array:
-    """int64 if all texts are integers, else strings."""
-    numbers = [_integer(text) for text in texts]
-    if None not in numbers:
-        return np.array(numbers, dtype=np.int64)
-    return np.array(texts, dtype=np.str_)
 
 
 def _integer(text: str) -> int | None:
@@ -159,10 +146,3 @@ def _integer(text: str) -> int | None:
         return None
     number = int(text)
     return number if _INT64.min <= number <= _INT64.max else None
-
-
-LABEL_READERS: dict[str, Callable[[Path], Array]] = {
-    ".npy": _read_npy_labels,
-    ".txt": _read_text_labels,
-    ".csv": _read_csv_labels,
-}

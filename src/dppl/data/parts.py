@@ -12,9 +12,9 @@ from pathlib import Path
 
 from dppl import _validate
 from dppl.data._places import Place
-from dppl.data._reading import Array, by_suffix
+from dppl.data._reading import Array
 from dppl.data.fragments import Fragment, NpzFragment
-from dppl.data.labels import LABEL_READERS, AnyPath
+from dppl.data.labels import AnyPath, read_label_file
 from dppl.data.tables import EmbeddingTable, read_table
 from dppl.engines import Engine, InProcess
 from dppl.errors import InputError
@@ -34,7 +34,7 @@ class TablePart:
     fragment : Fragment
         The file, or the rows of one.
     y : str or None
-        Name of the labels in the file, or in the one beside it.
+        Name of the labels in the file, or in the Parquet file of an npy shard.
     labels : str or None
         A file with the labels of the whole table.
     metadata : mapping of str to str
@@ -72,8 +72,7 @@ class TablePart:
 
     def _labels(self) -> Array | None:
         if self.labels is not None:
-            file, first = Path(self.labels), self.fragment.first
-            return by_suffix(file, LABEL_READERS, "labels")(file)[first : first + self.fragment.rows]
+            return read_label_file(self.labels)[self.fragment.first :][: self.fragment.rows]
         return None if self.y is None else self.fragment.labels(self.y)
 
 
@@ -159,9 +158,9 @@ def read_parts(
         (held,) = fragments
         fragments = (NpzFragment(_place=place, name=x, rows=held.rows, width=held.width, dtype=held.dtype),)
     own = None if labels is not None else y
-    beside = None if labels is None else str(Path(labels).absolute())
-    parts = tuple(TablePart(fragment=one, y=own, labels=beside, metadata=outline.metadata) for one in fragments)
-    # Of all shards, so that a column that holds no labels is refused; pieces of one file are looked at once.
+    label_file = None if labels is None else str(Path(labels).absolute())
+    parts = tuple(TablePart(fragment=one, y=own, labels=label_file, metadata=outline.metadata) for one in fragments)
+    # Of all shards, so that a column that holds no labels is an error; pieces of one file are looked at once.
     files = {part.fragment.path: part.fragment for part in parts}
     labelled = labels is not None or (y is not None and all([file.labelled(y) for file in files.values()]))
     return PartedTable(

@@ -14,7 +14,7 @@ from dppl.data._reading import Array, converting, load_npy, type_name
 from dppl.data.fragments import open_npz, read_npy_header
 from dppl.data.labels import AnyPath
 from dppl.errors import InputError
-from dppl.kernel.persons import texts_apart
+from dppl.kernel import texts_apart
 
 __all__ = ["read_ids"]
 
@@ -51,9 +51,10 @@ def read_ids(path: AnyPath, column: str) -> Array:
     elif first.suffix == ".npy" and sidecar is None:
         ids = _file_ids(place, [file for file, _ in files], column)
     else:
-        ids = [one for file, beside in files for one in _column_ids(beside or file, column)]
+        ids = [one for file, columns in files for one in _column_ids(columns or file, column)]
         if len({isinstance(one, bytes) for one in ids if one is not None}) > 1:
             raise InputError(f"must be texts or bytes in all shards of {place}; write one schema.", parameter="groups")
+    # NumPy would make one type of mixed ids, or an array of tuples.
     array = np.empty(len(ids), object)
     array[:] = ids
     return array
@@ -101,6 +102,7 @@ def _column_ids(place: Place, name: str) -> list[Any]:
         names = file.schema_arrow.names
         if names.count(name) != 1:
             raise _no_ids(place, name, names)
+        # Each record would be a person of its own, and the guarantee about less than it says.
         if name in (_ID, _REFERENCE) and {_ID, _REFERENCE} <= set(names):
             raise InputError(
                 f"must name a column with ids of persons; {name!r} of {place} tells records apart, not persons; embed "

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,9 +19,9 @@ import numpy.typing as npt
 
 from dppl.data._layouts import read_layout
 from dppl.data._places import Place
-from dppl.data._reading import Array, by_suffix, check_rows
+from dppl.data._reading import Array, check_rows
 from dppl.data.fragments import ArrayFragment, Fragment, NpyFragment, rechunk
-from dppl.data.labels import LABEL_READERS, AnyPath
+from dppl.data.labels import AnyPath, read_label_file
 from dppl.errors import InputError
 
 __all__ = ["EmbeddingTable", "Fragment", "read_table"]
@@ -210,11 +209,12 @@ def read_table(
     fragments, own_labels, metadata = read_layout(place, x, y if labels is None else None)
     firsts = accumulate((one.rows for one in fragments), initial=0)
     fragments = tuple(replace(one, first=first, _id=ids) for one, first in zip(fragments, firsts, strict=False))
+    # The usual column need not be there; one that was named must name all records.
     if ids != _ID:
         for fragment in fragments:
             fragment._check_ids(place)
     # A file of labels replaces those of the table.
-    y_values = own_labels if labels is None else by_suffix(Path(labels), LABEL_READERS, "labels")(Path(labels))
+    y_values = own_labels if labels is None else read_label_file(labels)
     table = EmbeddingTable(fragments, y_values, metadata)
     if y_values is not None and len(y_values) != len(table):
         raise InputError(

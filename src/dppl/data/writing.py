@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from dppl import _validate
 from dppl._files import atomic_file
 from dppl._metadata import LATTICE, lattice_of
-from dppl.data._reading import Array, as_array, by_suffix, check_rows, converting
+from dppl.data._reading import Array, as_array, check_rows, converting
 from dppl.data.labels import AnyPath, as_labels
 from dppl.data.tables import EmbeddingTable, Fragment, read_table
 from dppl.errors import InputError, ParameterError
@@ -64,7 +64,9 @@ def write_table(
         If `metadata` is given for npz, or is no mapping of str to str.
     """
     target = Path(path)
-    is_parquet = by_suffix(target, {".npz": False, ".parquet": True}, "path")
+    is_parquet = target.suffix.lower() == ".parquet"
+    if not is_parquet and target.suffix.lower() != ".npz":
+        raise InputError(f"path must end in .npz, .parquet; got {target.name!r}; convert the file")
     rows = as_array(X, "X")
     check_rows(rows, "X")
     labels = None if y is None else as_labels(y)
@@ -197,12 +199,14 @@ def _write(table: EmbeddingTable, file: IO[bytes], suffix: str, form: str, ids: 
     if suffix == ".parquet":
         _write_parquet(table, file, form, ids)
     elif suffix == ".npy":
+        # Block by block, as np.save cannot.
         description = np.lib.format.dtype_to_descr(np.dtype(form))
         header = {"descr": description, "fortran_order": False, "shape": table.shape}
         np.lib.format.write_array_header_1_0(file, header)
         for block in _converted(table, form):
             file.write(block.tobytes())
     else:
+        # An archive holds whole arrays, and so does memory.
         arrays = {"x": np.concatenate([np.empty((0, table.shape[1]), form), *_converted(table, form)])}
         if table.y is not None:
             arrays["y"] = table.y.astype(np.str_) if table.y.dtype.kind == "O" else table.y

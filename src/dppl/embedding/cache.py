@@ -32,6 +32,7 @@ class Cache:
     def __init__(self, folder: Path, maker: str, dimension: int) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path = folder / _FILE
+        # Before SQLite makes it with the permissions of the process.
         self._path.touch(0o600)
         self._path.chmod(0o600)  # SQLite gives its side files the same permissions
         self._maker = sha256(maker.encode()).digest()
@@ -44,12 +45,14 @@ class Cache:
 
     def key(self, content: bytes) -> bytes:
         """Return the key of a content."""
+        # Both hashes have one length, so no two pairs make one key.
         return sha256(self._maker + sha256(content).digest()).digest()
 
     def get(self, key: bytes) -> NDArray[np.float32] | None:
         """Return the embedding kept under a key, if there is one."""
         with self._using() as connection:
             found = connection.execute("SELECT x FROM embeddings WHERE key = ?", (key,)).fetchone()
+        # An entry of another width is none: the file may be damaged.
         if found is None or len(found[0]) != self._size:
             return None
         return np.frombuffer(found[0], "<f4").astype(np.float32)
@@ -58,6 +61,7 @@ class Cache:
         """Keep embeddings, all of them or none."""
         rows = [(key, np.asarray(x, "<f4").tobytes()) for key, x in entries]
         with self._using() as connection:
+            # Another process may have been faster; its embedding is the same.
             connection.executemany("INSERT OR IGNORE INTO embeddings VALUES (?, ?)", rows)
 
     @contextmanager

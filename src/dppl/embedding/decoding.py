@@ -1,4 +1,4 @@
-"""From the bytes of one record to an image or a text. What is refused depends on those bytes alone."""
+"""From the bytes of one record to an image or a text. What is rejected depends on those bytes alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dppl._optional import optional
-from dppl.embedding.records import Payload, Unusable
+from dppl.embedding.records import BadRecord, Payload
 
 __all__ = [
     "MOST_BYTES",
@@ -36,7 +36,7 @@ MOST_PIXELS = 89_478_485  # 256 MiB as RGB
 _FORMATS = ("AVIF", "BMP", "GIF", "ICO", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
 
 
-class TooManyPixels(Unusable):
+class TooManyPixels(BadRecord):
     """An image that its header says to be too large to be decoded."""
 
 
@@ -60,51 +60,45 @@ def described(modality: str) -> str:
 
 
 class _Quiet:
-    """What is silent in the whole process while a thread is in here: the first to enter sets it, the last undoes it."""
+    """Keeps warnings and log records, which may quote a file, from showing; warnings of huge images become errors.
+
+    That is so in the whole process while a thread is inside: the first to enter sets it, the last undoes it.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._inside = 0
         self._undo = ExitStack()
 
-    def enter(self) -> None:
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
         with self._lock:
             if not self._inside:
-                self._undo = _silenced()
+                self._undo = self._silenced()
             self._inside += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inside -= 1
+                if not self._inside:
+                    self._undo.close()
 
-    def leave(self) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                self._undo.close()
-
-
-def _silenced() -> ExitStack:
-    with ExitStack() as undo:
-        undo.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")
-        log = logging.getLogger("PIL")
-        undo.callback(log.setLevel, log.level)
-        log.setLevel(logging.CRITICAL + 1)
-        if find_spec("PIL") is not None:
-            warnings.simplefilter("error", _pillow("PIL.Image").DecompressionBombWarning)
-            for set_handler in _tiff_handlers():
-                undo.callback(set_handler, set_handler(None))
-        return undo.pop_all()
-
-
-_QUIET = _Quiet()
+    def _silenced(self) -> ExitStack:
+        with ExitStack() as undo:
+            undo.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore")
+            log = logging.getLogger("PIL")
+            undo.callback(log.setLevel, log.level)
+            log.setLevel(logging.CRITICAL + 1)
+            if find_spec("PIL") is not None:
+                warnings.simplefilter("error", _pillow("PIL.Image").DecompressionBombWarning)
+                for set_handler in _tiff_handlers():
+                    undo.callback(set_handler, set_handler(None))
+            return undo.pop_all()
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keep warnings and log records, which may quote a file, from showing; warnings of huge images become errors."""
-    _QUIET.enter()
-    try:
-        yield
-    finally:
-        _QUIET.leave()
+quiet = _Quiet()
 
 
 @cache
@@ -127,27 +121,29 @@ def _pillow(module: str) -> Any:
 
 def _text(payload: bytes | str) -> str:
     if len(payload) > MOST_TEXT_BYTES:
-        raise Unusable(f"it is longer than {MOST_TEXT_BYTES} bytes")
+        raise BadRecord(f"it is longer than {MOST_TEXT_BYTES} bytes")
     try:
         # Surrogates stand for bytes that were no UTF-8; encoding refuses them.
         text = (payload if isinstance(payload, bytes) else payload.encode()).decode()
     except UnicodeError:
-        raise Unusable("it is not UTF-8") from None
+        raise BadRecord("it is not UTF-8") from None
+    # What many files that are no text begin with; tokenizers also treat it in their own ways.
     if "\0" in text:
-        raise Unusable("it is not a text: it holds NUL characters")
+        raise BadRecord("it is not a text: it holds NUL characters")
     if not text.strip():
-        raise Unusable("it is empty")
+        raise BadRecord("it is empty")
     return text
 
 
 def _image(content: bytes, most_pixels: int) -> Any:
     if not content:
-        raise Unusable("it is empty")
+        raise BadRecord("it is empty")
     if len(content) > MOST_BYTES:
-        raise Unusable(f"it is larger than {MOST_BYTES} bytes")
+        raise BadRecord(f"it is larger than {MOST_BYTES} bytes")
     pillow = _pillow("PIL.Image")
     try:
         with pillow.open(io.BytesIO(content), formats=_formats()) as image:
+            # The header says so, before a pixel is decoded.
             if image.width * image.height > most_pixels:
                 raise pillow.DecompressionBombError
             image.load()
@@ -155,11 +151,11 @@ def _image(content: bytes, most_pixels: int) -> Any:
     except (pillow.DecompressionBombError, pillow.DecompressionBombWarning):
         raise TooManyPixels(f"it has more than {most_pixels} pixels") from None
     except _pillow("PIL").UnidentifiedImageError:
-        raise Unusable("it is not an image of a known format") from None
+        raise BadRecord("it is not an image of a known format") from None
     except MemoryError:  # says nothing of the image
         raise
     except Exception:  # codecs raise whatever a damaged file leads them to
-        raise Unusable("it is a damaged or truncated image") from None
+        raise BadRecord("it is a damaged or truncated image") from None
 
 
 @cache

@@ -6,16 +6,26 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pyarrow as pa
 
 from dppl.embedding.decoding import MOST_BYTES
-from dppl.embedding.lines import CsvRows, Form
-from dppl.embedding.records import Columns, Payload, Record, Source, Unusable, Version, left_out, record_of, version_of
+from dppl.embedding.lines import CsvTexts, Form
+from dppl.embedding.records import (
+    PATHS,
+    BadRecord,
+    Columns,
+    Payload,
+    Record,
+    Source,
+    Version,
+    left_out,
+    record_of,
+    version_of,
+)
 from dppl.errors import InputError
 
 __all__ = ["SUFFIXES", "open_images", "read_image"]
@@ -34,35 +44,39 @@ def open_images(path: Path, columns: Columns, labels: Path | None, form: Form) -
     return ImageFolder(path) if labels is None else ListedImages(path, labels, columns, form)
 
 
-@dataclass
 class ImageFolder(Source):
     """Every file below a folder, in the order of the names; the first folder on the way to a file is its label.
 
-    With subfolders, a file beside them has no class and is left out. Names that start with a dot are skipped.
+    With subfolders, a file beside them has no class and is skipped. Names that start with a dot are skipped.
     """
-
-    path: Path
 
     modality = "image"
 
-    def __post_init__(self) -> None:
-        classes = any(map(_is_folder, _entries(self.path)))
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        classes = any(map(_is_folder, _entries(path)))
         self.label_type = pa.string() if classes else None
-        self.parameters: dict[str, Any] = {"kind": "images"}
+        self.parameters = {"kind": "images"}
 
     def __iter__(self) -> Iterator[Record]:
-        return self._below(_entries(self.path), (), {_identity(os.stat(self.path))})
+        return self._below(_entries(self._path), (), {_identity(os.stat(self._path))})
 
+    # Folders are read as they are reached, so that memory does not grow with the number of files.
     def _below(
         self, entries: list[os.DirEntry[str]], parts: tuple[str, ...], above: set[tuple[int, int]]
     ) -> Iterator[Record]:
         for entry in entries:
             names = (*parts, entry.name)
-            record = self._record(names, Path(entry.path))
+            reference = os.fsencode("/".join(names)).decode("utf-8", "backslashreplace")
+            label = names[0] if self.label_type else None
+            record = record_of(reference, reference, label, *_image(Path(entry.path)))
+            if self.label_type and len(names) == 1:
+                record = left_out(record, "it lies in no class folder")
             if not _is_folder(entry):
                 yield record
                 continue
             try:
+                # Two names of one folder are fine, but one within itself would never end.
                 here, inside = _identity(entry.stat()), _entries(entry)
             except OSError as error:
                 yield left_out(record, _reason(error))
@@ -72,58 +86,44 @@ class ImageFolder(Source):
             else:
                 yield from self._below(inside, names, above | {here})
 
-    def _record(self, parts: tuple[str, ...], file: Path) -> Record:
-        reference = os.fsencode("/".join(parts)).decode("utf-8", "backslashreplace")
-        record = record_of(reference, reference, parts[0] if self.label_type else None, *_image(file))
-        return left_out(record, "it lies in no class folder") if self.label_type and len(parts) == 1 else record
 
-
-@dataclass
 class OneImage(Source):
     """A file by itself, without a label."""
 
-    path: Path
-
     modality = "image"
+    label_type = None
 
-    def __post_init__(self) -> None:
-        self.label_type = None
-        self.parameters: dict[str, Any] = {"kind": "images"}
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.parameters = {"kind": "images"}
 
     def __iter__(self) -> Iterator[Record]:
-        name = os.fsencode(self.path.name).decode("utf-8", "backslashreplace")
-        yield record_of(name, name, None, *_image(self.path))
+        name = os.fsencode(self._path.name).decode("utf-8", "backslashreplace")
+        yield record_of(name, name, None, *_image(self._path))
 
 
-@dataclass
-class ListedImages(Source):
+class ListedImages(CsvTexts):
     """The images that the rows of a CSV file name; the path of a file is its id unless there is a column of ids."""
 
-    path: Path
-    table: Path
-    columns: Columns
-    form: Form
-
     modality = "image"
+    _kind = "images"
+    _usual = PATHS
 
-    def __post_init__(self) -> None:
-        self._rows = CsvRows(self.table, self.columns, self.form, are_paths=True)
-        self.label_type, self.person_type = self._rows.label_type, self._rows.person_type
-        self.parameters: dict[str, Any] = {"kind": "images", **self._rows.columns.parameters, **self.form.parameters}
-        self.found = self._rows.found
+    def __init__(self, folder: Path, table: Path, columns: Columns, form: Form) -> None:
+        self._folder = folder
+        super().__init__(table, columns, form)
 
-    def __iter__(self) -> Iterator[Record]:
-        return self._rows.records(self._content)
-
-    def _content(self, name: str) -> tuple[Callable[[], Payload], Version]:
+    def _record(self, number: int, fields: dict[str, str]) -> Record:
+        name = fields["x"]
+        # A row must not reach files that its owner did not put into the folder.
         inside = PurePosixPath(name)
-        if inside.is_absolute() or ".." in inside.parts:
-            return _outside, None
-        return _image(self.path / inside)
+        outside = inside.is_absolute() or ".." in inside.parts
+        content = (_outside, None) if outside else _image(self._folder / inside)
+        return record_of(name, fields.get("id", name), fields.get("y"), *content, fields.get("person"))
 
 
 def _outside() -> NoReturn:
-    raise Unusable("its path leads out of the folder")
+    raise BadRecord("its path leads out of the folder")
 
 
 def _image(file: Path) -> tuple[Callable[[], Payload], Version]:
@@ -136,6 +136,7 @@ def _image(file: Path) -> tuple[Callable[[], Payload], Version]:
 
 def _entries(folder: os.PathLike[str]) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
+        # By bytes: an order of texts would depend on the locale, and some names are no text.
         return sorted((entry for entry in entries if entry.name[0] != "."), key=lambda entry: os.fsencode(entry.name))
 
 
@@ -155,13 +156,13 @@ def read_image(path: Path) -> bytes:
     try:
         state = os.stat(path)
         if not stat.S_ISREG(state.st_mode):  # a pipe would wait for ever
-            raise Unusable("it is not a regular file")
+            raise BadRecord("it is not a regular file")
         with path.open("rb") as file:
             return file.read(MOST_BYTES + 1)
     except OSError as error:
-        raise Unusable(_reason(error)) from None
+        raise BadRecord(_reason(error)) from None
     except ValueError:  # a path with a NUL character
-        raise Unusable("its path is none") from None
+        raise BadRecord("its path is none") from None
 
 
 def _reason(error: OSError) -> str:

@@ -1,4 +1,4 @@
-"""The list of records that were left out. It is the only place where anything is said about single records."""
+"""The list of records that were skipped. It is the only place where anything is said about single records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
 
 
 class LeftOut(NamedTuple):
-    """A record that was left out."""
+    """A record that was skipped."""
 
     id: str | None
     reference: str
@@ -33,7 +33,7 @@ class LeftOut(NamedTuple):
 
 
 class Report:
-    """A file of JSON lines: a notice, the records that were left out, and at the end the totals.
+    """A file of JSON lines: a notice, the records that were skipped, and at the end the totals.
 
     `size` bytes of an earlier run are kept; 0 starts a new report.
     """
@@ -44,36 +44,33 @@ class Report:
         if size:
             self._file = _opened(path, "r+b")
             path.chmod(0o600)
+            # What a killed process wrote beyond the manifest is written anew.
             self._file.truncate(size)
             self._file.seek(size)
         else:
             path.unlink(missing_ok=True)
             self._file = _opened(path, "xb")
-            self._write({"notice": NOTICE})
+            with named(path):
+                self._file.write(as_line({"notice": NOTICE}))
 
     def add(self, records: Iterable[LeftOut]) -> int:
         """Add records, wait until they are on disk, and return the size of the file."""
-        for record in records:
-            self._write(record._asdict())
-        return self._saved()
+        return self._add(record._asdict() for record in records)
 
     def finish(self, totals: dict[str, Any]) -> None:
         """Add the totals."""
-        self._write(totals)
-        self._saved()
+        self._add([totals])
 
     def close(self) -> None:
         """Close the file."""
         with named(self._path):  # closing writes what could not be written before
             self._file.close()
 
-    def _write(self, entry: dict[str, Any]) -> None:
+    def _add(self, entries: Iterable[dict[str, Any]]) -> int:
         with named(self._path):
-            self._file.write(as_line(entry))
-
-    def _saved(self) -> int:
-        with named(self._path):
+            self._file.writelines(map(as_line, entries))
             self._file.flush()
+            # The manifest counts these bytes, so they come to the disk before it.
             os.fsync(self._file.fileno())
         return self._file.tell()
 
@@ -82,6 +79,7 @@ def check_place(path: Path) -> None:
     """See that there is nothing at this path, or a report, perhaps only the beginning that a killed process left."""
     try:
         if stat.S_ISREG(path.lstat().st_mode):
+            # A killed process may have left less than the notice.
             with _opened(path, "rb") as file:
                 if _MARK.startswith(file.read(len(_MARK))):
                     return

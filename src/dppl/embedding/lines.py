@@ -1,7 +1,7 @@
 """Texts in files of lines: CSV, JSON lines, and a text a line.
 
 How a file falls into records is its own format: in CSV a quote that is never closed takes all that follows into one
-record, which is then left out. In the other two a byte order mark may begin any line, as where files were joined.
+record, which is then skipped. In the other two a byte order mark may begin any line, as where files were joined.
 Its encoding is the file's too, and not a record's: bytes that are none of it stop whoever opens the file.
 """
 
@@ -12,7 +12,7 @@ import csv
 import io
 import json
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import islice, repeat
@@ -23,20 +23,21 @@ import pyarrow as pa
 
 from dppl.embedding.decoding import MOST_TEXT_BYTES
 from dppl.embedding.records import (
-    PATHS,
     TEXTS,
+    BadRecord,
     Columns,
     Payload,
     Record,
     Source,
-    Unusable,
     Version,
+    check_persons,
     record_of,
+    resolve_columns,
     unusable,
 )
 from dppl.errors import InputError, ParameterError
 
-__all__ = ["CsvRows", "CsvTexts", "Form", "JsonTexts", "TextLines"]
+__all__ = ["CsvTexts", "Form", "JsonTexts", "TextLines"]
 
 _UTF_8 = "utf-8"
 _MARK = "\ufeff"
@@ -58,6 +59,7 @@ class Form:
 
     def __post_init__(self) -> None:
         try:
+            # Python's own test, which also refuses codecs that are none of texts.
             io.TextIOWrapper(io.BytesIO(), encoding=self.encoding or _UTF_8)
         except (LookupError, ValueError):
             raise ParameterError(
@@ -102,8 +104,8 @@ class Form:
                 parameter="encoding",
             ) from None
 
-    def found(self, path: Path, delimiter: str | None = None) -> str | None:
-        """Say what was found out and is not what everybody expects."""
+    def note(self, path: Path, delimiter: str | None = None) -> str | None:
+        """Say what the file itself shows and few expect."""
         said = []
         if self.encoding is None and self.encoding_of(path) != _UTF_8:
             said.append(f"as {self.encoding_of(path)}, by its byte order mark")
@@ -116,72 +118,62 @@ def _usual_delimiter(path: Path) -> str:
     return "\t" if path.suffix.lower() == ".tsv" else ","
 
 
-class CsvRows:
-    """Rows of a CSV file with a header, in which columns that are not named are found.
+class CsvTexts(Source):
+    """Texts in a column of a CSV file with a header, whose usual names need not be given; ``.tsv`` has tabs."""
 
-    Where the column `x` holds paths, they serve as references, and as ids where there is no column of ids.
-    """
+    modality = "text"
+    _kind = "csv"
+    _usual: Sequence[str] = TEXTS
 
-    def __init__(self, path: Path, columns: Columns, form: Form, *, are_paths: bool = False) -> None:
-        self._path = path
-        self._are_paths = are_paths
-        self._form = form
+    def __init__(self, path: Path, columns: Columns, form: Form) -> None:
+        self._path, self._form = path, form
         form.check(path)
-        self._delimiter = "\t" if form.delimiter == "tab" else form.delimiter or self._found_delimiter()
-        self.found = form.found(path, self._delimiter)
+        self._delimiter = "\t" if form.delimiter == "tab" else form.delimiter or self._delimiter_of_header()
+        self.note = form.note(path, self._delimiter)
         header = next(self._rows(), None)
         if header is None:
             raise InputError(f"{path} is empty; its first line must name the columns.")
         self._names = header if isinstance(header, list) else []
-        self.columns = columns.found_in(self._names, path, PATHS if are_paths else TEXTS, secret=True)
+        self.columns = resolve_columns(columns, self._names, path, self._usual, secret=True)
         self.label_type = None if self.columns.y is None else pa.string()
         self.person_type = None if self.columns.person is None else pa.string()
+        self.parameters = {"kind": self._kind, **self.columns.parameters, **form.parameters}
 
-    def records(self, content: Callable[[str], tuple[Callable[[], Payload], Version]]) -> Iterator[Record]:
-        """Yield the records; `content` makes the way to load one, and its version, of what the column `x` holds."""
-        x, y, identity, person = (
-            None if name is None else self._names.index(name)
-            for name in (self.columns.x, self.columns.y, self.columns.id, self.columns.person)
-        )
-        assert x is not None
+    def __iter__(self) -> Iterator[Record]:
+        places = {role: self._names.index(name) for role, name in asdict(self.columns).items() if name is not None}
         for number, row in enumerate(islice(self._rows(), 1, None)):
             if isinstance(row, str):
                 yield unusable(f"row {number}", row)
-                continue
-            if len(row) != len(self._names):
+            elif len(row) != len(self._names):
                 yield unusable(f"row {number}", "its row has more or fewer columns than the header")
-                continue
-            reference = row[x] if self._are_paths else f"row {number}"
-            default = row[x] if self._are_paths else number
-            label, whose = (None if place is None else row[place] for place in (y, person))
-            yield record_of(reference, default if identity is None else row[identity], label, *content(row[x]), whose)
+            else:
+                yield self._record(number, {role: row[place] for role, place in places.items()})
+
+    def _record(self, number: int, fields: dict[str, str]) -> Record:
+        """Return the record in a row, of which these are the fields by role: x, y, id and person."""
+        text, identity = fields["x"], fields.get("id", number)
+        return record_of(f"row {number}", identity, fields.get("y"), lambda: text, text, fields.get("person"))
 
     def _rows(self) -> Iterator[list[str] | str]:
-        """Yield the rows that are not blank, and for one that is damaged the reason why it is left out.
+        """Yield the rows that are not blank, and for one that is damaged the reason why it is skipped.
 
         What belongs to a row is as the lenient reader says. A strict one, or one with a limit, stops within a damaged
         row and takes the lines that remain of it for other rows.
         """
         with self._form.opened(self._path) as file:
-            lines = _CsvLines(_without_mark(file), self._delimiter)
+            lines = _CsvLines(file, self._delimiter)
             for row in _without_limit(csv.reader(lines, delimiter=self._delimiter)):
                 damage = lines.end_row()
                 if row:
                     yield damage or row
 
-    def _found_delimiter(self) -> str:
+    def _delimiter_of_header(self) -> str:
         """Return the delimiter that the header shows, which is public: no record decides it."""
         usual, widths = _usual_delimiter(self._path), {}
         for self._delimiter in (usual, *_DELIMITERS):  # of equal ones the first is taken
             header = next(self._rows(), "")
             widths[self._delimiter] = len(header) if isinstance(header, list) else 0
         return usual if widths[usual] > 1 else max(widths, key=widths.__getitem__)
-
-
-def _without_mark(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the lines of a file, without the byte order mark that it may begin with."""
-    for number, line in enumerate(lines):
-        yield line if number else line.removeprefix(_MARK)
 
 
 def _without_limit(rows: Iterator[list[str]]) -> Iterator[list[str]]:
@@ -214,13 +206,18 @@ class _CsvLines:
         self._length = 0
 
     def __iter__(self) -> Iterator[str]:
-        for line in self._file:
+        for number, line in enumerate(self._file):
+            line = line if number else line.removeprefix(_MARK)
             if self._length <= MOST_TEXT_BYTES:
                 self._row.write(line)
                 self._length += len(line.rstrip("\r\n")) + 1  # the same where the file ends without a line break
                 yield line
-            elif '"' in line and self._closes_row(line):
-                yield '"'
+            elif '"' in line:
+                # Does the line close the open quote? If not, the reader asks for the next one.
+                reader = csv.reader([f'"{line}', '"'], delimiter=self._delimiter)
+                next(_without_limit(reader))
+                if reader.line_num == 1:
+                    yield '"'
 
     def end_row(self) -> str | None:
         """Forget the row that was read; return what is wrong with it."""
@@ -229,6 +226,7 @@ class _CsvLines:
         if length > MOST_TEXT_BYTES:
             return "its row is too long"
         try:
+            # Without a quote, every row is well formed.
             if '"' in row.getvalue():
                 row.seek(0)
                 next(_without_limit(csv.reader(row, delimiter=self._delimiter, strict=True)))
@@ -236,145 +234,106 @@ class _CsvLines:
             return "its row has a misplaced or open quote"
         return None
 
-    def _closes_row(self, line: str) -> bool:
-        """Tell whether a quote that is open before a line is open no more after it: else the reader wants another."""
-        reader = csv.reader([f'"{line}', '"'], delimiter=self._delimiter)
-        next(_without_limit(reader))
-        return reader.line_num == 1
 
-
-@dataclass
-class CsvTexts(Source):
-    """Texts in a column of a CSV file with a header; a ``.tsv`` file has tabs for commas."""
-
-    path: Path
-    columns: Columns
-    form: Form
-
-    modality = "text"
-
-    def __post_init__(self) -> None:
-        self._rows = CsvRows(self.path, self.columns, self.form)
-        self.label_type, self.person_type = self._rows.label_type, self._rows.person_type
-        self.parameters: dict[str, Any] = {"kind": "csv", **self._rows.columns.parameters, **self.form.parameters}
-        self.found = self._rows.found
-
-    def __iter__(self) -> Iterator[Record]:
-        return self._rows.records(lambda text: (lambda: text, text))
-
-
-@dataclass
 class JsonTexts(Source):
     """Texts in a file with one JSON object a line.
 
     Names of columns are fixed or given, never looked for in the lines: one record could else rename them for all.
     """
 
-    path: Path
-    columns: Columns
-    form: Form
-
     modality = "text"
     label_type = pa.string()
 
-    def __post_init__(self) -> None:
-        named = replace(self.columns, x=self.columns.x or "text", y=self.columns.y or "label")
-        self.columns = named.with_ids_apart(self.path)
-        self.person_type = None if self.columns.person is None else pa.string()
-        self.parameters: dict[str, Any] = {"kind": "jsonl", **self.columns.parameters, **self.form.parameters}
-        self.form.check(self.path)
-        self.found = self.form.found(self.path)
+    def __init__(self, path: Path, columns: Columns, form: Form) -> None:
+        self._path, self._form = path, form
+        # Fixed, where the owner names no others.
+        named = replace(columns, x=columns.x or "text", y=columns.y or "label")
+        self.columns = check_persons(named, path)
+        self.person_type = None if columns.person is None else pa.string()
+        self.parameters = {"kind": "jsonl", **self.columns.parameters, **form.parameters}
+        form.check(path)
+        self.note = form.note(path)
 
     def __iter__(self) -> Iterator[Record]:
-        x, y, key = self.columns.x, self.columns.y, self.columns.id
-        for number, entry in enumerate(self._objects()):
-            reference = f"row {number}"
-            if entry is None:
-                yield unusable(reference, "its line is not a JSON object")
-                continue
-            label = entry.get(str(y))
-            label = str(label) if type(label) is int else label
+        x, y, key = str(self.columns.x), str(self.columns.y), self.columns.id
+        for number, line in enumerate(filter(str.strip, _lines(self._path, self._form))):
             try:
+                entry = _object(line)
                 person = self._person(entry)
-            except Unusable as reason:
-                yield unusable(reference, str(reason))
+            except BadRecord as reason:
+                yield unusable(f"row {number}", str(reason))
                 continue
+            label = entry.get(y)
+            # Labels of lines are texts, since one record must not decide their type.
+            label = str(label) if type(label) is int else label
             identity = number if key is None else entry.get(key)
-            yield record_of(reference, identity, label, *_text_in(entry.get(str(x))), person)
+            yield record_of(f"row {number}", identity, label, *_text_in(entry.get(x)), person)
 
     def _person(self, entry: dict[str, Any]) -> str | None:
         if self.columns.person is None:
             return None
         # With a name that no line has, each record would else be a person of its own.
         if self.columns.person not in entry:
-            raise Unusable("it has no field for the id of its person")
-        return _person_id(entry[self.columns.person])
+            raise BadRecord("it has no field for the id of its person")
+        value = entry[self.columns.person]
+        if value is None or value != value:
+            return None
+        if type(value) is float and value.is_integer():  # as tables hold whole numbers beside a missing one
+            value = int(value)
+        if type(value) in (str, int):
+            return str(value)
+        raise BadRecord("its person id is neither a text nor a whole number")
 
-    def _objects(self) -> Iterator[dict[str, Any] | None]:
-        for line in _lines(self.path, self.form):
-            if line.strip():
-                yield _object(line)
+
+def _object(line: str) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        entry = None
+    if not isinstance(entry, dict):
+        raise BadRecord("its line is not a JSON object")
+    return entry
 
 
-@dataclass
 class TextLines(Source):
     """A text a line, blank ones too; their labels, if any, are the lines of a second file."""
 
-    path: Path
-    labels: Path | None
-    form: Form
-
     modality = "text"
 
-    def __post_init__(self) -> None:
-        self.label_type = None if self.labels is None else pa.string()
-        has_labels = self.labels is not None
-        self.parameters: dict[str, Any] = {"kind": "text", "labels": has_labels, **self.form.parameters}
-        for path in filter(None, (self.path, self.labels)):
-            self.form.check(path)
-        self.found = self.form.found(self.path)
-        if self.labels is not None and self._length(self.path) != self._length(self.labels):
-            raise InputError(f"{self.labels} must have one line for each line of {self.path}; the numbers differ.")
+    def __init__(self, path: Path, labels: Path | None, form: Form) -> None:
+        self._path, self._labels, self._form = path, labels, form
+        self.label_type = None if labels is None else pa.string()
+        self.parameters = {"kind": "text", "labels": labels is not None, **form.parameters}
+        for file in (path, labels):
+            if file is not None:
+                form.check(file)
+        self.note = form.note(path)
+        if labels is not None and self.count() != sum(1 for _ in _lines(labels, form)):
+            raise InputError(f"{labels} must have one line for each line of {path}; the numbers differ.")
 
     def __iter__(self) -> Iterator[Record]:
-        labels: Iterable[str | None] = repeat(None) if self.labels is None else _lines(self.labels, self.form)
-        for number, (line, label) in enumerate(zip(_lines(self.path, self.form), labels, strict=False)):
+        labels: Iterable[str | None] = repeat(None) if self._labels is None else _lines(self._labels, self._form)
+        for number, (line, label) in enumerate(zip(_lines(self._path, self._form), labels, strict=False)):
             # In bytes, as tables of before know them.
             yield record_of(f"line {number}", number, label, *_text_in(line.encode("utf-8", "surrogatepass")))
 
-    def _length(self, path: Path) -> int:
-        return sum(1 for _ in _lines(path, self.form))
+    def count(self) -> int:
+        """Return the number of records, which is private."""
+        return sum(1 for _ in _lines(self._path, self._form))
 
 
 def _text_in(value: Any) -> tuple[Callable[[], Payload], Version]:
     def load() -> Payload:
         if not isinstance(value, str | bytes):
-            raise Unusable("it has no text")
+            raise BadRecord("it has no text")
         return value
 
     return load, value if isinstance(value, str | bytes) else None
 
 
-def _person_id(value: Any) -> str | None:
-    if value is None or value != value:
-        return None
-    if type(value) is float and value.is_integer():  # as tables hold whole numbers beside a missing one
-        value = int(value)
-    if type(value) in (str, int):
-        return str(value)
-    raise Unusable("its person id is neither a text nor a whole number")
-
-
-def _object(line: str) -> dict[str, Any] | None:
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return entry if isinstance(entry, dict) else None
-
-
 def _lines(path: Path, form: Form) -> Iterator[str]:
     """Yield the lines of a file, those that are too long cut, but too long still."""
+    # A line without an end takes no more memory than the longest that is allowed.
     most = len(_MARK) + MOST_TEXT_BYTES + len("\r\n")
     with form.opened(path, "\n") as file:
         while line := file.readline(most):

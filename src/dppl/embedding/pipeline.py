@@ -22,13 +22,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dppl import _validate
+from dppl._files import write_atomically
 from dppl.data.writing import ROWS, Rows, lattice_metadata, schema_of, to_storage
 from dppl.embedding.arrow import Arrays
 from dppl.embedding.cache import Cache
 from dppl.embedding.decoding import decode, described, quiet
 from dppl.embedding.left_out import LeftOut
-from dppl.embedding.records import Payload, PersonId, Record, Source, Unusable
-from dppl.embedding.shards import ShardedTable, SourceChanged, Window, write_shard
+from dppl.embedding.records import BadRecord, Payload, Record, Source
+from dppl.embedding.shards import Shard, ShardedTable, SourceChanged, Window, write_shard
 from dppl.encoders import Encoder
 from dppl.engines import Engine
 from dppl.errors import DpplError, ParameterError
@@ -51,7 +52,7 @@ class Embedded:
     table : Path
         Folder of Parquet shards, for `dppl.data.read_table`.
     report : Path
-        List of the records that were left out, for their owner only.
+        List of the records that were skipped, for their owner only.
     is_new : bool
         False if the table was finished before.
     """
@@ -86,8 +87,7 @@ def embed(
     encoder : Encoder or None
         A frozen public encoder of the source's modality; None for a source of embeddings.
     out : path-like
-        Folder for the table: a new one, or one to go on with. The report on the records that were left out is written
-        beside it.
+        Folder for the table: a new one, or one to go on with. The report on skipped records is written next to it.
     rows : {"float16", "int8", "float32"}, default="float16"
         int8 means rows of the plain lattice, a quarter of the size of float32.
     workers : int, default=None
@@ -121,7 +121,7 @@ def embed(
     -----
     **Privacy.** Unit: one record of the source. Nothing is released: the table, the report and the cache are as
     private as the records. An embedding depends on its record alone if the encoder's fingerprint says that its rows are
-    independent; else the table's metadata say ``not_covered``. Whether a record is left out depends on that record
+    independent; else the table's metadata say ``not_covered``. Whether a record is skipped depends on that record
     alone. No message tells a record or a number of them.
     """
     _validate.one_of(ROWS, rows=rows)
@@ -129,29 +129,41 @@ def embed(
     _validate.positive_integer(shard_rows=shard_rows)
     workers = _threads(workers)
     model = _encoder_for(source, encoder)
+    # What decides the bytes of the table goes into its manifest, so that nobody goes on with other options.
     maker = table_metadata(model)
     metadata = {**maker, **lattice_metadata(model.dimension, rows)}
     parameters = {**maker, "source": source.parameters, "rows": rows, "shard_rows": shard_rows}
     schema = schema_of(source.label_type, model.dimension, rows, metadata, person_type=source.person_type)
+    report = progress or _ignore
     with ExitStack() as stack:
         table = stack.enter_context(closing(ShardedTable(Path(out), schema, parameters)))
         records = _Stream(source)
-        was_finished = table.finished
-        _pass_over(records, table, progress or _nothing)
+        # The hash of the source is checked first: a table must not be of two sources.
+        _skip_finished(records, table, report)
         if strict and any(shard.left_out for shard in table.done):
             table.refuse([])
-        if not was_finished:
-            if engine is not None:
-                job = _job_for(source, model, table, schema, rows, workers, cache)
-                engine.check()
-                _spread_shards(records, table, engine, job, shard_rows, strict, progress or _nothing)
-                return Embedded(table.folder, table.report, True)
+        if table.finished:
+            return Embedded(table.folder, table.report, False)
+        if engine is not None:
+            if cache is not None:
+                raise ParameterError("goes with one process, and not with an engine.", parameter="cache")
+            job = _Job(source, model, table.folder.absolute(), schema, rows, workers)
+            # Before a shard is written, so that a cluster that cannot be used costs nothing.
+            engine.check()
+            shards = _embed_in_tasks(records, table, engine, job, shard_rows, report)
+        else:
             store = None
             if cache is not None and model.fingerprint is not None:
                 store = stack.enter_context(closing(Cache(Path(cache), repr(sorted(maker.items())), model.dimension)))
             work = stack.enter_context(_at_work(model, rows, workers, store))
-            _write_shards(records, table, work, shard_rows, strict, progress or _nothing)
-    return Embedded(table.folder, table.report, not was_finished)
+            shards = _embed_here(records, table, work, shard_rows, strict, report)
+        for shard in shards:
+            if strict and shard.left_out:
+                table.refuse(shard.left_out)
+            table.append(shard)
+        # Only now do readers take the folder for a table.
+        table.finish()
+    return Embedded(table.folder, table.report, True)
 
 
 def embed_windows(
@@ -174,7 +186,7 @@ def embed_windows(
     Yields
     ------
     Window
-        At most ``encoder.window`` records, in the order of the source; what `embed` would leave out is left out.
+        At most ``encoder.window`` records, in the order of the source; what `embed` would skip is skipped.
 
     Raises
     ------
@@ -184,10 +196,10 @@ def embed_windows(
     _validate.one_of(ROWS, rows=rows)
     model = _encoder_for(source, encoder)
     with _at_work(model, rows, _threads(workers)) as work:
-        yield from work.windows(_Stream(source), progress or _nothing)
+        yield from work.windows(_Stream(source), progress or _ignore)
 
 
-def _nothing(_: int) -> None:
+def _ignore(_: int) -> None:
     pass
 
 
@@ -215,6 +227,7 @@ class _Given:
 
 
 def _encoder_for(source: Source, encoder: Encoder | None) -> Encoder | _Given:
+    # Published arrays are embeddings already.
     if isinstance(source, Arrays):
         if encoder is not None:
             raise ParameterError("must be left out: the source holds embeddings already.", parameter="encoder")
@@ -239,159 +252,6 @@ def table_metadata(encoder: Encoder | _Given) -> dict[str, str]:
     return maker if fixed else {**maker, "not_covered": _NOT_COVERED}
 
 
-def _pass_over(records: _Stream, table: ShardedTable, progress: Callable[[int], object]) -> None:
-    """Go to where the finished shards end, and see that the source is the one that they were made of."""
-    for shard in table.done:
-        deque(islice(records, shard.records), maxlen=0)
-        if records.digest != shard.source:
-            break
-        progress(shard.records)
-    else:
-        if not table.finished or next(records, None) is None:
-            return
-    raise SourceChanged(table.folder)
-
-
-def _write_shards(
-    records: _Stream,
-    table: ShardedTable,
-    work: _Work,
-    shard_rows: int,
-    strict: bool,
-    progress: Callable[[int], object],
-) -> None:
-    taken = shard_rows
-    while taken == shard_rows:
-        before, shard = records.count, Window()
-        for window in work.windows(islice(records, shard_rows), progress):
-            shard.extend(window)
-            if strict and shard.left_out:
-                table.refuse(shard.left_out)
-        taken = records.count - before
-        if taken or not table.done:
-            table.append(shard, taken, records.digest)
-    table.finish()
-
-
-@dataclass(frozen=True, slots=True)
-class _Stretch:
-    """The records that one shard stands for; `digest` is the state of the source behind them."""
-
-    number: int
-    first: int
-    records: int
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """What a task knows beside its stretch: paths, names and the encoder, which is public."""
-
-    source: Callable[[], Source]
-    encoder: Encoder | _Given
-    folder: Path
-    schema: bytes  # a pickle of Arrow's own drops what lists call their elements
-    rows: str
-    workers: int
-    begun: int
-
-    def __reduce__(self) -> Any:
-        # One encoder and one pass over the source for all tasks of a process.
-        return _job_of, (pickle.dumps([getattr(self, name) for name in self.__slots__]),)
-
-    def __call__(self, stretch: _Stretch) -> tuple[str, int, int]:
-        """Embed a stretch and write its shard and, beside it, what was left out; return digest, size and rows."""
-        records = _passed_over(self, stretch.first)
-        shard = Window()
-        with _at_work(self.encoder, self.rows, self.workers) as work:
-            for window in work.windows(islice(records, stretch.records), _nothing):
-                shard.extend(window)
-        _left_out_of(self.folder, stretch.number).unlink(missing_ok=True)
-        with open(_left_out_of(self.folder, stretch.number), "x", opener=_for_the_owner) as file:
-            json.dump(shard.left_out, file)
-        size = write_shard(self.folder, stretch.number, shard, pa.ipc.read_schema(pa.py_buffer(self.schema)))
-        return records.digest, size, len(shard.rows)
-
-
-@lru_cache(maxsize=1)
-def _job_of(pickled: bytes) -> _Job:
-    return _Job(*pickle.loads(pickled))
-
-
-# The job that this process works at, and how far it has gone through its source.
-_PASSED: list[tuple[_Job, _Stream]] = []
-
-
-def _passed_over(job: _Job, first: int) -> _Stream:
-    """Return the records of the job's source from the first of a stretch on."""
-    if not _PASSED or _PASSED[0][0] is not job or _PASSED[0][1].count > first:
-        _PASSED[:] = [(job, _Stream(job.source()))]
-    stream = _PASSED[0][1]
-    deque(islice(stream, first - stream.count), maxlen=0)
-    return stream
-
-
-def _left_out_of(folder: Path, number: int) -> Path:
-    # Whoever goes on after an interruption removes such names.
-    return folder / f".left-out-{number:06}.part"
-
-
-def _for_the_owner(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
-def _job_for(
-    source: Source,
-    encoder: Encoder | _Given,
-    table: ShardedTable,
-    schema: pa.Schema,
-    rows: str,
-    workers: int,
-    cache: str | os.PathLike[str] | None,
-) -> _Job:
-    """Describe the work to tasks; refuse what only this process has."""
-    if source.again is None:
-        raise ParameterError("goes with a source in files, which tasks open by themselves.", parameter="engine")
-    if cache is not None:
-        raise ParameterError("goes with one process, and not with an engine.", parameter="cache")
-    packed = schema.serialize().to_pybytes()
-    return _Job(source.again, encoder, table.folder.absolute(), packed, rows, workers, time.time_ns())
-
-
-def _spread_shards(
-    records: _Stream,
-    table: ShardedTable,
-    engine: Engine,
-    job: _Job,
-    shard_rows: int,
-    strict: bool,
-    progress: Callable[[int], object],
-) -> None:
-    """Let tasks write the shards that are missing, and take them into the table in order."""
-    begun, stretches = len(table.done), list[_Stretch]()
-    taken = shard_rows
-    while taken == shard_rows:
-        before = records.count
-        deque(islice(records, shard_rows), maxlen=0)
-        taken = records.count - before
-        if taken or not (begun or stretches):
-            stretches.append(_Stretch(begun + len(stretches), before, taken, records.digest))
-    written: dict[int, tuple[int, int]] = {}
-    for place, (digest, size, rows) in engine.each(job, stretches):
-        if digest != stretches[place].digest:
-            raise SourceChanged(table.folder)
-        written[place] = size, rows
-        progress(stretches[place].records)
-        while (number := len(table.done) - begun) in written:
-            stretch, report = stretches[number], _left_out_of(table.folder, len(table.done))
-            left_out = [LeftOut(*entry) for entry in json.loads(report.read_bytes())]
-            if strict and left_out:
-                table.refuse(left_out)
-            table.count(*written.pop(number), left_out, stretch.records, stretch.digest)
-            report.unlink()
-    table.finish()
-
-
 class _Stream(Iterator[Record]):
     """The records of a source, with the number and the hash of those that went by."""
 
@@ -404,6 +264,7 @@ class _Stream(Iterator[Record]):
     def __next__(self) -> Record:
         record = next(self._records)
         self.count += 1
+        # Versions stand for contents, which are not loaded to be compared.
         seen = repr((record.id, record.reference, record.label, record.version))
         if self._of_persons:  # without ids the hash is that of older tables
             seen += repr(record.person)
@@ -415,15 +276,141 @@ class _Stream(Iterator[Record]):
         """Hash of ids, references, labels, versions and ids of persons so far."""
         return self._hash.hexdigest()
 
+    def skip(self, records: int) -> int:
+        """Pass over some records; return how many there were."""
+        before = self.count
+        deque(islice(self, records), maxlen=0)
+        return self.count - before
+
+
+def _skip_finished(records: _Stream, table: ShardedTable, progress: Callable[[int], object]) -> None:
+    """Pass over the records of finished shards, and see that the source is the one that they were made of."""
+    for shard in table.done:
+        records.skip(shard.records)
+        if records.digest != shard.source:
+            raise SourceChanged(table.folder)
+        progress(shard.records)
+    if table.finished and next(records, None) is not None:
+        raise SourceChanged(table.folder)
+
+
+def _embed_here(
+    records: _Stream,
+    table: ShardedTable,
+    work: _Work,
+    shard_rows: int,
+    strict: bool,
+    progress: Callable[[int], object],
+) -> Iterator[Shard]:
+    """Write shard after shard of the records that are left; with `strict`, stop at the first that cannot be used."""
+    taken = shard_rows
+    while taken == shard_rows:
+        before, window = records.count, Window()
+        for part in work.windows(islice(records, shard_rows), progress):
+            window.extend(part)
+            if strict and window.left_out:
+                table.refuse(window.left_out)
+        taken = records.count - before
+        # A source without records still has one shard, which holds the schema.
+        if taken or not table.done:
+            size = write_shard(table.folder, len(table.done), window, table.schema)
+            yield Shard(size, len(window.rows), taken, window.left_out, records.digest)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """The records that one shard stands for; `digest` is the hash of the source up to its end."""
+
+    number: int
+    first: int
+    records: int
+    digest: str
+
+
+def _embed_in_tasks(
+    records: _Stream,
+    table: ShardedTable,
+    engine: Engine,
+    job: _Job,
+    shard_rows: int,
+    progress: Callable[[int], object],
+) -> Iterator[Shard]:
+    """Let tasks write the shards that are missing, and yield them in order."""
+    begun, stretches = len(table.done), list[_Stretch]()
+    taken = shard_rows
+    while taken == shard_rows:
+        first = records.count
+        taken = records.skip(shard_rows)
+        if taken or not (begun or stretches):
+            stretches.append(_Stretch(begun + len(stretches), first, taken, records.digest))
+    written: dict[int, tuple[int, int]] = {}
+    for place, (digest, size, rows) in engine.each(job, stretches):
+        if digest != stretches[place].digest:
+            raise SourceChanged(table.folder)
+        written[place] = size, rows
+        progress(stretches[place].records)
+        # Tasks end in any order; the table grows in that of the source.
+        while (number := len(table.done) - begun) in written:
+            stretch = stretches[number]
+            report = _left_out_file(table.folder, stretch.number)
+            left_out = [LeftOut(*entry) for entry in json.loads(report.read_bytes())]
+            report.unlink()
+            yield Shard(*written.pop(number), stretch.records, left_out, stretch.digest)
+
+
+class _Job:
+    """What a task knows besides its stretch: paths, names and the encoder, which is public."""
+
+    def __init__(
+        self, source: Source, encoder: Encoder | _Given, folder: Path, schema: pa.Schema, rows: str, workers: int
+    ) -> None:
+        if source.reopen is None:
+            raise ParameterError("goes with a source in files, which tasks open by themselves.", parameter="engine")
+        # Arrow's own pickle of a schema drops what lists call their elements; the time tells two runs apart.
+        packed = schema.serialize().to_pybytes()
+        self._state = source.reopen, encoder, folder, packed, rows, workers, time.time_ns()
+        self._records: _Stream | None = None
+
+    def __reduce__(self) -> Any:
+        # One encoder and one pass over the source for all tasks of a process.
+        return _job_of, (pickle.dumps(self._state),)
+
+    def __call__(self, stretch: _Stretch) -> tuple[str, int, int]:
+        """Embed a stretch, write its shard and the list of what was skipped; return digest, size and rows."""
+        reopen, encoder, folder, schema, rows, workers, _ = self._state
+        # A task that ran again elsewhere may come after a later one.
+        if self._records is None or self._records.count > stretch.first:
+            self._records = _Stream(reopen())
+        records = self._records
+        records.skip(stretch.first - records.count)
+        window = Window()
+        with _at_work(encoder, rows, workers) as work:
+            for part in work.windows(islice(records, stretch.records), _ignore):
+                window.extend(part)
+        # What is skipped is private: it goes through a file of its owner, and not over the network.
+        content = json.dumps(window.left_out).encode()
+        write_atomically(_left_out_file(folder, stretch.number), content, overwrite=True, private=True)
+        size = write_shard(folder, stretch.number, window, pa.ipc.read_schema(pa.py_buffer(schema)))
+        return records.digest, size, len(window.rows)
+
+
+@lru_cache(maxsize=1)
+def _job_of(pickled: bytes) -> _Job:
+    job = _Job.__new__(_Job)
+    job._state, job._records = pickle.loads(pickled), None
+    return job
+
+
+def _left_out_file(folder: Path, number: int) -> Path:
+    # Whoever goes on after an interruption removes such names.
+    return folder / f".left-out-{number:06}.part"
+
 
 @dataclass(slots=True)
 class _Item:
-    """A record on its way: prepared, embedded before, or left out."""
+    """A record on its way: prepared, embedded before, or skipped for a reason."""
 
-    id: str | None
-    reference: str
-    label: str | int | None
-    person: PersonId
+    record: Record
     key: bytes | None = None
     prepared: Any = None
     x: NDArray[Any] | None = None
@@ -444,23 +431,25 @@ class _Work:
         """Yield what becomes of some records, a window at a time."""
         items = self._prepared(records)
         while window := list(islice(items, self.encoder.window)):
+            # What the cache has, or what cannot be used, needs no encoder.
             fresh = [item for item in window if item.x is None and item.reason is None]
-            self._encode(fresh, progress)
+            if fresh:
+                self._encode(fresh, progress)
             progress(len(window) - len(fresh))
-            yield self._sorted(window)
+            yield self._stored(window)
 
     def _prepared(self, records: Iterable[Record]) -> Iterator[_Item]:
         """Prepare records in threads, no more than `ahead` at a time, and yield them in order."""
         waiting: deque[Future[_Item]] = deque()
         for record in records:
             waiting.append(self.pool.submit(self._prepare, record))
-            if len(waiting) >= self.ahead:
+            if len(waiting) >= self.ahead:  # bounds the memory
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
 
     def _prepare(self, record: Record) -> _Item:
-        item = _Item(record.id, record.reference, record.label, record.person)
+        item = _Item(record)
         try:
             payload = record.load()
             if self.cache is not None:
@@ -468,39 +457,40 @@ class _Work:
                 item.x = self.cache.get(item.key)
             if item.x is None:
                 item.prepared = prepared(self.encoder, payload)
-        except Unusable as reason:
+        except BadRecord as reason:
             item.reason = str(reason)
         return item
 
     def _encode(self, fresh: list[_Item], progress: Callable[[int], object]) -> None:
-        if not fresh:
-            return
+        # In this thread alone: encoders own their device.
         embeddings = self.encoder.encode_prepared([item.prepared for item in fresh], progress)
         for item, x in zip(fresh, embeddings, strict=True):
             item.x, item.prepared = x, None
         if self.cache is not None:
             self.cache.add((item.key, item.x) for item in fresh if item.key is not None and item.x is not None)
 
-    def _sorted(self, window: list[_Item]) -> Window:
+    def _stored(self, window: list[_Item]) -> Window:
         """Return what was embedded, in the order of the source, and the list of what was not."""
-        found = Window()
         embedded = [item for item in window if item.x is not None]
         if embedded:
             x = np.stack([item.x for item in embedded if item.x is not None])
+            # A number that float32 holds may be infinite in float16.
             stored = to_storage(x, self.rows)
             finite = np.isfinite(x).all(axis=1) & np.isfinite(stored).all(axis=1)
             for item, row, good in zip(embedded, stored, finite, strict=True):
                 item.x, item.reason = row, None if good else f"its embedding is not finite in {self.rows}"
+        outcome = Window()
         for item in window:
+            record = item.record
             if item.reason is not None:
-                found.left_out.append(LeftOut(item.id, item.reference, item.reason))
+                outcome.left_out.append(LeftOut(record.id, record.reference, item.reason))
             elif item.x is not None:
-                found.ids.append(item.id)
-                found.references.append(item.reference)
-                found.labels.append(item.label)
-                found.persons.append(item.person)
-                found.rows.append(item.x)
-        return found
+                outcome.ids.append(record.id)
+                outcome.references.append(record.reference)
+                outcome.labels.append(record.label)
+                outcome.persons.append(record.person)
+                outcome.rows.append(item.x)
+        return outcome
 
 
 def prepared(encoder: Encoder | _Given, payload: Payload) -> Any:
@@ -511,14 +501,15 @@ def prepared(encoder: Encoder | _Given, payload: Payload) -> Any:
     except (DpplError, MemoryError):
         raise
     except Exception:  # whatever an encoder says of an odd image or text may quote it
-        raise Unusable("the encoder cannot prepare it") from None
+        raise BadRecord("the encoder cannot prepare it") from None
 
 
 @contextmanager
 def _at_work(encoder: Encoder | _Given, rows: str, workers: int, cache: Cache | None = None) -> Iterator[_Work]:
     with ExitStack() as stack:
+        # Libraries would warn about single files, which are private.
         stack.enter_context(quiet())
-        pool = ThreadPoolExecutor(workers)
+        pool = ThreadPoolExecutor(workers)  # Pillow and tokenizers let go of the lock
         stack.callback(pool.shutdown, cancel_futures=True)
         yield _Work(encoder, rows, cache, pool, encoder.window + workers)
 

@@ -1,4 +1,4 @@
-"""Sources of records: one after the other, each with a way to load it, or with a reason why it is left out."""
+"""Sources of records: one after the other, each with a way to load it, or with a reason why it is skipped."""
 
 from __future__ import annotations
 
@@ -13,25 +13,10 @@ from typing import Any, NoReturn, TypeAlias
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dppl.data._columns import listed
 from dppl.errors import InputError
 
-__all__ = [
-    "IMAGES",
-    "PATHS",
-    "TEXTS",
-    "Columns",
-    "Payload",
-    "PersonId",
-    "Record",
-    "Source",
-    "Unusable",
-    "Version",
-    "label_of",
-    "left_out",
-    "record_of",
-    "unusable",
-    "version_of",
-]
+__all__ = ["BadRecord", "Columns", "Payload", "PersonId", "Record", "Source", "Version"]
 
 Payload: TypeAlias = bytes | str | NDArray[Any]
 Version: TypeAlias = str | bytes | None
@@ -46,8 +31,8 @@ PATHS = ("file", "file_name", "filename", "path", "image")
 _LABELS = ("label", "labels", "y")
 
 
-class Unusable(Exception):
-    """A record that is left out. The text is one of a fixed set of reasons and quotes nothing of the record."""
+class BadRecord(Exception):
+    """A record that is skipped. The text is one of a fixed set of reasons and quotes nothing of the record."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -57,16 +42,16 @@ class Record:
     Attributes
     ----------
     id : str or None
-        None for a record whose id cannot be read; it is left out.
+        None for a record whose id cannot be read; it is skipped.
     reference : str
         Where it lies in the source: a path, or a row counted from 0.
     label : str, int or None
         None stands for a missing label.
     load : callable
-        Returns the bytes of an image, a text (as str or bytes) or an embedding; raises `Unusable`.
+        Returns the bytes of an image, a text (as str or bytes) or an embedding; raises `BadRecord`.
     version : str, bytes or None
         Tells this content from another without loading it: a text itself, `version_of` a file, or why the record is
-        left out.
+        skipped.
     person : str, bytes, int, float or None
         Id of the person whose record it is, which is another thing than `id`; None for a missing one.
     """
@@ -87,12 +72,17 @@ def record_of(
     version: Version,
     person: PersonId = None,
 ) -> Record:
-    """Return the record with these ids and this label, or one that is left out where they are none."""
+    """Return the record with these ids and this label, or one that is skipped where they are none."""
     try:
+        # Bytes and numbers are ids as they are; texts must be such.
         if isinstance(person, str):
             _text(person, "person id")
-        return Record(_id_of(identity), reference, label_of(label), load, version, person)
-    except Unusable as reason:
+        is_number = isinstance(identity, int) and not isinstance(identity, bool)
+        name = str(identity) if is_number else _text(identity, "id")
+        if not name:
+            raise BadRecord("its id is empty")
+        return Record(name, reference, label_of(label), load, version, person)
+    except BadRecord as reason:
         return unusable(reference, str(reason))
 
 
@@ -108,13 +98,14 @@ def unusable(reference: str, reason: str) -> Record:
 
 def _refusal(reason: str) -> Callable[[], NoReturn]:
     def load() -> NoReturn:
-        raise Unusable(reason)
+        raise BadRecord(reason)
 
     return load
 
 
 def version_of(*files: str | os.PathLike[str]) -> str:
     """Return what changes when one of the files is written anew: a hash of their sizes and times."""
+    # Size and time are what file systems keep without reading a byte.
     states = [os.stat(file) for file in files]
     return sha256(repr([(state.st_size, state.st_mtime_ns) for state in states]).encode()).hexdigest()
 
@@ -122,27 +113,19 @@ def version_of(*files: str | os.PathLike[str]) -> str:
 def label_of(value: Any) -> Label:
     """Return a label as the table holds it: stripped text, an integer, or None where it is missing."""
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        # The table holds int64; a larger label is as good as missing.
         return value if value is None or abs(value) <= _LARGEST_INTEGER else None
     return _text(value, "label").strip() or None
 
 
-def _id_of(value: Any) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    text = _text(value, "id")
-    if not text:
-        raise Unusable("its id is empty")
-    return text
-
-
 def _text(value: Any, what: str) -> str:
     if not isinstance(value, str | bytes):
-        raise Unusable(f"its {what} is neither a text nor an integer")
+        raise BadRecord(f"its {what} is neither a text nor an integer")
     try:
         # Surrogates stand for bytes that were no UTF-8; encoding refuses them.
         return (value if isinstance(value, bytes) else value.encode()).decode()
     except UnicodeError:
-        raise Unusable(f"its {what} is not UTF-8") from None
+        raise BadRecord(f"its {what} is not UTF-8") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,57 +145,36 @@ class Columns:
         """The names, as a table keeps them; that of persons where there is one, which older tables have not."""
         return {name: value for name, value in asdict(self).items() if name != "person" or value is not None}
 
-    def found_in(self, names: Sequence[str], where: Path, usual: Sequence[str], *, secret: bool = False) -> Columns:
-        """Return the names with usual ones in the place of None; `y` and ids stay None where there is none.
 
-        With `secret`, no message lists `names`: the first line of a file may be a record and no header.
+def resolve_columns(
+    columns: Columns, names: Sequence[str], where: Path, usual: Sequence[str], *, secret: bool = False
+) -> Columns:
+    """Return columns that are among `names`, usual ones in the place of None; `y` and ids stay None without any.
 
-        Parameters
-        ----------
-        names : sequence of str
-            The columns that there are.
-        where : Path
-            What messages name.
-        usual : sequence of str
-            Names of the column of texts or images, the first of which that occurs is taken.
-        secret : bool, default=False
-            Whether `names` may be private.
-
-        Raises
-        ------
-        InputError
-            If a column is missing or occurs twice.
-        """
-        x = self.x or next((name for name in usual if name in names), None)
-        y = self.y or next((name for name in _LABELS if name in names and name != x), None)
-        has = "see its first line" if secret else f"it has {_listed(names)}"
-        if secret and len(names) == 1:  # which is its form, and no name
-            has += ", which has one column only; name the delimiter if there are more"
-        for parameter, name in (("x", x), ("y", y), ("id", self.id), ("person", self.person)):
-            if name is None and parameter == "x":
-                raise InputError(f"must name the column of {where} with the text or image; {has}.", parameter="x")
-            if name is not None and names.count(name) != 1:
-                raise InputError(f"must be one column of {where}; got {name!r}; {has}.", parameter=parameter)
-        return Columns(x, y, self.id, self.person).with_ids_apart(where)
-
-    def with_ids_apart(self, where: Path) -> Columns:
-        """Return these names; the labels are not ids of persons, or all records of a class would be one person.
-
-        Raises
-        ------
-        InputError
-            If they are.
-        """
-        if self.person is not None and self.person == self.y:
-            raise InputError(
-                f"must name ids of persons; {self.person!r} of {where} holds the labels; name another.",
-                parameter="person",
-            )
-        return self
+    With `secret`, no message lists `names`: the first line of a file may be a record and no header.
+    """
+    # Given names are taken literally.
+    x = columns.x or next((name for name in usual if name in names), None)
+    y = columns.y or next((name for name in _LABELS if name in names and name != x), None)
+    has = "see its first line" if secret else f"it has {listed(names)}"
+    if secret and len(names) == 1:  # which is its form, and no name
+        has += ", which has one column only; name the delimiter if there are more"
+    if x is None:
+        raise InputError(f"must name the column of {where} with the text or image; {has}.", parameter="x")
+    for parameter, name in (("x", x), ("y", y), ("id", columns.id), ("person", columns.person)):
+        if name is not None and names.count(name) != 1:
+            raise InputError(f"must be one column of {where}; got {name!r}; {has}.", parameter=parameter)
+    return check_persons(Columns(x, y, columns.id, columns.person), where)
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names)) or "none"
+def check_persons(columns: Columns, where: Path) -> Columns:
+    """Raise if labels are taken for person IDs, which would make all records of a class one person's."""
+    if columns.person is not None and columns.person == columns.y:
+        raise InputError(
+            f"must name ids of persons; {columns.person!r} of {where} holds the labels; name another.",
+            parameter="person",
+        )
+    return columns
 
 
 class Source(ABC):
@@ -228,9 +190,9 @@ class Source(ABC):
         Type of the ids of persons, or None if there are none.
     parameters : dict
         What decides which records there are, but for the files themselves; JSON-ready.
-    found : str or None
-        How a file of lines is read, where that was found out and is unusual; of its form alone, which is public.
-    again : callable or None
+    note : str or None
+        How a file of lines is read, where that is unusual and nobody named it; of its form alone, which is public.
+    reopen : callable or None
         Opens it again, on another machine too; it holds paths and names, and no record. None where there are no files.
     """
 
@@ -238,8 +200,8 @@ class Source(ABC):
     label_type: pa.DataType | None
     person_type: pa.DataType | None = None
     parameters: dict[str, Any]
-    found: str | None = None
-    again: Callable[[], Source] | None = None
+    note: str | None = None
+    reopen: Callable[[], Source] | None = None
 
     @abstractmethod
     def __iter__(self) -> Iterator[Record]:

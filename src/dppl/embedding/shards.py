@@ -1,6 +1,6 @@
 """A table in the making: a folder of Parquet shards, and a manifest that says which of them are finished.
 
-A shard holds the records of a fixed stretch of the source, less those that are left out, so whoever goes on after an
+A shard holds the records of a fixed stretch of the source, without those that are skipped, so whoever goes on after an
 interruption writes the bytes that an uninterrupted run would have written. A shard is written whole, then the report
 is, then the manifest that counts both; what a killed process leaves beyond the manifest is written again.
 """
@@ -29,8 +29,8 @@ from dppl.embedding.records import PersonId
 from dppl.errors import InputError, ParameterError
 
 __all__ = [
-    "Done",
     "OtherOptions",
+    "Shard",
     "ShardedTable",
     "SourceChanged",
     "Window",
@@ -83,6 +83,17 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Shard:
+    """A shard whose file was written: its bytes and rows, the records it stands for, and the hash of the source."""
+
+    size: int
+    rows: int
+    records: int
+    left_out: Sequence[LeftOut]
+    source: str
+
+
+@dataclass(frozen=True)
 class Done:
     """A finished shard, as the manifest keeps it; `source` and `report` are the states after it."""
 
@@ -116,47 +127,47 @@ class SourceChanged(InputError):
 class ShardedTable:
     """The folder of a table, open for one process.
 
-    The JSON-ready `parameters` decide its content, together with the source. The list of records left out, `report`,
+    The JSON-ready `parameters` decide its content, together with the source. The list of skipped records, `report`,
     lies beside the folder.
     """
 
     def __init__(self, folder: Path, schema: pa.Schema, parameters: dict[str, Any]) -> None:
         self.folder = folder
         self.report = folder.with_name(f"{folder.name}.report.jsonl")
-        self._schema = schema
+        self.schema = schema
         self._parameters = parameters
         self._stack = ExitStack()
+        # A report of something else must not be replaced by this one.
         if not folder.exists():
             check_place(self.report)
-        folder.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)  # for its owner only
         with ExitStack() as stack:
             refusal = f"another process is writing to {folder}; wait for it, or choose another folder."
+            # Nobody else writes from here on.
             stack.enter_context(locked(folder, refusal))
             self.done, self.finished = self._read_manifest()
             if not self.finished:
                 kept = self.done[-1].report if self.done else 0
                 self._report = stack.enter_context(closing(Report(self.report, kept)))
-                self._tidy()
+                for part in folder.glob(".*.part"):  # what a killed process left half-way
+                    part.unlink()
+                self._write_manifest()
             self._stack = stack.pop_all()
 
     def close(self) -> None:
         """Let another process have the folder."""
         self._stack.close()
 
-    def append(self, shard: Window, records: int, source: str) -> None:
-        """Write the next shard, which holds so many records of the source, less those left out."""
-        size = write_shard(self.folder, len(self.done), shard, self._schema)
-        self.count(size, len(shard.rows), shard.left_out, records, source)
-
-    def count(self, size: int, rows: int, left_out: Sequence[LeftOut], records: int, source: str) -> None:
-        """Take the next shard, which was written, into the table."""
-        reasons = Counter(record.reason for record in left_out)
-        reported = self._report.add(left_out)
-        self.done.append(Done(_name(len(self.done)), size, rows, records, dict(reasons), source, reported))
+    def append(self, shard: Shard) -> None:
+        """Take the next shard into the table: first what was skipped is reported, then the manifest counts both."""
+        reasons = Counter(record.reason for record in shard.left_out)
+        reported = self._report.add(shard.left_out)
+        name = _name(len(self.done))
+        self.done.append(Done(name, shard.size, shard.rows, shard.records, dict(reasons), shard.source, reported))
         self._write_manifest()
 
     def refuse(self, left_out: Sequence[LeftOut]) -> NoReturn:
-        """Stop because records were left out; they are listed first."""
+        """Stop because records were skipped; they are listed first."""
         if not self.finished:
             self._report.add(left_out)
         raise InputError(
@@ -189,8 +200,10 @@ class ShardedTable:
             raise InputError(f"{path} is damaged; write the table anew into another folder.") from None
         if (version, parameters) != (_VERSION, self._parameters):
             raise OtherOptions(self.folder, self._difference(parameters) or "another version of dppl")
+        # A finished table stays one, though its owner may have moved the report.
         if finished and all(_has(self.folder / shard.file, shard.size) for shard in shards):
             return shards, True  # whatever became of the report
+        # An unfinished one counts up to the first shard or line of the report that is not there.
         whole = itertools.takewhile(
             lambda shard: _has(self.folder / shard.file, shard.size) and _has(self.report, shard.report), shards
         )
@@ -205,12 +218,6 @@ class ShardedTable:
             if old != new
         )
 
-    def _tidy(self) -> None:
-        """Remove what a killed process may have left half-way, and mark the folder as a table."""
-        for part in self.folder.glob(".*.part"):
-            part.unlink()
-        self._write_manifest()
-
     def _write_manifest(self) -> None:
         content = {
             "version": _VERSION,
@@ -223,6 +230,7 @@ class ShardedTable:
 
 def write_shard(folder: Path, number: int, shard: Window, schema: pa.Schema) -> int:
     """Write the file of a shard into the folder of its table, and return its size."""
+    # Private, as the records are.
     content, path = shard.to_bytes(schema), folder / _name(number)
     part_of(path).unlink(missing_ok=True)  # of a task that was killed
     write_atomically(path, content, overwrite=True, private=True)

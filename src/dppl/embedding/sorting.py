@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dppl._files import atomic_file
 from dppl.data import read_table
-from dppl.data._columns import ID_KINDS, id_type, is_list, listed, open_parquet, value_type
+from dppl.data._columns import ID_KINDS, id_type, is_list, listed, open_parquet, stream_batches, value_type
 from dppl.data._layouts import table_files
 from dppl.data._places import Place
 from dppl.data._reading import converting
@@ -135,29 +135,17 @@ def _copy(
     left = n
     with pa.ipc.new_file(copy, schema) as stream:
         for place in files:
-            for batch in _batches(place, schema):
+            for batch in stream_batches(place, _BATCH_ROWS):
                 left -= len(batch)
                 if left < 0:
                     break
-                stream.write_batch(batch)
+                with converting(f"{place} must hold the types that its footer says", _HINT):
+                    rows = batch.cast(schema)
+                stream.write_batch(rows)
                 report(len(batch))
     copy.flush()
     if left:
         raise InputError(f"{table} must not change while it is sorted; it did; sort it again.")
-
-
-def _batches(place: Place, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    promise = f"{place} must be readable"
-    with open_parquet(place) as file:
-        with converting(promise, _HINT):
-            batches = file.iter_batches(batch_size=_BATCH_ROWS)
-        while True:
-            with converting(promise, _HINT):
-                batch = next(batches, None)
-                rows = None if batch is None else batch.cast(schema)
-            if rows is None:
-                return
-            yield rows
 
 
 def _sorted(copy: IO[bytes], order: Int64) -> Iterator[pa.Table]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +19,9 @@ from dppl.embedding.records import Columns, Source
 from dppl.errors import InputError, ParameterError
 
 __all__ = ["KINDS", "has_columns", "holds_embeddings", "open_source"]
+
+KINDS = ("auto", "images", "csv", "jsonl", "parquet", "text", "datasets", "arrays")
+_WITH_COLUMNS = ("csv", "jsonl", "parquet", "datasets")
 
 
 def open_source(
@@ -71,7 +73,7 @@ def open_source(
 
     Notes
     -----
-    **Privacy.** Nothing is released here. Whether a record is read or left out depends on that record alone, with one
+    **Privacy.** Nothing is released here. Whether a record is read or skipped depends on that record alone, with one
     exception: the form of the source (columns of a table, encoding of a file of lines, class folders or a flat folder,
     the kind of a folder that `kind="auto"` recognises) is taken as given. A file of another kind among the images would
     change it, and bytes of another encoding in a file of lines are an error. Name `kind` where others can add files.
@@ -80,31 +82,27 @@ def open_source(
     _validate.one_of(KINDS, kind=kind)
     if not source.exists():
         raise FileNotFoundError(f"there is no file or folder {source}.")
-    found = _recognised(source) if kind == "auto" else kind
-    if labels is not None and found not in ("images", "text"):
-        raise ParameterError(
-            f"goes with images and text files; {source} is read as {found}; name a column.", parameter="labels"
-        )
-    if split is not None and found not in ("datasets", "arrays"):
-        raise ParameterError(f"goes with datasets and arrays; {source} is read as {found}.", parameter="split")
-    names = columns or Columns()
-    if names != Columns() and (found in ("text", "arrays") or (found == "images" and labels is None)):
-        raise ParameterError(f"must be left out; {source} is read as {found}, which has none.", parameter="columns")
-    form = Form(encoding, delimiter)
-    if delimiter is not None and found != "csv" and (found, labels is None) != ("images", False):
-        raise ParameterError(f"goes with CSV files; {source} is read as {found}.", parameter="delimiter")
-    if encoding is not None and found not in ("csv", "jsonl", "text") and (found, labels is None) != ("images", False):
-        raise ParameterError(f"goes with files of lines; {source} is read as {found}.", parameter="encoding")
-    opened = _OPENERS[found](source, names, None if labels is None else Path(labels), split, form)
+    real = _recognised(source) if kind == "auto" else kind
+    # Images that a CSV file lists are read as its rows are.
+    lines = "csv" if real == "images" and labels is not None else real
+    for parameter, value, rule, kinds in (
+        ("labels", labels, "goes with images and text files", ("images", "text", "csv" if lines != real else "")),
+        ("split", split, "goes with datasets and arrays", ("datasets", "arrays")),
+        ("columns", columns, "go with files that have columns", _WITH_COLUMNS),
+        ("delimiter", delimiter, "goes with CSV files", ("csv",)),
+        ("encoding", encoding, "goes with files of lines", ("csv", "jsonl", "text")),
+    ):
+        if value not in (None, Columns()) and lines not in kinds:
+            raise ParameterError(f"{rule}; {source} is read as {real}.", parameter=parameter)
+    opened = _opened(source, real, columns or Columns(), labels, split, Form(encoding, delimiter))
     if labels is not None and opened.label_type is None:
         raise InputError(f"must name the column of labels in {labels}, which has no label, labels or y.", parameter="y")
-    listed = None if labels is None else Path(labels).absolute()
-    opened.again = partial(
+    opened.reopen = partial(
         open_source,
         source.absolute(),
         kind=kind,
         columns=columns,
-        labels=listed,
+        labels=None if labels is None else Path(labels).absolute(),
         split=split,
         encoding=encoding,
         delimiter=delimiter,
@@ -112,8 +110,29 @@ def open_source(
     return opened
 
 
+def _opened(
+    path: Path, kind: str, columns: Columns, labels: str | Path | None, split: str | None, form: Form
+) -> Source:
+    label_file = None if labels is None else Path(labels)
+    match kind:
+        case "images":
+            return open_images(path, columns, label_file, form)
+        case "csv":
+            return CsvTexts(path, columns, form)
+        case "jsonl":
+            return JsonTexts(path, columns, form)
+        case "parquet":
+            return ParquetRecords(path, columns)
+        case "text":
+            return TextLines(path, label_file, form)
+        case "datasets":
+            return SavedDataset(path, columns, split)
+        case _:
+            return Arrays(path, split)
+
+
 def has_columns(path: str | Path, kind: str = "auto") -> bool:
-    """Tell whether the records of a source lie in columns that have names.
+    """Return whether the records of a source lie in columns that have names.
 
     Parameters
     ----------
@@ -122,11 +141,11 @@ def has_columns(path: str | Path, kind: str = "auto") -> bool:
         As in `open_source`.
     """
     _validate.one_of(KINDS, kind=kind)
-    return (_recognised(Path(path)) if kind == "auto" else kind) in ("csv", "jsonl", "parquet", "datasets")
+    return (_recognised(Path(path)) if kind == "auto" else kind) in _WITH_COLUMNS
 
 
 def holds_embeddings(path: Path, *, x: str = "x") -> bool:
-    """Tell whether a file or folder is a table of embeddings, as every URL is; else it may hold raw records.
+    """Return whether a file or folder is a table of embeddings, as every URL is; else it may hold raw records.
 
     Parameters
     ----------
@@ -139,14 +158,14 @@ def holds_embeddings(path: Path, *, x: str = "x") -> bool:
     InputError
         If a Parquet file cannot be read.
     """
-    if is_url(path) or path.suffix.lower() in (".npy", ".npz") or (path.is_dir() and is_npy_pool(Place.of(path))):
+    suffix = path.suffix.lower()
+    if is_url(path) or suffix in (".npy", ".npz") or (path.is_dir() and is_npy_pool(Place.of(path))):
         return True
     place = Place.of(path)
-    files = place.files(".parquet") if path.is_dir() else []
-    if path.suffix.lower() == ".parquet" and not files:
-        files = [place]
+    files = place.files(".parquet") if path.is_dir() else [place] if suffix == ".parquet" else []
     if not files:
         return False
+    # The first file stands for all; readers compare them later.
     with open_parquet(files[0]) as file:
         schema = file.schema_arrow
     kinds = [schema.field(name).type for name in (x, *_EMBEDDINGS) if name in schema.names]
@@ -154,17 +173,6 @@ def holds_embeddings(path: Path, *, x: str = "x") -> bool:
     return any(is_list(kind) or (as_bytes and pa.types.is_fixed_size_binary(kind)) for kind in kinds)
 
 
-_Opener = Callable[[Path, Columns, Path | None, str | None, Form], Source]
-_OPENERS: dict[str, _Opener] = {
-    "images": lambda path, columns, labels, _, form: open_images(path, columns, labels, form),
-    "csv": lambda path, columns, _, __, form: CsvTexts(path, columns, form),
-    "jsonl": lambda path, columns, _, __, form: JsonTexts(path, columns, form),
-    "parquet": lambda path, columns, *_: ParquetRecords(path, columns),
-    "text": lambda path, _, labels, __, form: TextLines(path, labels, form),
-    "datasets": lambda path, columns, _, split, __: SavedDataset(path, columns, split),
-    "arrays": lambda path, _, __, split, ___: Arrays(path, split),
-}
-KINDS = ("auto", *_OPENERS)
 _EMBEDDINGS = ("X", "embedding", "embeddings")
 _SUFFIXES = {
     ".csv": "csv",
@@ -184,6 +192,7 @@ _CONTENTS = {
 
 
 def _recognised(path: Path) -> str:
+    # The names of files decide, not their contents.
     if path.is_dir():
         kind = next((kind for pattern, kind in _CONTENTS.items() if any(path.glob(pattern))), "images")
         if kind != "images" and any(map(_holds_images, path.iterdir())):

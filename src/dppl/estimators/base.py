@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import field, replace
 from hashlib import sha256
@@ -13,34 +13,24 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import clone
 from sklearn.utils.validation import validate_data
 
 from dppl import _validate
 from dppl._metadata import columns_of, encoder_of
 from dppl.engines import Engine, InProcess
-from dppl.errors import BudgetError, InputError, ParameterError, WeakBudgetWarning
-from dppl.estimators.parameters import parameters
-from dppl.estimators.plan import Plan, Setting
+from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
+from dppl.estimators.parameters import ROTATION, parameters
+from dppl.estimators.plan import Plan, Setting, Task
 from dppl.estimators.public_data import PublicData, PublicValues, checked, refuse_private
 from dppl.estimators.released import ReleasedClassifier
-from dppl.kernel import persons, reading
-from dppl.kernel.lattice import Lattice, RowSource, iter_blocks, usable_rows
+from dppl.kernel import private_data, reading
+from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
 from dppl.kernel.lattice.threads import one_thread_each
-from dppl.kernel.measure import Measure, Measurement, calibrated
-from dppl.kernel.mechanisms import Randomness, randomness
-from dppl.kernel.privacy import Budget, Guarantee, group
+from dppl.kernel.measure import Measure, Measurement, calibrated, fit_for_release
+from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
-from dppl.kernel.privacy.guarantee import (
-    A_CHANGED_RECORD,
-    A_STRICT_STOP,
-    ADJACENCIES,
-    ALWAYS_UNCOVERED,
-    FORM_OF_FILES,
-)
-from dppl.kernel.reading import Codes, UnknownLabels
-from dppl.kernel.records import HeldRecords, Parted, Records, SpreadRecords, refuse_labels
-from dppl.kernel.whole_persons import WholePersons
+from dppl.kernel.privacy.guarantee import A_CHANGED_RECORD, ADJACENCIES, ALWAYS_UNCOVERED, FORM_OF_FILES
+from dppl.kernel.reading import UnknownLabels
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger, LedgerEntry
@@ -49,10 +39,6 @@ _MEAN_ROWS = 4096
 _EXAMPLES = (
     "the examples or descriptions of the classes, which nobody may have written or chosen by looking at private records"
 )
-# Parameters of some estimators; of others they are facts, which nobody may set.
-_OF_SOME = ("adjacency", "pool", "center", "rotation", "tasks", "noise", "max_tasks", "keep_tasks", "accumulate")
-# Any fixed number does: the rotation is public.
-_AUTO_ROTATION = 0
 
 
 @parameters
@@ -85,7 +71,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         must not be released.
     """
 
-    budget: Budget | None = field(default=None, kw_only=False)
+    budget: Budget = field(default=None, kw_only=False)  # type: ignore[assignment]  # None is refused
     classes: ArrayLike | None = field(default=None, kw_only=False)
     public: PublicData | None = None
     unknown_labels: UnknownLabels = "error"
@@ -93,16 +79,11 @@ class EmbeddingClassifier(ReleasedClassifier):
     max_classes_per_person: int | None = None
     random_state: int | None = None
 
-    # Rotations of its map, if it has no parameter for them.
-    _ROTATIONS: ClassVar[tuple[int | None, ...]] = (None,)
     # Whether it takes public examples of the classes.
-    _STARTS_FROM_EXAMPLES: ClassVar[bool] = False
-    # Whether it can spend a budget of pure DP.
-    _PURE: ClassVar[bool] = False
-    # Whether what it releases of a class follows from the rows of that class alone, with noise of its own.
-    _CLASSES_APART: ClassVar[bool] = False
-    # Whether persons enter it with all of their records, of any number of classes, at the cost of one record.
-    _WHOLE_PERSONS: ClassVar[bool] = False
+    starts_from_examples: ClassVar[bool] = False
+    # Whether persons enter it with all of their records, of any number of classes, at the cost of one record. All its
+    # queries must then allow it.
+    whole_persons: ClassVar[bool] = False
 
     def fit(
         self, X: Any, y: Any = None, *, groups: Any = None, ledger: Ledger | None = None, partition: str | None = None
@@ -143,103 +124,80 @@ class EmbeddingClassifier(ReleasedClassifier):
         InputError, UnknownLabelError
             If arrays do not fit together, a label lies outside `classes`, or with `strict`.
         """
-        self.check_parameters()
-        if self.resolved_budget.is_weak:
-            warnings.warn(self.resolved_budget.weakness, WeakBudgetWarning, stacklevel=2)
-        with one_thread_each:
-            return self._fit(X, y, groups, ledger, partition)
+        return self._fit(X, y, groups, ledger, partition)
 
     def _fit(
-        self, X: Any, y: Any, groups: Any, ledger: Ledger | None, partition: str | None, plan: Plan | None = None
-    ) -> Self:
-        """Fit, of a search by a plan: passes over public rows, or warnings, would tell how many runs it has."""
-        if isinstance(X, Parted):
-            return self._fit_parts(X, y, groups, ledger, partition)
-        source = randomness(self.random_state)
-        self._forget()
-        rows, labels = reading.checked_inputs(X, y)
-        ids = None
-        if plan is None:
-            ids = persons.ids_of_fit(groups, rows, self.max_classes_per_person)
-            refuse_private(self._public, X, y)
-            plan = self._plan(rows.shape[1])
-        guarantee = plan.guarantee_on(X, groups)
-        if self.strict and guarantee.releases:
-            guarantee = replace(guarantee, not_covered=(*guarantee.not_covered, A_STRICT_STOP))
-            reading.refuse_unusable_records(usable_rows(rows), labels, plan.classes)
-
-        def release(plan: Plan) -> None:
-            # From here on private rows are read, and only the mechanism sees them.
-            codes = np.empty(0, np.intp)
-            if plan.guarantee.releases:
-                codes = reading.codes_of_records(rows, labels, plan.classes, self.unknown_labels, self.adjacency)
-            if plan.guarantee.releases and ids is not None:
-                self._release_persons(plan, rows, codes, persons.person_codes(ids), source)
-            else:
-                self._release(plan, rows, codes, source)
-
-        with self._whole_or_nothing():
-            validate_data(self, X, skip_check_array=True)
-            return self._paid(plan, X, guarantee, ledger, partition, release)
-
-    def _fit_parts(self, X: Parted, y: Any, groups: Any, ledger: Ledger | None, partition: str | None) -> Self:
-        """Fit a table in parts, of which only sums come back to this process."""
-        source = randomness(self.random_state)
-        self._forget()
-        if groups is not None or self.max_classes_per_person is not None:
-            raise ParameterError(
-                "needs all records of a person in one place, not a table in parts.", parameter="groups"
-            )
-        if self.strict:
-            raise ParameterError("reads records before it charges, so not with a table in parts.", parameter="strict")
-        refuse_labels(y)
-        if not X.labelled:
-            raise InputError("X has no labels in its parts; name their column or file.")
-        refuse_private(self._public, X, None)
-        plan = self._plan(X.n_features, X.engine)
-        if any(one.measurement.query.needs_rows for one in plan.measurements.values()):
-            raise ParameterError(
-                f"{type(self).__name__} needs rows one after another with these parameters, and not sums over them "
-                "alone; pass X as one table, or use SoftmaxPrototypes."
-            )
-        X.engine.check()
-        guarantee = plan.guarantee_on(X)
-        if X.engine.assumption is not None and guarantee.releases:
-            guarantee = replace(guarantee, assumptions=(*guarantee.assumptions, X.engine.assumption))
-
-        def release(plan: Plan) -> None:
-            spread = SpreadRecords(X.parts, X.engine, plan.classes, self.unknown_labels, self.adjacency)
-            with closing(spread):
-                self._release_records(plan, spread, source)
-
-        with self._whole_or_nothing():
-            self.n_features_in_ = X.n_features
-            return self._paid(plan, X, guarantee, ledger, partition, release)
-
-    def _paid(
         self,
-        plan: Plan,
         X: Any,
-        guarantee: Guarantee,
+        y: Any,
+        groups: Any,
         ledger: Ledger | None,
         partition: str | None,
-        release: Callable[[Plan], None],
+        task: Task | None = None,
+        state: Any = None,
     ) -> Self:
-        """Charge, then release."""
-        # What the model file will say; parameters set after the fit have no part in it.
-        self._fitted_with = {name: deepcopy(value) for name, value in self.get_params(deep=False).items()}
-        del self._fitted_with["public"]
-        guarantee, charge = self._charge(guarantee, ledger, partition)
-        self.classes_, self.lattice_ = plan.classes, plan.lattice
-        self.encoder_, self.guarantee_ = encoder_of(X), guarantee
-        self.columns_ = columns_of(X)
+        """Plan, pay, read, learn: in this order. A fit that fails leaves an unfitted model behind.
+
+        `task` and the private `state` are those of a stream.
+        """
+        self.check_parameters()
+        if self.budget.is_weak:
+            warnings.warn(self.budget.weakness, WeakBudgetWarning, stacklevel=3)
+        self._forget()
+        try:
+            # Numbers that leave the range of floats belong to single rows, and must neither warn nor stop the others.
+            with one_thread_each, np.errstate(all="ignore"):
+                # Shapes, kinds, parameters and public values alone decide what is released, and what it costs.
+                private = private_data(X, y, groups, max_classes=self.max_classes_per_person)
+                refuse_private(self.public or PublicData(), X, y)
+                plan = self._plan(private.n_features, private.engine, task)
+                guarantee = plan.guarantee_on(X, groups)
+                private.check(
+                    needs_rows=any(one.measurement.query.needs_rows for one in plan.measurements.values()),
+                    strict=self.strict and bool(guarantee.releases),
+                    classes=plan.classes,
+                )
+                # Paid before a private value is read: whoever stops a fit after that has seen something of it.
+                guarantee, entry = self._charge(plan, guarantee, ledger, partition)
+                with charged(entry):
+                    records = None
+                    if plan.measurements:
+                        records = private.records(
+                            plan.classes,
+                            unknown_labels=self.unknown_labels,
+                            adjacency=self.adjacency,
+                            allowed=None if plan.setting.task is None else plan.setting.task.allowed,
+                            max_classes=self.max_classes_per_person,
+                            whole_persons=self.whole_persons,
+                            stream=state,
+                        )
+                    seed = self.random_state if task is None else task.seed(self.random_state)
+                    with Measure(plan.measurements, records, seed) as measure:
+                        self._learn(plan, X, guarantee, measure)
+                    if state is not None:
+                        state.write(self)
+                if ledger is not None and entry is not None:
+                    ledger.finish(entry, model_sha256=sha256(self.to_bytes()).hexdigest())
+        except BaseException:
+            self._forget()
+            raise
+        return self
+
+    def _learn(self, plan: Plan, X: Any, guarantee: Guarantee, measure: Measure) -> None:
+        """Set all that a fitted model has: what the plan says, and what is learned from noisy answers."""
+        validate_data(self, X, skip_check_array=True, ensure_2d=False)
+        self.n_features_in_ = plan.setting.n_features
+        self.classes_, self.lattice_, self.guarantee_ = plan.classes, plan.lattice, guarantee
+        self.encoder_, self.columns_ = encoder_of(X), columns_of(X)
         examples = plan.public.examples
         self.examples_ = None if examples is None else examples.kept(len(plan.classes))
-        with charged(charge):
-            release(plan)
-        if ledger is not None and charge is not None:
-            ledger.finish(charge, model_sha256=sha256(self.to_bytes()).hexdigest())
-        return self
+        # What the model file will say; parameters that are set after the fit have no part in it.
+        self._fitted_with = {name: value for name, value in plan.parameters.items() if name != "public"}
+        self.learn(measure, plan.setting)
+        self._complete(plan.setting)
+
+    def _complete(self, setting: Setting) -> None:
+        """Check and complete what `learn` set."""
 
     def plan(self, n_features: int) -> Plan:
         """Settle all of a fit that parameters decide: nothing is fitted or charged.
@@ -264,40 +222,18 @@ class EmbeddingClassifier(ReleasedClassifier):
         with one_thread_each:
             return self._plan(n_features)
 
-    @property
-    def _public(self) -> PublicData:
-        return self.public or PublicData()
-
-    def _plan(self, n_features: int, engine: Engine | None = None) -> Plan:
-        """Plan a fit in which a person has at most so many rows: that of single rows, at their part of the budget."""
+    def _plan(self, n_features: int, engine: Engine | None = None, task: Task | None = None) -> Plan:
+        """Plan a fit from parameters, public values and the widths of rows."""
         classes = reading.public_classes(self.classes)
-        public = replace(checked(self._public, n_features, classes), engine=engine or InProcess())
-        n_rows = 1 if self._WHOLE_PERSONS else min(self.max_classes_per_person or 1, len(classes))
-        if n_rows == 1:
-            return self._planned(classes, public, n_features)
-        if getattr(self, "sampling_rate", 1) < 1:
-            raise ParameterError(
-                "must be 1 where samples of the records are added, whose cost to several rows together is not known; "
-                f"or set sampling_rate to 1. Got {self.max_classes_per_person}.",
-                parameter="max_classes_per_person",
-            )
-        budget = group.budget_of_one(self.resolved_budget, n_rows, apart=self._CLASSES_APART, selects=self._PURE)
-        of_one: Self = clone(self).set_params(budget=budget)
-        return of_one._planned(classes, public, n_features).of_several_rows(self, n_rows)
-
-    @property
-    def resolved_budget(self) -> Budget:
-        """The budget, which is one."""
-        return checked_budget(self.budget)
-
-    def _planned(self, classes: NDArray[Any], public: PublicValues, n_features: int) -> Plan:
-        if public.examples is not None and not self._STARTS_FROM_EXAMPLES:
+        public = replace(checked(self.public or PublicData(), n_features, classes), engine=engine or InProcess())
+        if public.examples is not None and not self.starts_from_examples:
             raise ParameterError(
                 f"public.examples is for methods that start from examples; {type(self).__name__} does not. Leave it "
                 "out, or use SoftmaxPrototypes."
             )
-        lattice = self.public_lattice(n_features, public.rows)
-        setting = Setting(n_features, classes, lattice, public)
+        earlier = None if task is None else task.earlier
+        lattice = self.public_lattice(n_features, public.rows) if earlier is None else earlier.lattice_
+        setting = Setting(n_features, classes, lattice, public, task)
         setting = replace(setting, prepared=self.prepare(setting))
         declared = self.measurements(setting)
         if not isinstance(declared, dict) or not all(isinstance(one, Measurement) for one in declared.values()):
@@ -305,32 +241,20 @@ class EmbeddingClassifier(ReleasedClassifier):
         for name, one in declared.items():
             if getattr(one.query, "n_classes", None) not in (None, setting.n_classes):
                 raise ParameterError(f"the measurement {name!r} must be of {setting.n_classes} classes, as the fit is.")
-            if self._WHOLE_PERSONS and not one.query.whole_persons:
+            if self.whole_persons and not one.query.whole_persons:
                 raise ParameterError(f"the measurement {name!r} is not one that whole persons move as one record does.")
-        paid = calibrated(self.resolved_budget, declared, self._relation_of_records)
+        n_rows = 1 if self.whole_persons else min(self.max_classes_per_person or 1, setting.n_classes)
+        paid = calibrated(self.budget, declared, self._relation_of_records, n_rows)
         guarantee = Guarantee(
-            budget=self.resolved_budget,
+            budget=self.budget,
             adjacency=self.adjacency,
             neighbours=self._neighbours(),
             releases=tuple(one.release for one in paid.values() if one.release is not None),
             public_inputs=self._public_inputs(public),
             not_covered=self._not_covered(),
-            fit_for_release=randomness(self.random_state).fit_for_release,
+            fit_for_release=fit_for_release(self.random_state),
         )
-        return Plan(type(self), deepcopy(self.get_params(deep=False)), setting, paid, guarantee)
-
-    @contextmanager
-    def _whole_or_nothing(self) -> Iterator[None]:
-        """Leave an unfitted model behind if a fit fails.
-
-        Numbers that leave the range of floats belong to single rows, and must neither warn nor stop the others.
-        """
-        try:
-            with np.errstate(all="ignore"):
-                yield
-        except BaseException:
-            self._forget()
-            raise
+        return Plan(deepcopy(self.get_params(deep=False)), setting, paid, guarantee, self.whole_persons)
 
     def prepare(self, setting: Setting) -> Any:
         """Compute what both `measurements` and `learn` need of public values; it becomes `setting.prepared`."""
@@ -357,29 +281,8 @@ class EmbeddingClassifier(ReleasedClassifier):
         """The relation of neighbours, as queries know it."""
         return self.adjacency
 
-    def _release(self, plan: Plan, rows: RowSource, codes: Codes, source: Randomness) -> None:
-        """Learn from rows and codes in this process."""
-        self._release_records(plan, HeldRecords(rows, codes), source)
-
-    def _release_records(self, plan: Plan, records: Records, source: Randomness) -> None:
-        """Learn from records, wherever they lie."""
-        measure = Measure(plan.measurements, records, source)
-        try:
-            self.learn(measure, plan.setting)
-        finally:
-            measure.close()  # a method that keeps it keeps no record
-
-    def _release_persons(self, plan: Plan, rows: RowSource, codes: Codes, numbers: Codes, source: Randomness) -> None:
-        """Learn from persons, of these numbers: whole, or each as one row of a class."""
-        n_classes, most = len(plan.classes), self.max_classes_per_person
-        if self._WHOLE_PERSONS:
-            whole = WholePersons.of(codes, numbers, n_classes, most)
-            self._release_records(plan, HeldRecords(rows, whole.codes, whole), source)
-        else:
-            self._release(plan, *persons.rows_of_persons(rows, codes, numbers, n_classes, most or 1), source)
-
     def _charge(
-        self, guarantee: Guarantee, ledger: Ledger | None, partition: str | None
+        self, plan: Plan, guarantee: Guarantee, ledger: Ledger | None, partition: str | None
     ) -> tuple[Guarantee, LedgerEntry | None]:
         """Pay; return the guarantee, which notes where, and the entry."""
         if not (ledger is None or hasattr(ledger, "charge")):
@@ -389,7 +292,8 @@ class EmbeddingClassifier(ReleasedClassifier):
         if ledger is None or not guarantee.releases:
             return guarantee, None
         # Not the seed: whoever reads the ledger could take the noise out again.
-        parameters = {name: as_json(value) for name, value in self._fitted_with.items() if name != "random_state"}
+        told = {name: value for name, value in plan.parameters.items() if name not in ("public", "random_state")}
+        parameters = {name: as_json(value) for name, value in told.items()}
         entry = ledger.charge(guarantee, estimator=type(self).__name__, parameters=parameters, partition=partition)
         return replace(guarantee, ledger_entry=f"{entry.dataset}, release {entry.number}"), entry
 
@@ -406,15 +310,13 @@ class EmbeddingClassifier(ReleasedClassifier):
         ParameterError, BudgetError
             If a parameter breaks its rule, or this method cannot spend such a budget.
         """
-        self._check_parameters()
-
-    def _check_parameters(self) -> None:
         known = self._get_param_names()
-        for name in _OF_SOME:
-            if name in vars(self) and name not in known:
+        for name in vars(self):
+            # A fact of the class, such as its relation of neighbours, which nobody may set.
+            if hasattr(type(self), name) and name not in known and not name.endswith("_"):
                 raise ParameterError(f"{type(self).__name__} has no parameter {name}; take it off the estimator again.")
-        budget = self.resolved_budget
-        if budget.is_zero and not self._STARTS_FROM_EXAMPLES:
+        budget = checked_budget(self.budget)
+        if budget.is_zero and not self.starts_from_examples:
             raise BudgetError(
                 f"{budget} lets nothing be released, so {type(self).__name__} has nothing to fit; "
                 "SoftmaxPrototypes makes a model of public examples alone of it."
@@ -448,7 +350,7 @@ class EmbeddingClassifier(ReleasedClassifier):
         if isinstance(rotation, str):
             _validate.one_of(("auto",), rotation=rotation)
             plain = Lattice(n_features, center=center, pool=self.pool)
-            rotation = _AUTO_ROTATION if public is not None and plain.loses_much(public) else None
+            rotation = ROTATION if public is not None and plain.loses_much(public) else None
         return Lattice(n_features, center=center, pool=self.pool, rotation=rotation)
 
     def _neighbours(self) -> str | None:

@@ -12,9 +12,7 @@ from dppl.errors import ParameterError
 from dppl.estimators.base import EmbeddingClassifier
 from dppl.estimators.model_file import check_tensor
 from dppl.estimators.parameters import parameters
-from dppl.estimators.plan import Plan
-from dppl.kernel.mechanisms import Randomness
-from dppl.kernel.records import Records
+from dppl.estimators.plan import Setting
 
 
 @parameters
@@ -45,14 +43,15 @@ class Classifier(EmbeddingClassifier):
     intercept_: NDArray[np.float64] = field(init=False)
     _RELEASED = "coef_"
 
-    def _release_records(self, plan: Plan, records: Records, source: Randomness) -> None:
-        self.intercept_ = np.zeros(len(plan.classes))
-        super()._release_records(plan, records, source)
-        for name, shape in (("coef_", (len(plan.classes), plan.lattice.dim)), ("intercept_", (len(plan.classes),))):
-            found = np.asarray(getattr(self, name, np.nan), np.float64)
-            if found.shape != shape or not np.isfinite(found).all():
-                raise ParameterError(f"learn must set {name}, finite and of shape {shape}; got shape {found.shape}.")
-            setattr(self, name, found)
+    def _complete(self, setting: Setting) -> None:
+        self.intercept_ = getattr(self, "intercept_", np.zeros(setting.n_classes))
+        shapes = {"coef_": (setting.n_classes, setting.lattice.dim), "intercept_": (setting.n_classes,)}
+        for name, shape in shapes.items():
+            learned = np.asarray(getattr(self, name, np.nan), np.float64)
+            if learned.shape != shape or not np.isfinite(learned).all():
+                raise ParameterError(f"learn must set {name}, finite and of shape {shape}; got shape {learned.shape}.")
+            setattr(self, name, learned)
+        super()._complete(setting)
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
         return {"coef": self.coef_, "intercept": self.intercept_}

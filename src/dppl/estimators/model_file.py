@@ -21,6 +21,7 @@ from dppl._files import write_atomically
 from dppl._metadata import checked_columns
 from dppl._version import __version__
 from dppl.errors import ModelFileError
+from dppl.estimators.parameters import ROTATION
 from dppl.estimators.public_data import ExamplesKept
 from dppl.estimators.registry import BY_NAME
 from dppl.kernel.lattice import Lattice
@@ -185,7 +186,7 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Embedd
     # Not every estimator lets its caller choose the map.
     mapped = {"center": lattice.center, "rotation": lattice.rotation, "pool": lattice.pool}
     mapped = {name: value for name, value in mapped.items() if name in estimator._get_param_names()}
-    if "rotation" not in mapped and (lattice.rotation not in estimator._ROTATIONS or lattice.pool != 1):
+    if "rotation" not in mapped and (lattice.rotation not in (None, ROTATION) or lattice.pool != 1):
         raise Misfit("its map is not one of its method")
     # Where the costs of tasks add up, the guarantee is that of all, and the parameter what each may spend.
     budget = budget_from_dict(fields["task_budget"]) if "task_budget" in fields else guarantee.budget
@@ -207,7 +208,7 @@ def _rebuild(fields: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Embedd
 def _set_examples(model: EmbeddingClassifier, fields: dict[str, Any]) -> None:
     model.examples_ = None
     if "examples" in fields:
-        if not model._STARTS_FROM_EXAMPLES:
+        if not model.starts_from_examples:
             raise Misfit("its method starts from no examples")
         model.examples_ = ExamplesKept.from_dict(fields["examples"], len(model.classes_))
     elif not model.guarantee_.releases:

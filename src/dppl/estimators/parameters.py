@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike
 
 Kind = TypeVar("Kind", bound=type)
 
+# The seed of public rotations, where nobody chose another. Any fixed number does.
+ROTATION = 0
 _HEADING = "Parameters\n----------\n"
 _SECTIONS = re.compile(r"\n\n(?=\w+\n---)")
 _ENTRY = re.compile(r"^(\w+) : .*(?:\n(?: .*)?)*", re.MULTILINE)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from hashlib import sha256
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,15 @@ from dppl.estimators.public_data import PublicValues, check_lattice
 from dppl.kernel.lattice import Lattice
 from dppl.kernel.measure import Calibrated
 from dppl.kernel.privacy import Guarantee
-from dppl.kernel.privacy.group import release_of_several
-from dppl.kernel.privacy.guarantee import A_CHANGED_RECORD, OTHER_RELEASES, SEVERAL_RECORDS
-from dppl.kernel.privacy.words import PERSON, RECORD
-
-if TYPE_CHECKING:
-    from dppl.estimators.base import EmbeddingClassifier
+from dppl.kernel.privacy.guarantee import (
+    A_CHANGED_RECORD,
+    A_STRICT_STOP,
+    OTHER_RELEASES,
+    PERSON,
+    RECORD,
+    SEVERAL_RECORDS,
+)
+from dppl.kernel.reading import Codes
 
 _COLUMNS = "the names of columns that the model keeps, as they were typed"
 _ROWS_MIX = "rounding by which an embedding may depend on the records embedded beside it"
@@ -47,6 +50,7 @@ class Setting:
     classes: NDArray[Any]  # shape (n_classes,); the sorted public list of classes
     lattice: Lattice  # the map from embeddings to integer rows
     public: PublicValues  # public rows, and public examples of the classes
+    task: Task | None = None  # of a stream, what the task starts from
     prepared: Any = None  # what the method's `prepare` made of these
 
     @property
@@ -56,19 +60,36 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """What a task of a stream starts from, all of it public or released."""
+
+    earlier: Any  # the model of the earlier tasks; None for the first
+    allowed: Codes  # positions of the classes that the task may hold
+
+    @property
+    def number(self) -> int:
+        """Number of the task, from 1."""
+        return 1 if self.earlier is None else int(self.earlier.n_tasks_) + 1
+
+    def seed(self, random_state: int | None) -> int | None:
+        """Return the seed of its noise: no two tasks have the same."""
+        return random_state if random_state is None or self.earlier is None else seed_of(random_state, self.number - 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Plan:
     """What a fit releases and guarantees, computed from parameters and public inputs alone.
 
     `EmbeddingClassifier.plan` makes one, and every fit its own.
     """
 
-    estimator: type[EmbeddingClassifier]  # the class that made it
-    parameters: Mapping[str, Any]  # those of the estimator
+    parameters: Mapping[str, Any]  # those of the estimator, but for what is large: `public`
     setting: Setting  # the public values that the fit knows
     measurements: Mapping[str, Calibrated]  # what may be asked of the private records, with its noise
     # What `fit` will guarantee, and what it costs; without what a table of private embeddings says of itself. With more
     # than one class a person it holds only with ids of persons.
     guarantee: Guarantee
+    whole_persons: bool  # whether persons enter with all of their records
 
     @property
     def classes(self) -> NDArray[Any]:
@@ -85,13 +106,6 @@ class Plan:
         """The public rows, and the public examples of the classes."""
         return self.setting.public
 
-    def of_several_rows(self, model: EmbeddingClassifier, n_rows: int) -> Plan:
-        """Return the plan of a model for persons of so many rows, each of another class, from that for single rows."""
-        apart = model._CLASSES_APART
-        releases = tuple(release_of_several(one, n_rows, apart=apart) for one in self.guarantee.releases)
-        guarantee = replace(self.guarantee, budget=model.resolved_budget, releases=releases)
-        return replace(self, parameters=deepcopy(model.get_params(deep=False)), guarantee=guarantee)
-
     def guarantee_on(self, X: Any, groups: Any = None) -> Guarantee:
         """Return the guarantee for such private rows: with what a table says of how its rows were made.
 
@@ -102,13 +116,24 @@ class Plan:
         check_lattice(X, self.lattice.n_features, "X")
         guarantee = self.guarantee
         if groups is not None:
-            most = self.parameters["max_classes_per_person"]
-            guarantee = of_persons(guarantee, most, whole=self.estimator._WHOLE_PERSONS)
+            guarantee = of_persons(guarantee, self.parameters["max_classes_per_person"], whole=self.whole_persons)
         if columns_of(X):
             guarantee = replace(guarantee, public_inputs=(*guarantee.public_inputs, _COLUMNS))
         if depends_on_company(X):
             guarantee = replace(guarantee, not_covered=(_ROWS_MIX, *guarantee.not_covered))
+        if not guarantee.releases:  # no record is read
+            return guarantee
+        assumption = getattr(getattr(X, "engine", None), "assumption", None)
+        if assumption is not None:
+            guarantee = replace(guarantee, assumptions=(*guarantee.assumptions, assumption))
+        if self.parameters["strict"]:
+            guarantee = replace(guarantee, not_covered=(*guarantee.not_covered, A_STRICT_STOP))
         return guarantee
+
+
+def seed_of(seed: int, task: int) -> int:
+    """Return a seed for a later task, so that the noise of no two tasks is the same."""
+    return int.from_bytes(sha256(f"{int(seed)} {task}".encode()).digest()[:8], "big")
 
 
 def same_value(one: Any, other: Any) -> bool:

@@ -38,7 +38,7 @@ class Entry:
     @property
     def starts_from_examples(self) -> bool:
         """Whether its fit takes public examples of the classes."""
-        return self.load()._STARTS_FROM_EXAMPLES
+        return self.load().starts_from_examples
 
     @property
     def parameters(self) -> list[str]:

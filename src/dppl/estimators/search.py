@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from fractions import Fraction
+from dataclasses import field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
 
@@ -16,21 +15,22 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from dppl import _validate
-from dppl._metadata import encoder_of
 from dppl._progress import shown_by
 from dppl.errors import BudgetError, ParameterError, WeakBudgetWarning
 from dppl.estimators.base import EmbeddingClassifier, as_json, charged
-from dppl.estimators.public_data import refuse_private
+from dppl.estimators.parameters import parameters
+from dppl.estimators.public_data import PublicData, refuse_private
 from dppl.estimators.released import Shares
 from dppl.estimators.reported import Reported
-from dppl.kernel import persons, reading
-from dppl.kernel.lattice import RowSource, iter_blocks, take_rows
+from dppl.kernel import private_data, reading
 from dppl.kernel.lattice.threads import one_thread_each
-from dppl.kernel.mechanisms import Randomness, RoundedGaussian, randomness
+from dppl.kernel.measure import Calibrated, Measure, Measurement, calibrated, fit_for_release
 from dppl.kernel.privacy import ZCDP, ApproxDP, Guarantee, Release
+from dppl.kernel.privacy.accounting import rho_per_run_within
+from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.privacy.guarantee import TUNED_ELSEWHERE
-from dppl.kernel.privacy.search import rho_per_run_within
-from dppl.kernel.reading import Codes, Unusable
+from dppl.kernel.reading import Unusable
+from dppl.kernel.search import RightAnswers, best_of, probability
 
 if TYPE_CHECKING:
     from dppl.kernel.privacy.ledger import Ledger, LedgerEntry
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 Scoring: TypeAlias = Literal["accuracy", "balanced"]
 SCORINGS: tuple[Scoring, ...] = get_args(Scoring)
 _FIXED = ("budget", "classes", "adjacency", "unknown_labels", "random_state")
-_ROWS = 4096
 
 
+@parameters
 class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Fit the best of several candidates, found by a private score on held-out records.
 
@@ -103,28 +103,18 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
     True
     """
 
-    best_estimator_: EmbeddingClassifier
-    best_params_: dict[str, Any]
-    best_score_: float
-    guarantee_: Guarantee
-    classes_: NDArray[Any]
+    best_estimator_: EmbeddingClassifier = field(init=False)
+    best_params_: dict[str, Any] = field(init=False)
+    best_score_: float = field(init=False)
+    guarantee_: Guarantee = field(init=False)
+    classes_: NDArray[Any] = field(init=False)
 
-    def __init__(
-        self,
-        estimator: EmbeddingClassifier,
-        parameters: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]],
-        *,
-        mean_runs: int = 10,
-        validation_share: float = 0.2,
-        scoring: Scoring = "accuracy",
-        random_state: int | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.parameters = parameters
-        self.mean_runs = mean_runs
-        self.validation_share = validation_share
-        self.scoring = scoring
-        self.random_state = random_state
+    estimator: EmbeddingClassifier = field(kw_only=False)
+    parameters: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]] = field(kw_only=False)
+    mean_runs: int = 10
+    validation_share: float = 0.2
+    scoring: Scoring = "accuracy"
+    random_state: int | None = None
 
     def fit(
         self, X: Any, y: Any, *, groups: Any = None, ledger: Ledger | None = None, partition: str | None = None
@@ -155,58 +145,56 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         budget, candidates = self._checked()
         if budget.is_weak:
             warnings.warn(budget.weakness, WeakBudgetWarning, stacklevel=2)
-        source = randomness(self.random_state)
-        rho = rho_per_run_within(budget.epsilon, budget.delta, int(self.mean_runs))
-        scores = RoundedGaussian.within(ZCDP(rho), self._squared_sensitivity())
-        # A candidate whose parameters do not fit each other, the width or the public rows shows before it is paid for.
-        refuse_private(self.estimator._public, X, y)
-        rows, labels = reading.checked_inputs(X, y)
-        ids = None if groups is None else persons.checked_ids(groups, rows)
+        adjacency, most = self.estimator.adjacency, None if groups is None else 1
         classes = reading.public_classes(self.estimator.classes)
-        models = [self._candidate(candidate, rho, source) for candidate in candidates]
+        # A fit and its score read disjoint parts of the records, so each may cost what a run may.
+        rho = rho_per_run_within(budget.epsilon, budget.delta, int(self.mean_runs))
+        answers = RightAnswers(len(classes), by_class=self.scoring == "balanced")
+        scoring = calibrated(ZCDP(rho), {"score": Measurement(answers)}, adjacency)["score"]
         with one_thread_each:
-            # With ids, a person is reduced to a record of one class before anything else.
-            most = None if groups is None else 1
-            plans = [model.set_params(max_classes_per_person=most)._plan(rows.shape[1]) for model in models]
-        inner = [plan.guarantee_on(X, groups) for plan in plans]
-        guarantee = self._guarantee(inner, budget, rho, scores, source)
-        charge = self._charge(guarantee, ledger, partition, candidates)
-        # The number of runs is secret, so nobody is told when one of them ends.
-        with one_thread_each, charged(charge), shown_by(None):
-            # From here on private rows are read.
-            unknown, adjacency = self.estimator.unknown_labels, self.estimator.adjacency
-            codes = reading.codes_of_records(rows, labels, classes, unknown, adjacency)
-            if ids is not None:
-                rows, codes = persons.rows_of_persons(rows, codes, persons.person_codes(ids), len(classes))
-                labels = classes[codes]
-            held_out = _coins(len(labels), self.validation_share, source)
-            training = np.flatnonzero(~held_out)
-            train_rows, train_labels = take_rows(rows, training), labels[training]
-            test_rows, test_codes = take_rows(rows, np.flatnonzero(held_out)), codes[held_out]
+            # A candidate whose parameters do not fit each other, the width or the public rows shows before it is paid.
+            refuse_private(self.estimator.public or PublicData(), X, y)
+            private = private_data(X, y, groups)
+            models, plans = [], []
+            for candidate in candidates:
+                model: EmbeddingClassifier = clone(self.estimator)
+                model.set_params(budget=ZCDP(rho), random_state=self.random_state, **candidate)
+                model.check_parameters()
+                models.append(model.set_params(max_classes_per_person=most))
+                plans.append(model._plan(private.n_features))
+            promises = [plan.guarantee_on(X, groups) for plan in plans]
+            private.check(needs_rows=True, strict=False, classes=classes)
+            guarantee = self._guarantee(promises, budget, rho, scoring)
+            entry = self._charge(guarantee, ledger, partition, candidates)
 
-            def run() -> tuple[float, bytes, EmbeddingClassifier, dict[str, Any]]:
-                number = source.below(len(candidates))
-                candidate = candidates[number]
-                model = self._candidate(candidate, rho, source)
-                model._fit(train_rows, train_labels, None, None, None, plan=plans[number])
-                model.encoder_ = encoder_of(X)
-                score = self._score(model, test_rows, test_codes, scores, source)
-                # The theorem wants a total order on results, so equal scores are told apart by the models' bytes.
-                return score, model.to_bytes(), model, candidate
+            def learn(number: int, measure: Measure) -> EmbeddingClassifier:
+                fitted: EmbeddingClassifier = clone(models[number])
+                fitted._learn(plans[number], X, guarantee, measure)
+                return fitted
 
-            best = run()
-            while source.below(int(self.mean_runs)):  # stops with probability 1/mean_runs: a geometric number of runs
-                best = max(best, run(), key=lambda result: result[:2])
+            # The number of runs is secret, so nobody is told when one of them ends.
+            with charged(entry), shown_by(None), np.errstate(all="ignore"):
+                records = private.records(
+                    classes, unknown_labels=self.estimator.unknown_labels, adjacency=adjacency, max_classes=most
+                )
+                score, best, number = best_of(
+                    records,
+                    [plan.measurements for plan in plans],
+                    learn,
+                    scoring,
+                    mean_runs=int(self.mean_runs),
+                    validation_share=self.validation_share,
+                    random_state=self.random_state,
+                )
         self.classes_ = classes
-        self.best_score_, _, self.best_estimator_, self.best_params_ = best
-        if charge is not None:
-            guarantee = replace(guarantee, ledger_entry=f"{charge.dataset}, release {charge.number}")
-        self.guarantee_ = self.best_estimator_.guarantee_ = guarantee
-        self.best_estimator_.budget = budget
-        if ledger is not None and charge is not None:
-            model_hash = sha256(self.best_estimator_.to_bytes()).hexdigest()
+        self.best_score_, self.best_estimator_, self.best_params_ = score, best, candidates[number]
+        if entry is not None:
+            guarantee = replace(guarantee, ledger_entry=f"{entry.dataset}, release {entry.number}")
+        self.guarantee_ = best.guarantee_ = guarantee
+        best.budget = budget
+        if ledger is not None and entry is not None:
             # The content of the ledger tells no time of this; that of its file does, and stands in `not_covered`.
-            ledger.finish(charge, model_sha256=model_hash, tell_time=False)
+            ledger.finish(entry, model_sha256=sha256(best.to_bytes()).hexdigest(), tell_time=False)
         return self
 
     def predict(self, X: Any, *, unusable: Unusable = "error") -> NDArray[Any]:
@@ -269,7 +257,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
                 "estimator must count a person in one class and leave unusable records out; set max_classes_per_person "
                 "to None and strict to False."
             )
-        budget = self.estimator.resolved_budget
+        budget = checked_budget(self.estimator.budget)
         if not isinstance(budget, ApproxDP):
             raise BudgetError(
                 f"a search is accounted in Rényi divergences, which end in approximate DP; got {budget!r}. Give the "
@@ -291,41 +279,15 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
         _validate.one_of(SCORINGS, scoring=self.scoring)
         return budget, candidates
 
-    def _candidate(self, parameters: Mapping[str, Any], rho: float, source: Randomness) -> EmbeddingClassifier:
-        """Return an unfitted candidate that may spend what one run may."""
-        seed = None if source.fit_for_release else source.bits(31)
-        candidate: EmbeddingClassifier = clone(self.estimator)
-        candidate.set_params(budget=ZCDP(rho), random_state=seed, **parameters)
-        candidate.check_parameters()
-        return candidate
-
-    def _squared_sensitivity(self) -> Fraction:
-        if self.scoring == "accuracy":
-            return Fraction(1)
-        # A record counts in its class, and perhaps among the right ones; a replaced one may do so in two classes.
-        return Fraction(4 if self.estimator.adjacency == "replace-one" else 2)
-
-    def _score(
-        self, model: EmbeddingClassifier, rows: RowSource, codes: Codes, mechanism: RoundedGaussian, source: Randomness
-    ) -> float:
-        exact = _counts(model, rows, codes)
-        if self.scoring == "accuracy":
-            return float(mechanism.release(exact[0].sum(keepdims=True), source)[0])
-        right, size = mechanism.release(exact, source)
-        # Where hardly any records are, noise would decide; a class of less than its noise counts as that large.
-        return float(np.clip(right / np.maximum(size, max(1.0, mechanism.noise_std)), 0.0, 1.0).mean())
-
-    def _guarantee(
-        self, inner: list[Guarantee], budget: ApproxDP, rho: float, scores: RoundedGaussian, source: Randomness
-    ) -> Guarantee:
+    def _guarantee(self, inner: list[Guarantee], budget: ApproxDP, rho: float, scoring: Calibrated) -> Guarantee:
         release = Release(
             mechanism="repeat-and-select mechanism (a geometric number of runs)",
             statistic=f"best of {len(inner)} candidates of {type(self.estimator).__name__} in held-out {self.scoring}",
-            sensitivity=float(scores.squared_sensitivity) ** 0.5,
+            sensitivity=float(scoring.mechanism.squared_sensitivity) ** 0.5,
             norm="L2",
             parameters={
-                "noise_std_of_score": scores.noise_std,
-                "validation_share": _heads(self.validation_share) / 256,
+                "noise_std_of_score": scoring.mechanism.noise_std,
+                "validation_share": probability(self.validation_share),
             },
             cost={"rho_per_run": rho, "mean_runs": float(self.mean_runs)},
         )
@@ -343,7 +305,7 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
                 "after it (the model, the ledger)",
                 *uncovered,
             ),
-            fit_for_release=source.fit_for_release,
+            fit_for_release=fit_for_release(self.random_state),
             exact=all(g.exact for g in inner),
         )
 
@@ -360,33 +322,10 @@ class PrivateSearch(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[m
             "candidates": [{name: as_json(value) for name, value in one.items()} for one in candidates],
             "mean_runs": int(self.mean_runs),
             "scoring": self.scoring,
-            "validation_share": _heads(self.validation_share) / 256,
+            "validation_share": probability(self.validation_share),
         }
         name = f"{type(self).__name__}({type(self.estimator).__name__})"
         return ledger.charge(guarantee, estimator=name, parameters=parameters, partition=partition)
-
-
-def _coins(n: int, share: float, source: Randomness) -> NDArray[np.bool_]:
-    """Toss one coin a record, whatever the record is."""
-    return np.frombuffer(source.bits(8 * n).to_bytes(n, "little"), np.uint8) < _heads(share)
-
-
-def _heads(share: float) -> int:
-    """Return how many of 256 sides of the coin hold a record out."""
-    return max(1, min(255, round(256 * share)))
-
-
-def _counts(model: EmbeddingClassifier, rows: RowSource, codes: Codes) -> NDArray[np.int64]:
-    """Return, for each class, the number of records that the model gets right and the number of records.
-
-    Rows are classified one by one: in a matrix product a record could move its neighbours by a rounding step, across a
-    decision boundary.
-    """
-    parts = [model.lattice_.features(block) for block in iter_blocks(rows, _ROWS)]
-    guesses = [int(model._class_scores(row[None])[0].argmax()) for features in parts for row in features]
-    known = codes >= 0
-    right = known & (np.array(guesses, np.intp) == codes)
-    return np.stack([np.bincount(codes[chosen], minlength=len(model.classes_)) for chosen in (right, known)])
 
 
 def _union(lists: Any) -> list[str]:

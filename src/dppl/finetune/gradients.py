@@ -357,10 +357,9 @@ class PrivateRecords:
             codes = reading.class_codes(self.labels, self.classes, self.unknown_labels)
         elif (codes >= n_outputs).any():
             raise InputError(f"y must hold positions below {n_outputs}, the number of logits.")
-        records = HeldRecords(self.inputs, codes)
         if self.recode is not None:
-            records = records.recoded(self.recode)
-        return Measure(measurements, records, randomness(random_state), dict.fromkeys(measurements, used))
+            codes = self.recode(codes)
+        return Measure(measurements, HeldRecords(self.inputs, codes), random_state, dict.fromkeys(measurements, used))
 
 
 def fit_for_release(random_state: int | None) -> bool:

@@ -6,7 +6,6 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -328,9 +327,7 @@ class DPTrainer:
             # Steps that an earlier run has begun are spent, whether or not they were answered.
             with (
                 charged(state.entry),
-                closing(
-                    records.counter(plan.measurements, plan.gradients.n_outputs, self.random_state, state.begun)
-                ) as measure,
+                records.counter(plan.measurements, plan.gradients.n_outputs, self.random_state, state.begun) as measure,
             ):
                 self._descend(measure, state, file, ledger, progress)
         entry = state.entry

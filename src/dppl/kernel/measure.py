@@ -9,13 +9,13 @@ from typing import Any, NoReturn
 
 from dppl import _validate
 from dppl.errors import MeasurementError, ParameterError
-from dppl.kernel.mechanisms import Randomness
+from dppl.kernel.mechanisms import Randomness, randomness
 from dppl.kernel.privacy import Budget, Release
-from dppl.kernel.privacy.composition import split
+from dppl.kernel.privacy.composition import budget_of_one, split
 from dppl.kernel.queries import Query
 from dppl.kernel.records import Records
 
-__all__ = ["Calibrated", "Measure", "Measurement", "calibrated"]
+__all__ = ["Calibrated", "Measure", "Measurement", "calibrated", "fit_for_release"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,32 +54,54 @@ class Calibrated:
     release: Release | None
 
 
-def calibrated(budget: Budget, declared: Mapping[str, Measurement], relation: str) -> dict[str, Calibrated]:
+def calibrated(
+    budget: Budget, declared: Mapping[str, Measurement], relation: str, n_rows: int = 1
+) -> dict[str, Calibrated]:
     """Give each measurement the least noise with which its share of the budget suffices.
 
     Squares of mu add up (Dong, Roth, Su 2022, arXiv:1905.02383v3, Corollary 3.3), also where a query depends on earlier
-    answers. What neighbours agree in costs nothing, and is told exactly.
+    answers. What neighbours agree in costs nothing, and is told exactly. Where a person has `n_rows` rows, each of
+    another class, noise and entries are for all of them (`budget_of_one` of `dppl.kernel.privacy.composition`).
     """
     priced = {name: one for name, one in declared.items() if not one.query.is_public(relation)}
+    apart = all(one.query.per_class for one in priced.values())
+    if n_rows > 1:
+        if any(getattr(one.query, "sampling_rate", 1) < 1 for one in priced.values()):
+            raise ParameterError(
+                "must be 1 where samples of the records are added, whose cost to several rows together is not known; "
+                f"or set sampling_rate to 1. Got {n_rows}.",
+                parameter="max_classes_per_person",
+            )
+        selects = all(one.query.selects for one in priced.values())
+        budget = budget_of_one(budget, n_rows, apart=apart, selects=selects)
     shares: dict[str, Budget] = dict.fromkeys(priced, budget)
     if len(priced) > 1:
         shares = dict(zip(priced, split(budget, [one.percent for one in priced.values()]), strict=True))
     paid = {}
     for name, one in declared.items():
-        mechanism = one.query.mechanism(shares[name], one.times, relation) if name in shares else None
-        statistic = one.statistic or one.query.statistic
-        entry = None if mechanism is None else one.query.describe(mechanism, statistic, relation)
+        if name not in shares:
+            paid[name] = Calibrated(one, None, None)
+            continue
+        mechanism = one.query.mechanism(shares[name], one.times, relation)
+        entry = one.query.describe(mechanism, one.statistic or one.query.statistic, relation)
+        if n_rows > 1:
+            entry = entry.for_rows(n_rows, apart=apart)
         paid[name] = Calibrated(one, mechanism, entry)
     return paid
+
+
+def fit_for_release(random_state: int | None) -> bool:
+    """Whether noise of this seed protects: that of the operating system does, and any seed does not."""
+    return randomness(random_state).fit_for_release
 
 
 class _Counter:
     """What a `Measure` shares with those that `at` makes of it: records, randomness, and how many asks are left."""
 
     def __init__(
-        self, paid: Mapping[str, Calibrated], records: Records, source: Randomness, used: Mapping[str, int]
+        self, paid: Mapping[str, Calibrated], records: Records | None, source: Randomness, used: Mapping[str, int]
     ) -> None:
-        self.records: Records | None = records
+        self.records = records
         self.source = source
         self.left = {name: one.measurement.times - used.get(name, 0) for name, one in paid.items()}
         self.lock = Lock()
@@ -90,17 +112,27 @@ class Measure:
 
     It is the only thing that a method gets which can reach a record. It ends with the fit, and is neither copied nor
     pickled: a copy would count anew.
+
+    Parameters
+    ----------
+    paid : dict of str to Calibrated
+        What may be asked.
+    records : Records or None
+        None where nothing may be asked.
+    random_state : int, default=None
+        Seed of the noise; None draws from the operating system.
+    used : dict of str to int, default=None
+        How many asks of each name an interrupted run has begun, which are spent.
     """
 
     def __init__(
         self,
         paid: Mapping[str, Calibrated],
-        records: Records,
-        source: Randomness,
+        records: Records | None,
+        random_state: int | None,
         used: Mapping[str, int] | None = None,
     ) -> None:
-        """Open it; `used` says how many asks of each name an interrupted run has begun, which are spent."""
-        self._paid, self._counter = paid, _Counter(paid, records, source, used or {})
+        self._paid, self._counter = paid, _Counter(paid, records, randomness(random_state), used or {})
         self._always: dict[str, Any] = {}
 
     def __call__(self, name: str, **released: Any) -> Any:
@@ -137,9 +169,15 @@ class Measure:
         bound._paid, bound._counter, bound._always = self._paid, self._counter, {**self._always, **released}
         return bound
 
-    def close(self) -> None:
-        """Let go of the records; every later ask is refused."""
-        self._counter.records = None
+    def __enter__(self) -> Measure:
+        """Return the counter, which is closed when the block ends."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go of the records: every later ask is refused, so a method that keeps the counter keeps no record."""
+        records, self._counter.records = self._counter.records, None
+        if records is not None:
+            records.close()
 
     def noise_std(self, name: str) -> float:
         """Return the standard deviation of the noise in each coordinate of an answer; public."""

@@ -31,12 +31,21 @@ from dppl.kernel.lattice import (
     longest_shortfall,
     sum_blocks,
 )
-from dppl.kernel.mechanisms import CoinPress, Randomness, RoundedGaussian, SampledGaussian, SymmetricRoundedGaussian
+from dppl.kernel.mechanisms import (
+    COINPRESS_SPLIT,
+    DPPL_SPLIT,
+    CoinPress,
+    Randomness,
+    RoundedGaussian,
+    SampledGaussian,
+    SymmetricRoundedGaussian,
+)
 from dppl.kernel.privacy import Budget, Release
 from dppl.kernel.records import HeldRecords, Records
 
 __all__ = [
     "ADD_REMOVE",
+    "COINPRESS_SPLITS",
     "REPLACE_ONE",
     "WITHIN_CLASS",
     "ClassCounts",
@@ -60,6 +69,8 @@ Int64 = NDArray[np.int64]
 
 # Steps of a grid for numbers in [0, 1]: class weights, and what a record counts. Sums of 10¹¹ records fit into 64 bits.
 STEPS = 2**16
+# Shares of the budget of each step of CoinPress, as in DPPL-v1 and in the original.
+COINPRESS_SPLITS = {"dppl": DPPL_SPLIT, "original": COINPRESS_SPLIT}
 # Relations between neighbours. In the last one a record is replaced by another of its class.
 ADD_REMOVE, REPLACE_ONE, WITHIN_CLASS = "add-remove", "replace-one", "replace-one within a class"
 
@@ -73,6 +84,10 @@ class Query(ABC):
     repeats: ClassVar[bool] = True
     # Whether all records of a person together move it as one record does.
     whole_persons: ClassVar[bool] = False
+    # Whether an answer has entries of its own for each class, which records of that class alone move.
+    per_class: ClassVar[bool] = False
+    # Whether its answer is a selection, which pure DP allows.
+    selects: ClassVar[bool] = False
     # By how much more the square of a sum can move if a record is replaced than if one is added: 4 times in general, 2
     # where what two records add never points apart, and not at all where each adds 0 or 1.
     _replaced: ClassVar[int] = 4
@@ -230,6 +245,7 @@ class ClassSums(Query):
 
     lattice: Lattice
     n_classes: int
+    per_class = True
 
     @property
     def statistic(self) -> str:
@@ -550,6 +566,7 @@ class CoinPressMeans(Query):
     center: Any
     needs_rows = True
     repeats = False
+    per_class = True
     squared_norm = Fraction(1)
 
     @property

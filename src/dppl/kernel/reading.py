@@ -236,20 +236,36 @@ def class_codes(y: NDArray[Any], classes: NDArray[Any], unknown_labels: str) -> 
 
 
 def codes_of_records(
-    rows: RowSource, y: NDArray[Any], classes: NDArray[Any], unknown_labels: str, adjacency: str
+    rows: RowSource,
+    y: NDArray[Any],
+    classes: NDArray[Any],
+    unknown_labels: str,
+    adjacency: str,
+    allowed: Codes | None = None,
 ) -> Codes:
     """Return `class_codes` of private records, with -1 for those whose row cannot be used, whatever their label is.
 
     A row of NaN, infinity or only zeros has no direction. It is left out with its label: that depends on the record
     alone, and so the records that are left are neighbours where all were. Under replace-one their number is public and
-    must stay, so there such a row counts as a record, and is a row of zeros.
+    must stay, so there such a row counts as a record, and is a row of zeros. Classes that are not among `allowed`
+    positions are treated as labels outside the list.
     """
     if adjacency == "replace-one":
-        return class_codes(y, classes, unknown_labels)
-    codes = np.full(len(y), -1, np.intp)
-    kept = usable_rows(rows)
-    codes[kept] = class_codes(y[kept], classes, unknown_labels)
-    return codes
+        codes = class_codes(y, classes, unknown_labels)
+    else:
+        codes = np.full(len(y), -1, np.intp)
+        kept = usable_rows(rows)
+        codes[kept] = class_codes(y[kept], classes, unknown_labels)
+    return codes if allowed is None else within_task(codes, allowed, unknown_labels)
+
+
+def within_task(codes: Codes, allowed: Codes, unknown_labels: str) -> Codes:
+    """Return private codes with -1 for classes that the task may not hold, which are ignored or an error."""
+    known = np.isin(codes, allowed)
+    # Those that are -1 by now were left out by their row, and are no error.
+    if unknown_labels == "error" and (~known & (codes >= 0)).any():
+        raise UnknownLabelError("every label must be one of task_classes, but at least one is not.")
+    return np.where(known, codes, -1)
 
 
 def _key(label: Any) -> Any:

@@ -33,7 +33,7 @@ nothing to go on from, and a second fit is a second release.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkable
 from uuid import uuid4
@@ -41,10 +41,17 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from dppl.engines import Engine
-from dppl.errors import EngineError, InputError
-from dppl.kernel import reading
-from dppl.kernel.lattice import Lattice, RowSource, gradient_blocks, iter_blocks
+from dppl.engines import Engine, InProcess
+from dppl.errors import EngineError, InputError, ParameterError
+from dppl.kernel import persons, reading
+from dppl.kernel.lattice import (
+    Lattice,
+    RowSource,
+    gradient_blocks,
+    iter_blocks,
+    take_rows,
+    usable_rows,
+)
 from dppl.kernel.reading import Codes
 from dppl.kernel.whole_persons import WholePersons
 
@@ -111,8 +118,8 @@ class Records(Protocol):
     def stream(self) -> Any:
         """What a stream with correlated noise keeps of earlier tasks; private, too."""
 
-    def recoded(self, function: Callable[[Codes], Codes]) -> Records:
-        """Return these records with other codes, which `function` makes of each code by itself."""
+    def close(self) -> None:
+        """Forget what this process holds of the records besides its arguments."""
 
     def total(
         self, function: Callable[Concatenate[HeldRecords, P], Sums], /, *args: P.args, **kwargs: P.kwargs
@@ -167,10 +174,8 @@ class HeldRecords:
     _weights: list[Int64 | None] = field(default_factory=list, init=False, repr=False)
     _made: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
-    def recoded(self, function: Callable[[Codes], Codes]) -> HeldRecords:
-        """Return these rows with other codes."""
-        assert self.persons is None  # whose classes are settled by now
-        return replace(self, codes=function(self.codes))
+    def close(self) -> None:
+        """Do nothing: these records go with whoever holds them."""
 
     def total(
         self, function: Callable[Concatenate[HeldRecords, P], Sums], /, *args: P.args, **kwargs: P.kwargs
@@ -198,6 +203,12 @@ class HeldRecords:
     def by_class(self, lattice: Lattice, n_classes: int) -> RowsByClass:
         """Return lattice rows by class; those of the first lattice are kept, and a fit has no other."""
         return self.once("by class", lambda: RowsByClass.of(lattice, self.rows, self.codes, n_classes))
+
+    def taken(self, mask: NDArray[np.bool_] | None = None) -> HeldRecords:
+        """Return some of the records, or all of them, of which nothing is kept yet."""
+        if mask is None:
+            return HeldRecords(self.rows, self.codes)
+        return HeldRecords(take_rows(self.rows, np.flatnonzero(mask)), self.codes[mask])
 
     def sampled(self, lattice: Lattice, mask: NDArray[np.bool_]) -> HeldRecords:
         """Return the records of one sample, for one pass over their lattice rows."""
@@ -246,19 +257,13 @@ class SpreadRecords:
     classes: NDArray[Any]  # shape (n_classes,); the sorted public list of classes
     unknown_labels: str  # this and `adjacency` as in the estimator
     adjacency: str
-    # what `recoded` was given; it travels, so it holds public values alone
-    recode: Callable[[Codes], Codes] | None = None
+    allowed: Codes | None = None  # positions of the classes that a task may hold; None is all
     stream: Any = field(default=None, repr=False)  # as in `HeldRecords`
     _fit: str = field(default_factory=lambda: uuid4().hex, init=False, repr=False)
 
     def close(self) -> None:
         """Forget what this process kept of the parts."""
         _KEPT.clear()
-
-    def recoded(self, function: Callable[[Codes], Codes]) -> SpreadRecords:
-        """Return these parts, of whose records the codes are changed where they are read."""
-        assert self.recode is None
-        return replace(self, recode=function)
 
     def total(
         self, function: Callable[Concatenate[HeldRecords, P], Sums], /, *args: P.args, **kwargs: P.kwargs
@@ -290,7 +295,7 @@ class SpreadRecords:
             classes=self.classes,
             unknown_labels=self.unknown_labels,
             adjacency=self.adjacency,
-            recode=self.recode,
+            allowed=self.allowed,
         )
 
 
@@ -396,20 +401,109 @@ def _same_map(one: Lattice, other: Lattice) -> bool:
 
 
 def _read(
-    part: Part,
-    *,
-    classes: NDArray[Any],
-    unknown_labels: str,
-    adjacency: str,
-    recode: Callable[[Codes], Codes] | None,
+    part: Part, *, classes: NDArray[Any], unknown_labels: str, adjacency: str, allowed: Codes | None
 ) -> HeldRecords:
     """Read a part and code its labels, as a fit does with all records."""
     rows, labels = reading.checked_inputs(*part.read())
-    held = HeldRecords(rows, reading.codes_of_records(rows, labels, classes, unknown_labels, adjacency))
-    return held if recode is None else held.recoded(recode)
+    return HeldRecords(rows, reading.codes_of_records(rows, labels, classes, unknown_labels, adjacency, allowed))
 
 
-def refuse_labels(y: Any) -> None:
-    """Refuse labels beside a table that has its own."""
+@dataclass(frozen=True, slots=True, eq=False)
+class PrivateTable:
+    """What a fit was given in one place: of rows, labels and ids nothing but shapes and kinds has been looked at."""
+
+    rows: RowSource
+    labels: NDArray[Any]
+    ids: NDArray[Any] | None = None  # of persons
+    engine: Engine = field(default_factory=InProcess)
+
+    @property
+    def n_features(self) -> int:
+        """Width of the rows."""
+        return int(self.rows.shape[1])
+
+    def check(self, *, needs_rows: bool, strict: bool, classes: NDArray[Any]) -> None:
+        """Stop a strict fit whose records cannot all be used; that it stopped is one bit about them."""
+        if strict:
+            reading.refuse_unusable_records(usable_rows(self.rows), self.labels, classes)
+
+    def records(
+        self,
+        classes: NDArray[Any],
+        *,
+        unknown_labels: str,
+        adjacency: str,
+        allowed: Codes | None = None,
+        max_classes: int | None = None,
+        whole_persons: bool = False,
+        stream: Any = None,
+    ) -> HeldRecords:
+        """Read rows, labels and ids: from here on values are private, and only queries see them.
+
+        Codes of classes outside `allowed` are as those of no class. `stream` is what a stream keeps of earlier tasks.
+        """
+        codes = reading.codes_of_records(self.rows, self.labels, classes, unknown_labels, adjacency, allowed)
+        if self.ids is None:
+            return HeldRecords(self.rows, codes, stream=stream)
+        numbers = persons.person_codes(self.ids)
+        if whole_persons:
+            whole = WholePersons.of(codes, numbers, len(classes), max_classes)
+            return HeldRecords(self.rows, whole.codes, whole, stream)
+        rows, codes = persons.rows_of_persons(self.rows, codes, numbers, len(classes), max_classes or 1)
+        return HeldRecords(rows, codes, stream=stream)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PrivateParts:
+    """A labelled table in parts that a fit was given, of which only sums come back to this process."""
+
+    table: Parted
+
+    @property
+    def n_features(self) -> int:
+        """Width of the rows."""
+        return self.table.n_features
+
+    @property
+    def engine(self) -> Engine:
+        """Where the parts are read and summed."""
+        return self.table.engine
+
+    def check(self, *, needs_rows: bool, strict: bool, classes: NDArray[Any]) -> None:
+        """Refuse fits that need all records in one place, and an engine that does not work."""
+        if strict:
+            raise ParameterError("reads records before it charges, so not with a table in parts.", parameter="strict")
+        if needs_rows:
+            raise ParameterError(
+                "this estimator needs rows one after another with these parameters, and not sums over them alone; pass "
+                "X as one table, or use SoftmaxPrototypes."
+            )
+        self.engine.check()
+
+    def records(
+        self,
+        classes: NDArray[Any],
+        *,
+        unknown_labels: str,
+        adjacency: str,
+        allowed: Codes | None = None,
+        max_classes: int | None = None,
+        whole_persons: bool = False,
+        stream: Any = None,
+    ) -> SpreadRecords:
+        """Return the parts, each of which is read where it is summed; as for `PrivateTable`."""
+        return SpreadRecords(self.table.parts, self.engine, classes, unknown_labels, adjacency, allowed, stream)
+
+
+def private_data(X: Any, y: Any, groups: Any = None, *, max_classes: int | None = None) -> PrivateTable | PrivateParts:
+    """Take what a fit was given; whatever has the wrong shape or kind is refused, and no value is looked at."""
+    if not isinstance(X, Parted):
+        rows, labels = reading.checked_inputs(X, y)
+        return PrivateTable(rows, labels, persons.ids_of_fit(groups, rows, max_classes))
+    if groups is not None or max_classes is not None:
+        raise ParameterError("needs all records of a person in one place, not a table in parts.", parameter="groups")
     if y is not None:
         raise InputError("y must be left out: the parts of X hold their own labels.")
+    if not X.labelled:
+        raise InputError("X has no labels in its parts; name their column or file.")
+    return PrivateParts(X)

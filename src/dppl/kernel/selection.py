@@ -56,6 +56,7 @@ class Selection(Query):
     n_selected: int
     bounds: tuple[float, float]  # on 1 + cosine
     repeats = False
+    selects = True
 
     @property
     def clip(self) -> SimilarityClip:

@@ -82,15 +82,16 @@ class StateFile:
     """The state of a stream before a task, and where that of after the task goes."""
 
     path: Path
+    n_tasks: int  # before the task
     sums: BinSums | None = field(repr=False)  # None before the first task
     later: BinSums | None = field(default=None, init=False, repr=False)
 
-    def write(self, model: Model, n_tasks: int) -> None:
+    def write(self, model: Model) -> None:
         """Replace the state by that after the task, which goes with this model."""
         sums = self.later
         assert sums is not None  # the query has been answered
         tensors = {"exact": sums.exact, "noisy": sums.noisy, "model": np.frombuffer(model.to_bytes(), np.uint8)}
-        description = {"format": _FORMAT, "n_tasks": n_tasks, "model": fingerprint(model)}
+        description = {"format": _FORMAT, "n_tasks": self.n_tasks + 1, "model": fingerprint(model)}
         content = to_safetensors(tensors, {_KEY: json.dumps(description)})
         write_atomically(self.path, content, overwrite=self.sums is not None, private=True)
 
@@ -154,7 +155,7 @@ def opened(path: str | os.PathLike[str], model: Model | None, n_tasks: int) -> I
                 f"{path} exists, and this is the first task of a stream: load the model that it goes with, or name "
                 "another file."
             )
-        yield StateFile(path, None)
+        yield StateFile(path, n_tasks, None)
         return
     if not path.is_file():
         raise InputError(f"there is no state {path}. {_START_AGAIN}")
@@ -162,7 +163,7 @@ def opened(path: str | os.PathLike[str], model: Model | None, n_tasks: int) -> I
         part_of(path).unlink(missing_ok=True)
         description, tensors = _read(path)
         _check(path, description, fingerprint(model), n_tasks)
-        yield StateFile(path, BinSums(tensors["exact"], tensors["noisy"]))
+        yield StateFile(path, n_tasks, BinSums(tensors["exact"], tensors["noisy"]))
 
 
 def recover(state: str | os.PathLike[str], model: str | os.PathLike[str], *, overwrite: bool = False) -> None:

@@ -101,7 +101,7 @@ class AdaMix(MapParameters, GradientClassifier):
 
     l2, intercept_scaling = 0.0, 0.0
     _NOISE_OF_LOGIT = 0.6
-    _STARTS_FROM_EXAMPLES = True
+    starts_from_examples = True
 
     steps: int = 40
     learning_rate: float | None = None
@@ -111,8 +111,9 @@ class AdaMix(MapParameters, GradientClassifier):
     public_weight: float = 10.0
     adjacency: Adjacency = "add-remove"
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
+    def check_parameters(self) -> None:
+        """Check parameters and budget against each other."""
+        super().check_parameters()
         if not 0 <= self.clip_quantile <= 1:
             raise ParameterError(f"clip_quantile must lie between 0 and 1; got {self.clip_quantile!r}.")
         if self.public_weight != 0:
@@ -129,7 +130,7 @@ class AdaMix(MapParameters, GradientClassifier):
                 "AdaMix starts from public examples of the classes; give public=PublicData(examples=..., "
                 "example_classes=...)."
             )
-        if self.resolved_budget.is_zero:
+        if self.budget.is_zero:
             return {}
         return {
             "gradients": Measurement(self._gradients(setting), 100 - SIZE_PERCENT, self.steps),

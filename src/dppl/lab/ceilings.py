@@ -54,17 +54,12 @@ class NonPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return np.asarray(self.model_.predict(normalize(validate_data(self, X, reset=False, dtype=np.float64))))
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> NoReturn:
-        """Refuse: what is not private is not a model of dppl.
+        """Raise `ParameterError`: what is not private is not a model of dppl.
 
         Parameters
         ----------
         path : path
         overwrite : bool, default=False
-
-        Raises
-        ------
-        ParameterError
-            Always.
         """
         raise ParameterError(
             f"{type(self).__name__} is not private, so there is no model file of it; fit a private classifier to "
@@ -77,28 +72,14 @@ class NonPrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
 
 class NonPrivateNearestMean(NonPrivateClassifier):
-    """NOT PRIVATE. The class whose mean unit row has the largest cosine similarity.
-
-    Attributes
-    ----------
-    model_ : object
-        Holds the class means as ``directions_``.
-    classes_ : ndarray of shape (n_classes,)
-    """
+    """NOT PRIVATE. The class whose mean unit row has the largest cosine similarity."""
 
     def _classifier(self) -> Any:
         return _NearestDirection()
 
 
 class NonPrivateLDA(NonPrivateClassifier):
-    """NOT PRIVATE. Linear discriminant analysis with a covariance shrunk by Ledoit and Wolf's rule.
-
-    Attributes
-    ----------
-    model_ : LinearDiscriminantAnalysis
-        The fitted scikit-learn classifier.
-    classes_ : ndarray of shape (n_classes,)
-    """
+    """NOT PRIVATE. Linear discriminant analysis with a covariance shrunk by Ledoit and Wolf's rule."""
 
     def _classifier(self) -> Any:
         return LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
@@ -111,12 +92,6 @@ class NonPrivateLogisticRegression(NonPrivateClassifier):
     ----------
     C : float, default=30.0
         Inverse of the ridge on the weights.
-
-    Attributes
-    ----------
-    model_ : LogisticRegression
-        The fitted scikit-learn classifier.
-    classes_ : ndarray of shape (n_classes,)
     """
 
     def __init__(self, C: float = 30.0) -> None:

@@ -21,6 +21,7 @@ from dppl.continual.ensemble import SCORES, Scores, normalised, put_together
 from dppl.errors import ModelFileError, ParameterError, WeakBudgetWarning
 from dppl.estimators.base import as_json
 from dppl.estimators.parameters import parameters
+from dppl.estimators.plan import seed_of
 from dppl.finetune import model_file
 from dppl.finetune.gradients import PrivateRecords, as_inputs
 from dppl.finetune.selection import head_of, weights_of
@@ -182,7 +183,7 @@ class FilmEnsemble(NetworkClassifier):
         """
         classes = reading.public_classes(self.classes)
         allowed = stream.codes_of_task(task_classes, classes)
-        within_task = partial(stream.within_task, allowed=allowed, unknown_labels=self.unknown_labels)
+        within_task = partial(reading.within_task, allowed=allowed, unknown_labels=self.unknown_labels)
         records = PrivateRecords.of_classes(X, y, classes, self.unknown_labels, within_task)
         finetuner, described = self._prepared(records.shape, integral=records.integral, ledger=ledger)
         stream.refuse_partition(partition, self.tasks)
@@ -311,7 +312,7 @@ class FilmEnsemble(NetworkClassifier):
         if not isinstance(options, dict) or not set(options) <= set(_OPTIONS):
             raise ParameterError(f"must be a dictionary with some of {', '.join(_OPTIONS)}.", parameter="options")
         seed, n = self.random_state, self._n_earlier
-        finetuner = self._finetuner(options, random_state=stream.seed_of(seed, n) if n and seed is not None else seed)
+        finetuner = self._finetuner(options, random_state=seed_of(seed, n) if n and seed is not None else seed)
         classes, trainer = finetuner._prepared(ledger)
         finetuner.sampling_rate = trainer.sampling_rate
         if self.tasks == "overlapping" and trainer.sampling_rate < 1:

@@ -33,27 +33,13 @@ class FullDataContinual(ContinualProbe):
         given, `dppl.kernel.privacy.composition.split` gives that of each.
     classes : array-like of shape (n_classes,), default=None
         Public list of all classes of all tasks.
-    steps : int, default=40
-        Number of gradient steps in each task.
-    learning_rate : float, default=None
-        Step along the mean gradient, in units of the number of classes; None as in `LinearProbe`.
-    momentum : float, default=0.9
-        Share of the velocity kept from one step to the next; 0 is plain gradient descent.
-    clip : float, default=1.0
-        Longest residual that keeps its length, as in `LinearProbe`.
-    l2 : float, default=0.0
-        Strength of the penalty ``l2 / 2 * ‖coef_‖²`` beside the mean loss.
-    intercept_scaling : float, default=0.0
-        A constant coordinate of this size ends each row, and its weight gives the intercept. 0 fits no intercept.
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_classes, dim), float64
-        Weights after the last task, in the order of `classes_`. Safe to publish.
-    intercept_ : ndarray of shape (n_classes,), float64
-        Zeros without `intercept_scaling`.
     allowed_ : ndarray of shape (n_classes,), bool
         Which classes some task could hold: public. No other is predicted.
+    coef_, intercept_
+        As in `LinearProbe`, after the last task.
     n_tasks_, classes_, guarantee_, lattice_, n_features_in_, encoder_
         As in `ContinualPrototypes`.
 

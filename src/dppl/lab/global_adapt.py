@@ -62,18 +62,8 @@ class GlobalAdapt(MapParameters, GradientClassifier):
     ----------
     coef_ : ndarray of shape (n_classes, dim), float64
         Weights on unit rows after the last step, in the order of `classes_`. Safe to publish.
-    intercept_ : ndarray of shape (n_classes,), float64
-        Zeros without `intercept_scaling`.
-    classes_ : ndarray of shape (n_classes,)
-        The sorted class list.
-    guarantee_ : Guarantee
-        What is promised. ``print(model.guarantee_)``.
-    lattice_ : Lattice
-        The public map from embeddings to integer rows.
-    n_features_in_ : int
-        Width of the embeddings.
-    encoder_ : str or None
-        The encoder that the table of embeddings names, if it does.
+    intercept_, classes_, guarantee_, lattice_, n_features_in_, encoder_
+        As in `LinearProbe`.
 
     Notes
     -----
@@ -117,8 +107,9 @@ class GlobalAdapt(MapParameters, GradientClassifier):
     intercept_scaling: float = 0.0
     adjacency: Adjacency = "add-remove"
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
+    def check_parameters(self) -> None:
+        """Check parameters and budget against each other."""
+        super().check_parameters()
         _validate.positive(clip=self.clip, upper_bound_rate=self.upper_bound_rate, threshold=self.threshold)
         if self.upper_bound is not None:
             _validate.positive(upper_bound=self.upper_bound)

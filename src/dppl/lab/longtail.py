@@ -5,9 +5,10 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from dppl import _validate
 from dppl.data.labels import align_labels, as_labels
 from dppl.errors import InputError, ParameterError, UnknownLabelError
-from dppl.kernel.persons import classes_of_persons
+from dppl.kernel import classes_of_persons
 from dppl.metrics import person_numbers
 
 __all__ = ["long_tailed", "long_tailed_sizes"]
@@ -46,8 +47,7 @@ def long_tailed_sizes(n_max: int, n_classes: int, imbalance_ratio: float) -> npt
     >>> long_tailed_sizes(500, 5, 10).tolist()
     [500, 281, 158, 89, 50]
     """
-    _check_count("n_max", n_max)
-    _check_count("n_classes", n_classes)
+    _validate.positive_integer(n_max=n_max, n_classes=n_classes)
     _check_ratio(imbalance_ratio)
     points = np.linspace(0.0, n_classes, n_classes)
     exact = n_max * np.exp(-points * math.log(imbalance_ratio) / n_classes)
@@ -110,52 +110,25 @@ def long_tailed(
     generator = generator_of(random_state)
     labels = as_labels(y)
     labels, public = align_labels(labels, np.unique(labels) if classes is None else classes)
-    _check_labels(labels, public)
-    if groups is None:
-        return _drawn(labels, public, imbalance_ratio, generator)
-    persons = person_numbers(groups, len(labels))
-    chosen = _drawn(_homes(labels, public, persons), public, imbalance_ratio, generator)
-    return np.flatnonzero(np.isin(persons, chosen)).astype(np.int64)
-
-
-def _homes(
-    labels: npt.NDArray[np.generic], classes: npt.NDArray[np.generic], persons: npt.NDArray[np.intp]
-) -> npt.NDArray[np.generic]:
-    """Return the class in which each person counts."""
-    order = np.argsort(classes)
-    codes = np.searchsorted(classes, labels, sorter=order)
-    return classes[order][classes_of_persons(codes, persons, len(classes))[0]]
-
-
-def _drawn(
-    labels: npt.NDArray[np.generic],
-    classes: npt.NDArray[np.generic],
-    imbalance_ratio: float,
-    generator: np.random.Generator,
-) -> npt.NDArray[np.int64]:
-    """Draw places of labels, with a long tail of class sizes."""
-    members = _members(labels, classes)
-    sizes = long_tailed_sizes(min(map(len, members)), len(members), imbalance_ratio)
-    order = generator.permutation(len(members))
-    chosen = [
-        generator.choice(members[place], size=size, replace=False) for place, size in zip(order, sizes, strict=True)
-    ]
-    return np.sort(np.concatenate(chosen))
-
-
-def _check_labels(labels: npt.NDArray[np.generic], classes: npt.NDArray[np.generic]) -> None:
-    if len(np.unique(classes)) != len(classes):
+    if len(np.unique(public)) != len(public):
         raise ParameterError("classes must name each class once; one occurs again; remove the repetition")
-    if not np.isin(labels, classes).all():
+    if not np.isin(labels, public).all():
         raise UnknownLabelError("every label in y must be in classes; another one occurs; complete classes")
-
-
-def _members(labels: npt.NDArray[np.generic], classes: npt.NDArray[np.generic]) -> list[npt.NDArray[np.int64]]:
-    """Row numbers of each class."""
-    members = [np.flatnonzero(labels == name).astype(np.int64) for name in classes]
+    units = labels
+    if groups is not None:
+        # Persons take the place of rows: each counts in the class of most of their records.
+        persons = person_numbers(groups, len(labels))
+        order = np.argsort(public)
+        codes = np.searchsorted(public, labels, sorter=order)
+        units = public[order][classes_of_persons(codes, persons, len(public))[0]]
+    members = [np.flatnonzero(units == name).astype(np.int64) for name in public]
     if not members or min(map(len, members)) == 0:
         raise InputError("y must have a row of every class; at least one class has none; leave it out of classes")
-    return members
+    sizes = long_tailed_sizes(min(map(len, members)), len(members), imbalance_ratio)
+    # First which class has which size, then which of its rows stay.
+    drawn = zip(generator.permutation(len(members)), sizes, strict=True)
+    chosen = np.concatenate([generator.choice(members[place], size=size, replace=False) for place, size in drawn])
+    return np.sort(chosen) if groups is None else np.flatnonzero(np.isin(persons, chosen)).astype(np.int64)
 
 
 def generator_of(random_state: object) -> np.random.Generator:
@@ -167,11 +140,6 @@ def generator_of(random_state: object) -> np.random.Generator:
             f"random_state must be an integer of at least 0 or a numpy.random.Generator; got {random_state!r}"
         )
     return np.random.default_rng(int(random_state))
-
-
-def _check_count(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ParameterError(f"{name} must be an integer of at least 1; got {value!r}")
 
 
 def _check_ratio(value: object) -> None:

@@ -20,27 +20,13 @@ class NaiveContinual(ContinualProbe):
         What each task may spend. Tasks are disjoint, so this is also what a record pays in all.
     classes : array-like of shape (n_classes,), default=None
         Public list of all classes of all tasks.
-    steps : int, default=40
-        Number of gradient steps in each task.
-    learning_rate : float, default=None
-        Step along the mean gradient, in units of the number of classes; None as in `LinearProbe`.
-    momentum : float, default=0.9
-        Share of the velocity kept from one step to the next; 0 is plain gradient descent.
-    clip : float, default=1.0
-        Longest residual that keeps its length, as in `LinearProbe`.
-    l2 : float, default=0.0
-        Strength of the penalty ``l2 / 2 * ‖coef_‖²`` beside the mean loss.
-    intercept_scaling : float, default=0.0
-        A constant coordinate of this size ends each row, and its weight gives the intercept. 0 fits no intercept.
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_classes, dim), float64
-        Weights after the last task, in the order of `classes_`. Safe to publish.
-    intercept_ : ndarray of shape (n_classes,), float64
-        Zeros without `intercept_scaling`.
     allowed_ : ndarray of shape (n_classes,), bool
         Which classes some task could hold: public. No other is predicted.
+    coef_, intercept_
+        As in `LinearProbe`, after the last task.
     n_tasks_, classes_, guarantee_, lattice_, n_features_in_, encoder_
         As in `ContinualPrototypes`.
 
@@ -74,6 +60,6 @@ class NaiveContinual(ContinualProbe):
 
     def _descent(self, setting: Setting) -> Descent:
         descent = super()._descent(setting)
-        if self._task is not None and self._task.earlier is not None:
-            descent.coef, descent.intercept = self._task.earlier.coef_, self._task.earlier.intercept_
+        if setting.task is not None and setting.task.earlier is not None:
+            descent.coef, descent.intercept = setting.task.earlier.coef_, setting.task.earlier.intercept_
         return descent

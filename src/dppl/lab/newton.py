@@ -48,18 +48,8 @@ class Newton(MapParameters, Classifier):
     ----------
     coef_ : ndarray of shape (n_classes, dim), float64
         Weights θ_c on unit rows, in the order of `classes_`. Safe to publish.
-    intercept_ : ndarray of shape (n_classes,), float64
-        Zeros.
-    classes_ : ndarray of shape (n_classes,)
-        The sorted class list.
-    guarantee_ : Guarantee
-        What is promised. ``print(model.guarantee_)``.
-    lattice_ : Lattice
-        The public map from embeddings to integer rows.
-    n_features_in_ : int
-        Width of the embeddings.
-    encoder_ : str or None
-        The encoder that the table of embeddings names, if it does.
+    intercept_, classes_, guarantee_, lattice_, n_features_in_, encoder_
+        As in `LinearProbe`, without an intercept.
 
     Notes
     -----
@@ -93,8 +83,9 @@ class Newton(MapParameters, Classifier):
     clip: float = 1.0
     adjacency: Adjacency = "add-remove"
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
+    def check_parameters(self) -> None:
+        """Check parameters and budget against each other."""
+        super().check_parameters()
         _validate.positive_integer(steps=self.steps)
         _validate.positive(learning_rate=self.learning_rate, clip=self.clip)
         check_clip(self.clip)

@@ -149,8 +149,9 @@ class ProjectedPrototypes(MapParameters, EmbeddingClassifier):
     clip: float = 1.0
     n_episodes: int = 50
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
+    def check_parameters(self) -> None:
+        """Check parameters and budget against each other."""
+        super().check_parameters()
         _validate.one_of(FORMS, form=self.form)
         _validate.one_of(get_args(Head), head=self.head)
         _validate.open_unit(share=self.share)
@@ -186,7 +187,7 @@ class ProjectedPrototypes(MapParameters, EmbeddingClassifier):
         if self.head == "public" and setting.public.rows is None:
             raise InputError("head='public' selects among public rows; give public=PublicData(rows).")
         check_size(setting.lattice.dim, self._width(setting.lattice), setting.n_classes)
-        head = self._new_head(self.resolved_budget)
+        head = self._new_head(self.budget)
         inner = self._inner(setting, IntegerProjection.of(self._start(setting.lattice)))
         return _Head(head, replace(inner, prepared=head.prepare(inner)))
 

@@ -1,7 +1,12 @@
-"""Streams of evaluation data: which rows of a labelled set are in which task, and which classes each task may hold.
+"""Streams of evaluation data: which rows of a labelled set are in which task, and what a model forgets of earlier ones.
 
 All randomness is public. A stream of real records is cut by the calendar or by source, and never by what the records
-hold; see docs/continual.md.
+hold; see docs/continual.md. Functions take labels `y`, the public list of classes, the number of tasks, and a seed, and
+return a list of tasks.
+
+What a model knows is computed from a(t, i), the accuracy on the test rows of task i after task t: entry (t, i) of a
+square matrix of which nothing above the diagonal is read. No task is named at the test. These are plain numbers without
+protection: on private records no guarantee covers them.
 """
 
 from __future__ import annotations
@@ -15,43 +20,19 @@ from numpy.typing import ArrayLike, NDArray
 from dppl import _validate
 from dppl.errors import InputError, ParameterError
 
-__all__ = ["Task", "blurry", "class_incremental", "data_sets", "shuffled"]
+__all__ = ["Task", "average_accuracy", "blurry", "class_incremental", "data_sets", "forgetting", "shuffled"]
 
 
 class Task(NamedTuple):
-    """One task of a stream.
+    """One task of a stream."""
 
-    Attributes
-    ----------
-    rows : ndarray of shape (n,), int64
-        Its rows, in increasing order.
-    classes : ndarray of shape (n_classes,)
-        Classes that it may hold, which is public.
-    """
-
-    rows: NDArray[np.int64]
-    classes: NDArray[Any]
+    rows: NDArray[np.int64]  # in increasing order
+    classes: NDArray[Any]  # those that it may hold, which is public
 
 
 def class_incremental(y: ArrayLike, classes: ArrayLike, n_tasks: int, seed: int) -> list[Task]:
-    """Give each task classes of its own, in a random order.
+    """Give each task classes of its own, in a random order and in nearly equal numbers.
 
-    Parameters
-    ----------
-    y : array-like of shape (n_rows,)
-        Labels, in the type of `classes`.
-    classes : array-like of shape (n_classes,)
-        Public list of classes; tasks have nearly equal numbers of them.
-    n_tasks : int
-    seed : int
-        Of the order.
-
-    Returns
-    -------
-    list of Task
-
-    Examples
-    --------
     >>> [task.rows.tolist() for task in class_incremental(["a", "b", "a", "c"], ["a", "b", "c"], 2, seed=0)]
     [[0, 2, 3], [1]]
     """
@@ -63,41 +44,16 @@ def class_incremental(y: ArrayLike, classes: ArrayLike, n_tasks: int, seed: int)
 
 
 def shuffled(y: ArrayLike, classes: ArrayLike, n_tasks: int, seed: int) -> list[Task]:
-    """Spread all classes over all tasks: each row goes to a task at random.
-
-    Parameters
-    ----------
-    y : array-like of shape (n_rows,)
-    classes : array-like of shape (n_classes,)
-    n_tasks : int
-    seed : int
-
-    Returns
-    -------
-    list of Task
-        Each may hold every class.
-    """
+    """Spread all classes over all tasks: each row goes to a task at random, and each task may hold every class."""
     labels, names = _checked(y, classes, n_tasks)
     place = np.random.default_rng(seed).integers(n_tasks, size=len(labels))
     return [Task(np.flatnonzero(place == number), np.sort(names)) for number in range(n_tasks)]
 
 
 def blurry(y: ArrayLike, classes: ArrayLike, n_tasks: int, seed: int, *, elsewhere: float = 0.1) -> list[Task]:
-    """Give each task classes of its own, and let a share of the rows of each class go to any task.
+    """Give each task classes of its own, but let rows go to any task with the probability `elsewhere`.
 
-    Parameters
-    ----------
-    y : array-like of shape (n_rows,)
-    classes : array-like of shape (n_classes,)
-    n_tasks : int
-    seed : int
-    elsewhere : float, default=0.1
-        Probability of each row to go to a task at random, from 0 to 1; it is public.
-
-    Returns
-    -------
-    list of Task
-        Each may hold every class.
+    So each task may hold every class.
     """
     if not 0 <= elsewhere <= 1:
         raise ParameterError(f"elsewhere must be from 0 to 1; got {elsewhere!r}.")
@@ -113,21 +69,8 @@ def blurry(y: ArrayLike, classes: ArrayLike, n_tasks: int, seed: int, *, elsewhe
 
 
 def data_sets(lengths: Sequence[int], classes: Sequence[ArrayLike]) -> list[Task]:
-    """Make each data set a task, of data sets whose rows stand one after another.
+    """Make each data set a task, of data sets of these lengths whose rows stand one after another.
 
-    Parameters
-    ----------
-    lengths : sequence of int
-        Number of rows of each.
-    classes : sequence of array-like
-        Public list of classes of each; they may share some.
-
-    Returns
-    -------
-    list of Task
-
-    Examples
-    --------
     >>> [task.rows.tolist() for task in data_sets([2, 1], [["a", "b"], ["c"]])]
     [[0, 1], [2]]
     """
@@ -148,3 +91,38 @@ def _checked(y: ArrayLike, classes: ArrayLike, n_tasks: int) -> tuple[NDArray[An
     if not np.isin(labels, names).all():
         raise InputError("every label of a stream must be one of its classes.")
     return labels, names
+
+
+def average_accuracy(accuracies: ArrayLike) -> NDArray[np.float64]:
+    """Return the mean of a(t, i) over the tasks i up to t, after each task t.
+
+    >>> average_accuracy([[0.9, 0.0], [0.5, 0.7]]).tolist()
+    [0.9, 0.6]
+    """
+    a = _checked_accuracies(accuracies)
+    return np.array([a[t, : t + 1].mean() for t in range(len(a))])
+
+
+def forgetting(accuracies: ArrayLike) -> NDArray[np.float64]:
+    """Return how much lower accuracies on earlier tasks are than they once were, after each task.
+
+    For an earlier task i that is the largest a(s, i) after the tasks s from i to t - 1, minus a(t, i); it is averaged
+    over all i before t. The maximum leaves the current task out, so forgetting is negative where a task's accuracy
+    rises above all it was before.
+    After the first task there is nothing to forget.
+
+    >>> forgetting([[0.9, 0.0], [0.5, 0.7]]).tolist()
+    [0.0, 0.4]
+    """
+    a = _checked_accuracies(accuracies)
+    lost = [[a[i:t, i].max() - a[t, i] for i in range(t)] for t in range(len(a))]
+    return np.array([np.mean(of_task) if of_task else 0.0 for of_task in lost])
+
+
+def _checked_accuracies(accuracies: ArrayLike) -> NDArray[np.float64]:
+    a = np.asarray(accuracies, np.float64)
+    if a.ndim != 2 or a.shape[0] != a.shape[1] or not len(a):
+        raise InputError(f"accuracies must be a square matrix, one row after each task; got shape {a.shape}.")
+    if not np.isfinite(a[np.tril_indices(len(a))]).all():
+        raise InputError("accuracies must be finite on and below the diagonal.")
+    return a

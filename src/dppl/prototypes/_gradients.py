@@ -27,8 +27,9 @@ class GradientClassifier(Classifier):
     # With the default step, the noise of all steps together moves a logit by this standard deviation.
     _NOISE_OF_LOGIT: ClassVar[float] = 1.5
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
+    def check_parameters(self) -> None:
+        """Check parameters and budget against each other."""
+        super().check_parameters()
         _validate.positive_integer(steps=self.steps)
         if self.learning_rate is not None:
             _validate.positive(learning_rate=self.learning_rate)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dppl.estimators.descent import Descent
+from dppl.estimators.parameters import ROTATION
 from dppl.kernel.lattice import Lattice, RowSource, iter_blocks
 from dppl.kernel.lattice.rotation import rotate
 
@@ -50,8 +51,6 @@ _EXPECTED_SIDE, _OTHER_SIDE = 1.5, 9.0
 _EXPONENTS = np.array((0, 0.5, 1, 1.5, 2, 2.5, 3))
 # ... and at which multiple of the noise.
 _SCALES = 2.0 ** np.arange(-6, 11)
-# Any fixed number does: the rotation is public.
-_ROTATION = 0
 _PUBLIC_ROWS = 2048
 
 
@@ -69,7 +68,7 @@ class Frame:
         """Fit the frame on public rows; without any, its axes are the coordinates and all alike."""
         if public is None:
             # Nothing tells whether the encoder has huge coordinates, which rounding would cut off.
-            return cls(np.eye(n_features), np.zeros(n_features), np.full(n_features, 1 / n_features), _ROTATION)
+            return cls(np.eye(n_features), np.zeros(n_features), np.full(n_features, 1 / n_features), ROTATION)
         mean, axes = _principal_axes(public)
         energy = np.zeros(n_features)
         for f in _features(Lattice(n_features, center=mean), public):
@@ -78,7 +77,7 @@ class Frame:
         moments = energy / total if total > 0 else np.full(n_features, 1 / n_features)
         # One more row, spread over all axes: a small pool says nothing of those on which it has no rows.
         spectrum = (public.shape[0] * moments + 1) / (public.shape[0] + n_features)
-        rotation = _ROTATION if Lattice(n_features).loses_much(public) else None
+        rotation = ROTATION if Lattice(n_features).loses_much(public) else None
         return cls(axes, mean @ axes, spectrum, rotation)
 
     def lattice(self, center: Float | None = None) -> Lattice:

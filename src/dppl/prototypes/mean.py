@@ -17,9 +17,8 @@ from dppl.estimators.parameters import MapParameters, parameters
 from dppl.estimators.plan import Setting
 from dppl.estimators.public_data import PublicValues
 from dppl.kernel import Measure, Measurement
-from dppl.kernel.mechanisms import COINPRESS_SPLIT, DPPL_SPLIT
 from dppl.kernel.privacy.guarantee import Adjacency
-from dppl.kernel.queries import ADD_REMOVE, WITHIN_CLASS, ClassSums, CoinPressMeans, PublicClassSizes
+from dppl.kernel.queries import ADD_REMOVE, COINPRESS_SPLITS, WITHIN_CLASS, ClassSums, CoinPressMeans, PublicClassSizes
 from dppl.prototypes._shared import cosine_sharpness, noise_variance, unit_directions
 
 Mechanism: TypeAlias = Literal["gaussian", "coinpress"]
@@ -28,7 +27,6 @@ Metric: TypeAlias = Literal["cosine", "euclidean"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
 _SAME_CLASS = "two data sets are neighbours when one record is replaced by another of the same class"
 Split: TypeAlias = Literal["dppl", "original"]
-_SPLITS: dict[Split, tuple[float, ...]] = {"dppl": DPPL_SPLIT, "original": COINPRESS_SPLIT}
 
 
 @parameters
@@ -97,7 +95,6 @@ class MeanPrototypes(MapParameters, EmbeddingClassifier):
 
     prototypes_: NDArray[np.float64] = field(init=False)
     _RELEASED = "prototypes_"
-    _CLASSES_APART = True
 
     adjacency: Adjacency = "add-remove"
     mechanism: Mechanism = "gaussian"
@@ -106,8 +103,9 @@ class MeanPrototypes(MapParameters, EmbeddingClassifier):
     coinpress_radius: float | None = None
     coinpress_center: ArrayLike | None = None
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
+    def check_parameters(self) -> None:
+        """Check parameters and budget against each other."""
+        super().check_parameters()
         _validate.one_of(MECHANISMS, mechanism=self.mechanism)
         _validate.one_of(METRICS, metric=self.metric)
         for name in ("mechanism", "metric"):
@@ -154,7 +152,7 @@ class MeanPrototypes(MapParameters, EmbeddingClassifier):
     def _split(self) -> tuple[float, ...]:
         if isinstance(self.coinpress_split, str):
             _validate.one_of(get_args(Split), coinpress_split=self.coinpress_split)
-            return _SPLITS[self.coinpress_split]
+            return COINPRESS_SPLITS[self.coinpress_split]
         return tuple(self.coinpress_split)
 
     def _tensors(self) -> dict[str, NDArray[Any]]:

@@ -109,8 +109,9 @@ class LinearProbe(MapParameters, GradientClassifier):
     batch_size: float | None = None
     adjacency: Adjacency = "add-remove"
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
+    def check_parameters(self) -> None:
+        """Check parameters and budget against each other."""
+        super().check_parameters()
         _validate.positive(clip=self.clip)
         check_clip(self.clip)
         if self.batch_size is not None:

@@ -89,7 +89,6 @@ class PublicPrototypes(MapParameters, EmbeddingClassifier):
     prototypes_: NDArray[np.int8] = field(init=False)
     public_indices_: NDArray[np.int64] = field(init=False)
     public_ids_: NDArray[np.object_] | None = field(init=False)
-    _PURE = True
     _RELEASED = "prototypes_"
 
     clip_: tuple[float, float] = field(init=False)
@@ -98,8 +97,9 @@ class PublicPrototypes(MapParameters, EmbeddingClassifier):
     clip: Literal["auto"] | tuple[float, float] = "auto"
     adjacency: Adjacency = "add-remove"
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
+    def check_parameters(self) -> None:
+        """Check parameters and budget against each other."""
+        super().check_parameters()
         _validate.positive_integer(n_prototypes=self.n_prototypes)
         if isinstance(self.clip, str):
             _validate.one_of(("auto",), clip=self.clip)

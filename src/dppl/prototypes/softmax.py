@@ -99,12 +99,13 @@ class SoftmaxPrototypes(Classifier):
     """
 
     prototypes_: NDArray[np.float32] = field(init=False)
-    _STARTS_FROM_EXAMPLES = True
-    _WHOLE_PERSONS = True
+    starts_from_examples = True
+    whole_persons = True
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        if isinstance(self.resolved_budget, PureDP):
+    def check_parameters(self) -> None:
+        """Check parameters and budget against each other."""
+        super().check_parameters()
+        if isinstance(self.budget, PureDP):
             raise BudgetError(
                 "SoftmaxPrototypes releases sums with Gaussian noise, which gives no pure-DP guarantee at any scale; "
                 "use a GaussianDP, ZCDP or ApproxDP budget, or PublicPrototypes, which selects public rows under pure "
@@ -121,7 +122,7 @@ class SoftmaxPrototypes(Classifier):
     def measurements(self, setting: Setting) -> dict[str, Measurement]:
         """Declare the twenty statistics, and with examples the number of records that these classify rightly."""
         examples, n_classes = setting.public.examples, setting.n_classes
-        if self.resolved_budget.is_zero:
+        if self.budget.is_zero:
             if examples is None:
                 raise BudgetError(
                     "a budget of mu = 0 releases nothing from private records; give public examples of the classes "

@@ -8,7 +8,7 @@ from typing import Any
 
 from dppl.errors import InputError
 from dppl.kernel.privacy import ApproxDP
-from dppl.kernel.privacy._shown import figures, in_words, rounded_down
+from dppl.statement.words import figures, in_words, rounded_down
 
 __all__ = ["account_of", "read_ledger"]
 

@@ -13,9 +13,10 @@ from typing import Any
 from dppl._fingerprint import in_short
 from dppl.cards.card import task_of
 from dppl.estimators.registry import BY_METHOD, BY_NAME
-from dppl.kernel.privacy import Guarantee, Release, words
+from dppl.kernel.privacy import Guarantee, Release
 from dppl.kernel.privacy.budgets import rounded_up
-from dppl.kernel.privacy.words import in_a_row
+from dppl.statement import words
+from dppl.statement.words import in_a_row
 
 __all__ = ["FORMAT", "content"]
 
@@ -61,7 +62,7 @@ def content(
         },
         "guarantee": {
             "sentence": guarantee.summary(),
-            "numbers": [list(row) for row in guarantee.table()],
+            "numbers": [list(row) for row in words.table(guarantee)],
             "mu": guarantee.mu,
             "fit_for_release": guarantee.fit_for_release,
             "exact": guarantee.exact,
@@ -71,7 +72,7 @@ def content(
             "adjacency": guarantee.adjacency,
             "curve": _curve(guarantee),
             "releases": [_release(release, times) for release, times in in_a_row(guarantee.releases)],
-            "details": [[heading, list(items)] for heading, items in guarantee.details()],
+            "details": [[heading, list(items)] for heading, items in words.details(guarantee)],
         },
         "ledger": None if ledger is None else dict(ledger),
         "accuracy": None if accuracy is None else dict(accuracy),

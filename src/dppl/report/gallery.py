@@ -13,7 +13,7 @@ from dppl._optional import optional
 from dppl.cards.contact_sheet import TILE
 from dppl.embedding import Source
 from dppl.embedding.decoding import decode, quiet
-from dppl.embedding.records import Unusable
+from dppl.embedding.records import BadRecord
 from dppl.errors import InputError
 
 __all__ = ["gallery_of", "selected_items"]
@@ -31,7 +31,7 @@ def selected_items(source: Source, wanted: set[str], path: Path) -> dict[str, An
             if record.id in found:
                 raise InputError(f"{path} must have one record of each id that the model selected; some have more.")
             if record.id in wanted:
-                with suppress(Unusable):
+                with suppress(BadRecord):
                     found[record.id] = decode(record.load(), source.modality)
                     if source.modality == "image":
                         found[record.id].thumbnail((TILE, TILE))  # whole photographs of all classes may be too many

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dppl.cards import model_card
 from dppl.embedding.decoding import TooManyPixels, decode
-from dppl.embedding.records import Unusable
+from dppl.embedding.records import BadRecord
 from dppl.encoders import Encoder
 from dppl.encoders.fixed import for_prediction
 from dppl.encoders.load import Device
@@ -26,6 +26,7 @@ from dppl.kernel.privacy import Guarantee
 from dppl.serve.answers import ModelAnswer, Nearest, Prediction, Probability
 from dppl.serve.limits import RequestError
 from dppl.serve.nearest import prototypes_of
+from dppl.statement import words
 from dppl.training import encoder_of_model
 
 __all__ = ["Served", "open_model"]
@@ -68,7 +69,7 @@ class Served:
             content = decode(payload, self.encoder.modality, most_pixels)
         except TooManyPixels:
             raise RequestError(413, "too_many_pixels", f"An image may have {most_pixels} pixels at most.") from None
-        except Unusable as reason:
+        except BadRecord as reason:
             return None, str(reason)
         try:
             return self.encoder.prepare(content), None
@@ -181,8 +182,8 @@ def _about(
         prototypes=prototypes,
         descriptions=description.get("examples", {}).get("texts"),
         summary=guarantee.summary(),
-        in_short=[list(line) for line in guarantee.in_short()],
-        numbers=[list(row) for row in guarantee.table()],
+        in_short=[list(line) for line in words.in_short(guarantee)],
+        numbers=[list(row) for row in words.table(guarantee)],
         statement=str(guarantee),
         card=model_card(description, sha256=digest),
         sha256=digest,

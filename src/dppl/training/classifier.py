@@ -27,7 +27,7 @@ from dppl.estimators.public_data import PublicData, refuse_private_as_public
 from dppl.estimators.registry import BY_METHOD, Method, method_for
 from dppl.estimators.released import Shares, refuse_unusable
 from dppl.estimators.reported import Reported
-from dppl.kernel.persons import ids_of_fit
+from dppl.kernel import ids_of_fit
 from dppl.kernel.privacy import Budget, Guarantee
 from dppl.kernel.privacy.budgets import checked_budget
 from dppl.kernel.reading import UNUSABLE, Unusable, as_labels
@@ -309,7 +309,7 @@ class PrivateClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: igno
             If the model names no encoder, or `encoder` is another one.
         """
         model = load(path)
-        again = cls(encoder_of_model(model, encoder, predicting=True), model.resolved_budget, model.classes_)
+        again = cls(encoder_of_model(model, encoder, predicting=True), model.budget, model.classes_)
         again.model_ = model
         return again
 

@@ -80,7 +80,7 @@ def _is_word(text: str) -> bool:
 
 def takes_examples(estimator: EmbeddingClassifier) -> bool:
     """Tell whether the fit of an estimator may start from public examples of the classes."""
-    return type(estimator)._STARTS_FROM_EXAMPLES
+    return type(estimator).starts_from_examples
 
 
 def described(given: Any, estimator: EmbeddingClassifier) -> Source | None:

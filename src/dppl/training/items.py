@@ -17,7 +17,7 @@ from dppl.embedding import Record, Source, embed_windows
 from dppl.embedding.decoding import upright_rgb
 from dppl.embedding.images import read_image
 from dppl.embedding.pipeline import table_metadata
-from dppl.embedding.records import Payload, Unusable
+from dppl.embedding.records import BadRecord, Payload
 from dppl.encoders import Encoder
 from dppl.errors import InputError
 
@@ -91,7 +91,7 @@ def _may_be_one(item: Any, modality: str) -> bool:
 
 def _text(item: Any) -> Payload:
     if not isinstance(item, str | bytes):
-        raise Unusable("it is no text")
+        raise BadRecord("it is no text")
     return item
 
 
@@ -105,14 +105,14 @@ def _image(item: Any) -> Any:
         with _OPENING:
             # A copy, because turning an image upright changes it.
             return upright_rgb(item.copy() if isinstance(item, pillow.Image) else pillow.fromarray(_pixels(item)))
-    except (MemoryError, Unusable):
+    except (MemoryError, BadRecord):
         raise
     except Exception:  # Pillow raises whatever an odd array or image leads it to
-        raise Unusable("it is no image") from None
+        raise BadRecord("it is no image") from None
 
 
 def _pixels(item: Any) -> Any:
     pixels = np.asarray(item)
     if pixels.dtype != np.uint8 or not pixels.size:  # other numbers may be on any scale
-        raise Unusable("it has no uint8 pixels")
+        raise BadRecord("it has no uint8 pixels")
     return pixels

@@ -27,12 +27,12 @@ from dppl.embedding import PERSON, Columns, Embedded, OtherOptions, Record, Sour
 from dppl.embedding.decoding import quiet
 from dppl.embedding.left_out import LeftOut, as_line
 from dppl.embedding.pipeline import prepared
-from dppl.embedding.records import Unusable
+from dppl.embedding.records import BadRecord
 from dppl.encoders import Encoder
 from dppl.errors import InputError, ParameterError
 from dppl.estimators.public_data import PublicData
+from dppl.kernel import ids_of_fit
 from dppl.kernel.lattice import usable_rows
-from dppl.kernel.persons import ids_of_fit
 from dppl.kernel.reading import NOT_ALL_USABLE, class_codes, refuse_unusable_records
 from dppl.training.descriptions import embed_examples
 
@@ -112,7 +112,7 @@ def check_records(
 def _is_usable(record: Record, encoder: Encoder) -> bool:
     try:
         prepared(encoder, record.load())
-    except Unusable:
+    except BadRecord:
         return False
     return True
 
@@ -195,7 +195,7 @@ def train(
     typed = {name: value for name, value in _published(columns).items() if value is not None}
     kept = {COLUMNS: json.dumps(typed)} if typed else {}
     classes = np.asarray(estimator.classes)
-    if not estimator.resolved_budget.is_zero:
+    if not estimator.budget.is_zero:
         check_records(source, encoder, classes, estimator.unknown_labels, strict=estimator.strict)
     with work_in(folder, keep=keep):
         example_rows = None

@@ -177,7 +177,7 @@ def fitted(kind=dppl.MeanPrototypes, **parameters):
 
 def test_guarantees_under_different_relations_are_not_composed():
     adding, replacing = fitted(), fitted(adjacency="replace-one")
-    with pytest.raises(ParameterError, match="one relation, but these are under add-remove and replace-one"):
+    with pytest.raises(ParameterError, match="one relation, but these are of add-remove and replace-one"):
         compose([*adding.costs(), *replacing.costs()], 1e-6)
     for one in (adding, replacing):
         twice = compose([*one.costs(), *one.costs()], 1e-6)
@@ -190,7 +190,7 @@ def test_costs_to_records_and_to_persons_are_not_composed():
     X, y = np.eye(3), [0, 1, 0]
     of_records, of_persons = (model.fit(X, y, **ids).guarantee_.costs() for ids in ({}, {"groups": [1, 1, 2]}))
     for together in (lambda costs: compose(costs, 1e-6), lambda costs: total_budget(GaussianDP(9.0), costs)):
-        with pytest.raises(ParameterError, match="to one person with all of their records and to one record"):
+        with pytest.raises(ParameterError, match="of one person with all of their records and one record"):
             together([*of_records, *of_persons])
         assert together([*of_persons, *of_persons]) == together([*of_records, *of_records])
 

@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dppl.kernel.mechanisms import ExponentialMechanism, RoundedGaussian
-from dppl.kernel.privacy import ZCDP, ApproxDP, GaussianDP, PureDP
-from dppl.kernel.privacy import group as of_groups
-from dppl.kernel.privacy.composition import covers, split
+from dppl.kernel.privacy import ZCDP, ApproxDP, GaussianDP, PureDP, composition
+from dppl.kernel.privacy.composition import budget_of_one, covers, split
 from dppl.kernel.privacy.guarantee import Cost
 
 numbers = st.floats(1e-7, 50)
@@ -19,9 +18,9 @@ shares = st.lists(st.integers(1, 100), min_size=1, max_size=4)
 
 def sums_within(budget, n_rows, parts, apart):
     """Return what sums cost a person of so many rows, planned within a budget."""
-    of_one = of_groups.budget_of_one(budget, n_rows, apart=apart)
+    of_one = budget_of_one(budget, n_rows, apart=apart)
     sums = [RoundedGaussian.within(part, Fraction(3)) for part in split(of_one, parts)]
-    several = [of_groups.release_of_several(one.describe("a sum"), n_rows, apart=apart) for one in sums]
+    several = [one.describe("a sum").for_rows(n_rows, apart=apart) for one in sums]
     return [Cost.from_dict(one.cost) for one in several]
 
 
@@ -34,16 +33,16 @@ def test_sums_of_several_rows_stay_within_the_budget(budget, n_rows, parts, apar
 @given(st.one_of(gaussian, numbers.map(PureDP)), st.integers(2, 40))
 @settings(max_examples=300)
 def test_selections_for_several_rows_stay_within_the_budget(budget, n_rows):
-    of_one = of_groups.budget_of_one(budget, n_rows, apart=False, selects=True)
+    of_one = budget_of_one(budget, n_rows, apart=False, selects=True)
     release = ExponentialMechanism.within(of_one, 5).describe("positions", adjacency="add-remove")
-    several = of_groups.release_of_several(release, n_rows, apart=False)
+    several = release.for_rows(n_rows, apart=False)
     assert covers(budget, [Cost.from_dict(several.cost)])
 
 
 def test_without_head_room_costs_that_are_rounded_up_leave_the_budget(monkeypatch):
     case = GaussianDP(0.22638207816640818), 10, (50, 50), False
     assert covers(case[0], sums_within(*case))
-    monkeypatch.setattr(of_groups, "_HEAD_ROOM", 1)
+    monkeypatch.setattr(composition, "_HEAD_ROOM", 1)
     assert not covers(case[0], sums_within(*case))
 
 

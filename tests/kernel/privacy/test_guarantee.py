@@ -14,6 +14,7 @@ from dppl.kernel.privacy import Cost, Release, compose
 from dppl.kernel.privacy.accounting import cost_of_gaussian
 from dppl.kernel.privacy.budgets import budget_from_dict
 from dppl.kernel.privacy.guarantee import DELTAS, FALSE_POSITIVE_RATES
+from dppl.statement.words import table as table_of
 
 RELEASE = Release(
     mechanism="rounded Gaussian",
@@ -223,7 +224,7 @@ def test_sums_over_samples_promise_what_their_noise_does():
     for cost in ({"epsilon": 1.27, "delta": 1e-8}, {"epsilon": 0.9, "delta": 1e-5}):
         other = guarantee(ApproxDP(**cost), releases=(replace(POISSON, cost=cost),))
         assert other.implied() == promise.implied()
-        assert other.table() == promise.table()
+        assert table_of(other) == table_of(promise)
         assert other.summary(delta=1e-6) == promise.summary(delta=1e-6)
         assert other.true_positive_rate(0.2) == promise.true_positive_rate(0.2)
     # Less noise is not the same, whatever cost it states.
@@ -290,7 +291,7 @@ def test_what_is_implied_is_said_once_for_machines_and_once_for_people(releases)
         assert at["true_positive_rate"] == promise.true_positive_rate(at["false_positive_rate"])
     for at in implied["epsilon"]:
         assert at["epsilon"] == promise.epsilon(at["delta"])
-    table = dict(promise.table())
+    table = dict(table_of(promise))
     assert ("mu, Gaussian DP" in table) == (promise.mu is not None)
     assert ("epsilon, pure DP" in table) == (promise.pure_epsilon is not None) == (releases == (selection(1.0),))
     assert float(table.pop("epsilon, pure DP", 1.0)) == 1.0
@@ -312,9 +313,9 @@ def test_what_is_implied_is_said_once_for_machines_and_once_for_people(releases)
     ]
     assert promise.implied(1e-5) == implied
     for more in (1e-4, 1.2345e-5):
-        deltas = [float(name.partition("delta = ")[2]) for name, _ in promise.table(more) if "delta" in name]
+        deltas = [float(name.partition("delta = ")[2]) for name, _ in table_of(promise, more) if "delta" in name]
         assert deltas == sorted({more, *(at["delta"] for at in implied["epsilon"])}, reverse=True)
-    named = [float(name.partition("delta = ")[2]) for name, _ in promise.table(1.2345641e-5) if "delta" in name]
+    named = [float(name.partition("delta = ")[2]) for name, _ in table_of(promise, 1.2345641e-5) if "delta" in name]
     assert 1.2345641e-5 <= max(named) < 1.23458e-5  # a delta is rounded up as well, or its epsilon would be too small
     percent = re.fullmatch(r"at most ([0-9.]+) %", table.pop("membership guess is right"))[1]
     assert 100 * implied["best_guess"] <= float(percent) <= 100 * implied["best_guess"] + 1
@@ -420,4 +421,4 @@ def test_a_notebook_shows_the_summary_and_the_numbers():
     guarantee = MeanPrototypes(GaussianDP(1.0), classes=[0]).fit([[1.0, 0.0]], [0]).guarantee_
     shown = guarantee._repr_html_()
     assert guarantee.summary() in shown
-    assert all(f">{name}</th>" in shown and f">{value}</td>" in shown for name, value in guarantee.table())
+    assert all(f">{name}</th>" in shown and f">{value}</td>" in shown for name, value in table_of(guarantee))

@@ -23,14 +23,13 @@ import dppl
 from dppl import PublicData
 from dppl.errors import BudgetError, BudgetExceeded, LedgerError, ParameterError, UnknownLabelError
 from dppl.kernel.mechanisms import ExponentialMechanism
-from dppl.kernel.privacy import ZCDP, ApproxDP, GaussianDP, PureDP, _storage
-from dppl.kernel.privacy.accounting import cost_of_gaussian, epsilon_of_zcdp, zcdp_within
+from dppl.kernel.privacy import ZCDP, ApproxDP, GaussianDP, PureDP
+from dppl.kernel.privacy import ledger as ledger_module
+from dppl.kernel.privacy.accounting import best_order, cost_of_gaussian, epsilon_of_zcdp, zcdp_within
 from dppl.kernel.privacy.composition import Cost, compose, epsilon_at, total_mu, total_rho
-from dppl.kernel.privacy.guarantee import Guarantee, Release
+from dppl.kernel.privacy.guarantee import PERSON, Guarantee, Release
 from dppl.kernel.privacy.ledger import CHARGED, RELEASED, SCHEMA_VERSION, Ledger, LedgerEntry, accounts
-from dppl.kernel.privacy.search import best_order
 from dppl.kernel.privacy.tradeoff import gaussian_epsilon, gaussian_mu_within
-from dppl.kernel.privacy.words import PERSON
 from laws.ledgers import content_without_times
 
 X = np.vstack([np.eye(4), -np.eye(4)]).astype(np.float32)
@@ -112,7 +111,7 @@ def test_every_notion_of_budget_comes_back_to_the_last_bit(budget, file):
 
 
 def test_the_relation_of_an_account_is_fixed(file, ledger):
-    with pytest.raises(ParameterError, match="accounted under add-remove"):
+    with pytest.raises(ParameterError, match="has the adjacency 'add-remove' in this ledger"):
         Ledger(file, "wards", adjacency="replace-one")
     with pytest.raises(ParameterError, match="do not add"):
         ledger.charge(gaussian(0.1, adjacency="replace-one"))
@@ -136,7 +135,7 @@ def test_an_account_takes_releases_of_its_unit_alone(file, ledger):
     ledger.charge(several)  # as those of streams ever were
     assert {account.dataset: account.unit for account in accounts(file)} == {"wards": "record", "persons": "person"}
     assert (of_persons.to_dict()["unit"], Ledger(file, "persons").unit) == ("person", "person")
-    with pytest.raises(ParameterError, match="accounted by the person; got 'record'"):
+    with pytest.raises(ParameterError, match="has the unit 'person' in this ledger; got 'record'"):
         Ledger(file, "persons", unit="record")
 
 
@@ -161,7 +160,7 @@ def test_how_an_account_adds_up_is_fixed(route, file):
     Ledger(file, "wards", ApproxDP(1.0, 1e-6), accounting=route)
     other = {"gdp": "renyi", "renyi": "gdp"}[route]
     for budget in (None, ApproxDP(1.0, 1e-6)):
-        with pytest.raises(ParameterError, match=f"has the accounting '{route}'; got '{other}'"):
+        with pytest.raises(ParameterError, match=f"has the accounting '{route}' in this ledger; got '{other}'"):
             Ledger(file, "wards", budget, accounting=other)
         assert Ledger(file, "wards", budget).accounting == route
         assert Ledger(file, "wards", budget, accounting=route).accounting == route
@@ -685,7 +684,7 @@ def test_a_read_only_ledger_shows_what_is_spent_and_refuses_to_charge(file, ledg
 
 
 def test_a_ledger_that_others_hold_is_given_up_after_a_while(file, ledger, monkeypatch):
-    monkeypatch.setattr(_storage, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(ledger_module, "_PATIENCE_S", 0.05)
     holder = sqlite3.connect(file, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     with pytest.raises(LedgerError) as caught:
@@ -768,7 +767,7 @@ def race(ledgers, monkeypatch):
     """Charge 0.75 in two threads that both wait, between reading the total and writing, for the other to have read."""
     both_have_read = threading.Barrier(2)
     outcomes = []
-    whole = _storage.paid
+    whole = ledger_module._paid
 
     def paid(connection, dataset):
         rows = whole(connection, dataset)
@@ -783,13 +782,13 @@ def race(ledgers, monkeypatch):
         except BudgetExceeded:
             outcomes.append("refused")
 
-    monkeypatch.setattr(_storage, "paid", paid)
+    monkeypatch.setattr(ledger_module, "_paid", paid)
     threads = [threading.Thread(target=work, args=(ledger,)) for ledger in ledgers]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    monkeypatch.setattr(_storage, "paid", whole)
+    monkeypatch.setattr(ledger_module, "_paid", whole)
     return sorted(outcomes), ledgers[0].spent()["rho"]
 
 
@@ -801,7 +800,7 @@ def test_of_two_charges_at_once_one_is_refused(file, monkeypatch):
 
 def test_without_the_lock_the_same_two_overspend(file, monkeypatch):
     ledgers = [Ledger(file, "wards", ZCDP(1.0)) for _ in range(2)]
-    monkeypatch.setitem(_storage._BEGIN, "sqlite", ())  # the planted fault: each statement by itself
+    monkeypatch.setitem(ledger_module._BEGIN, "sqlite", ())  # the planted fault: each statement by itself
     assert race(ledgers, monkeypatch) == (["charged", "charged"], 1.5)
 
 

@@ -20,7 +20,8 @@ import sqlalchemy as sa
 
 import dppl
 from dppl.errors import BudgetExceeded, LedgerError
-from dppl.kernel.privacy import ZCDP, Cost, _storage
+from dppl.kernel.privacy import ZCDP, Cost
+from dppl.kernel.privacy import ledger as ledger_module
 from dppl.kernel.privacy.ledger import CHARGED, RELEASED, Ledger, accounts
 
 PROCESSES, KILLED, AT_ONCE = 200, 40, 8
@@ -341,14 +342,14 @@ def test_postgresql_keeps_the_rules_of_the_file(monkeypatch):
         assert ledger.steps_begun(entry) == 2
 
         # The negative control: without the lock the same race overspends.
-        monkeypatch.setitem(_storage._BEGIN, "postgresql", ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED",))
+        monkeypatch.setitem(ledger_module._BEGIN, "postgresql", ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED",))
         ledger = Ledger(url, "no lock", ZCDP(1.0))
         assert race(ledger, monkeypatch) == ["charged", "charged"]
         assert 1.4 < ledger.spent()["rho"] <= 1.5
 
         # Nor does a lock that is held for ever stop everything for ever.
         short = [statement.replace("'120s'", "'100ms'") for statement in BEGIN_POSTGRESQL]
-        monkeypatch.setitem(_storage._BEGIN, "postgresql", short)
+        monkeypatch.setitem(ledger_module._BEGIN, "postgresql", short)
         engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
         with engine.begin() as holder:
             holder.exec_driver_sql(BEGIN_POSTGRESQL[-1])
@@ -361,7 +362,7 @@ def test_postgresql_keeps_the_rules_of_the_file(monkeypatch):
     assert "\n" not in str(caught.value)
 
 
-BEGIN_POSTGRESQL = _storage._BEGIN["postgresql"]
+BEGIN_POSTGRESQL = ledger_module._BEGIN["postgresql"]
 
 
 def fit_with(ledger, rho):
@@ -392,7 +393,7 @@ def at_once(count, work):
 def race(ledger, monkeypatch):
     """Fit twice at once for 0.75; both wait, between reading the total and writing, for the other to have read."""
     both_have_read = threading.Barrier(2)
-    whole = _storage.paid
+    whole = ledger_module._paid
 
     def paid(connection, dataset):
         rows = whole(connection, dataset)
@@ -408,5 +409,5 @@ def race(ledger, monkeypatch):
         return "charged"
 
     with monkeypatch.context() as patch:
-        patch.setattr(_storage, "paid", paid)
+        patch.setattr(ledger_module, "_paid", paid)
         return at_once(2, work)

@@ -10,8 +10,8 @@ from scipy import special
 from dppl import ZCDP, ApproxDP, GaussianDP, PureDP
 from dppl.errors import BudgetError, ParameterError
 from dppl.kernel.privacy import Cost, compose
+from dppl.kernel.privacy.accounting import ORDERS, best_order, renyi_of_best, rho_per_run_within
 from dppl.kernel.privacy.composition import covers, epsilon_at, total_epsilon, total_mu, total_rho
-from dppl.kernel.privacy.search import ORDERS, best_order, renyi_of_best, rho_per_run_within
 
 GEOMETRIC = 1.0  # the shape parameter of dp-accounting's family of distributions
 

@@ -128,10 +128,10 @@ def test_a_report_keeps_tasks_apart(run, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"classes": {"alone": 0}}, r"datasets\[0\]\.classes\.alone must be an integer of at least 1; got 0"),
-        ({"classes": {"groups": [2, 1]}}, r"classes\.groups must be an integer of at least 2; got 1"),
-        ({"classes": {"rest": 1}}, r"classes has an unknown key 'rest'; allowed are alone, groups"),
-        ({"classes": 3}, r"classes must be a mapping"),
+        ({"classes": {"alone": 0}}, r"datasets\[0\]\.classes\.alone\[0\] must be greater than or equal to 1; got 0"),
+        ({"classes": {"groups": [2, 1]}}, r"classes\.groups\[1\] must be greater than or equal to 2; got 1"),
+        ({"classes": {"rest": 1}}, r"classes\.rest is an unknown key"),
+        ({"classes": 3}, r"classes must be a valid dictionary"),
         ({"classes": {"alone": 1}, "groups": "patient"}, "classes is for single fits, without groups or persons"),
         ({"classes": {"alone": 1}, "persons": {"number": 5}}, "classes is for single fits, without groups or persons"),
     ],

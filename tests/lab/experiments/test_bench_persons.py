@@ -6,7 +6,7 @@ import yaml
 
 from dppl import MeanPrototypes
 from dppl.errors import InputError, ParameterError
-from dppl.kernel.privacy.words import PERSON, RECORD
+from dppl.kernel.privacy.guarantee import PERSON, RECORD
 from dppl.lab.experiments import cells as cells_module
 from dppl.lab.experiments.cells import check_cells, run_cell
 from dppl.lab.experiments.config import Cell, load_experiment
@@ -141,12 +141,12 @@ def test_nobody_may_have_records_on_both_sides(experiment, patients, data):
     [
         ({"groups": "patient", "persons": MADE_UP}, "must not have both"),
         ({"unit": "person"}, "unit is for data sets with groups or persons"),
-        ({"groups": "patient", "unit": "ward"}, "must be record or person; got 'ward'"),
-        ({"groups": 3}, "groups must be a text"),
-        ({"persons": {"largest": 3}}, "must have the key 'number'"),
-        ({"persons": {"number": 0}}, "number must be an integer of at least 1"),
-        ({"persons": {"number": 5, "share": 0}}, "share must be above 0"),
-        ({"persons": {"number": 5, "offset": -1}}, "offset must be at least 0"),
+        ({"groups": "patient", "unit": "ward"}, "must be 'record' or 'person'; got 'ward'"),
+        ({"groups": 3}, "groups must be a valid string; got 3"),
+        ({"persons": {"largest": 3}}, "persons.number is missing"),
+        ({"persons": {"number": 0}}, r"number\[0\] must be greater than or equal to 1; got 0"),
+        ({"persons": {"number": 5, "share": 0}}, r"share\[0\] must be greater than 0; got 0"),
+        ({"persons": {"number": 5, "offset": -1}}, r"offset\[0\] must be greater than or equal to 0; got -1"),
     ],
 )
 def test_what_is_wrong_with_persons_is_said(experiment, patients, changes, told):

@@ -24,19 +24,26 @@ USUAL_DELTA = 1e-6
 # Up to the first epsilon a budget is strong, from the second on weak: Gaussian noise of epsilon 3 at delta 1e-6
 # (mu = 0.65) lets a guess of membership be right in 63 % of cases, and pure DP in 95 %.
 STRONG_AND_WEAK = (1.0, 3.0)
+# A smaller share of a budget is left by rounding, and is nothing that anyone would spend.
+_REMAINDER = 1e-5
 # From here on delta is too large for most data.
 LARGE_DELTA = 1e-4
 
 
 class Budget(ABC):
-    """Common face of the four notions."""
+    """Base of the four notions: a frozen dataclass whose fields are the parameters of the notion."""
 
     notion: ClassVar[str]
 
-    def _store_floats(self) -> None:
-        """Turn parameters into Python floats: NumPy's narrow ones would drag all arithmetic down to their precision."""
-        for name in self.to_dict():
-            object.__setattr__(self, name, float(getattr(self, name)))
+    def __post_init__(self) -> None:
+        """Check the parameters, and keep them as Python floats: NumPy's narrow ones lower the precision of the rest."""
+        for name, value in asdict(self).items():  # type: ignore[call-overload]
+            (_validate.open_unit if name == "delta" else _validate.positive)(**{name: value})
+            object.__setattr__(self, name, float(value))
+
+    def __str__(self) -> str:
+        parameters = " at ".join(f"{name} = {rounded_up(value)}" for name, value in self.to_dict().items())
+        return f"{parameters}, {self.notion}"
 
     @property
     def is_zero(self) -> bool:
@@ -80,7 +87,7 @@ class Budget(ABC):
 
     def to_dict(self) -> dict[str, float]:
         """Return the parameters by name, for example ``{"rho": 0.5}``."""
-        return {name: float(value) for name, value in asdict(self).items()}  # type: ignore[call-overload]
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
 
     @abstractmethod
     def to_zcdp(self) -> ZCDP:
@@ -98,27 +105,17 @@ class Budget(ABC):
     def selection_epsilon(self) -> float:
         """Return the largest pure epsilon of *one* bounded-range selection that stays within this budget."""
 
+    # Python asks the other budget for >= and >.
     def __le__(self, other: object) -> bool:
-        theirs = _same_notion(self, other)
+        if not isinstance(other, Budget):
+            raise TypeError(f"{self!r} compares with a budget only; got {type(other).__name__}.")
+        if type(other) is not type(self):
+            raise BudgetError(f"{self!r} and {other!r} are different notions and do not compare; convert one first.")
+        theirs = other.to_dict()
         return all(mine <= theirs[name] for name, mine in self.to_dict().items())
 
     def __lt__(self, other: object) -> bool:
         return self <= other and self != other
-
-    def __ge__(self, other: object) -> bool:
-        theirs = _same_notion(self, other)
-        return all(mine >= theirs[name] for name, mine in self.to_dict().items())
-
-    def __gt__(self, other: object) -> bool:
-        return self >= other and self != other
-
-
-def _same_notion(mine: Budget, other: object) -> dict[str, float]:
-    if not isinstance(other, Budget):
-        raise TypeError(f"{mine!r} compares with a budget only; got {type(other).__name__}.")
-    if type(other) is not type(mine):
-        raise BudgetError(f"{mine!r} and {other!r} are different notions and do not compare; convert one first.")
-    return other.to_dict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +139,6 @@ class PureDP(Budget):
 
     epsilon: float
     notion: ClassVar[str] = "pure DP"
-
-    def __post_init__(self) -> None:
-        _validate.positive(epsilon=self.epsilon)
-        self._store_floats()
-
-    def __str__(self) -> str:
-        return f"epsilon = {rounded_up(self.epsilon)}, pure DP"
 
     def to_zcdp(self) -> ZCDP:
         """Return rho = epsilon²/2 (Bun and Steinke 2016, arXiv:1605.02065v1, Proposition 1.4), rounded up."""
@@ -205,12 +195,9 @@ class GaussianDP(Budget):
 
     def __post_init__(self) -> None:
         _validate.not_negative(mu=self.mu)
-        self._store_floats()
+        object.__setattr__(self, "mu", float(self.mu))
         if self.mu:
             tradeoff.check_mu(self.mu, least=tradeoff.SMALLEST_MU)
-
-    def __str__(self) -> str:
-        return f"mu = {rounded_up(self.mu)}, Gaussian DP"
 
     def to_zcdp(self) -> ZCDP:
         """Return rho = mu²/2, that of the pair of Gaussians (Bun and Steinke 2016, Proposition 1.6), rounded up."""
@@ -261,13 +248,6 @@ class ZCDP(Budget):
 
     rho: float
     notion: ClassVar[str] = "zCDP"
-
-    def __post_init__(self) -> None:
-        _validate.positive(rho=self.rho)
-        self._store_floats()
-
-    def __str__(self) -> str:
-        return f"rho = {rounded_up(self.rho)}, zCDP"
 
     @classmethod
     def from_paper_epsilon(cls, epsilon: float) -> ZCDP:
@@ -332,9 +312,7 @@ class ApproxDP(Budget):
     notion: ClassVar[str] = "approximate DP"
 
     def __post_init__(self, max_records: int | None) -> None:  # type: ignore[override]  # mypy loses the InitVar
-        _validate.positive(epsilon=self.epsilon)
-        _validate.open_unit(delta=self.delta)
-        self._store_floats()
+        Budget.__post_init__(self)
         if max_records is not None:
             accounting.check_delta(self.delta, max_records)
             if self.delta > max_records**-1.1:
@@ -345,9 +323,6 @@ class ApproxDP(Budget):
                     WeakBudgetWarning,
                     stacklevel=3,
                 )
-
-    def __str__(self) -> str:
-        return f"epsilon = {rounded_up(self.epsilon)} at delta = {rounded_up(self.delta)}, approximate DP"
 
     def _implied(self) -> tuple[float, float]:
         return self.epsilon, self.delta
@@ -411,6 +386,15 @@ def as_typed(value: float) -> float:
     (0.5, True)
     """
     return accounting.float_below(min(Fraction(repr(value)), Fraction(value)))
+
+
+def worth_showing(left: float, budget: float) -> float:
+    """Return what is left of a budget as people are shown it: 0 where it is what rounding left over.
+
+    >>> worth_showing(7.45e-9, 0.5), worth_showing(1e-5, 0.5)
+    (0.0, 1e-05)
+    """
+    return left if left > _REMAINDER * budget else 0.0
 
 
 def rounded_up(value: float, digits: int = 6) -> str:

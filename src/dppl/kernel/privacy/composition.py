@@ -1,4 +1,8 @@
-"""What several releases on the same records cost together."""
+"""What several releases on the same records cost together, and several records of one person (group privacy).
+
+Rows that enter releases which follow from one class each cost as releases on disjoint data that one person's rows are
+in, sqrt(k) times mu for k rows. In general they cost what k neighbour steps do, k times mu.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,18 @@ from fractions import Fraction
 
 from dppl import _validate
 from dppl.errors import BudgetError, ParameterError
-from dppl.kernel.privacy.accounting import cost_of_gaussian, epsilon_at_order, epsilon_of_zcdp, mu_below, round_up
-from dppl.kernel.privacy.budgets import ZCDP, ApproxDP, Budget, GaussianDP, PureDP
-from dppl.kernel.privacy.search import ORDERS, check_mean_runs, renyi_of_best
+from dppl.kernel.privacy.accounting import (
+    ORDERS,
+    check_mean_runs,
+    cost_of_gaussian,
+    epsilon_at_order,
+    epsilon_of_zcdp,
+    float_below,
+    mu_below,
+    renyi_of_best,
+    round_up,
+)
+from dppl.kernel.privacy.budgets import ZCDP, ApproxDP, Budget, GaussianDP, PureDP, as_typed
 from dppl.kernel.privacy.tradeoff import check_mu, gaussian_epsilon, selection_epsilon
 
 # Shares of delta tried for the pure part when pure and concentrated costs are accounted apart.
@@ -24,6 +37,9 @@ _LARGEST_LOSS = 300.0
 # Its Fourier transforms err in delta: by 6e-14 at most in comparisons with exact sums for up to 2,000 releases. Many
 # times that is taken off delta first.
 _DELTA_ERROR, _DELTA_ERROR_EACH = 1e-12, 1e-15
+# Costs of single rows are rounded up, and once more those of several that follow from them: their squares add up to
+# less than this share above what they are.
+_HEAD_ROOM = 1 + Fraction(1, 2**48)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +59,7 @@ class Cost:
         Number of such releases.
     mean_runs : int, default=None
         If given, `rho` is the cost of one run, and what is released is the best of a geometric number of runs of this
-        mean (`dppl.kernel.privacy.search`). Such a search has a bound at each Rényi order, but no zCDP cost of use.
+        mean (`dppl.kernel.privacy.accounting`). Such a search has a bound at each Rényi order, but no zCDP cost of use.
     adjacency : str, default=None
         Relation under which this is the cost; `Guarantee.costs` states it. None is that of the other costs.
     unit : str, default=None
@@ -132,6 +148,26 @@ def split(budget: Budget, shares: Sequence[float]) -> list[GaussianDP]:
     squared_mu = Fraction(budget.gaussian_allowance().mu) ** 2
     total = sum((Fraction(float(share)) for share in shares), Fraction(0))
     return [GaussianDP(mu_below(squared_mu * Fraction(float(share)) / total)) for share in shares]
+
+
+def budget_of_one(budget: Budget, n_rows: int, *, apart: bool, selects: bool = False) -> Budget:
+    """Return what a fit on single rows may spend, so that so many rows together cost no more than `budget`.
+
+    It is in the notion of `budget`; of approximate DP, what it allows in Gaussian DP, or in pure DP to selections. The
+    rows are in different classes. `apart` says that what is released of a class follows from the rows of that class
+    alone, with noise of its own; `selects`, that all releases are selections, whose costs add up in pure DP.
+
+    Dong, Roth, Su (2022), arXiv:1905.02383v3, Theorem 2.14 (groups) and Corollary 3.3 (composition).
+    Bun and Steinke (2016), arXiv:1605.02065v1, Proposition 1.9 (groups) and Lemma 1.7 (composition).
+    """
+    if budget.is_zero:
+        return budget
+    if isinstance(budget, PureDP) or (selects and isinstance(budget, ApproxDP)):
+        return PureDP(float_below(Fraction(as_typed(budget.epsilon)) / n_rows))
+    squared = _HEAD_ROOM * (n_rows if apart else n_rows**2)
+    if isinstance(budget, ZCDP):
+        return ZCDP(float_below(Fraction(as_typed(budget.rho)) / squared))
+    return GaussianDP(mu_below(Fraction(budget.gaussian_allowance().mu) ** 2 / squared))
 
 
 def total_mu(costs: Iterable[Cost]) -> float:
@@ -224,18 +260,13 @@ def _check_costs(costs: Sequence[Cost]) -> None:
             "costs must be a list of Cost, which guarantee.costs() returns, for example [*first.costs(), "
             f"*second.costs()]; got {type(wrong[0]).__name__}."
         )
-    relations = sorted({cost.adjacency for cost in costs if cost.adjacency is not None})
-    if len(relations) > 1:
-        raise ParameterError(
-            f"costs must be under one relation, but these are under {' and '.join(relations)}, which do not add; "
-            "compose the guarantees of each relation by themselves."
-        )
-    units = sorted({cost.unit for cost in costs if cost.unit is not None})
-    if len(units) > 1:
-        raise ParameterError(
-            f"costs must be to one unit, but these are to {' and to '.join(units)}, and what either costs the other is "
-            "not known; compose the guarantees of each unit by themselves."
-        )
+    for name, kinds in (("relation", {one.adjacency for one in costs}), ("unit", {one.unit for one in costs})):
+        stated = sorted(kind for kind in kinds if kind is not None)
+        if len(stated) > 1:
+            raise ParameterError(
+                f"costs must be of one {name}, but these are of {' and '.join(stated)}, which do not add; compose the "
+                f"guarantees of each {name} by themselves."
+            )
 
 
 def total_budget(budget: Budget, costs: Sequence[Cost]) -> Budget:

@@ -1,26 +1,37 @@
-"""What a released model guarantees, as data that is checked when it is read; `words` says it to people."""
+"""What a released model guarantees, as data that is checked when it is read. `dppl.statement` puts it into words."""
 
 from __future__ import annotations
 
 import functools
 import math
 import platform
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from importlib import metadata
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
-from dppl import _html, _validate
+from dppl import _validate
 from dppl._version import __version__
 from dppl.errors import BudgetError
-from dppl.kernel.privacy import tradeoff, words
-from dppl.kernel.privacy.accounting import cost_of_gaussian, sampled_gaussian_epsilon, sampled_gaussian_pairs
+from dppl.kernel.privacy import tradeoff
+from dppl.kernel.privacy.accounting import (
+    cost_of_gaussian,
+    rho_of_bounded_range,
+    round_up,
+    sampled_gaussian_epsilon,
+    sampled_gaussian_pairs,
+)
 from dppl.kernel.privacy.budgets import USUAL_DELTA, ApproxDP, Budget, budget_from_dict
 from dppl.kernel.privacy.composition import Cost, compose, covers, total_epsilon, total_mu, total_rho
-from dppl.kernel.privacy.words import PERSON, RECORD
 
 Adjacency: TypeAlias = Literal["add-remove", "replace-one"]
 ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
+NEIGHBOURS = {
+    "add-remove": "two data sets are neighbours when one record is added or removed",
+    "replace-one": "two data sets are neighbours when one record is replaced by another",
+}
+# Units: what one neighbour step adds or removes.
+RECORD, PERSON = "one record", "one person with all of their records"
 # The packages that noise, arithmetic and accounting rest on.
 _SOFTWARE = ("numpy", "scipy", "python-flint", "dp-accounting")
 # All deltas at which statements give an epsilon.
@@ -104,13 +115,40 @@ class Release:
         cost = cost_of_gaussian(times * Fraction(self.cost["mu"]) ** 2)
         return replace(self, times=times * self.times, cost=cost)
 
+    def for_rows(self, n_rows: int, *, apart: bool) -> Release:
+        """Return the entry of this release for a person of so many rows, from that for single rows.
+
+        Parameters
+        ----------
+        n_rows : int
+        apart : bool
+            Whether what is released of a class follows from the rows of that class alone, with noise of its own.
+
+        Raises
+        ------
+        BudgetError
+            If it is of anything else than Gaussian noise or selections.
+        """
+        names = set(self.cost)
+        if names == {"mu", "rho"}:
+            squared = n_rows if apart else n_rows**2
+            cost = cost_of_gaussian(squared * Fraction(self.cost["mu"]) ** 2)
+            return replace(self, sensitivity=math.sqrt(squared) * self.sensitivity, cost=cost)
+        if names != {"epsilon", "mu", "rho"}:
+            raise BudgetError(f"costs of {self.mechanism} to several rows together are not known.")
+        # Selections for several classes, or several steps of one selection: the ranges add up.
+        whole = n_rows * Fraction(self.cost["epsilon"])
+        epsilon = round_up(float(whole), lambda value: value >= whole)
+        cost = {"epsilon": epsilon, "mu": tradeoff.selection_mu(epsilon), "rho": rho_of_bounded_range(epsilon)}
+        return replace(self, cost=cost)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as a JSON-ready dictionary; `from_dict` reads it back."""
-        fields = {name: getattr(self, name) for name in self.__slots__ if name != "times" or self.times > 1}
-        return fields | {name: dict(fields[name]) for name in ("parameters", "cost")}
+        found = {name: getattr(self, name) for name in self.__slots__ if name != "times" or self.times > 1}
+        return found | {name: dict(found[name]) for name in ("parameters", "cost")}
 
     @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> Release:
+    def from_dict(cls, values: dict[str, Any]) -> Release:
         """Read what `to_dict` wrote.
 
         Raises
@@ -118,18 +156,15 @@ class Release:
         KeyError, TypeError, ValueError
             If the fields are not those of a release.
         """
-        cost = {_text(name): _number(value) for name, value in fields["cost"].items()}
-        if not _is_consistent(cost):
-            raise ValueError("the costs of a release contradict each other")
-        release = cls(
-            mechanism=_text(fields["mechanism"]),
-            statistic=_text(fields["statistic"]),
-            sensitivity=_number(fields["sensitivity"]),
-            norm=_text(fields["norm"]),
-            parameters={_text(name): _number(value) for name, value in fields["parameters"].items()},
-            cost=cost,
-            times=_count(fields.get("times", 1)),
-        )
+        release = cls(**_read_fields(cls, {"times": 1} | values))
+        cost = release.cost
+        if {"mu", "rho"} <= set(cost):
+            # Whatever states a mu states what follows from it: of Gaussian noise, or of one selection.
+            mu, rho = cost["mu"], cost["mu"] ** 2 / 2
+            if "epsilon" in cost:
+                mu, rho = tradeoff.selection_mu(cost["epsilon"]), cost["epsilon"] ** 2 / 8
+            if not (math.isclose(cost["mu"], mu, rel_tol=1e-9) and math.isclose(cost["rho"], rho, rel_tol=1e-9)):
+                raise ValueError("the costs of a release contradict each other")
         if not release._pays_for_its_noise():
             raise ValueError("sensitivity, noise and cost of a release contradict each other")
         return release
@@ -137,7 +172,7 @@ class Release:
     def _pays_for_its_noise(self) -> bool:
         """Tell whether the cost is that of the noise, as far as the mechanism's name and parameters tell it."""
         noise_std = self.parameters.get("noise_std", 0.0)
-        if self.sensitivity <= 0 or noise_std < 0:
+        if self.sensitivity <= 0 or noise_std < 0 or self.times < 1:
             return False
         if self.mechanism != "rounded Gaussian" or "mu" not in self.cost:
             return True
@@ -296,19 +331,20 @@ class Guarantee:
         delta : float, default=None
             One more delta to give the epsilon at.
         """
+        stated = None if self._sampling() is not None else self._approximate()
+        # Of releases that were accounted in approximate DP nothing is proven at smaller deltas.
+        deltas = {at for at in DELTAS if stated is None or at >= stated.delta}
+        if delta is not None:
+            deltas.add(delta)
         return {
             "mu": self.mu,
-            "epsilon": [{"delta": at, "epsilon": epsilon} for at, epsilon in self._epsilons(delta)],
+            "epsilon": [{"delta": at, "epsilon": self.epsilon(at)} for at in sorted(deltas, reverse=True)],
             "best_guess": self.best_guess(),
             "tests": [
                 {"false_positive_rate": rate, "true_positive_rate": self.true_positive_rate(rate)}
                 for rate in FALSE_POSITIVE_RATES
             ],
         }
-
-    def table(self, delta: float | None = None) -> list[tuple[str, str]]:
-        """Return the numbers of the guarantee as pairs of texts, for people; with one more `delta` if it is given."""
-        return words.table(self, delta)
 
     def summary(self, delta: float | None = None) -> str:
         """Return the statement of the guarantee in one short paragraph; `str` says everything.
@@ -318,11 +354,19 @@ class Guarantee:
         delta : float, default=None
             At which it says epsilon. None is that of an ApproxDP budget, or else the usual 1e-6.
         """
-        return words.summary(self, self.usual_delta if delta is None else delta)
+        from dppl.statement import words  # here, because the kernel knows no words
 
-    def in_short(self) -> list[tuple[str, str]]:
-        """Return the guarantee, when it holds and what to remember, each as a heading with one line of text."""
-        return words.in_short(self, self.usual_delta)
+        return words.summary(self, delta)
+
+    def __str__(self) -> str:
+        from dppl.statement import words
+
+        return words.statement(self)
+
+    def _repr_html_(self) -> str:
+        from dppl.statement import words
+
+        return words.as_html(self)
 
     @property
     def pure_epsilon(self) -> float | None:
@@ -353,7 +397,7 @@ class Guarantee:
             "notion": self.budget.notion,
             "unit": self.unit,
             "adjacency": self.adjacency,
-            "neighbours": words.neighbours(self),
+            "neighbours": self.neighbours or NEIGHBOURS[self.adjacency],
             "releases": [release.to_dict() for release in self.releases],
             "public_inputs": list(self.public_inputs),
             "not_covered": list(self.not_covered),
@@ -366,7 +410,7 @@ class Guarantee:
         }
 
     @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> Guarantee:
+    def from_dict(cls, values: dict[str, Any]) -> Guarantee:
         """Read what `to_dict` wrote.
 
         Raises
@@ -374,44 +418,12 @@ class Guarantee:
         KeyError, TypeError, ValueError
             If the fields are not those of a guarantee.
         """
-        if fields["adjacency"] not in ADJACENCIES:
-            raise ValueError(f"unknown adjacency {fields['adjacency']!r}")
-        for name in ("fit_for_release", "exact"):
-            if not isinstance(fields[name], bool):
-                raise TypeError(f"{name} must be true or false")
-        return cls(
-            budget=budget_from_dict(fields["budget"]),
-            adjacency=fields["adjacency"],
-            neighbours=_text(fields["neighbours"]),
-            releases=tuple(Release.from_dict(release) for release in fields["releases"]),
-            public_inputs=_texts(fields["public_inputs"]),
-            not_covered=_texts(fields["not_covered"]),
-            fit_for_release=fields["fit_for_release"],
-            unit=_text(fields["unit"]),
-            ledger_entry=None if fields["ledger_entry"] is None else _text(fields["ledger_entry"]),
-            exact=fields["exact"],
-            assumptions=_texts(fields["assumptions"]),
-            software={_text(name): _text(version) for name, version in fields["software"].items()},
-            n_models=_count(fields.get("n_models", 1)),
-        )
-
-    def details(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Return what the guarantee rests on and does not cover, as headings with items."""
-        return words.details(self)
-
-    def __str__(self) -> str:
-        return words.statement(self, self.usual_delta)
-
-    def _repr_html_(self) -> str:
-        return _html.summary(self.summary(), self.table())
-
-    def _epsilons(self, more: float | None = None) -> list[tuple[float, float]]:
-        """Return each delta of statements, where an epsilon is proven, and one more, with their epsilons."""
-        stated = None if self._sampling() is not None else self._approximate()
-        deltas = {delta for delta in DELTAS if stated is None or delta >= stated.delta}
-        if more is not None:
-            deltas.add(more)
-        return [(delta, self.epsilon(delta)) for delta in sorted(deltas, reverse=True)]
+        guarantee = cls(**_read_fields(cls, {"n_models": 1} | values))
+        if guarantee.adjacency not in ADJACENCIES:
+            raise ValueError(f"unknown adjacency {guarantee.adjacency!r}")
+        if guarantee.n_models < 1:
+            raise ValueError("a guarantee is of one model or more")
+        return guarantee
 
     def _approximate(self) -> ApproxDP | None:
         """Return the cost of releases that were accounted in approximate DP only."""
@@ -447,34 +459,27 @@ class Guarantee:
         return self.releases[0].cost["epsilon"]
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError("a text was expected")
-    return value
+def _read_fields(kind: type, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a dataclass from JSON; a KeyError if one is missing."""
+    hints = get_type_hints(kind)
+    return {one.name: _read(hints[one.name], values[one.name]) for one in fields(kind)}
 
 
-def _texts(values: Any) -> tuple[str, ...]:
-    if not isinstance(values, list):
-        raise TypeError("a list of texts was expected")
-    return tuple(map(_text, values))
-
-
-def _is_consistent(cost: dict[str, float]) -> bool:
-    """Tell whether a cost that states a mu states what follows from it: of Gaussian noise, or of one selection."""
-    if not {"mu", "rho"} <= set(cost):
-        return True
-    epsilon = cost.get("epsilon")
-    mu, rho = (cost["mu"], cost["mu"] ** 2 / 2) if epsilon is None else (tradeoff.selection_mu(epsilon), epsilon**2 / 8)
-    return math.isclose(cost["mu"], mu, rel_tol=1e-9) and math.isclose(cost["rho"], rho, rel_tol=1e-9)
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise TypeError("a finite number was expected")
-    return float(value)
-
-
-def _count(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise TypeError("a whole number above 0 was expected")
-    return value
+def _read(kind: Any, value: Any) -> Any:
+    """Return a JSON value as a field of the type `kind`; a TypeError if it is of another."""
+    items = get_args(kind)
+    if kind is Budget:
+        return budget_from_dict(value)
+    if kind is Release:
+        return Release.from_dict(value)
+    if type(None) in items:
+        return None if value is None else _read(items[0], value)
+    if get_origin(kind) is tuple and isinstance(value, list):
+        return tuple(_read(items[0], item) for item in value)
+    if get_origin(kind) is dict and isinstance(value, dict):
+        return {_read(str, name): _read(items[1], item) for name, item in value.items()}
+    if kind is float and type(value) in (int, float) and math.isfinite(value):
+        return float(value)
+    if type(value) is kind and kind is not float:
+        return value
+    raise TypeError(f"a field of type {kind} was expected")

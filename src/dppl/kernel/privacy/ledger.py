@@ -4,26 +4,103 @@ A release is charged before any private value enters a mechanism and before nois
 afterwards leaves its charge behind, marked as unfinished: what was spent is never under-counted. All arithmetic on
 costs is exact or rounded up, and one transaction reads the total and adds to it, so that processes that charge at once
 never overspend together.
+
+Three tables of a SQLite file or a PostgreSQL database hold it, `Account` has the rules, and fits see `Ledger`.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import os
-from dataclasses import dataclass
-from typing import Any
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from fractions import Fraction
+from typing import Any, TypeAlias
 from uuid import uuid4
 
+import sqlalchemy as sa
+
 from dppl import _validate
-from dppl._html import summary
-from dppl.errors import LedgerError, ParameterError
-from dppl.kernel.privacy import _storage
-from dppl.kernel.privacy._account import UNITS, Account, check_name, routes
-from dppl.kernel.privacy._shown import figures, in_words, rounded_down
-from dppl.kernel.privacy._storage import CHARGED, RELEASED, SCHEMA_VERSION
-from dppl.kernel.privacy.budgets import Budget
-from dppl.kernel.privacy.guarantee import ADJACENCIES, Adjacency, Guarantee
+from dppl._optional import how_to_install
+from dppl._version import __version__
+from dppl.errors import BudgetExceeded, LedgerError, ParameterError
+from dppl.kernel.privacy.accounting import best_order, epsilon_of_zcdp, float_below, mu_below, order_of_zcdp_within
+from dppl.kernel.privacy.budgets import ApproxDP, Budget, GaussianDP, budget_from_dict, checked_budget, worth_showing
+from dppl.kernel.privacy.composition import Cost, epsilon_at, total_epsilon, total_mu, total_rho
+from dppl.kernel.privacy.guarantee import ADJACENCIES, PERSON, Adjacency, Guarantee
+from dppl.kernel.privacy.tradeoff import SMALLEST_EPSILON, gaussian_epsilon, gaussian_mu_within
 
 __all__ = ["CHARGED", "RELEASED", "SCHEMA_VERSION", "Ledger", "LedgerEntry", "accounts"]
+
+SCHEMA_VERSION = 4
+CHARGED, RELEASED = "charged", "released"
+# Whom an account is for: a record, or a person with all of their records.
+UNITS = ("record", "person")
+# How accounts add up, by the parameters of their budget; the first is that of a new account.
+_ROUTES = {("mu",): ("gdp",), ("rho",): ("zcdp",), ("epsilon",): ("pure",), ("epsilon", "delta"): ("gdp", "renyi")}
+# What a release must cost to be added up by a route, and what to do with others; searches cost none of these.
+_COSTS = {
+    "gdp": ("mu", "charge it to an account in zCDP"),
+    "zcdp": ("rho", "charge it to an account in approximate DP"),
+    "pure": ("epsilon", "Gaussian noise has none, but PublicPrototypes (method public) has one"),
+}
+_NAME = re.compile("[A-Za-z0-9._-]+( [A-Za-z0-9._-]+)*")
+_LOOKS = str.maketrans("01i", "oll")  # what small letters and digits look like, some of them as large ones
+# The part of the data set that a release came from, None for all of it, and what it cost.
+Paid: TypeAlias = tuple[str | None, dict[str, Any]]
+
+_PATIENCE_S = 120  # how long a charge waits for others to finish theirs
+# Every transaction takes the one write lock first, so that nobody charges between its read and its write. PostgreSQL
+# needs its default isolation for that, whatever the server is set to: a stricter one would read a state from before
+# the wait.
+_BEGIN = {
+    "sqlite": ("BEGIN IMMEDIATE",),
+    "postgresql": (
+        "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
+        "SET LOCAL synchronous_commit = on",
+        f"SET LOCAL lock_timeout = '{_PATIENCE_S}s'",
+        "SELECT pg_advisory_xact_lock(1685089388)",  # any number does; this one spells "dppl"
+    ),
+}
+
+_METADATA = sa.MetaData()
+_SCHEMA = sa.Table("dppl_schema", _METADATA, sa.Column("version", sa.Integer, primary_key=True))
+_DATASETS = sa.Table(
+    "dppl_datasets",
+    _METADATA,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("name", sa.String(255), nullable=False, unique=True),
+    sa.Column("budget", sa.JSON, nullable=False),
+    sa.Column("adjacency", sa.String(32), nullable=False),
+    sa.Column("created", sa.String(40), nullable=False),
+    sa.Column("accounting", sa.String(16), nullable=False),
+    sa.Column("unit", sa.String(16), nullable=False),
+)
+_RELEASES = sa.Table(
+    "dppl_releases",
+    _METADATA,
+    sa.Column("id", sa.Integer, primary_key=True, key="number"),
+    sa.Column("dataset_id", sa.Integer, sa.ForeignKey(_DATASETS.c.id), nullable=False, index=True),
+    sa.Column("status", sa.String(16), nullable=False),
+    sa.Column("mechanism", sa.Text, nullable=False),
+    sa.Column("cost", sa.JSON, nullable=False),
+    sa.Column("adjacency", sa.String(32), nullable=False),
+    sa.Column("partition_name", sa.String(255), key="partition"),
+    sa.Column("estimator", sa.Text, nullable=False),
+    sa.Column("parameters", sa.JSON, nullable=False),
+    sa.Column("dppl_version", sa.String(32), nullable=False),
+    sa.Column("charged_at", sa.String(40), nullable=False),
+    sa.Column("released_at", sa.String(40)),
+    sa.Column("model_sha256", sa.String(64)),
+    # Of a training that draws step by step: its name, and how many steps have begun.
+    sa.Column("run", sa.String(32)),
+    sa.Column("begun", sa.Integer),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,23 +176,22 @@ class Ledger:
         unit: str | None = None,
     ) -> None:
         check_name("dataset", dataset)
-        if budget is not None and not isinstance(budget, Budget):
-            raise ParameterError(f"budget must be GaussianDP, ZCDP, ApproxDP or PureDP; got {budget!r}.")
-        if budget is not None and budget.is_zero:
-            raise ParameterError("budget must be above 0, or the account could pay for nothing.")
-        if budget is not None and accounting is not None:
-            _validate.one_of(routes(budget), accounting=accounting)
+        if budget is not None:
+            if checked_budget(budget).is_zero:
+                raise ParameterError("budget must be above 0, or the account could pay for nothing.")
+            if accounting is not None:
+                _validate.one_of(_ROUTES[tuple(budget.to_dict())], accounting=accounting)
         if adjacency is not None:
             _validate.one_of(ADJACENCIES, adjacency=adjacency)
         if unit is not None:
             _validate.one_of(UNITS, unit=unit)
         # Without a budget the account must be there already, and so must its file.
-        self._engine = _storage.connect(path_or_url, must_exist=budget is None)
-        with _storage.transaction(self._engine) as connection:
-            _storage.prepare(connection)
-            account = _storage.find(connection, dataset)
-            if account is None:
-                check_name("dataset", dataset, _storage.names(connection))
+        self._engine = _connect(path_or_url, must_exist=budget is None)
+        with _transaction(self._engine) as connection:
+            _prepare(connection)
+            row = connection.execute(_DATASETS.select().where(_DATASETS.c.name == dataset)).one_or_none()
+            if row is None:
+                check_name("dataset", dataset, _names(connection))
                 if budget is None:
                     raise ParameterError(f"the ledger has no data set {dataset!r}; give its total budget to open one.")
                 if unit == "person" and adjacency == "replace-one":
@@ -123,22 +199,28 @@ class Ledger:
                         "for persons needs the adjacency add-remove; no fit with groups is under another.",
                         parameter="unit",
                     )
-                account = Account(
-                    dataset, budget, adjacency or "add-remove", accounting or routes(budget)[0], unit or "record"
-                )
-                _storage.add_account(connection, account)
-        self._account = account
+                row = connection.execute(
+                    _DATASETS.insert()
+                    .values(
+                        name=dataset,
+                        budget=budget.to_dict(),
+                        adjacency=adjacency or "add-remove",
+                        created=_now(),
+                        accounting=accounting or _ROUTES[tuple(budget.to_dict())][0],
+                        unit=unit or "record",
+                    )
+                    .returning(*_DATASETS.c)
+                ).one()
+        self._account = Account(dataset, budget_from_dict(row.budget), row.adjacency, row.accounting, row.unit)
         self.dataset = dataset
-        self.budget, self.adjacency, self.accounting = account.budget, account.adjacency, account.accounting
-        self.unit = account.unit
-        if budget not in (None, self.budget):
-            raise ParameterError(f"data set {dataset!r} has the budget {self.budget!r} in this ledger; got {budget!r}.")
-        if adjacency not in (None, self.adjacency):
-            raise ParameterError(f"data set {dataset!r} is accounted under {self.adjacency}; got {adjacency!r}.")
-        if accounting not in (None, self.accounting):
-            raise ParameterError(f"data set {dataset!r} has the accounting {self.accounting!r}; got {accounting!r}.")
-        if unit not in (None, self.unit):
-            raise ParameterError(f"data set {dataset!r} is accounted by the {self.unit}; got {unit!r}.")
+        self.budget: Budget = self._account.budget
+        self.adjacency, self.accounting, self.unit = row.adjacency, row.accounting, row.unit
+        # An account is fixed for good, so whatever is given must be what it was opened with.
+        given = {"budget": budget, "adjacency": adjacency, "accounting": accounting, "unit": unit}
+        for name, value in given.items():
+            fixed = getattr(self, name)
+            if value not in (None, fixed):
+                raise ParameterError(f"data set {dataset!r} has the {name} {fixed!r} in this ledger; got {value!r}.")
 
     def charge(
         self,
@@ -182,21 +264,26 @@ class Ledger:
             one that looks like that of another part.
         """
         cost = self._account.cost(guarantee, partition)
-        with _storage.transaction(self._engine) as connection:
-            self._account.check(_storage.paid(connection, self.dataset), (partition, cost))
-            number = _storage.add_charge(
-                connection,
-                self.dataset,
-                cost=cost,
-                parameters={**_reservations(guarantee), **(parameters or {})},
+        # What keeps a release from being an ordinary one is kept for the record.
+        unusual = {name: False for name in ("exact", "fit_for_release") if not getattr(guarantee, name)}
+        run = uuid4().hex if stepwise else None
+        with _transaction(self._engine) as connection:
+            self._account.check(_paid(connection, self.dataset), (partition, cost))
+            charge = _RELEASES.insert().values(
+                dataset_id=_dataset_id(connection, self.dataset),
+                status=CHARGED,
                 mechanism="; ".join(dict.fromkeys(release.drawn for release in guarantee.releases)),
+                cost=cost,
                 adjacency=guarantee.adjacency,
-                partition_name=partition,
+                partition=partition,
                 estimator=estimator,
+                parameters=unusual | (parameters or {}),
+                dppl_version=__version__,
+                charged_at=_now(),
+                run=run,
+                begun=0 if stepwise else None,
             )
-            run = uuid4().hex if stepwise else None
-            if run is not None:
-                _storage.add_run(connection, number, run)
+            number: int = connection.execute(charge.returning(_RELEASES.c.number)).scalar_one()
         return LedgerEntry(self.dataset, number, run)
 
     def steps_begun(self, entry: LedgerEntry) -> int | None:
@@ -207,7 +294,7 @@ class Ledger:
         entry : LedgerEntry
             What `charge` returned, of this ledger or another.
         """
-        with _storage.transaction(self._engine) as connection:
+        with _transaction(self._engine) as connection:
             return self._begun(connection, entry)
 
     def begin_step(self, entry: LedgerEntry, step: int) -> None:
@@ -226,7 +313,7 @@ class Ledger:
             If this step or a later one has begun before, in another run that went on from the same state, or the ledger
             does not hold the charge.
         """
-        with _storage.transaction(self._engine) as connection:
+        with _transaction(self._engine) as connection:
             begun = self._begun(connection, entry)
             if begun is None:
                 raise LedgerError(f"the ledger does not hold the charge of this training of {self.dataset!r} any more.")
@@ -235,7 +322,7 @@ class Ledger:
                     f"step {step + 1} of the training that release {entry.number} of {self.dataset!r} paid for has "
                     "begun before, in another run that went on from a copy of the checkpoint."
                 )
-            _storage.set_begun(connection, entry.number, step + 1)
+            connection.execute(_RELEASES.update().where(_RELEASES.c.number == entry.number).values(begun=step + 1))
 
     def check(self, guarantee: Guarantee, *, partition: str | None = None) -> None:
         """Refuse what `charge` would refuse now, and charge nothing: for asking before long work.
@@ -253,8 +340,8 @@ class Ledger:
             As `charge`.
         """
         cost = self._account.cost(guarantee, partition)
-        with _storage.transaction(self._engine) as connection:
-            self._account.check(_storage.paid(connection, self.dataset), (partition, cost))
+        with _transaction(self._engine) as connection:
+            self._account.check(_paid(connection, self.dataset), (partition, cost))
 
     def finish(self, entry: LedgerEntry, *, model_sha256: str | None = None, tell_time: bool = True) -> None:
         """Mark a charge as released, with the hash of the model file that it paid for.
@@ -271,25 +358,32 @@ class Ledger:
         tell_time : bool, default=True
             Whether the time is kept, too.
         """
-        with _storage.transaction(self._engine) as connection:
-            _storage.finish(connection, entry.number, model_sha256=model_sha256, tell_time=tell_time)
+        with _transaction(self._engine) as connection:
+            connection.execute(
+                _RELEASES.update()
+                .where(_RELEASES.c.number == entry.number)
+                .values(status=RELEASED, released_at=_now() if tell_time else None, model_sha256=model_sha256)
+            )
 
     def spent(self) -> dict[str, float]:
         """Return what is spent, in the parameters of the budget's notion."""
-        with _storage.transaction(self._engine) as connection:
-            return self._account.total(_storage.paid(connection, self.dataset))
+        with _transaction(self._engine) as connection:
+            total = self._account.total(_paid(connection, self.dataset))
+        return self.budget.to_dict() | {self._account.parameter: total}
 
     def left(self) -> dict[str, float]:
         """Return the largest single release that still fits, rounded down.
 
         Where an ApproxDP account adds zCDP costs or Rényi divergences it is the difference of epsilons, a rough guide.
         """
-        return self._account.left(self.spent())
+        name = self._account.parameter
+        return {name: self._account.left(self.spent()[name])}
 
     def releases(self) -> list[dict[str, Any]]:
         """Return all charges of the data set in order, JSON-ready."""
-        with _storage.transaction(self._engine) as connection:
-            return _storage.releases(connection, self.dataset)
+        with _transaction(self._engine) as connection:
+            columns = [one.label(one.key) for one in _RELEASES.c if one.key not in ("dataset_id", "run", "begun")]
+            return [dict(row._mapping) for row in _rows(connection, self.dataset, *columns)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole account, JSON-ready."""
@@ -306,39 +400,275 @@ class Ledger:
 
     def _repr_html_(self) -> str:
         """Show the account in a notebook."""
-        book = self.to_dict()
-        rows = [
-            ("budget", in_words(book["budget"])),
-            ("spent", in_words(book["spent"])),
-            ("left", rounded_down(book["left"], book["budget"])),
-            *((f"release {release['number']}", _in_a_line(release)) for release in book["releases"]),
-        ]
-        whose = ", for persons" if self.unit == "person" else ""
-        return summary(f"Ledger of {self.dataset}: {self.adjacency}{whose}, accounting {self.accounting}", rows)
+        from dppl.statement import words  # here, because the kernel knows no words
 
-    def _begun(self, connection: Any, entry: LedgerEntry) -> int | None:
+        return words.account_as_html(self.to_dict())
+
+    def _begun(self, connection: sa.Connection, entry: LedgerEntry) -> int | None:
         if entry.run is None or entry.dataset != self.dataset:
             return None
-        return _storage.begun(connection, entry.number, entry.run)
+        query = sa.select(_RELEASES.c.begun).where(_RELEASES.c.number == entry.number, _RELEASES.c.run == entry.run)
+        return connection.execute(query).scalar_one_or_none()
 
 
 def accounts(path_or_url: str | os.PathLike[str]) -> list[Ledger]:
     """Return the accounts of all data sets in an existing file or database; it may hold none yet."""
-    with _storage.transaction(_storage.connect(path_or_url, must_exist=True)) as connection:
-        if not _storage.is_ledger(connection):
+    with _transaction(_connect(path_or_url, must_exist=True)) as connection:
+        if not sa.inspect(connection).has_table(_SCHEMA.name):
             return []
-        _storage.prepare(connection)
-        names = _storage.names(connection)
+        _prepare(connection)
+        names = _names(connection)
     return [Ledger(path_or_url, name) for name in names]
 
 
-def _in_a_line(release: dict[str, Any]) -> str:
-    part = [] if release["partition"] is None else [f"part {release['partition']}"]
-    unfinished = [] if release["status"] == RELEASED else ["charged, unfinished"]
-    return ", ".join([release["estimator"] or release["mechanism"], *part, *figures(release["cost"]), *unfinished])
+def check_name(parameter: str, name: object, others: Iterable[str] = ()) -> None:
+    """Refuse a name that could be taken for another one, and one that looks like one of those in use.
+
+    Two names that look the same would split one account in two, each with the whole budget, or make two parts, of which
+    only the larger cost counts, of records that are the same.
+    """
+    if not isinstance(name, str) or len(name) > 255 or not _NAME.fullmatch(name):
+        raise ParameterError(
+            "must be a name of 1 to 255 ASCII letters, digits, '.', '_' and '-', with single spaces between them; got "
+            f"{name!a}.",
+            parameter=parameter,
+        )
+    for other in others:
+        if name != other and name.lower().translate(_LOOKS) == other.lower().translate(_LOOKS):
+            raise ParameterError(
+                f"must not look like a name that is in use; got {name!r}, which looks like {other!r}. For the same "
+                f"records give {other!r}.",
+                parameter=parameter,
+            )
 
 
-def _reservations(guarantee: Guarantee) -> dict[str, bool]:
-    """Return what keeps a release from being an ordinary one, for the record."""
-    usual = {"exact": guarantee.exact, "fit_for_release": guarantee.fit_for_release}
-    return {name: value for name, value in usual.items() if not value}
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What is fixed when an account is made. Its errors are those of `Ledger.charge`."""
+
+    dataset: str
+    budget: Budget
+    adjacency: str
+    accounting: str
+    unit: str
+
+    @property
+    def parameter(self) -> str:
+        """The parameter that is spent: mu, rho or epsilon."""
+        return next(iter(self.budget.to_dict()))
+
+    def cost(self, guarantee: Guarantee, partition: str | None) -> dict[str, Any]:
+        """Return what a release costs, if it is of a kind that this account adds up."""
+        if partition is not None:
+            check_name("partition", partition)
+            if self.adjacency == "replace-one":
+                raise ParameterError(
+                    "needs an account under add-remove: under replace-one a record may leave one part and enter "
+                    "another, and so touch both.",
+                    parameter="partition",
+                )
+        if guarantee.adjacency != self.adjacency:
+            raise ParameterError(
+                f"data set {self.dataset!r} is accounted under {self.adjacency}, but this release is private under "
+                f"{guarantee.adjacency}; costs under different relations do not add."
+            )
+        unit = "person" if guarantee.unit == PERSON else "record"
+        if unit != self.unit:
+            raise ParameterError(
+                f"data set {self.dataset!r} is accounted by the {self.unit}, but this release protects a {unit}; what "
+                f"either costs the other is not known. Fit {'without' if unit == 'person' else 'with'} ids of persons "
+                f"(groups), or keep all releases of this data set in an account for {unit}s."
+            )
+        costs = guarantee.costs()
+        if any(cost.mean_runs is not None for cost in costs):
+            if len(costs) > 1:
+                raise ParameterError("a search is charged alone; charge each guarantee that holds one by itself.")
+            return dict(guarantee.releases[0].cost)
+        # A notion in which one of the releases has no cost has none of all together.
+        total = {"rho": total_rho(costs)}
+        if all(cost.mu is not None for cost in costs):
+            total["mu"] = total_mu(costs)
+        if all(cost.epsilon is not None for cost in costs):
+            total["epsilon"] = total_epsilon(costs)
+        return total
+
+    def check(self, paid: Sequence[Paid], new: Paid) -> None:
+        """Refuse a release that may not join those that are paid, in the order in which they were."""
+        partition, cost = new
+        if partition is not None:
+            parts = {name for name, _ in paid if name is not None}
+            check_name("partition", partition, parts)
+        needed, instead = _COSTS.get(self.accounting, (None, ""))
+        if needed is not None and needed not in cost:
+            if "mean_runs" in cost:
+                instead = "a search for hyper-parameters needs one in approximate DP with the accounting 'renyi'"
+            raise BudgetExceeded(
+                f"data set {self.dataset!r} has the accounting {self.accounting!r}, in which this release states no "
+                f"cost; {instead}."
+            )
+        total, budget = self.total([*paid, new]), self.budget.to_dict()[self.parameter]
+        if total > budget:
+            spent = self.total(paid)
+            needs, left = self._rest(total, spent), worth_showing(self._rest(budget, spent), budget)
+            # With few digits, or with all of them where the two would look the same.
+            texts = f"{needs:.6g}", f"{left:.6g}"
+            if texts[0] == texts[1]:
+                texts = repr(needs), repr(left)
+            raise BudgetExceeded(
+                f"this release needs {self.parameter} = {texts[0]} of data set {self.dataset!r}, which has {texts[1]} "
+                f"left of {budget:.6g}. Nothing was drawn and nothing charged."
+            )
+
+    def left(self, spent: float) -> float:
+        """Return the largest single release that still fits, rounded down."""
+        return self._rest(self.budget.to_dict()[self.parameter], spent)
+
+    def total(self, paid: Sequence[Paid]) -> float:
+        """Return what releases cost together: parts of different names by maximum, everything else by sum."""
+        costs = [(partition, Cost.from_dict(cost)) for partition, cost in paid]
+        order = self._order([cost for _, cost in costs])
+        parts: set[str | None] = {None, *(partition for partition, _ in costs)}
+        return max(self._sum([cost for name, cost in costs if name in (None, part)], order) for part in parts)
+
+    def _rest(self, whole: float, part: float) -> float:
+        """Return what `whole` has beyond `part`, rounded down; of mu it is squares that add up."""
+        if not whole > part:
+            return 0.0
+        if isinstance(self.budget, GaussianDP):
+            return mu_below(Fraction(whole) ** 2 - Fraction(part) ** 2)
+        if isinstance(self.budget, ApproxDP) and self.accounting == "gdp" and part > 0:
+            of_whole, of_part = (gaussian_mu_within(epsilon, self.budget.delta) for epsilon in (whole, part))
+            squared = Fraction(of_whole) ** 2 - Fraction(of_part) ** 2
+            epsilon = gaussian_epsilon(mu_below(squared), self.budget.delta) if squared > 0 else 0.0
+            return math.nextafter(epsilon, 0.0) if epsilon > SMALLEST_EPSILON else 0.0
+        return float_below(Fraction(whole) - Fraction(part))
+
+    def _order(self, costs: list[Cost]) -> float | None:
+        """Return the Rényi order of an account with searches, which was settled before anything was released.
+
+        It is that of the first release if this was a search, else the one at which the budget itself converts. An order
+        chosen later could be chosen by what earlier releases showed.
+        """
+        if self.accounting != "renyi" or all(cost.mean_runs is None for cost in costs):
+            return None
+        assert isinstance(self.budget, ApproxDP)
+        first = costs[0]
+        if first.mean_runs is None:
+            return order_of_zcdp_within(self.budget.epsilon, self.budget.delta)
+        return best_order(first.rho, first.mean_runs, self.budget.delta)
+
+    def _sum(self, costs: list[Cost], order: float | None) -> float:
+        """Add up by the route of this account.
+
+        It is one route for good: costs are chosen by what came before, and only sums of fixed kinds of cost are proven
+        to hold then (Feldman, Zrnic 2021, arXiv:2008.11193; Smith, Thakurta 2022, arXiv:2210.17520), not the best of
+        several routes.
+        """
+        if not costs:
+            return 0.0
+        # Equal costs are counted, so that a long account adds up quickly.
+        costs = [replace(cost, count=count) for cost, count in Counter(costs).items()]
+        if self.accounting == "pure":
+            return total_epsilon(costs)
+        if self.accounting == "zcdp":
+            return total_rho(costs)
+        if isinstance(self.budget, GaussianDP):
+            return total_mu(costs)
+        assert isinstance(self.budget, ApproxDP)
+        if self.accounting == "gdp":
+            return gaussian_epsilon(total_mu(costs), self.budget.delta)
+        if order is None:
+            return epsilon_of_zcdp(total_rho(costs), self.budget.delta)
+        return epsilon_at(costs, self.budget.delta, order)
+
+
+def _connect(path_or_url: str | os.PathLike[str], *, must_exist: bool) -> sa.Engine:
+    """Return what makes connections to a place as `Ledger` takes it, each for one transaction."""
+    text = os.fspath(path_or_url)
+    try:
+        url = sa.make_url(text) if "://" in text else sa.URL.create("sqlite", database=text)
+        if url.drivername == "postgresql":
+            url = url.set(drivername="postgresql+psycopg")
+        # No pool: a connection that outlives its transaction would keep files open and locks alive.
+        engine = sa.create_engine(
+            url, poolclass=sa.pool.NullPool, json_serializer=lambda value: json.dumps(value, default=str)
+        )
+    except (sa.exc.ArgumentError, ImportError, ValueError) as error:
+        # Other texts than that of a missing module could quote a password.
+        reason = f" ({error})" if isinstance(error, ImportError) else ""
+        raise LedgerError(
+            f"a ledger is a SQLite file or the URL of a PostgreSQL database; this one cannot be used{reason}. "
+            f"For PostgreSQL install the extra {how_to_install('postgresql')}."
+        ) from None
+    if engine.dialect.name not in _BEGIN:
+        raise LedgerError(f"a ledger is kept in SQLite or PostgreSQL; got {engine.dialect.name}.")
+    if engine.dialect.name == "sqlite":
+        file = url.database
+        if not file or ":memory:" in file:
+            raise LedgerError("a ledger in memory would be forgotten; name a file.")
+        if must_exist and not file.startswith("file:") and not os.path.exists(file):
+            raise LedgerError(f"there is no ledger {file}; open one with a budget, or `dppl ledger create`.")
+        sa.event.listen(engine, "connect", _make_sqlite_strict)
+
+    @sa.event.listens_for(engine, "begin")
+    def on_begin(connection: sa.Connection) -> None:
+        for statement in _BEGIN[engine.dialect.name]:
+            connection.exec_driver_sql(statement)
+
+    return engine
+
+
+def _make_sqlite_strict(connection: Any, _: Any) -> None:
+    connection.isolation_level = None  # the driver would begin transactions later than we must
+    connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_S * 1000}")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+@contextmanager
+def _transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """Let nobody else read or write until the end, and take all of it back if it ends with an error."""
+    try:
+        with engine.begin() as connection:
+            yield connection
+    except sa.exc.SQLAlchemyError as error:
+        # The statement and its parameters are left out; they are public, but long.
+        reason = " ".join(str(getattr(error, "orig", None) or type(error).__name__).split())
+        file = f" {engine.url.database}" if engine.url.drivername == "sqlite" else ""
+        raise LedgerError(f"the ledger{file} cannot be used: {reason.rstrip('.')}.") from None
+
+
+def _prepare(connection: sa.Connection) -> None:
+    """Make the tables; refuse those of another schema."""
+    _METADATA.create_all(connection)
+    version = connection.execute(sa.select(_SCHEMA.c.version)).scalar_one_or_none()
+    if version is None:
+        connection.execute(_SCHEMA.insert().values(version=SCHEMA_VERSION))
+    elif version != SCHEMA_VERSION:
+        raise LedgerError(f"the ledger has schema {version}; this version of dppl reads schema {SCHEMA_VERSION}.")
+
+
+def _names(connection: sa.Connection) -> list[str]:
+    """Return the data sets, in the order in which their accounts were made."""
+    return list(connection.execute(sa.select(_DATASETS.c.name).order_by(_DATASETS.c.id)).scalars())
+
+
+def _dataset_id(connection: sa.Connection, dataset: str) -> int:
+    found = connection.execute(_DATASETS.select().where(_DATASETS.c.name == dataset)).one_or_none()
+    if found is None:
+        raise LedgerError(f"the ledger has no data set {dataset!r} any more.")
+    return int(found.id)
+
+
+def _rows(connection: sa.Connection, dataset: str, *columns: sa.ColumnElement[Any]) -> Iterator[Any]:
+    """Return the charges of a data set in order: the first one settles the order of an account."""
+    of_dataset = _RELEASES.c.dataset_id == _dataset_id(connection, dataset)
+    yield from connection.execute(sa.select(*columns).where(of_dataset).order_by(_RELEASES.c.number))
+
+
+def _paid(connection: sa.Connection, dataset: str) -> list[Paid]:
+    return [tuple(row) for row in _rows(connection, dataset, _RELEASES.c.partition, _RELEASES.c.cost)]
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

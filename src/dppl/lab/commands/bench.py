@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections import Counter
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated
 
 import typer
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from dppl.cli._options import option
 from dppl.cli._output import console, note, printable
-from dppl.cli._progress import PERCENT, Rate
 from dppl.errors import ParameterError
 from dppl.lab.experiments.cells import check_cells
 from dppl.lab.experiments.config import NO_NOISE, NON_PRIVATE, Cell, Experiment, load_experiment
@@ -135,10 +128,9 @@ def run_cells(experiment: Experiment, out: Path | None, jobs: int | None, *, dry
         left = sum(cell.key not in done for cell in experiment.cells)
         typer.echo(f"{len(experiment.cells)} cells, {len(experiment.cells) - left} done, {left} left.")
         return
-    view = _Table() if sys.stderr.isatty() else _View()
+    view = _View()
     try:
-        with view:
-            summary = run_experiment(experiment, results, jobs=jobs, started=view.started, finished=view.finished)
+        summary = run_experiment(experiment, results, jobs=jobs, started=view.started, finished=view.finished)
     except KeyboardInterrupt:
         note(f"{view.count} cells of this run are safe in {results}; run the same command again to continue.")
         raise
@@ -190,19 +182,14 @@ class _View:
 
     def __init__(self) -> None:
         self.count = 0
-        self.total = 0
-        self._line = _Line([])
-        self._start = self._told = 0.0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     def started(self, cells: list[Cell]) -> None:
         self.total = len(cells)
-        self._line = _Line(cells)
+        # What all cells of a run share is in no line: encoders and pools only where a data set has several.
+        tasks = {(cell.dataset, cell.encoder) for cell in cells}
+        read = {(cell.dataset, cell.encoder, cell.pool) for cell in cells if cell.pool is not None}
+        self._encoders = len(tasks) > len({dataset for dataset, _ in tasks})
+        self._pools = len(read) > len({place[:2] for place in read})
         self._start = self._told = time.monotonic()
 
     def finished(self, result: Result) -> None:
@@ -216,73 +203,12 @@ class _View:
             share = 100 * self.count // self.total
             typer.echo(f"{share} % of {self.total} cells, {rate:.3g}/s, about {left} left", err=True)
 
-
-class _Table(_View):
-    """Tells how a run goes: a table that changes, for a person who watches."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._live = Live(console=Console(stderr=True, markup=False, highlight=False), transient=True)
-        text = TextColumn("cells, about"), TimeRemainingColumn(), TextColumn("left")
-        self._progress = Progress(BarColumn(), PERCENT, MofNCompleteColumn(), Rate(), *text)
-        self._totals: Counter[str] = Counter()
-        self._done: Counter[str] = Counter()
-        self._failed: Counter[str] = Counter()
-        self._latest: dict[str, str] = {}
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
-
-    def started(self, cells: list[Cell]) -> None:
-        super().started(cells)
-        self._task = self._progress.add_task("", total=len(cells))
-        self._totals.update(self._line.method(cell.to_dict()) for cell in cells)
-        self._show()
-
-    def finished(self, result: Result) -> None:
-        self.count += 1
-        name = self._line.method(result["cell"])
-        (self._done if result["status"] == DONE else self._failed)[name] += 1
-        self._latest[name] = self._line(result, method=False)
-        if result["status"] == FAILED:
-            self._live.console.print(self._line(result), soft_wrap=True)
-        self._progress.advance(self._task)
-        self._show()
-
-    def _show(self) -> None:
-        table = Table(box=None, pad_edge=False, expand=True)
-        table.add_column("method", no_wrap=True)
-        table.add_column("done", justify="right", no_wrap=True)
-        table.add_column("failed", justify="right", no_wrap=True)
-        table.add_column("latest", no_wrap=True, overflow="ellipsis", ratio=1)
-        for name, total in self._totals.items():
-            table.add_row(
-                name, f"{self._done[name]}/{total}", str(self._failed[name] or ""), self._latest.get(name, "")
-            )
-        self._live.update(Group(table, self._progress))
-
-
-class _Line:
-    """Says in a line which cell it was and what came out, so that no two of these cells have the same line."""
-
-    def __init__(self, cells: list[Cell]) -> None:
-        tasks = {(cell.dataset, cell.encoder) for cell in cells}
-        read = {(cell.dataset, cell.encoder, cell.pool) for cell in cells if cell.pool is not None}
-        self._encoders = len(tasks) > len({dataset for dataset, _ in tasks})
-        self._pools = len(read) > len({place[:2] for place in read})
-
-    def method(self, cell: Result) -> str:
-        """Return the name of the method, as in a report."""
-        return printable(series_name({"cell": cell}))
-
-    def __call__(self, result: Result, *, method: bool = True) -> str:
+    def _line(self, result: Result) -> str:
+        """Say which cell it was and what came out, so that no two cells of a run have the same line."""
         cell = result["cell"]
-        parts = [self.method(cell)] if method else []
-        parts += [pool_name(cell["pool"])] if self._pools and cell["pool"] else []
+        parts = [series_name({"cell": cell})]
+        if self._pools and cell["pool"]:
+            parts.append(pool_name(cell["pool"]))
         dataset, encoder, *setting = place_of(cell)
         parts += [f"{dataset}, {encoder}" if self._encoders else dataset, ", ".join(setting) or ratio_name(cell["ir"])]
         if cell["budget"] == {"mu": NO_NOISE}:

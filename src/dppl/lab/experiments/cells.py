@@ -33,8 +33,7 @@ from dppl.lab.experiments.results import DONE, FAILED, Result
 from dppl.lab.experiments.splits import made_up_persons
 from dppl.lab.experiments.streams import tasks_of_test_rows, tasks_of_training_rows
 from dppl.lab.experiments.tuning import tune
-from dppl.lab.forgetting import average_accuracy, forgetting
-from dppl.lab.streams import Task
+from dppl.lab.streams import Task, average_accuracy, forgetting
 from dppl.metrics import person_numbers
 
 __all__ = ["check_cells", "failure", "paper_epsilon", "run_cell"]

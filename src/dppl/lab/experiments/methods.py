@@ -66,7 +66,7 @@ class Method:
     @property
     def takes_examples(self) -> bool:
         """Whether it can start from public examples of the classes."""
-        return self.private and BY_NAME[self.estimator].load()._STARTS_FROM_EXAMPLES
+        return self.private and BY_NAME[self.estimator].load().starts_from_examples
 
     @property
     def parameters(self) -> list[str]:

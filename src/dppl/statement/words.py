@@ -1,26 +1,19 @@
-"""What a guarantee says to people: in a paragraph, as a table, and in full. Numbers are rounded to the weaker side."""
+"""Guarantees and accounts in words: in a paragraph, as a table, and in full. Numbers are rounded to the weaker side."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import Any
 
-from dppl.kernel.privacy.budgets import rounded_up
-
-if TYPE_CHECKING:
-    from dppl.kernel.privacy.guarantee import Guarantee, Release
+from dppl import _html
+from dppl.kernel.privacy.budgets import USUAL_DELTA, GaussianDP, as_typed, rounded_up, worth_showing
+from dppl.kernel.privacy.guarantee import NEIGHBOURS, PERSON, RECORD, Guarantee, Release
 
 _COSTS = ("mu", "rho", "epsilon", "delta", "rho_per_run", "mean_runs")
 NOTHING_RELEASED = "Nothing was released from private records: the model is a function of public inputs alone."
-# Units: what one neighbour step adds or removes.
-RECORD, PERSON = "one record", "one person with all of their records"
-NEIGHBOURS = {
-    "add-remove": "two data sets are neighbours when one record is added or removed",
-    "replace-one": "two data sets are neighbours when one record is replaced by another",
-}
 
 
 def neighbours(guarantee: Guarantee) -> str:
@@ -34,25 +27,25 @@ def protected(guarantee: Guarantee) -> str:
     return guarantee.unit + less * (guarantee.unit == RECORD)
 
 
-def summary(guarantee: Guarantee, delta: float) -> str:
-    """Return the statement in one short paragraph, with the epsilon that follows at `delta`."""
-    return " ".join([*_warnings(guarantee), _headline(guarantee, delta)])
+def summary(guarantee: Guarantee, delta: float | None = None) -> str:
+    """Return the statement in one short paragraph, with the epsilon at `delta`, which is the usual one by default."""
+    return " ".join([*_warnings(guarantee), _headline(guarantee, guarantee.usual_delta if delta is None else delta)])
 
 
-def statement(guarantee: Guarantee, delta: float) -> str:
+def statement(guarantee: Guarantee) -> str:
     """Return everything as one text."""
     released = "; ".join(_release_in_words(release, times) for release, times in in_a_row(guarantee.releases))
     rest = (f"{heading}: {'; '.join(items)}." for heading, items in details(guarantee))
     said = [f"Released: {released}."] if released else []
-    return " ".join([summary(guarantee, delta), *said, *rest])
+    return " ".join([summary(guarantee), *said, *rest])
 
 
-def in_short(guarantee: Guarantee, delta: float) -> list[tuple[str, str]]:
+def in_short(guarantee: Guarantee) -> list[tuple[str, str]]:
     """Return the guarantee in four lines, as headings with texts: what, of whom, on what it rests, what to remember."""
     promise = NOTHING_RELEASED
     if guarantee.releases:
-        guess = _percent(guarantee.best_guess())
-        promise = f"{views(guarantee, delta)}; a guess of membership is right in at most {guess} of cases."
+        both, guess = views(guarantee, guarantee.usual_delta), _percent(guarantee.best_guess())
+        promise = f"{both}; a guess of membership is right in at most {guess} of cases."
     same = "records of the same persons" if guarantee.unit == PERSON else "the same records"
     return [
         ("Guarantee", " ".join([*_warnings(guarantee), promise])),
@@ -62,7 +55,7 @@ def in_short(guarantee: Guarantee, delta: float) -> list[tuple[str, str]]:
     ]
 
 
-def table(guarantee: Guarantee, delta: float | None) -> list[tuple[str, str]]:
+def table(guarantee: Guarantee, delta: float | None = None) -> list[tuple[str, str]]:
     """Return the numbers as pairs of texts, with the epsilon at one more `delta` if there is one."""
     implied = guarantee.implied(delta)
     mu = [] if implied["mu"] is None else [("mu, Gaussian DP", rounded_up(implied["mu"], 4))]
@@ -188,3 +181,50 @@ def _release_in_words(release: Release, times: int) -> str:
         f"{f'{times} times ' if times > 1 else ''}{release.statistic} by the {release.drawn} ({release.norm} "
         f"sensitivity {sensitivity(release)}, {parameters}; cost {cost}{' each' if times > 1 else ''})"
     )
+
+
+def as_html(guarantee: Guarantee) -> str:
+    """Return what a notebook shows of a guarantee."""
+    return _html.summary(summary(guarantee), table(guarantee))
+
+
+def account_as_html(book: Mapping[str, Any]) -> str:
+    """Return what a notebook shows of an account, from `Ledger.to_dict`."""
+    rows = [
+        ("budget", in_words(book["budget"])),
+        ("spent", in_words(book["spent"])),
+        ("left", rounded_down(book["left"], book["budget"])),
+    ]
+    for release in book["releases"]:
+        part = [] if release["partition"] is None else [f"part {release['partition']}"]
+        unfinished = ["charged, unfinished"] * (release["status"] == "charged")
+        told = [release["estimator"] or release["mechanism"], *part, *figures(release["cost"]), *unfinished]
+        rows.append((f"release {release['number']}", ", ".join(told)))
+    whose = ", for persons" * (book["unit"] == "person")
+    heading = f"Ledger of {book['dataset']}: {book['adjacency']}{whose}, accounting {book['accounting']}"
+    return _html.summary(heading, rows)
+
+
+def in_words(budget: Mapping[str, float]) -> str:
+    """Write a budget, or what is spent of one; a mu with the epsilon that it implies."""
+    text = ", ".join(figures(budget))
+    if not budget.get("mu"):  # another notion, or nothing spent
+        return text
+    epsilon = GaussianDP(**budget).to_approx(USUAL_DELTA).epsilon
+    return f"{text} (epsilon {rounded_up(epsilon, 4)} at delta {rounded_up(USUAL_DELTA)})"
+
+
+def figures(cost: Mapping[str, float]) -> list[str]:
+    """Write a cost, rounded up, a parameter each."""
+    return [f"{name} {rounded_up(value)}" for name, value in cost.items()]
+
+
+def rounded_down(left: Mapping[str, float], budget: Mapping[str, float]) -> str:
+    """Write what is left of a budget; what is lost in rounding only counts as nothing."""
+    return ", ".join(f"{name} {_typed(worth_showing(value, budget[name]))}" for name, value in left.items())
+
+
+def _typed(left: float) -> str:
+    """Write what is left with six digits, rounded down unless the nearest number, when it is typed, still fits."""
+    nearest = f"{left:.6g}"
+    return nearest if left > 0 and as_typed(float(nearest)) <= left else rounded_up(-left).removeprefix("-")

@@ -1,0 +1,143 @@
+"""The best of a random number of runs, each of which learns from some records and is scored on the others.
+
+Papernot, Steinke (2022), arXiv:2110.03620v2, Theorem 2, bounds the cost of the best of a geometric number of runs
+(`dppl.kernel.privacy.accounting`). Its three conditions are met here: the number of runs is drawn afresh and only
+the best result leaves; runs are independent, given the records; and results have a total order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dppl.kernel.lattice import Lattice, iter_blocks
+from dppl.kernel.measure import Calibrated, Measure
+from dppl.kernel.mechanisms import Randomness, randomness
+from dppl.kernel.queries import Query
+from dppl.kernel.records import HeldRecords, Records
+
+__all__ = ["Model", "RightAnswers", "best_of", "coins", "probability"]
+
+Float = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+_ROWS = 4096
+# Sides of the coin that is tossed for each record.
+_SIDES = 256
+
+
+class Model(Protocol):
+    """A released model."""
+
+    lattice_: Lattice
+
+    def to_bytes(self) -> bytes:
+        """Return its file."""
+
+    def _class_scores(self, features: NDArray[np.float32]) -> Float:
+        """Return scores of shape (n, n_classes) for mapped rows."""
+
+
+M = TypeVar("M", bound=Model)
+
+
+@dataclass(frozen=True)
+class RightAnswers(Query):
+    """How many records a released model classifies rightly, in all or of each class beside the number of such records.
+
+    In all, a record adds 0 or 1, and one that replaces another changes the number by at most 1. By class a record adds
+    1 to the size of its class and perhaps 1 to its right answers, √2 in L2; one that replaces another does so in two
+    classes, √4. The model sees one row at a time: in a matrix product a record could move its neighbours by a rounding
+    step, across a decision boundary.
+    """
+
+    n_classes: int
+    by_class: bool = False
+
+    @property
+    def statistic(self) -> str:
+        """What is counted."""
+        return "right answers" + (" and records of each class" if self.by_class else "")
+
+    @property
+    def squared_norm(self) -> Fraction:
+        """1 of one number, 2 of two numbers of one class."""
+        return Fraction(2 if self.by_class else 1)
+
+    def squared_reach(self, relation: str) -> Fraction:
+        """Twice as much by class under replace-one, and as much in all."""
+        return self.squared_norm * (2 if self.by_class and relation != "add-remove" else 1)
+
+    def exact(self, records: Records, *, model: Model) -> Int64:
+        """Return the number, shape (1,), or both of each class, shape (2, n_classes)."""
+        assert isinstance(records, HeldRecords)
+        mapped = (row for block in iter_blocks(records.rows, _ROWS) for row in model.lattice_.features(block))
+        guesses = [int(model._class_scores(row[None])[0].argmax()) for row in mapped]
+        known = records.codes >= 0
+        right = known & (np.array(guesses, np.intp) == records.codes)
+        if not self.by_class:
+            return np.array([np.count_nonzero(right)], np.int64)
+        return np.stack([np.bincount(records.codes[chosen], minlength=self.n_classes) for chosen in (right, known)])
+
+    def score(self, answer: Int64, noise_std: float) -> float:
+        """Return the number of right answers, or the mean over classes of the share of such, from noisy answers."""
+        if not self.by_class:
+            return float(answer[0])
+        right, size = answer
+        # Where hardly any records are, noise would decide; a class of less than its noise counts as that large.
+        return float(np.clip(right / np.maximum(size, max(1.0, noise_std)), 0.0, 1.0).mean())
+
+
+def probability(validation_share: float) -> float:
+    """Return the probability with which a record is held out: the nearest that a coin of 256 sides has."""
+    return max(1, min(_SIDES - 1, round(_SIDES * validation_share))) / _SIDES
+
+
+def coins(count: int, share: float, source: Randomness) -> NDArray[np.bool_]:
+    """Toss one coin a record, whatever the record is."""
+    tosses = np.frombuffer(source.bits(8 * count).to_bytes(count, "little"), np.uint8)
+    return tosses < round(_SIDES * probability(share))
+
+
+def best_of(
+    records: Records,
+    plans: Sequence[Mapping[str, Calibrated]],
+    learn: Callable[[int, Measure], M],
+    scoring: Calibrated,
+    *,
+    mean_runs: int,
+    validation_share: float,
+    random_state: int | None,
+) -> tuple[float, M, int]:
+    """Return the best noisy score, the model that has it and the number of its plan.
+
+    `learn` makes a model of the candidate of a number, by a counter over the records that are learned from. What each
+    may ask is in `plans`; all cost at most what a run may. `scoring` is a `RightAnswers`, asked once a run of the
+    records that are held out.
+    """
+    query = scoring.measurement.query
+    assert isinstance(query, RightAnswers)
+    assert isinstance(records, HeldRecords)  # whoever searches refuses parts
+    source = randomness(random_state)
+    # Each record is in one part by a coin of its own, so a run costs it what the dearer of fit and score does.
+    is_held_out = coins(len(records.codes), validation_share, source)
+    training, held_out = records.taken(~is_held_out), records.taken(is_held_out)
+
+    def run() -> tuple[float, bytes, M, int]:
+        number = source.below(len(plans))
+        seed = None if source.fit_for_release else source.bits(31)
+        with Measure(plans[number], training.taken(), seed) as measure:
+            model = learn(number, measure)
+        answer = query.answer(scoring.mechanism, held_out, source, model=model)
+        # The theorem needs a total order on results, so equal scores are ordered by the models' bytes.
+        return query.score(answer, scoring.mechanism.noise_std), model.to_bytes(), model, number
+
+    best = run()
+    while source.below(mean_runs):  # stops with probability 1/mean_runs: a geometric number of runs
+        best = max(best, run(), key=lambda result: result[:2])
+    score, _, model, number = best
+    return score, model, number
